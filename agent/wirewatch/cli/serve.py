@@ -124,11 +124,10 @@ def run_serve(
     """
     from wirewatch.collectors import discover
     from wirewatch.config import load
-    from wirewatch.daemon.machine import KeptMachine, load_kept, recalled
+    from wirewatch.daemon.machine import KeptMachine, load_kept
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
     from wirewatch.probe.workfolder import remove_left_folders
-    from wirewatch.verdict.jobs import with_surroundings
 
     _return_large_buffers()
     every = discover()
@@ -146,14 +145,8 @@ def run_serve(
         topologies, drifting = _drifting(hardware, state, stack)
         prober = _remote_prober(config, hardware)
         probing = _probing(config, hardware, state, prober, hints)
-        told = _told(hardware, state)
-
-        def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
-            own = map(hints.listen_to, recalled(collectors, kept))
-            links, pins = config.expect.nvlink_links, config.probe.pins
-            judged = (with_surroundings(one, topologies.node, links, pins) for one in own)
-            return (*judged, *probing(config), *drifting(config), *_listening(config, told))
-
+        pairs = _pairs(hardware, state)
+        components = _composer(kept, hints, topologies, probing, drifting, pairs)
         made = components(config, collectors)
         handles = _handles(hardware, nvml, prober)
         stack.callback(handles.end, "the daemon ends")
@@ -161,7 +154,7 @@ def run_serve(
         listening(base_url(*web))
         run_daemon(
             made, hardware, expectations(config), sockets, handles, topologies,
-            replace(_remembered(config, hardware, state, kept, every), told=told), _place(config, hardware),
+            replace(_remembered(config, hardware, state, kept, every), pairs=pairs), _place(config, hardware),
             replace(
                 reporters, condition_writer=condition_writer(config, hardware),
                 verdict_file=verdict_file(place, hardware),
@@ -399,7 +392,28 @@ def _drifting(
     return topologies, component
 
 
-def _told(hardware: Hardware, state: "StateFolder | None") -> "PairsResultStore":
+def _composer(
+    kept: "KeptMachine",
+    hints: "Hints",
+    topologies: "TopologyOrders",
+    probing: Callable[[Config], Sequence[AnyCollector]],
+    drifting: Callable[[Config], Sequence[AnyCollector]],
+    pairs: "PairsResultStore",
+) -> Callable[[Config, Sequence[AnyCollector]], tuple[AnyCollector, ...]]:
+    """What makes all components of a configuration and of its enabled collectors."""
+    from wirewatch.daemon.machine import recalled
+    from wirewatch.verdict.jobs import with_surroundings
+
+    def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
+        own = map(hints.listen_to, recalled(collectors, kept))
+        links, pins = config.expect.nvlink_links, config.probe.pins
+        judged = (with_surroundings(one, topologies.node, links, pins) for one in own)
+        return (*judged, *probing(config), *drifting(config), *_pairs_component(config, pairs))
+
+    return components
+
+
+def _pairs(hardware: Hardware, state: "StateFolder | None") -> "PairsResultStore":
     """What pairs of nodes found out about this one, with what the state folder has kept of it."""
     from wirewatch.daemon.pairsresult import PairsResultStore, load_result
 
@@ -408,11 +422,11 @@ def _told(hardware: Hardware, state: "StateFolder | None") -> "PairsResultStore"
     return PairsResultStore(state.pairs, hardware.clock, load_result(state.pairs, hardware.clock.now()))
 
 
-def _listening(config: Config, told: "PairsResultStore") -> Sequence[AnyCollector]:
+def _pairs_component(config: Config, store: "PairsResultStore") -> Sequence[AnyCollector]:
     """The component of what pairs of nodes found out; none when it is switched off."""
     from wirewatch.verdict.pairs import pairs_component
 
-    return (pairs_component(config.pairs, config.policy.pairs, told),) if config.pairs.enabled else ()
+    return (pairs_component(config.pairs, config.policy.pairs, store),) if config.pairs.enabled else ()
 
 
 def _remembered(

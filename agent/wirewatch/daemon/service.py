@@ -40,7 +40,7 @@ LAST_WRITE = 1.0
 class Remembered:
     """What is remembered of faults, how it is judged, and the file that keeps it; None for no file.
 
-    `machine` writes what is remembered of the machine; None to keep nothing. `told`: what pairs of nodes
+    `machine` writes what is remembered of the machine; None to keep nothing. `pairs`: what pairs of nodes
     found out about this one; None to keep nothing.
     """
 
@@ -48,7 +48,7 @@ class Remembered:
     ledger: Ledger = field(default_factory=Ledger)
     path: Path | None = None
     machine: MachineWriter | None = None
-    told: PairsResultStore | None = None
+    pairs: PairsResultStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,10 @@ async def _serve(
     )  # fmt: skip
     servers = _query_servers(application(status), sockets)
     if sockets.orders is not None:
-        store = remembered.told or PairsResultStore(None, hardware.clock)
-        told = PairsOrders(store, board, hardware.clock, schedule.reading)
-        orders = FindingOrders(board, hardware.clock, told.acknowledged)
-        control = Control(release.begin, release.end, orders.carry_out, topologies.accept, told.tell)
+        store = remembered.pairs or PairsResultStore(None, hardware.clock)
+        pairs = PairsOrders(store, board, hardware.clock, schedule.reading)
+        orders = FindingOrders(board, hardware.clock, pairs.acknowledged)
+        control = Control(release.begin, release.end, orders.carry_out, topologies.accept, pairs.tell)
         orders_only = Connections(sockets.web.counts, within_descriptors(LOCAL))
         servers.append(HttpServer(control_application(control), sockets.orders, orders_only))
 
@@ -127,7 +127,7 @@ async def _serve(
     )  # fmt: skip
     with reporters.reporting(source):
         await _until_signal(schedule, servers, reporters.stopping, reloader.reload)
-    await _flush(writer, remembered.machine, remembered.told)
+    await _flush(writer, remembered.machine, remembered.pairs)
 
 
 async def _flush(*writers: LedgerWriter | MachineWriter | PairsResultStore | None) -> None:
