@@ -178,11 +178,16 @@ def _seconds(duration: str) -> int:
 
 
 def _ranges() -> Iterator[tuple[str, str, float]]:
-    """Each range of each rule: the rule, the range, and how many samples of a series it has."""
+    """Each range of each rule: the rule, the range, and how many samples of a series it has.
+
+    Without those of the controller, of which a cluster has one or two.
+    """
     groups = [*load_yaml(RECORDING.read_text("utf-8"))["groups"], *load_yaml(alerts_text())["groups"]]
     every = {r["record"]: _seconds(g["interval"]) for g in groups for r in g["rules"] if "record" in r}
     for rule in (rule for group in groups for rule in group["rules"]):
-        for name, asked in re.findall(r"([a-z_:]+)(?:\{[^}]*\})?\[(\w+)\]", rule["expr"]):
+        for name, labels, asked in re.findall(r"([a-z_:]+)(\{[^}]*\})?\[(\w+)\]", rule["expr"]):
+            if 'job="wirewatch-controller"' in labels:
+                continue
             yield rule.get("record") or rule["alert"], asked, _seconds(asked) / every.get(name, SCRAPE)
 
 

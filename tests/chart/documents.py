@@ -64,9 +64,13 @@ def by_pool(given: Sequence[Document]) -> Iterator[list[Document]]:
         ]
 
 
+APART = ("-controller", "-fleet-probe")
+"""How names end of what there is once in a cluster, and is no agent's."""
+
+
 def ours(given: Sequence[Document]) -> list[Document]:
-    """Without what is the controller's (test_controller.py), and what somebody added to the pods."""
-    made = copy.deepcopy([one for one in given if not one["metadata"]["name"].endswith("-controller")])
+    """Without what there is once in a cluster, and what somebody added to the pods."""
+    made = copy.deepcopy([one for one in given if not one["metadata"]["name"].endswith(APART)])
     for daemonset in of_kind(made, "DaemonSet"):
         pod = daemonset["spec"]["template"]["spec"]
         for kind in ("initContainers", "containers"):
@@ -106,6 +110,6 @@ def configuration(given: Sequence[Document]) -> str:
     (found,) = (
         one["data"][TOML]
         for one in of_kind(given, "ConfigMap")
-        if TOML in one["data"] and not one["metadata"]["name"].endswith("-controller")
+        if TOML in one["data"] and not one["metadata"]["name"].endswith(APART)
     )
     return str(found)

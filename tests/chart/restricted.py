@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tests.chart.documents import Document, containers
 
+USER = ("runAsNonRoot", "runAsUser")
 VOLUMES = {"configMap", "downwardAPI", "emptyDir", "projected", "secret"}
 
 
@@ -20,7 +21,9 @@ def refused(pod: Document) -> Iterator[str]:
     if pod["securityContext"].get("seccompProfile", {}).get("type") != "RuntimeDefault":
         yield "seccomp"
     for one in containers(pod):
-        context = one["securityContext"]
+        # Who it runs as may be said of the whole pod.
+        whole = {key: pod["securityContext"][key] for key in USER if key in pod["securityContext"]}
+        context = {**whole, **one["securityContext"]}
         if not context.get("runAsNonRoot") or context.get("runAsUser") == 0:
             yield f"{one['name']}: root"
         if context.get("allowPrivilegeEscalation") is not False or context.get("privileged"):

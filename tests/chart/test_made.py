@@ -24,6 +24,9 @@ FREE = {
     "/extraVolumes[]",
     "/initContainers[]",
     "/sidecars[]",
+    "/fleetProbe/podTemplate/metadata",
+    "/fleetProbe/podTemplate/spec",
+    "/fleetProbe/podTemplate/spec/containers[]",
 }
 """Objects whose keys are not ours to know; `Texts` beside them are maps of texts.
 

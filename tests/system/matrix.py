@@ -10,6 +10,9 @@ from tools.chart.made import CHART, ROOT
 Values = dict[str, Any]
 
 WEB = {"web": {"secret": "wirewatch-web", "tls": True}}
+PAIR: Values = {
+    "spec": {"containers": [{"name": "pair", "image": "registry.example.org/wirewatch:0.2.0-torch"}]}
+}
 MONITORED = {
     "serviceMonitor": {"enabled": True},
     "prometheusRule": {"enabled": True},
@@ -194,6 +197,33 @@ MATRIX: dict[str, Values] = {
             "config": {"dry_run": False, "act": "cordon", "budget": {"rack": 1}},
         }
     },
+    "rounds of pairs": {
+        "fleetProbe": {"enabled": True, "podTemplate": PAIR},
+        "commonLabels": {"team": "gpu"},
+    },
+    "rounds of pairs with everything": {
+        "image": {"registry": "mirror.example.org:5000", "digest": f"sha256:{'a' * 64}"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "fleetProbe": {
+            "enabled": True,
+            "schedule": "@weekly",
+            "suspend": True,
+            "podTemplate": {
+                "metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "rdma-net"}},
+                "spec": {**PAIR["spec"], "hostNetwork": True, "tolerations": [{"operator": "Exists"}]},
+            },
+            "selector": "gpu in (h100, h200),!broken",
+            "queue": "low",
+            "priorityClass": {"create": False, "name": "lowest", "value": 0},
+            "gpuResource": "nvidia.com/gpu.shared",
+            "leafLabels": ["topology.kubernetes.io/rack", "leaf"],
+            "extraArgs": ["--rounds=4", "--size=256M", "--env=NCCL_DEBUG=INFO"],
+            "deadline": 600,
+            "history": 0,
+            "nodeSelector": {"pool": "system"},
+            "tolerations": [{"key": "system", "operator": "Exists"}],
+        },
+    },
     "links": {
         **MONITORED,
         "links": {"grafana": "https://grafana.example.org/g", "statusPage": "https://gpus.example.org/NODE/"},
@@ -354,6 +384,23 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a tap without a reader": (
         {"jobs": {"libraryPath": "/opt/x"}},
         "jobs.libraryPath: without jobs.hostPath",
+    ),
+    "pairs without an image": (
+        {"fleetProbe": {"enabled": True}},
+        "fleetProbe.podTemplate: say which image runs the pairs",
+    ),
+    "pairs without a container": (
+        {"fleetProbe": {"enabled": True, "podTemplate": {"spec": {"containers": []}}}},
+        "at '/fleetProbe/podTemplate/spec/containers'",
+    ),
+    "a schedule of six fields": (
+        {"fleetProbe": {"schedule": "0 0 3 * * *"}},
+        'fleetProbe.schedule: "0 0 3 * * *" is not five fields of cron',
+    ),
+    "an option that is none": ({"fleetProbe": {"extraArgs": ["rounds"]}}, "fleetProbe.extraArgs"),
+    "a priority of the system": (
+        {"fleetProbe": {"priorityClass": {"value": 2000000000}}},
+        "at '/fleetProbe/priorityClass/value'",
     ),
     "where rings are read": ({"config": {"jobs": {"rings": "/x"}}}, "at '/config/jobs'"),
     "TLS without a certificate": ({"web": {"tls": True}}, "web.tls: without web.secret"),

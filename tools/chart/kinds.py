@@ -32,6 +32,20 @@ class OpenContainer(Open):
     image: str
 
 
+class PodTemplateSpec(BaseModel):
+    """The specification of a pod; its other keys are left to the API server."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    containers: Annotated[list[OpenContainer], Field(min_length=1)]
+
+
+class PodTemplate(Keys):
+    """A PodTemplateSpec, or nothing."""
+
+    metadata: dict[str, object] | None = None
+    spec: PodTemplateSpec | None = None
+
+
 Quantity = Annotated[
     str, like(r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?$", "an amount, such as 250m of a CPU, or 512Mi of memory")
 ]

@@ -28,6 +28,13 @@ Id = Annotated[int, Field(ge=1, le=2147483647)]
 """Not root."""
 
 
+NodeLabel = Annotated[
+    str,
+    like(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?)?$",
+         "the name of a label of nodes, such as topology.kubernetes.io/zone"),
+]  # fmt: skip
+
+
 class Image(Keys):
     registry: Annotated[
         str,
@@ -121,6 +128,37 @@ class Controller(Keys):
     tolerations: list[kinds.Toleration]
 
 
+class PriorityClass(Keys):
+    create: bool
+    name: Name
+    value: Annotated[int, Field(ge=-2147483648, le=1_000_000_000)]
+
+
+class FleetProbe(Keys):
+    enabled: bool
+    schedule: Annotated[
+        str,
+        like(r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+( +\S+){4})$",
+             "five fields of cron, such as 0 3 * * *"),
+    ]  # fmt: skip
+    suspend: bool
+    podTemplate: kinds.PodTemplate
+    selector: str
+    queue: Name
+    priorityClass: PriorityClass
+    gpuResource: Annotated[
+        str, like(r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$", "the name of a resource, such as nvidia.com/gpu")
+    ]
+    leafLabels: list[NodeLabel]
+    extraArgs: list[Annotated[str, like(r"^--[a-z].*$", "an option, such as --rounds=4")]]
+    deadline: Annotated[int, Field(ge=60)]
+    history: Annotated[int, Field(ge=0)]
+    resources: kinds.Resources
+    nodeSelector: Texts
+    affinity: kinds.PodsAffinity | None = None
+    tolerations: list[kinds.Toleration]
+
+
 class ServiceAccount(Keys):
     create: bool
     name: Name
@@ -153,13 +191,6 @@ class Pool(Keys):
         ),
     ]
     nodeSelector: Annotated[Texts, Field(min_length=1)]
-
-
-NodeLabel = Annotated[
-    str,
-    like(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?)?$",
-         "the name of a label of nodes, such as topology.kubernetes.io/zone"),
-]  # fmt: skip
 
 
 class Monitor(Keys):
@@ -268,6 +299,7 @@ class Values(Keys):
     jobs: Jobs
     nodeCondition: Switch
     controller: Controller
+    fleetProbe: FleetProbe
     serviceAccount: ServiceAccount
     runAs: RunAs
     supplementalGroups: list[int]

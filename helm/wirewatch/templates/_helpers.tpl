@@ -130,6 +130,52 @@ runAsGroup: {{ int64 .Values.runAs.group }}
 {{- end }}
 {{- end }}
 
+{{- define "wirewatch.fleetProbe" -}}
+{{ include "wirewatch.fullname" . | trunc 40 | trimSuffix "-" }}-fleet-probe
+{{- end }}
+
+{{- define "wirewatch.fleetProbe.labels" -}}
+app.kubernetes.io/name: {{ include "wirewatch.name" . | trunc 51 | trimSuffix "-" }}-fleet-probe
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: fleet-probe
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "wirewatch.fleetProbe.priorityClass" -}}
+{{ default (include "wirewatch.fleetProbe" .) .Values.fleetProbe.priorityClass.name }}
+{{- end }}
+
+{{- define "wirewatch.fleetProbe.args" -}}
+{{- $ours := .Values.fleetProbe -}}
+- fleet
+- probe
+- --kubernetes
+- --json
+- --pod-template=/etc/wirewatch/pair.json
+- --results=/results/fleet-rounds.json
+- --gpu-resource={{ $ours.gpuResource }}
+{{- with $ours.selector }}
+- {{ printf "--selector=%s" . | quote }}
+{{- end }}
+{{- with $ours.queue }}
+- --queue={{ . }}
+{{- end }}
+{{- if or $ours.priorityClass.create $ours.priorityClass.name }}
+- --priority-class={{ include "wirewatch.fleetProbe.priorityClass" . }}
+{{- end }}
+{{- range $ours.leafLabels }}
+- --leaf-label={{ . }}
+{{- end }}
+{{- range $ours.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "wirewatch.controller.config" -}}
 {{- $ours := dict "listen" (printf "%s:9411" .Values.listen.address) "name" (include "wirewatch.controller" .) -}}
 {{- $table := dict "controller" (mergeOverwrite (deepCopy .Values.controller.config) $ours) -}}
