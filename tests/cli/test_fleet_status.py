@@ -118,6 +118,8 @@ def test_who_asks(tmp_path: Path) -> None:
         (("--prometheus", "http://h", "--key-file", "/etc/hostname"), USAGE),
         (("--prometheus", "http://h", "--header", "no colon"), USAGE),
         (("--prometheus", "http://h", "--timeout", "0"), USAGE),
+        (("--prometheus", "http://h", "--timeout", "99999999d"), USAGE),
+        (("--prometheus", "http://h", "--user", "a:b", "--password-file", "/etc/hostname"), USAGE),
         (("--prometheus", "http://h", "--ca-file", "/etc/hostname"), CONFIG),
     ],
 )  # fmt: skip

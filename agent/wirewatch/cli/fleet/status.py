@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NO_ANSWER = 69
 """EX_UNAVAILABLE of sysexits.h: Prometheus did not answer, so nothing is said of the nodes."""
+LONGEST = 3600.0
+"""Seconds that a query may take, at most."""
 WIDTH = 110
 HEADER = ("state", "cluster", "node", "reason", "where", "since", "last heard", "findings")
 PLACES = ("rack", "leaf")
@@ -44,6 +46,8 @@ class Credentials:
 
         if (self.user is None) != (self.password_file is None) or (self.user and self.token_file):
             raise click.UsageError("give --token-file, or --user with --password-file")
+        if ":" in (self.user or ""):
+            raise click.UsageError(f"a name for HTTP basic authentication has no colon: {self.user!r}")
         if self.key_file is not None and self.cert_file is None:
             raise click.UsageError("--key-file needs --cert-file")
         given = dict(map(_header, self.headers))
@@ -117,8 +121,8 @@ def status(
     from wirewatch.fleet.document import FLEET_STATUS
     from wirewatch.fleet.prometheus import NoPrometheus
 
-    if timeout <= 0:
-        raise click.UsageError("--timeout must be above 0")
+    if not 0 < timeout <= LONGEST:
+        raise click.UsageError(f"--timeout must be above 0, and at most {LONGEST:g} s")
     access = Credentials(**credentials).access(url, timeout)
     try:
         made = _asked(access, clusters)

@@ -150,7 +150,7 @@ def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: Bar) -> Judge
     told += refuting
     slowly = frozenset(partner for partner, middle in middles.items() if middle > limit)
     error = spread.deviation(len(told))
-    persists = len(slowly) >= PERSISTS * len(middles) and loss >= bar.least
+    persists = len(slowly) >= PERSISTS * len(middles)
     enough = persists and bar.rounds_enough(slow, len(told), spread.chance(limit))
     return Judged(
         loss, error, len(told), slow, frozenset(middles), slowly, loss / error,
