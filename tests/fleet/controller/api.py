@@ -22,6 +22,7 @@ TOKEN = "t0ken"  # noqa: S105 - of this test
 class NodesApi:
     """`refused`: statuses of the next requests by (method, kind), each once; 0 is one that never answers.
 
+    `order`: all requests by method and kind, as they came.
     `never`: nodes of which no patch is ever taken, as an admission webhook does; `refusals` counts them.
     """
 
@@ -32,6 +33,7 @@ class NodesApi:
         self.events: list[Document] = []
         self.lease: Document | None = None
         self.refused: dict[tuple[str, str], list[int]] = {}
+        self.order: list[tuple[str, str]] = []
         self.never: set[str] = set()
         self.refusals: Counter[str] = Counter()
         self.tokens: set[str] = set()
@@ -124,6 +126,7 @@ class NodesApi:
 
     async def _refuse(self, request: web.Request, kind: str) -> None:
         self.tokens.add(request.headers.get("authorization", ""))
+        self.order.append((request.method, kind))
         due = self.refused.get((request.method, kind))
         if due:
             status = due.pop(0)

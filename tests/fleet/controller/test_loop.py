@@ -92,6 +92,20 @@ def test_the_budget_holds_while_ten_fail_at_once(tmp_path: Path) -> None:
     assert len(api.patches) == 2
 
 
+def test_steps_do_not_wait_until_what_is_left_has_been_told(tmp_path: Path) -> None:
+    """Events that are refused, or take their time, keep no node in use."""
+    api = NodesApi(*(raw(f"n{number}") for number in range(6)))
+    api.refused["POST", "events"] = [403] * 4
+
+    async def script(_: Controller) -> None:
+        await until(lambda: len(api.events) == 5)
+
+    play(api, tmp_path, script, budget=BudgetSection(cluster=1, pool=10, rack=10))
+    assert len(api.patches) == 1
+    assert api.order.index(("PATCH", "nodes")) < api.order.index(("POST", "events"))
+    assert {one["involvedObject"]["name"] for one in api.events} == {f"n{number}" for number in range(1, 6)}
+
+
 def test_a_dry_run_says_what_it_would_do_and_patches_nothing(tmp_path: Path) -> None:
     api = NodesApi(raw("bad"))
 

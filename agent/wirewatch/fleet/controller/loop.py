@@ -261,16 +261,21 @@ class Leadership:
         self._refused &= self._nodes.keys()
         plan = self._plan(now)
         self._publish(plan, now)
-        await self._tell_left(plan)
-        for decision in plan.steps():
-            if not self._settings.dry_run and not (self._surely_leads() and self._current):
-                return
-            if mono < self._rest:
-                return
-            await self._carry_out(decision)
-        if not self._settings.dry_run:
+        if mono >= self._rest and await self._take(plan) and not self._settings.dry_run:
             await self._request_again()
             self._publish(self._plan(now), now)
+        await self._tell_left(plan)
+
+    async def _take(self, plan: Plan) -> bool:
+        """The steps of a plan, one after another; whether none was refused, and the lease still is ours."""
+        for decision in plan.steps():
+            if not self._may_act():
+                return False
+            await self._carry_out(decision)
+        return self._may_act()
+
+    def _may_act(self) -> bool:
+        return self._settings.dry_run or (self._surely_leads() and self._current)
 
     def _plan(self, now: float) -> Plan:
         return decide([*self._nodes.values()], self._settings, now, self._pending, frozenset(self._refused))
@@ -324,18 +329,21 @@ class Leadership:
 
     async def _tell_left(self, plan: Plan) -> None:
         """Once for each fault: a FAILED node that stays for want of a budget, or by a word of a person."""
-        for decision in plan.decisions:
-            if decision.refused and decision.ground in {*BUDGETS, Ground.OVERRULED, Ground.FOREIGN_MARK}:
-                await self._tell(decision)
+        grounds = {*BUDGETS, Ground.OVERRULED, Ground.FOREIGN_MARK}
+        for decision in (one for one in plan.decisions if one.refused and one.ground in grounds):
+            if not await self._tell(decision):
+                # An API server that takes no Event is not asked for each node; at the next look it is.
+                self._told.pop(decision.node.name)
+                break
         known = {one.node.name for one in plan.decisions}
         self._told = {name: told for name, told in self._told.items() if name in known}
 
-    async def _tell(self, decision: NodeDecision) -> None:
-        """In the log and as an Event, once for each decision and fault."""
+    async def _tell(self, decision: NodeDecision) -> bool:
+        """In the log and as an Event, once for each decision and fault; whether the Event is written."""
         node = decision.node
         key = (decision.step, decision.ground, node.condition.transition if node.condition else 0.0)
         if self._told.get(node.name) == key:
-            return
+            return True
         self._told[node.name] = key
         act = None if self._settings.act == "undo" else measure(self._settings)
         told = words(decision, act, dry_run=self._settings.dry_run)
@@ -345,6 +353,8 @@ class Leadership:
             await self._cluster.write_event(event(decision, told, who, now))
         except RequestFailed as error:
             log.warning("no Event about %s: %s", node.name, error)
+            return False
+        return True
 
     async def _request_again(self) -> None:
         """See to it that NVSentinel has a request for each node that our mark says was handed to it."""
