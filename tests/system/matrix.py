@@ -102,6 +102,7 @@ MATRIX: dict[str, Values] = {
         "podLabels": {"team": "sre"},
     },
     "on delete": {"updateStrategy": {"type": "OnDelete"}},
+    "all at once": {"maxUnavailable": 1000000},
     "five at once": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 5}}},
     "quota": {"resourceQuota": {"enabled": True}},
     "port of the node": {"listen": {"hostPort": 9410}},
@@ -546,6 +547,22 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a container of the chart's": (
         {"sidecars": [{"name": "agent", "image": "x:1"}]},
         'sidecars, initContainers: "agent" is a container of the chart',
+    ),
+    "a pool with the controller's name": (
+        {"pools": [{"name": "controller", "nodeSelector": {"x": "1"}}]},
+        'pools: "controller": the chart has a ConfigMap of that name; take another name',
+    ),
+    "a pool with a dashboard's name": (
+        {"pools": [{"name": "dashboard-node", "nodeSelector": {"x": "1"}}]},
+        "the chart has a ConfigMap of that name",
+    ),
+    "every way out": (
+        {"networkPolicy": {"apiServerPorts": []}},
+        "networkPolicy.apiServerPorts: none would let everything out",
+    ),
+    "a dashboard's label of the chart's": (
+        {"dashboards": {"label": "app.kubernetes.io/name"}},
+        "dashboards.label, labelValue: app.kubernetes.io/name is the chart's own",
     ),
     "a label of the chart's": (
         {"commonLabels": {"app.kubernetes.io/name": "x"}},

@@ -97,6 +97,8 @@ def test_a_set_of_values_renders_to_what_kubernetes_takes(
         file = tmp_path / "wirewatch.toml"
         file.write_text(configuration(one), "utf-8")
         load(file, discover())
+    ids = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in given]
+    assert len(set(ids)) == len(ids)
     with_policy = any(one["kind"].startswith("ValidatingAdmission") for one in given)
     for version in (POLICIES_SINCE, VERSIONS[-1]) if with_policy else VERSIONS:
         assert schema_errors([*natives(given), *documents(hooks(values))], version) == []
@@ -229,6 +231,17 @@ def test_a_pools_tag_goes_before_the_digest_of_all_and_its_rollout_before_theirs
     assert second["updateStrategy"] == default
     assert "tolerations" not in pod_of(given[3])
     assert "pod-resources" not in {one["name"] for one in pod_of(given[3])["volumes"]}
+
+
+def test_numbers_of_nodes_are_whole() -> None:
+    strategy = the(documents(manifest(MATRIX["all at once"])), "DaemonSet")["spec"]["updateStrategy"]
+    assert strategy["rollingUpdate"] == {"maxUnavailable": 1000000}
+
+
+def test_a_time_that_is_none_is_told_once() -> None:
+    with pytest.raises(Refused) as caught:
+        rendered({"prometheusRule": {"alerts": {"WirewatchGPULost": {"for": "5 minutes"}}}})
+    assert str(caught.value).count("is not a time") == 1
 
 
 def test_numbers_of_users_are_whole_for_the_controller_too() -> None:

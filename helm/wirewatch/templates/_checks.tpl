@@ -6,6 +6,8 @@
 {{- range $name := list "podMonitor" "serviceMonitor" "prometheusRule" "dashboards" -}}
 {{- include "wirewatch.labelChecks" (list (printf "%s.labels" $name) (get (get $.Values $name) "labels")) -}}
 {{- end -}}
+{{- include "wirewatch.labelChecks" (list "dashboards.label, labelValue" (dict .Values.dashboards.label .Values.dashboards.labelValue)) -}}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.apiServerPorts) (or (include "wirewatch.condition" .) .Values.controller.enabled) }}{{ fail "networkPolicy.apiServerPorts: none would let everything out; the API server's ports, or networkPolicy.enabled=false" }}{{ end -}}
 {{- if .Values.prometheusRule.alerts }}{{ include "wirewatch.alertChecks" . }}{{ end -}}
 {{- if and .Values.web.tls (not .Values.web.secret) }}{{ fail "web.tls: without web.secret there is no certificate" }}{{ end -}}
 {{- if and .Values.replay .Values.gate.hostPath }}{{ fail "gate.hostPath: a recording (replay) says of no node whether a job may start there" }}{{ end -}}

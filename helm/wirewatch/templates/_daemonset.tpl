@@ -22,7 +22,7 @@ spec:
     {{- else }}
     type: RollingUpdate
     rollingUpdate:
-      maxUnavailable: {{ .Values.maxUnavailable }}
+      maxUnavailable: {{ toJson .Values.maxUnavailable }}
     {{- end }}
   template:
     metadata:

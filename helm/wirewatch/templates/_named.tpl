@@ -11,6 +11,7 @@
 {{- end -}}
 {{- end -}}
 {{- range .Values.pools -}}
+{{- if or (eq .name "controller") (hasPrefix "dashboard-" .name) }}{{ fail (printf "pools: %q: the chart has a ConfigMap of that name; take another name" .name) }}{{ end -}}
 {{- $instance := printf "%s_%s" $.Release.Name .name -}}
 {{- if gt (len $instance) 63 }}{{ fail (printf "pools: %q: with the release's name it is the label %q, which has more than 63 characters; a shorter name" .name $instance) }}{{ end -}}
 {{- end -}}
