@@ -20,12 +20,16 @@ SORTS = ("gpu", "utilisation", "nvlink", "waiting", "findings")
 """By what GPUs can be sorted; the first is the order of their numbers."""
 CUT = "…"
 NOT_KNOWN = "-"
+PLAYED = frozenset({"replay", "synthetic"})
+"""Sources of a state that are recordings."""
 BAD = frozenset({Wall.HANG, Wall.SLOW_WIRE, Wall.LATE_RANK})
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRates:
     """NVLink bytes per second of each GPU (UUID), sent and received, between two polls of its counters.
+
+    Of a recording: between two of its moments.
 
     `polled`: Unix seconds of the newest poll; `bytes` at it. A counter that shrank was reset: no rate.
     """
@@ -43,7 +47,9 @@ class LinkRates:
                           for name in (SENT, RECEIVED))  # fmt: skip
         now = {uuid: (sent[uuid], received[uuid]) for uuid in sent if uuid in received}
         seconds = collector.last_success - self.polled
-        if seconds <= 0:
+        # A recording has the same counters until its next moment: the node was not read again.
+        again = state.source in PLAYED and self.polled and now == self.bytes
+        if seconds <= 0 or again:
             return self
         rates = {
             uuid: ((now[uuid][0] - was[0]) / seconds, (now[uuid][1] - was[1]) / seconds)
