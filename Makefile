@@ -198,7 +198,15 @@ simulation: $(VENV)/.dev
 .PHONY: pairs-slurm
 pairs-slurm: $(VENV)/.dev
 	tests/system/packages
-	$(BIN)/python -m proof.pairs_slurm $(WRITE) $(NAMES)
+	$(BIN)/python -m proof.pairs.slurm $(WRITE) $(NAMES)
+
+# docs/pairs-kubernetes.md: the same as Jobs on a real API server, with kubelets that run processes. Root; Kubernetes is built from Debian's
+# source the first time (four minutes; kept), then some twenty minutes on two cores; WRITE=--write for the page.
+.PHONY: pairs-kubernetes
+pairs-kubernetes: $(VENV)/.dev $(VENV)/.helm
+	tests/system/packages
+	proof/kubernetes/packages
+	$(BIN)/python -m proof.pairs.kubernetes $(WRITE) $(NAMES)
 
 # docs/pairs-simulation.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
 # two hours of one core; what was drawn is kept in build/, so that it goes on where it was ended.

@@ -19,45 +19,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from proof.pairs.faults import NODES, RATE, SLOW, WORK, Outcome, Slowed, judged, printed, slowed, table
 from tests.system.cluster import tool
 from tests.system.namespaces import NamespacedCluster, Wires
 from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument
-from wirewatch.fleet.pairs.model import PairFleet, PairMember
-from wirewatch.fleet.pairs.plan import PlannedRound, next_step
 
 PAGE = Path("docs/pairs-slurm.md")
 WIREWATCH = Path(".venv-torch/bin/wirewatch").absolute()
-NODES = tuple(f"n{number}" for number in range(1, 9))
 SWITCHES = {"leaf1": "n[1-4]", "leaf2": "n[5-8]"}
-RATE, SLOW = 16e6, 0.5
-"""Bits per second of a wire each way, and what is left of it where it is slowed."""
-OPTIONS = ("--slurm", "--engine", "gloo", "--size", "1M", "--iterations", "10", "--limit", "120s")
+OPTIONS = ("--slurm", *WORK)
 SETTINGS = """\
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 PartitionName=probes Nodes=ALL PriorityTier=1 MaxTime=10 State=UP
 PartitionName=train Nodes=ALL PriorityTier=10 MaxTime=10 State=UP
 """
-Named = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Slowed:
-    """What is slowed, and what must be named: (name, way), or (name, "to", other) for a pair."""
-
-    title: str
-    slow: Callable[[Wires], None]
-    named: frozenset[Named]
-
-
-@dataclass
-class Outcome:
-    """One line of the page."""
-
-    title: str
-    good: bool
-    words: str
-    seconds: float
 
 
 @dataclass
@@ -107,42 +83,12 @@ def main() -> int:
     options = parser.parse_args()
     # It is ignored by what a script starts in its background, and by what that starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    first, second = _met()
-    slowed = (
-        Slowed("nothing is slowed", lambda _: None, frozenset()),
-        Slowed("n3 sends slowly", lambda w: w.sends("n3", RATE * SLOW), frozenset({("n3", "sends")})),
-        Slowed(
-            "n6 receives slowly", lambda w: w.receives("n6", RATE * SLOW), frozenset({("n6", "receives")})
-        ),
-        Slowed(
-            f"one pair, {first} to {second}", lambda w: w.sends_to(first, second, RATE * SLOW),
-            frozenset({(first, "to", second)}),
-        ),
-        Slowed(
-            "n3 sends and n6 receives slowly",
-_both,
-            frozenset({("n3", "sends"), ("n6", "receives")}),
-        ),
-    )  # fmt: skip
     wanted = tuple(options.names)
-    outcomes = [_faulty(one) for one in slowed if one.title.startswith(wanted or "")]
+    outcomes = [_faulty(one) for one in slowed() if one.title.startswith(wanted or "")]
     outcomes += [_survival(title, run) for title, run in SURVIVALS.items() if title.startswith(wanted or "")]
     if options.write:
         PAGE.write_text(_page(outcomes), "utf-8")
     return 0 if all(one.good for one in outcomes) else 1
-
-
-def _both(wires: Wires) -> None:
-    wires.sends("n3", RATE * SLOW)
-    wires.receives("n6", RATE * SLOW)
-
-
-def _met() -> tuple[str, str]:
-    """A pair that the first round brings together; three rounds of eight nodes bring 12 of 28 together."""
-    leafs = {name: leaf for leaf, names in (("leaf1", NODES[:4]), ("leaf2", NODES[4:])) for name in names}
-    step = next_step(PairFleet(tuple(PairMember(name, leafs[name]) for name in NODES)), ())
-    assert isinstance(step, PlannedRound)
-    return step.round.pairs[0]
 
 
 class Fabric:
@@ -171,29 +117,9 @@ def _faulty(one: Slowed) -> Outcome:
         assert process.returncode in {0, 1, 2, 3}, errors
         found = json.loads(out)
         left = campaign.jobs()
-    named = {_named(part, way) for part in found["named"] for way in part["losses"]}
-    answered = f"{found['answered']} of {found['runs']} runs answered, {found['rounds']} rounds"
-    losses = [
-        f"{' '.join(_named(part, way))}: {way['loss']:.0%}"
-        for part in found["named"]
-        for way in part["losses"]
-    ]
-    words = f"{'; '.join(losses) or 'nobody is named'}; {answered}"
-    good = named == one.named and not left
-    return _told(Outcome(one.title, good, words, time.monotonic() - began), errors)
-
-
-def _told(one: Outcome, errors: str = "") -> Outcome:
-    print(f"{'PASS' if one.good else 'FAIL'} {one.title}: {one.words} ({one.seconds:.0f} s)", flush=True)
-    if not one.good:
-        print(errors, flush=True)
-    return one
-
-
-def _named(part: dict[str, object], way: dict[str, object]) -> Named:
-    if part["kind"] == "pair":
-        return str(part["name"]), "to", str(part["peer"])
-    return str(part["name"]), str(way["way"])
+    good, words = judged(one, found)
+    good = good and not left
+    return printed(Outcome(one.title, good, words, time.monotonic() - began), errors)
 
 
 def _survival(title: str, run: Callable[[Wires, Campaign], tuple[bool, str]]) -> Outcome:
@@ -201,7 +127,7 @@ def _survival(title: str, run: Callable[[Wires, Campaign], tuple[bool, str]]) ->
     with Fabric() as (wires, campaign):
         good, words = run(wires, campaign)
         campaign.cluster.wait(lambda: campaign.jobs() == "", 20)
-    return _told(Outcome(title, good, words, time.monotonic() - began))
+    return printed(Outcome(title, good, words, time.monotonic() - began))
 
 
 def _dies(wires: Wires, campaign: Campaign) -> tuple[bool, str]:
@@ -313,10 +239,6 @@ SURVIVALS = {
 
 
 def _page(outcomes: Sequence[Outcome]) -> str:
-    rows = "\n".join(
-        f"| {one.title} | {'yes' if one.good else '**no**'} | {one.words} | {one.seconds:.0f} |"
-        for one in outcomes
-    )
     version = subprocess.run([tool("slurmctld"), "-V"], check=True, capture_output=True, text=True).stdout
     return f"""# Rounds of pairs under a real Slurm
 
@@ -327,9 +249,7 @@ has {SLOW:.0%} of its rate left; a pair is slowed by a filter for one destinatio
 that the first round brings together: three rounds of eight nodes bring 12 of 28 pairs together, and of
 others no round tells.
 
-| what happens | as it should | what was said | seconds |
-|---|---|---|---|
-{rows}
+{table(outcomes)}
 
 Not shown by this: real NICs, NCCL, RDMA, more than one machine, more than eight nodes, other versions of
 Slurm. Seconds are with the start of Slurm, on a machine that was busy with
