@@ -1,7 +1,7 @@
 """Hypothesis asserts no speed here: its deadline is off.
 
 A change is tried on examples that are always the same, so that it fails for what it did and for nothing else;
-before a release (`EXAMPLES=1`) they are drawn anew.
+before a release (`EXAMPLES=1`) new ones are drawn.
 """
 
 import gc

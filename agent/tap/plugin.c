@@ -22,7 +22,7 @@ static struct ww_communicator *watched(uint64_t handle, uint64_t *ticket) {
     return *ticket ? communicator : NULL;
 }
 
-/* The child of a fork has neither the rings nor the threads that wrote to them. It begins anew. */
+/* The child of a fork has neither the rings nor the threads that wrote to them. It starts again. */
 static void forget_in_child(void) {
     for (uint32_t i = 0; i < WW_COMMUNICATORS; i++) ww_ring_forget(&communicators[i]);
     mask_lock = 0;

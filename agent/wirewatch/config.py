@@ -137,7 +137,7 @@ Limit = Annotated[int, Field(ge=0)] | Percent
 
 
 class BudgetSection(_Section):
-    """How many nodes may be out of use at a time, for any reason, before the controller takes out no more.
+    """How many nodes may be out of use at a time, for any reason, before the controller stops.
 
     Each is a number, or a percentage of the nodes of that kind, rounded down but never to nothing.
     """

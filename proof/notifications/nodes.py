@@ -46,7 +46,7 @@ class Text:
         self._last: tuple[int, bytes] = (0, b"")
 
     def now(self) -> bytes:
-        """The text, made anew once a second."""
+        """The text, made again once a second."""
         second = int(time.time())
         if self._last[0] != second:
             lines = (

@@ -188,12 +188,12 @@ def status(answer: bytes) -> int:
 
 
 class Kept:
-    """A client that keeps its connection, as Prometheus does; one that was closed while idle opens anew."""
+    """A client that keeps its connection, as Prometheus does; one that was closed while idle opens again."""
 
     def __init__(self, address: Address, source: str, headers: dict[str, str], seconds: float = 10.0) -> None:
         self._address, self._source, self._headers, self._seconds = address, source, headers, seconds
         self._open: http.client.HTTPConnection | None = None
-        self.anew = 0
+        self.again = 0
 
     def get(self, path: str) -> tuple[int, bytes]:
         """Raises OSError, http.client.HTTPException where there is no answer."""
@@ -204,7 +204,7 @@ class Kept:
             self.close()
             if not kept:
                 raise
-            self.anew += 1
+            self.again += 1
             return self._get(path)
 
     def _get(self, path: str) -> tuple[int, bytes]:

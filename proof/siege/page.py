@@ -22,7 +22,7 @@ MINUTES = 60.0
 MOST = 5
 """Troubles of one attack that the page shows."""
 SERVED = re.compile(r"^(/metrics|/livez|local) |^lanes' |^descriptors left|^memory grew|^log grew")
-COLUMNS = ("p50", "p99", "errors", "connections anew", "processor", "lanes' worst gap")
+COLUMNS = ("p50", "p99", "errors", "connections again", "processor", "lanes' worst gap")
 Row = Sequence[str]
 
 
@@ -104,7 +104,7 @@ def _load(after: Mapping[str, Outcome], before: Mapping[str, Outcome]) -> str:
         for label, outcomes in (("before", before), ("now", after)):
             if name in outcomes:
                 rows += [(label, coding, *row) for row in _marked(outcomes[name].figures)]
-    head = ("", "coding", "scrapers", "p50", "p99", "errors", "anew", "processor", "lanes' worst gap")
+    head = ("", "coding", "scrapers", "p50", "p99", "errors", "again", "processor", "lanes' worst gap")
     return table(head, rows)
 
 

@@ -163,7 +163,7 @@ with its default policy. How it judges and why so is in
 What is drawn: ranks arrive at a collective when their own work is done and leave it together; work varies
 by 0.2 % and the wire by 0.3 % unless said; the wire gives 340 GB/s; a step is 31 ms of work and one
 all_reduce of 256 MiB unless said. Each tap times for 0.2 s of every 2 s, up to 20 ms apart. With overlap a
-collective takes 1 to so many times as long, drawn anew each time, and each rank's kernel a few per cent
+collective takes 1 to so many times as long, drawn again each time, and each rank's kernel a few per cent
 more than the next one's. The collector reads every {COLLECTOR.options.interval:g} s, windows are
 {policy.window:g} s and more.
 

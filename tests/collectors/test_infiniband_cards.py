@@ -11,7 +11,7 @@ from wirewatch.core.types import Absent, Expect, Health, Why
 LOST = Absent(Why.TIMEOUT, "no answer", 110)
 NETNS = "/sys/module/ib_core/parameters/netns_mode"
 LONG = 25
-"""Polls after which devices have been looked at anew."""
+"""Polls after which devices have been looked at again."""
 
 
 def rename(files: Files, old: str, new: str) -> None:

@@ -483,7 +483,7 @@ def held(store: BaselineStore) -> tuple[Baseline | None, str]:
 
 
 def written(path: Path) -> tuple[int, int]:
-    """What changes when a file is written anew, and not when it is read."""
+    """What changes when a file is written again, and not when it is read."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns
 

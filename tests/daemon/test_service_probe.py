@@ -156,7 +156,7 @@ def test_a_daemon_that_was_killed_knows_its_probes_when_it_is_back(tmp_path: Pat
         assert after["past"] == before["past"]
         assert after["last"]["results"] == before["last"]["results"]
         assert after["fresh"] is True
-        # Counters begin anew; the probe that was run before is not run again at once.
+        # Counters start again; the probe that was run before is not run again at once.
         assert value(second.get("/metrics").series(), "probe_runs_total", result="ok") == 0
         status, seconds = second.terminate()
         assert (status, seconds < STOP) == (0, True)

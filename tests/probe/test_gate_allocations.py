@@ -337,7 +337,7 @@ def test_a_pod_without_a_log_folder_is_not_known(pod: tuple[str, str]) -> None:
 
 
 def test_while_a_living_pod_has_no_log_folder_none_is_said_to_have_ended() -> None:
-    """A pod of the same name that was made anew waits for its volumes: a cgroup, and no log folder yet."""
+    """A pod of the same name that was made again waits for its volumes: a cgroup, and no log folder yet."""
     files = logs(tree(ROOTS[0], ("burstable", UIDS[1])), ("ml", "train-0", UIDS[0]), ("ml", "b", UIDS[2]))
     assert life(files).uids("ml", "train-0") is None
     logs(files, ("ml", "train-0", UIDS[1]))

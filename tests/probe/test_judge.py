@@ -326,7 +326,7 @@ def test_the_limit_is_the_policys() -> None:
 
 def test_settings_that_lower_bandwidth_are_told_with_it() -> None:
     told = found(drawn(on_switch(4, settings={**OFF, "NCCL_MAX_NCHANNELS": "2"}), speed=0.2))
-    assert "NCCL is told NCCL_MAX_NCHANNELS=2 (" in told["probe.busbw"].evidence
+    assert "NCCL has the settings NCCL_MAX_NCHANNELS=2 (" in told["probe.busbw"].evidence
     assert "NVLS_ENABLE" not in told["probe.busbw"].evidence  # What is expected follows it.
 
 
@@ -386,7 +386,7 @@ def test_a_fallback_names_the_wire_the_ranks_and_the_setting(transport: str, wir
     assert fallback.worst is Health.FAILED
     assert f"NCCL went by {wire}" in fallback.evidence
     assert f"({transport}) where NVLink is: ranks 0 to 1, 1 to 0" in fallback.evidence
-    assert fallback.evidence.endswith("NCCL is told NCCL_P2P_DISABLE=1")
+    assert fallback.evidence.endswith("NCCL has the settings NCCL_P2P_DISABLE=1")
 
 
 def test_many_pairs_are_cut_short() -> None:

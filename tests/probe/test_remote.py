@@ -140,7 +140,7 @@ BAD: list[tuple[Behaviour, str]] = [
     (says(http(200, b"[" * 100_000)), "is not understood: "),
     (says(http(404, b"nothing here")), "HTTP status 404"),
     (says(http(500, b"{}")), "HTTP status 500"),
-    (says(http(409, b'{"detail": "start both\\u001b[31m anew"}')), "start both[31m anew"),
+    (says(http(409, b'{"detail": "start both\\u001b[31m again"}')), "start both[31m again"),
     (says(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n"), "what answers there is not wirewatch"),
     (says(b"SSH-2.0-OpenSSH\r\n\r\n"), "what answers there is not wirewatch"),
     (lambda _: None, ""),

@@ -20,9 +20,9 @@ from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.restore import keep, persistent
 
-Who = Literal["daemon", "command", "between", "forced", "part", "turn", "restart", "anew"]
+Who = Literal["daemon", "command", "between", "forced", "part", "turn", "restart", "again"]
 OFTEN: tuple[Who, ...] = ("daemon", "command", "command", "command", "turn", "restart")
-WHO: tuple[Who, ...] = (*OFTEN, *OFTEN, "between", "forced", "part", "anew")
+WHO: tuple[Who, ...] = (*OFTEN, *OFTEN, "between", "forced", "part", "again")
 LOOKS: tuple[dict[str, Any], ...] = ({}, {"speed": 0.5}, {"wrong": 1}, {"errors": {1: {"crc": 1}}})
 ENDS: tuple[Outcome, ...] = ("ok", "ok", "ok", "failed", "preempted")
 
@@ -110,7 +110,7 @@ class Played(SharedNode):
                 self.turn()
             case "restart":
                 self.start()
-            case "anew":
+            case "again":
                 self.turn()
                 for path in self.state.directory.glob("probes.sqlite*"):
                     path.unlink()

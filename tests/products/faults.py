@@ -15,7 +15,7 @@ Named = frozenset[tuple[str, str, str]]
 class Wire:
     """What is done to a node, as (question, value), and what must be found, later and at the start.
 
-    `session`: the driver must be opened anew to see it.
+    `session`: the driver must be opened again to see it.
     """
 
     name: str

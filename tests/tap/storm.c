@@ -201,7 +201,7 @@ static long resident_kib(void) {
 }
 
 /* One step of a job every 20 ms: 32 collectives in each communicator, timed where the mask says so; each 10 minutes
- * one communicator is made anew, each hour another one captures graphs, and of every 1000th collective a channel never stops.
+ * one communicator is made again, each hour another one captures graphs, and of every 1000th collective a channel never stops.
  */
 static void day(double hours) {
     const uint64_t step_ns = 20000000, steps = (uint64_t)(hours * 3600e9 / (double)step_ns);

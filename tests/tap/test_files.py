@@ -203,7 +203,7 @@ def test_a_limit_of_file_sizes_is_no_signal(folder: Path) -> None:
 
 
 def test_room_comes_back(folder: Path) -> None:
-    """What failed for one communicator is tried anew for the next, however many failed."""
+    """What failed for one communicator is tried again for the next, however many failed."""
     with Player(folder / "later") as player:
         for _ in range(70):
             assert player.do("init 5 0 1 1 2 0 -") == "0 (nil) 0"

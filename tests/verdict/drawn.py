@@ -232,7 +232,7 @@ class Drawn:
         self.known.clear()
 
     def reboot(self, boot: str = "boot-2") -> None:
-        """The machine starts again: its kernel log is empty, its monotonic clock begins anew."""
+        """The machine starts again: its kernel log is empty, its monotonic clock starts again."""
         self.found = {key: f for key, f in self.found.items() if not f.last}
         self.wants = set()
         self.restart(boot, down=180.0)

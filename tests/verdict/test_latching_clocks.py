@@ -55,7 +55,7 @@ class Skewed(Drawn):
                 self.reboot(f"{self.boot}+")
 
     def retell(self) -> None:
-        """After a start the collector makes the Unix times of events anew, of the log's own clock."""
+        """After a start the collector makes the Unix times of events again, of the log's own clock."""
         for key, told in self.found.items():
             if told.last:
                 at = self.at - (self.mono - told.stamp)

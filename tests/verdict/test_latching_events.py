@@ -222,7 +222,7 @@ def test_a_word_that_nobody_tells_after_a_restart_was_not_taken_back(tmp_path: P
 
 
 def test_an_event_that_is_over_is_on_probation_also_across_a_restart(tmp_path: Path) -> None:
-    """The times of events are made anew at a start, and may be off by some seconds."""
+    """The times of events are made again at a start, and may be off by some seconds."""
     node = fallen(tmp_path)
     node.restart()
     node.find(XID, node.gpu(), D, last=node.found[XID, node.gpu()].last + 40.0)

@@ -166,7 +166,7 @@ class Machine:
     kept: dict[tuple[float, Key], Answer]
 
     def hardware(self) -> Hardware:
-        """Every port anew, as a daemon that starts has them."""
+        """Every port again, as a daemon that starts has them."""
         clock, fault = self.clock, self.fault
         # The overlay holds the very list, so that a change of the fault is one of the play.
         overlay = Overlay("fault", "", fault)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def release(source: Source, folder: Path, builder: Builder | None, sign: str) -> None:
-    """Make all into a folder that is made anew."""
+    """Make all into a folder that is made again."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     BUILD.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ class Source:
         return done.stdout
 
     def tree(self, place: Path) -> Path:
-        """The files of the commit, in a folder that is made anew."""
+        """The files of the commit, in a folder that is made again."""
         shutil.rmtree(place, ignore_errors=True)
         packed = subprocess.run(
             ("git", "archive", self.revision), cwd=ROOT, capture_output=True, check=True

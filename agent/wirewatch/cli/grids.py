@@ -30,7 +30,7 @@ class Words(click.ParamType[tuple[str, ...]]):
         given = [word.strip() for word in value.split(",")]
         for word in given:
             if word.lower() not in self._words:
-                self.fail(f"{word!r} is none of {', '.join(self._words.values())}", param, ctx)
+                self.fail(f"{word!r} is not one of {', '.join(self._words.values())}", param, ctx)
         return tuple(dict.fromkeys(self._words[word.lower()] for word in given))
 
 

@@ -58,7 +58,7 @@ def uninstall(*, folder: Path) -> None:
 
     Jobs that run with it go on with it; jobs that start with the variable still set run without a plugin.
 
-    Exit codes: 0 removed; 64 no tap is there, or a file that is none: nothing was changed.
+    Exit codes: 0 removed; 64 there is no tap, or the file is not a tap: nothing was changed.
     """
     from wirewatch.hw.carriers import carriers
     from wirewatch.hw.tapfile import TapError

@@ -104,7 +104,7 @@ RECOVERY_ACTION = "gpu.recovery_action"
 
 THROTTLE_ACTIONS: Mapping[str, str] = {
     "hw_thermal_slowdown": "check fans, airflow and inlet temperature; reseat the heat sink if one GPU only",
-    "hw_power_brake": "check power supplies and rack power; the board is told from outside to slow down",
+    "hw_power_brake": "check power supplies and rack power; a signal from outside slows the board",
     "hw_slowdown": "check cooling and power of this node; see the other clock event reasons",
     "sw_thermal_slowdown": "check airflow and inlet temperature; the driver slows down to stay in limits",
 }

@@ -319,7 +319,7 @@ def _usual_slots(reading: PcieReading) -> dict[str, int]:
 
 
 def _best(before: SlotBest | None, gpu: Gpu, value: GpuPcie) -> SlotBest:
-    """The most so far; another slot begins anew."""
+    """The most so far; another slot starts again."""
     kept = before if before is not None and gpu.pci in {"", before.slot} else SlotBest(0, "", "", 0, 0)
     width = 0 if isinstance(value.most_width, Absent) else value.most_width
     generation = 0 if isinstance(value.most_generation, Absent) else value.most_generation

@@ -358,7 +358,7 @@ def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
 
 
 def _gpus(hardware: Hardware, memory: XidMemory) -> tuple[Gpu, ...]:
-    """The GPUs as enumerated; asked only when _NVML was initialised anew or one has no name yet.
+    """The GPUs as enumerated; asked only when _NVML was initialised again or one has no name yet.
 
     Asking waits while _NVML hangs, which is when the kernel has most to say.
     """
@@ -511,7 +511,7 @@ def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMe
 
 
 def _still(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[EventPlace, StandingEvent]:
-    """A fatal event stands until the machine is started anew; what is over stays a finding for a day."""
+    """A fatal event stands until the machine is restarted; what is over stays a finding for a day."""
     return {
         place: one
         for place, one in memory.standing.items()

@@ -76,7 +76,7 @@ class Nvml(Protocol):
     """NVML, one question after the other; nothing here raises for what hardware or driver do."""
 
     def session(self) -> int:
-        """Changes whenever NVML was initialised anew: what a device supports must be asked again."""
+        """Changes whenever NVML was initialised again: what a device supports must be asked again."""
         ...
 
     def gpus(self) -> Sequence[Gpu] | Absent:

@@ -79,7 +79,7 @@ GRACE_WINDOW = 86400.0
 class Grace:
     """How long something has been starting, as stretches from one monotonic second to another.
 
-    A start may take its time, and what was ready may start anew; what does so again and again has spent its
+    A start may take its time, and what was ready may start again; what does so again and again has spent its
     grace. `waiting`: the last stretch goes on.
     """
 
@@ -142,7 +142,7 @@ class AcceptedRates(Generic[Part]):
         return UsualRate(rate, spread([value / rate for value in values], 1.0), len(values), min(values))
 
     def learned(self, kind: str, rates: Mapping[Part, float], at: float) -> "AcceptedRates[Part]":
-        """With the rates of a probe (at Unix seconds) that found nothing; another kind begins anew."""
+        """With the rates of a probe (at Unix seconds) that found nothing; another kind starts again."""
         if not rates:
             return self
         before = self if kind == self.kind else AcceptedRates(kind)

@@ -1,6 +1,6 @@
 """The node as one graph: GPUs, NICs, what hangs where, and which wires join them.
 
-Parts are named by what does not change when they are numbered anew: GPUs by UUID, NICs by GUID and port.
+Parts are named by what does not change when they are renumbered: GPUs by UUID, NICs by GUID and port.
 """
 
 import re

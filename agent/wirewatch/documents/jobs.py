@@ -54,7 +54,7 @@ def jobs(state: NodeState, at: float, source: str) -> JobsDocument:
 
 
 def explain(evidence: JobEvidence, at: float, source: str) -> ExplainDocument:
-    """The document of one job, decided anew on this evidence."""
+    """The document of one job, decided again on this evidence."""
     answer = decide(evidence)
     return ExplainDocument(
         "wirewatch.explain/1", at, source, evidence.name, answer.sentence, answer, evidence

@@ -93,7 +93,7 @@ def _choose(listed: str, choices: Sequence[str]) -> frozenset[str]:
     words = [word for word in listed.removeprefix("^").split(",") if word]
     unknown = [word for word in words if word.lower() not in names]
     if unknown:
-        raise ListError(f"{unknown[0]!r} is none of {', '.join(choices)}")
+        raise ListError(f"{unknown[0]!r} is not one of {', '.join(choices)}")
     found = frozenset(names[word.lower()] for word in words)
     return frozenset(choices) - found if listed.startswith("^") else found
 
@@ -103,5 +103,5 @@ def _functions(collective: str) -> Sequence[str]:
         return FUNCTIONS
     found = [one for one in FUNCTIONS if one.lower() == collective.lower()]
     if not found:
-        raise ListError(f"{collective!r} is none of {', '.join(FUNCTIONS)}")
+        raise ListError(f"{collective!r} is not one of {', '.join(FUNCTIONS)}")
     return found

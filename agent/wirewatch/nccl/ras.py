@@ -163,19 +163,19 @@ def _dict(value: Any, name: str) -> Mapping[str, Any]:
 def _number(value: Any, name: str, below: int, least: int = 0) -> int:
     found = _member(value, name)
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found < below:
-        raise _Odd(f"{name} is none that a report has")
+        raise _Odd(f"a report has no {name}")
     return found
 
 
 def _truth(value: Any, name: str) -> bool:
     found = _member(value, name)
     if not isinstance(found, bool):
-        raise _Odd(f"{name} is none that a report has")
+        raise _Odd(f"a report has no {name}")
     return found
 
 
 def _text(value: Any, name: str, form: re.Pattern[str]) -> str:
     found = _member(value, name)
     if not isinstance(found, str) or not form.fullmatch(found):
-        raise _Odd(f"{name} is none that a report has")
+        raise _Odd(f"a report has no {name}")
     return found

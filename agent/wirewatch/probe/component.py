@@ -421,7 +421,7 @@ def _read_remote_gate(
     looked = prober.facts(options.engine, until)
     refusal = looked if isinstance(looked, Refusal) else looked.refusal
     if isinstance(looked, Refusal) or looked.facts is None:
-        # Users that are not seen may have changed: the GPUs have to be still anew.
+        # Users that are not seen may have changed: the GPUs have to be still again.
         engine = memory.engine if isinstance(looked, Refusal) else looked.engine
         return ProbeReading(no_gpus(hardware), Stillness(), engine, due, refusal)
     reading = _gate_reading(memory, options, looked.engine, _now(hardware, looked.facts), due=due)

@@ -163,7 +163,7 @@ class _GpuLookup:
         held: set[str] = set()
         for text, keys in named:
             if keys is None or not set(keys) <= set(self.every):
-                return self.every, f"; holds all GPUs: {text} is none that is known here"
+                return self.every, f"; holds all GPUs: {text} is not known here"
             held.update(keys)
         return tuple(key for key in self.every if key in held), ""
 

@@ -1,7 +1,7 @@
 """The history of probes: what each one gave, in one SQLite file that keeps the newest.
 
 No call raises for what a disk, another process or a strange file does; it returns an `Absent` that says why.
-Each call opens the file anew: one that was moved or replaced meanwhile is never written again.
+Each call opens the file again: one that was moved or replaced meanwhile is never written again.
 """
 
 import errno

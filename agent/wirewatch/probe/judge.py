@@ -322,7 +322,7 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
     transports = ", ".join(dict.fromkeys(f.transport for f in found))
     settings = [f"{name}={value}" for name, value, _ in slowing(probed)]
-    because = f"; NCCL is told {', '.join(settings)}" if settings else ""
+    because = f"; NCCL has the settings {', '.join(settings)}" if settings else ""
     yield Breach(
         "probe.transport", Subject(), Health.FAILED,
         f"NCCL went by {measurement.worst_wire(found)} ({transports}) where NVLink is: "
@@ -593,7 +593,7 @@ def _doubt(*, steady: bool) -> str:
 def _reasons(probed: Probed, worst: Measured) -> str:
     """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
     settings = [f"{name}={value} ({effect})" for name, value, effect in slowing(probed)]
-    reasons = f"; NCCL is told {', '.join(settings)}" if settings else ""
+    reasons = f"; NCCL has the settings {', '.join(settings)}" if settings else ""
     crossing = probed.conditions[worst.group].group.crossing
     if isinstance(crossing, Path):
         reasons += f"; the ring crosses {PATHS[crossing]}"

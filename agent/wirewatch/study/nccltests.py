@@ -217,7 +217,7 @@ class Reader:
         self._count(len(run.rows))
         self.runs.append(run)
         for _ in range(run.unread):
-            self._miss(run.line, "", "a result of its JSON document that is none")
+            self._miss(run.line, "", "a result in its JSON document that cannot be read")
 
     def pass_over(self, lines: int) -> None:
         """Count lines that are something else."""

@@ -129,7 +129,7 @@ class _Step:
         return self._probation(counted) if taken_back else self._gone(counted)
 
     def _count(self, entry: Entry, looked: float | None) -> Entry:
-        """Seconds and probes without the fault; a probe that finds anything begins the count anew."""
+        """Seconds and probes without the fault; a probe that finds anything starts the count again."""
         probes = entry.probes
         if self.now.probes.complete != self.ledger.complete:
             probes = probes + (looked is not None) if self.now.probes.clean else 0

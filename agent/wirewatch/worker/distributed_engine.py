@@ -289,7 +289,7 @@ class GpuRanks(DistributedEngine):
             )
         super().__init__(plan)
         if self._local and plan.log:
-            # Each process begins its file anew, whatever another has written there.
+            # Each process begins its file again, whatever another has written there.
             os.environ["NCCL_DEBUG_FILE"] = f"{plan.log}.{self._local}"
 
     def versions(self) -> Mapping[str, str]:

@@ -29,15 +29,15 @@ EXPORTER = "/usr/bin/prometheus-node-exporter"
 
 @dataclass
 class Scraped:
-    """Seconds of each scrape; those that failed; connections that had to be opened anew."""
+    """Seconds of each scrape; those that failed; connections that had to be opened again."""
 
     times: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    anew: int = 0
+    again: int = 0
 
 
 async def _scraper(address: Address, number: int, coding: str, end: float, scraped: Scraped) -> None:
-    """A scrape a second over a connection that is kept, as Prometheus does it; anew where that was closed."""
+    """A scrape a second over a connection that is kept, as Prometheus does it."""
     source, streams = f"127.4.{number // 200}.{1 + number % 200}", None
     await asyncio.sleep(number * 0.618 % 1.0)
     while (began := time.monotonic()) < end:
@@ -52,7 +52,7 @@ async def _scraper(address: Address, number: int, coding: str, end: float, scrap
                 streams[1].close()
             streams = None
             if kept:
-                scraped.anew += 1
+                scraped.again += 1
                 continue
             scraped.errors.append(f"{type(error).__name__}: {error}")
         await asyncio.sleep(max(0.0, began + 1.0 - time.monotonic()))
@@ -80,7 +80,7 @@ def load(siege: Siege, coding: str) -> None:
                 siege.figure("p50", quantile(ranked, 0.5) * 1e3, "ms")
                 siege.figure("p99", quantile(ranked, 0.99) * 1e3, "ms")
                 siege.figure(f"errors of {len(ranked) + len(scraped.errors)}", len(scraped.errors))
-                siege.figure("connections anew", scraped.anew)
+                siege.figure("connections again", scraped.again)
                 siege.figure("processor", 100 * spent, "%")
                 siege.must(
                     not scraped.errors,

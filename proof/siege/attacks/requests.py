@@ -141,7 +141,7 @@ def usual(siege: Siege) -> None:
         time.sleep(max(0.0, idle_since + (SHORT_IDLE if siege.short else IDLE) - time.monotonic()))
         kept.get("/metrics")
         siege.figure("idle", time.monotonic() - idle_since, "s")
-        siege.must(not kept.anew, "the idle connection had been closed")
+        siege.must(not kept.again, "the idle connection had been closed")
         kept.close()
 
 

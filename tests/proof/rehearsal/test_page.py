@@ -41,7 +41,7 @@ def test_the_page_has_each_fault_with_its_seconds() -> None:
 
 @pytest.mark.parametrize("name", [*WRITTEN, *OTHERS])
 def test_the_page_that_is_kept_is_of_this_table(name: str) -> None:
-    """Seconds differ from run to run; `make rehearsal WRITE=--write` makes it anew, with what is derived."""
+    """Seconds differ from run to run; `make rehearsal WRITE=--write` makes it again, with what is derived."""
     assert f"`{name}`" in COMMITTED
     assert all(str(alert) in COMMITTED for alert in ALL[name].every)
 

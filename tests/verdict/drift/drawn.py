@@ -1,4 +1,4 @@
-"""Nodes drawn by hand that can be changed part by part, and numbered anew."""
+"""Nodes drawn by hand that can be changed part by part, and renumbered."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -43,7 +43,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "NCCL chooses by size and wires. Recorded on 8 H200 without NVLS: Ring at all sizes, by LL up to "
         "2 MiB and LL128 up to 32 MiB; inside a node trees are chains and save no steps",
         "one algorithm is under suspicion: leave that one out, such as allreduce:^tree. From 2.24 on a list "
-        "without ring fails broadcast and reduce, and a word that is none, such as auto, fails init",
+        "without ring fails broadcast and reduce, and an unknown word, such as auto, fails init",
         f"{OWN}; {BENCH}; src/graph/tuning.cc",
         Confidence.MEASURED,
         "NCCL takes NVLS or Ring for large messages. Measured on 4 H100 at 8 GiB: NVLS 376, Ring 366, Tree "

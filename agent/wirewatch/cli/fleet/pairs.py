@@ -158,7 +158,7 @@ def _open(found: "PairsDocument") -> Iterator[str]:
             f"{_names([f'{a} with {b}' for a, b in found.next.pairs])}"
         )
     elif found.suspects or found.thin:
-        yield "all rounds are run: begin anew with those that are open and partners that are well"
+        yield "all rounds are run: start again with those that are open and partners that are well"
 
 
 def _basis(found: "PairsDocument") -> Iterator[str]:

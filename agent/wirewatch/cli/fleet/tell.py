@@ -37,7 +37,7 @@ def tell(
 
     RESULT is a document wirewatch.fleet-pairs/1, such as `wirewatch fleet probe --json` and `wirewatch fleet
     pairs --json` print. Run it on each node that took part, with the rights for orders (root, or the agent's
-    own user). What is slow becomes a finding; a newer result that names the node no more ends it.
+    own user). What is slow becomes a finding; a newer result that no longer names the node ends it.
 
     Exit codes: 0 told, or nothing to tell; 64 no such result, or the daemon refuses it; 70 no daemon answers.
     """

@@ -35,7 +35,7 @@ INFO = Metric(
     ("peer_memory", "kernel_module", "rdma_stack"),
     "How NICs may reach GPU memory; likely until a job's own log proves it.",
     UNSEEN,
-    undrawn="how NICs reach GPU memory is told by the checks beside it",
+    undrawn="the checks beside it say how NICs reach GPU memory",
 )
 UNPARSED = Metric(
     "nccl_conf_lines_unparsed", Kind.GAUGE, (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN

@@ -65,7 +65,7 @@ ERROR_ACTION = (
 )
 END_ACTION = "look at the node at the other end: jobs that died there and full receive queues make these"
 STUCK_ACTION = (
-    "look at the port as for its errors, then reset its counters (`perfquery -R`): they count no more"
+    "look at the port as for its errors, then reset its counters (`perfquery -R`): they no longer count"
 )
 GONE_ACTION = (
     "look in the kernel log for what became of the card; reload its driver or power the node off and on"

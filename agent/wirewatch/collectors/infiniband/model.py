@@ -144,14 +144,14 @@ class RdmaIdentity:
     lost: Absent | None = None
 
     def same_card(self, other: "RdmaIdentity") -> bool:
-        """Whether both are one card in one place: another card, or another function, starts anew."""
+        """Whether both are one card in one place: another card, or another function, starts again."""
         return (self.guid, self.pci, self.board) == (other.guid, other.pci, other.board)
 
 
 def names_now(before: Mapping[str, RdmaIdentity], now: Mapping[str, RdmaIdentity]) -> dict[str, str]:
     """The names that cards of `before` have now, as far as they are listed.
 
-    A card goes by its GUID, wherever the buses are numbered anew; one without a GUID of its own by its place.
+    A card goes by its GUID, wherever the buses are renumbered; one without a GUID of its own by its place.
     """
     ours, theirs = _by_guid(before), _by_guid(now)
     free = {i.pci: name for name, i in now.items() if i.pci and name not in before}

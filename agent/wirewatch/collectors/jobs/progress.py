@@ -91,7 +91,7 @@ def _looked(known: NvlinkDue, grown: float, gpu: str, nvlink: NvlinkSent, policy
 
 
 def _grown(known: RingProgress, reading: RingReading) -> RingProgress:
-    """Counters of a ring only grow; one that shrank began anew, and a torn one repeats nothing."""
+    """Counters of a ring only grow; one that shrank started again, and a torn one repeats nothing."""
     counts, raw = reading.ring.counts, known.raw
     return RingProgress(
         # Behind what was lost, too: it is counted once.

@@ -64,7 +64,7 @@ class Observation:
         return self.masked
 
     def see_loss(self) -> None:
-        """Take the loss anew from those of the rails."""
+        """Take the loss again from those of the rails."""
         left = [loss for rail, loss in self.losses.items() if rail not in self.rails_masked]
         self.loss = all_but_a_quarter(left or self.losses.values())
 

@@ -68,7 +68,7 @@ class RoundEngine(Protocol):
     """Runs `wirewatch fleet peer` on both nodes of each pair. All methods raise RoundEngineError."""
 
     def members(self) -> Sequence[PairNode]:
-        """All nodes that the user asked for, busy ones too, in any order; asked anew before each round."""
+        """All nodes that the user asked for, busy ones too, in any order; asked again before each round."""
         ...
 
     def start(self, order: RoundOrder) -> None:

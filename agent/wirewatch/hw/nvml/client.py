@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class Limits:
     """Seconds: for one job, for starting NVML, and the waiting times after failures.
 
-    `lost` is how long a lost GPU waits for NVML to be initialised anew, which is what finds it again.
+    `lost` is how long a lost GPU waits for NVML to be initialised again, which is what finds it again.
     """
 
     job: float = 5.0
@@ -119,7 +119,7 @@ class NvmlClient:
         return self._supervisor.living()
 
     def resume(self) -> None:
-        """Answer again: NVML is initialised anew with the next question, and no GPU is left out.
+        """Answer again: NVML is initialised again with the next question, and no GPU is left out.
 
         Except a GPU at which a process hangs that still cannot be killed.
         """
@@ -161,7 +161,7 @@ class NvmlClient:
         return tuple(self._gpus.values())
 
     def _find_lost_again(self) -> None:
-        """A GPU that was lost and has been reset comes back only when NVML is initialised anew."""
+        """A GPU that was lost and has been reset comes back only when NVML is initialised again."""
         waiting, began = self._reopen.holds(NODE), self._reopen.suspects(NODE)
         if waiting is not None:
             return
@@ -169,7 +169,7 @@ class NvmlClient:
             self._reopen.release(NODE)
             return
         if began is not None:
-            log.info("initialising NVML anew to look for lost GPUs")
+            log.info("initialising NVML again to look for lost GPUs")
             self.close()
             self._listed = 0
             self._lost = False
@@ -212,7 +212,7 @@ class NvmlClient:
             raise RuntimeError(reply.broken)
         codes = {a.value.code for a in reply.answers if isinstance(a.value, Absent)}
         for code in codes & SESSION_ENDED:
-            log.warning("NVML has to be initialised anew: %s", absent_code(code or 0))
+            log.warning("NVML has to be initialised again: %s", absent_code(code or 0))
             self.close()
         self._lost = self._lost or bool(codes & _LOST)
         return reply.answers

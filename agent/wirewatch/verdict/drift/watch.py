@@ -214,7 +214,7 @@ def back(
     graph: Graph,
     away: AbstractSet[str],
 ) -> Undone:
-    """After one more reading; one that does not show it neither counts nor begins anew.
+    """After one more reading; one that does not show it neither counts nor starts again.
 
     `before`: after the readings up to now. `graph`: what was read, `changes`: all that is different from the
     baseline in it, `away`: NICs in it that are only thought to be as they were.

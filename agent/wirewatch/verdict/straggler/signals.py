@@ -214,7 +214,7 @@ def signals(probed: Probed) -> Signals:
 
 
 def learn(references: RateHistory, measured: Signals, at: float) -> RateHistory:
-    """The references after a probe (at Unix seconds) that found nothing; another kind begins them anew."""
+    """The references after a probe (at Unix seconds) that found nothing; another kind begins them again."""
     return references.learned(measured.kind, measured.rates, at)
 
 
