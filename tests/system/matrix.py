@@ -564,6 +564,14 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"dashboards": {"label": "app.kubernetes.io/name"}},
         "dashboards.label, labelValue: app.kubernetes.io/name is the chart's own",
     ),
+    "5 for 5 %": (
+        {"controller": {"enabled": True, "config": {"budget": {"cluster": "5"}}}},
+        'controller.config.budget.cluster: "5" is not a percentage from 0% to 100%, nor a whole number',
+    ),
+    "no address of a page": (
+        {"config": {"page": {"runbook": "docs"}}},
+        'config.page.runbook: "docs" is not an http or https address',
+    ),
     "a label of the chart's": (
         {"commonLabels": {"app.kubernetes.io/name": "x"}},
         "commonLabels: app.kubernetes.io/name is the chart's own",

@@ -31,6 +31,11 @@ OF_POOLS = (
     "podAnnotations", "extraVolumes", "initContainers", "sidecars",
 )  # fmt: skip
 """Values that may differ from pool to pool; all others belong to what there is once, such as the port."""
+PATTERNS = {
+    r"^(100|[0-9]{1,2})%$": "a percentage from 0% to 100%, nor a whole number",
+    r"^(https?://[^\s]+)?$": "an http or https address, nor empty",
+}
+"""What patterns of the agent's configuration mean; one that is not here cannot be said, and is an error."""
 _PLAIN = {"integer", "number", "string", "boolean"}
 _NOISE = ("title", "default", "description")
 
@@ -57,6 +62,8 @@ def _whole() -> Json:
         part = defs[config["properties"][section]["$ref"].removeprefix("#/$defs/")]
         for key in keys:
             part["properties"].pop(key, None)
+    for name in defs:
+        defs[name] = _said(defs[name])
     made = {"$schema": DRAFT, "title": "Values of the chart wirewatch", **values}
     made["$defs"] |= {"config": config, **defs}
     # As a subchart it is handed the values that all charts share.
@@ -83,6 +90,20 @@ def _pools(made: Json) -> None:
             if one.get("$ref") == f"#/$defs/{name}":
                 part[key] = {"$ref": f"#/$defs/part.{name}"}
     made["$defs"]["Pool"]["properties"] |= part
+
+
+def _said(part: Any) -> Any:
+    """Patterns of the agent's configuration with their words."""
+    if isinstance(part, list):
+        return [_said(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    made = {key: _said(value) for key, value in part.items()}
+    if isinstance(pattern := made.pop("pattern", None), str):
+        made[KEY] = {"pattern": pattern, "not": [], KEY: PATTERNS[pattern]}
+    elif pattern is not None:
+        made["pattern"] = pattern
+    return made
 
 
 def _worded(part: Any) -> Any:
