@@ -105,10 +105,10 @@ class Siege:
         self.must(not strange, f"findings beside it: {', '.join(sorted(strange))}")
 
     def _left(self, before: Size, daemon: Besieged) -> None:
-        end = time.monotonic() + SETTLE
-        while time.monotonic() < end and _more(before, daemon.size()):
+        end, now = time.monotonic() + SETTLE, daemon.size()
+        while time.monotonic() < end and _more(before, now):
             time.sleep(0.05)
-        now = daemon.size()
+            now = daemon.size()
         self.figure("descriptors left", now.descriptors - before.descriptors)
         self.must(now.descriptors <= before.descriptors + 2, f"{now.descriptors} descriptors")
         self.must(now.threads <= before.threads + 6, f"{now.threads} threads, {before.threads} before")
