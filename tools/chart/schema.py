@@ -62,8 +62,8 @@ def _whole() -> Json:
         part = defs[config["properties"][section]["$ref"].removeprefix("#/$defs/")]
         for key in keys:
             part["properties"].pop(key, None)
-    for name in defs:
-        defs[name] = _said(defs[name])
+    for name, value in defs.items():
+        defs[name] = _said(value)
     made = {"$schema": DRAFT, "title": "Values of the chart wirewatch", **values}
     made["$defs"] |= {"config": config, **defs}
     # As a subchart it is handed the values that all charts share.
