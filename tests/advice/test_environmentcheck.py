@@ -75,14 +75,14 @@ def test_what_cannot_be_read_is_not_known_whatever_else_is_fine() -> None:
 def test_auto_fails_init_from_2_24_on(name: str, where: NcclNode) -> None:
     trouble, words = only(name, "auto", where)
     assert trouble == "fails"
-    assert words.startswith("init fails: 'auto' is none of ")
+    assert words.startswith("init fails: 'auto' is not one of ")
 
 
 def test_auto_is_passed_over_before() -> None:
     (first, *_) = told("NCCL_ALGO", "auto", replace(UNKNOWN, nccl=(2, 23, 4)))
     assert first == (
         "read otherwise",
-        "NCCL 2.23.4 passes over auto; what is left may be nothing. `auto` is none: unset is.",
+        "NCCL 2.23.4 passes over auto; what is left may be nothing. Leave it unset for NCCL to choose.",
     )
 
 

@@ -68,7 +68,7 @@ _MEANT = {
     "basic_auth_users": "is not a bcrypt hash with a cost of 4 to 14",
     "bearer_tokens": "is not sha256: with 64 hexadecimal digits",
     "http_server_config.http2": "this server speaks only HTTP/1.1: leave it out or set it to false",
-    "tls_server_config.client_auth_type": "is none of NoClientCert, VerifyClientCertIfGiven, "
+    "tls_server_config.client_auth_type": "is not one of NoClientCert, VerifyClientCertIfGiven, "
     "RequireAndVerifyClientCert (the others accept certificates without verifying them)",
 }
 

@@ -186,7 +186,7 @@ def _of_value(one: WrittenSetting, known: Variable, around: Surroundings) -> Ite
 def _of_list(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     """A list that NCCL refuses, passes over, or that leaves a collective nothing."""
     nccl = around.node.nccl
-    unset = " `auto` is none: unset is." if one.value.strip("\"' ").lower() == "auto" else ""
+    unset = " Leave it unset for NCCL to choose." if one.value.strip("\"' ").lower() == "auto" else ""
     if nccl is not None and nccl < STRICT:
         words = ignored(one.name, one.value)
         if words:
