@@ -11,7 +11,14 @@ here=${here%/*}
 
 # Resumes this node if it was drained for our reason. A fit node asks the controller once after each boot and after
 # each drain of ours, and then no more: thousands of nodes call this every minute.
+#
+# Never at the first check after a boot: slurmd runs that one before it registers, and a node that is resumed by then
+# is taken for one that crashed, and set down ("Node unexpectedly rebooted").
 resume() {
+    if [[ ! -e $RUN/booted ]]; then
+        : >"$RUN/booted"
+        return
+    fi
     look || return
     if [[ -z $own ]]; then
         : >"$RUN/not-ours"

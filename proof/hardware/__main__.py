@@ -13,7 +13,8 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `runningjobs` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `explained` takes 80 s a case, 18 minutes in all; `--shapes` for cases by name.
 `tap` takes five minutes of several GPUs, wants nccl-tests and compiles with cc.
-`hangs` takes five minutes of several GPUs; `posing` two minutes of a single one.
+`hangs` takes five minutes of several GPUs; `posing` two minutes of a single one,
+`pairs` four, as root with ip and tc; `--engine gloo` tries it on processors alone.
 `lockstep --shapes uneven` takes 90 s, `bursts` two minutes, of several GPUs.
 `prober` needs root, and files of ours and of Python that every user may read.
 
@@ -34,7 +35,7 @@ from proof.hardware.kit import Report
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
-    "tap", "bursts", "hangs", "runningjobs", "explained", "posing",
+    "tap", "bursts", "hangs", "runningjobs", "explained", "posing", "pairs",
 )  # fmt: skip
 
 
@@ -61,6 +62,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--loads", nargs="+", metavar="KIND", help="straggler: with these loads only")
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
     parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kills: of nvml, worker, daemon only")
+    parser.add_argument(
+        "--engine",
+        choices=("distributed", "gloo"),
+        default="distributed",
+        help="pairs: on GPUs or processors",
+    )
     return parser.parse_args(arguments)
 
 

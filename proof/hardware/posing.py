@@ -10,7 +10,7 @@ import os
 import signal
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -246,7 +246,7 @@ def _ras(report: Report, job: Job, pids: Sequence[int]) -> None:
     report.note(ras={what: [asdict(one) for one in reports] for what, reports in found.items()})
     for what, reports in found.items():
         report.progress(f"{what}: {[summary(one) for one in reports]}")
-    first, second = (_counts(found[what]) for what in ("running", "later"))
+    first, second = (counts(found[what]) for what in ("running", "later"))
     report.check(
         "RAS counts what is launched",
         ok=bool(first) and all(second[k] > n for k, n in first.items()),
@@ -273,10 +273,13 @@ def _asked(ras: SocketRas) -> Sequence[RasReport]:
     return reports
 
 
-def _counts(reports: Sequence[RasReport]) -> dict[int, int]:
-    """Launched all-reduces by process."""
-    ranks = [rank for one in reports for comm in one.communicators for rank in comm.ranks]
-    return {rank.pid: rank.counts.get("all_reduce", 0) for rank in ranks}
+def counts(reports: Sequence[RasReport]) -> Mapping[int, int]:
+    """Launched all-reduces by process, on all its communicators."""
+    found: Counter[int] = Counter()
+    for report in reports:
+        for comm in report.communicators:
+            found.update({rank.pid: rank.counts.get("all_reduce", 0) for rank in comm.ranks})
+    return found
 
 
 def summary(report: RasReport) -> dict[str, Any]:

@@ -192,7 +192,7 @@ class Gate:
         return self.cluster.submit("--gres=gpu:2", *options, node=node, command=script)
 
     def reset(self) -> None:
-        """No jobs, no drained nodes, healthy daemons, the usual settings, nothing written."""
+        """No jobs, no drained nodes, healthy daemons, the usual settings, nothing written since the boot."""
         for name in ("watch-*", "misbehave-*"):
             for file in self.folder.glob(name):
                 file.unlink()
@@ -202,12 +202,17 @@ class Gate:
             for file in self.folder.glob(name):
                 file.unlink()
         self._logged.clear()
-        for folder in self.folder.glob("run-*"):
-            shutil.rmtree(folder)
+        for node in self.cluster.nodes:
+            shutil.rmtree(self.folder / f"run-{node}", ignore_errors=True)
+            (self.folder / f"run-{node}").mkdir()
+            (self.folder / f"run-{node}" / "booted").touch()
         self.configure()
         self.health("ok")
         for node in self.drained():
             self.cluster.tell("scontrol", "update", f"NodeName={node}", "State=UNDRAIN")
+        for node, state in self.cluster.states().items():
+            if state.startswith("down"):
+                self.cluster.tell("scontrol", "update", f"NodeName={node}", "State=RESUME")
         self.cluster.wait(lambda: set(self.cluster.states().values()) == {"idle"})
 
     def end_leftovers(self) -> None:

@@ -291,13 +291,29 @@ def test_a_node_that_was_rebooted_comes_back_when_it_is_fit(gate: Gate) -> None:
     slurmd = gate.cluster.process("slurmd-g1")
     slurmd.terminate()
     slurmd.wait(PATIENCE)
-    for file in (gate.folder / "run-g1").iterdir():
-        file.unlink()  # as a folder in memory is
+    reboot(gate, "g1")
     gate.health("ok", "g1")
     gate.watch("g1")
     gate.cluster.serve("g1", "-b")
     gate.cluster.wait(lambda: gate.cluster.states()["g1"] == "idle")
     gate.told("resumed")
+
+
+def reboot(gate: Gate, node: str) -> None:
+    """Leave nothing in the folder that is in memory."""
+    for file in (gate.folder / f"run-{node}").iterdir():
+        file.unlink()
+
+
+def test_the_check_before_slurmd_registers_resumes_no_node(gate: Gate) -> None:
+    gate.health("failed", "g1")
+    assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
+    reboot(gate, "g1")
+    gate.health("ok", "g1")
+    assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
+    assert list(gate.drained()) == ["g1"]
+    assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
+    assert gate.drained() == {}
 
 
 @pytest.mark.parametrize("times", range(3))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from proof.hardware.kit import Report
-from proof.hardware.posing import AROUND, compare, events_of, graphs, taken_of
+from proof.hardware.posing import AROUND, compare, counts, events_of, graphs, taken_of
 from tests.proof.hardware.test_tap_part import SIZE, reading
+from wirewatch.core.jobs import RasCommunicator, RasRank, RasReport
 from wirewatch.core.probe import ALL_REDUCE
 
 KEYS = [(rank, ALL_REDUCE, SIZE) for rank in (0, 1)]
@@ -57,9 +58,18 @@ def test_a_communicator_with_a_graph_launches_and_is_not_timed(
     readings = []
     for rank in (0, 1):
         other = reading(rank, {})
-        counts = replace(other.ring.counts, captured=8, calls={ALL_REDUCE: launched})
+        made = replace(other.ring.counts, captured=8, calls={ALL_REDUCE: launched})
         late = reading(rank, dict.fromkeys(timed, 1e-3))
-        readings += [other, replace(late, ring=replace(late.ring, counts=counts))]
+        readings += [other, replace(late, ring=replace(late.ring, counts=made))]
     report = Report("posing", tmp_path)
     graphs(report, readings, graph)
     assert [one["ok"] for one in report.checks] == [True, right]
+
+
+def test_what_a_process_launched_is_of_all_its_communicators() -> None:
+    def communicator(launched: int) -> RasCommunicator:
+        ranks = [RasRank(n, "h", pid, 0, 0, {ALL_REDUCE: launched}) for n, pid in enumerate((71, 72))]
+        return RasCommunicator("a", "b", 2, tuple(ranks))
+
+    report = RasReport("2.28.9", (communicator(1001), communicator(90)), 0.0)
+    assert counts([report]) == {71: 1091, 72: 1091}

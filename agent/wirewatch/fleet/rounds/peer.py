@@ -47,9 +47,14 @@ def take_part(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> 
         order = Refusal(Reason.LOCKED, other) if other else _ordered(hardware, asked, options)
         if isinstance(order, Refusal):
             return _answer(hardware, asked, "refused", f"{order.reason.value}: {order.detail}")
-        before = nic_counts(hardware.sysfs)
-        probed = hardware.probe.run(order)
-        after = nic_counts(hardware.sysfs)
+        return carry_out(hardware, asked, order)
+
+
+def carry_out(hardware: Hardware, asked: PeerRequest, order: Order) -> PeerAnswer:
+    """Measure with the other node by an order that nothing is in the way of."""
+    before = nic_counts(hardware.sysfs)
+    probed = hardware.probe.run(order)
+    after = nic_counts(hardware.sysfs)
     return _measured(hardware, asked, probed, _grown(before, after))
 
 
@@ -84,7 +89,7 @@ def _ordered(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> O
         return Refusal(Reason.NO_ENGINE, engine.detail)
     if work.engine == "gloo":
         # It touches no GPU, so no process can be in its way.
-        return _order(hardware, asked, (), [f"cpu:{n}" for n in range(work.ranks)], lambda: None)
+        return peer_order(hardware, asked, (), [f"cpu:{n}" for n in range(work.ranks)])
     listed = hardware.nvml.gpus()
     if isinstance(listed, Absent):
         return Refusal(Reason.BLIND, f"the GPUs cannot be listed: {listed}")
@@ -95,13 +100,17 @@ def _ordered(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> O
         return refusal
     gpus = candidates(facts, asked.owner)[: work.ranks]
     names = [gpu.uuid for gpu in gpus]
-    return _order(hardware, asked, gpus, names, new_allocations(hardware, gpus, facts))
+    return peer_order(hardware, asked, gpus, names, new_allocations(hardware, gpus, facts))
 
 
-def _order(
+def peer_order(
     hardware: Hardware, asked: PeerRequest, gpus: tuple[Gpu, ...], ranks: Sequence[str],
-    allocations: Callable[[], str | None],
+    allocations: Callable[[], str | None] = lambda: None,
 ) -> Order:  # fmt: skip
+    """What the worker of this node is to do on `gpus`, whose names (or those of processes) are `ranks`.
+
+    `allocations`: what another process has taken of them meanwhile, which ends it; None for nothing.
+    """
     return Order(
         plan=worker_plan(asked.plan, asked.name, ranks), gpus=gpus, conditions=(),
         settings=hardware.probe.settings(), allocations=allocations, by="command",
