@@ -127,6 +127,52 @@ def test_results_that_cannot_be_kept_are_one_line(tmp_path: Path, played: Played
     assert not played.orders
 
 
+def to_kubernetes(folder: Path) -> Result:
+    template = folder / "pair.json"
+    template.write_text('{"spec": {"containers": [{"name": "pair", "image": "wirewatch"}]}}', "utf-8")
+    options = ["--kubernetes", "--namespace", "probes", "--pod-template", str(template), "--dry-run"]
+    return CliRunner().invoke(probe, [*options, "--results", str(folder / "rounds.json")])
+
+
+CLUSTER = """
+current-context: c
+contexts: [{name: c, context: {cluster: a, user: u}}]
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "", "{}", "[1, 2]", "3", "contexts: [", "\t", "kind: Config", "current-context: c\ncontexts: 5",
+        CLUSTER, f"{CLUSTER}users: []",
+        f"{CLUSTER}users: [{{name: u, user: {{exec: {{command: nonesuch-program}}}}}}]",
+        f"{CLUSTER}users: [{{name: u, user: {{token: t}}}}]",
+    ],
+)  # fmt: skip
+def test_no_way_to_the_api_server_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, config: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(config, "utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    result = to_kubernetes(tmp_path)
+    assert result.exit_code == 69, result.output
+    (line,) = result.stderr.splitlines()
+    assert "the API server: " in line
+    assert caplog.records == []
+
+
+def test_without_a_configuration_of_kubectl_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    result = to_kubernetes(tmp_path)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (69, 1)
+    assert "there is no ~/.kube/config, the configuration of kubectl" in result.stderr
+
+
 PLAN = encode_pair_plan(pair_plan("a", "b", "127.0.0.1:28700", WORK))
 
 

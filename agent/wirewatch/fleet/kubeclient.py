@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import logging
+import os
 import time
 from collections.abc import Awaitable
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import aiohttp
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.client.exceptions import ApiException
-from kubernetes_asyncio.config import ConfigException, load_kube_config
+from kubernetes_asyncio.config import load_kube_config
 
 from wirewatch.hw.httpclient import HttpReply
 from wirewatch.kubernetes.apiserver import ApiEndpoint
@@ -18,6 +20,9 @@ from wirewatch.kubernetes.outcome import Outcome, RequestResult, outcome_of
 
 ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, ValueError)
 """What the library raises of a request."""
+
+# What it would log of a configuration is raised too.
+logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
 
 
 class RequestFailed(Exception):
@@ -58,17 +63,25 @@ async def client_for(where: ApiEndpoint | None) -> ApiClient:
     """A client for an API server; None for the one that kubectl would ask: KUBECONFIG or ~/.kube/config.
 
     Raises:
-        OSError: a file with the configuration, the CA or the token cannot be read.
+        OSError: there is no configuration, or the CA or the token cannot be read.
         ValueError: one of them is none.
     """
     if where is not None:
         return client_of(where)
+    files = _kubectl_files()
     settings = Configuration()
     try:
-        await load_kube_config(client_configuration=settings)
-    except ConfigException as error:
-        raise ValueError(str(error)) from error
+        await load_kube_config(files, client_configuration=settings)
+    except Exception as error:
+        raise ValueError(f"{files}, the configuration of kubectl: {'  '.join(str(error).split())}") from error
     return ApiClient(settings)
+
+
+def _kubectl_files() -> str:
+    files = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if not any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one):
+        raise FileNotFoundError(f"there is no {files}, the configuration of kubectl, and this is no pod")
+    return files
 
 
 def _text(file: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kubernetes_asyncio.client import ApiClient, BatchV1Api, CoreV1Api
 
-from wirewatch.fleet.kubeclient import ERRORS, RequestFailed, answered, failed, text_of
+from wirewatch.fleet.kubeclient import ERRORS, RequestFailed, answered, text_of
 from wirewatch.fleet.rounds.answer import answers_in
 from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError, RoundOrder
 from wirewatch.fleet.rounds.jobs import (
@@ -199,7 +199,7 @@ class KubernetesRounds:
             try:
                 client = await self.connect()
             except ERRORS as error:
-                raise failed(error) from error
+                raise RoundEngineError(f"no way to the API server: {error}") from error
             async with client:
                 return await asked(client)
 
