@@ -18,7 +18,7 @@ from wirewatch.hw.recording import load_recording
 from wirewatch.verdict.jobs import with_surroundings
 from wirewatch.verdict.node import judge_state
 
-NAME = "h100x2-jobs"
+RECORDING = load_recording("h100x2-jobs")
 EVERY = 5.0
 WATCHED = ("gpu", "hangs", "jobs", "nvlink", "pcie", "topology")
 ACCUSED = frozenset(Wall) - {Wall.NOTHING, Wall.NOT_KNOWN}
@@ -29,7 +29,7 @@ P2P, HEALTHY, LATE, STOPPED = (
 
 
 def phase(seconds: float) -> str:
-    moments = load_recording(NAME).manifest["moments"]
+    moments = RECORDING.manifest["moments"]
     return str([one["note"] for one in moments if one["seconds"] <= seconds][-1])
 
 
@@ -46,13 +46,13 @@ def said() -> Mapping[str, tuple[list[JobAnswer], list[Finding]]]:
 
 
 def playing() -> Iterator[Node]:
-    node = Node(NAME, only=WATCHED)
+    node = Node(RECORDING, only=WATCHED)
     # As the daemon beside the recording had it.
     node.policy("hangs", after=10.0, again=4.0)
     node.collectors["jobs"] = with_surroundings(
         node.collectors["jobs"], lambda: judge_state(node.state), None, {}
     )
-    while node.clock.seconds <= load_recording(NAME).times[-1]:
+    while node.clock.seconds <= RECORDING.times[-1]:
         node.poll(every=0.0)
         yield node
         node.clock.seconds += EVERY
