@@ -340,3 +340,46 @@ def test_a_new_communicator_of_the_same_job_begins_anew() -> None:
     facts = node.poll()
     assert not facts.jobs[0].live
     assert facts.hints == ()
+
+
+def witnessed() -> DrawnNode:
+    link = Witness("nvlink.link_down", Subject(gpu="1", uuid=uuid(1)), "link 7 is down")
+    node = DrawnNode(P2P_OFF, around=replace(AROUND, witnesses=(link,)))
+    node.poll(6)
+    assert [one.rule for one in node.found] == ["jobs.slow_wire"]
+    return node
+
+
+def test_a_slow_wire_of_a_job_that_times_nothing_any_more_is_no_finding() -> None:
+    node = witnessed()
+    node.change = lambda one: replace(one, calls=())
+    node.poll(round((node.policy.stale - 10) / node.every))
+    assert node.found != ()
+    facts = node.poll(round(20 / node.every))
+    assert node.found == ()
+    assert [comm.wire for job in facts.jobs for comm in job.communicators] == [None]
+
+
+def test_a_slow_wire_of_a_job_that_was_killed_is_no_finding() -> None:
+    """Its rings lie there until the agent removes them, for good where the folder is another user's."""
+    node = witnessed()
+    node.change = lambda one: replace(one, ring=replace(one.ring, state=RingState.DEAD), calls=())
+    facts = node.poll()
+    assert node.found == ()
+    assert slow(facts) == []
+
+
+def test_a_job_that_was_killed_is_no_witness_of_another() -> None:
+    other = replace(P2P_OFF, gpus=(4, 5, 6, 7), communicator=0xBEEF, pid=9000)
+    node = DrawnNode(P2P_OFF, other)
+    node.poll(6)
+    assert len(node.found) == 1
+
+    def killed(one: RingReading) -> RingReading:
+        dead = replace(one, ring=replace(one.ring, state=RingState.DEAD), calls=())
+        return dead if one.ring.pid >= other.pid else one
+
+    node.change = killed
+    facts = node.poll(2)
+    assert slow(facts) == ["pid:4000"]
+    assert node.found == ()
