@@ -76,6 +76,17 @@ def test_of_the_windows_the_newest_is_kept() -> None:
     assert one.job.communicators[0].windows == (late,)
 
 
+def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() -> None:
+    """It trained an hour ago, and writes a checkpoint or hangs since: no speed of its wires is known."""
+    old = JobsFacts(NOW, 10.0, (job(fresh=False),))
+    (one,) = jobs_of(whole().with_component(component("jobs", old)), NOW)
+    tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
+    assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
+    answer = decide(one)
+    assert answer.wall is Wall.NOT_KNOWN
+    assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live")))
+
+
 def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> None:
     for name, source in (
         ("jobs", EvidenceSource.TAP),

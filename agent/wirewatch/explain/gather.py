@@ -79,8 +79,8 @@ def with_settings(evidence: JobEvidence, read: Sequence[JobSettings]) -> JobEvid
 
 
 def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
-    # Of its windows the newest says how it is now; what older ones have shown is in `late` and `wire`.
-    newest = (replace(comm, windows=comm.windows[-1:]) for comm in job.communicators)
+    # Of its windows a fresh one says how it is now; what older ones have shown is in `late` and `wire`.
+    newest = (replace(comm, windows=comm.windows[-1:] if comm.fresh else ()) for comm in job.communicators)
     job = replace(job, communicators=tuple(newest))
     ranks = [rank for comm in job.communicators for rank in comm.here]
     uuids = {gpu.gpu: gpu.index for gpu in job.gpus}
@@ -273,15 +273,17 @@ def _tap_status(state: NodeState, job: RunningJob | Absent) -> SourceStatus:
         why = off or (str(folder) if folder is not None else job.detail)
         return SourceStatus(EvidenceSource.TAP, watched=False, why=why, switch_on=TAP_ON)
     timed = off is None and any(comm.windows for comm in job.communicators)
+    why = off or _untimed(job)
+    return SourceStatus(EvidenceSource.TAP, timed, "" if timed else why, "" if timed else "wait a window")
+
+
+def _untimed(job: RunningJob) -> str:
+    """Why there is no window of now."""
     captured = sum(comm.captured for comm in job.communicators)
-    why = (
-        f"{captured} calls are in CUDA graphs, and their communicators are not timed"
-        if captured
-        else "no window is full yet"
-    )
-    return SourceStatus(
-        EvidenceSource.TAP, timed, "" if timed else off or why, "" if timed else "wait a window"
-    )
+    if captured:
+        return f"{captured} calls are in CUDA graphs, and their communicators are not timed"
+    joined = any(comm.joined for comm in job.communicators)
+    return "no collective has been timed lately" if joined else "no window is full yet"
 
 
 def _settings_status(read: Sequence[JobSettings]) -> SourceStatus:
