@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.collectors.lockstepjobs import measured
 from tests.explain.drawn import NOW, PIDS, gpu_uuid, job
 from tests.explain.drawnnodes import GONE, component, node
@@ -16,7 +18,7 @@ from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.documents.jobs import explain
 from wirewatch.explain.evidence import EvidenceSource, JobSettings, Wall
 from wirewatch.explain.gather import jobs_of, with_settings, with_threads
-from wirewatch.explain.selector import selected
+from wirewatch.explain.selector import NoOneJob, selected
 from wirewatch.explain.walls import decide
 
 
@@ -176,6 +178,16 @@ def test_two_jobs_with_names_stay_two_although_their_gpus_run_alike() -> None:
         component("hangs", HangFacts((), (), owners)),
     )
     assert [(one.name, len(one.gpus)) for one in jobs_of(state, NOW)] == [("slurm:7", 2), ("slurm:8", 2)]
+
+
+def test_a_container_is_named_by_its_long_and_by_its_short_id() -> None:
+    short, long = "0123456789ab", "0123456789AB" + "cdef" * 13
+    owners = {PIDS: f"container:{short}"}
+    state = node(component("gpu", gpus(0, 1)), component("hangs", HangFacts((), (), owners)))
+    found = jobs_of(state, NOW)
+    assert selected(found, f"container:{short}") is selected(found, f"container:{long}") is found[0]
+    with pytest.raises(NoOneJob, match="no job container:012345 runs"):
+        selected(found, "container:012345")
 
 
 def test_where_there_is_no_folder_of_rings_it_is_said() -> None:

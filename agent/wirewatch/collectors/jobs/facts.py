@@ -28,6 +28,7 @@ from wirewatch.core.jobtimes import (
     RunningJob,
     SlowWire,
 )
+from wirewatch.core.owners import CONTAINER
 from wirewatch.core.types import Absent, Ok
 
 LATE, WIRE = "late", "wire"
@@ -70,7 +71,8 @@ def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
     return CommunicatorTimes(
         id=f"{one.group.key[1]:x}", name=one.group.rings[0].ring.comm_name, ranks=one.group.ranks,
         nodes=one.group.nodes, here=one.here, windows=one.memory.windows, doubt=one.doubt, late=one.late,
-        wire=wire, fresh=one.fresh, elsewhere=one.elsewhere, joined=one.memory.joined, partial=one.memory.partial,
+        wire=wire, fresh=one.fresh, elsewhere=one.elsewhere,
+        joined=one.memory.joined, partial=one.memory.partial,
         missed=sum(ring.missed for ring in grown), dropped=sum(ring.dropped for ring in grown),
         sends=max(ring.sends for ring in grown), captured=max(ring.captured for ring in grown),
         calls=_most(ring.calls for ring in grown), bytes=_most(ring.bytes for ring in grown),
@@ -129,7 +131,8 @@ def _remarks(
     for kind, what, found in (
         (JobRemarkKind.VERSIONS, "ranks run NCCL", {rank.nccl for rank in ranks} - {""}),
         (JobRemarkKind.TAPS, "ranks carry the tap", _taps(ours)),
-        (JobRemarkKind.OWNERS, "processes belong to", set(job.owners)),
+        # A container for each rank is usual; two Slurm jobs or pods are not.
+        (JobRemarkKind.OWNERS, "processes belong to", {o for o in job.owners if not o.startswith(CONTAINER)}),
     ):
         if len(found) > 1:
             names = sorted(found)
