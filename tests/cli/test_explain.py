@@ -66,7 +66,7 @@ def test_a_process_of_a_gpu_is_explained_by_the_daemon(daemon: tuple[Daemon, str
     assert (shown["name"], shown["answer"]["certainty"]) == ("pid:4711", "low")
     text = run_wirewatch("explain", "--socket", path).stdout
     assert text.splitlines()[0] == shown["sentence"]
-    assert "collectives (tap): not watched: install the tap" in " ".join(text.split())
+    assert "collectives (tap): install the tap" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
