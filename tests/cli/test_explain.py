@@ -16,7 +16,7 @@ from tests.daemon.process import FAST, Daemon
 from tests.explain.drawn import NOW, evidence, job, late, row
 from tests.processes import run_wirewatch
 from wirewatch.cli.explained import PageLayout, page
-from wirewatch.cli.jobprocesses import busiest, cpu_seconds, nccl_settings, read_processes, settings_of
+from wirewatch.cli.jobprocesses import busiest, cpu_seconds, read_processes, settings_of
 from wirewatch.core.types import Absent, Why
 from wirewatch.documents.jobs import JOBS, ExplainedJob, JobsDocument, explain
 from wirewatch.explain.evidence import EvidenceSource, JobEvidence, JobGpu
@@ -66,7 +66,7 @@ def test_a_process_of_a_gpu_is_explained_by_the_daemon(daemon: tuple[Daemon, str
     assert (shown["name"], shown["answer"]["certainty"]) == ("pid:4711", "low")
     text = run_wirewatch("explain", "--socket", path).stdout
     assert text.splitlines()[0] == shown["sentence"]
-    assert "collectives (tap): not watched: install the tap" in " ".join(text.split())
+    assert "collectives (tap): install the tap" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_a_process_of_a_gpu_is_explained_by_the_daemon(daemon: tuple[Daemon, str
     [
         (["4712"], "process 4712 is no process of a job on this node's GPUs; known are pid:4711"),
         (["slurm:99"], "no job slurm:99 runs on this node's GPUs; known are pid:4711"),
-        (["train.py"], "'train.py' names no job: slurm:ID, pod:UID or a process id"),
-        (["slurm:"], "'slurm:' names no job: slurm:ID, pod:UID or a process id"),
+        (["train.py"], "'train.py' names no job: slurm:ID, pod:UID, container:ID or a process id"),
+        (["slurm:"], "'slurm:' names no job: slurm:ID, pod:UID, container:ID or a process id"),
     ],
 )
 def test_a_selector_that_matches_no_job(
@@ -261,9 +261,3 @@ def test_the_busiest_thread_counts_and_new_ones_do_not() -> None:
 def test_cpu_seconds_of_a_stat(text: str, ticks: int | None) -> None:
     seconds = cpu_seconds(text)
     assert seconds == (None if ticks is None else ticks / os.sysconf("SC_CLK_TCK"))
-
-
-def test_settings_of_an_environment() -> None:
-    assert nccl_settings(b"NCCL_A=1\0PATH=/\0NCCL_A=2\0NCCL_B\0XNCCL_C=1\0\xff=\0NCCL_D=\xff") == {
-        "NCCL_A": "1", "NCCL_D": "�",
-    }  # fmt: skip

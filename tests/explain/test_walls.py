@@ -284,3 +284,8 @@ def test_a_dip_of_utilisation_alone_is_no_wall() -> None:
 
 def test_pids_are_those_of_gpus_and_of_the_tap() -> None:
     assert evidence(job()).pids == tuple(PIDS + n for n in range(RANKS))
+
+
+def test_a_setting_is_to_be_unset_by_its_name() -> None:
+    (advice, _) = decide(p2p_off()).advice
+    assert advice == "unset NCCL_P2P_DISABLE in the job, or say why it needs that"

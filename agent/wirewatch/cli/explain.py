@@ -41,9 +41,9 @@ def explain(
 ) -> None:  # fmt: skip
     """Explain why a running job is as fast as it is.
 
-    JOB is slurm:ID, pod:UID or the id of a process; without it, the only job on this node. The first line is
-    the answer: the wall that the job hits, or that it is not known. The page goes on with what shows it, what
-    is not watched, and what to do.
+    JOB is slurm:ID, pod:UID, container:ID or the id of a process; without it, the only job on this node. The
+    first line is the answer: the wall that the job hits, or that it is not known. The page goes on with what
+    shows it, what is not watched, and what to do.
 
     The running daemon is asked. What only the job's user or root may read (NCCL's settings, how busy its
     threads are) is read by this command.

@@ -13,6 +13,7 @@ from wirewatch.core.types import Absent, Why, whole
 from wirewatch.explain.evidence import JobEvidence, JobSettings
 from wirewatch.explain.gather import with_settings, with_threads
 from wirewatch.hw.files import SystemSysfs
+from wirewatch.nccl.settings import settings_of_environ
 
 LOOK = 1.0
 """Seconds for which threads are watched."""
@@ -46,17 +47,7 @@ def settings_of(sysfs: Sysfs, pid: int) -> Mapping[str, str] | Absent:
     if isinstance(data, Absent):
         return data
     # That of a process that ends, or has just begun.
-    return nccl_settings(data) if data else Absent(Why.MISSING, f"process {pid} shows no environment")
-
-
-def nccl_settings(environ: bytes) -> dict[str, str]:
-    """The variables of NCCL in a /proc/PID/environ; of a name that stands twice the first value holds."""
-    found: dict[str, str] = {}
-    for entry in environ.split(b"\0"):
-        name, equals, value = entry.decode("utf-8", "replace").partition("=")
-        if equals and name.startswith("NCCL_"):
-            found.setdefault(name, value)
-    return found
+    return settings_of_environ(data) if data else Absent(Why.MISSING, f"process {pid} shows no environment")
 
 
 def thread_times(sysfs: Sysfs, pid: int) -> Mapping[str, float] | Absent:

@@ -262,9 +262,9 @@ class GpuTime:
 class RunningJob:
     """Processes that share communicators, or an owner.
 
-    `name`: `slurm:ID`, `pod:UID`, or `pid:N` of the lowest process where no owner is known; `owners`: all
-    that its processes have, normally one. `uid` of all its rings. `since`: the first ring (Unix seconds).
-    `late` and `wire`: the worst of its communicators. `live`: whether a process of it still runs.
+    `name`: `slurm:ID`, `pod:UID`, `container:ID`, or `pid:N` of the lowest process where no owner is known;
+    `owners`: all that its processes have, normally one. `uid` of all its rings. `since`: the first ring (Unix
+    seconds). `late` and `wire`: the worst of its communicators. `live`: whether a process of it still runs.
     """
 
     name: str

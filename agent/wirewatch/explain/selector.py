@@ -1,7 +1,8 @@
-"""Which running job a person means: `slurm:ID`, `pod:UID`, or a process."""
+"""Which running job a person means: `slurm:ID`, `pod:UID`, `container:ID`, or a process."""
 
 from collections.abc import Sequence
 
+from wirewatch.core.owners import CONTAINER, CONTAINER_DIGITS
 from wirewatch.core.types import Absent, whole
 from wirewatch.explain.evidence import JobEvidence
 
@@ -26,8 +27,11 @@ def selected(jobs: Sequence[JobEvidence], given: str | None) -> JobEvidence:
             found, f"process {pid} is no process of a job on this node's GPUs{_known(jobs)}", _shared(given)
         )
     if kind not in {"slurm", "pod", "container"} or not value.strip():
-        raise NoOneJob(f"{given!r} names no job: slurm:ID, pod:UID or a process id")
-    found = [one for one in jobs if given.lower() in _names(one)]
+        raise NoOneJob(f"{given!r} names no job: slurm:ID, pod:UID, container:ID or a process id")
+    name = given.lower()
+    if name.startswith(CONTAINER):
+        name = name[: len(CONTAINER) + CONTAINER_DIGITS]
+    found = [one for one in jobs if name in _names(one)]
     return _only(found, f"no job {given} runs on this node's GPUs{_known(jobs)}", _shared(given))
 
 

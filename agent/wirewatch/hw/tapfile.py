@@ -24,6 +24,7 @@ COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
 LINK = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack,--no-as-needed,-l:libdl.so.2")
 MACHINES: Mapping[int, str] = {62: "x86_64", 183: "aarch64"}
 """Those that ELF numbers so, and that the tap was made for."""
+ROOT = 0
 _PATIENCE = 120.0
 """Seconds for the compiler, which takes less than one."""
 _ELF = struct.Struct("<4s2B10xHH")
@@ -52,6 +53,8 @@ class Installed:
 def described(path: Path) -> str | Absent:
     """The machine that a tap is for; MISSING, or why the file is none."""
     try:
+        if path.exists() and not path.is_file():
+            return _none(path)  # a pipe would keep whoever opens it waiting
         with path.open("rb") as file:
             data = file.read(_MOST)
     except OSError as error:
@@ -179,5 +182,10 @@ def _unsafe(folder: Path) -> str:
 
 
 def _remarks(folder: Path) -> list[str]:
-    closed = [place for place in (folder, *folder.parents) if not place.stat().st_mode & 0o001]
-    return [f"other users' jobs cannot reach it: {place} is closed to them" for place in closed]
+    places = [(place, place.stat()) for place in (folder, *folder.parents)]
+    closed = [place for place, about in places if not about.st_mode & 0o001]
+    owned = [(place, about.st_uid) for place, about in places if about.st_uid not in {ROOT, os.geteuid()}]
+    return [
+        *(f"other users' jobs cannot reach it: {place} is closed to them" for place in closed),
+        *(f"user {uid}, who owns {place}, can replace it in every job that loads it" for place, uid in owned),
+    ]

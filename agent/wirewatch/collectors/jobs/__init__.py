@@ -15,11 +15,11 @@ from wirewatch.collectors.jobs.model import (
     NvlinkSent,
     Witness,
 )
-from wirewatch.collectors.jobs.read import owner_of, read
+from wirewatch.collectors.jobs.read import read
 from wirewatch.core.collector import Collector, Observed
 from wirewatch.core.types import Absent, Expect, Finding, Ok
 
-__all__ = ["COLLECTOR", "NAME", "JobSurroundings", "NvlinkSent", "Witness", "algorithm_words", "owner_of"]
+__all__ = ["COLLECTOR", "NAME", "JobSurroundings", "NvlinkSent", "Witness", "algorithm_words"]
 
 log = logging.getLogger(__name__)
 

@@ -51,12 +51,17 @@ NOT_JOINED = frozenset({TimesDoubt.TWICE, TimesDoubt.UNLIKE})
 
 @dataclass(frozen=True, slots=True)
 class JudgedCommunicator:
-    """One communicator after a reading: its memory, its ranks here, and what is believed of it."""
+    """One communicator after a reading: its memory, its ranks here, and what is believed of it.
+
+    `fresh`: its newest window is of now. Of another one nothing is believed: the job may have gone on to
+    something else, or ended.
+    """
 
     group: RingGroup
     memory: CommunicatorMemory
     here: tuple[JobRank, ...]
     doubt: TimesDoubt | None
+    fresh: bool = False
     late: LateRank | None = None
     wires: tuple[SlowWire, ...] = ()
     elsewhere: str = ""
@@ -138,9 +143,11 @@ def _communicator(
     if memory.windows is not before:
         memory = _expected(memory, group, here, reading)
     doubt = group.doubt or (None if memory.windows else TimesDoubt.FEW)
-    if doubt is not None:
-        return JudgedCommunicator(group, replace(memory, late_since=None, wire_since={}), here, doubt)
-    return _believed(JudgedCommunicator(group, memory, here, None), ok.at, policy)
+    fresh = group.live and memory.closed is not None and ok.mono - memory.closed <= policy.stale
+    if doubt is not None or not fresh:
+        forgotten = replace(memory, late_since=None, wire_since={})
+        return JudgedCommunicator(group, forgotten, here, doubt, fresh and bool(memory.windows))
+    return _believed(JudgedCommunicator(group, memory, here, None, fresh), ok.at, policy)
 
 
 def _expected(
