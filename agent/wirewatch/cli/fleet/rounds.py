@@ -55,10 +55,10 @@ def announce(known: Announced) -> Iterator[str]:
 
 def _work(options: CampaignOptions) -> Iterator[str]:
     work = options.work
-    rails = "" if work.ranks == 1 else f"on each of {work.ranks} rails, on all at once, "
+    rails = ", " if work.ranks == 1 else f" on each of {work.ranks} rails, on all at once, "
     what = "processes" if work.engine == "gloo" else "GPUs"
     yield (
-        f"each pair sends {human(work.size_bytes)} each way {rails}then an all_reduce, by {work.engine}: "
+        f"each pair sends {human(work.size_bytes)} each way{rails}then an all_reduce, by {work.engine}: "
         f"{work.seconds:g} s at most on 2 x {work.ranks} {what}"
     )
 

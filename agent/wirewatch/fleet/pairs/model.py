@@ -3,9 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Gt, Le
 
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
+
+Rate = Annotated[float, Gt(0), Le(1e15)]
+"""Bytes per second."""
 
 
 class Purpose(StrEnum):

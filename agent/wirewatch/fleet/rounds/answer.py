@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.fleet.pairs.document import Name, Rails, Rate
-from wirewatch.fleet.pairs.model import PairEnd, PairRun
+from wirewatch.fleet.pairs.document import Name, Rails
+from wirewatch.fleet.pairs.model import PairEnd, PairRun, Rate
 
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 LONGEST = 300

@@ -87,7 +87,7 @@ def run_rounds(
         if runs is None:
             break
         measured = MeasuredRound(planned, runs)
-        made = rounds_document(made.at, fleet_of(made), [*measured_of(made), measured], made.seed)
+        made = rounds_document(made.at, fleet_of(made), [*measured_of(made), measured], made.seed, made.work)
         view.keep(made)
         view.measured(measured)
         if not any(run.answered for run in runs):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wirewatch.fleet.rounds.engine import PairNode, PairState, RoundOrder
-from wirewatch.fleet.rounds.plan import PairWork, encode_pair_plan, pair_plan
+from wirewatch.fleet.rounds.plan import LONGEST_SECONDS, PairWork, encode_pair_plan, pair_plan
 
 Document = Mapping[str, Any]
 CAMPAIGN, PAIR = "wirewatch.io/campaign", "wirewatch.io/pair"
@@ -16,8 +16,6 @@ LEAFS = ("network.topology.nvidia.com/leaf", "topology.kubernetes.io/rack", "nvi
 GPU, PLAN_VARIABLE, PORT = "nvidia.com/gpu", "WIREWATCH_PAIR_PLAN", 28700
 TIDY_SECONDS = 600
 """After which a Job that has ended goes by itself, should nobody be left to delete it."""
-LONGEST = 3600.0
-"""Seconds; no plan takes longer."""
 _HOST = "kubernetes.io/hostname"
 _TOLERANT = ("Exists", "Equal")
 
@@ -107,9 +105,9 @@ def job(
     """The Job of one pair of a round."""
     first, second = order.pairs[place]
     name = name_of(campaign, order, place)
-    patience = min(order.patience, LONGEST / 2)
+    patience = min(order.patience, LONGEST_SECONDS / 2)
     # Who is there first waits for the other's image, and holds its GPUs meanwhile.
-    work = replace(order.work, patience=patience, seconds=min(LONGEST, order.work.seconds + patience))
+    work = replace(order.work, patience=patience, seconds=min(LONGEST_SECONDS, order.work.seconds + patience))
     plan = encode_pair_plan(pair_plan(first, second, _meet(name, nodes[first], options), work))
     labels = {CAMPAIGN: campaign, PAIR: name}
     queue = {QUEUE: options.queue} if options.queue else {}
