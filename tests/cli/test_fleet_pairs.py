@@ -68,6 +68,12 @@ def test_rounds_that_are_not_finished_say_what_to_measure_next(tmp_path: Path) -
     assert "measure next, as round 3 (across): " in result.output
 
 
+def test_no_more_rounds_are_asked_for_than_are_allowed(tmp_path: Path) -> None:
+    result = ran(tmp_path, measured(rounds=1), "--rounds", "1")
+    assert "in 1 rounds" in result.output
+    assert "measure next" not in result.output
+
+
 def test_json_is_the_document(tmp_path: Path) -> None:
     made = measured(SLOW)
     result = ran(tmp_path, made, "--json")

@@ -13,6 +13,7 @@ from tests.fleet.rounds.playedengine import WORK, PlayedEngine
 from wirewatch.cli.fleet import engines
 from wirewatch.cli.fleet.peer import peer
 from wirewatch.cli.fleet.probe import probe
+from wirewatch.cli.output import utc
 from wirewatch.fleet.pairs.document import ROUNDS
 from wirewatch.fleet.rounds.engine import NodesError, PairNode, PairState, RoundEngineError
 from wirewatch.fleet.rounds.plan import encode_pair_plan, pair_plan
@@ -62,6 +63,8 @@ def test_a_slow_node_is_printed_as_fleet_pairs_prints_it(tmp_path: Path, played:
     again = ran(tmp_path)
     assert again.exit_code == 2
     assert "nothing is left to measure" in again.output
+    measured = utc(ROUNDS.validate_json((tmp_path / "rounds.json").read_bytes()).at)
+    assert f"rounds.json already, from {measured} on; another file begins afresh" in again.output
 
 
 def test_no_more_rounds_run_than_are_asked_for(tmp_path: Path, played: PlayedEngine) -> None:

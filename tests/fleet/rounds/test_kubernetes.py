@@ -92,7 +92,7 @@ def test_the_last_word_of_a_pod_without_an_answer_is_told(rig: Rig) -> None:
     engine = rig.started()
     rig.api.pods_of(FIRST, "Failed", "Traceback\nModuleNotFoundError: torch\n")
     rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
-    assert rig.polled(engine)[0] == (PairState.FAILED, "BackoffLimitExceeded: ; ModuleNotFoundError: torch")
+    assert rig.polled(engine)[0] == (PairState.FAILED, "BackoffLimitExceeded; ModuleNotFoundError: torch")
 
 
 def test_output_that_cannot_be_read_is_no_answer_and_no_end_of_the_round(rig: Rig) -> None:

@@ -69,7 +69,7 @@ def pairs(
     is named, with 2 where that has lost 30 % or more, and with 3 where something is open.
     """
     from wirewatch.fleet.pairs.document import PAIRS, RoundsError, pairs_document, read_rounds
-    from wirewatch.fleet.pairs.model import PairLimits
+    from wirewatch.fleet.pairs.model import asked_limits
 
     if picture is not None and picture.suffix not in FORMS:
         raise click.UsageError("--picture takes a file that ends in .svg or .png")
@@ -79,7 +79,7 @@ def pairs(
         made = read_rounds(results)
     except RoundsError as error:
         raise click.UsageError(str(error)) from error
-    found = pairs_document(made, read_past(past, made), PairLimits(least=least / 100, most=rounds))
+    found = pairs_document(made, read_past(past, made), asked_limits(least, rounds))
     if picture is not None:
         _draw(made, found, picture)
     click.echo(PAIRS.dump_json(found, indent=1).decode() if as_json else shown(pairs_lines(found)))

@@ -82,13 +82,12 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     3 something is open. 64: nodes that are not there, or options that cannot be meant; 69: the scheduler does
     not answer.
     """
-    from wirewatch.fleet.pairs.model import PairLimits
+    from wirewatch.fleet.pairs.model import asked_limits
     from wirewatch.fleet.rounds.engine import NodesError, RoundEngineError
 
     if runs_on is None:
         raise click.UsageError("say what runs the pairs: --slurm or --kubernetes")
-    rounds = chosen["rounds"]
-    limits = PairLimits(least=chosen["least"] / 100, first=min(rounds, PairLimits().first), most=rounds)
+    limits = asked_limits(chosen["least"], chosen["rounds"])
     engine = ENGINES[runs_on](nodes, chosen)
     try:
         code = _probe(engine, nodes, chosen, limits)

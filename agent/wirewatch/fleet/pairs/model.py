@@ -166,4 +166,9 @@ class PairLimits:
     most: int = 8
 
 
+def asked_limits(percent: float, rounds: int) -> PairLimits:
+    """The limits of a command: name what is so many percent slower, after so many rounds at most."""
+    return PairLimits(least=percent / 100, first=min(rounds, PairLimits().first), most=rounds)
+
+
 DEFAULT_LIMITS = PairLimits()

@@ -167,7 +167,7 @@ def job_progress(made: Document | None, pods: Sequence[Document]) -> JobProgress
         return JobProgress(PairState.DONE, "", names)
     if "Failed" in ended:
         why = "; ".join(dict.fromkeys(filter(None, map(_failure, pods))))
-        told = f"{ended['Failed'].get('reason', 'failed')}: {ended['Failed'].get('message', '')}"
+        told = _words(ended["Failed"].get("reason") or "failed", ended["Failed"].get("message"))
         return JobProgress(PairState.FAILED, why or told, names)
     if made["spec"].get("suspend"):
         queue = made["metadata"].get("labels", {}).get(QUEUE)
@@ -296,14 +296,18 @@ def _failure(pod: Document) -> str:
     disrupted = next((c for c in _conditions(pod) if c["type"] == "DisruptionTarget"), None)
     name = pod["spec"].get("nodeName") or pod["metadata"]["name"]
     if disrupted is not None:
-        return f"{name}: {disrupted.get('reason', '')}: {disrupted.get('message', '')}"
+        return _words(name, disrupted.get("reason"), disrupted.get("message"))
     if status.get("reason"):
-        return f"{name}: {status['reason']}: {status.get('message', '')}"
+        return _words(name, status["reason"], status.get("message"))
     for one in status.get("containerStatuses") or ():
         ended = one.get("state", {}).get("terminated")
         if ended and ended.get("exitCode"):
-            return f"{name}: {ended.get('reason', '')}, exit code {ended['exitCode']}"
+            return _words(name, ended.get("reason"), f"exit code {ended['exitCode']}")
     return ""
+
+
+def _words(*some: str | None) -> str:
+    return ": ".join(filter(None, some))
 
 
 def _waiting(pod: Document) -> str:
