@@ -169,6 +169,20 @@ def test_a_scheduler_that_does_not_answer_ends_with_69(
     assert (result.exit_code, result.stderr) == (69, "wirewatch: Slurm: no controller\n")
 
 
+def test_a_scheduler_that_goes_away_in_a_round_leaves_the_rounds_so_far(
+    tmp_path: Path, played: PlayedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed() -> None:
+        raise RoundEngineError("no answer in time")
+
+    monkeypatch.setattr(played, "cancel", failed)
+    result = ran(tmp_path)
+    assert result.exit_code == 69
+    kept = tmp_path / "rounds.json"
+    assert result.stderr.endswith(f"wirewatch: no answer in time; {kept} has the rounds so far\n")
+    assert len(ROUNDS.validate_json(kept.read_bytes()).rounds) == 1
+
+
 def test_results_that_cannot_be_kept_are_one_line(tmp_path: Path, played: PlayedEngine) -> None:
     result = CliRunner().invoke(probe, ["--slurm", "--results", str(tmp_path / "no" / "x.json")])
     assert result.exit_code == 2

@@ -134,6 +134,15 @@ def test_a_node_that_is_removed_between_rounds_is_left_out(rig: Rig) -> None:
     assert [one.name for one in engine.members()] == ["n1", "n3"]
 
 
+def test_the_end_of_many_jobs_may_take_longer_than_one_request(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = rig.started()
+    monkeypatch.setattr("wirewatch.fleet.rounds.kubernetes.REQUEST", 1e-9)
+    engine.cancel()
+    assert not rig.api.kept["jobs"]
+
+
 def test_a_job_that_somebody_deleted_has_failed(rig: Rig) -> None:
     engine = rig.started()
     del rig.api.kept["jobs"][SECOND]

@@ -94,7 +94,8 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     except NodesError as error:
         raise click.UsageError(str(error)) from error
     except RoundEngineError as error:
-        click.echo(f"wirewatch: {error}", err=True)
+        kept = f"; {chosen['results']} has the rounds so far" if chosen["results"].exists() else ""
+        click.echo(f"wirewatch: {error}{kept}", err=True)
         code = NO_ANSWER
     context.exit(code)
 

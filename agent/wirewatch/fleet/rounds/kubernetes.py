@@ -41,7 +41,7 @@ from wirewatch.kubernetes.outcome import RequestResult
 ASK_SECONDS = 2.0
 """Between two questions about a round."""
 REQUEST, LIST = 10.0, 60.0
-"""Seconds for one request, and for one page of a list between rounds; in a round nobody waits so long."""
+"""Seconds for one request; for one about many: a page of a list between rounds, the end of all Jobs."""
 AWAY_SECONDS = 60.0
 """For which the API server may give no answer in a round, before the round is given up."""
 AT_ONCE, PAGE = 32, 250
@@ -211,9 +211,9 @@ class KubernetesRounds:
         await answered(
             BatchV1Api(client).delete_collection_namespaced_job(
                 self.options.namespace, label_selector=f"{CAMPAIGN}={self.campaign}",
-                propagation_policy="Background", _preload_content=False, _request_timeout=REQUEST,
+                propagation_policy="Background", _preload_content=False, _request_timeout=LIST,
             ),
-            REQUEST,
+            LIST,
         )  # fmt: skip
 
     def _run(self, asked: Callable[[ApiClient], Awaitable[T]]) -> T:
