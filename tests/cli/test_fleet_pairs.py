@@ -100,6 +100,13 @@ def test_the_picture_is_drawn_with_the_names(tmp_path: Path, form: str) -> None:
     assert path.stat().st_size > 5000
 
 
+def test_a_fleet_without_members_is_an_empty_picture(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.svg"
+    made = RoundsDocument("wirewatch.fleet-rounds/1", 1764e6, [], [])
+    assert ran(tmp_path, made, "--picture", str(path)).exit_code == 3
+    assert "0 nodes, 0 rounds" in path.read_text("utf-8")
+
+
 def test_nothing_measured_is_not_healthy(tmp_path: Path) -> None:
     made = replace(measured(), rounds=[])
     assert ran(tmp_path, made).exit_code == 3
@@ -140,7 +147,7 @@ def _schema(made: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (_twice, "n0000 is there twice"), (_stranger, "nobody is no member"), (_itself, "with itself"),
+        (_twice, "n0000 is there twice"), (_stranger, "nobody is not a member"), (_itself, "with itself"),
         (_at(1e300), "at: "), (_at(-1e14), "at: "), (_at(1e12), "at: "), (_at(float("nan")), "at: "),
         (_clique("tray0", "n0001"), "n0001 is there twice"), (_clique("tray0", "tray0"), "tray0 is there"),
         (_number, "a number is there twice"), (_rate, "rounds.0.runs.0.sends"), (_schema, "schema"),

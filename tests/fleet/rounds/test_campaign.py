@@ -78,7 +78,7 @@ def test_one_that_is_never_admitted_is_given_up_with_the_reason() -> None:
         (PairState.RUNNING, "", "no answer within 30 s"),
         (PairState.FAILED, "NODE_FAIL", "NODE_FAIL"),
         (PairState.FAILED, "", "no answer"),
-        (PairState.DONE, "srun: error: n7: Killed\n", "no answer of either: srun: error: n7: Killed"),
+        (PairState.DONE, "srun: error: n7: Killed\n", "neither node answered: srun: error: n7: Killed"),
     ],
 )
 def test_a_pair_without_an_answer_is_a_failed_run(state: PairState, said: str, failed: str) -> None:

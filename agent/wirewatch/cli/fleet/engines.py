@@ -114,7 +114,7 @@ def _template(file: Path | None) -> Mapping[str, Any]:
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror or error}") from error
     except (ValueError, RecursionError, TemplateError) as error:
-        raise click.UsageError(f"{file}: no pod template: {error}") from error
+        raise click.UsageError(f"{file}: not a pod template: {error}") from error
 
 
 def _namespace(folder: Path) -> str:

@@ -38,7 +38,7 @@ Rails = dict[Name, tuple[Rate | None, Rate | None]]
 
 
 class RoundsError(Exception):
-    """A file has no rounds, or none that can be read; the text is one line for the user."""
+    """A file without rounds, or without any that can be read; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ def read_rounds(path: Path) -> RoundsDocument:
     """The rounds in a file.
 
     Raises:
-        RoundsError: there are none that can be read.
+        RoundsError: it cannot be read, or has no rounds.
     """
     made = _read(path, ROUNDS, "a document of rounds (wirewatch.fleet-rounds/1)")
     _check(made, path)
@@ -236,7 +236,7 @@ def read_pairs(path: Path) -> PairsDocument:
     """An earlier result in a file.
 
     Raises:
-        RoundsError: there is none that can be read.
+        RoundsError: it cannot be read, or is not a result.
     """
     return _read(path, PAIRS, "an earlier result (wirewatch.fleet-pairs/1)")
 
@@ -297,7 +297,7 @@ def _check(made: RoundsDocument, path: Path) -> None:
         for run in one.runs:
             for name in (run.first, run.second):
                 if name not in names:
-                    raise RoundsError(f"{path}: round {one.number}: {name} is no member")
+                    raise RoundsError(f"{path}: round {one.number}: {name} is not a member")
                 if name in seen:
                     raise RoundsError(f"{path}: round {one.number}: {name} is in two runs, or with itself")
                 seen.add(name)

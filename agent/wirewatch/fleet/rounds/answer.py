@@ -90,4 +90,4 @@ def failed_run(first: str, second: str, why: str) -> PairRun:
 
 def _unanswered(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return f"no answer of either: {lines[-1]}" if lines else "no answer of either"
+    return f"neither node answered: {lines[-1]}" if lines else "no answer of either"

@@ -27,7 +27,7 @@ INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 class PlanError(Exception):
-    """A text is no plan of a pair; one line for the user."""
+    """A text that is not the plan of a pair; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def decode_pair_plan(text: str) -> PairPlan:
     """The plan in a text.
 
     Raises:
-        PlanError: it is none, or one that nobody can follow.
+        PlanError: it is not a plan, or not one that can be followed.
     """
     try:
         plan = PLAN.validate_json(text)
@@ -109,7 +109,7 @@ def decode_pair_plan(text: str) -> PairPlan:
 
 
 def wrong_work(work: PairWork) -> str:
-    """What cannot be meant, in words; empty when all can."""
+    """What makes no sense, in words; empty when all does."""
     if work.size_bytes % 16:
         return f"{work.size_bytes} bytes are not a multiple of 16"
     if work.size_bytes > MOST_BYTES:
