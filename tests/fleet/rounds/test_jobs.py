@@ -252,7 +252,7 @@ N1, N2 = pod("n1a", "Running", **RUNNING), pod("n2a", "Running", **RUNNING)
         (made(), [N2, N1], RUN, "", ("n1a", "n2a")),
         (with_condition("Complete"), [pod("n1a", "Succeeded", **ENDED)], DONE, "", ("n1a",)),
         (LATE, [], FAIL, "DeadlineExceeded: too long", ()),
-        (LATE, [pod("n1a", "Failed", **ENDED)], FAIL, "n1: Error, exit code 3", ("n1a",)),
+        (LATE, [pod("n1a", "Failed", **ENDED)], FAIL, "n1: Error: exit code 3", ("n1a",)),
         (LATE, [pod("n1a", "Failed", **TAKEN)], FAIL, "n1: PreemptionByScheduler: for p9", ()),
         (LATE, [pod("n1a", "Failed", **EVICTED)], FAIL, "n1: Evicted: memory", ()),
     ],
