@@ -87,7 +87,7 @@ def chance(votes: int, voted: int, even: float) -> float:
 
 
 def late_rank(found: LateVotes, rank: JobRank, since: float) -> LateRank:
-    """The late rank with its GPU, and all of it in a sentence."""
+    """The late rank with its GPU, and a sentence that says all this."""
     gpu = (
         f"GPU {rank.index}" if rank.index else (rank.gpu if isinstance(rank.gpu, str) else "a GPU not known")
     )

@@ -153,7 +153,7 @@ def _communicator(
 def _expected(
     memory: CommunicatorMemory, group: RingGroup, here: Sequence[JobRank], reading: JobsReading
 ) -> CommunicatorMemory:
-    """The newest window with what is expected of it."""
+    """The memory, with what is expected of its newest window."""
     gpus = [rank.gpu for rank in here if not isinstance(rank.gpu, Absent)]
     settings = settings_of_rank(here[0], reading)
     conditions = conditions_of(reading.around, gpus, group.nodes, settings)
