@@ -146,7 +146,7 @@ def test_two_jobs_whose_wires_are_slow_are_each_others_witness() -> None:
     node.poll(6)
     (finding,) = node.found
     assert "pid:9000, whose wire is slow too" in finding.evidence or "pid:4000, whose" in finding.evidence
-    assert "(and 1 more jobs)" in finding.evidence
+    assert "(and 1 more job)" in finding.evidence
 
 
 @pytest.mark.parametrize(("carried", "named"), [(0.02, True), (1.0, False)])
@@ -174,7 +174,11 @@ def test_a_late_rank_of_another_node_is_said_to_be_elsewhere() -> None:
 
 
 def test_over_several_nodes_a_late_rank_that_is_here_is_named() -> None:
-    assert lates(DrawnNode(replace(TWO_NODES, slow={1: 1.1})).poll(6)) == ["1"]
+    facts = DrawnNode(replace(TWO_NODES, slow={1: 1.1})).poll(6)
+    assert lates(facts) == ["1"]
+    late = facts.jobs[0].late
+    assert late is not None
+    assert "of 2 nodes only this one is seen; the others here wait" in late.text
 
 
 def test_small_messages_are_latency_and_never_busbw() -> None:

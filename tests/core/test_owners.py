@@ -2,7 +2,7 @@
 
 import pytest
 
-from wirewatch.core.owners import owner_of
+from wirewatch.core.owners import owner_of, state_and_parent
 
 POD = "0f2c4a8e-1b3d-4c5e-8f90-a1b2c3d4e5f6"
 ID = "0123456789ab" + "cdef" * 13
@@ -31,3 +31,16 @@ ID = "0123456789ab" + "cdef" * 13
 )  # fmt: skip
 def test_the_owner_is_in_the_control_group(cgroup: str, owner: str) -> None:
     assert owner_of(cgroup) == owner
+
+
+@pytest.mark.parametrize(
+    ("stat", "found"),
+    [
+        ("7 (a b) c) S 1 7 7 0", ("S", 1)), ("7 (x) T 4000", ("T", 4000)), ("7 (x) S", None), ("", None),
+        ("7 (x) S one", None), ("7 x S 1", None),
+    ],
+)  # fmt: skip
+def test_state_and_parent_are_behind_a_name_that_may_hold_anything(
+    stat: str, found: tuple[str, int] | None
+) -> None:
+    assert state_and_parent(stat) == found

@@ -1,6 +1,8 @@
-"""Whose a process is, by its control group: a pod's, a Slurm job's, or a container's. Pure."""
+"""Whose a process is: a pod's, a Slurm job's or a container's, by its control group; who started it. Pure."""
 
 import re
+
+from wirewatch.core.types import whole
 
 CONTAINER = "container:"
 CONTAINER_DIGITS = 12
@@ -23,3 +25,13 @@ def owner_of(cgroup: str) -> str:
         return f"slurm:{job[1]}"
     container = _CONTAINER.search(cgroup)
     return f"{CONTAINER}{container[1][:CONTAINER_DIGITS]}" if container else ""
+
+
+def state_and_parent(stat: str) -> tuple[str, int] | None:
+    """The state and the parent in a /proc/PID/stat; None for another text.
+
+    The name before them may hold anything, also brackets.
+    """
+    fields = stat.rpartition(")")[2].split()
+    parent = whole(fields[1]) if len(fields) > 1 else None
+    return None if parent is None else (fields[0][:1], parent)

@@ -64,7 +64,9 @@ def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -
         replace(gpu, thread=_least([threads[p] for p in gpu.pids if p in threads])) for gpu in evidence.gpus
     )
     seen = any(not isinstance(gpu.thread, Absent) for gpu in gpus)
-    why = next((str(one) for one in threads.values() if isinstance(one, Absent)), "no process of it is known")
+    why = next(
+        (str(one) for one in threads.values() if isinstance(one, Absent)), "none of its processes is known"
+    )
     return _with_source(
         replace(evidence, gpus=gpus), SourceStatus(EvidenceSource.THREADS, seen, "" if seen else why, HERE)
     )
@@ -250,7 +252,7 @@ def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
     yield _tap_status(state, evidence.job)
     active = any(not isinstance(gpu.graphics, Absent) for gpu in evidence.gpus)
     facts = state.facts(LockstepFacts)
-    why = _status(state, LOCKSTEP) or (facts.why if facts else "") or "no window of it yet"
+    why = _status(state, LOCKSTEP) or (facts.why if facts else "") or "no window yet"
     yield SourceStatus(EvidenceSource.ACTIVITY, active, "" if active else why, switch_on(LOCKSTEP))
     known = any(not isinstance(gpu.throttled, Absent) for gpu in evidence.gpus)
     why = _status(state, GPU) or "NVML does not say it of these GPUs"
@@ -278,7 +280,7 @@ def _tap_status(state: NodeState, job: RunningJob | Absent) -> SourceStatus:
 
 
 def _untimed(job: RunningJob) -> str:
-    """Why there is no window of now."""
+    """Why no window shows how it is now."""
     captured = sum(comm.captured for comm in job.communicators)
     if captured:
         return f"{captured} calls are in CUDA graphs, and their communicators are not timed"

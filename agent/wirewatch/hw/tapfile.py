@@ -51,7 +51,7 @@ class Installed:
 
 
 def described(path: Path) -> str | Absent:
-    """The machine that a tap is for; MISSING, or why the file is none."""
+    """The machine that a tap is for; MISSING, or why the file is not a tap."""
     try:
         if path.exists() and not path.is_file():
             return _none(path)  # a pipe would keep whoever opens it waiting
@@ -66,10 +66,10 @@ def described(path: Path) -> str | Absent:
 def machine_of(data: bytes) -> str | Absent:
     """The machine that a shared library is for."""
     if len(data) < _ELF.size:
-        return Absent(Why.MALFORMED, "no shared library")
+        return Absent(Why.MALFORMED, "not a shared library")
     magic, bits, order, kind, machine = _ELF.unpack_from(data)
     if (magic, bits, order, kind) != (b"\x7fELF", _64_BITS, _LITTLE, _SHARED):
-        return Absent(Why.MALFORMED, "no shared library of 64 bits")
+        return Absent(Why.MALFORMED, "not a shared library of 64 bits")
     return MACHINES.get(machine) or Absent(Why.UNSUPPORTED, f"for a machine that ELF numbers {machine}")
 
 
@@ -103,7 +103,7 @@ def uninstall(folder: Path) -> Path:
     """Remove the library; jobs that map it go on.
 
     Raises:
-        TapError: there is none, or a file that is not ours; nothing was changed.
+        TapError: there is no tap, or the file is not ours; nothing was changed.
     """
     target = folder / LIBRARY
     there = described(target)

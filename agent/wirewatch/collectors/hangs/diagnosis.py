@@ -118,7 +118,7 @@ def _places(
 
 
 def diagnose(case: Case) -> Diagnosis:
-    """The kind of a hang and its culprits; a Diagnosis without a kind where it is none, or not known yet."""
+    """The kind of a hang and its culprits; no kind where the job does not hang, or that is not known yet."""
     stopped = tuple(_stopped(case))
     if stopped:
         return _found(case, HangKind.STOPPED, stopped, "the others wait for it")

@@ -18,7 +18,7 @@ from wirewatch.collectors.hangs.model import (
 from wirewatch.core.collector import GpuReading, read_gpus
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
-from wirewatch.core.owners import owner_of
+from wirewatch.core.owners import owner_of, state_and_parent
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, Sysfs
 from wirewatch.core.types import Absent, Json, Why, whole
 
@@ -148,16 +148,12 @@ def _own_files(sysfs: Sysfs, pid: int) -> int | Absent:
 
 
 def _stat(sysfs: Sysfs, pid: int) -> tuple[str | Absent, int | Absent]:
-    """State and parent; the name before them may hold anything, also brackets."""
+    """State and parent of a process."""
     text = sysfs.read(f"/proc/{pid}/stat")
     if isinstance(text, Absent):
         return text, text
-    fields = text.rpartition(")")[2].split()
-    if len(fields) < 2:  # noqa: PLR2004
-        odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
-        return odd, odd
-    parent = whole(fields[1])
-    return fields[0][:1], Absent(Why.MALFORMED, f"/proc/{pid}/stat") if parent is None else parent
+    odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
+    return state_and_parent(text) or (odd, odd)
 
 
 def _last_number(text: str) -> int | Absent:

@@ -1,4 +1,4 @@
-"""Running jobs by what the tap in them times: the wire told apart from waiting, and who is waited for."""
+"""Running jobs, as the tap in them times them: the wire, waiting apart from it, and who is waited for."""
 
 import logging
 

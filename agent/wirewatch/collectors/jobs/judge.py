@@ -113,7 +113,8 @@ def findings(judged: JudgedRings) -> tuple[Finding, ...]:
     if not found:
         return ()
     found.sort()
-    more = f" (and {len(found) - 1} more jobs)" if len(found) > 1 else ""
+    others = len(found) - 1
+    more = f" (and {others} more job{'s' if others > 1 else ''})" if others else ""
     return (SLOW_WIRE.finding(Subject(), found[0][1] + more),)
 
 
@@ -153,7 +154,7 @@ def _communicator(
 def _expected(
     memory: CommunicatorMemory, group: RingGroup, here: Sequence[JobRank], reading: JobsReading
 ) -> CommunicatorMemory:
-    """The newest window with what is expected of it."""
+    """The memory, with what is expected of its newest window."""
     gpus = [rank.gpu for rank in here if not isinstance(rank.gpu, Absent)]
     settings = settings_of_rank(here[0], reading)
     conditions = conditions_of(reading.around, gpus, group.nodes, settings)
@@ -170,7 +171,7 @@ def _believed(one: JudgedCommunicator, at: float, policy: JobsPolicy) -> JudgedC
         since = memory.late_since or (votes.rank, at)
         since = since if since[0] == votes.rank else (votes.rank, at)
         rank = next(rank for rank in one.here if rank.rank == votes.rank)
-        late = late_rank(votes, rank, since[1])
+        late = late_rank(votes, rank, since[1], one.group.nodes)
         memory = replace(memory, late_since=since)
     else:
         memory = replace(memory, late_since=None)
