@@ -358,7 +358,7 @@ def test_data_parallel_ranks_may_leave_the_node() -> None:
     assert [one.kind for one in job.remarks] == []
 
 
-def test_a_new_communicator_of_the_same_job_begins_anew() -> None:
+def test_a_finalized_communicator_leaves_no_hint() -> None:
     node = DrawnNode(LATE)
     node.poll(6)
     node.change = lambda one: replace(one, ring=replace(one.ring, state=RingState.FINALIZED))
