@@ -32,6 +32,7 @@ SEVERITIES = ("critical", "ticket", "info")
 DATASOURCE = "prometheus"
 """The data source's uid in Grafana."""
 _MADE = "# Made by `make generated` from deploy/prometheus/wirewatch-alerts.yml: do not edit.\n"
+_NUMBERS = "`wirewatch findings list` has the numbers."
 _UUID = "GPU-00000000-0000-4000-8000-000000000002"
 _VALUE = re.compile(r"\$value\b")
 _LOOKED_UP = re.compile(r"\{\{ with printf `(.*?)` .*? \| query \}\}(.*?)\{\{ end \}\}")
@@ -169,8 +170,17 @@ def _severities(of_it: Sequence[Rule]) -> Iterator[_Severity]:
 
 
 def _description(of_it: Sequence[Rule]) -> str:
-    do = dict.fromkeys(f"{rule.do[:1].upper()}{rule.do[1:].rstrip('.')}." for rule in of_it)
-    return f"{' '.join(do)} `wirewatch findings list` has the numbers."
+    """What to do; where the alert reports several rules, that of the one that it is about."""
+    texts = {rule.name: _action(rule) for rule in of_it}
+    if len({*texts.values()}) == 1:
+        return f"{_action(of_it[0])} {_NUMBERS}"
+    assert not any("*" in name for name in texts), "a rule of several is looked for by its whole name"
+    branches = (f'{{{{ if eq $labels.rule "{name}" }}}}{text} {{{{ end }}}}' for name, text in texts.items())
+    return f"{''.join(branches)}{_NUMBERS}"
+
+
+def _action(rule: Rule) -> str:
+    return f"{rule.do[:1].upper()}{rule.do[1:].rstrip('.')}."
 
 
 def cases() -> str:
@@ -195,7 +205,7 @@ def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
         "exp_labels": {"severity": one.severity, **where, **part},
         "exp_annotations": {
             "summary": f"gpu-17 (lab): GPU 2 ({_UUID}) {part['rule']} is {one.word}",
-            "description": _description(of_it),
+            "description": f"{_action(of_it[0])} {_NUMBERS}",
             "runbook_url": f"docs/runbooks/{name}.md",
             "dashboard_url": f"/graph?g0.expr={_encoded(OF_NODE, 'lab', 'gpu-17')}&g0.tab=1",
         },
