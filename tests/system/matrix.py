@@ -640,6 +640,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"extraVolumes": [{"name": "Data", "emptyDir": {}}]},
         'extraVolumes.0.name: "Data" is not a name',
     ),
+    "a sidecar's key of another name": (
+        {"sidecars": [{"name": "x", "image": "x:1", "comand": ["true"]}]},
+        "at '/sidecars/0': additional properties 'comand' not allowed",
+    ),
     "a sidecar's mount of nothing": (
         {"sidecars": [{"name": "x", "image": "x:1", "volumeMounts": [{"name": "y", "mountPath": "/y"}]}]},
         'x: no volume "y" in this pod; give it in extraVolumes',

@@ -37,8 +37,37 @@ class Open(BaseModel):
     name: DnsLabel
 
 
-class OpenContainer(Open):
+class OpenContainer(Keys):
+    """A container; what is in its keys is left to the API server.
+
+    A key that none has is refused: Helm 3 would leave it out, and the container run without it.
+    """
+
+    name: DnsLabel
     image: str
+    args: object = None
+    command: object = None
+    env: object = None
+    envFrom: object = None
+    imagePullPolicy: object = None
+    lifecycle: object = None
+    livenessProbe: object = None
+    ports: object = None
+    readinessProbe: object = None
+    resizePolicy: object = None
+    resources: object = None
+    restartPolicy: object = None
+    restartPolicyRules: object = None
+    securityContext: object = None
+    startupProbe: object = None
+    stdin: object = None
+    stdinOnce: object = None
+    terminationMessagePath: object = None
+    terminationMessagePolicy: object = None
+    tty: object = None
+    volumeDevices: object = None
+    volumeMounts: object = None
+    workingDir: object = None
 
 
 class PodTemplateSpec(BaseModel):
