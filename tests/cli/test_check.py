@@ -200,7 +200,8 @@ def test_where_no_daemon_answers_the_look_says_why(tmp_path: Path) -> None:
     told = done.document
     assert (done.code, told["source"], told["health"]) == (3, "own", "unknown")
     assert (
-        told["why"] == f"a poll of our own, since {tmp_path}/none.sock: no such socket; does the daemon run?"
+        told["why"]
+        == f"a poll of our own, since {tmp_path}/none.sock: no such socket; is the daemon running?"
     )
     assert not state.exists()
 

@@ -91,7 +91,7 @@ def test_the_daemon_is_asked(folder: Path) -> None:
 def test_a_socket_that_was_named_must_answer(tmp_path: Path) -> None:
     done = topology("show", "--socket", f"{tmp_path}/none.sock")
     assert done.returncode == CONFIG
-    assert done.stderr == f"wirewatch: {tmp_path}/none.sock: no such socket; does the daemon run?\n"
+    assert done.stderr == f"wirewatch: {tmp_path}/none.sock: no such socket; is the daemon running?\n"
 
 
 # --- diff

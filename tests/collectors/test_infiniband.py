@@ -1,4 +1,4 @@
-"""RDMA ports: what they show, what is wrong with them, and what is none of their faults."""
+"""RDMA ports: what they show, what is wrong with them, and what is not their fault."""
 
 import pytest
 

@@ -113,7 +113,7 @@ def test_a_socket_where_nobody_listens_any_more(tmp_path: Path) -> None:
     path = tmp_path / "left"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
-    assert "nobody listens" in refused(str(path))
+    assert "nothing listens" in refused(str(path))
 
 
 def test_a_file_and_a_name_that_is_too_long_are_no_sockets(tmp_path: Path) -> None:

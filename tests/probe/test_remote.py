@@ -200,7 +200,7 @@ def test_a_result_that_does_not_fit_together_is_none(listen: Listen) -> None:
 def test_one_that_is_not_there_was_never_asked(tmp_path: Path) -> None:
     came = attempt(str(tmp_path / "none"))
     assert isinstance(came, Refusal)
-    assert came.detail.endswith("no such socket; does the prober run?")
+    assert came.detail.endswith("no such socket; is the prober running?")
 
 
 def test_it_goes_and_comes_in_one_line_each(

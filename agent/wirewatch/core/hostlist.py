@@ -24,7 +24,7 @@ _FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
 
 
 class HostlistError(Exception):
-    """A text that is no list of hosts; one line for people."""
+    """A text that is not a list of hosts; one line for people."""
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

@@ -1,6 +1,6 @@
 """What the collectives of running jobs took: by job, communicator, window, operation and size.
 
-The facts that the collector `jobs` offers, for whoever explains, shows or judges running jobs. All of it is
+The facts that the collector `jobs` offers to what explains, shows or judges running jobs. All of it is
 of the ranks on this node. In a collective all ranks end together, so that the shortest duration among them
 is the time on the wire, what another rank has more is its waiting, and who waits least is the late one.
 """
@@ -26,7 +26,6 @@ class TimesDoubt(Enum):
     SAME_GPU = "two ranks claim the same GPU"
     UNLIKE = "its rings contradict each other"
     FEW = "too few collectives were timed on all ranks"
-    SPLIT = "it was split or ended before a window was full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class OperationTimes:
     job gets, and what the wire gave when nothing was beside it; Absent for small messages.
     `expected`: NCCL's default on this topology at that size, and how that follows in `derivation`;
     `trusted`: whether it may carry a verdict. `floor`: seconds of the smallest message where known.
-    `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often nobody was.
+    `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often none was.
     `explained`: why it may be below what is expected: algorithm, protocol, settings, in words. `other_way`:
     NCCL ran another algorithm or protocol than its defaults take there.
     """
@@ -124,7 +123,7 @@ class OperationTimes:
 class CommunicatorWindow:
     """What a communicator did in one window, from `started` (monotonic seconds) on.
 
-    `late`: the rank that was late in most collectives, None for nobody; `cost`: the share of the window for
+    `late`: the rank that was late in most collectives, None for none; `cost`: the share of the window for
     which the other ranks waited, the median of them. `alike`: all local ranks waited alike.
     """
 

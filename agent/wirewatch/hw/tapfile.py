@@ -50,7 +50,7 @@ class Installed:
 
 
 def described(path: Path) -> str | Absent:
-    """The machine that a tap is for; MISSING, or why the file is none."""
+    """The machine that a tap is for; MISSING, or why the file is not a tap."""
     try:
         with path.open("rb") as file:
             data = file.read(_MOST)
@@ -100,7 +100,7 @@ def uninstall(folder: Path) -> Path:
     """Remove the library; jobs that map it go on.
 
     Raises:
-        TapError: there is none, or a file that is not ours; nothing was changed.
+        TapError: the file is missing or is not ours; nothing was changed.
     """
     target = folder / LIBRARY
     there = described(target)

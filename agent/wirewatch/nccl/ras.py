@@ -1,6 +1,6 @@
 """What NCCL's RAS answers, read: the JSON of 2.28.7 and later. Any local user may have written it.
 
-An answer is a value or an Absent; nothing here raises, and a text that is no report costs little memory.
+An answer is a value or an Absent; nothing here raises, and a text that is not a report costs little memory.
 `nccl.rastext` reads what older versions print.
 """
 
@@ -27,7 +27,6 @@ RESULTS = (
     "remote error", "in progress",
 )  # fmt: skip
 """ncclResult_t by number."""
-UNKNOWN_HOST = "unknown"
 _SUCCESS, _IN_PROGRESS = 0, 7
 _DENSITY = 12
 """Least bytes to each comma or bracket: a report has 40, and what has fewer would take much memory."""

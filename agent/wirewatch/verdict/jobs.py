@@ -1,7 +1,7 @@
-"""What the rest of the node says of the wires under running jobs: the surroundings in which jobs are judged.
+"""What the rest of the node says about the wires under running jobs, by which jobs are judged.
 
-A slow wire of a job alone is a hint: compute beside collectives slows them too. What confirms it, and what
-does not, is decided here: faults of links, of PCIe, of the probe, of the way between GPUs.
+A slow wire of a job alone is a hint: compute beside collectives slows them too. What confirms it is decided
+here: faults of links, of PCIe, of the probe, of the path between GPUs.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ WITNESSES = (
     "probe.implausible", "probe.transport", "probe.nvls", "probe.path", "probe.uneven", "probe.link_errors",
     "straggler.source", "straggler.destination", "straggler.pair", "straggler.node",
 )  # fmt: skip
-"""Rules of findings that say of a wire between GPUs that it is slow, or why it may be."""
+"""Rules of findings by which a wire between GPUs is slow, or may be."""
 MOST = 8
 """Witnesses that are handed on, the worst first."""
 _FAULTY = frozenset({Health.DEGRADED, Health.FAILED})
