@@ -346,7 +346,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
         assert dies(worker)
 
 
-def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> None:
+def test_another_version_is_reported_clearly_and_does_no_harm(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
         for target in (remote.FACTS, remote.PROBE, remote.TERMS):
             for other in ("9.9.9", "", "x" * 300):

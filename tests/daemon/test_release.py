@@ -204,7 +204,7 @@ def test_other_ways_in_take_no_orders_and_wrong_orders_are_refused(tmp_path: Pat
         ("--end", "--for", "1s"), ("now",),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_told_before_anybody_is_asked(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_reported_before_anybody_is_asked(arguments: tuple[str, ...]) -> None:
     refused(USAGE, "release", *arguments)
 
 

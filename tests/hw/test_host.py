@@ -51,7 +51,7 @@ def test_an_unknown_question_is_unsupported() -> None:
     assert value.why is Why.UNSUPPORTED
 
 
-def test_our_own_process_is_told_with_and_without_its_number() -> None:
+def test_our_own_process_is_reported_with_and_without_its_number() -> None:
     host = SystemHost()
     for pid in (None, os.getpid()):
         use = host.process(pid)

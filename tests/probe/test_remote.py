@@ -229,7 +229,7 @@ def let_go(path: str, within: float = SOON) -> HandleRelease:
     return told
 
 
-def test_what_it_tells_of_its_handles_is_told_on(listen: Listen, tmp_path: Path) -> None:
+def test_what_it_tells_of_its_handles_is_reported_on(listen: Listen, tmp_path: Path) -> None:
     assert let_go(listen(says(http(200, b'{"stuck": [], "more": 1}')))) == HandleRelease()
     assert let_go(listen(says(http(200, b'{"stuck": [12, 13]}')))) == HandleRelease((12, 13))
     # Where nobody is, nobody holds anything; where somebody is and says nothing, it is not known.
