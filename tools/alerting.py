@@ -321,7 +321,7 @@ def grafana() -> str:
 
 
 def _grafana_rule(alert: Alert) -> dict[str, Any]:
-    """A result of the query is an alert, whatever its value, and none is none: as in Prometheus."""
+    """Each result of the query is an alert, whatever its value, as in Prometheus; no result, no alert."""
     rule = {
         "uid": f"{alert.name.lower()}-{alert.severity}",
         "title": alert.name,

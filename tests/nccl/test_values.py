@@ -35,7 +35,7 @@ def read(name: str, value: str) -> str:
         ("NCCL_DEBUG_SUBSYS", "INIT,NETWORK", "NCCL has no subsystem NETWORK"),
     ],
 )  # fmt: skip
-def test_a_value_that_is_read_otherwise_is_told(name: str, value: str, words: str) -> None:
+def test_a_value_that_is_read_otherwise_is_reported(name: str, value: str, words: str) -> None:
     assert read(name, value) == words
 
 

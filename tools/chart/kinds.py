@@ -1,4 +1,4 @@
-"""Parts of Kubernetes' own types that values of the chart hand on; a key that is none of theirs is refused.
+"""Parts of Kubernetes' own types that values of the chart hand on; a key that they do not have is refused.
 
 Source: the Kubernetes API reference, core/v1 and networking.k8s.io/v1; the Prometheus operator's,
 monitoring.coreos.com/v1.

@@ -47,8 +47,8 @@ class Impostor(Exception):
 
 _TEXTS: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], str]] = (
     (TimeoutError, "no answer within {deadline:g} s"),
-    (FileNotFoundError, "no such socket; does {who} run?"),
-    (ConnectionRefusedError, "nobody listens there; {who} does not run"),
+    (FileNotFoundError, "no such socket; is {who} running?"),
+    (ConnectionRefusedError, "nothing listens there; {who} is not running"),
     (PermissionError, "not allowed; ask as the user that {who} runs as"),
     (_DROPPED, "{who} closed the connection without an answer"),
     (NotHttp, STRANGE),
@@ -70,7 +70,7 @@ def request(
     """Send one request to a unix socket; `deadline` in seconds for all of it.
 
     `body` is JSON, `who` names the server in errors. `known`: the server is root or this user, or the socket
-    lies where nobody else can place one.
+    lies where no other user can place one.
 
     Returns:
         Status and body.
@@ -97,7 +97,7 @@ def request(
 
 
 def listens(path: str) -> bool:
-    """Whether a process may listen at the socket; False where its file was left behind, or is none."""
+    """Whether a process may listen at the socket; False where its file was left behind, or is missing."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.settimeout(0)
         try:
@@ -167,7 +167,7 @@ def _placed(path: str, user: int) -> None:
     while folder != os.path.sep:
         folder = os.path.dirname(folder)  # noqa: PTH120 - text, without a Path for each
         mode = os.stat(folder).st_mode  # noqa: PTH116
-        # In a sticky folder, such as /tmp, nobody replaces what is another's.
+        # In a sticky folder, such as /tmp, no user can replace the file of another.
         if mode & stat.S_IWOTH and not (mode & stat.S_ISVTX and owner in ours):
             raise Impostor(f"user {user} listens there, and every user may write in {folder}: not believed")
         owner = os.lstat(folder).st_uid

@@ -16,7 +16,7 @@ ALL_REDUCE, BROADCAST = "AllReduce", "Broadcast"
 FUNCTIONS = (BROADCAST, "Reduce", "AllGather", "ReduceScatter", ALL_REDUCE)
 """Collectives as lists name them."""
 STRICT: Version = (2, 24)
-"""From here on a word that is none fails, and so does a collective that is left without an algorithm."""
+"""From here on an unknown word fails, and so does a collective that is left without an algorithm."""
 _HAVE: Mapping[str, frozenset[str]] = {
     BROADCAST: frozenset({RING}),
     "Reduce": frozenset({RING}),
@@ -39,7 +39,7 @@ def allowed(name: str, value: str) -> Allowed:
     `ring,tree;allgather:^nvls`: lists for single collectives follow one for all; `^` names what is left out.
 
     Raises:
-        ListError: a word that is no algorithm, protocol or collective.
+        ListError: a word that is not an algorithm, protocol or collective.
     """
     choices = CHOICES[name]
     left = dict.fromkeys(FUNCTIONS, frozenset(choices))
