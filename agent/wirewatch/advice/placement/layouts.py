@@ -161,7 +161,7 @@ class _Book:
             domain = one.stages[0].domains[0]
             counts[domain] = counts.get(domain, 0) + 1
         domains = tuple(counts)
-        level = max(self._distance(domains[0], one) for one in domains)
+        level = max((self._distance(domains[0], one) for one in domains), key=self.space.levels.index)
         shares = tuple(counts.values())
         if len(set(shares)) > 1:
             self.remarks["replicas are not equally many in each domain: counted as one in each"] = None
@@ -213,7 +213,8 @@ class _Book:
 
     def _spine(self, op: str, domains: int, level: Level) -> float:
         """Seconds that leaving the rack adds, where racks are known: the same ports, another hop."""
-        if level is not Level.CLUSTER or Level.RACK not in self.space.levels:
+        levels = self.space.levels
+        if Level.RACK not in levels or levels.index(level) <= levels.index(Level.RACK):
             return 0.0
         self.remarks[
             f"between racks: the same ports and {SPINE_SECONDS * 1e6:.0f} us more a hop (source 002); what "
