@@ -22,6 +22,7 @@ from wirewatch.advice.cost.tokens import (
     Served,
     decode,
     degrees,
+    fits_from,
     prefill,
     stops_gaining,
     tokens_of,
@@ -39,7 +40,7 @@ from wirewatch.busbw.formulas import NVLS, factor
 from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.core.probe import ALL_REDUCE
 from wirewatch.core.topology import WireKind
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 
 MOST_TP = 64
 
@@ -173,13 +174,12 @@ def _serving(
     shape = served.shape
     if not shape.layers:
         return None
-    plain = degrees(machine, shape, MOST_TP)
-    wanted = asked.tp or max(plain)
-    every = sorted({*plain, wanted})
+    wanted = asked.tp or max(degrees(machine, shape, MOST_TP))
+    every = sorted({*degrees(machine, shape, MOST_TP, wanted), wanted})
     decoded = {tp: decode(machine, times, served, tp) for tp in every}
     filled = {tp: prefill(machine, times, served, tp, asked.prompt) for tp in every} if asked.prompt else {}
     launch = _judged_by(decoded)
-    ends = stops_gaining(decoded, launch)
+    ends = stops_gaining({tp: one for tp, one in decoded.items() if shape.heads % tp == 0}, launch)
     known = None if isinstance(ends, Absent) else ends
     return ServingCost(
         shape.name, shape.parameters, shape.layers, shape.hidden, shape.heads, shape.source, asked.dtype,
@@ -187,9 +187,19 @@ def _serving(
         tuple(_row(machine, times, one, asked.rate) for one in decoded.values()),
         tuple(_row(machine, times, one, None) for one in filled.values()),
         launch, known[0] if known else None, known[1] if known else None,
-        ends.detail if isinstance(ends, Absent) else "",
-        {size: tokens_of(shape, served.width, size) for size in asked.sizes},
+        _why_not(machine, served, ends) if isinstance(ends, Absent) else "",
+        {size: tokens_of(served, size) for size in asked.sizes},
     )  # fmt: skip
+
+
+def _why_not(machine: AdvisedMachine, served: Served, ends: Absent) -> str:
+    """Why no degree is known after which decode stops gaining, and how many machines would hold the model."""
+    enough = fits_from(machine, served)
+    if ends.why is not Why.UNSUPPORTED or enough is None:
+        return ends.detail
+    nodes = -(-enough // _gpus(machine))
+    options = f"--nodes {nodes} --tp {enough}"
+    return f"{ends.detail}; from TP {enough} on it would, on {nodes} such machines: {options}"
 
 
 def _judged_by(costs: Mapping[int, PassCost]) -> str:

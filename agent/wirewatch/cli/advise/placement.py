@@ -122,7 +122,7 @@ _of_the_model = _options(
     ),
     click.option(
         "--dtype", type=click.Choice(sorted(WIDTHS)), default="bfloat16", show_default=True,
-        help="Of weights and activations.",
+        help="Of weights; activations, keys and values have 16 bits or more.",
     ),
     click.option(
         "--training", is_flag=True,
