@@ -35,8 +35,10 @@ from wirewatch.advice.cost.training import (
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.shapes import TRAINING_BYTES
 from wirewatch.advice.times.estimate import CollectiveTimes, Ranks
+from wirewatch.advice.times.evidence import first_gpus
 from wirewatch.busbw.expected import wire
 from wirewatch.busbw.formulas import NVLS, factor
+from wirewatch.busbw.network import network_share
 from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.core.probe import ALL_REDUCE
 from wirewatch.core.topology import WireKind
@@ -109,11 +111,18 @@ def _gpus(machine: AdvisedMachine) -> int:
 
 
 def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | None]:
-    """Bytes per second each way of a GPU's wire within the machine, and of its share of the network."""
+    """Bytes per second each way of a GPU's wire within the machine, and of its share of the network.
+
+    So many GPUs of the machine take part, and share its ports.
+    """
     conditions = machine.group(ranks)
-    rail = None if conditions is None else wire(conditions)
-    network = next((step.rate for step in cliff(machine) if step.name == NETWORK), None)
-    return (None if rail is None or isinstance(rail, Absent) else rail.rate), network
+    if conditions is None:
+        return None, None
+    rail, share = wire(conditions), network_share(first_gpus(conditions, ranks))
+    return (
+        None if isinstance(rail, Absent) else rail.rate,
+        None if isinstance(share, Absent) else share.rate,
+    )
 
 
 def _least(machine: AdvisedMachine, op: str, span: Ranks, size: float) -> float | None:

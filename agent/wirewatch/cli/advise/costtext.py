@@ -312,7 +312,7 @@ def _times(made: CostDocument) -> Iterator[str]:
             if (one.ranks, one.launch) == (ranks, EAGER)
         ]
         yield from table(("", "size", "eager us", "graph us", "busbw GB/s", "wire us", "stands on"), rows)
-    yield "  wire: what the bytes take with nothing else; busbw of the eager launch"
+    yield "  wire: what the bytes take with nothing else, not added up in a switch; busbw of the eager launch"
     if made.serving is not None:
         for size, tokens in made.serving.size_tokens.items():
             yield f"  {_size(size)} is the hidden state of {tokens:,} token{'s' if tokens > 1 else ''}"
