@@ -16,7 +16,6 @@ from wirewatch.advice.settings.network import paths_hidden
 from wirewatch.advice.settings.node import NcclNode
 from wirewatch.advice.settings.ports import missing_gid_index, port_findings
 from wirewatch.advice.settings.sources import NCCL, SettingsSource, WrittenSetting, effective
-from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health
 from wirewatch.documents import health
 from wirewatch.nccl.lists import (
@@ -26,7 +25,9 @@ from wirewatch.nccl.lists import (
     LL,
     NVLS,
     PROTO,
+    RING,
     STRICT,
+    TREE,
     ListError,
     allowed,
     ignored,
@@ -235,6 +236,11 @@ def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
             "only where the network asks for it, as EFA's first plugins did"
         )
         yield found(one, Trouble.SLOWS, text, _TUNING)
+    if one.name == ALGO and around.node.no_nvls and not lacks(ALGO, one.value, RING):
+        if lacks(ALGO, one.value, TREE):
+            text = f"between nodes small messages go without Tree; {around.node.no_nvls}"
+            yield found(one, Trouble.SLOWS, text, _TUNING)
+        return
     for _, _, effect in slowing_settings({one.name: one.value}):
         figures = f" ({FIGURES})" if "measured" in effect else ""
         yield found(one, Trouble.SLOWS, f"{effect}{figures}", GUIDE)
@@ -246,8 +252,7 @@ def _idle(one: WrittenSetting, around: Surroundings) -> str:
         return ""
     if around.node.all_nvlink and (one.name in _WITHOUT_NVLINK or _reaches_nvlink(one)):
         return "NVLink joins all GPUs here with each other, so it changes nothing"
-    no_switch = around.node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}
-    return "no NVSwitch joins the GPUs here" if no_switch and one.name == NVLS_ENABLE else ""
+    return around.node.no_nvls if one.name == NVLS_ENABLE else ""
 
 
 def _reaches_nvlink(one: WrittenSetting) -> bool:
@@ -280,8 +285,8 @@ def _nvls(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]
         return
     elif node.conditions is not None and node.conditions.multicast is False:
         yield found(one, Trouble.FAILS, "init fails: the driver offers no multicast here", source)
-    elif node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}:
-        yield found(one, Trouble.NOTHING, "no NVSwitch joins the GPUs here", source)
+    elif node.no_nvls:
+        yield found(one, Trouble.NOTHING, node.no_nvls, source)
     else:
         text = (
             "2, the default, takes NVLS wherever it is offered; 1 makes init fail where its resources lack, "
