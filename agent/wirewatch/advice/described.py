@@ -117,8 +117,8 @@ def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
         return (WireKind.PAIR, bridged) if count == BRIDGED else (WireKind.PCIE, 0)
     if count > product.domain:
         raise DescriptionError(
-            f"NVLink joins at most {product.domain} {product.name}: describe one node, and give their number "
-            "with `advise cost --nodes` or in a file with `advise placement --nodes`"
+            f"NVLink joins at most {product.domain} {product.name}: for more, describe one node, and give "
+            "the others by --nodes"
         )
     if "V100" in product.name and count <= CUBE:
         return (WireKind.MESH if count <= MESHED else WireKind.PARTIAL), most

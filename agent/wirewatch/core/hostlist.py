@@ -24,7 +24,7 @@ _FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
 
 
 class HostlistError(Exception):
-    """A text that is no list of hosts; one line for people."""
+    """A text that is not a list of hosts; one line for people."""
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -42,7 +42,7 @@ def expanded(text: str) -> tuple[str, ...]:
     """
     items = _ITEM.findall(text.strip())
     if not items or ",".join(items) != text.strip():
-        raise HostlistError(f"{_shown(text)} is no list of hosts such as gpu[001-016]")
+        raise HostlistError(f"{_shown(text)} is not a list of hosts such as gpu[001-016]")
     names: list[str] = []
     for item in items:
         names += _of_item(item, MOST_HOSTS - len(names))
@@ -55,7 +55,7 @@ def topology_places(text: str) -> tuple[dict[str, str], dict[str, str]]:
     A switch of level 0 is a leaf.
 
     Raises:
-        HostlistError: nodes of a line are no list of hosts.
+        HostlistError: nodes of a line are not a list of hosts.
     """
     leafs: dict[str, str] = {}
     blocks: dict[str, str] = {}

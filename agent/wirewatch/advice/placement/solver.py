@@ -306,7 +306,7 @@ def _why(space: Space, jobs: Sequence[PlacementJob], reach: Level) -> str:
             return why + gb
     taken = sum(job.gpus for job in jobs)
     if taken > space.free:
-        return f"together the jobs take {taken} GPUs, and {space.free} are free"
+        return f"together the jobs take {taken} GPUs, and {_free(space.free)}"
     return "each job fits alone, but their TP groups do not fit whole into the NVLink domains side by side"
 
 
@@ -316,7 +316,7 @@ def _too_little(job: PlacementJob, domains: Sequence[Domain], reach: Level) -> s
         return "no GPU is free that may be used"
     if free < job.gpus:
         replicas = f"{job.replicas} replica{'s' if job.replicas > 1 else ''}"
-        return f"TP {job.tp} x PP {job.pp} x {replicas} takes {job.gpus} GPUs, and {free} are free"
+        return f"TP {job.tp} x PP {job.pp} x {replicas} takes {job.gpus} GPUs, and {_free(free)}"
     if reach > Level.DOMAIN:
         return "" if reach is Level.CLUSTER else _within(job, reach)
     largest = max(domains, key=lambda one: one.free)
@@ -330,6 +330,10 @@ def _too_little(job: PlacementJob, domains: Sequence[Domain], reach: Level) -> s
             f"for {room}: of the {free} free GPUs {free - room * job.tp} are left over in pieces"
         )
     return ""
+
+
+def _free(gpus: int) -> str:
+    return f"{gpus} {'is' if gpus == 1 else 'are'} free"
 
 
 def _within(job: PlacementJob, reach: Level) -> str:
