@@ -247,6 +247,20 @@ def test_gpus_before_hopper_have_no_nvls_to_lose() -> None:
     assert "366 of 460 to 480" in only("NCCL_ALGO", "Ring,Tree", node())[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("\ufeffNCCL_ALGO", "with a byte order mark: write NCCL_ALGO=VALUE"),
+        ("ENV NCCL_ALGO", "with its spaces: write NCCL_ALGO=VALUE"),
+        ("NCCL_ALGO ", "with its spaces: write NCCL_ALGO=VALUE"),
+    ],
+)
+def test_a_name_with_something_before_it_sets_nothing(name: str, words: str) -> None:
+    trouble, text = only(name, "Ring")
+    assert trouble == "does nothing"
+    assert words in text
+
+
 def test_a_list_that_no_interface_matches_fails_init() -> None:
     here = replace(node(), interfaces=("lo", "ens3", "ens30"))
     assert only("NCCL_SOCKET_IFNAME", "eth", here) == (

@@ -50,6 +50,7 @@ _ALIASES: Mapping[str, tuple[str, str]] = {
 """Names that still work, what replaces them, and since when."""
 
 
+_MARK = "\ufeff"
 _WITHOUT_NVLINK = frozenset({"NCCL_SHM_DISABLE", "NCCL_NVB_DISABLE"})
 """Settings that concern GPUs without NVLink between them."""
 
@@ -144,18 +145,18 @@ def _of_setting(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFi
 def _of_name(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     if NCCL not in one.name.upper() and not meant(one.name):
         return
-    if one.name != one.name.strip() or " " in one.name:
-        bare = one.name.removeprefix("export").strip()
-        if variable(bare) or bare.startswith(PREFIX):
-            text = f"the name is {one.name!r}, with its spaces: write {bare}=VALUE and nothing else"
-            yield found(one, Trouble.NOTHING, text, _PARAM)
+    bare = one.name.removeprefix(_MARK).split()[-1:] or [""]
+    if one.name != bare[0]:
+        what = "a byte order mark" if one.name.startswith(_MARK) else "its spaces"
+        text = f"the name is {one.name!r}, with {what}: write {bare[0]}=VALUE and nothing else"
+        yield found(one, Trouble.NOTHING, text, _PARAM)
         return
     if reader(one.name):
         return
     intended = meant(one.name)
     nccl = around.node.nccl
     if intended:
-        case = ", letter by letter" if intended == one.name.upper() else ""
+        case = ", since case counts" if intended == one.name.upper() else ""
         yield found(one, Trouble.NAME, f"NCCL reads no such name{case}: is {intended} meant?", _TABLE)
     elif one.name.startswith(PREFIX) and nccl is not None and nccl > NEWEST:
         text = f"no NCCL up to {version_text(NEWEST)} reads it; {version_text(nccl)} is not known here"
@@ -333,5 +334,5 @@ def _of_source(source: SettingsSource) -> Iterator[SettingFinding]:
         text = "no shell takes this for a setting" if "=" in line else "a line without = sets nothing"
         yield SettingFinding(line[:80], "", source.origin, Trouble.NOTHING, text, _PARAM)
     for name in source.filled:
-        text = "its value is filled in by the shell that reads the file"
+        text = "its value is filled in when the file is used"
         yield SettingFinding(name, "", source.origin, Trouble.UNKNOWN, text, "the file")
