@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from wirewatch.nccl.variables import Version
 
 ALGO, PROTO = "NCCL_ALGO", "NCCL_PROTO"
-RING, NVLS, LL, SIMPLE = "Ring", "NVLS", "LL", "Simple"
-ALGORITHMS = ("Tree", RING, "CollNetDirect", "CollNetChain", NVLS, "NVLSTree", "PAT")
+RING, TREE, NVLS, LL, SIMPLE = "Ring", "Tree", "NVLS", "LL", "Simple"
+ALGORITHMS = (TREE, RING, "CollNetDirect", "CollNetChain", NVLS, "NVLSTree", "PAT")
 PROTOCOLS = (LL, "LL128", SIMPLE)
 CHOICES: Mapping[str, Sequence[str]] = {ALGO: ALGORITHMS, PROTO: PROTOCOLS}
 ALL_REDUCE, BROADCAST = "AllReduce", "Broadcast"
@@ -46,7 +46,7 @@ def allowed(name: str, value: str) -> Allowed:
     for place, entry in enumerate(part for part in value.split(";") if part):
         words = [word for word in entry.split(":") if word]
         if not words:
-            raise ListError(f"{entry!r} is no list")
+            raise ListError(f"{entry!r} is not a list")
         collective, listed = (words[0], words[1]) if len(words) > 1 else ("", words[0])
         if not collective and (place or value.startswith(";")):
             raise ListError(f"{entry!r} names no collective, and only the first list may do so")
