@@ -81,7 +81,8 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         click.echo(f"wirewatch: {error}", err=True)
         return CONFIG
     except click.ClickException as error:
-        click.echo(f"wirewatch: {error.format_message()}", err=True)
+        # One line: click lists choices one below the other.
+        click.echo(f"wirewatch: {' '.join(error.format_message().split())}", err=True)
         return USAGE
     except click.Abort:
         return INTERNAL

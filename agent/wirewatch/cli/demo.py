@@ -62,7 +62,7 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
     from wirewatch.hw.overlay import load_overlay
 
     began = context.find_object(float) or time.monotonic()
-    report = DemoReport(load_overlay(fault) if fault else None, began, click.echo)
+    report = DemoReport(load_overlay(fault) if fault is not None else None, began, click.echo)
     from wirewatch.cli.serve import ServeOptions, run_serve
     from wirewatch.config import ConfigError, address
     from wirewatch.daemon.notify import Reporters
@@ -73,15 +73,26 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
         raise click.UsageError(str(error)) from error
     if not context.find_root().params.get("verbose"):
         logging.getLogger().setLevel(logging.ERROR)
+    with demo_folder() as socket:
+        given = ServeOptions(
+            CONFIG, listen, None, DEMO, (fault,) if fault else (), loop=True, socket=socket, lead=LEAD
+        )
+        report.begin()
+        run_serve(given, Reporters(demo=report), report.answers_at)
+
+
+@contextmanager
+def demo_folder() -> Iterator[str]:
+    """Where this user's demo listens, in a folder that is made here and removed at the end.
+
+    Raises:
+        ListenError: another demo listens there, or the folder cannot be made or is another user's.
+    """
     socket = demo_path()
-    given = ServeOptions(
-        CONFIG, listen, None, DEMO, (fault,) if fault else (), loop=True, socket=socket, lead=LEAD
-    )
     if listens(socket):
         raise ListenError("a demo runs already: `wirewatch status` shows it, Ctrl-C in its terminal ends it")
-    report.begin()
     with private_folder(Path(socket).parent):
-        run_serve(given, Reporters(demo=report), report.answers_at)
+        yield socket
 
 
 @contextmanager
