@@ -19,7 +19,7 @@ from tests.daemon.process import FAST, SOON, Daemon
 from tests.processes import Process, run_wirewatch
 from wirewatch.cli.check import daemon
 from wirewatch.cli.check.daemon import OF_DEMO, daemon_address
-from wirewatch.cli.demo import CONFIG, LEAD, private_folder
+from wirewatch.cli.demo import CONFIG, LEAD, own_name, private_folder
 from wirewatch.collectors import discover
 from wirewatch.config import load
 from wirewatch.hw.overlay import Overlay, bundled_overlays, load_overlay
@@ -253,6 +253,17 @@ def test_the_folder_of_a_user_without_one_is_named_by_the_user(monkeypatch: pyte
     assert demo_path() == "/tmp/wirewatch-demo-1234/wirewatch.sock"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert demo_path() == "/run/wirewatch-demo/wirewatch.sock"
+
+
+def test_the_commands_to_type_are_those_that_the_shell_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert own_name(".venv/bin/wirewatch") == ".venv/bin/wirewatch"
+    assert own_name("/usr/lib/python3/wirewatch/__main__.py") == "wirewatch"
+    (tmp_path / "wirewatch").write_text("", "utf-8")
+    (tmp_path / "wirewatch").chmod(0o755)
+    assert own_name(".venv/bin/wirewatch") == "wirewatch"
 
 
 # --- overlays for somebody who waits

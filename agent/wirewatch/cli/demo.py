@@ -2,7 +2,9 @@
 
 import logging
 import os
+import shutil
 import stat
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.completion import overlay_names
+from wirewatch.cli.completion import PROGRAM, overlay_names
 from wirewatch.cli.groups import examples
 from wirewatch.cli.output import coloured, printable, terminal_width
 from wirewatch.core.types import Subject
@@ -196,18 +198,23 @@ class DemoReport:
 
     def _next_steps(self, *, jobs: bool) -> None:
         self._say("\nNow look at it from another terminal:\n")
-        no_job = "" if jobs else "; none runs here"
-        rows = [(f"wirewatch {words}", text.format(no_job=no_job)) for words, text in NEXT]
+        no_job, program = "" if jobs else "; none runs here", own_name(sys.argv[0])
+        rows = [(f"{program} {words}", text.format(no_job=no_job)) for words, text in NEXT]
         rows += [(f"{self._url}/", "the status page, for a browser")]
         rows += [(f"{self._url}/metrics", "what Prometheus scrapes")]
         wide = max(len(words) for words, _ in rows)
         self._say("\n".join(f"  {words:<{wide}}  {text}" for words, text in rows) + "\n")
         if self._overlay is None:
-            self._say("Then end this demo with Ctrl-C, and try a fault: wirewatch demo FAULT\n")
+            self._say(f"Then end this demo with Ctrl-C, and try a fault: {program} demo FAULT\n")
             self._say("\n".join(fault_names(terminal_width())))
-            self._say("\n`wirewatch overlays list` has a sentence about each.")
+            self._say(f"\n`{program} overlays list` has a sentence about each.")
         else:
             self._say("Ctrl-C ends the demo; it leaves nothing behind.")
+
+
+def own_name(called: str) -> str:
+    """What to type for this program: `wirewatch` where the shell finds it, else the path that was typed."""
+    return called if Path(called).name == PROGRAM and not shutil.which(PROGRAM) else PROGRAM
 
 
 def fault_names(width: int) -> Sequence[str]:
