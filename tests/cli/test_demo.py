@@ -116,16 +116,19 @@ def test_a_real_daemon_wins(tmp_path: Path) -> None:
 
 @contextmanager
 def made_run(folder: Path, env: dict[str, str]) -> Iterator[Process]:
-    """What `make run` starts on a machine without GPUs, once it answers; its log is `folder`/log."""
+    """What `make run` starts on a machine without GPUs, once it listens; its log is `folder`/log."""
     log = folder / "log"
     with log.open("wb") as told:
         process = Process(("wirewatch", "serve", "--demo", *LISTEN), None, told, env)
     try:
         end = time.monotonic() + SOON
-        while asked(env, "check", "--cached").returncode != OK:
-            assert process.poll() is None, log.read_text("utf-8")
-            assert time.monotonic() < end, log.read_text("utf-8")
+        while "/api/v1/state" not in log.read_text("utf-8"):
+            late = process.poll() is not None or time.monotonic() > end
+            assert not late, log.read_text("utf-8")
+            time.sleep(0.05)
         yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON) == OK
     finally:
         process.kill()
         process.wait()
@@ -133,45 +136,31 @@ def made_run(folder: Path, env: dict[str, str]) -> Iterator[Process]:
 
 def test_the_other_commands_find_what_make_run_starts_without_gpus(tmp_path: Path) -> None:
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
-    with made_run(tmp_path, env) as process:
+    with made_run(tmp_path, env):
+        end = time.monotonic() + SOON
+        while asked(env, "check", "--cached").returncode != OK:
+            assert time.monotonic() < end, (tmp_path / "log").read_text("utf-8")
         assert asked(env, "check").stdout.startswith("OK (demo)")
         for command in (("status",), ("findings", "list"), ("topology", "show")):
             done = asked(env, *command)
             assert (done.returncode, done.stderr) == (OK, f"wirewatch: {OF_DEMO}\n"), command
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SOON) == OK
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_a_demo_that_runs_already_stays_the_one_that_is_asked(tmp_path: Path) -> None:
-    with running(tmp_path, *LISTEN, until="has a sentence about each") as (demo, _, env):
-        with made_run(tmp_path, env) as process:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(SOON) == OK
+    with running(tmp_path, *LISTEN, until="has a sentence about each") as (_, _, env):
+        with made_run(tmp_path, env):
+            pass
         told = (tmp_path / "log").read_text("utf-8")
         assert "commands without --socket do not find this one: a demo runs already" in told
         assert asked(env, "check").returncode == OK
-        assert demo.poll() is None
 
 
 def test_where_no_folder_can_be_made_it_answers_over_http_alone(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", "utf-8")
-    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "taken")}
-    log = tmp_path / "log"
-    with log.open("wb") as told:
-        process = Process(("wirewatch", "serve", "--demo", *LISTEN), None, told, env)
-    try:
-        end = time.monotonic() + SOON
-        while "/api/v1/state" not in log.read_text("utf-8"):
-            assert process.poll() is None, log.read_text("utf-8")
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SOON) == OK
-    finally:
-        process.kill()
-        process.wait()
-    assert "do not find this one: cannot make" in log.read_text("utf-8")
+    with made_run(tmp_path, {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "taken")}):
+        pass
+    assert "do not find this one: cannot make" in (tmp_path / "log").read_text("utf-8")
 
 
 def test_a_second_demo_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -100,6 +100,15 @@ def test_a_full_disk_is_no_verdict() -> None:
     assert done.returncode == INTERNAL
 
 
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*MODULE, "recordings", "list"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == INTERNAL
+    assert done.stderr == b"wirewatch: the output cannot be written: No space left on device\n"
+
+
 def test_closed_outputs_leave_the_exit_code() -> None:
     """As a service manager or a careless script may start it."""
     script = f"{sys.executable} -m wirewatch check --replay h200x8 --deadline 20s <&- >&- 2>&-"
