@@ -209,7 +209,21 @@ def test_a_gpu_that_trained_with_fewer_lanes_since_a_boot_had_more_before() -> N
     assert node.component.findings[0].evidence == "x8 of x16 lanes"
 
 
-def test_another_slot_begins_anew_and_what_was_accepted_is_what_a_slot_can() -> None:
+@pytest.mark.parametrize("odd", [-1, 2**32 - 1])
+def test_lanes_and_generations_that_no_slot_has_are_not_remembered(odd: int) -> None:
+    """Before: FAILED from then on, over restarts and boots."""
+    node = watched()
+    node.poll(2)
+    answer_with(node, 1, most_width=odd, most=odd)
+    node.gpus.number += 1
+    node.poll()
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}
+    answer_with(node, 1, most_width=16, most=5)
+    node.gpus.number += 1
+    assert node.poll(3) == ()
+
+
+def test_another_slot_begins_again_and_what_was_accepted_is_what_a_slot_can() -> None:
     node = watched()
     node.poll(2)
     answer_with(node, 1, width=8, most_width=8)

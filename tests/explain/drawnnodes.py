@@ -43,7 +43,8 @@ def watched(shape: JobShape, seed: int = 0) -> NodeState:
     return node(
         component("jobs", facts, *drawn.found),
         component(
-            "lockstep", LockstepFacts(None, None, {uuid(n): window for n in shape.gpus}, "all wait alike")
+            "lockstep",
+            LockstepFacts(None, None, {uuid(n): window for n in shape.gpus}, "all wait alike", in_step=True),
         ),
         component("gpu", GpuFacts(frozenset(), now)),
         component("hangs", None),

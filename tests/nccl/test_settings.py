@@ -11,6 +11,7 @@ from wirewatch.nccl.settings import (
     gdr_level,
     number,
     parse_nccl_conf,
+    settings_of_environ,
     slowing_settings,
 )
 
@@ -138,3 +139,11 @@ def test_a_list_of_hcas_is_read_as_nccl_reads_it(value: str, allowed: list[str])
     every = [("mlx5_1", 1), ("mlx5_1", 2), ("mlx5_10", 1)]
     found = [f"{device}:{port}" for device, port in every if allows_hca(value, device, port)]
     assert found == allowed
+
+
+def test_of_an_environment_nccls_settings_alone_are_kept_and_not_too_many() -> None:
+    environ = b"NCCL_A=1\0PATH=/\0AWS_SECRET=x\0NCCL_A=2\0NCCL_B\0XNCCL_C=1\0\xff=\0NCCL_D=\xff\0NCCL_E=a=b"
+    assert settings_of_environ(environ) == {"NCCL_A": "1", "NCCL_D": "\ufffd", "NCCL_E": "a=b"}
+    kept = settings_of_environ(b"\0".join(b"NCCL_%d=%s" % (n, b"v" * 9999) for n in range(500)))
+    assert len(kept) == 64
+    assert max(map(len, kept.values())) == 200

@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,16 @@ class Duration(click.ParamType[float]):
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5", param, ctx)
         return seconds
+
+
+class FiniteRange(click.FloatRange):
+    """A finite number in a range; click's own takes `nan`, which lies in every range, and `inf`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 def owner(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:

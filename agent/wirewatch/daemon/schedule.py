@@ -175,6 +175,7 @@ class Schedule:
                 due = clock.mono()
         self._loops.discard(name)
         self._turned.pop(name, None)
+        self._timings.pop(name).published.set()
 
     def _interval(self, collector: AnyCollector) -> float:
         """Seconds to the next run; a collector that failed is retried early."""
@@ -221,8 +222,8 @@ class Schedule:
 
     def _until_gap(self, collector: AnyCollector) -> float:
         """Seconds until the gap that this one needs; its lane asks again, since it may have waited long."""
-        others = [self._timings[name] for name in collector.apart if name in self._timings]
-        return until_gap(others, self._hardware.clock.mono())
+        others = map(self._timings.get, collector.apart)
+        return until_gap(filter(None, others), self._hardware.clock.mono())
 
     async def _once(self, collector: AnyCollector) -> bool:
         """Run once and publish, unless it was taken away; as `_supervised`."""

@@ -91,9 +91,9 @@ def _slow_wire(evidence: JobEvidence) -> JobAnswer | None:
 
 def _wire_advice(explained: Sequence[str], witnesses: Sequence[str]) -> tuple[str, ...]:
     found = []
-    settings = [text.partition(":")[0] for text in explained if "=" in text.partition(":")[0]]
+    settings = [text.partition("=")[0] for text in explained if "=" in text.partition(":")[0]]
     if settings:
-        found.append(f"unset {', '.join(settings)}, or say why the job needs it")
+        found.append(f"unset {', '.join(settings)} in the job, or say why it needs that")
     if any(text.startswith("NCCL ran") for text in explained):
         found.append(
             "let NCCL choose: unset NCCL_ALGO and NCCL_PROTO in the job, its wrapper scripts, ~/.nccl.conf "

@@ -31,6 +31,7 @@ from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.placementtext import placement_lines
 from wirewatch.cli.compare import read_study
 from wirewatch.cli.groups import examples
+from wirewatch.cli.options import FiniteRange
 from wirewatch.cli.output import shown
 from wirewatch.core.types import whole
 
@@ -137,7 +138,7 @@ _of_the_model = _options(
         help="Tokens whose keys and values each replica keeps in memory.",
     ),
     click.option(
-        "--headroom", type=click.FloatRange(0, 0.9), default=0.1, show_default=True,
+        "--headroom", type=FiniteRange(0, 0.9), default=0.1, show_default=True,
         help="Share of each GPU's memory to keep free: CUDA, NCCL, activations.",
     ),
     click.option("--graph", is_flag=True, help="Costs with CUDA graphs, not eager launches."),

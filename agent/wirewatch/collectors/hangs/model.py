@@ -148,7 +148,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What two looks at a job show; without a kind it is no hang, and `text` says what it is instead."""
+    """What two looks at a job show; without a kind it does not hang, and `text` says what it does instead."""
 
     kind: HangKind | None
     text: str

@@ -86,14 +86,15 @@ def chance(votes: int, voted: int, even: float) -> float:
     return math.exp(-voted * (share * math.log(share / even) + other))
 
 
-def late_rank(found: LateVotes, rank: JobRank, since: float) -> LateRank:
-    """The late rank with its GPU, and all of it in a sentence."""
+def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> LateRank:
+    """The late rank with its GPU, and a sentence that says all this."""
     gpu = (
         f"GPU {rank.index}" if rank.index else (rank.gpu if isinstance(rank.gpu, str) else "a GPU not known")
     )
+    others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
     text = (
         f"rank {found.rank} ({gpu}) is late: last in {found.votes} of {found.voted} collectives of "
-        f"{found.windows} of {found.of} windows; the others wait {found.cost:.0%} of the time"
+        f"{found.windows} of {found.of} windows; {others} wait {found.cost:.0%} of the time"
     )
     return LateRank(
         found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,

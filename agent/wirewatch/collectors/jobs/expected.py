@@ -12,7 +12,7 @@ from wirewatch.core.jobtimes import CommunicatorWindow, OperationTimes
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import Group, Topology, groups, islands
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.settings import slowing_settings
+from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 
 _NETWORK = Absent(Why.UNSUPPORTED, "its ranks are on several nodes: one of them does not show the network")
 _LATENCY = Absent(Why.UNSUPPORTED, "a small message is held against the floor")
@@ -86,6 +86,9 @@ def _with_expected(
         return replace(row, floor=floor, expected=_LATENCY)
     found = conditions if isinstance(conditions, Absent) else _expect(conditions, row)
     ways = _ways(row, None if isinstance(found, Absent) else found)
+    if not isinstance(found, Absent) and found.algorithm != NVLS:
+        # What is expected here has no NVLS, so its absence explains no gap.
+        settings = {name: value for name, value in settings.items() if name != NVLS_ENABLE}
     row = replace(row, explained=(*ways, *inside_settings(settings)), other_way=bool(ways))
     if isinstance(found, Absent):
         return replace(row, expected=found)

@@ -40,12 +40,12 @@ def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None
     order = sorted(made.members, key=lambda one: (one.leaf, one.name))
     places = {one.name: place for place, one in enumerate(order)}
     leafs = {one.name: one.leaf for one in made.members}
-    points = _points(made, leafs)
+    points, side = _points(made, leafs), max(1, len(order))
     settings = {"svg.fonttype": "none", "svg.hashsalt": "pairs", "font.size": 9, "text.parse_math": False}
     with rc_context(settings):
         figure = Figure(figsize=(SIDE + 1.2, SIDE), layout="constrained")
         axes = figure.add_subplot()
-        size = max(2.0, min(300.0, (SIDE * 60 / max(1, len(order))) ** 2))
+        size = max(2.0, min(300.0, (SIDE * 60 / side) ** 2))
         sizes = [max(size, 14.0) if slow >= SEEN else size for _, _, slow in points]
         drawn = axes.scatter(
             [places[b] for _, b, _ in points], [places[a] for a, _, _ in points],
@@ -53,8 +53,8 @@ def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None
             s=sizes, cmap="viridis_r", vmin=0, vmax=SLOWEST, marker="s", linewidths=0,
         )  # fmt: skip
         axes.set(
-            xlim=(-0.5, len(order) - 0.5),
-            ylim=(len(order) - 0.5, -0.5),
+            xlim=(-0.5, side - 0.5),
+            ylim=(side - 0.5, -0.5),
             xlabel="receives",
             ylabel="sends",
         )
