@@ -370,7 +370,7 @@ def address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     number = whole(port)
     if not host or number is None or number > 65535:  # noqa: PLR2004
-        raise ConfigError(f"not HOST:PORT: {text!r}")
+        raise ConfigError(f"not HOST:PORT: {text!r}; 0.0.0.0:9410 is all addresses of this machine")
     return host.strip("[]"), number
 
 

@@ -100,7 +100,7 @@ def test_a_recording_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes((BUNDLED / "h200x8" / "manifest.json").read_bytes())
     os.mkfifo(tmp_path / "moments.jsonl.gz")
     done = check("--replay", str(tmp_path), *SECONDS, "--fail-on", "unknown")
-    assert (done.code, done.line) == (3, f"UNKNOWN; a poll of recording {tmp_path}, did not begin in time")
+    assert (done.code, done.line) == (3, f"UNKNOWN; a poll of recording {tmp_path}; it did not begin in time")
     assert done.seconds < DEADLINE + SLACK
 
 

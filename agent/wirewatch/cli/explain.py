@@ -80,7 +80,7 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
 
     found = document_or_reason(asked_socket(socket, config), "/api/v1/jobs", JOBS)
     if isinstance(found, str):
-        click.echo(f"wirewatch: {found}; running jobs are known to the daemon alone", err=True)
+        click.echo(f"wirewatch: {found}; only the daemon knows which jobs run", err=True)
         context.exit(UNKNOWN)
     return found
 

@@ -64,6 +64,19 @@ def percent(_context: click.Context, option: click.Parameter, value: float | Non
     return value
 
 
+def named_recording(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """A callback that refuses an empty name, such as of a variable that is not set: it would mean this node.
+
+    Raises:
+        UsageError: the name is empty.
+    """
+    if value is not None and not value.strip():
+        raise click.UsageError(
+            "--replay names no recording; `wirewatch recordings list` lists the bundled ones"
+        )
+    return value
+
+
 def daemon_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that say which daemon is asked: --config and --socket."""
     config = click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")
@@ -81,6 +94,7 @@ def replay_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that play a recording: --replay, and --overlay as `overlays`."""
     replay = click.option(
         "--replay",
+        callback=named_recording,
         shell_complete=recording_names,
         help="Play a recording instead: a folder, or the name of a bundled one.",
     )

@@ -18,6 +18,8 @@ import h11
 LIMIT = 64 << 20
 """Most bytes of an answer; our daemon sends less."""
 STRANGE = "half an answer, or what answers there is not wirewatch"
+LONGEST_PATH = 107
+"""Bytes of a unix socket's path, at most."""
 _DROPPED = (EOFError, ConnectionResetError, BrokenPipeError)
 Headers = Sequence[tuple[str, str]]
 _PIECE = 1 << 16
@@ -47,8 +49,8 @@ class Impostor(Exception):
 
 _TEXTS: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], str]] = (
     (TimeoutError, "no answer within {deadline:g} s"),
-    (FileNotFoundError, "no such socket; is {who} running?"),
-    (ConnectionRefusedError, "nothing listens there; {who} is not running"),
+    (FileNotFoundError, "no such socket; does {who} run?"),
+    (ConnectionRefusedError, "nobody listens there; {who} does not run"),
     (PermissionError, "not allowed; ask as the user that {who} runs as"),
     (_DROPPED, "{who} closed the connection without an answer"),
     (NotHttp, STRANGE),
@@ -70,17 +72,20 @@ def request(
     """Send one request to a unix socket; `deadline` in seconds for all of it.
 
     `body` is JSON, `who` names the server in errors. `known`: the server is root or this user, or the socket
-    lies where no other user can place one.
+    lies where nobody else can place one.
 
     Returns:
         Status and body.
 
     Raises:
-        NoAnswer: no socket there, not allowed, refused, not known, overdue, or half an answer.
+        NoAnswer: no socket there or possible, not allowed, refused, not known, overdue, or half an answer.
     """
     end, heard = time.monotonic() + deadline, False
     kind = () if body is None else (("Content-Type", "application/json"),)
     try:
+        wrong = unfit(path)
+        if wrong:
+            raise NoAnswer(f"{path}: {wrong}" if path else wrong, there=False)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             _connect(server, path, end)
             if known:
@@ -97,12 +102,12 @@ def request(
 
 
 def listens(path: str) -> bool:
-    """Whether a process may listen at the socket; False where its file was left behind, or is missing."""
+    """Whether a process may listen at the socket; False where its file was left behind or is no socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.settimeout(0)
         try:
             server.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError, ValueError):
             return False
         except OSError:
             return True  # its queue is full, or it is not for us
@@ -152,6 +157,19 @@ def _why(error: Exception, deadline: float, who: str) -> str:
     return text.format(deadline=deadline, who=who) or str(getattr(error, "strerror", None) or error)
 
 
+def unfit(path: str) -> str:
+    """Why no socket can be at the path, in words; "" where one is or could be."""
+    if not path:
+        return "no socket is named"
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        return f"the path of a socket has at most {LONGEST_PATH} bytes"
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - `check` waits for it
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISSOCK(mode) else "not a socket"
+
+
 def _know(server: socket.socket, path: str) -> None:
     """Raises Impostor, and OSError where a folder cannot be looked at."""
     identity = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -167,7 +185,7 @@ def _placed(path: str, user: int) -> None:
     while folder != os.path.sep:
         folder = os.path.dirname(folder)  # noqa: PTH120 - text, without a Path for each
         mode = os.stat(folder).st_mode  # noqa: PTH116
-        # In a sticky folder, such as /tmp, no user can replace the file of another.
+        # In a sticky folder, such as /tmp, nobody replaces what is another's.
         if mode & stat.S_IWOTH and not (mode & stat.S_ISVTX and owner in ours):
             raise Impostor(f"user {user} listens there, and every user may write in {folder}: not believed")
         owner = os.lstat(folder).st_uid

@@ -269,8 +269,10 @@ def load_overlay(path: str) -> Overlay:
     except (OSError, ValueError, RecursionError) as error:
         raise OverlayError(f"overlay {path}: {error}") from error
     unknown = set(data) - {"about", "change", "finding"}
-    if unknown or not isinstance(data.get("change"), list) or not isinstance(data.get("finding", []), list):
+    if unknown or not all(isinstance(data.get(key, []), list) for key in ("change", "finding")):
         raise OverlayError(f"overlay {path}: takes `about`, [[change]] and [[finding]], got {sorted(data)}")
+    if "change" not in data:
+        raise OverlayError(f"overlay {path}: it has no [[change]], so it changes nothing")
     changes = tuple(_change(path, entry) for entry in data["change"])
     findings = tuple(_finding(path, entry) for entry in data.get("finding", ()))
     return Overlay(Path(path).stem, str(data.get("about", "")), changes, findings)
