@@ -27,7 +27,7 @@ AGAIN = 0.1
 HEALTH_SCHEMA = "wirewatch.health/1"
 STALE = 60.0
 """Seconds without a single poll, after which a verdict is stale; each collector polls more often."""
-OF_DEMO = "a demo answers, and says nothing of this node"
+OF_DEMO = "a demo answers, and says nothing about this node"
 _DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia")
 _WORDS = {
     dict: "not an object",
@@ -181,7 +181,7 @@ def grounds_of(health: HealthDocument, now: float) -> Grounds:
     if health.released_until > now:
         return _released(grounds, health.released_until - now)
     if not health.turning:
-        raise StaleAnswer("a loop of the daemon has stopped turning")
+        raise StaleAnswer("a loop of the daemon has stopped")
     if not abs(now - health.polled_at) <= STALE:
         ago = f"the daemon last polled {now - health.polled_at:.0f} s ago"
         raise StaleAnswer(ago if health.polled_at else "it has not polled yet")
