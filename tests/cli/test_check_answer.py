@@ -235,7 +235,7 @@ def test_bodies_that_break_parsers_are_no_answer(body: bytes) -> None:
         ({"polled_at": NOW - STALE - 1}, "last polled 61 s ago"),
         ({"polled_at": NOW + STALE + 1}, "last polled -61 s ago"),
         ({"polled_at": 0.0}, "it has not polled yet"),
-        ({"turning": False}, "has stopped turning"),
+        ({"turning": False}, "has stopped"),
     ],
 )
 def test_a_daemon_that_does_not_watch_is_no_answer(changes: dict[str, Any], told: str) -> None:

@@ -384,7 +384,7 @@ def test_a_fallback_names_the_wire_the_ranks_and_the_setting(transport: str, wir
     assert set(told) == {"probe.busbw", "probe.transport"}
     fallback = told["probe.transport"]
     assert fallback.worst is Health.FAILED
-    assert f"NCCL went by {wire}" in fallback.evidence
+    assert f"NCCL used {wire}" in fallback.evidence
     assert f"({transport}) between GPUs that have NVLink: ranks 0 to 1, 1 to 0" in fallback.evidence
     assert fallback.evidence.endswith("NCCL runs with NCCL_P2P_DISABLE=1")
 
