@@ -56,7 +56,7 @@ class Recovery:
 RESET = "drain, then reset the GPU"
 REBOOT = "drain and reboot the node; on bare metal, power it off and on"
 NVLINK = (
-    "drain and reset; compare this link with its peer: the fault may be at the other end, "
+    "drain and reset; compare this link with its peer: the fault may be at the other end; "
     "if it returns, have the cable, board or switch replaced"
 )
 RESTART = "restart the application; if one GPU reports this XID again and again, suspect that GPU"
