@@ -15,14 +15,14 @@ $(BIN)/python:
 	@$(PYTHON) tools/environment.py make $(VENV)
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	@echo "make: installs wirewatch and the packages it needs into $(VENV), which is all that changes: 70 MB, some 20 seconds"
+	@echo "make: installs wirewatch and the packages it needs into $(VENV), 70 MB, in about half a minute; nothing else changes"
 	@$(PIP) --editable .
 	@touch $@
 
 # What the probe needs on the GPUs of this machine, by their driver. Without it the daemon runs, and probes nothing.
 $(VENV)/.engine-%: pyproject.toml | $(VENV)/.run
-	@echo "make: installs NCCL for the probe, the extra $*: 700 MB, a minute or two"
-	@$(PIP) --editable '.[$*]' && touch $@ || echo "make: no engine: the probe does not run; the next make tries again" >&2
+	@echo "make: installs NCCL for the probe (the extra $*), 700 MB, in a minute or two"
+	@$(PIP) --editable '.[$*]' && touch $@ || echo "make: NCCL could not be installed, so the probe does not run; the next make run tries again" >&2
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'
@@ -44,6 +44,7 @@ $(VENV)/.helm: pyproject.toml tests/system/helm.txt | $(BIN)/python
 # The daemon, on the GPUs found here, else on the bundled recording. LISTEN=HOST:PORT to choose the port; ENGINE= for no probe.
 ENGINE ?= $(if $(wildcard /proc/driver/nvidia/version),$(shell $(PYTHON) tools/environment.py engine))
 run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
+	@echo "make: starts the daemon, which runs until Ctrl-C; in another terminal try $(BIN)/wirewatch status"
 	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
 
 # All tests that need nothing but Python packages, in four processes: tests of the daemon wait more than they compute.

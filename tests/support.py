@@ -13,6 +13,7 @@ from wirewatch.daemon.schedule import Job
 from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player
 from wirewatch.hw.recordedras import ReplayRas
+from wirewatch.hw.recordedrings import ReplayRings
 from wirewatch.hw.recording import Key, Recording, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -115,7 +116,8 @@ class Node:
         self.hardware = Hardware(
             self.nvml, ReplaySysfs(player), ReplayHost(player, EPOCH), ReplayKmsg(player),
             ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), self.clock,
-            ReplayProbe(player, self.clock), source="replay", ras=ReplayRas(player),
+            ReplayProbe(player, self.clock), source="replay", rings=ReplayRings(player, self.clock),
+            ras=ReplayRas(player),
         )  # fmt: skip
 
     def options(self, name: str, **values: Any) -> None:

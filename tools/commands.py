@@ -7,24 +7,39 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from itertools import groupby
 from pathlib import Path
 
 import click
 
 from tools.prose import formatted
 from wirewatch.cli import cli
+from wirewatch.cli.groups import whole_sentence
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "cli.md"
 MARK = "<!-- commands -->"
 EXITS = re.compile(r"^Exit codes?:|\bExit codes(?: then)?:|[Ee]nds with 0|exit code is", re.MULTILINE)
 PLAIN = "Exit codes: 0 done; the others as above."
+ALONE = re.compile(
+    r"(source <\()?wirewatch (completion bash|(recordings|overlays) list|config show probe|topology diff h200"
+    r"|advise bench-script|(?!serve|prober|fleet).*(--replay [a-z0-9]|--machine )(?!.*\|))"
+)
+"""Examples that run on any machine."""
+BESIDE = re.compile(
+    r"wirewatch (check|status|top|release --end|findings (list|show)|topology (show|diff|baseline))"
+)
+"""Examples that run beside a daemon, with nothing else."""
+DAEMON = "beside: serve --replay demo-dgx-h200 --overlay nvlink-link-down"
+WORDS = (
+    "not run: it needs a node, a cluster or a file of yours; tests/tools/test_commands.py checks its words"
+)
 
 
 def page() -> str:
     """The whole page."""
     head, _, tail = (DOCS / "cli.in.md").read_text("utf-8").partition(MARK)
-    return formatted(head + "\n".join(_parts()) + tail)
+    return formatted(head + "\n".join((*_contents(), *_parts())) + tail)
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -54,16 +69,31 @@ def _parts() -> Iterator[str]:
         usage = " ".join(command.collect_usage_pieces(context))
         yield f"\n## {words}\n\n```text\n{words} {usage}\n```\n\n{_help(command)}\n"
         yield from _options(command, context)
-        lines = examples(command)
-        if lines:
-            yield "\n<!-- not run: tests/tools/test_commands.py reads the examples -->\n"
+        for mark, lines in groupby(examples(command), _mark):
+            yield f"\n<!-- {mark} -->\n" if mark else ""
             yield "\n".join(["```bash", *lines, "```\n"])
+
+
+def _contents() -> Iterator[str]:
+    """A row for each command, with a link to it."""
+    yield "| command | does |\n|---|---|"
+    for words, command in commands():
+        yield f"| [{words}](#{words.replace(' ', '-')}) | {_safe(whole_sentence(command))} |"
+
+
+def _mark(example: str) -> str:
+    """How tests/tools/test_blocks.py tries an example; "" where it runs as it stands."""
+    if ALONE.match(example):
+        return ""
+    known = BESIDE.match(example)
+    rest = example[known.end() :].split() if known else ["?"]
+    return DAEMON if rest in ([], ["d1fac7e2"]) else WORDS
 
 
 def _help(command: click.Command) -> str:
     """The help in paragraphs, with its exit codes."""
     text = inspect.cleandoc(command.help or "").partition("\f")[0].replace("\b\n", "")
-    safe = re.sub(r"([<>*_])", r"\\\1", text)
+    safe = _safe(text)
     return safe if EXITS.search(text) else f"{safe}\n\n{PLAIN}"
 
 
@@ -85,8 +115,8 @@ def _takes(one: click.Option, context: click.Context) -> str:
         return ", ".join(f"`{_word(choice)}`" for choice in one.type.choices)
     if isinstance(one.type, click.IntRange | click.FloatRange):
         kind = "whole number" if isinstance(one.type, click.IntRange) else "number"
-        low, high = one.type.min, one.type.max
-        return f"{kind}{'' if low is None else f' from {low:g}'}{'' if high is None else f' to {high:g}'}"
+        low, high = (None if limit is None else f"{limit:.12g}" for limit in (one.type.min, one.type.max))
+        return f"{kind}{'' if low is None else f' from {low}'}{'' if high is None else f' to {high}'}"
     plain = {"TEXT": "text", "INTEGER": "whole number", "FLOAT": "number", "PATH": "path"}
     metavar = one.make_metavar(context)
     return plain.get(metavar, metavar)
@@ -118,11 +148,13 @@ def _meaning(one: click.Option) -> str:
 
 
 def _cell(text: str) -> str:
-    return (
-        re.sub(r"([<>*_])", r"\\\1", text).replace("|", r"\|")
-        if "`" not in text
-        else text.replace("|", r"\|")
-    )
+    return _safe(text).replace("|", r"\|")
+
+
+def _safe(text: str) -> str:
+    """The text with what Markdown would take for its own escaped, but for what stands in backticks."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([<>*_])", r"\\\1", part) for part in parts)
 
 
 def files() -> Mapping[Path, str]:

@@ -82,7 +82,7 @@ static inline struct ww_header *ww_header(const struct ww_communicator *communic
     return (struct ww_header *)(void *)communicator->ring;
 }
 
-/* Whether a call of it was captured: it is not timed any more. */
+/* Whether one of its calls was captured: it is not timed any more. */
 static inline bool ww_has_graphs(const struct ww_communicator *communicator) {
     return __atomic_load_n(&communicator->graphs, __ATOMIC_RELAXED) != 0;
 }

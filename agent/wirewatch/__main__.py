@@ -7,9 +7,8 @@ if __name__ == "__main__" and __file__ != f"{sys.path[0]}/wirewatch/__main__.py"
     del sys.path[0]
 
 import gc
+import signal
 import time
-
-from wirewatch.daemon.signals import SIGNALS
 
 BEGAN = time.monotonic()
 """Monotonic seconds before anything heavy is imported: the deadline of a command counts from here."""
@@ -23,6 +22,11 @@ def main() -> None:
     Signals come first: without that, process 1 of a container ignores SIGTERM during the imports. They end a
     daemon with 0, and anything else with 70, since 0 would read as the verdict OK.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until then Ctrl-C ends this process without a traceback of its imports.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from wirewatch.daemon.signals import SIGNALS
+
     words = tuple(text for text in sys.argv[1:] if not text.startswith("-"))
     daemon = words[:1] in DAEMONS or words[:2] in DAEMONS
     try:

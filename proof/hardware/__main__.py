@@ -11,7 +11,7 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `primitives` takes six minutes at most, `sweep` seven; it wants nccl-tests and several GPUs too.
 `advice` wants four GPUs and takes six minutes; with fewer it fails.
 `runningjobs` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
-`explained` takes 80 s a case, 18 minutes in all; `--shapes` for cases by name.
+`explained` takes 80 s a case, 18 minutes in all; `--shapes` for cases by name. `jobrecording` takes three.
 `tap` takes five minutes of several GPUs, wants nccl-tests and compiles with cc.
 `hangs` takes five minutes of several GPUs; `posing` two minutes of a single one,
 `pairs` four, as root with ip and tc; `--engine gloo` tries it on processors alone.
@@ -35,7 +35,7 @@ from proof.hardware.kit import Report
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
-    "tap", "bursts", "hangs", "runningjobs", "explained", "posing", "pairs",
+    "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
 )  # fmt: skip
 
 

@@ -107,6 +107,52 @@ def test_where_nothing_near_fits_it_says_so(capsys: pytest.CaptureFixture[str]) 
     assert made["remarks"][0].startswith("nothing near it fits either")
 
 
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        (("--tp", "8", "--pp", "9"), (8, 2, 1)),
+        (("--tp", "8", "--pp", "100", "--model", "llama-3-70b"), (8, 2, 1)),
+        (("--tp", "64", "--pp", "64", "--replicas", "64"), (8, 1, 1)),
+        (("--tp", "16", "--replicas", "4"), (8, 1, 2)),
+    ],
+)
+def test_the_nearest_layout_has_as_many_stages_and_replicas_as_there_is_room_for(
+    nodes: str, asked: tuple[str, ...], nearest: tuple[int, int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two free nodes of eight GPUs, half a node, and a node of two islands of four."""
+    code, made = document(capsys, "--nodes", nodes, *asked)
+    assert code == 2
+    assert nearest in [(one["tp"], one["pp"], one["replicas"]) for one in made["nearest"]]
+
+
+def test_a_model_that_fits_nowhere_says_what_it_would_take(capsys: pytest.CaptureFixture[str]) -> None:
+    """16 bytes of 70.6e9 parameters and a tenth kept free: 1,254 GB over 16 GPUs of 80 GB."""
+    job = ("--machine", "8xH100", "--tp", "8", "--model", "llama-3-70b", "--training")
+    _, made = document(capsys, *job)
+    assert "memory is enough from TP 8 x PP 2 x 1 on: 16 GPUs like these" in made["remarks"]
+
+
+def test_of_several_jobs_it_says_which_fit(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, made = document(
+        capsys, "--nodes", nodes, "--group", "tp=8,replicas=2", "--group", "tp=16", "--group", "tp=4"
+    )
+    assert (code, made["remarks"][0]) == (2, "job 0, job 2 can be placed without job 1")
+    _, made = document(capsys, "--nodes", nodes, "--group", "tp=16", "--group", "tp=17")
+    assert made["remarks"][0] == "none of the jobs can be placed, even alone"
+
+
+def test_a_leaf_that_is_wider_than_racks_is_offered(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Racks r1 and r2 share a leaf, and r3 has another: TP 16 fits the leaf alone."""
+    path = tmp_path / "n.json"
+    entry = '{{"names": "a{0}", "gpus": 8, "product": "H100", "rack": "r{0}", "leaf": "l{1}"}}'
+    path.write_text(f'{{"nodes": [{", ".join(entry.format(n, n // 3) for n in (1, 2, 3))}]}}')
+    code, made = document(capsys, "--nodes", str(path), "--tp", "16", "--tp-across", "rack")
+    assert code == 2
+    assert made["nearest"][-1]["asks"] == "--tp-across leaf"
+
+
 def test_a_group_over_a_whole_rack_is_one_short_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -434,7 +434,7 @@ def test_what_is_suppressed_is_no_reason() -> None:
 
 
 @given(told=grounds, require=st.booleans())
-def test_the_line_is_one_line_whatever_is_told(told: Grounds, *, require: bool) -> None:
+def test_the_line_is_one_line_whatever_is_reported(told: Grounds, *, require: bool) -> None:
     given = decide(told, Terms(require=require), NOW)
     text = line(given)
     assert text.splitlines() == [text]

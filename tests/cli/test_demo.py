@@ -19,13 +19,14 @@ from tests.daemon.process import FAST, SOON, Daemon
 from tests.processes import Process, run_wirewatch
 from wirewatch.cli.check import daemon
 from wirewatch.cli.check.daemon import OF_DEMO, daemon_address
-from wirewatch.cli.demo import CONFIG, LEAD, private_folder
+from wirewatch.cli.demo import CONFIG, LEAD, own_name, private_folder
 from wirewatch.collectors import discover
 from wirewatch.config import load
 from wirewatch.hw.overlay import Overlay, bundled_overlays, load_overlay
 from wirewatch.server.sockets import ListenError, demo_path
 
 OK, FAILED, UNKNOWN, USAGE, UNUSABLE = 0, 2, 3, 64, 78
+NO_ADDRESS = "not HOST:PORT: 'here'; 0.0.0.0:9410 is all addresses of this machine"
 LISTEN = ("--listen", "127.0.0.1:0")
 END = "Ctrl-C ends the demo"
 
@@ -113,6 +114,55 @@ def test_a_real_daemon_wins(tmp_path: Path) -> None:
         assert asked(env, "findings", "list").stderr == f"wirewatch: {OF_DEMO}\n"
 
 
+@contextmanager
+def made_run(folder: Path, env: dict[str, str]) -> Iterator[Process]:
+    """What `make run` starts on a machine without GPUs, once it listens; its log is `folder`/log."""
+    log = folder / "log"
+    with log.open("wb") as told:
+        process = Process(("wirewatch", "serve", "--demo", *LISTEN), None, told, env)
+    try:
+        end = time.monotonic() + SOON
+        while "/api/v1/state" not in log.read_text("utf-8"):
+            late = process.poll() is not None or time.monotonic() > end
+            assert not late, log.read_text("utf-8")
+            time.sleep(0.05)
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON) == OK
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_other_commands_find_what_make_run_starts_without_gpus(tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    with made_run(tmp_path, env):
+        end = time.monotonic() + SOON
+        while asked(env, "check", "--cached").returncode != OK:
+            assert time.monotonic() < end, (tmp_path / "log").read_text("utf-8")
+        assert asked(env, "check").stdout.startswith("OK (demo)")
+        for command in (("status",), ("findings", "list"), ("topology", "show")):
+            done = asked(env, *command)
+            assert (done.returncode, done.stderr) == (OK, f"wirewatch: {OF_DEMO}\n"), command
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_demo_that_runs_already_stays_the_one_that_is_asked(tmp_path: Path) -> None:
+    with running(tmp_path, *LISTEN, until="has a sentence about each") as (_, _, env):
+        with made_run(tmp_path, env):
+            pass
+        told = (tmp_path / "log").read_text("utf-8")
+        assert "commands without --socket do not find this one: a demo runs already" in told
+        assert asked(env, "check").returncode == OK
+
+
+def test_where_no_folder_can_be_made_it_answers_over_http_alone(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("", "utf-8")
+    with made_run(tmp_path, {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "taken")}):
+        pass
+    assert "do not find this one: cannot make" in (tmp_path / "log").read_text("utf-8")
+
+
 def test_a_second_demo_is_refused_in_one_line(tmp_path: Path) -> None:
     with running(tmp_path, *LISTEN, until="has a sentence about each") as (_, _, env):
         done = asked(env, "demo", *LISTEN)
@@ -136,7 +186,7 @@ def test_a_busy_port_is_one_line_with_what_to_do(tmp_path: Path) -> None:
 
 def test_a_wrong_address_is_wrong_usage() -> None:
     done = run_wirewatch("demo", "--listen", "here")
-    assert (done.returncode, done.stderr) == (USAGE, "wirewatch: not HOST:PORT: 'here'\n")
+    assert (done.returncode, done.stderr) == (USAGE, f"wirewatch: {NO_ADDRESS}\n")
 
 
 def test_its_configuration_keeps_what_confirms_a_fault() -> None:
@@ -192,6 +242,17 @@ def test_the_folder_of_a_user_without_one_is_named_by_the_user(monkeypatch: pyte
     assert demo_path() == "/tmp/wirewatch-demo-1234/wirewatch.sock"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert demo_path() == "/run/wirewatch-demo/wirewatch.sock"
+
+
+def test_the_commands_to_type_are_those_that_the_shell_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert own_name(".venv/bin/wirewatch") == ".venv/bin/wirewatch"
+    assert own_name("/usr/lib/python3/wirewatch/__main__.py") == "wirewatch"
+    (tmp_path / "wirewatch").write_text("", "utf-8")
+    (tmp_path / "wirewatch").chmod(0o755)
+    assert own_name(".venv/bin/wirewatch") == "wirewatch"
 
 
 # --- overlays for somebody who waits

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from tests.daemon.process import FAST, Daemon
 from tests.explain.drawn import NOW, evidence, job, late, row
 from tests.processes import run_wirewatch
 from wirewatch.cli.explained import PageLayout, page
-from wirewatch.cli.jobprocesses import busiest, cpu_seconds, nccl_settings, read_processes, settings_of
+from wirewatch.cli.jobprocesses import ancestors, busiest, cpu_seconds, read_processes, settings_of
 from wirewatch.core.types import Absent, Why
 from wirewatch.documents.jobs import JOBS, ExplainedJob, JobsDocument, explain
 from wirewatch.explain.evidence import EvidenceSource, JobEvidence, JobGpu
+from wirewatch.explain.selector import NoOneJob, selected
 from wirewatch.explain.walls import decide
 from wirewatch.hw.files import SystemSysfs
 
@@ -66,16 +68,16 @@ def test_a_process_of_a_gpu_is_explained_by_the_daemon(daemon: tuple[Daemon, str
     assert (shown["name"], shown["answer"]["certainty"]) == ("pid:4711", "low")
     text = run_wirewatch("explain", "--socket", path).stdout
     assert text.splitlines()[0] == shown["sentence"]
-    assert "collectives (tap): not watched: install the tap" in " ".join(text.split())
+    assert "collectives (tap): install the tap" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["4712"], "process 4712 is no process of a job on this node's GPUs; known are pid:4711"),
+        (["4712"], "process 4712 belongs to no job on this node's GPUs; known are pid:4711"),
         (["slurm:99"], "no job slurm:99 runs on this node's GPUs; known are pid:4711"),
-        (["train.py"], "'train.py' names no job: slurm:ID, pod:UID or a process id"),
-        (["slurm:"], "'slurm:' names no job: slurm:ID, pod:UID or a process id"),
+        (["train.py"], "'train.py' names no job: slurm:ID, pod:UID, container:ID or a process id"),
+        (["slurm:"], "'slurm:' names no job: slurm:ID, pod:UID, container:ID or a process id"),
     ],
 )
 def test_a_selector_that_matches_no_job(
@@ -101,7 +103,7 @@ def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
     done = run_wirewatch("explain", "--socket", f"{tmp_path}/none.sock")
     assert (done.returncode, done.stdout) == (UNKNOWN, "")
     (line,) = done.stderr.splitlines()
-    assert "no such socket; does the daemon run?; running jobs are known to the daemon alone" in line
+    assert "no such socket; does the daemon run?; only the daemon knows which jobs run" in line
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"schema": "wirewatch.jobs/1"}', b"[" * 5000, b"\xff"])
@@ -217,6 +219,26 @@ def test_a_process_of_another_user_is_denied(monkeypatch: pytest.MonkeyPatch) ->
     assert f"process {os.getpid()} belongs to user" in found.detail
 
 
+def test_the_process_that_started_a_job_means_it() -> None:
+    """As torchrun's id, which the shell shows: it computes on no GPU itself."""
+    code = "import subprocess; subprocess.run(['sh', '-c', 'echo $$; read x; true'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout is not None
+        rank = int(launcher.stdout.readline())
+        assert ancestors(rank)[:2] == [launcher.pid, os.getpid()]
+        one = JobEvidence("slurm:7", NOW, (JobGpu("GPU-0", "0", (rank,)),), Absent(Why.MISSING))
+        other = JobEvidence("slurm:8", NOW, (JobGpu("GPU-1", "1", (2**22 + 1,)),), Absent(Why.MISSING))
+        assert selected((one, other), str(launcher.pid), ancestors) is one
+        with pytest.raises(NoOneJob, match="belongs to several jobs: slurm:7, slurm:9"):
+            selected((one, replace(one, name="slurm:9")), str(launcher.pid), ancestors)
+        with pytest.raises(NoOneJob, match="process 1 belongs to no job"):
+            selected((one, other), "1", ancestors)
+        launcher.communicate("\n")
+    assert ancestors(2**22 + 1) == []
+
+
 def test_a_process_that_is_gone_is_missing() -> None:
     found = settings_of(SystemSysfs(), 2**22 + 1)
     assert isinstance(found, Absent)
@@ -261,9 +283,3 @@ def test_the_busiest_thread_counts_and_new_ones_do_not() -> None:
 def test_cpu_seconds_of_a_stat(text: str, ticks: int | None) -> None:
     seconds = cpu_seconds(text)
     assert seconds == (None if ticks is None else ticks / os.sysconf("SC_CLK_TCK"))
-
-
-def test_settings_of_an_environment() -> None:
-    assert nccl_settings(b"NCCL_A=1\0PATH=/\0NCCL_A=2\0NCCL_B\0XNCCL_C=1\0\xff=\0NCCL_D=\xff") == {
-        "NCCL_A": "1", "NCCL_D": "�",
-    }  # fmt: skip

@@ -1,6 +1,7 @@
 """`wirewatch fleet pairs`: text, JSON, picture and exit codes, on rounds of a drawn fleet."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,14 @@ from click.testing import CliRunner, Result
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
 from wirewatch.cli.fleet.pairs import pairs
 from wirewatch.core.pairs import PartKind, Way
-from wirewatch.fleet.pairs.document import PAIRS, ROUNDS, RoundsDocument, pairs_document, rounds_document
+from wirewatch.fleet.pairs.document import (
+    PAIRS,
+    ROUNDS,
+    RoundsDocument,
+    RoundsWork,
+    pairs_document,
+    rounds_document,
+)
 from wirewatch.fleet.pairs.model import SlowPlace
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
@@ -60,6 +68,12 @@ def test_rounds_that_are_not_finished_say_what_to_measure_next(tmp_path: Path) -
     assert "measure next, as round 3 (across): " in result.output
 
 
+def test_no_more_rounds_are_asked_for_than_are_allowed(tmp_path: Path) -> None:
+    result = ran(tmp_path, measured(rounds=1), "--rounds", "1")
+    assert "in 1 rounds" in result.output
+    assert "measure next" not in result.output
+
+
 def test_json_is_the_document(tmp_path: Path) -> None:
     made = measured(SLOW)
     result = ran(tmp_path, made, "--json")
@@ -84,6 +98,13 @@ def test_the_picture_is_drawn_with_the_names(tmp_path: Path, form: str) -> None:
     assert ran(tmp_path, measured(SLOW), "--picture", str(path)).exit_code == 1
     assert form == "png" or "n0003" in path.read_text("utf-8")
     assert path.stat().st_size > 5000
+
+
+def test_a_fleet_without_members_is_an_empty_picture(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.svg"
+    made = RoundsDocument("wirewatch.fleet-rounds/1", 1764e6, [], [])
+    assert ran(tmp_path, made, "--picture", str(path)).exit_code == 3
+    assert "0 nodes, 0 rounds" in path.read_text("utf-8")
 
 
 def test_nothing_measured_is_not_healthy(tmp_path: Path) -> None:
@@ -111,6 +132,14 @@ def _rate(made: dict[str, Any]) -> None:
     made["rounds"][0]["runs"][0]["sends"] = 0
 
 
+def _at(at: float) -> Callable[[dict[str, Any]], None]:
+    return lambda made: made.update(at=at)
+
+
+def _clique(*nodes: str) -> Callable[[dict[str, Any]], None]:
+    return lambda made: made["members"][0].update(nodes=nodes)
+
+
 def _schema(made: dict[str, Any]) -> None:
     made["schema"] = "wirewatch.sweep/1"
 
@@ -118,7 +147,9 @@ def _schema(made: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (_twice, "n0000 is there twice"), (_stranger, "nobody is no member"), (_itself, "with itself"),
+        (_twice, "n0000 is there twice"), (_stranger, "nobody is not a member"), (_itself, "with itself"),
+        (_at(1e300), "at: "), (_at(-1e14), "at: "), (_at(1e12), "at: "), (_at(float("nan")), "at: "),
+        (_clique("tray0", "n0001"), "n0001 is there twice"), (_clique("tray0", "tray0"), "tray0 is there"),
         (_number, "a number is there twice"), (_rate, "rounds.0.runs.0.sends"), (_schema, "schema"),
     ],
 )  # fmt: skip
@@ -130,6 +161,52 @@ def test_wrong_input_is_one_clear_line(tmp_path: Path, damage: Any, words: str) 
     result = CliRunner().invoke(pairs, [str(path)], standalone_mode=False)
     assert words in str(result.exception)
     assert "\n" not in str(result.exception)
+
+
+def _rates(rate: float) -> Callable[[dict[str, Any]], None]:
+    return lambda past: past["typical"][0].update(rate=rate)
+
+
+def _members(past: dict[str, Any]) -> None:
+    for one in past["members"]:
+        one["name"] = f"other-{one['name']}"
+
+
+def _work(**changed: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda past: past["work"].update(changed)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_rates(float("inf")), "typical.0.rate"), (_rates(float("nan")), "typical.0.rate"),
+        (_rates(-1), "typical.0.rate"), (_rates(1e308), "typical.0.rate"), (_rates(0), "typical.0.rate"),
+        (lambda past: past.update(spread=float("nan")), "spread"), (_at(1764e6 + 60), "60 s after these"),
+        (_members, "none of these nodes took part"), (_schema, "schema"),
+        (_work(engine="gloo"), "engine gloo there, distributed here"), (_work(ranks=4), "4 ranks a node"),
+        (_work(size_bytes=1 << 20), "1,048,576 bytes at a time there, 268,435,456 here"),
+    ],
+)  # fmt: skip
+def test_an_earlier_result_that_cannot_be_compared_is_one_clear_line(
+    tmp_path: Path, damage: Any, words: str
+) -> None:
+    made = replace(measured(), work=RoundsWork("distributed", 8, 256 << 20))
+    earlier = json.loads(PAIRS.dump_json(pairs_document(made)))
+    damage(earlier)
+    past = tmp_path / "past.json"
+    past.write_text(json.dumps(earlier), "utf-8")
+    results = tmp_path / "results.json"
+    results.write_bytes(ROUNDS.dump_json(made))
+    result = CliRunner().invoke(pairs, [str(results), "--past", str(past)], standalone_mode=False)
+    assert str(result.exception).startswith(f"{past}: ")
+    assert words in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_a_least_that_is_not_a_number_names_nobody_and_is_refused(tmp_path: Path) -> None:
+    result = ran(tmp_path, measured(WORSE), "--least", "nan")
+    assert result.exit_code == 2
+    assert "'nan' is not a finite number" in result.output
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{", "null", '{"schema": 1}'])

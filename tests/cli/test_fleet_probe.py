@@ -13,8 +13,9 @@ from tests.fleet.rounds.playedengine import WORK, PlayedEngine
 from wirewatch.cli.fleet import engines
 from wirewatch.cli.fleet.peer import peer
 from wirewatch.cli.fleet.probe import probe
+from wirewatch.cli.output import utc
 from wirewatch.fleet.pairs.document import ROUNDS
-from wirewatch.fleet.rounds.engine import PairNode, PairState, RoundEngineError
+from wirewatch.fleet.rounds.engine import NodesError, PairNode, PairState, RoundEngineError
 from wirewatch.fleet.rounds.plan import encode_pair_plan, pair_plan
 
 NODES = tuple(PairNode(f"n{number}", gpus=8, leaf=f"leaf{number // 4}") for number in range(8))
@@ -62,6 +63,8 @@ def test_a_slow_node_is_printed_as_fleet_pairs_prints_it(tmp_path: Path, played:
     again = ran(tmp_path)
     assert again.exit_code == 2
     assert "nothing is left to measure" in again.output
+    measured = utc(ROUNDS.validate_json((tmp_path / "rounds.json").read_bytes()).at)
+    assert f"rounds.json already, from {measured} on; another file begins afresh" in again.output
 
 
 def test_no_more_rounds_run_than_are_asked_for(tmp_path: Path, played: PlayedEngine) -> None:
@@ -86,6 +89,10 @@ def test_what_failed_is_told_with_its_reason(tmp_path: Path, played: PlayedEngin
         ((), (*NODES, PairNode("n9", gpus=4)), "different numbers of GPUs"),
         (("--env", "A"), NODES, "--env A: not NAME=VALUE"),
         (("--env", "A B=1"), NODES, "not the name of a variable"),
+        (("--gpus", "9"), NODES, "--gpus 9: n0 has 8"),
+        (("--limit", "2h"), NODES, "7200 s are more than the 3600 s"),
+        (("--size", "32G"), NODES, "32 GiB are more than the 16 GiB"),
+        (("--least", "nan"), NODES, "'nan' is not a finite number"),
     ],
 )
 def test_what_cannot_be_meant(
@@ -105,6 +112,48 @@ def test_results_of_another_fleet_are_not_gone_on_with(tmp_path: Path, played: P
     assert "is of other nodes or another seed" in ran(tmp_path, "--seed", "1").output
 
 
+@pytest.mark.parametrize(
+    "options", [("--size", "64M"), ("--gpus", "4"), ("--engine", "gloo"), ("--env", "NCCL_IB_HCA=mlx5_1")]
+)
+def test_rounds_of_other_work_are_not_gone_on_with(
+    tmp_path: Path, played: PlayedEngine, options: Sequence[str]
+) -> None:
+    assert ran(tmp_path, "--rounds", "1").exit_code == 0
+    result = ran(tmp_path, *options)
+    assert result.exit_code == 2
+    assert "was measured with another engine, size, number of GPUs or environment" in result.output
+    assert len(played.orders) == 1
+    assert ran(tmp_path, "--limit", "40s").exit_code == 0
+
+
+def test_slow_all_alike_is_seen_beside_an_earlier_result(tmp_path: Path, played: PlayedEngine) -> None:
+    past = tmp_path / "past.json"
+    past.write_text(ran(tmp_path, "--json").stdout, "utf-8")
+    (tmp_path / "rounds.json").unlink()
+    played.slow = {one.name: 5e9 for one in NODES}
+    result = ran(tmp_path, "--past", str(past))
+    assert result.exit_code == 2, result.output
+    assert "all alike: sends on all rails across leafs are 50.0% slower than 10.0 GB/s" in result.output
+
+
+@pytest.mark.parametrize("text", ["", "  ", "'"])
+def test_the_command_of_the_nodes_is_words_of_a_shell(tmp_path: Path, text: str) -> None:
+    result = ran(tmp_path, "--command", text)
+    assert result.exit_code == 2
+    assert "Error: --command" in result.output
+
+
+def test_nodes_that_are_not_there_are_the_users_fault(
+    tmp_path: Path, played: PlayedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Any:
+        raise NodesError("Slurm has no node n9 there")
+
+    monkeypatch.setattr(played, "members", refused)
+    result = ran(tmp_path)
+    assert (result.exit_code, "Error: Slurm has no node n9 there" in result.output) == (2, True)
+
+
 def test_an_engine_must_be_named(tmp_path: Path) -> None:
     assert "say what runs the pairs" in CliRunner().invoke(probe, ["--results", str(tmp_path / "x")]).output
 
@@ -118,6 +167,20 @@ def test_a_scheduler_that_does_not_answer_ends_with_69(
     monkeypatch.setattr(played, "members", refused)
     result = ran(tmp_path)
     assert (result.exit_code, result.stderr) == (69, "wirewatch: Slurm: no controller\n")
+
+
+def test_a_scheduler_that_goes_away_in_a_round_leaves_the_rounds_so_far(
+    tmp_path: Path, played: PlayedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed() -> None:
+        raise RoundEngineError("no answer in time")
+
+    monkeypatch.setattr(played, "cancel", failed)
+    result = ran(tmp_path)
+    assert result.exit_code == 69
+    kept = tmp_path / "rounds.json"
+    assert result.stderr.endswith(f"wirewatch: no answer in time; {kept} has the rounds so far\n")
+    assert len(ROUNDS.validate_json(kept.read_bytes()).rounds) == 1
 
 
 def test_results_that_cannot_be_kept_are_one_line(tmp_path: Path, played: PlayedEngine) -> None:

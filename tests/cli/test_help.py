@@ -131,6 +131,8 @@ def called(words: list[str]) -> tuple[click.Command, list[str]]:
         (("check", "--replay", "zzz"), CONFIG, "`wirewatch recordings list`"),
         (("demo", "qqqq"), CONFIG, "`wirewatch overlays list`"),
         (("overlays", "list", "qqqq"), USAGE, "none of"),
+        (("demo", ""), CONFIG, "`wirewatch overlays list`"),
+        (("completion",), USAGE, "Choose from: bash, zsh, fish"),
     ],
 )
 def test_a_slip_gets_one_line_with_the_nearest_name(words: tuple[str, ...], code: int, told: str) -> None:
@@ -146,6 +148,10 @@ def test_the_nearest_of_all_faults() -> None:
     assert nearest("nvlink-link-dwn", names)[0] == "nvlink-link-down"
     assert nearest("THERMAL", names) == ("gpu-throttle-thermal",)
     assert len(nearest("nvlink", names)) == 3
+    # Not gpudirect-lost, nor all that have an x somewhere.
+    assert nearest("dir", names) == ()
+    assert all(name.startswith("xid-") for name in nearest("xid", names))
+    assert nearest("x", ["expect", "x-ray"]) == ("x-ray",)
     assert nearest("", names) == ()
     assert did_you_mean("", names, "else") == "else"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.cli.options import UNITS, Duration
+from wirewatch.cli.options import UNITS, Duration, FiniteRange
 
 
 def seconds(text: str) -> float:
@@ -36,6 +36,13 @@ def test_what_nobody_can_mean_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         seconds(text)
     assert refused.value.message == f"{text!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5"
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])
+def test_a_number_in_a_range_is_finite(text: str) -> None:
+    assert FiniteRange(0).convert("0.5", None, None) == 0.5
+    with pytest.raises(click.BadParameter):
+        FiniteRange(0).convert(text, None, None)
 
 
 @given(st.integers(0, 10**9), st.sampled_from(sorted(UNITS)))

@@ -100,6 +100,29 @@ def test_a_full_disk_is_no_verdict() -> None:
     assert done.returncode == INTERNAL
 
 
+def test_ctrl_c_in_the_very_first_moment_leaves_no_traceback(tmp_path: Path) -> None:
+    # What listens to signals imports this.
+    (tmp_path / "select.py").write_text(SLOW_CLICK, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(
+        [*MODULE, "check"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=10)[1] == b""
+        assert process.returncode == -signal.SIGINT
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*MODULE, "recordings", "list"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == INTERNAL
+    assert done.stderr == b"wirewatch: the output cannot be written: No space left on device\n"
+
+
 def test_closed_outputs_leave_the_exit_code() -> None:
     """As a service manager or a careless script may start it."""
     script = f"{sys.executable} -m wirewatch check --replay h200x8 --deadline 20s <&- >&- 2>&-"

@@ -9,7 +9,7 @@ from tests.processes import run_wirewatch
 from wirewatch.collectors import discover
 from wirewatch.config import ConfigError, load
 
-USAGE, CONFIG = 64, 78
+USAGE, INTERNAL, CONFIG = 64, 70, 78
 REPLAY = ("serve", "--replay", "h200x8")
 
 
@@ -125,7 +125,7 @@ def test_a_gap_that_is_there_or_not_needed_is_not_refused(tmp_path: Path, text: 
 
 
 @pytest.mark.parametrize("text", ["[[", "[listen]\nadress = 'x'", "[policy.probe]\nconfirm = 0"])
-def test_a_wrong_configuration_is_told_by_the_command_as_by_its_reader(tmp_path: Path, text: str) -> None:
+def test_a_wrong_configuration_is_reported_by_the_command_as_by_its_reader(tmp_path: Path, text: str) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(text, "utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -208,6 +208,33 @@ def test_a_socket_where_another_agent_answers(tmp_path: Path) -> None:
     assert "another agent answers there" in line
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("folder", "not a socket"), ("file", "not a socket"), ("x" * 200, "has at most 107 bytes")],
+)
+def test_a_socket_that_cannot_be_one(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("kept", "utf-8")
+    path = str(tmp_path / name)
+    line = refused(CONFIG, *REPLAY, "--listen", "127.0.0.1:0", "--socket", path)
+    assert line.startswith(f"wirewatch: cannot listen on {path}: ")
+    assert told in line
+    assert told in refused(INTERNAL, "findings", "list", "--socket", path)
+    assert (tmp_path / "file").read_text("utf-8") == "kept"
+
+
+@pytest.mark.parametrize("command", [("findings", "list"), ("topology", "diff")])
+def test_no_socket_at_all(command: tuple[str, ...]) -> None:
+    assert refused(INTERNAL, *command, "--socket", "") == "wirewatch: no socket is named"
+
+
+@pytest.mark.parametrize(
+    "command", [("serve",), ("check",), ("status",), ("top", "--once"), ("topology", "show")]
+)
+def test_an_empty_name_of_a_recording_is_not_this_node(command: tuple[str, ...]) -> None:
+    assert "--replay names no recording" in refused(USAGE, *command, "--replay", "")
+
+
 def test_rings_beside_no_recording() -> None:
     assert "[jobs] rings" in refused(USAGE, "serve", "--rings", "/run/wirewatch-jobs")
 
@@ -227,6 +254,21 @@ def test_a_recording_that_is_not_there() -> None:
     line = refused(CONFIG, "serve", "--replay", "h100x3")
     assert "no recording 'h100x3'" in line
     assert "h200x8" in line
+
+
+def test_a_folder_that_is_no_recording(tmp_path: Path) -> None:
+    line = refused(CONFIG, "serve", "--replay", str(tmp_path))
+    assert (
+        line
+        == f"wirewatch: {tmp_path} is a folder without manifest.json, so no recording of `wirewatch record`"
+    )
+
+
+def test_an_empty_overlay(tmp_path: Path) -> None:
+    file = tmp_path / "fault.toml"
+    file.write_text("", "utf-8")
+    line = refused(CONFIG, "serve", "--replay", "h200x8", "--overlay", str(file))
+    assert line.endswith("it has no [[change]], so it changes nothing")
 
 
 def test_an_overlay_that_is_not_one(tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from tests.collectors.ringjobs import (
     slow,
     uuid,
 )
-from wirewatch.collectors.jobs import COLLECTOR, NvlinkSent, Witness
+from wirewatch.collectors.jobs import COLLECTOR, NvlinkSent, Witness, judge
 from wirewatch.collectors.jobs.metrics import samples
 from wirewatch.core.jobs import RingReading, RingState
 from wirewatch.core.jobtimes import JobRemarkKind, JobsFacts, TimesDoubt
-from wirewatch.core.types import Absent, Health, Subject
+from wirewatch.core.types import Absent, Expect, Health, Ok, Subject
 
 WITHIN = 30.0
 """Seconds in which a late rank and a slow wire must be named, from the first poll on."""
@@ -146,7 +146,7 @@ def test_two_jobs_whose_wires_are_slow_are_each_others_witness() -> None:
     node.poll(6)
     (finding,) = node.found
     assert "pid:9000, whose wire is slow too" in finding.evidence or "pid:4000, whose" in finding.evidence
-    assert "(and 1 more jobs)" in finding.evidence
+    assert "(and 1 more job)" in finding.evidence
 
 
 @pytest.mark.parametrize(("carried", "named"), [(0.02, True), (1.0, False)])
@@ -174,7 +174,11 @@ def test_a_late_rank_of_another_node_is_said_to_be_elsewhere() -> None:
 
 
 def test_over_several_nodes_a_late_rank_that_is_here_is_named() -> None:
-    assert lates(DrawnNode(replace(TWO_NODES, slow={1: 1.1})).poll(6)) == ["1"]
+    facts = DrawnNode(replace(TWO_NODES, slow={1: 1.1})).poll(6)
+    assert lates(facts) == ["1"]
+    late = facts.jobs[0].late
+    assert late is not None
+    assert "of 2 nodes only this one is seen; the others here wait" in late.text
 
 
 def test_small_messages_are_latency_and_never_busbw() -> None:
@@ -311,6 +315,27 @@ def test_versions_of_nccl_that_differ_are_said() -> None:
     assert "2.27.3, 2.28.9" in remark.text
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("slurm:1", "slurm:2"), ["processes belong to slurm:1, slurm:2"]),
+        (("container:aaaa", "container:bbbb"), []),
+        (("slurm:1", "container:aaaa"), []),
+    ],
+)
+def test_a_container_for_each_rank_is_nothing_to_remark(names: tuple[str, str], said: list[str]) -> None:
+    node = DrawnNode(replace(TRAINING, gpus=(0, 1)))
+    reading = node.read()
+    owners = dict(zip(sorted(reading.processes), names, strict=True))
+    processes = {name: replace(one, owner=owners[name]) for name, one in reading.processes.items()}
+    memory, _ = judge(
+        COLLECTOR.start, Ok(replace(reading, processes=processes), 1.0, 1.0), node.policy, Expect()
+    )
+    assert memory.facts is not None
+    (job,) = memory.facts.jobs
+    assert [one.text for one in job.remarks] == said
+
+
 def test_a_group_of_every_layer_that_leaves_the_node_is_named_with_its_cost() -> None:
     """Tensor-parallel ranks one a node, data-parallel ranks inside: the two are the wrong way around."""
     layers = replace(
@@ -333,10 +358,75 @@ def test_data_parallel_ranks_may_leave_the_node() -> None:
     assert [one.kind for one in job.remarks] == []
 
 
-def test_a_new_communicator_of_the_same_job_begins_anew() -> None:
+def test_a_finalized_communicator_leaves_no_hint() -> None:
     node = DrawnNode(LATE)
     node.poll(6)
     node.change = lambda one: replace(one, ring=replace(one.ring, state=RingState.FINALIZED))
     facts = node.poll()
     assert not facts.jobs[0].live
     assert facts.hints == ()
+
+
+def witnessed() -> DrawnNode:
+    link = Witness("nvlink.link_down", Subject(gpu="1", uuid=uuid(1)), "link 7 is down")
+    node = DrawnNode(P2P_OFF, around=replace(AROUND, witnesses=(link,)))
+    node.poll(6)
+    assert [one.rule for one in node.found] == ["jobs.slow_wire"]
+    return node
+
+
+def test_a_slow_wire_of_a_job_that_times_nothing_any_more_is_no_finding() -> None:
+    node = witnessed()
+    node.change = lambda one: replace(one, calls=())
+    node.poll(round((node.policy.stale - 10) / node.every))
+    assert node.found != ()
+    facts = node.poll(round(20 / node.every))
+    assert node.found == ()
+    assert [comm.wire for job in facts.jobs for comm in job.communicators] == [None]
+
+
+def test_a_slow_wire_of_a_job_that_was_killed_is_no_finding() -> None:
+    """Its rings lie there until the agent removes them, for good where the folder is another user's."""
+    node = witnessed()
+    node.change = lambda one: replace(one, ring=replace(one.ring, state=RingState.DEAD), calls=())
+    facts = node.poll()
+    assert node.found == ()
+    assert slow(facts) == []
+
+
+def test_a_job_that_was_killed_is_no_witness_of_another() -> None:
+    other = replace(P2P_OFF, gpus=(4, 5, 6, 7), communicator=0xBEEF, pid=9000)
+    node = DrawnNode(P2P_OFF, other)
+    node.poll(6)
+    (_,) = node.found
+
+    def killed(one: RingReading) -> RingReading:
+        dead = replace(one, ring=replace(one.ring, state=RingState.DEAD), calls=())
+        return dead if one.ring.pid >= other.pid else one
+
+    node.change = killed
+    facts = node.poll(2)
+    assert slow(facts) == ["pid:4000"]
+    assert node.found == ()
+
+
+def test_elements_without_a_type_are_held_against_nothing() -> None:
+    def unsized(one: RingReading) -> RingReading:
+        return replace(one, calls=tuple(replace(call, size_bytes=None, dtype="") for call in one.calls))
+
+    (row,) = DrawnNode(TRAINING, change=unsized).poll(6).rows()
+    assert (row.size_bytes, row.small) == (0, False)
+    for value in (row.busbw, row.best, row.expected):
+        assert isinstance(value, Absent)
+        assert value.detail == "NCCL does not name the type of its elements"
+    assert isinstance(row.floor, Absent)
+
+
+def test_a_late_rank_elsewhere_is_said_without_a_size_where_that_is_not_known() -> None:
+    def unsized(one: RingReading) -> RingReading:
+        return replace(one, calls=tuple(replace(call, size_bytes=None) for call in one.calls))
+
+    node = DrawnNode(TWO_NODES, change=unsized)
+    node.poll(4)
+    node.jobs[0].shape = replace(TWO_NODES, elsewhere=0.004)
+    assert "wait alike: all_reduce takes" in node.poll(6).jobs[0].communicators[0].elsewhere

@@ -9,14 +9,10 @@ import pytest
 
 from tests.collectors.drawn import Watched
 from tests.hw.ringfiles import MILLISECOND, RingWriter, Written, later
-from wirewatch.collectors.jobs import owner_of
-from wirewatch.collectors.jobs.read import settings_of
 from wirewatch.core.jobs import RingsReading
 from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.hw.rings import FileRings
-
-POD = "0f2c4a8e-1b3d-4c5e-8f90-a1b2c3d4e5f6"
 
 
 class Answering:
@@ -35,33 +31,6 @@ def watched(answer: RingsReading | Absent) -> Watched:
     node = Watched("jobs")
     node.hardware = replace(node.hardware, rings=Answering(answer))
     return node
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "owner"),
-    [
-        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", "slurm:4711"),
-        ("5:devices:/slurm/uid_1000/job_12/step_batch\n1:name=systemd:/", "slurm:12"),
-        (f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD.replace('-', '_')}.slice/x",
-         f"pod:{POD}"),
-        (f"0::/kubepods/besteffort/pod{POD}/abc", f"pod:{POD}"),
-        ("0::/user.slice/user-1000.slice/session-2.scope", ""),
-        ("0::/system.slice/myjob_5.service", ""),
-        ("0::/../../pod12/x", ""),
-        ("", ""),
-    ],
-)  # fmt: skip
-def test_the_owner_is_in_the_control_group(cgroup: str, owner: str) -> None:
-    assert owner_of(cgroup) == owner
-
-
-def test_of_an_environment_nccls_settings_alone_are_kept() -> None:
-    environ = b"HOME=/root\0NCCL_ALGO=Tree\0AWS_SECRET=x\0NCCL_DEBUG\0NCCL_P2P_DISABLE=1\0NCCL_ALGO=Ring\0"
-    assert settings_of(environ) == {"NCCL_ALGO": "Tree", "NCCL_P2P_DISABLE": "1"}
-    many = b"\0".join(b"NCCL_%d=%s" % (n, b"v" * 9999) for n in range(500))
-    kept = settings_of(many)
-    assert len(kept) == 64
-    assert max(map(len, kept.values())) == 200
 
 
 def test_without_a_folder_there_is_nothing_to_watch() -> None:
@@ -134,3 +103,34 @@ def test_what_a_process_belongs_to_is_asked_once_and_settings_of_the_node_count(
         node.poll(3)
         assert [path for path in node.files.opened if path.startswith("/proc/")] == asked
         assert asked in ([f"/proc/{pid}/cgroup", f"/proc/{pid}/environ"], [])
+
+
+def test_a_process_that_could_not_be_seen_at_first_is_read_once_it_can(tmp_path: Path) -> None:
+    """The locks are read before the folder is listed: a ring that is made in between has no holder yet."""
+    node = watched(RingsReading())
+    rings = node.hardware.rings
+    assert isinstance(rings, Answering)
+    with RingWriter(tmp_path / "r0", ranks=1, uuid="GPU-1"):
+        found = FileRings(tmp_path).poll({})
+    assert isinstance(found, RingsReading)
+    (one,) = found.rings
+
+    def held_by(pid: int | Absent) -> RingsReading:
+        return RingsReading((replace(one, ring=replace(one.ring, host_pid=pid)),))
+
+    def seen() -> tuple[str, Mapping[str, str] | Absent]:
+        assert isinstance(node.component.facts, JobsFacts)
+        (job,) = node.component.facts.jobs
+        return job.name, job.communicators[0].here[0].settings
+
+    node.files.texts["/proc/4711/cgroup"] = "0::/system.slice/slurmstepd.scope/job_77/step_0"
+    node.files.texts["/proc/4711/environ"] = "NCCL_ALGO=Tree\0HOME=/"
+    rings.answer = held_by(Absent(Why.MISSING, "who holds its lock cannot be seen from here"))
+    node.poll(1)
+    assert seen()[0] != "slurm:77"
+    rings.answer = held_by(4711)
+    node.poll(1)
+    assert seen() == ("slurm:77", {"NCCL_ALGO": "Tree"})
+    rings.answer = held_by(Absent(Why.LOST, "its process is gone"))
+    node.poll(1)
+    assert seen() == ("slurm:77", {"NCCL_ALGO": "Tree"})

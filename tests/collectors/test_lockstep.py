@@ -21,7 +21,7 @@ from tests.collectors.lockstepjobs import (
     use,
 )
 from tests.support import EPOCH
-from wirewatch.collectors.lockstep.model import WindowReason
+from wirewatch.collectors.lockstep.model import WindowReason, facts
 from wirewatch.core.types import Absent, Why
 
 
@@ -314,6 +314,8 @@ def test_two_jobs_on_one_node_are_not_in_lockstep() -> None:
     story = Story(4).begin().see((*one, *other))
     assert story.memory.reason is WindowReason.NO_LOCKSTEP
     assert "over NVLink" in story.memory.why
+    assert not facts((), story.memory).in_step
+    assert facts((), story.see((*one, *one)).memory).in_step
 
 
 def test_a_lower_clock_is_more_time_for_the_same_work_and_not_more_work() -> None:

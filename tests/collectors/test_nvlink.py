@@ -294,6 +294,16 @@ def test_fabric_trouble_is_found(info: dict[str, int], rule: str, health: Health
     assert node.rules() == {(rule, "7", "", health)}
 
 
+@pytest.mark.parametrize("info", [{"state": 4}, {"state": -1}, {"healthSummary": 4}, {"healthSummary": -1}])
+def test_a_fabric_state_or_summary_that_is_not_known_is_not_healthy(info: dict[str, int]) -> None:
+    node = Node()
+    node.change("gpu7/GpuFabricInfoV()", "set", FABRIC | info)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.blind", "7", "", Health.UNKNOWN)}
+    (finding,) = node.findings()
+    assert finding.evidence.endswith(f"is not known: {next(iter(info.values()))}")
+
+
 def test_a_healthy_fabric_mask_is_not_zero_and_no_trouble() -> None:
     healthy = 0b10 | 0b10 << 2 | 0b10 << 4 | 0b10 << 6 | 1 << 8 | 1 << 12 | 1 << 14
     node = Node()
@@ -344,6 +354,26 @@ def test_chip_to_chip_links_are_watched_where_present() -> None:
     node.change("gpu0/Field(171,1)", "set", 0)
     node.poll("nvlink", times=3)
     assert node.rules() == {("c2c.link_down", "0", "1", Health.FAILED)}
+
+
+def test_chip_to_chip_links_whose_number_cannot_be_read_at_the_start_are_not_healthy() -> None:
+    node = Node()
+    lost = node.change("gpu0/Field(170)", "code", 15)
+    node.poll("nvlink")
+    assert node.rules() == {("nvlink.blind", "0", "", Health.UNKNOWN)}
+    node.undo(lost)
+    node.poll("nvlink")
+    assert node.findings() == ()
+
+
+@pytest.mark.parametrize("count", [-1, 2**32 - 1])
+def test_a_number_of_links_that_no_gpu_has_is_not_asked_for_one_by_one(count: int) -> None:
+    node = Node()
+    node.change("gpu0/Field(91)", "set", count)
+    node.change("gpu1/Field(170)", "set", count)
+    node.poll("nvlink")
+    assert node.rules() == {("nvlink.blind", "1", "", Health.UNKNOWN)}
+    assert node.series("nvlink_links", state="active") == [LINKS] * 8
 
 
 def test_link_detail_is_read_on_its_own_interval() -> None:

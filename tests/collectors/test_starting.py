@@ -66,7 +66,7 @@ def test_a_fabric_manager_that_is_restarted_gets_one_grace_and_one_that_flaps_sp
     assert found[5:] == [FAILED] * 3
 
 
-def test_a_grace_is_given_anew_after_a_day() -> None:
+def test_a_grace_is_given_again_after_a_day() -> None:
     node = Node()
     change = registering(node, gpu="3")
     node.poll("nvlink", times=30)

@@ -121,7 +121,7 @@ def test_what_never_changes_is_asked_again_in_a_new_session() -> None:
     assert _ask_once(nvml, known).whole(LIMIT) == 500_000
 
 
-def test_what_never_changes_is_asked_until_it_was_told() -> None:
+def test_what_never_changes_is_asked_until_it_was_reported() -> None:
     slow = Absent(Why.TIMEOUT, "the driver timed out", 10)
     nvml = ScriptedNvml(TABLE | {LIMIT: slow})
     first = _ask_once(nvml, Supported())
@@ -333,8 +333,8 @@ def test_a_gpu_without_a_readable_address_is_still_a_gpu(told: Json | Absent) ->
     assert node.gpus()[0] == Gpu(0, "GPU-0", "", "NVIDIA H200")
 
 
-@pytest.mark.parametrize("count", [LOST, "8", True, None])
-def test_a_count_that_is_no_number_is_absent(count: Json | Absent) -> None:
+@pytest.mark.parametrize("count", [LOST, "8", True, None, -1, 2**32 - 1])
+def test_a_count_that_is_no_number_of_gpus_is_absent(count: Json | Absent) -> None:
     told = count_gpus(lambda _scope, _questions: [Answer(count)])
     assert isinstance(told, Absent)
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from tests.core.strategies import JSON
 from tests.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
-from wirewatch.core.probe import Case, Document, Launch, Plan, Probed, wrong_in_document
+from wirewatch.core.probe import Case, Document, Launch, Plan, Probed, WorkerError, wrong_in_document
 from wirewatch.probe.restore import PROBED
 
 TWO = on_switch(2)
@@ -132,6 +132,16 @@ def test_a_whole_document_of_its_plan_is_sound() -> None:
 )
 def test_a_collective_that_was_not_asked_for(values: dict[str, object]) -> None:
     assert wrong_in_document(first(**values), plan()) == "collectives that were not asked for"
+
+
+def test_what_was_asked_for_and_is_missing_was_either_not_offered_or_stopped_by_an_error() -> None:
+    """Before: a worker that measured nothing made a clean probe."""
+    told, (gone, *_) = document(), document().collectives
+    less = replace(told, collectives=tuple(one for one in told.collectives if one.op != gone.op))
+    for one in (less, replace(told, collectives=told.collectives[1:]), replace(told, collectives=())):
+        assert wrong_in_document(one, plan()) == "collectives that were asked for are missing"
+    assert wrong_in_document(replace(less, not_offered=(gone.op,)), plan()) == ""
+    assert wrong_in_document(replace(less, error=WorkerError("nccl", "stopped")), plan()) == ""
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])

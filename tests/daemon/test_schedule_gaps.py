@@ -9,7 +9,7 @@ import itertools
 import math
 import selectors
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -90,10 +90,14 @@ class MadeLane(Lane):
 
 @dataclass
 class Made:
-    """Collectors over made time; `began` and `ended` are the times of each one's runs, by name."""
+    """Collectors over made time; `began` and `ended` are the times of each one's runs, by name.
+
+    `changes`: the collectors that run from a time on.
+    """
 
     seconds: dict[str, Sequence[float]]
     kicks: Sequence[float] = ()
+    changes: Mapping[float, Sequence[AnyCollector]] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     began: dict[str, list[float]] = field(default_factory=dict)
     ended: dict[str, list[float]] = field(default_factory=dict)
@@ -130,12 +134,19 @@ class Made:
         loop = asyncio.get_running_loop()
         for moment in self.kicks:
             loop.call_later(moment, schedule.kick)
+        for moment, wanted in self.changes.items():
+            loop.call_later(moment, self._change, board, schedule, wanted)
         while self.clock.seconds < until:
             await asyncio.sleep(1.0)
             assert schedule.turning()
         task.cancel()
         ended, _ = await asyncio.wait({task}, timeout=60.0)
         assert ended
+
+    @staticmethod
+    def _change(board: Board, schedule: Schedule, wanted: Sequence[AnyCollector]) -> None:
+        board.change(wanted, board.policy)
+        schedule.change(wanted, Expect())
 
 
 def too_near(made: Made, name: str, other: str) -> list[tuple[float, float, float]]:
@@ -224,6 +235,17 @@ def test_who_is_apart_from_nobody_here_does_not_wait() -> None:
     lone = replace(collector("lone", "a", lambda _: 1), apart=("nvlink",))
     board, _ = asyncio.run(run([lone], lambda b: b.state.components["lone"].memory >= 3))
     assert board.state.components["lone"].succeeding
+
+
+def test_who_is_apart_from_one_that_is_taken_away_and_brought_back_waits_only_while_it_runs() -> None:
+    made = Made({})
+    nvlink, lone = made.of("nvlink", "nvml", 15.0), made.of("lockstep", "nvml", 7.5, ("nvlink",))
+    made.changes = {100.0: [lone], 400.0: [nvlink, lone]}
+    made.run([nvlink, lone])
+    assert sum(1100.0 < began < 1400.0 for began in made.began["lockstep"]) >= 300.0 // 7.5 - 1
+    assert too_near(made, "lockstep", "nvlink") == []
+    assert made.began["nvlink"][-1] > 1000.0 + LONG - 16.0
+    assert made.began["lockstep"][-1] > 1000.0 + LONG - 8.0
 
 
 def test_a_kick_at_the_very_end_does_not_keep_it_alive() -> None:

@@ -82,7 +82,9 @@ def job(
     )
     times = tuple(RankTime(n, share, waiting / max(share, 1e-9), 0.25) for n in range(RANKS))
     window = CommunicatorWindow(100.0, 5.0, rows or (row(),), times, late.rank if late else None)
-    comm = CommunicatorTimes("0xabc", "", RANKS, 1, here, (window,), late=late, wire=wire, joined=400)
+    comm = CommunicatorTimes(
+        "0xabc", "", RANKS, 1, here, (window,), late=late, wire=wire, joined=400, fresh=True
+    )
     comm = replace(comm, **changes)  # type: ignore[arg-type]
     shares = tuple(GpuTime(gpu_uuid(n), str(n), share, waiting, 0.25) for n in range(RANKS))
     return RunningJob("slurm:4711", ("slurm:4711",), 1001, NOW - 7200, live=True, communicators=(comm,),

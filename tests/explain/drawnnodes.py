@@ -28,7 +28,7 @@ def node(*components: Component) -> NodeState:
 
 SECONDS = 30
 THROUGH_MEMORY = 50e9
-"""Bytes per second below which a drawn wire is none of NVLink."""
+"""Bytes per second below which a drawn wire is not NVLink."""
 LINKS = tuple(NvlinkLink(n, 1, LINK_RATE) for n in range(18))
 
 
@@ -43,7 +43,8 @@ def watched(shape: JobShape, seed: int = 0) -> NodeState:
     return node(
         component("jobs", facts, *drawn.found),
         component(
-            "lockstep", LockstepFacts(None, None, {uuid(n): window for n in shape.gpus}, "all wait alike")
+            "lockstep",
+            LockstepFacts(None, None, {uuid(n): window for n in shape.gpus}, "all wait alike", in_step=True),
         ),
         component("gpu", GpuFacts(frozenset(), now)),
         component("hangs", None),

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.collectors.lockstepjobs import measured
 from tests.explain.drawn import NOW, PIDS, gpu_uuid, job
 from tests.explain.drawnnodes import GONE, component, node
@@ -16,7 +18,7 @@ from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.documents.jobs import explain
 from wirewatch.explain.evidence import EvidenceSource, JobSettings, Wall
 from wirewatch.explain.gather import jobs_of, with_settings, with_threads
-from wirewatch.explain.selector import selected
+from wirewatch.explain.selector import NoOneJob, selected
 from wirewatch.explain.walls import decide
 
 
@@ -29,7 +31,7 @@ def gpus(*numbers: int, shared: bool = False) -> GpuFacts:
 
 def lockstep(*numbers: int, hint: Hint | None = None) -> LockstepFacts:
     window = measured("data_parallel")[0][0]
-    return LockstepFacts(hint, hint, {gpu_uuid(n): window for n in numbers}, "all wait alike")
+    return LockstepFacts(hint, hint, {gpu_uuid(n): window for n in numbers}, "all wait alike", in_step=True)
 
 
 def looked(number: int) -> BurstFacts:
@@ -74,6 +76,17 @@ def test_of_the_windows_the_newest_is_kept() -> None:
     (one,) = jobs_of(whole().with_component(component("jobs", JobsFacts(NOW, 10.0, (many,)))), NOW)
     assert isinstance(one.job, RunningJob)
     assert one.job.communicators[0].windows == (late,)
+
+
+def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() -> None:
+    """It trained an hour ago, and writes a checkpoint or hangs since: no speed of its wires is known."""
+    old = JobsFacts(NOW, 10.0, (job(fresh=False),))
+    (one,) = jobs_of(whole().with_component(component("jobs", old)), NOW)
+    tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
+    assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
+    answer = decide(one)
+    assert answer.wall is Wall.NOT_KNOWN
+    assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live")))
 
 
 def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> None:
@@ -128,6 +141,53 @@ def test_processes_of_one_owner_are_one_job_by_its_name() -> None:
     assert selected(found, "slurm:77") is found[0]
     blind = state.with_component(replace(hangs, outcome=Failed(GONE, NOW, 1.0)))
     assert len(jobs_of(blind, NOW)) == 5
+
+
+def test_a_job_without_the_tap_stays_a_job_while_its_gpus_cannot_be_read() -> None:
+    """A driver that hangs is when people ask: what runs is still known, and only its figures are not."""
+    owners = {PIDS: "slurm:77", PIDS + 1: "slurm:77"}
+    state = node(component("gpu", gpus(0, 1, 2)), component("hangs", HangFacts((), (), owners)))
+    known = state.components["gpu"]
+    for lost in (replace(known, outcome=Failed(GONE, NOW, 10.0)), replace(known, overdue_since=NOW)):
+        first, second = jobs_of(state.with_component(lost), NOW)
+        assert (first.name, [gpu.index for gpu in first.gpus], first.pids) == (
+            "slurm:77", ["0", "1"], (PIDS, PIDS + 1),
+        )  # fmt: skip
+        assert second.name == f"pid:{PIDS + 2}"
+        assert isinstance(first.gpus[0].utilisation, Absent)
+        assert not first.watches(EvidenceSource.GPU)
+        assert decide(first).wall is Wall.NOT_KNOWN
+
+
+def test_gpus_that_do_not_run_in_lockstep_are_not_made_one_job() -> None:
+    """The collector looks at all busy GPUs together; two jobs side by side are not in lockstep."""
+    apart = replace(lockstep(0, 1, 2, 3), in_step=False)
+    state = node(component("gpu", gpus(0, 1, 2, 3)), component("lockstep", apart))
+    assert [len(one.gpus) for one in jobs_of(state, NOW)] == [1, 1, 1, 1]
+    together = component("lockstep", lockstep(0, 1, 2, 3))
+    assert [len(one.gpus) for one in jobs_of(state.with_component(together), NOW)] == [4]
+    overdue = replace(together, overdue_since=NOW)
+    assert [len(one.gpus) for one in jobs_of(state.with_component(overdue), NOW)] == [1, 1, 1, 1]
+
+
+def test_two_jobs_with_names_stay_two_although_their_gpus_run_alike() -> None:
+    owners = {PIDS + n: f"slurm:{7 + n // 2}" for n in range(4)}
+    state = node(
+        component("gpu", gpus(0, 1, 2, 3)),
+        component("lockstep", lockstep(0, 1, 2, 3)),
+        component("hangs", HangFacts((), (), owners)),
+    )
+    assert [(one.name, len(one.gpus)) for one in jobs_of(state, NOW)] == [("slurm:7", 2), ("slurm:8", 2)]
+
+
+def test_a_container_is_named_by_its_long_and_by_its_short_id() -> None:
+    short, long = "0123456789ab", "0123456789AB" + "cdef" * 13
+    owners = {PIDS: f"container:{short}"}
+    state = node(component("gpu", gpus(0, 1)), component("hangs", HangFacts((), (), owners)))
+    found = jobs_of(state, NOW)
+    assert selected(found, f"container:{short}") is selected(found, f"container:{long}") is found[0]
+    with pytest.raises(NoOneJob, match="no job container:012345 runs"):
+        selected(found, "container:012345")
 
 
 def test_where_there_is_no_folder_of_rings_it_is_said() -> None:

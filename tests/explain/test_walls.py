@@ -284,3 +284,17 @@ def test_a_dip_of_utilisation_alone_is_no_wall() -> None:
 
 def test_pids_are_those_of_gpus_and_of_the_tap() -> None:
     assert evidence(job()).pids == tuple(PIDS + n for n in range(RANKS))
+
+
+def test_a_setting_is_to_be_unset_by_its_name() -> None:
+    (advice, _) = decide(p2p_off()).advice
+    assert advice == "unset NCCL_P2P_DISABLE in the job, or say why it needs that"
+
+
+def test_of_several_nodes_a_rank_elsewhere_may_be_later() -> None:
+    here = decide(evidence(job(late=late(), waiting=0.12, share=0.3)))
+    both = decide(evidence(job(late=late(), waiting=0.12, share=0.3, nodes=2)))
+    assert both.sentence == here.sentence
+    assert set(both.doubts) - set(here.doubts) == {
+        "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes"
+    }

@@ -17,12 +17,15 @@ from wirewatch.core.jobs import RefusedRing, Ring, RingCounts, RingReading, Ring
 from wirewatch.core.ports import Rings
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import recordedrings
+from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.masking import mask
 from wirewatch.hw.overlay import Player
 from wirewatch.hw.record import Recorder
-from wirewatch.hw.recordedrings import RINGS, ReplayRings, record_rings
+from wirewatch.hw.recordedrings import RINGS, ReplayRings, record_rings, record_settings
 from wirewatch.hw.recording import Recording, load_recording
+from wirewatch.hw.replay import ReplaySysfs
 from wirewatch.hw.rings import FileRings
+from wirewatch.nccl.settings import settings_of_environ
 
 GPU = "GPU-5d8fa1c2-0000-4000-8000-000000000001"
 TIMES = (0.0, 10.0, 20.0, 30.0)
@@ -270,6 +273,25 @@ def test_the_recorder_asks_for_what_is_new_and_plays_it(tmp_path: Path) -> None:
     time.seconds = 0.0
     found = followed(player(loaded, time), time, [0.0, 5.0])
     assert [numbers(one) for one in found] == [[1], [2]]
+
+
+def test_of_a_jobs_environment_what_slows_it_is_recorded_and_nothing_else(tmp_path: Path) -> None:
+    """A host, a path or a token may stand in any other variable, NCCL's own among them."""
+    lines = ("HOME=/home/anna", "NCCL_P2P_DISABLE=1", "NCCL_SOCKET_IFNAME=anna0", "NCCL_ALGO=Tree",
+             "NCCL_TOPO_FILE=/home/anna/t.xml")  # fmt: skip
+    environ = "".join(f"{line}\0" for line in lines).encode()
+    process = tmp_path / "proc" / "7"
+    process.mkdir(parents=True)
+    (process / "environ").write_bytes(environ)
+    rows = dict(record_settings(SystemSysfs(tmp_path), [7, 8]))
+    assert isinstance(rows[("sysfs", "data /proc/8/environ")].value, Absent)
+    told = {key: {0: one.value} for key, one in rows.items()}
+    found = ReplaySysfs(player(recording((0.0,), told), Time())).data("/proc/7/environ")
+    assert isinstance(found, bytes)
+    assert settings_of_environ(found) == {
+        "NCCL_P2P_DISABLE": "1", "NCCL_ALGO": "Tree", "NCCL_TOPO_FILE": "masked",
+    }  # fmt: skip
+    assert b"anna" not in found
 
 
 def test_a_node_without_the_folder_is_recorded_so(tmp_path: Path) -> None:

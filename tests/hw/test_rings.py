@@ -398,7 +398,7 @@ def test_of_many_refused_files_some_are_named(folder: Path, monkeypatch: pytest.
         (folder / f"{number}.ring").touch()
     found = poll(folder).refused
     assert len(found) == rings.REFUSED + 1
-    assert found[-1].why.detail.startswith("5 files besides")
+    assert found[-1].why.detail.startswith("5 more files")
 
 
 def test_another_version_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

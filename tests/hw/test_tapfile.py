@@ -5,19 +5,21 @@ import os
 import platform
 import resource
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.disks import OTHER as OTHER_USER
+from tests.disks import needs_root
 from tests.hw.taplibraries import NUMBERS, compiler, library, place, source
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import tapfile
 from wirewatch.hw.tapfile import COMPILE, LIBRARY, LINK, TapError, described, install, machine_of, uninstall
 
 OTHER = next(name for name in NUMBERS if name != platform.machine())
-MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 
 def refused(folder: Path, *places: Path, compiler: str | None = None, search: str = "/nowhere") -> str:
@@ -132,6 +134,40 @@ def test_a_folder_that_others_cannot_reach_is_remarked(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)
     done = install(tmp_path / "closed/opt", places=(place(tmp_path / "package", library()),))
     assert any(f"{tmp_path / 'closed'} is closed to them" in remark for remark in done.remarks)
+
+
+@needs_root
+def test_a_folder_of_another_user_is_remarked(tmp_path: Path) -> None:
+    """Who owns a folder replaces the files in it."""
+    (tmp_path / "home").mkdir()
+    os.chown(tmp_path / "home", OTHER_USER, OTHER_USER)
+    done = install(tmp_path / "home/opt", places=(place(tmp_path / "package", library()),))
+    assert (
+        f"user {OTHER_USER}, who owns {tmp_path / 'home'}, can replace it in every job that loads it"
+        in done.remarks
+    )
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_left_as_it_is_and_keeps_nobody_waiting(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "opt"
+    folder.mkdir()
+    make(folder / LIBRARY)
+    assert "is not wirewatch's tap" in refused(folder, place(tmp_path / "package", library()))
+    with pytest.raises(TapError, match="is not wirewatch's tap"):
+        uninstall(folder)
+
+
+def test_a_link_gives_its_name_to_the_new_library_and_what_it_pointed_to_stays(tmp_path: Path) -> None:
+    folder, old = tmp_path / "opt", place(tmp_path / "old", library(rest=b"old"))
+    folder.mkdir()
+    (folder / LIBRARY).symlink_to(old / LIBRARY)
+    done = install(folder, places=(place(tmp_path / "new", library(rest=b"new")),))
+    assert not done.path.is_symlink()
+    assert done.path.read_bytes() == library(rest=b"new")
+    assert (old / LIBRARY).read_bytes() == library(rest=b"old")
 
 
 def test_a_disk_that_is_full_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:

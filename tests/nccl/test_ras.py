@@ -86,7 +86,7 @@ def test_a_dead_rank_one_that_left_and_errors_are_told_apart() -> None:
         (('"rank": 1,', '"rank": 0,'), "twice"),
         (("192.0.2.2", "a host\\n of many words"), "host"),
         (("0x17fa1bf33d62ca88", "<script>"), "hash"),
-        (('"ranks": [', '"ranks": 7, "was": ['), "ranks is no list"),
+        (('"ranks": [', '"ranks": 7, "was": ['), "ranks is not a list"),
         (('"destroy_flag": false', '"destroy_flag": 0'), "destroy_flag"),
         (('"communicators": [', '"others": ['), "communicators"),
     ],

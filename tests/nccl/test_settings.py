@@ -11,6 +11,7 @@ from wirewatch.nccl.settings import (
     gdr_level,
     number,
     parse_nccl_conf,
+    settings_of_environ,
     slowing_settings,
 )
 
@@ -48,7 +49,7 @@ def test_a_file_may_end_without_a_line_end() -> None:
 
 
 @pytest.mark.parametrize("line", ["NCCL_DEBUG INFO", "=1", "export NCCL_DEBUG", "[nccl]", "1NCCL=2", "A B=1"])
-def test_a_line_that_sets_nothing_is_told(line: str) -> None:
+def test_a_line_that_sets_nothing_is_reported(line: str) -> None:
     told = parse_nccl_conf(f"NCCL_DEBUG=INFO\n{line}\n{GDR_LEVEL}=PHB\n")
     assert told.unknown == (line,)
     assert told.settings == {"NCCL_DEBUG": "INFO", GDR_LEVEL: "PHB"}
@@ -138,3 +139,11 @@ def test_a_list_of_hcas_is_read_as_nccl_reads_it(value: str, allowed: list[str])
     every = [("mlx5_1", 1), ("mlx5_1", 2), ("mlx5_10", 1)]
     found = [f"{device}:{port}" for device, port in every if allows_hca(value, device, port)]
     assert found == allowed
+
+
+def test_of_an_environment_nccls_settings_alone_are_kept_and_not_too_many() -> None:
+    environ = b"NCCL_A=1\0PATH=/\0AWS_SECRET=x\0NCCL_A=2\0NCCL_B\0XNCCL_C=1\0\xff=\0NCCL_D=\xff\0NCCL_E=a=b"
+    assert settings_of_environ(environ) == {"NCCL_A": "1", "NCCL_D": "\ufffd", "NCCL_E": "a=b"}
+    kept = settings_of_environ(b"\0".join(b"NCCL_%d=%s" % (n, b"v" * 9999) for n in range(500)))
+    assert len(kept) == 64
+    assert max(map(len, kept.values())) == 200

@@ -324,7 +324,7 @@ def test_the_limit_is_the_policys() -> None:
     assert set(found(slow, ProbePolicy(ratio=0.9))) == {"probe.busbw"}
 
 
-def test_settings_that_lower_bandwidth_are_told_with_it() -> None:
+def test_settings_that_lower_bandwidth_are_reported_with_it() -> None:
     told = found(drawn(on_switch(4, settings={**OFF, "NCCL_MAX_NCHANNELS": "2"}), speed=0.2))
     assert "NCCL runs with NCCL_MAX_NCHANNELS=2 (" in told["probe.busbw"].evidence
     assert "NVLS_ENABLE" not in told["probe.busbw"].evidence  # What is expected follows it.
@@ -465,7 +465,7 @@ def test_an_uneven_link_is_named() -> None:
     assert breaches(drawn(two_islands(), link=(3, 11, 0.5)), DEFAULTS) == ()
 
 
-def test_new_errors_are_told_by_gpu_and_kind() -> None:
+def test_new_errors_are_reported_by_gpu_and_kind() -> None:
     told = breaches(drawn(on_switch(4), errors={0: {"crc": 2}, 1: {"replay": 1, "symbol": 400}}), DEFAULTS)
     assert [(b.rule, b.subject.gpu, b.evidence.partition(": ")[2]) for b in told] == [
         ("probe.link_errors", "0", "6 crc"), ("probe.link_errors", "1", "3 replay"),

@@ -19,7 +19,7 @@ from tests.probe.rig import NAMES, PLAN, PROCESSES, TALLY, Rig, open_files
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Clocks, LinkBytes, Probed
 from wirewatch.core.types import Absent, Why
-from wirewatch.probe import launcher
+from wirewatch.probe import launcher, workfolder
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.probe.statefolder import open_state
 
@@ -249,6 +249,7 @@ def test_without_a_place_for_temporary_files_the_probe_fails_in_words(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    monkeypatch.setattr(workfolder, "SYSTEM", str(tmp_path / "none"))
     probed = rig.run("good")
     assert (probed.outcome, probed.why) == (
         "failed",

@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from itertools import chain, repeat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,9 +149,12 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("often")
 def test_a_new_allocation_ends_the_probe(rig: Rig) -> None:
-    told: Iterator[str | None] = chain([None, None], repeat("pod default/train was given GPUs: GPU-1"))
+    def asked() -> str | None:
+        started = rig.pid_file.exists() and rig.pid_file.read_text("utf-8")
+        return "pod default/train was given GPUs: GPU-1" if started else None
+
     began = time.monotonic()
-    probed = rig.run("silent", allocations=lambda: next(told))
+    probed = rig.run("silent", allocations=asked)
     assert time.monotonic() - began < 16
     assert (probed.outcome, probed.why) == ("preempted", "pod default/train was given GPUs: GPU-1")
     assert dies(rig.pid(), 0.0)

@@ -50,6 +50,28 @@ def test_editors_wrap_where_the_formatters_do() -> None:
     assert re.findall(r"max_line_length = (\d+)", editor) == [str(ruff["line-length"]), str(prose["wrap"])]
 
 
+def test_what_make_test_runs_imports_no_package_that_dev_leaves_out() -> None:
+    """CI installs every extra, so that only a fresh clone would show it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    names = {extra: {re.split(r"[^\w-]", one)[0] for one in wanted} for extra, wanted in extras.items()}
+    left_out = {one.replace("-", "_") for one in set().union(*names.values()) - names["dev"]}
+    found = {
+        (path.relative_to(ROOT).as_posix(), module)
+        for path in (ROOT / "tests").rglob("test_*.py") if path.parent.name != "system"
+        for module in _imported(path) if module in left_out
+    }  # fmt: skip
+    assert found == set()
+
+
+def _imported(path: Path) -> set[str]:
+    """The packages that a module imports when it is imported."""
+    body = ast.parse(path.read_text("utf-8")).body
+    plain = {one.name for node in body if isinstance(node, ast.Import) for one in node.names}
+    return {name.partition(".")[0] for name in plain | {
+        str(node.module) for node in body if isinstance(node, ast.ImportFrom)
+    }}  # fmt: skip
+
+
 def test_broad_handlers_stand_only_where_the_guide_names_them() -> None:
     """What raises the error again has swallowed nothing."""
     agent, found = ROOT / "agent" / "wirewatch", set()

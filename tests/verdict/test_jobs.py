@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.support import Node
 from wirewatch.busbw.expected import expect
 from wirewatch.collectors.jobs import COLLECTOR, JobSurroundings
 from wirewatch.collectors.jobs.expected import conditions_of
+from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
 from wirewatch.core.topology import Topology, WireKind
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Finding, Health, Ok, Subject
 from wirewatch.verdict.jobs import surroundings, with_surroundings, witnesses
 from wirewatch.verdict.node import judge_state
 
@@ -55,6 +58,26 @@ def test_what_says_nothing_of_a_wire_is_no_witness() -> None:
     judged = judge_state(node.state)
     assert judged.verdict.findings
     assert list(witnesses(judged.verdict)) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "subject", "counts"),
+    [
+        ("topology.nvlink_lost", Subject("2", "GPU-2"), True),
+        ("topology.pcie_path", Subject("2", "GPU-2"), True),
+        ("sxid.12028", Subject(device="0000:c3:00.0"), True),
+        ("topology.nic_lost", Subject(device="mlx5_0"), False),
+        ("topology.nic_replaced", Subject(device="mlx5_0"), False),
+        ("topology.gpu_replaced", Subject("2", "GPU-2"), False),
+        ("topology.clique", Subject(), False),
+    ],
+)
+def test_changes_of_nics_are_no_witness_of_a_wire_between_gpus(
+    rule: str, subject: Subject, counts: bool  # noqa: FBT001
+) -> None:  # fmt: skip
+    one = Finding(rule, Health.DEGRADED, subject, "it changed", "look")
+    judged = judge_state(NodeState({"pcie": Component("pcie", None, Ok(None, 1.0, 1.0), findings=(one,))}))
+    assert [found.rule for found in witnesses(judged.verdict)] == ([rule] if counts else [])
 
 
 def test_before_anything_is_read_nothing_is_known() -> None:

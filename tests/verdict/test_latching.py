@@ -340,7 +340,7 @@ def test_where_probes_run_probation_waits_for_three_clean_ones() -> None:
     assert node.look().health is Health.OK
 
 
-def test_a_probe_that_finds_anything_begins_the_count_anew() -> None:
+def test_a_probe_that_finds_anything_begins_the_count_again() -> None:
     node = sick()
     node.probed()
     node.look(times=5)
@@ -398,7 +398,7 @@ def test_on_probation_time_counts_without_a_probe(tmp_path: Path) -> None:
     assert node.look(seconds=3600.0, times=24).health is Health.OK
 
 
-def test_a_probe_s_finding_that_is_told_again_after_a_boot_is_of_the_boot_before(tmp_path: Path) -> None:
+def test_a_probe_s_finding_that_is_reported_again_after_a_boot_is_of_the_boot_before(tmp_path: Path) -> None:
     node = Drawn(tmp_path)
     node.probed(clean=False)
     node.find("probe.wrong_data", Subject())

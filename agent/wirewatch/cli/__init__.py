@@ -1,5 +1,6 @@
 """The command line. Nothing heavy is imported here, because each `check` would wait for it."""
 
+import errno
 import gc
 from collections.abc import Mapping, Sequence
 
@@ -45,6 +46,8 @@ COMMANDS: Mapping[str, Listed] = {
     "top": Listed("wirewatch.cli.top:top", "Show GPUs, running jobs and findings live."),
     "topology": Listed("wirewatch.cli.topology:topology", "Show, compare and accept this node's topology."),
 }
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a disk with no room left."""
 QUIET = frozenset({"check"})
 """Commands that set up logging and garbage collection themselves, if at all: most end before it pays."""
 
@@ -81,7 +84,8 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         click.echo(f"wirewatch: {error}", err=True)
         return CONFIG
     except click.ClickException as error:
-        click.echo(f"wirewatch: {error.format_message()}", err=True)
+        # One line: click lists choices one below the other.
+        click.echo(f"wirewatch: {' '.join(error.format_message().split())}", err=True)
         return USAGE
     except click.Abort:
         return INTERNAL
@@ -90,10 +94,20 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         if error.code != 1:
             raise
         return INTERNAL
-    except Exception:
+    except Exception as error:  # noqa: BLE001 - the end of the command line, which reports it
         # Python's own exit status 1 would read as the verdict DEGRADED.
-        import logging
-
-        # Where no log was set up, this writes to standard error all the same.
-        logging.getLogger(__name__).exception("this is a bug of wirewatch")
+        _report(error)
         return INTERNAL
+
+
+def _report(error: Exception) -> None:
+    """Say on standard error what ended the command: a full disk in one line, anything else is a bug."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        click.echo(
+            f"wirewatch: {error.filename or 'the output'} cannot be written: {error.strerror}", err=True
+        )
+        return
+    import logging
+
+    # Where no log was set up, this writes to standard error all the same.
+    logging.getLogger(__name__).error("this is a bug of wirewatch", exc_info=error)

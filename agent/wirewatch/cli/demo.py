@@ -2,7 +2,9 @@
 
 import logging
 import os
+import shutil
 import stat
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.completion import overlay_names
+from wirewatch.cli.completion import PROGRAM, overlay_names
 from wirewatch.cli.groups import examples
 from wirewatch.cli.output import coloured, printable, terminal_width
 from wirewatch.core.types import Subject
@@ -62,7 +64,7 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
     from wirewatch.hw.overlay import load_overlay
 
     began = context.find_object(float) or time.monotonic()
-    report = DemoReport(load_overlay(fault) if fault else None, began, click.echo)
+    report = DemoReport(load_overlay(fault) if fault is not None else None, began, click.echo)
     from wirewatch.cli.serve import ServeOptions, run_serve
     from wirewatch.config import ConfigError, address
     from wirewatch.daemon.notify import Reporters
@@ -73,15 +75,26 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
         raise click.UsageError(str(error)) from error
     if not context.find_root().params.get("verbose"):
         logging.getLogger().setLevel(logging.ERROR)
+    with demo_folder() as socket:
+        given = ServeOptions(
+            CONFIG, listen, None, DEMO, (fault,) if fault else (), loop=True, socket=socket, lead=LEAD
+        )
+        report.begin()
+        run_serve(given, Reporters(demo=report), report.answers_at)
+
+
+@contextmanager
+def demo_folder() -> Iterator[str]:
+    """Where this user's demo listens, in a folder that is made here and removed at the end.
+
+    Raises:
+        ListenError: another demo listens there, or the folder cannot be made or is another user's.
+    """
     socket = demo_path()
-    given = ServeOptions(
-        CONFIG, listen, None, DEMO, (fault,) if fault else (), loop=True, socket=socket, lead=LEAD
-    )
     if listens(socket):
         raise ListenError("a demo runs already: `wirewatch status` shows it, Ctrl-C in its terminal ends it")
-    report.begin()
     with private_folder(Path(socket).parent):
-        run_serve(given, Reporters(demo=report), report.answers_at)
+        yield socket
 
 
 @contextmanager
@@ -185,18 +198,23 @@ class DemoReport:
 
     def _next_steps(self, *, jobs: bool) -> None:
         self._say("\nNow look at it from another terminal:\n")
-        no_job = "" if jobs else "; none runs here"
-        rows = [(f"wirewatch {words}", text.format(no_job=no_job)) for words, text in NEXT]
+        no_job, program = "" if jobs else "; none runs here", own_name(sys.argv[0])
+        rows = [(f"{program} {words}", text.format(no_job=no_job)) for words, text in NEXT]
         rows += [(f"{self._url}/", "the status page, for a browser")]
         rows += [(f"{self._url}/metrics", "what Prometheus scrapes")]
         wide = max(len(words) for words, _ in rows)
         self._say("\n".join(f"  {words:<{wide}}  {text}" for words, text in rows) + "\n")
         if self._overlay is None:
-            self._say("Then end this demo with Ctrl-C, and try a fault: wirewatch demo FAULT\n")
+            self._say(f"Then end this demo with Ctrl-C, and try a fault: {program} demo FAULT\n")
             self._say("\n".join(fault_names(terminal_width())))
-            self._say("\n`wirewatch overlays list` has a sentence about each.")
+            self._say(f"\n`{program} overlays list` has a sentence about each.")
         else:
             self._say("Ctrl-C ends the demo; it leaves nothing behind.")
+
+
+def own_name(called: str) -> str:
+    """What to type for this program: `wirewatch` where the shell finds it, else the path that was typed."""
+    return called if Path(called).name == PROGRAM and not shutil.which(PROGRAM) else PROGRAM
 
 
 def fault_names(width: int) -> Sequence[str]:

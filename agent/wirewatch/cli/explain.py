@@ -41,9 +41,9 @@ def explain(
 ) -> None:  # fmt: skip
     """Explain why a running job is as fast as it is.
 
-    JOB is slurm:ID, pod:UID or the id of a process; without it, the only job on this node. The first line is
-    the answer: the wall that the job hits, or that it is not known. The page goes on with what shows it, what
-    is not watched, and what to do.
+    JOB is slurm:ID, pod:UID, container:ID, or the id of a process of the job or of one that started it;
+    without it, the only job on this node. The first line is the answer: the wall that the job hits, or that
+    it is not known. The page goes on with what shows it, what is not watched, and what to do.
 
     The running daemon is asked. What only the job's user or root may read (NCCL's settings, how busy its
     threads are) is read by this command.
@@ -80,7 +80,7 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
 
     found = document_or_reason(asked_socket(socket, config), "/api/v1/jobs", JOBS)
     if isinstance(found, str):
-        click.echo(f"wirewatch: {found}; running jobs are known to the daemon alone", err=True)
+        click.echo(f"wirewatch: {found}; only the daemon knows which jobs run", err=True)
         context.exit(UNKNOWN)
     return found
 
@@ -123,14 +123,15 @@ def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
     Raises:
         UsageError: no job is meant, or several.
     """
-    from wirewatch.cli.jobprocesses import read_processes
+    from wirewatch.cli.jobprocesses import ancestors, read_processes
     from wirewatch.documents.jobs import explain as explained
-    from wirewatch.explain.selector import NoOneJob, selected
+    from wirewatch.explain.selector import NoOneJob, nobody, selected
 
+    live = document.source == "live"
     try:
-        evidence = selected([one.evidence for one in document.jobs], job)
+        evidence = selected([one.evidence for one in document.jobs], job, ancestors if live else nobody)
     except NoOneJob as error:
         raise click.UsageError(str(error)) from error
-    if document.source == "live":
+    if live:
         evidence = read_processes(evidence)
     return explained(evidence, document.at, document.source)

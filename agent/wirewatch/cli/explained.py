@@ -76,7 +76,11 @@ class PageLayout:
 def page(document: ExplainDocument, width: int = WIDTH) -> list[str]:
     """The lines of the page; the first one is the answer, however long."""
     answer, evidence, layout = document.answer, document.evidence, PageLayout(width)
-    cost = "" if isinstance(answer.cost, Absent) else f", takes {percent(answer.cost)} of the time"
+    cost = (
+        ""
+        if isinstance(answer.cost, Absent) or not answer.cost
+        else f", takes {percent(answer.cost)} of the time"
+    )
     source = f"; of {SOURCES[document.source]}" if document.source in SOURCES else ""
     wall = f"{answer.wall.value}{cost}; certainty {answer.certainty.value}"
     return [
@@ -292,4 +296,4 @@ def _sources(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     yield ""
     yield "Not watched"
     for one in missing:
-        yield from layout.indented(f"{one.source.value}: not watched: {one.switch_on} ({one.why})")
+        yield from layout.indented(f"{one.source.value}: {one.switch_on} ({one.why})")

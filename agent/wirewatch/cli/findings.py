@@ -126,7 +126,10 @@ def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: 
 @findings.command(epilog=examples('wirewatch findings suppress d1fac7e2 --for 7d --why "part is ordered"'))
 @click.argument("finding")
 @click.option(
-    "--until", type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M")), help="Date, or date and time, in UTC."
+    "--until",
+    type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M")),
+    metavar="DATE",
+    help="Date, or date and time, in UTC: 2027-01-31 or 2027-01-31T18:00.",
 )
 @click.option("--for", "seconds", type=Duration(), help="How long instead of a date, such as 12h or 7d.")
 @click.option("--yes", is_flag=True, help="Suppress a FAILED finding too: jobs may start on the node.")

@@ -8,16 +8,20 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from wirewatch.core.owners import state_and_parent
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.types import Absent, Why, whole
 from wirewatch.explain.evidence import JobEvidence, JobSettings
 from wirewatch.explain.gather import with_settings, with_threads
 from wirewatch.hw.files import SystemSysfs
+from wirewatch.nccl.settings import settings_of_environ
 
 LOOK = 1.0
 """Seconds for which threads are watched."""
 ROOT = 0
 _MOST_PROCESSES = 64
+_DEEPEST = 64
+"""Processes above one that are looked at."""
 _USER, _SYSTEM = 11, 12
 """Fields of /proc/PID/stat after the name in parentheses (proc_pid_stat(5)), in ticks."""
 
@@ -46,17 +50,19 @@ def settings_of(sysfs: Sysfs, pid: int) -> Mapping[str, str] | Absent:
     if isinstance(data, Absent):
         return data
     # That of a process that ends, or has just begun.
-    return nccl_settings(data) if data else Absent(Why.MISSING, f"process {pid} shows no environment")
+    return settings_of_environ(data) if data else Absent(Why.MISSING, f"process {pid} shows no environment")
 
 
-def nccl_settings(environ: bytes) -> dict[str, str]:
-    """The variables of NCCL in a /proc/PID/environ; of a name that stands twice the first value holds."""
-    found: dict[str, str] = {}
-    for entry in environ.split(b"\0"):
-        name, equals, value = entry.decode("utf-8", "replace").partition("=")
-        if equals and name.startswith("NCCL_"):
-            found.setdefault(name, value)
-    return found
+def ancestors(pid: int) -> Sequence[int]:
+    """The processes that started one, its parent first, without process 1 and what stands above it."""
+    sysfs, found = SystemSysfs(), [pid]
+    while len(found) < _DEEPEST:
+        text = sysfs.read(f"/proc/{found[-1]}/stat")
+        known = None if isinstance(text, Absent) else state_and_parent(text)
+        if known is None or known[1] <= 1:
+            break
+        found.append(known[1])
+    return found[1:]
 
 
 def thread_times(sysfs: Sysfs, pid: int) -> Mapping[str, float] | Absent:

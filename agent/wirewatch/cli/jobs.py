@@ -60,6 +60,7 @@ def uninstall(*, folder: Path) -> None:
 
     Exit codes: 0 removed; 64 there is no tap, or the file is not a tap: nothing was changed.
     """
+    from wirewatch.cli.output import shown
     from wirewatch.hw.carriers import carriers
     from wirewatch.hw.tapfile import TapError
     from wirewatch.hw.tapfile import uninstall as remove
@@ -70,7 +71,7 @@ def uninstall(*, folder: Path) -> None:
         raise click.UsageError(str(error)) from error
     found = carriers()
     click.echo(f"{path} is removed; take NCCL_PROFILER_PLUGIN={path} out of where it is set, too")
-    click.echo("\n".join(_carrying(found)))
+    click.echo(shown(_carrying(found)))
 
 
 @jobs.command(epilog=examples("wirewatch jobs status"))

@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,6 +31,16 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class FiniteRange(click.FloatRange):
+    """A finite number in a range; click's own takes `nan`, which lies in every range, and `inf`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
 def owner(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """A callback that checks the owner of GPUs.
 
@@ -54,6 +64,19 @@ def percent(_context: click.Context, option: click.Parameter, value: float | Non
     return value
 
 
+def named_recording(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """A callback that refuses an empty name, such as of a variable that is not set: it would mean this node.
+
+    Raises:
+        UsageError: the name is empty.
+    """
+    if value is not None and not value.strip():
+        raise click.UsageError(
+            "--replay names no recording; `wirewatch recordings list` lists the bundled ones"
+        )
+    return value
+
+
 def daemon_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that say which daemon is asked: --config and --socket."""
     config = click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")
@@ -71,6 +94,7 @@ def replay_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that play a recording: --replay, and --overlay as `overlays`."""
     replay = click.option(
         "--replay",
+        callback=named_recording,
         shell_complete=recording_names,
         help="Play a recording instead: a folder, or the name of a bundled one.",
     )

@@ -13,7 +13,7 @@ import click
 
 from wirewatch import __version__
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import config_option
+from wirewatch.cli.options import FiniteRange, config_option
 from wirewatch.cli.progress import under_way
 from wirewatch.core.types import Json
 from wirewatch.daemon.signals import Stopped
@@ -42,7 +42,7 @@ INTERNAL = 70
     help="How many readings.",
 )
 @click.option(
-    "--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between two readings."
+    "--every", default=5.0, show_default=True, type=FiniteRange(0), help="Seconds between two readings."
 )
 @click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
 @click.option(

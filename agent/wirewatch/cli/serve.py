@@ -26,7 +26,7 @@ from wirewatch.kubernetes.apiserver import endpoint
 from wirewatch.kubernetes.condition import TYPE, Holds
 from wirewatch.server.guard import Hosts, PortGuard
 from wirewatch.server.reload import WebCounts
-from wirewatch.server.sockets import tcp
+from wirewatch.server.sockets import ListenError, tcp
 
 if TYPE_CHECKING:
     from wirewatch.daemon.machine import KeptMachine
@@ -78,7 +78,8 @@ def serve(
     faulthandler.enable()
     # Before any child process could inherit the variables.
     notifier = Notifier.of_environment(os.environ)
-    if demo and not replay and not driver_is_here():
+    demo = demo and not replay and not driver_is_here()
+    if demo:
         replay, loop = DEMO, True
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
@@ -89,7 +90,9 @@ def serve(
             address(listen)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
-    given = ServeOptions(config_file, listen, web_config, replay, overlays, loop, rings or "", place)
+    given = ServeOptions(
+        config_file, listen, web_config, replay, overlays, loop, rings or "", place, demo=demo
+    )
     run_serve(given, Reporters(notifier))
 
 
@@ -98,6 +101,7 @@ class ServeOptions:
     """The command line: files, addresses over those of the configuration, and what to replay and how.
 
     `rings`: a folder of rings of this machine, beside a replay. `socket`: None for the configured one.
+    `demo`: the commands of this user shall find it as they find `wirewatch demo`.
     `lead`: seconds after which the overlays begin; None for when they say.
     """
 
@@ -110,6 +114,7 @@ class ServeOptions:
     rings: str = ""
     socket: str | None = None
     lead: float | None = None
+    demo: bool = False
 
 
 def run_serve(
@@ -135,7 +140,7 @@ def run_serve(
     with ExitStack() as stack:
         state = _state(config, given.replay, stack)
         web = guard(config.listen, given.listen, given.web_config, stack)
-        place = _socket_path(config, given)
+        place = _socket_path(config, given, stack)
         sockets = _sockets(web, place, config.metrics.tier, stack)
         remove_left_folders()
         hardware, nvml = _hardware(config, given, state)
@@ -463,7 +468,7 @@ def _place(config: Config, hardware: Hardware) -> "PageContext":
     return PageContext(name, hardware.about, config.page.runbook or OWN)
 
 
-def _socket_path(config: Config, given: ServeOptions) -> str:
+def _socket_path(config: Config, given: ServeOptions, stack: ExitStack) -> str:
     """The path of the socket; a recording has none by default, since no job may start by a demo's verdict."""
     from wirewatch.server.sockets import default_path
 
@@ -471,7 +476,20 @@ def _socket_path(config: Config, given: ServeOptions) -> str:
         return given.socket
     if config.listen.socket is not None:
         return config.listen.socket
+    if given.demo:
+        return _demo_socket(stack)
     return "" if given.replay else default_path()
+
+
+def _demo_socket(stack: ExitStack) -> str:
+    """Where the commands of this user find a demo; "" where another one listens, or no folder can be made."""
+    from wirewatch.cli.demo import demo_folder
+
+    try:
+        return stack.enter_context(demo_folder())
+    except ListenError as error:
+        log.info("commands without --socket do not find this one: %s", error)
+        return ""
 
 
 def _sockets(port: "Port", path: str, tier: Tier, stack: ExitStack) -> "Sockets":

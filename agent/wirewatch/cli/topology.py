@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.check.answer import Grounds
+from wirewatch.cli.completion import recording_names
 from wirewatch.cli.groups import CommandGroup, examples
-from wirewatch.cli.options import config_option, daemon_options, replay_options
+from wirewatch.cli.options import config_option, daemon_options, named_recording, replay_options
 from wirewatch.cli.output import printable, shown
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.core.collector import NodeState
@@ -33,7 +34,12 @@ def topology() -> None:
     )
 )
 @daemon_options
-@click.option("--replay", help="Show a recording instead: a folder, or the name of a bundled one.")
+@click.option(
+    "--replay",
+    callback=named_recording,
+    shell_complete=recording_names,
+    help="Show a recording instead: a folder, or the name of a bundled one.",
+)
 @click.option("--json", "form", flag_value="json", help="Print one JSON document, which `diff` reads.")
 @click.option("--dot", "form", flag_value="dot", help="Print a graph for Graphviz: `dot -Tsvg`.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="Print a Mermaid flowchart.")

@@ -519,7 +519,7 @@ def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Ite
     number = value.recovery_action
     if isinstance(number, Absent) or number == NO_RECOVERY:
         return
-    known = number < len(RECOVERY_ACTIONS)
+    known = number in range(len(RECOVERY_ACTIONS))
     wish = xids.recovery(RECOVERY_ACTIONS[number] if known else f"action {number}")
     health = wish.health if memory.streaks["recovery"].count > 1 else Health.DEGRADED
     action = f"{wish.action}; {xids.CAUSE}"

@@ -29,7 +29,7 @@ from wirewatch.core.collector import (
     subject,
     unread,
 )
-from wirewatch.core.nvml import Supported, as_int, ask_gpu, member
+from wirewatch.core.nvml import Supported, as_count, as_int, ask_gpu, member
 from wirewatch.core.pci import aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
 from wirewatch.core.statistics import Streak, Window, lasting
@@ -244,6 +244,8 @@ _POLLED = (_LINK_GENERATION, _LINK_WIDTH, _REPLAY_COUNTER)
 _ONCE = (_MAX_LINK_GENERATION, _MAX_LINK_WIDTH)
 _AER_FILES = {"correctable": "aer_dev_correctable", "nonfatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
 _NOT_COUNTED = frozenset({Why.MISSING, Why.UNSUPPORTED})
+_MOST_GENERATION, _MOST_LANES = 15, 32
+"""No PCIe link has more: a larger number is an error of the driver."""
 _FULL_SPEED = 0
 """Performance state in which a GPU works; in the others it may let its link sleep."""
 _REPLAYS_A_LANE: Mapping[int, float] = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
@@ -255,12 +257,15 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: PcieMemory) -> GpuPcie | Abs
     asked = ask_gpu(hardware.nvml, gpu.key, _POLLED, memory.supported, _ONCE)
     if isinstance(asked, Absent):
         return asked
-    generation, most = asked.whole(_LINK_GENERATION), asked.whole(_MAX_LINK_GENERATION)
+    generation, most = (
+        as_count(asked.json(q), _MOST_GENERATION) for q in (_LINK_GENERATION, _MAX_LINK_GENERATION)
+    )
+    width, most_width = (as_count(asked.json(q), _MOST_LANES) for q in (_LINK_WIDTH, _MAX_LINK_WIDTH))
     return GpuPcie(
         generation=generation,
         most_generation=most,
-        width=asked.whole(_LINK_WIDTH),
-        most_width=asked.whole(_MAX_LINK_WIDTH),
+        width=width,
+        most_width=most_width,
         replays=asked.whole(_REPLAY_COUNTER),
         busy=_busy(hardware, gpu) if _lower(generation, most) else None,
         aer=_read_aer(hardware.sysfs, gpu, memory.last if memory.supported == asked.supported else None),

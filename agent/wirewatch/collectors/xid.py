@@ -1,6 +1,6 @@
 """XIDs, SXids and other messages of the kernel about wires, from its log or else from NVML's events.
 
-Some stand until a reset, others for a day; the driver's last word on what the GPU needs counts.
+Some stand until a reset, others for a day. What the driver last said the GPU needs counts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -136,7 +136,7 @@ class XidReading:
 class EventTime(NamedTuple):
     """When something was: Unix seconds for people, monotonic ones for counting, and by the log's own clock.
 
-    A clock that is set makes no event older, and none another one. `stamp`: seconds since the machine was
+    Setting the clock makes no event older and no event a new one. `stamp`: seconds since the machine was
     started; of an event of NVML, when it was seen.
     """
 
@@ -250,7 +250,7 @@ def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
 
 
 def observed(reading: XidReading, memory: XidMemory) -> Observed:
-    """Every GPU ever enumerated, and whatever else the kernel speaks of; nothing without a source."""
+    """Every GPU ever enumerated, and any other device that the kernel names; nothing without a source."""
     gpus = frozenset(subject(gpu) for gpu in memory.gpus.values())
     return Observed(frozenset(), frozenset()) if reading.source == _NEITHER else Observed(gpus)
 
@@ -491,9 +491,9 @@ def _again(before: RepeatedEvent | None, event: Event, at: EventTime) -> Repeate
 
 
 def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
-    """The driver's word on what the GPU needs; the last one holds, and `None` ends what stood before.
+    """What the driver says the GPU needs; the last message holds, and `None` ends what stood before.
 
-    _NVML's event has no words: what the driver asks for is then with the recovery action of the GPU.
+    NVML's event has no text: the GPU's recovery action then shows what the driver asks for.
     """
     word = recovery_word(event.message)
     if not event.message:

@@ -33,7 +33,7 @@ M = TypeVar("M")
 """What it remembers until the next."""
 O = TypeVar("O", bound="Options")  # noqa: E741
 K = TypeVar("K")
-"""What of its memory outlives the process."""
+"""The part of its memory that outlives the process."""
 P = TypeVar("P")
 """Its policy: the thresholds of its judgement."""
 F = TypeVar("F")
@@ -156,10 +156,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Lasting(Generic[M, K]):
-    """What of a collector's memory outlives the process: parts that were there, and how well they worked.
+    """The part of a collector's memory that outlives the process: what was there, and how well it worked.
 
     `kept` is its type, a frozen dataclass that JSON can hold; `keep` takes it out of a memory, and `recall`
-    makes of it the memory to begin with.
+    makes the first memory from it.
     """
 
     kept: type[K]
@@ -185,8 +185,8 @@ class Collector(Generic[R, M, O, P]):
     seconds from each, and never delays them.
 
     `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
-    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default. `lasting`: what of the
-    memory outlives the process; None where nothing does. `forget` makes a memory without the parts that were
+    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default. `lasting`: the part of the
+    memory that outlives the process; None for none. `forget` makes a memory without the parts that were
     there and are not; None where it has no parts.
     """
 

@@ -24,7 +24,7 @@ _FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
 
 
 class HostlistError(Exception):
-    """A text that is no list of hosts; one line for people."""
+    """A text that is not a list of hosts; one line for people."""
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -42,7 +42,7 @@ def expanded(text: str) -> tuple[str, ...]:
     """
     items = _ITEM.findall(text.strip())
     if not items or ",".join(items) != text.strip():
-        raise HostlistError(f"{_shown(text)} is no list of hosts such as gpu[001-016]")
+        raise HostlistError(f"{_shown(text)} is not a list of hosts such as gpu[001-016]")
     names: list[str] = []
     for item in items:
         names += _of_item(item, MOST_HOSTS - len(names))
@@ -55,7 +55,7 @@ def topology_places(text: str) -> tuple[dict[str, str], dict[str, str]]:
     A switch of level 0 is a leaf.
 
     Raises:
-        HostlistError: nodes of a line are no list of hosts.
+        HostlistError: nodes of a line are not a list of hosts.
     """
     leafs: dict[str, str] = {}
     blocks: dict[str, str] = {}
@@ -116,7 +116,7 @@ def _of_item(item: str, most: int) -> Iterator[str]:
     for pieces in product(*choices):
         name = "".join(pieces)
         if not HOST.fullmatch(name):
-            raise HostlistError(f"{_shown(name)} is no host name")
+            raise HostlistError(f"{_shown(name)} is not a host name")
         yield name
 
 
@@ -128,7 +128,7 @@ def _of_part(text: str, inside: str | None, most: int) -> list[str]:
         found = _RANGE.fullmatch(piece)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if found is None or last < first:
-            raise HostlistError(f"{_shown(text)}: {_shown(piece)} is no range such as 001-016")
+            raise HostlistError(f"{_shown(text)}: {_shown(piece)} is not a range such as 001-016")
         if last - first >= most:
             raise HostlistError(f"{_shown(text)}: more than {MOST_HOSTS} hosts")
         numbers += [str(number).zfill(len(found[1])) for number in range(first, last + 1)]

@@ -113,7 +113,7 @@ class RingReading:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRing:
-    """A file that is no ring of ours, and why: its owner, its shape, its size."""
+    """A file that is not one of our rings, and why: its owner, its shape, its size."""
 
     name: str
     why: Absent
@@ -128,7 +128,7 @@ class RingsReading:
 
 
 class RasPhase(Enum):
-    """Where in its life a rank's communicator is, as the rank says; LEFT: it answered, and is no member."""
+    """Where in its life a rank's communicator is, by the rank; LEFT: it answered, and is not a member."""
 
     STARTING = "starting"
     RUNNING = "running"

@@ -1,7 +1,7 @@
 """What the collectives of running jobs took: by job, communicator, window, operation and size.
 
-The facts that the collector `jobs` offers, for whoever explains, shows or judges running jobs. All of it is
-of the ranks on this node. In a collective all ranks end together, so that the shortest duration among them
+The facts that the collector `jobs` offers to those that explain, show or judge running jobs. They are all
+about the ranks on this node. In a collective all ranks end together, so that the shortest duration among them
 is the time on the wire, what another rank has more is its waiting, and who waits least is the late one.
 """
 
@@ -67,9 +67,10 @@ class OperationTimes:
     """One operation at one size in one window, timed on all local ranks `joined` times.
 
     `size_bytes`: the power of two at or below the message, `bytes` the median message, both as nccl-tests
-    counts them. `calls`: what was enqueued of it meanwhile, timed or not, as far as its ranks tell.
+    counts them; 0 where NCCL does not name the type of the elements. `calls`: how many were enqueued
+    meanwhile, timed or not, as far as its ranks tell.
     `wire_seconds`: median of the shortest duration over the ranks, as measured; `low` and `high`: its 10th
-    and 90th percentile. `bias`: seconds of it that it takes longer behind other work than in nccl-tests.
+    and 90th percentile. `bias`: seconds of that which it takes longer behind other work than in nccl-tests.
     `busbw`: bytes per second of the median, `best` of the 10th percentile, both without the bias: what the
     job gets, and what the wire gave when nothing was beside it; Absent for small messages.
     `expected`: NCCL's default on this topology at that size, and how that follows in `derivation`;
@@ -106,8 +107,8 @@ class OperationTimes:
 
     @property
     def small(self) -> bool:
-        """Whether its time is latency and not bandwidth."""
-        return self.size_bytes < LATENCY_BELOW
+        """Whether its time is latency and not bandwidth; False where the size is not known."""
+        return 0 < self.size_bytes < LATENCY_BELOW
 
     @property
     def ratio(self) -> float | None:
@@ -221,7 +222,7 @@ class CommunicatorTimes:
 
 
 class JobRemarkKind(Enum):
-    """What is said of a job that is no fault of the node."""
+    """What is said of a job that is not a fault of the node."""
 
     VERSIONS = "NCCL versions differ"
     DOMAIN = "leaves its NVLink domain"
@@ -262,9 +263,9 @@ class GpuTime:
 class RunningJob:
     """Processes that share communicators, or an owner.
 
-    `name`: `slurm:ID`, `pod:UID`, or `pid:N` of the lowest process where no owner is known; `owners`: all
-    that its processes have, normally one. `uid` of all its rings. `since`: the first ring (Unix seconds).
-    `late` and `wire`: the worst of its communicators. `live`: whether a process of it still runs.
+    `name`: `slurm:ID`, `pod:UID`, `container:ID`, or `pid:N` of the lowest process where no owner is known;
+    `owners`: all that its processes have, normally one. `uid` of all its rings. `since`: the first ring (Unix
+    seconds). `late` and `wire`: the worst of its communicators. `live`: one of its processes still runs.
     """
 
     name: str
@@ -306,8 +307,8 @@ class JobHint:
 class JobsFacts:
     """All that is known of running jobs at one moment; `at` in Unix, `mono` in monotonic seconds.
 
-    `hints` hold now; `last_hint` is the newest one, which stays when it is over. `refused`: files that are no
-    rings, the first of them. `left_out`: communicators beyond what is followed. `folder`: Absent where there
+    `hints` hold now; `last_hint` is the newest one, which stays when it is over. `refused`: the first files
+    that are not rings. `left_out`: communicators beyond what is followed. `folder`: Absent where there
     is no folder of rings, and why.
     """
 

@@ -22,6 +22,8 @@ OLD_SPEEDS = (*range(84, 90), *range(132, 138))
 """Fields with the line rate of one link each, from before the field that takes a link; they are twelve."""
 OLD_LINKS = 18
 """How many links are asked for where a driver does not say how many a GPU has."""
+MOST_GPUS, MOST_LINKS = 1024, 256
+"""More GPUs than any node has, and more links than any GPU has: a larger count is an error of the driver."""
 _MIG_ON = 1
 """NVML_DEVICE_MIG_ENABLE (nvml.h)."""
 UP = frozenset({1, 2})
@@ -167,6 +169,14 @@ def as_int(value: Json | Absent) -> int | Absent:
     return value
 
 
+def as_count(value: Json | Absent, most: int) -> int | Absent:
+    """A whole number from 0 to `most`; MALFORMED for any other value."""
+    number = as_int(value)
+    if isinstance(number, Absent) or 0 <= number <= most:
+        return number
+    return Absent(Why.MALFORMED, f"not a number from 0 to {most}: {number}")
+
+
 def as_float(value: Json | Absent) -> float | Absent:
     """A number; MALFORMED for any other value, also for true and false."""
     if isinstance(value, Absent):
@@ -184,7 +194,7 @@ def as_str(value: Json | Absent) -> str | Absent:
 
 
 def as_pids(value: Json | Absent) -> frozenset[int] | Absent:
-    """The process ids of NVML's list of processes; MALFORMED where one of them is no number."""
+    """The process ids of NVML's list of processes; MALFORMED where one of them is not a number."""
     if isinstance(value, Absent):
         return value
     if not isinstance(value, list | tuple):
@@ -222,7 +232,7 @@ def as_mig_mode(value: Json | Absent) -> MigMode | Absent:
 
 
 def member(value: Json | Absent, name: str) -> Json | Absent:
-    """A member of a structured answer; MALFORMED where there is none of this name."""
+    """A member of a structured answer; MALFORMED where it has no member of this name."""
     if isinstance(value, Absent):
         return value
     if isinstance(value, Mapping) and name in value:
@@ -232,7 +242,7 @@ def member(value: Json | Absent, name: str) -> Json | Absent:
 
 def count_links(nvml: Nvml, gpu: str) -> int:
     """How many links a GPU has, up or down; OLD_LINKS where its driver does not say."""
-    count = as_int(nvml.ask(gpu, [LINK_COUNT])[0].value)
+    count = as_count(nvml.ask(gpu, [LINK_COUNT])[0].value, MOST_LINKS)
     return OLD_LINKS if isinstance(count, Absent) else count
 
 
@@ -279,7 +289,7 @@ def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozense
 
 def count_gpus(ask: Ask) -> int | Absent:
     """How many GPUs NVML enumerates."""
-    return as_int(ask(None, [COUNT])[0].value)
+    return as_count(ask(None, [COUNT])[0].value, MOST_GPUS)
 
 
 def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:

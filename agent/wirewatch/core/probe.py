@@ -35,7 +35,7 @@ DTYPES: Mapping[str, int] = {
 ENGINES = ("nccl", "torch", "distributed", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
 NOT_KNOWN = Absent(Why.MISSING, "not told")
-"""Recordings of 0.1 hold this text."""
+"""The text stays: recordings of 0.1 contain it."""
 DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
 PROBED_SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
 ErrorKind = Literal["no_engine", "no_device", "out_of_memory", "driver", "nccl", "internal"]
@@ -433,7 +433,8 @@ def rounds(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
 def wrong_in_document(document: Document, plan: Plan) -> str:
     """What in a worker's document does not fit its plan; empty if all of it does.
 
-    A document that passes can be reckoned with: its positions exist and its times are above 0.
+    A document that passes can be used: its positions exist, its times are above 0, and where it has no
+    error, nothing is missing that the engine offers.
     """
     gpus = range(len(plan.gpus))
     timed = Counter((t.group, t.op, t.size_bytes) for t in document.collectives)
@@ -453,6 +454,8 @@ def wrong_in_document(document: Document, plan: Plan) -> str:
         "collectives that were not asked for": asked.keys() >= timed.keys(),
         "GPUs that are not there": all(p in gpus for p in (*alone, *(p for pair in copied for p in pair))),
         "the same twice": timed <= asked and all(len(keys) == len(set(keys)) for keys in (copied, alone)),
+        "collectives that were asked for are missing": document.error is not None
+        or all(timed[key] == n for key, n in asked.items() if key[1] not in document.not_offered),
         "a time that is not above 0": min(times, default=1.0) > 0,
     }
     return next((what for what, good in checks.items() if not good), "")

@@ -247,7 +247,7 @@ def severity_of(number: int, message: str) -> Severity:
 
 
 def action_of(number: int, message: str) -> str:
-    """What to do about one event by its number, and by its own word where it has one."""
+    """What to do about one event, by its number, and by what its message says where it says how bad it is."""
     known = lookup(number)
     if not known.by_word or severity_of(number, message) is Severity.FATAL:
         return known.action
@@ -271,7 +271,7 @@ def _words(message: str) -> list[str]:
 
 
 def switch_severity(number: int, message: str) -> Severity:
-    """The severity of one event, by its own word, else by the table."""
+    """The severity of one event: what its message says, else what the table says."""
     return by_word(message, Severity.FATAL if number in SWITCH_FATAL else Severity.SERIOUS)
 
 

@@ -65,7 +65,7 @@ class Lane:
                 settle = partial(future.set_result, work())
             except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                 settle = partial(future.set_exception, _raisable(error))
-            # The loop may have been closed meanwhile, and then nobody waits.
+            # The loop may have been closed meanwhile: then nothing waits for the result.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver, settle)
 
@@ -77,7 +77,7 @@ class Lane:
             try:
                 self._jobs.get()()
             except BaseException:
-                # Out of memory, say: whoever waits for this job waits on, but the next one runs.
+                # Out of memory, for example: the caller of this job goes on waiting, but the next job runs.
                 log.exception("%s: a job was lost", self._thread.name)
 
 
@@ -175,6 +175,7 @@ class Schedule:
                 due = clock.mono()
         self._loops.discard(name)
         self._turned.pop(name, None)
+        self._timings.pop(name).published.set()
 
     def _interval(self, collector: AnyCollector) -> float:
         """Seconds to the next run; a collector that failed is retried early."""
@@ -221,8 +222,8 @@ class Schedule:
 
     def _until_gap(self, collector: AnyCollector) -> float:
         """Seconds until the gap that this one needs; its lane asks again, since it may have waited long."""
-        others = [self._timings[name] for name in collector.apart if name in self._timings]
-        return until_gap(others, self._hardware.clock.mono())
+        others = map(self._timings.get, collector.apart)
+        return until_gap(filter(None, others), self._hardware.clock.mono())
 
     async def _once(self, collector: AnyCollector) -> bool:
         """Run once and publish, unless it was taken away; as `_supervised`."""

@@ -85,7 +85,7 @@ def _recording(name: str) -> BundledRecording:
 
 def _about(manifest: dict[str, Any], seconds: float) -> Iterator[str]:
     notes = [note for note, _ in groupby(str(one.get("note", "")) for one in manifest["moments"])]
-    yield f"{manifest['gpus']} {manifest['product']}, {seconds:g} s: {', then '.join(filter(None, notes))}"
+    yield f"{manifest['gpus']} {manifest['product']}, {seconds:.0f} s: {', then '.join(filter(None, notes))}"
     if manifest["source"] == "synthetic":
         yield "part of it made up"
 

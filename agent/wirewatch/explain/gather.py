@@ -64,7 +64,9 @@ def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -
         replace(gpu, thread=_least([threads[p] for p in gpu.pids if p in threads])) for gpu in evidence.gpus
     )
     seen = any(not isinstance(gpu.thread, Absent) for gpu in gpus)
-    why = next((str(one) for one in threads.values() if isinstance(one, Absent)), "no process of it is known")
+    why = next(
+        (str(one) for one in threads.values() if isinstance(one, Absent)), "none of its processes is known"
+    )
     return _with_source(
         replace(evidence, gpus=gpus), SourceStatus(EvidenceSource.THREADS, seen, "" if seen else why, HERE)
     )
@@ -79,8 +81,8 @@ def with_settings(evidence: JobEvidence, read: Sequence[JobSettings]) -> JobEvid
 
 
 def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
-    # Of its windows the newest says how it is now; what older ones have shown is in `late` and `wire`.
-    newest = (replace(comm, windows=comm.windows[-1:]) for comm in job.communicators)
+    # Of its windows a fresh one says how it is now; what older ones have shown is in `late` and `wire`.
+    newest = (replace(comm, windows=comm.windows[-1:] if comm.fresh else ()) for comm in job.communicators)
     job = replace(job, communicators=tuple(newest))
     ranks = [rank for comm in job.communicators for rank in comm.here]
     uuids = {gpu.gpu: gpu.index for gpu in job.gpus}
@@ -101,11 +103,14 @@ def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
 def _of_gpus(state: NodeState, uuids: Iterable[str], now: float) -> JobEvidence:
     gpus = tuple(_gpu(state, uuid, "", ()) for uuid in uuids)
     pids = sorted(pid for gpu in gpus for pid in gpu.pids)
-    owners = _owners(state)
-    names = {owners.get(pid, "") for pid in pids}
-    named = names.pop() if len(names) == 1 else ""
-    name = named if named.partition(":")[0] in NAMED else f"pid:{pids[0]}"
+    names = {_owners(state).get(pid, "") for pid in pids}
+    name = names.pop() if len(names) == 1 else ""
+    name = name if _is_named(name) else f"pid:{pids[0]}"
     return _completed(state, JobEvidence(name, now, _sorted(gpus), _NO_TAP))
+
+
+def _is_named(owner: str) -> bool:
+    return owner.partition(":")[0] in NAMED
 
 
 def _owners(state: NodeState) -> Mapping[int, str]:
@@ -152,12 +157,12 @@ def _hanging(state: NodeState) -> tuple[HangingJob, ...]:
 def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu:
     lockstep, gpus = state.facts(LockstepFacts), state.facts(GpuFacts)
     made = JobGpu(uuid, index, tuple(sorted(pids)))
-    now = gpus.now.get(uuid) if gpus and _status(state, GPU) is None else None
+    now = gpus.now.get(uuid) if gpus else None
     if now is not None:
-        made = replace(
-            made, index=str(now.index), utilisation=now.utilization, power=now.power, throttled=now.throttled,
-            pids=made.pids or _pids(now),
-        )  # fmt: skip
+        # Whose GPU it is stays as it was last read; how busy it is does not.
+        made = replace(made, index=str(now.index), pids=made.pids or _pids(now))
+        if _status(state, GPU) is None:
+            made = replace(made, utilisation=now.utilization, power=now.power, throttled=now.throttled)
     window = lockstep.windows.get(uuid) if lockstep and _status(state, LOCKSTEP) is None else None
     look = _look(state, uuid)
     made = replace(_with_window(made, window) if window else made, peak=_peak(state, uuid))
@@ -195,11 +200,10 @@ def _with_window(gpu: JobGpu, window: GpuWindow) -> JobGpu:
 
 def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
     """GPUs of each job without the tap: of one owner or process, or in a hang or lockstep; largest first."""
-    gpus, lockstep = state.facts(GpuFacts), state.facts(LockstepFacts)
+    gpus, owners = state.facts(GpuFacts), _owners(state)
     known = {uuid: _pids(now) for uuid, now in (gpus.now if gpus else {}).items() if uuid not in taken}
-    owners = _owners(state)
     groups: list[set[str]] = [set(hang.processes) for hang in _hanging(state)]
-    groups.append(set(lockstep.windows if lockstep else ()))
+    groups.append(_in_step(state, known))
     shared: dict[str, set[str]] = {}
     for uuid, pids in known.items():
         for pid in pids:
@@ -215,6 +219,15 @@ def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
         left -= job
         found.append(tuple(uuid for uuid in known if uuid in job))
     yield from sorted(found, key=len, reverse=True)
+
+
+def _in_step(state: NodeState, known: Mapping[str, Sequence[int]]) -> set[str]:
+    """The GPUs that run in lockstep now; none where owners that have names say that they are several jobs."""
+    facts = state.facts(LockstepFacts)
+    if facts is None or not facts.in_step or _status(state, LOCKSTEP) is not None:
+        return set()
+    owners = {_owners(state).get(pid, "") for uuid in facts.windows for pid in known.get(uuid, ())}
+    return set(facts.windows) if sum(map(_is_named, owners)) < 2 else set()  # noqa: PLR2004
 
 
 def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
@@ -239,7 +252,7 @@ def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
     yield _tap_status(state, evidence.job)
     active = any(not isinstance(gpu.graphics, Absent) for gpu in evidence.gpus)
     facts = state.facts(LockstepFacts)
-    why = _status(state, LOCKSTEP) or (facts.why if facts else "") or "no window of it yet"
+    why = _status(state, LOCKSTEP) or (facts.why if facts else "") or "no window yet"
     yield SourceStatus(EvidenceSource.ACTIVITY, active, "" if active else why, switch_on(LOCKSTEP))
     known = any(not isinstance(gpu.throttled, Absent) for gpu in evidence.gpus)
     why = _status(state, GPU) or "NVML does not say it of these GPUs"
@@ -262,15 +275,17 @@ def _tap_status(state: NodeState, job: RunningJob | Absent) -> SourceStatus:
         why = off or (str(folder) if folder is not None else job.detail)
         return SourceStatus(EvidenceSource.TAP, watched=False, why=why, switch_on=TAP_ON)
     timed = off is None and any(comm.windows for comm in job.communicators)
+    why = off or _untimed(job)
+    return SourceStatus(EvidenceSource.TAP, timed, "" if timed else why, "" if timed else "wait a window")
+
+
+def _untimed(job: RunningJob) -> str:
+    """Why no window shows how it is now."""
     captured = sum(comm.captured for comm in job.communicators)
-    why = (
-        f"{captured} calls are in CUDA graphs, and their communicators are not timed"
-        if captured
-        else "no window is full yet"
-    )
-    return SourceStatus(
-        EvidenceSource.TAP, timed, "" if timed else off or why, "" if timed else "wait a window"
-    )
+    if captured:
+        return f"{captured} calls are in CUDA graphs, and their communicators are not timed"
+    joined = any(comm.joined for comm in job.communicators)
+    return "no collective has been timed lately" if joined else "no window is full yet"
 
 
 def _settings_status(read: Sequence[JobSettings]) -> SourceStatus:

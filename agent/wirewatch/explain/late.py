@@ -42,7 +42,10 @@ def _explained(evidence: JobEvidence, late: LateRank) -> JobAnswer:
     ranks = max((len(c.here) for c in _communicators(evidence) if c.late == late), default=0)
     others = f"{ranks - 1} of {ranks} ranks wait" if ranks > 1 else "the others wait"
     begun = f"Collectives: {others} for {who}, which costs {percent(late.cost)} of the time"
-    base = JobAnswer(Wall.LATE_RANK, f"{begun}.", Certainty.MEDIUM, late.cost, because=(late.text,))
+    base = JobAnswer(
+        Wall.LATE_RANK, f"{begun}.", Certainty.MEDIUM, late.cost, because=(late.text,),
+        doubts=_of_other_nodes(evidence, late),
+    )  # fmt: skip
     reasons = _throttled(evidence, gpu)
     if reasons:
         return replace(
@@ -61,7 +64,14 @@ def _explained(evidence: JobEvidence, late: LateRank) -> JobAnswer:
         "look for more work, a slower loader, or another program on its GPU or cores",
         "`wirewatch probe` on idle GPUs says whether that GPU itself is slow",
     )
-    return replace(base, doubts=("why that rank is late is not known",), advice=advice)
+    return replace(base, doubts=(*base.doubts, "why that rank is late is not known"), advice=advice)
+
+
+def _of_other_nodes(evidence: JobEvidence, late: LateRank) -> tuple[str, ...]:
+    """The doubt about a late rank whose communicator spans several nodes, of which this one is seen alone."""
+    if all(comm.nodes == 1 for comm in _communicators(evidence) if comm.late == late):
+        return ()
+    return ("a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",)
 
 
 def _without_tap(evidence: JobEvidence) -> JobAnswer | None:

@@ -1,7 +1,8 @@
-"""Which running job a person means: `slurm:ID`, `pod:UID`, or a process."""
+"""Which running job a person means: `slurm:ID`, `pod:UID`, `container:ID`, or a process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from wirewatch.core.owners import CONTAINER, CONTAINER_DIGITS
 from wirewatch.core.types import Absent, whole
 from wirewatch.explain.evidence import JobEvidence
 
@@ -10,8 +11,18 @@ class NoOneJob(Exception):
     """No job, or more than one, is meant; the text is one line for the user."""
 
 
-def selected(jobs: Sequence[JobEvidence], given: str | None) -> JobEvidence:
+def nobody(_pid: int) -> Collection[int]:
+    """Of a process elsewhere it is not known who started it."""
+    return ()
+
+
+def selected(
+    jobs: Sequence[JobEvidence], given: str | None, ancestors: Callable[[int], Collection[int]] = nobody
+) -> JobEvidence:
     """The job that is meant; without a selector the only one there is.
+
+    `ancestors`: the processes that started one, its parent first. A process that is on no GPU, such as
+    torchrun, means the job that it started.
 
     Raises:
         NoOneJob: none is, or several are, or the selector is not one.
@@ -22,13 +33,17 @@ def selected(jobs: Sequence[JobEvidence], given: str | None) -> JobEvidence:
     pid = whole(value if kind == "pid" and colon else given)
     if pid is not None:
         found = [one for one in jobs if pid in one.pids]
-        return _only(
-            found, f"process {pid} is no process of a job on this node's GPUs{_known(jobs)}", _shared(given)
-        )
+        found = found or [one for one in jobs if any(pid in ancestors(own) for own in one.pids)]
+        none = f"process {pid} belongs to no job on this node's GPUs{_known(jobs)}"
+        return _only(found, none, f"process {pid} belongs to several jobs")
     if kind not in {"slurm", "pod", "container"} or not value.strip():
-        raise NoOneJob(f"{given!r} names no job: slurm:ID, pod:UID or a process id")
-    found = [one for one in jobs if given.lower() in _names(one)]
-    return _only(found, f"no job {given} runs on this node's GPUs{_known(jobs)}", _shared(given))
+        raise NoOneJob(f"{given!r} names no job: slurm:ID, pod:UID, container:ID or a process id")
+    name = given.lower()
+    if name.startswith(CONTAINER):
+        name = name[: len(CONTAINER) + CONTAINER_DIGITS]
+    found = [one for one in jobs if name in _names(one)]
+    none = f"no job {given} runs on this node's GPUs{_known(jobs)}"
+    return _only(found, none, f"{given} is part of several jobs")
 
 
 def _names(one: JobEvidence) -> set[str]:
@@ -42,10 +57,6 @@ def _only(found: Sequence[JobEvidence], none: str, several: str) -> JobEvidence:
     if len(found) > 1:
         raise NoOneJob(f"{several}: {', '.join(one.name for one in found)}")
     return found[0]
-
-
-def _shared(given: str) -> str:
-    return f"{given} is part of several jobs"
 
 
 def _known(jobs: Sequence[JobEvidence]) -> str:

@@ -91,9 +91,9 @@ def _slow_wire(evidence: JobEvidence) -> JobAnswer | None:
 
 def _wire_advice(explained: Sequence[str], witnesses: Sequence[str]) -> tuple[str, ...]:
     found = []
-    settings = [text.partition(":")[0] for text in explained if "=" in text.partition(":")[0]]
+    settings = [text.partition("=")[0] for text in explained if "=" in text.partition(":")[0]]
     if settings:
-        found.append(f"unset {', '.join(settings)}, or say why the job needs it")
+        found.append(f"unset {', '.join(settings)} in the job, or say why it needs that")
     if any(text.startswith("NCCL ran") for text in explained):
         found.append(
             "let NCCL choose: unset NCCL_ALGO and NCCL_PROTO in the job, its wrapper scripts, ~/.nccl.conf "
@@ -198,6 +198,8 @@ def speed(rows: Sequence[OperationTimes]) -> str:
     for row in rows:
         if not isinstance(row.busbw, Absent):
             return f"{rate(row.busbw)}, nothing known to expect"
+    if any(not row.size_bytes for row in rows):
+        return "a speed that is not known, since NCCL does not name the type of their elements"
     return "small messages, whose time is latency"
 
 

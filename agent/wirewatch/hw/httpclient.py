@@ -18,6 +18,8 @@ import h11
 LIMIT = 64 << 20
 """Most bytes of an answer; our daemon sends less."""
 STRANGE = "half an answer, or what answers there is not wirewatch"
+LONGEST_PATH = 107
+"""Bytes of a unix socket's path, at most."""
 _DROPPED = (EOFError, ConnectionResetError, BrokenPipeError)
 Headers = Sequence[tuple[str, str]]
 _PIECE = 1 << 16
@@ -76,11 +78,14 @@ def request(
         Status and body.
 
     Raises:
-        NoAnswer: no socket there, not allowed, refused, not known, overdue, or half an answer.
+        NoAnswer: no socket there or possible, not allowed, refused, not known, overdue, or half an answer.
     """
     end, heard = time.monotonic() + deadline, False
     kind = () if body is None else (("Content-Type", "application/json"),)
     try:
+        wrong = unfit(path)
+        if wrong:
+            raise NoAnswer(f"{path}: {wrong}" if path else wrong, there=False)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             _connect(server, path, end)
             if known:
@@ -97,12 +102,12 @@ def request(
 
 
 def listens(path: str) -> bool:
-    """Whether a process may listen at the socket; False where its file was left behind, or is none."""
+    """Whether a process may listen at the socket; False where its file was left behind or is no socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.settimeout(0)
         try:
             server.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError, ValueError):
             return False
         except OSError:
             return True  # its queue is full, or it is not for us
@@ -150,6 +155,19 @@ def left(end: float) -> float:
 def _why(error: Exception, deadline: float, who: str) -> str:
     text = next((text for kinds, text in _TEXTS if isinstance(error, kinds)), "")
     return text.format(deadline=deadline, who=who) or str(getattr(error, "strerror", None) or error)
+
+
+def unfit(path: str) -> str:
+    """Why no socket can be at the path, in words; "" where one is or could be."""
+    if not path:
+        return "no socket is named"
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        return f"the path of a socket has at most {LONGEST_PATH} bytes"
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - `check` waits for it
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISSOCK(mode) else "not a socket"
 
 
 def _know(server: socket.socket, path: str) -> None:

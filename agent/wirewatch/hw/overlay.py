@@ -141,7 +141,7 @@ class Overlay:
         return max((one.start for one in self.changes), default=0.0)
 
     def hurried(self, lead: float) -> "Overlay":
-        """The same for somebody who waits: first changes after `lead` seconds, the rest much faster.
+        """The same for a person who waits: first changes after `lead` seconds, the rest much faster.
 
         Later changes follow HURRY times as fast. What is there from the start stays, and what grows by the
         second grows as fast as before.
@@ -269,8 +269,10 @@ def load_overlay(path: str) -> Overlay:
     except (OSError, ValueError, RecursionError) as error:
         raise OverlayError(f"overlay {path}: {error}") from error
     unknown = set(data) - {"about", "change", "finding"}
-    if unknown or not isinstance(data.get("change"), list) or not isinstance(data.get("finding", []), list):
+    if unknown or not all(isinstance(data.get(key, []), list) for key in ("change", "finding")):
         raise OverlayError(f"overlay {path}: takes `about`, [[change]] and [[finding]], got {sorted(data)}")
+    if "change" not in data:
+        raise OverlayError(f"overlay {path}: it has no [[change]], so it changes nothing")
     changes = tuple(_change(path, entry) for entry in data["change"])
     findings = tuple(_finding(path, entry) for entry in data.get("finding", ()))
     return Overlay(Path(path).stem, str(data.get("about", "")), changes, findings)

@@ -71,8 +71,8 @@ class SocketRas:
         if found:
             return tuple(found)
         where = ", ".join(_shown(address) for address in self._addresses)
-        told = next((one for one in refused if one.why is not Why.MISSING), None)
-        return told or Absent(Why.MISSING, f"nobody listens at {where}")
+        failed = next((one for one in refused if one.why is not Why.MISSING), None)
+        return failed or Absent(Why.MISSING, f"nobody listens at {where}")
 
     def listeners(self, pid: int | None = None) -> Sequence[RasListener] | Absent:
         """Who listens at a port of RAS, in the network namespace of a process or in our own."""
@@ -231,7 +231,7 @@ def _greet(talk: _Talk) -> bool | Absent:
     if isinstance(hello, Absent):
         return hello
     if not hello.upper().startswith("SERVER PROTOCOL "):
-        return Absent(Why.MALFORMED, "RAS: whoever listens is no RAS")
+        return Absent(Why.MALFORMED, "RAS: what listens there is not RAS")
     for command in (f"TIMEOUT {LEGS}", "SET FORMAT json"):
         talk.send(command)
         answer = talk.line()

@@ -29,7 +29,7 @@ from wirewatch.hw.command import ALLOWED as PROGRAMS
 from wirewatch.hw.host import CATALOGUE as HOST
 from wirewatch.hw.masking import Masker
 from wirewatch.hw.recordedras import record_ras
-from wirewatch.hw.recordedrings import RINGS, record_rings
+from wirewatch.hw.recordedrings import RINGS, record_rings, record_settings
 from wirewatch.hw.recording import Key
 from wirewatch.hw.replay import RUN
 
@@ -156,7 +156,8 @@ class Recorder:
         moment = {"moment": number, "at": clock.now(), "mono": mono, "note": note}
         began = self.moments[0]["mono"] if self.moments else mono
         rings = record_rings(self.hardware.rings, self._after, began)
-        for key, answer in (*self._everything(), (RINGS, Answer(rings.value))):
+        of_jobs = ((RINGS, Answer(rings.value)), *record_settings(self.hardware.sysfs, rings.pids))
+        for key, answer in (*self._everything(), *of_jobs):
             if key not in known or known[key] != answer.value:
                 known[key] = answer.value
                 rows.append(recording.pack(number, *key, answer))

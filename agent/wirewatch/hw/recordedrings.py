@@ -5,7 +5,7 @@ machine's monotonic clock are kept as seconds since the recording began, and pla
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, TimedCollective
-from wirewatch.core.ports import Clock, Rings
+from wirewatch.core.ports import Answer, Clock, Rings, Sysfs
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.overlay import Came, Player
 from wirewatch.hw.recording import Key
+from wirewatch.nccl.settings import settings_of_environ, slowing_settings
 
 RINGS: Key = ("rings", "Rings()")
 MOST = 20_000
@@ -26,10 +27,11 @@ _READING = TypeAdapter(RingsReading)
 
 @dataclass(frozen=True, slots=True)
 class RecordedMoment:
-    """What is written of one moment, and after which records the next one asks."""
+    """What is written of one moment, after which records the next one asks, and the rings' processes."""
 
     value: Json | Absent
     after: Mapping[str, int]
+    pids: tuple[int, ...] = ()
 
 
 def record_rings(rings: Rings, after: Mapping[str, int], began: float) -> RecordedMoment:
@@ -40,7 +42,24 @@ def record_rings(rings: Rings, after: Mapping[str, int], began: float) -> Record
     share = MOST // max(len(found.rings), 1)
     kept = RingsReading(tuple(_moved(_newest(one, share), -began) for one in found.rings), found.refused)
     value: Json = _READING.dump_python(kept, mode="json")
-    return RecordedMoment(value, {one.ring.name: one.last for one in found.rings})
+    pids = {one.ring.host_pid for one in found.rings if not isinstance(one.ring.host_pid, Absent)}
+    return RecordedMoment(value, {one.ring.name: one.last for one in found.rings}, tuple(sorted(pids)))
+
+
+def record_settings(sysfs: Sysfs, pids: Iterable[int]) -> Iterator[tuple[Key, Answer]]:
+    """The environment of each process, cut down to NCCL's settings that lower bandwidth.
+
+    Other variables, NCCL's among them, may name machines and people, and so may paths.
+    """
+    for pid in pids:
+        environ = sysfs.data(f"/proc/{pid}/environ")
+        kept = environ if isinstance(environ, Absent) else _slowing(environ).hex()
+        yield ("sysfs", f"data /proc/{pid}/environ"), Answer(kept)
+
+
+def _slowing(environ: bytes) -> bytes:
+    found = slowing_settings(settings_of_environ(environ))
+    return b"".join(f"{name}={'masked' if '/' in value else value}\0".encode() for name, value, _ in found)
 
 
 class ReplayRings:

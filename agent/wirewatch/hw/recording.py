@@ -92,11 +92,13 @@ def find(name: str) -> Path:
     """The folder of a recording: a path, or the name of a bundled one.
 
     Raises:
-        RecordingError: there is no such folder.
+        RecordingError: there is no such recording.
     """
     for folder in (Path(name), BUNDLED / name):
         if (folder / MANIFEST).is_file():
             return folder
+    if name and Path(name).is_dir():
+        raise RecordingError(f"{name} is a folder without {MANIFEST}, so no recording of `wirewatch record`")
     meant = did_you_mean(name, bundled_names(), "`wirewatch recordings list` lists the bundled ones")
     raise RecordingError(f"no recording {name!r}, neither a folder nor a bundled one: {meant}")
 

@@ -104,7 +104,7 @@ class RingSlice:
 
 
 def parse_header(data: bytes) -> RingHeader | Absent:
-    """The header, or why this is none: another magic or version, or numbers that no communicator has."""
+    """The header, or why it is not one: another magic or version, or numbers that no communicator has."""
     if len(data) < HEADER_LAYOUT.size:
         return Absent(Why.MALFORMED, f"{len(data)} bytes of a header")
     (

@@ -58,7 +58,7 @@ _MEANS: Mapping[int, Absent] = {
     errno.EACCES: Absent(Why.DENIED, "the agent may not read it", errno.EACCES),
 }
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What is no fault of a file."""
+"""Errors that are not the fault of a file."""
 _GONE = Absent(Why.LOST, "its process is gone")
 _Inode = tuple[int, int]
 
@@ -144,7 +144,7 @@ class FileRings:
                 self._try(poll, name, after)
         self._left = poll.left
         if poll.more:
-            why = Absent(Why.MALFORMED, f"{poll.more} files besides are no rings, or too many")
+            why = Absent(Why.MALFORMED, f"{poll.more} more files are not rings, or too many")
             poll.refused.append(RefusedRing("...", why))
         return RingsReading(tuple(sorted(poll.rings, key=_by_name)), tuple(poll.refused))
 

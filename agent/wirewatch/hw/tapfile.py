@@ -24,6 +24,7 @@ COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
 LINK = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack,--no-as-needed,-l:libdl.so.2")
 MACHINES: Mapping[int, str] = {62: "x86_64", 183: "aarch64"}
 """Those that ELF numbers so, and that the tap was made for."""
+ROOT = 0
 _PATIENCE = 120.0
 """Seconds for the compiler, which takes less than one."""
 _ELF = struct.Struct("<4s2B10xHH")
@@ -50,8 +51,10 @@ class Installed:
 
 
 def described(path: Path) -> str | Absent:
-    """The machine that a tap is for; MISSING, or why the file is none."""
+    """The machine that a tap is for; MISSING, or why the file is not a tap."""
     try:
+        if path.exists() and not path.is_file():
+            return _none(path)  # a pipe would keep whoever opens it waiting
         with path.open("rb") as file:
             data = file.read(_MOST)
     except OSError as error:
@@ -63,10 +66,10 @@ def described(path: Path) -> str | Absent:
 def machine_of(data: bytes) -> str | Absent:
     """The machine that a shared library is for."""
     if len(data) < _ELF.size:
-        return Absent(Why.MALFORMED, "no shared library")
+        return Absent(Why.MALFORMED, "not a shared library")
     magic, bits, order, kind, machine = _ELF.unpack_from(data)
     if (magic, bits, order, kind) != (b"\x7fELF", _64_BITS, _LITTLE, _SHARED):
-        return Absent(Why.MALFORMED, "no shared library of 64 bits")
+        return Absent(Why.MALFORMED, "not a shared library of 64 bits")
     return MACHINES.get(machine) or Absent(Why.UNSUPPORTED, f"for a machine that ELF numbers {machine}")
 
 
@@ -100,7 +103,7 @@ def uninstall(folder: Path) -> Path:
     """Remove the library; jobs that map it go on.
 
     Raises:
-        TapError: there is none, or a file that is not ours; nothing was changed.
+        TapError: there is no tap, or the file is not ours; nothing was changed.
     """
     target = folder / LIBRARY
     there = described(target)
@@ -179,5 +182,10 @@ def _unsafe(folder: Path) -> str:
 
 
 def _remarks(folder: Path) -> list[str]:
-    closed = [place for place in (folder, *folder.parents) if not place.stat().st_mode & 0o001]
-    return [f"other users' jobs cannot reach it: {place} is closed to them" for place in closed]
+    places = [(place, place.stat()) for place in (folder, *folder.parents)]
+    closed = [place for place, about in places if not about.st_mode & 0o001]
+    owned = [(place, about.st_uid) for place, about in places if about.st_uid not in {ROOT, os.geteuid()}]
+    return [
+        *(f"other users' jobs cannot reach it: {place} is closed to them" for place in closed),
+        *(f"user {uid}, who owns {place}, can replace it in every job that loads it" for place, uid in owned),
+    ]

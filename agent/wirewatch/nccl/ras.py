@@ -1,6 +1,6 @@
 """What NCCL's RAS answers, read: the JSON of 2.28.7 and later. Any local user may have written it.
 
-An answer is a value or an Absent; nothing here raises, and a text that is no report costs little memory.
+An answer is a value or an Absent; nothing here raises, and a text that is not a report costs little memory.
 `nccl.rastext` reads what older versions print.
 """
 
@@ -27,7 +27,6 @@ RESULTS = (
     "remote error", "in progress",
 )  # fmt: skip
 """ncclResult_t by number."""
-UNKNOWN_HOST = "unknown"
 _SUCCESS, _IN_PROGRESS = 0, 7
 _DENSITY = 12
 """Least bytes to each comma or bracket: a report has 40, and what has fewer would take much memory."""
@@ -49,7 +48,7 @@ def parse_ras_json(text: str, seconds: float = 0.0) -> RasReport | Absent:
     """A report of 2.28.7 or later; the comma that some of them leave out is put in.
 
     Returns:
-        MALFORMED where the text is no such report, with what is odd about it.
+        MALFORMED where the text is not such a report, and why not.
     """
     if len(text) > LIMIT:
         return Absent(Why.MALFORMED, f"RAS: an answer of more than {LIMIT} bytes")
@@ -80,7 +79,7 @@ def results(init: int, later: int) -> tuple[str, ...]:
 
 
 def _no_constant(word: str) -> Any:
-    raise _Odd(f"no number: {word}")
+    raise _Odd(f"not a number: {word}")
 
 
 def _communicator(value: Any) -> RasCommunicator:
@@ -89,7 +88,7 @@ def _communicator(value: Any) -> RasCommunicator:
     size = _number(value, "size", _RANKS)
     numbers = [one.rank for one in (*ranks, *missing)]
     if len(set(numbers)) != len(numbers) or any(number >= size for number in numbers):
-        raise _Odd(f"ranks that are there twice, or beyond a size of {size}")
+        raise _Odd(f"ranks that are listed twice, or beyond a size of {size}")
     lost = sum(bool(one.missing) for one in missing)
     return RasCommunicator(
         _text(value, "hash", _HASH), _text(value, "secondary_hash", _SECONDARY), size, (*ranks, *missing),
@@ -118,7 +117,7 @@ def _phase(status: Mapping[str, Any], init: int) -> RasPhase:
 
 
 def _missing(value: Any) -> RasRank:
-    """A rank without data: its process did not answer, or it answered and is no member (any more)."""
+    """A rank without data: its process did not answer, or it answered and is not a member any more."""
     status = _dict(value, "status")
     dead, silent = _truth(status, "considered_dead"), _truth(status, "unresponsive")
     why = "dead" if dead else "unresponsive" if silent else ""
@@ -149,7 +148,7 @@ def _member(value: Any, name: str) -> Any:
 def _list(value: Any, name: str) -> Sequence[Any]:
     found = _member(value, name)
     if not isinstance(found, list):
-        raise _Odd(f"{name} is no list")
+        raise _Odd(f"{name} is not a list")
     return found
 
 
@@ -163,19 +162,19 @@ def _dict(value: Any, name: str) -> Mapping[str, Any]:
 def _number(value: Any, name: str, below: int, least: int = 0) -> int:
     found = _member(value, name)
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found < below:
-        raise _Odd(f"a report has no {name}")
+        raise _Odd(f"a report has no valid {name}")
     return found
 
 
 def _truth(value: Any, name: str) -> bool:
     found = _member(value, name)
     if not isinstance(found, bool):
-        raise _Odd(f"a report has no {name}")
+        raise _Odd(f"a report has no valid {name}")
     return found
 
 
 def _text(value: Any, name: str, form: re.Pattern[str]) -> str:
     found = _member(value, name)
     if not isinstance(found, str) or not form.fullmatch(found):
-        raise _Odd(f"a report has no {name}")
+        raise _Odd(f"a report has no valid {name}")
     return found

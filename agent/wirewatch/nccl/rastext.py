@@ -202,7 +202,7 @@ def parse_ras_text(text: str, seconds: float = 0.0) -> RasReport | Absent:
     """A report of NCCL before 2.28.7.
 
     Returns:
-        MALFORMED where it is none, or where its end is missing.
+        MALFORMED where it is not a report, or its end is missing.
     """
     if len(text) > LIMIT:
         return Absent(Why.MALFORMED, f"RAS: an answer of more than {LIMIT} bytes")

@@ -221,7 +221,7 @@ SCORE = Metric(
 )  # fmt: skip
 STRAGGLER = Metric(
     "straggler", Kind.GAUGE, ("gpu", "uuid", "signal"),
-    "1 for a GPU that is believed to be slow, by what of it is; no series where nothing is.", _UNPROVEN,
+    "1 for a GPU that is believed to be slow, by the part that is; no series where nothing is.", _UNPROVEN,
     tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (

@@ -37,7 +37,7 @@ from wirewatch.verdict.straggler.naming import (
 from wirewatch.verdict.straggler.signals import Loss, Resource, StragglerPolicy, Unit, signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
-"""Outcomes that say nothing about wires, but that probing does not work here."""
+"""Outcomes that say nothing about wires, only that probing does not work here."""
 KEPT = 50
 """Probes that are shown in short."""
 GB = 1e9
@@ -272,7 +272,7 @@ def _outline(probed: Probed, measured: Iterable[Measured]) -> ProbeOutline:
 def _confirm(
     memory: ProbeMemory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
 ) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
-    """A breach is DEGRADED until as many probes in a row have found it as make it what it is."""
+    """A breach is DEGRADED until as many probes in a row have found it as it takes to confirm it."""
     streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
     streaks = {key: streak.see(present=True) for key, streak in streaks.items()}
     began = {finding.key: finding.since for finding in memory.held}

@@ -4,10 +4,10 @@ import errno
 import grp
 import os
 import socket
-import stat
 from pathlib import Path
 
 from wirewatch.core.types import Unusable
+from wirewatch.hw.httpclient import unfit
 
 CONTROL = "control.sock"
 HIGHEST = 65535
@@ -46,9 +46,13 @@ def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.sock
     `group`, by name or number, becomes the group of the socket.
 
     Raises:
-        ListenError: the folder cannot be made or written, or another agent answers there; no such group.
+        ListenError: the folder cannot be made or written, something else is there, or another agent answers
+            there; no such group.
     """
     place = Path(path)
+    wrong = unfit(path)
+    if wrong:
+        raise ListenError(f"cannot listen on {path}: {wrong}")
     try:
         place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         _remove_stale(place)
@@ -127,7 +131,7 @@ def _group(group: str) -> int:
 
 def _remove_stale(place: Path) -> None:
     """Remove the socket of an agent that has ended; never another file, never that of a running agent."""
-    if not place.exists() or not stat.S_ISSOCK(place.stat().st_mode):
+    if not place.exists():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(1.0)

@@ -19,11 +19,15 @@ from wirewatch.core.types import Absent, Health, Ok, Why
 from wirewatch.verdict.node import LIVE, Judged, Verdict
 
 WITNESSES = (
-    "nvlink.*", "pcie.*", "xid.*", "sxid.*", "gpu.throttle", "topology.*", "probe.busbw", "probe.slower",
+    "nvlink.*", "pcie.*", "xid.*", "sxid.*", "gpu.throttle", "topology.nvlink_*", "topology.island",
+    "topology.pcie_*", "topology.numa", "probe.busbw", "probe.slower",
     "probe.implausible", "probe.transport", "probe.nvls", "probe.path", "probe.uneven", "probe.link_errors",
     "straggler.source", "straggler.destination", "straggler.pair", "straggler.node",
 )  # fmt: skip
-"""Rules of findings that say of a wire between GPUs that it is slow, or why it may be."""
+"""Rules of findings that say of a wire between GPUs that it is slow, or why it may be.
+
+Not those of NICs and of GPUs that were replaced: no wire between the GPUs here is slower for them.
+"""
 MOST = 8
 """Witnesses that are handed on, the worst first."""
 _FAULTY = frozenset({Health.DEGRADED, Health.FAILED})

@@ -23,7 +23,7 @@ from wirewatch.verdict.observation import found
 LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (
     "live", "latched", "probation", "acknowledged", "suppressed",
 )  # fmt: skip
-"""Of findings, as people see them."""
+"""The stages of findings, as people see them."""
 STAY = "none, unless it comes back; then: "
 _ABSENT = {
     Stage.ACTIVE: "not seen now, not yet believed to be gone",
@@ -110,7 +110,7 @@ Cause = tuple[object, ...]
 
 
 def troubles(verdict: Verdict, but: str) -> tuple[str, ...]:
-    """The rules of all that counts and is wrong, but for what the collector `but` has found."""
+    """The rules of all findings that count, except those of the collector `but`."""
     counted = (s for s in verdict.every if s.takes_part and s.collector != but)
     return tuple(s.finding.rule for s in counted if s.finding.health is not Health.OK)
 
@@ -173,7 +173,7 @@ def _rank(standing: Standing) -> tuple[int, int, Key]:
 
 
 def _base(component: Component) -> Health | None:
-    """A component's health but for its findings; None when it takes no part."""
+    """A component's health apart from its findings; None when it takes no part."""
     if component.outcome is None and not component.findings:
         return Health.UNKNOWN
     return Health.OK if component.applicable or component.findings else None
@@ -195,7 +195,7 @@ def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
 
 
 def _waiting(one: Suppression) -> Standing:
-    """A suppression of what is not found now: a person who forgot it must be able to find it."""
+    """A suppression of what is not found now, listed so that a forgotten one can be found."""
     finding = Finding(
         one.rule, Health.OK, one.subject, "not found now, but still suppressed", "none", one.said.at
     )
@@ -224,7 +224,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
             now, finding=replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
         )
     if finding.last and finding.health is Health.FAILED:
-        # An event is reported until the next boot, also when a reset without one has repaired it.
+        # An event is reported until the next boot, even when a reset without a boot has repaired it.
         return replace(now, finding=replace(finding, action=f"{finding.action}; {_once_repaired(entry.key)}"))
     return now
 

@@ -28,13 +28,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from proof.hardware.jobs.graphs import Work, captured
 from proof.hardware.jobs.listening import say
 from proof.hardware.jobs.tokens import LAYERS, REDUCTIONS, SHAPES
 
 REPEATS, WARM_UP = 9, 3
 SECONDS = 0.02
 """A repeat lasts so long at least, so that the clocks are those under load."""
-Work = Callable[[], None]
 
 
 class Layers:
@@ -133,29 +133,9 @@ class Measured:
         self.found.append(_greatest(seconds) / self.parts)
 
 
-def captured(work: Work, warm: Work) -> Work:
-    """The work as one CUDA graph, after the like of it ran outside of one."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UP):
-            warm()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # NCCL's watchdog of torch asks about events from another thread meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        work()
-
-    def replay() -> None:
-        graph.replay()
-
-    return replay
-
-
 def measured(launch: str, what: str, size: int, plain: Work, **known: Any) -> Measured:
     """One of what is measured, as it is launched."""
-    run = captured(plain, plain) if launch == "graph" else plain
+    run = captured(plain, plain, WARM_UP) if launch == "graph" else plain
     return Measured(what, launch, size, run, **known)
 
 
@@ -171,7 +151,7 @@ def marked(
     def warm() -> None:
         plain(None)
 
-    run = captured(work, warm) if launch == "graph" else work
+    run = captured(work, warm, WARM_UP) if launch == "graph" else work
     return Measured(what, launch, size, run, marks, **known)
 
 

@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -22,31 +21,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from proof.hardware.jobs.graphs import Work, captured
 from proof.hardware.jobs.listening import ended, say
 
 MATRIX, PRODUCTS = 8192, 6
 """About 10 ms of a GPU's time a step."""
 WARM_UP = 8
-Work = Callable[[], None]
-
-
-def captured(work: Work) -> Work:
-    """The work as one CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        work()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # NCCL's watchdog of torch asks about events from another thread meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        work()
-
-    def replay() -> None:
-        graph.replay()
-
-    return replay
 
 
 def step_parts(data: torch.Tensor, launch: str) -> tuple[Work, Work]:
@@ -62,7 +42,7 @@ def step_parts(data: torch.Tensor, launch: str) -> tuple[Work, Work]:
     def reduce() -> None:
         dist.all_reduce(data)
 
-    return (captured(compute), captured(reduce)) if launch == "graph" else (compute, reduce)
+    return (captured(compute, compute), captured(reduce, reduce)) if launch == "graph" else (compute, reduce)
 
 
 def timed(compute: Work, reduce: Work, steps: int) -> tuple[list[float], list[float]]:

@@ -18,13 +18,15 @@ Trials = Mapping[str, Sequence[Mapping[str, Any]]]
 MIXED = ("mixed-256", "mixed-2000")
 SIZES = ((0.05, 0.07), (0.07, 0.1), (0.1, 0.2), (0.2, 0.6))
 UNLIKELY = 0.05
+NAMED, WRONG = 0.99, 0.001
+"""Aims: the share of faults that are named, and of healthy fleets in which anything is, at most."""
 
 
 def page(every: Trials) -> str:
     """The whole page."""
     text = WORDS.read_text("utf-8")
     for name, lines in (
-        ("head", _head(every)), ("named", _named(every)), ("kinds", _kinds(every)),
+        ("head", _head(every)), ("short", _short(every)), ("named", _named(every)), ("kinds", _kinds(every)),
         ("healthy", _healthy(every)),
         ("cost", _cost(every)), ("drawn", (f"{sum(map(len, every.values())):,}",)),
         ("aimed", (f"{sum(case.trials for case in CASES):,}",)),
@@ -35,10 +37,9 @@ def page(every: Trials) -> str:
 
 def _head(every: Trials) -> Iterator[str]:
     mixed = [one for name in MIXED for one in every[name]]
-    faults = [fault for one in mixed for fault in one["faults"] if not fault[4]]
+    faults = _seen(mixed)
     named = sum(fault[2] for fault in faults)
-    usual = [case.name for case in CASES if case.faults == (0, 0) and case.noise == USUAL]
-    healthy = [one for name in usual for one in every[name]]
+    healthy = _usual_healthy(every)
     wrong, bad = (sum(bool(one["wrong"]) for one in some) for some in (healthy, mixed))
     yield f"- Of {len(faults):,} faults of 5 to 60 %, 1 to 5 in a fleet, {named:,} are named as they are: "
     yield f"  {_share(named, len(faults))}."
@@ -46,6 +47,39 @@ def _head(every: Trials) -> Iterator[str]:
     yield f"  {bound(wrong, len(healthy)):.2%} of such fleets."
     yield f"- Of {len(mixed):,} fleets with faults {bad} had anything named that is not slow, or not in that"
     yield "  direction."
+
+
+def _short(every: Trials) -> Iterator[str]:
+    """Aims that are not reached, or not shown to be by so many fleets."""
+    for case in CASES:
+        faults = _seen(every[case.name]) if case.name in MIXED else []
+        named = sum(fault[2] for fault in faults)
+        if named < NAMED * len(faults):
+            yield f"**Not reached** in fleets of {case.about}: {named} of {len(faults)} faults are named."
+    healthy = _usual_healthy(every)
+    wrong = sum(bool(one["wrong"]) for one in healthy)
+    if bound(wrong, len(healthy)) > WRONG:
+        yield f"**Not shown** by {len(healthy):,} healthy fleets: the {WRONG * 100:g} %."
+        yield f"With {wrong} named it takes {enough(wrong):,} fleets."
+
+
+def _seen(trials: Sequence[Mapping[str, Any]]) -> list[Sequence[Any]]:
+    """Faults that no other hides."""
+    return [fault for one in trials for fault in one["faults"] if not fault[4]]
+
+
+def _usual_healthy(every: Trials) -> list[Mapping[str, Any]]:
+    usual = [case.name for case in CASES if case.faults == (0, 0) and case.noise == USUAL]
+    return [one for name in usual for one in every[name]]
+
+
+def enough(bad: int) -> int:
+    """How many fleets show that at most WRONG of them are named, with so many that are."""
+    low, high = 1, 1 << 20
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bound(bad, middle) <= WRONG else (middle + 1, high)
+    return low
 
 
 def _share(part: int, whole: int) -> str:
@@ -76,7 +110,7 @@ def _named(every: Trials) -> Iterator[str]:
 
 def _row(case: PairsCase, trials: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     drawn = [fault for one in trials for fault in one["faults"]]
-    faults = [fault for fault in drawn if not fault[4]]
+    faults = _seen(trials)
     inside = [fault[5] for fault in faults if fault[5] is not None]
     return (
         case.about, f"{len(trials)}", f"{len(faults)}",
@@ -92,7 +126,7 @@ def _rounds(trials: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _kinds(every: Trials) -> Iterator[str]:
-    faults = [fault for name in MIXED for one in every[name] for fault in one["faults"] if not fault[4]]
+    faults = _seen([one for name in MIXED for one in every[name]])
     rows = (
         (
             kind,

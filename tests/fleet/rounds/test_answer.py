@@ -43,7 +43,7 @@ def test_answers_of_other_pairs_and_other_lines_are_none() -> None:
     text = f"srun: {answers('c', 'd')}\nslurmstepd: error: CANCELLED DUE TO PREEMPTION\n"
     assert len(list(answers_in(text))) == 2
     run = run_of("a", "b", text)
-    assert run.failed == "no answer of either: slurmstepd: error: CANCELLED DUE TO PREEMPTION"
+    assert run.failed == "neither node answered: slurmstepd: error: CANCELLED DUE TO PREEMPTION"
 
 
 def test_a_line_with_a_label_before_it_and_a_cut_one() -> None:

@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from tests.fleet.rounds.playedengine import OPTIONS, PlayedEngine, PlayedView
-from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument, pairs_document, rounds_document
+from wirewatch.fleet.pairs.document import (
+    ROUNDS,
+    RoundsDocument,
+    measured_of,
+    pairs_document,
+    rounds_document,
+)
 from wirewatch.fleet.pairs.model import PairFleet, PairMember
 from wirewatch.fleet.rounds.campaign import run_rounds
 from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError
@@ -36,6 +42,20 @@ def test_nothing_slow_takes_three_rounds_and_names_nobody() -> None:
     assert (found.health, found.rounds, found.named) == ("ok", 3, [])
 
 
+def test_what_was_measured_is_kept_when_its_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = PlayedEngine(NODES)
+    view = PlayedView(engine)
+
+    def failed() -> None:
+        raise RoundEngineError("no answer in time")
+
+    monkeypatch.setattr(engine, "cancel", failed)
+    with pytest.raises(RoundEngineError, match="no answer in time"):
+        run_rounds(engine, NOTHING, OPTIONS, view)
+    assert [len(one.rounds) for one in view.kept] == [1]
+    assert all(run.answered for run in measured_of(view.kept[0])[0].runs)
+
+
 def test_it_goes_on_from_what_is_kept_as_if_it_had_never_ended() -> None:
     whole, view = run(PlayedEngine(NODES, slow={"n3": 5e9}))
     kept = ROUNDS.validate_json(ROUNDS.dump_json(view.kept[0]))
@@ -58,7 +78,7 @@ def test_one_that_is_never_admitted_is_given_up_with_the_reason() -> None:
         (PairState.RUNNING, "", "no answer within 30 s"),
         (PairState.FAILED, "NODE_FAIL", "NODE_FAIL"),
         (PairState.FAILED, "", "no answer"),
-        (PairState.DONE, "srun: error: n7: Killed\n", "no answer of either: srun: error: n7: Killed"),
+        (PairState.DONE, "srun: error: n7: Killed\n", "neither node answered: srun: error: n7: Killed"),
     ],
 )
 def test_a_pair_without_an_answer_is_a_failed_run(state: PairState, said: str, failed: str) -> None:

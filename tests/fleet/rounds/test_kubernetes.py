@@ -9,9 +9,9 @@ import pytest
 from tests.fleet.rounds.playedapi import PlayedApi
 from tests.fleet.rounds.playedengine import answers
 from wirewatch.fleet.rounds.answer import run_of
-from wirewatch.fleet.rounds.engine import PairState, RoundEngineError, RoundOrder
+from wirewatch.fleet.rounds.engine import NodesError, PairState, RoundEngineError, RoundOrder
 from wirewatch.fleet.rounds.jobs import CAMPAIGN, JobsOptions
-from wirewatch.fleet.rounds.kubernetes import ASK_SECONDS, KubernetesRounds
+from wirewatch.fleet.rounds.kubernetes import ASK_SECONDS, AWAY_SECONDS, KubernetesRounds
 from wirewatch.fleet.rounds.plan import PairWork
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "pair", "image": "x"}]}}
@@ -92,7 +92,7 @@ def test_the_last_word_of_a_pod_without_an_answer_is_told(rig: Rig) -> None:
     engine = rig.started()
     rig.api.pods_of(FIRST, "Failed", "Traceback\nModuleNotFoundError: torch\n")
     rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
-    assert rig.polled(engine)[0] == (PairState.FAILED, "BackoffLimitExceeded: ; ModuleNotFoundError: torch")
+    assert rig.polled(engine)[0] == (PairState.FAILED, "BackoffLimitExceeded; ModuleNotFoundError: torch")
 
 
 def test_output_that_cannot_be_read_is_no_answer_and_no_end_of_the_round(rig: Rig) -> None:
@@ -104,11 +104,43 @@ def test_output_that_cannot_be_read_is_no_answer_and_no_end_of_the_round(rig: Ri
     assert (state, f"what {FIRST}-1 printed cannot be read" in said) == (PairState.FAILED, True)
 
 
-def test_an_api_server_that_is_away_in_a_round_is_told(rig: Rig) -> None:
+def test_an_api_server_that_is_away_for_a_while_is_no_end_of_the_round(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Running")
+    seen = [state for state, _ in rig.polled(engine)]
+    rig.api.refuse["GET", "jobs"] = (503, "etcd is away")
+    rig.now += AWAY_SECONDS / 2
+    assert [state for state, _ in rig.polled(engine)] == seen
+    del rig.api.refuse["GET", "jobs"]
+    rig.api.pods_of(FIRST, "Succeeded", *answers("n1", "n2").splitlines()[1:])
+    rig.api.ends(FIRST)
+    assert rig.polled(engine)[0][0] is PairState.DONE
+
+
+def test_an_api_server_that_stays_away_in_a_round_is_told(rig: Rig) -> None:
     engine = rig.started()
     rig.api.refuse["GET", "jobs"] = (503, "etcd is away")
+    rig.polled(engine)
+    rig.now += AWAY_SECONDS
     with pytest.raises(RoundEngineError, match="etcd is away"):
         rig.polled(engine)
+
+
+def test_a_node_that_is_removed_between_rounds_is_left_out(rig: Rig) -> None:
+    rig.options = replace(rig.options, nodes=("n1", "n2", "n3"))
+    engine = rig.engine()
+    assert len(engine.members()) == 3
+    del rig.api.kept["nodes"]["n2"]
+    assert [one.name for one in engine.members()] == ["n1", "n3"]
+
+
+def test_the_end_of_many_jobs_may_take_longer_than_one_request(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = rig.started()
+    monkeypatch.setattr("wirewatch.fleet.rounds.kubernetes.REQUEST", 1e-9)
+    engine.cancel()
+    assert not rig.api.kept["jobs"]
 
 
 def test_a_job_that_somebody_deleted_has_failed(rig: Rig) -> None:
@@ -147,7 +179,7 @@ def test_gpus_of_pods_make_a_node_busy(rig: Rig) -> None:
 
 def test_a_node_that_is_not_there_and_an_api_server_that_is_away(rig: Rig) -> None:
     rig.options = replace(rig.options, nodes=("n1", "n9"))
-    with pytest.raises(RoundEngineError, match="the cluster has no node n9"):
+    with pytest.raises(NodesError, match="the cluster has no node n9"):
         rig.engine().members()
     rig.api.refuse["GET", "nodes"] = (503, "etcd is away")
     with pytest.raises(RoundEngineError, match="etcd is away"):

@@ -33,7 +33,7 @@ def test_where_they_meet(meet: str, address: tuple[str, int]) -> None:
         ({"more": 1}, {}, "more"),
         ({}, {"engine": "mpi"}, "work.engine"),
         ({}, {"ranks": 0}, "work.ranks"),
-        ({}, {"size_bytes": 1001}, "no multiple of 16"),
+        ({}, {"size_bytes": 1001}, "not a multiple of 16"),
         ({}, {"patience": 20.0}, "cannot end in 20 s"),
         ({}, {"environment": {"A B": "1"}}, "not the name of a variable"),
     ],

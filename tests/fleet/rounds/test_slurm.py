@@ -9,7 +9,13 @@ import pytest
 
 from tests.fleet.rounds.playedengine import WORK, answers
 from tests.waiting import until
-from wirewatch.fleet.rounds.engine import PairProgress, PairState, RoundEngineError, RoundOrder
+from wirewatch.fleet.rounds.engine import (
+    NodesError,
+    PairProgress,
+    PairState,
+    RoundEngineError,
+    RoundOrder,
+)
 from wirewatch.fleet.rounds.plan import decode_pair_plan
 from wirewatch.fleet.rounds.slurm import SlurmOptions, SlurmRounds, gpus_of, reason
 
@@ -80,8 +86,23 @@ def test_inside_an_allocation_its_own_job_is_in_nobodys_way(tmp_path: Path) -> N
 
 
 def test_a_node_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RoundEngineError, match="Slurm has no node n7 there"):
+    with pytest.raises(NodesError, match="Slurm has no node n7 there"):
         engine(tmp_path, SlurmOptions(nodes=("n[1,7]",))).members()
+
+
+def test_a_node_that_is_removed_between_rounds_is_left_out(tmp_path: Path) -> None:
+    made = engine(tmp_path, SlurmOptions(nodes=("n[1-2]", "n4")), sinfo="cat $0.nodes")
+    nodes = tmp_path / "sinfo.nodes"
+    nodes.write_text("n1|idle||h1\nn2|idle||h2\nn4|idle||h4\n", "utf-8")
+    assert len(made.members()) == 3
+    nodes.write_text("n1|idle||h1\nn4|idle||h4\n", "utf-8")
+    assert [one.name for one in made.members()] == ["n1", "n4"]
+
+
+@pytest.mark.parametrize("text", ["", "n[1-", "n[8-1]", ",", "n1,,n2", "-n1", "n1 n2", "n[1-99999999]"])
+def test_a_list_of_nodes_that_cannot_be_read_is_the_users_fault(tmp_path: Path, text: str) -> None:
+    with pytest.raises(NodesError, match=r"^--nodes: "):
+        engine(tmp_path, SlurmOptions(nodes=(text,))).members()
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_how_far_it_is() -> None:
     assert learned(graph, policy=DriftPolicy(learn=1))[1] is not None
 
 
-def test_a_bad_reading_starts_anew() -> None:
+def test_a_bad_reading_starts_again() -> None:
     good, bad = drawn(), drawn(link_lost)
     memory, _ = learned(good, good, bad)
     assert memory.same == 0

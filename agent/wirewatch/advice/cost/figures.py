@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from wirewatch.advice.cost.cliff import HBM, CliffStep
 from wirewatch.advice.cost.document import (
     CostDocument,
     Figure,
@@ -66,7 +67,8 @@ def _serving(one: ServingCost) -> Iterator[Figure]:
     yield Figure(
         f"{one.model}, {one.parameters:,.0f} parameters",
         f"{one.layers} layers of hidden size {one.hidden:,}", one.shape_source, "published",
-        "the weights are quantised in part: --dtype is one width for all",
+        "the weights are quantised in part, or the cache is too: --dtype is of all weights, and activations, "
+        "keys and values have 16 bits or more",
     )  # fmt: skip
     row = next(row for row in one.decode if row.tp == one.tp)
     yield Figure(
@@ -134,12 +136,19 @@ def _training(one: TrainingCost) -> Iterator[Figure]:
         )  # fmt: skip
 
 
+def _when_not(step: CliffStep) -> str:
+    if not step.known:
+        return "the machine has other ports: --machine NxGPU+NxNIC"
+    if step.name == HBM:
+        return "the product is sold with another memory, or reads and writes are not in sequence"
+    return "a link is down or trained low: `wirewatch check`"
+
+
 def _cliff(made: CostDocument) -> Iterator[Figure]:
     for step in made.cliff:
         yield Figure(
             f"{step.name}, {step.rate / GB:.1f} GB/s", step.what, step.source, step.confidence.value,
-            "a link is down or trained low: `wirewatch check`" if step.known
-            else "the machine has other ports: --machine NxGPU+NxNIC",
+            _when_not(step),
         )  # fmt: skip
     if made.cliff:
         links = ", ".join(f"{one.product} {one.links} = {one.printed / GB:.0f}" for one in made.generations)

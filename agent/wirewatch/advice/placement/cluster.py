@@ -110,8 +110,8 @@ def wiring(
     alone = tuple((gpu,) for gpu in range(gpus))
     if gpus == 1 or (known is not None and known.domain == 1):
         return Wiring(name, gpus, alone, size, machine)
-    why = "it has no `islands`, and its product does not say which of its GPUs NVLink joins"
-    return Wiring(name, gpus, alone, size, machine, why)
+    unknown = machine.detail if isinstance(machine, Absent) else f"{name} may be joined by bridges"
+    return Wiring(name, gpus, alone, size, machine, f"it has no `islands`, and {unknown}")
 
 
 def of_machine(machine: AdvisedMachine, name: str) -> Cluster:

@@ -30,8 +30,7 @@ def placed_remarks(space: Space, placed: Sequence[PlacedJob]) -> Iterator[str]:
     for one in placed:
         stretched = [stage for replica in one.replicas for stage in replica.stages if stage.level]
         if stretched:
-            farthest = max(stage.level for stage in stretched)
-            inner = space.levels[space.levels.index(farthest) - 1]
+            inner = space.levels[max(space.levels.index(stage.level) for stage in stretched) - 1]
             yield (
                 f"TP IS STRETCHED: {len(stretched)} of {one.job.groups} TP groups of {one.job.tp} leave "
                 f"{WORDS[inner]}: each of their all-reduces crosses slower wires"

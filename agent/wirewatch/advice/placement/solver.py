@@ -7,7 +7,7 @@ which domain gets what. Nodes of one product are preferred to nodes of several, 
 go by natural order of names, so the order in which nodes are listed changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.advice.placement.cluster import ClusterNode
@@ -58,7 +58,7 @@ class TensorGroup:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """TP groups by stage. `level`: how far apart the stages are."""
+    """TP groups by stage. `level`: the narrowest that has all of its GPUs."""
 
     stages: tuple[TensorGroup, ...]
     level: Level
@@ -71,18 +71,6 @@ class PlacedJob:
     job: PlacementJob
     replicas: tuple[Replica, ...]
     mixed: bool = False
-
-    def objective(self) -> tuple[int, ...]:
-        """What was made as small as it can be, the weightiest first.
-
-        Products in a mix, TP groups by how far they are stretched, replicas by how far apart their stages
-        are; the farthest level first.
-        """
-        groups = [stage.level for one in self.replicas for stage in one.stages]
-        farthest = sorted(Level, reverse=True)[:-1]
-        stretched = [sum(level >= bound for level in groups) for bound in farthest]
-        apart = [sum(one.level >= bound for one in self.replicas) for bound in farthest]
-        return (int(self.mixed), *stretched, *apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,15 +232,16 @@ class _Solver:
             domains, shares = zip(*parts, strict=True)
             groups[source] = [TensorGroup(gpus, level, shares, domains)]
         queues = {source: iter(ready) for source, ready in groups.items()}
-        replicas = tuple(
-            Replica(
-                tuple(next(queues[source]) for source, number in one.parts for _ in range(number)),
-                self.space.levels[one.level],
-            )
-            for one in plan.replicas
-        )
+        replicas = tuple(self._replica(one, queues) for one in plan.replicas)
         used = {domain for one in replicas for stage in one.stages for domain in stage.domains}
         return PlacedJob(job, replicas, len({self.space.domains[one].product for one in used}) > 1)
+
+    def _replica(self, bundle: Bundle, queues: Mapping[int, Iterator[TensorGroup]]) -> Replica:
+        """The next groups of its sources; a stretched group may be wider than the stages are apart."""
+        stages = tuple(next(queues[source]) for source, number in bundle.parts for _ in range(number))
+        levels = self.space.levels
+        widest = max(bundle.level, *(levels.index(stage.level) for stage in stages))
+        return Replica(stages, levels[widest])
 
 
 def place(
@@ -317,7 +306,7 @@ def _why(space: Space, jobs: Sequence[PlacementJob], reach: Level) -> str:
             return why + gb
     taken = sum(job.gpus for job in jobs)
     if taken > space.free:
-        return f"together the jobs take {taken} GPUs, and {space.free} are free"
+        return f"together the jobs take {taken} GPUs, and {_free(space.free)}"
     return "each job fits alone, but their TP groups do not fit whole into the NVLink domains side by side"
 
 
@@ -327,7 +316,7 @@ def _too_little(job: PlacementJob, domains: Sequence[Domain], reach: Level) -> s
         return "no GPU is free that may be used"
     if free < job.gpus:
         replicas = f"{job.replicas} replica{'s' if job.replicas > 1 else ''}"
-        return f"TP {job.tp} x PP {job.pp} x {replicas} takes {job.gpus} GPUs, and {free} are free"
+        return f"TP {job.tp} x PP {job.pp} x {replicas} takes {job.gpus} GPUs, and {_free(free)}"
     if reach > Level.DOMAIN:
         return "" if reach is Level.CLUSTER else _within(job, reach)
     largest = max(domains, key=lambda one: one.free)
@@ -341,6 +330,10 @@ def _too_little(job: PlacementJob, domains: Sequence[Domain], reach: Level) -> s
             f"for {room}: of the {free} free GPUs {free - room * job.tp} are left over in pieces"
         )
     return ""
+
+
+def _free(gpus: int) -> str:
+    return f"{gpus} {'is' if gpus == 1 else 'are'} free"
 
 
 def _within(job: PlacementJob, reach: Level) -> str:

@@ -19,6 +19,8 @@ _GIDS = "sysfs: ports/N/gids and gid_attrs/types"
 _SOURCE = "src/transport/net_ib"
 _OWN = ("ib", "")
 """Values of NCCL_NET that leave NCCL its own transport."""
+_PLUGINS = ("aws libfabric", "ibext", "ucx", "gpudirecttcpx", "fastrak")
+"""Beginnings of the names of network plugins that are known here, in small letters."""
 _SHOWN = 12
 _BY_PORTS = frozenset({IB_HCA, GID_INDEX})
 """Settings whose worth depends on the ports."""
@@ -200,7 +202,11 @@ def _gdr(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
 
 def _net(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     known = not isinstance(around.node.ports, Absent)
-    if one.value.lower() == "socket" and known and not around.node.active:
+    name = one.value.lower()
+    if name not in {*_OWN, "socket"} and not name.startswith(_PLUGINS):
+        text = "init fails unless a network plugin names itself so; NCCL's own are IB and Socket"
+        yield found(one, Trouble.UNKNOWN, text, "src/plugin/net.cc")
+    if name == "socket" and known and not around.node.active:
         yield found(one, Trouble.NOTHING, "no InfiniBand or RoCE port is active here: sockets anyway", _PORTS)
 
 

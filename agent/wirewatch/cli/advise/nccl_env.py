@@ -69,8 +69,8 @@ def known_version(_context: click.Context, _option: click.Parameter, value: str 
 @click.option("--pid", type=click.IntRange(min=1), help="With --check: of this process.")
 @click.option(
     "--file", "file", type=click.Path(path_type=Path),
-    help="With --check: of this file (`-`: standard input): an nccl.conf, an env file, a shell script or a "
-    "copy of an environ.",
+    help="With --check: of this file (`-`: standard input): an nccl.conf, an env file, a script, YAML of "
+    "Kubernetes, or a copy of an environ.",
 )  # fmt: skip
 @click.option("--nccl", callback=known_version, help="The job's version of NCCL, such as 2.28.9.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

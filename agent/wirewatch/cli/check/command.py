@@ -190,9 +190,9 @@ class Attempt:
         return self._polled(f"a poll without the daemon, since {answer}", address.policy)
 
     def _polled(self, why: str, policy: GatePolicy) -> Grounds:
-        self.so_far = lambda: nothing(f"{why}, did not begin in time", policy)
+        self.so_far = lambda: nothing(f"{why}; it did not begin in time", policy)
         poll = self._opened().poll()
-        self.so_far = lambda: poll.grounds(f"{why}, did not end in time")
+        self.so_far = lambda: poll.grounds(f"{why}; it did not end in time")
         poll.run(self._request.end)
         return poll.grounds(why)
 

@@ -27,7 +27,7 @@ AGAIN = 0.1
 HEALTH_SCHEMA = "wirewatch.health/1"
 STALE = 60.0
 """Seconds without a single poll, after which a verdict is stale; each collector polls more often."""
-OF_DEMO = "a demo answers, and says nothing about this node"
+OF_DEMO = "a demo answers, with a recorded node and not with this machine"
 _DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia")
 _WORDS = {
     dict: "not an object",

@@ -39,9 +39,19 @@ def slurm_engine(nodes: Sequence[str], chosen: Mapping[str, Any]) -> "RoundEngin
         SlurmOptions(
             partition=chosen["partition"], reservation=chosen["reservation"], account=chosen["account"],
             qos=chosen["qos"], gres=chosen["gres"], nodes=tuple(nodes), job=inside,
-            command=tuple(shlex.split(chosen["command"])), port=chosen["port"],
+            command=_command(chosen["command"]), port=chosen["port"],
         )
     )  # fmt: skip
+
+
+def _command(text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise click.UsageError(f"--command {text}: {error}") from error
+    if not words:
+        raise click.UsageError("--command: wirewatch on the nodes is needed")
+    return words
 
 
 def kubernetes_options(command: Command) -> Command:
@@ -104,7 +114,7 @@ def _template(file: Path | None) -> Mapping[str, Any]:
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror or error}") from error
     except (ValueError, RecursionError, TemplateError) as error:
-        raise click.UsageError(f"{file}: no pod template: {error}") from error
+        raise click.UsageError(f"{file}: not a pod template: {error}") from error
 
 
 def _namespace(folder: Path) -> str:

@@ -9,6 +9,7 @@ import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
+from wirewatch.cli.options import FiniteRange
 from wirewatch.cli.output import shown, utc
 from wirewatch.cli.tables import table
 
@@ -36,7 +37,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--least",
-    type=click.FloatRange(1, 50),
+    type=FiniteRange(1, 50),
     default=3.0,
     show_default=True,
     help="Name what is so many percent slower, or more.",
@@ -67,8 +68,8 @@ def pairs(
     listed as open, with the pairs to measure next. Ends with 0 where nothing is slow, with 1 where something
     is named, with 2 where that has lost 30 % or more, and with 3 where something is open.
     """
-    from wirewatch.fleet.pairs.document import PAIRS, RoundsError, pairs_document, read_pairs, read_rounds
-    from wirewatch.fleet.pairs.model import PairLimits
+    from wirewatch.fleet.pairs.document import PAIRS, RoundsError, pairs_document, read_rounds
+    from wirewatch.fleet.pairs.model import asked_limits
 
     if picture is not None and picture.suffix not in FORMS:
         raise click.UsageError("--picture takes a file that ends in .svg or .png")
@@ -76,14 +77,32 @@ def pairs(
         raise click.UsageError("--picture takes matplotlib: pip install 'wirewatch[report]'")
     try:
         made = read_rounds(results)
-        earlier = [read_pairs(one) for one in past]
     except RoundsError as error:
         raise click.UsageError(str(error)) from error
-    found = pairs_document(made, earlier, PairLimits(least=least / 100, most=rounds))
+    found = pairs_document(made, read_past(past, made), asked_limits(least, rounds))
     if picture is not None:
         _draw(made, found, picture)
     click.echo(PAIRS.dump_json(found, indent=1).decode() if as_json else shown(pairs_lines(found)))
     context.exit(EXIT[HEALTHS[found.health]])
+
+
+def read_past(files: Sequence[Path], made: "RoundsDocument") -> "list[PairsDocument]":
+    """Earlier results that can be compared with what was measured.
+
+    Raises:
+        UsageError: one of the files is not such a result.
+    """
+    from wirewatch.fleet.pairs.document import RoundsError, check_past, read_pairs
+
+    found = []
+    for file in files:
+        try:
+            one = read_pairs(file)
+            check_past(file, one, made)
+        except RoundsError as error:
+            raise click.UsageError(str(error)) from error
+        found.append(one)
+    return found
 
 
 def _draw(made: "RoundsDocument", found: "PairsDocument", picture: Path) -> None:
@@ -110,11 +129,15 @@ def pairs_lines(found: "PairsDocument") -> Iterator[str]:
     for one in found.alike:
         yield (
             f"all alike: {MEASURES[one.measure]}{CLASSES[one.across]} are {one.loss:.1%} slower than "
-            f"{one.past / GB:.1f} GB/s, the median of {one.results} earlier results"
+            f"{one.past / GB:.1f} GB/s, {_earlier(one.results)}"
         )
     yield from _open(found)
     yield ""
     yield from _basis(found)
+
+
+def _earlier(results: int) -> str:
+    return "in an earlier result" if results == 1 else f"the median of {results} earlier results"
 
 
 _HEADER = ("what", "way", "slower by", "between", "slow runs", "partners", "deviations", "seen in")
@@ -157,8 +180,8 @@ def _open(found: "PairsDocument") -> Iterator[str]:
             f"measure next, as round {found.next.number} ({found.next.purpose}): "
             f"{_names([f'{a} with {b}' for a, b in found.next.pairs])}"
         )
-    elif found.suspects or found.thin:
-        yield "all rounds are run: start again with those that are open and partners that are well"
+    elif found.rounds and (found.suspects or found.thin):
+        yield "no further round is planned: start again with those that are open and partners that are well"
 
 
 def _basis(found: "PairsDocument") -> Iterator[str]:

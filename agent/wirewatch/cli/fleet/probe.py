@@ -1,6 +1,7 @@
 """`wirewatch fleet probe`: rounds of pairs, run by the fleet's own scheduler, until something is named."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +9,9 @@ import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.fleet.engines import ENGINES, kubernetes_options, slurm_options
-from wirewatch.cli.fleet.pairs import pairs_lines
+from wirewatch.cli.fleet.pairs import pairs_lines, read_past
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration
+from wirewatch.cli.options import Duration, FiniteRange
 from wirewatch.cli.output import shown
 from wirewatch.cli.probe import Size
 
@@ -35,8 +36,12 @@ GLOO_SIZE = 4 << 20
 )
 @click.option("--rounds", type=click.IntRange(1, 100), default=8, show_default=True, help="Rounds at most.")
 @click.option(
-    "--least", type=click.FloatRange(1, 50), default=3.0, show_default=True,
+    "--least", type=FiniteRange(1, 50), default=3.0, show_default=True,
     help="Name what is so many percent slower, or more.",
+)  # fmt: skip
+@click.option(
+    "--past", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
+    help="An earlier result of this fleet (--json), to see whether all are slower alike; repeatable.",
 )  # fmt: skip
 @click.option(
     "--results", type=click.Path(dir_okay=False, path_type=Path), default=Path("fleet-rounds.json"),
@@ -74,20 +79,23 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     Ctrl-C cancels its jobs, and the same command goes on later.
 
     Ends as `wirewatch fleet pairs` does: 0 nothing is slow, 1 something is named, 2 it has lost 30 % or more,
-    3 something is open. 69: the scheduler does not answer.
+    3 something is open. 64: nodes that are not there, or options that cannot be meant; 69: the scheduler does
+    not answer.
     """
-    from wirewatch.fleet.pairs.model import PairLimits
-    from wirewatch.fleet.rounds.engine import RoundEngineError
+    from wirewatch.fleet.pairs.model import asked_limits
+    from wirewatch.fleet.rounds.engine import NodesError, RoundEngineError
 
     if runs_on is None:
         raise click.UsageError("say what runs the pairs: --slurm or --kubernetes")
-    rounds = chosen["rounds"]
-    limits = PairLimits(least=chosen["least"] / 100, first=min(rounds, PairLimits().first), most=rounds)
+    limits = asked_limits(chosen["least"], chosen["rounds"])
     engine = ENGINES[runs_on](nodes, chosen)
     try:
         code = _probe(engine, nodes, chosen, limits)
+    except NodesError as error:
+        raise click.UsageError(str(error)) from error
     except RoundEngineError as error:
-        click.echo(f"wirewatch: {error}", err=True)
+        kept = f"; {chosen['results']} has the rounds so far" if chosen["results"].exists() else ""
+        click.echo(f"wirewatch: {error}{kept}", err=True)
         code = NO_ANSWER
     context.exit(code)
 
@@ -106,6 +114,8 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any], 
     members = engine.members()
     made = _begun(members, bool(named), chosen["results"], chosen["seed"])
     work = _work(members, made, chosen)
+    made = _of_work(made, work, chosen["results"])
+    past = read_past(chosen["past"], made)
     options = CampaignOptions(work, chosen["limit"] + START_SECONDS, chosen["wait"], limits)
     planned = planned_next(engine, made, options)
     lines = announce(Announced(engine, members, made, options, planned, chosen["results"]))
@@ -115,7 +125,7 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any], 
     ended = None
     if planned is not None:
         made, ended = run_and_keep(engine, made, options, chosen["results"])
-    found = pairs_document(made, (), limits)
+    found = pairs_document(made, past, limits)
     click.echo(PAIRS.dump_json(found, indent=1).decode() if chosen["as_json"] else shown(pairs_lines(found)))
     if ended is not None:
         click.echo(f"{ended}; {len(made.rounds)} rounds are kept, the same command goes on", err=True)
@@ -147,6 +157,23 @@ def _begun(members: "Sequence[PairNode]", named: bool, results: Path, seed: int)
     return rounds_document(time.time(), fleet, (), seed)
 
 
+def _of_work(made: "RoundsDocument", work: "PairWork", results: Path) -> "RoundsDocument":
+    """The rounds with what their pairs measure.
+
+    Raises:
+        UsageError: rounds of other work are in the file already.
+    """
+    from wirewatch.fleet.rounds.plan import measured_work
+
+    ours = measured_work(work)
+    if made.work not in (None, ours):
+        raise click.UsageError(
+            f"{results} was measured with another engine, size, number of GPUs or environment: "
+            "name another file"
+        )
+    return replace(made, work=ours)
+
+
 def _work(members: "Sequence[PairNode]", made: "RoundsDocument", chosen: dict[str, Any]) -> "PairWork":
     from wirewatch.fleet.rounds.plan import INTERFACES, PairWork, wrong_work
 
@@ -158,6 +185,8 @@ def _work(members: "Sequence[PairNode]", made: "RoundsDocument", chosen: dict[st
             raise click.UsageError(f"--env {text}: not NAME=VALUE")
         environment[name] = value
     ranks = chosen["gpus"] or (1 if gloo else _gpus(members, {one.name for one in made.members}))
+    if not gloo and (few := _with_fewer(members, {one.name for one in made.members}, ranks)):
+        raise click.UsageError(f"--gpus {ranks}: {few.name} has {few.gpus}")
     size = chosen["size"] or (GLOO_SIZE if gloo else PairWork().size_bytes)
     work = PairWork(
         chosen["engine"], ranks, size, chosen["iterations"], seconds=chosen["limit"],
@@ -167,6 +196,12 @@ def _work(members: "Sequence[PairNode]", made: "RoundsDocument", chosen: dict[st
     if wrong:
         raise click.UsageError(wrong)
     return work
+
+
+def _with_fewer(members: "Sequence[PairNode]", names: set[str], gpus: int) -> "PairNode | None":
+    """An idle node that has not so many GPUs, by the scheduler's count."""
+    idle = (one for one in members if one.name in names and not one.busy)
+    return next((one for one in idle if one.gpus is not None and one.gpus < gpus), None)
 
 
 def _gpus(members: "Sequence[PairNode]", names: set[str]) -> int:

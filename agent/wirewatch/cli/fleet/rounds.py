@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from wirewatch.busbw.expected import human
+from wirewatch.cli.output import utc
 from wirewatch.core.hostlist import compact
 from wirewatch.daemon.signals import SIGNALS
 from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument
@@ -42,7 +43,9 @@ def announce(known: Announced) -> Iterator[str]:
         more = f" and {len(busy) - LISTED} more" if len(busy) > LISTED else ""
         yield f"not idle, in no pair: {', '.join(busy[:LISTED])}{more}"
     if known.made.rounds:
-        yield f"{len(known.made.rounds)} rounds are in {known.results} already"
+        count = len(known.made.rounds)
+        these = "1 round is" if count == 1 else f"{count} rounds are"
+        yield f"{these} in {known.results} already, from {utc(known.made.at)} on; another file begins afresh"
     if known.planned is None:
         yield "nothing is left to measure"
         return
@@ -55,10 +58,10 @@ def announce(known: Announced) -> Iterator[str]:
 
 def _work(options: CampaignOptions) -> Iterator[str]:
     work = options.work
-    rails = "" if work.ranks == 1 else f"on each of {work.ranks} rails, on all at once, "
+    rails = ", " if work.ranks == 1 else f" on each of {work.ranks} rails, on all at once, "
     what = "processes" if work.engine == "gloo" else "GPUs"
     yield (
-        f"each pair sends {human(work.size_bytes)} each way {rails}then an all_reduce, by {work.engine}: "
+        f"each pair sends {human(work.size_bytes)} each way{rails}then an all_reduce, by {work.engine}: "
         f"{work.seconds:g} s at most on 2 x {work.ranks} {what}"
     )
 

@@ -119,7 +119,7 @@ _LEAST = 0.01
 _SAME = 0.1
 """How far the bytes of both directions may be apart where one plateau is made of both."""
 _CUTS, _PAUSE, _SETTLED = 8, 0.6, 1e-3
-"""How often bursts are cut again, the part of the plateau below which they are, and what is no change."""
+"""How often bursts are cut again, below which part of the plateau, and what counts as no change."""
 _POINTS = 6
 """Fewest points within bursts that make a slope."""
 _GRID = 1e-3

@@ -30,11 +30,11 @@ _NAMED = 4
 _SNAPSHOT = 1500
 """Characters kept of what was seen."""
 _STATES: Mapping[str, str] = {
-    "T": "stopped by a signal",
-    "t": "stopped by a debugger",
-    "Z": "ended, a zombie",
-    "X": "ended",
-    "D": "inside the kernel, which does not let it be ended",
+    "T": "is stopped by a signal",
+    "t": "is stopped by a debugger",
+    "Z": "has ended, a zombie",
+    "X": "has ended",
+    "D": "is inside the kernel, which does not let it be ended",
 }
 _ENDED = frozenset({"T", "t", "Z", "X"})
 _QUIET = frozenset({RasPhase.STARTING, RasPhase.FINALIZING, RasPhase.ABORTING, RasPhase.LEFT})
@@ -118,7 +118,7 @@ def _places(
 
 
 def diagnose(case: Case) -> Diagnosis:
-    """The kind of a hang and its culprits; a Diagnosis without a kind where it is none, or not known yet."""
+    """The kind of a hang and its culprits; no kind where the job does not hang, or that is not known yet."""
     stopped = tuple(_stopped(case))
     if stopped:
         return _found(case, HangKind.STOPPED, stopped, "the others wait for it")
@@ -213,7 +213,7 @@ def _stopped(case: Case) -> Iterator[Culprit]:
 def _silence(case: Case, rank: RasRank, pid: int) -> str:
     process = case.newer.processes.get(pid)
     state = _STATES.get(str(process.state), "") if process is not None else ""
-    return f"does not answer RAS, {rank.missing}{f', {state}' if state else ''}"
+    return f"does not answer RAS ({rank.missing}){f' and {state}' if state else ''}"
 
 
 def _advanced(older: RasReport, newer: RasReport) -> bool:
@@ -323,13 +323,18 @@ def _unasked(case: Case, why: Absent) -> Diagnosis:
 
 def _found(case: Case, kind: HangKind, named: Sequence[Culprit], what: str) -> Diagnosis:
     who = _joined(named)
-    powers = [load.power for load in case.own_loads().values() if not isinstance(load.power, Absent)]
-    watts = f"{min(powers):.0f}-{max(powers):.0f} W" if powers else "power not read"
     gpus = len({*case.job.processes, *case.job.gone.values()})
-    text = (
-        f"{case.newer.about}: {f'{who}; ' if who else ''}{what}; {gpus} GPUs at {watts}, no byte over NVLink"
-    )
+    seen = f"{gpus} GPUs at {_watts(case)}, no byte over NVLink"
+    text = f"{case.newer.about}: {f'{who}; ' if who else ''}{what}; {seen}"
     return Diagnosis(kind, text, tuple(named), _snapshot(case))
+
+
+def _watts(case: Case) -> str:
+    powers = [load.power for load in case.own_loads().values() if not isinstance(load.power, Absent)]
+    if not powers:
+        return "power not read"
+    low, high = round(min(powers)), round(max(powers))
+    return f"{low} W" if low == high else f"{low}-{high} W"
 
 
 def _joined(named: Sequence[Culprit]) -> str:

@@ -3,7 +3,6 @@
 Only such a look asks RAS, and reads about processes what a poll does not need.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from wirewatch.collectors.hangs.model import (
 from wirewatch.core.collector import GpuReading, read_gpus
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
+from wirewatch.core.owners import owner_of, state_and_parent
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, Sysfs
 from wirewatch.core.types import Absent, Json, Why, whole
 
@@ -35,12 +35,6 @@ ALL_BUSY = 0.99
 UNSEEN = Absent(Why.MISSING, "nothing computes there")
 LISTENED = 60.0
 """Seconds between two looks at who listens for RAS."""
-_POD = re.compile(
-    r"pod([0-9a-f]{8}[_-][0-9a-f]{4}[_-][0-9a-f]{4}[_-][0-9a-f]{4}[_-][0-9a-f]{12}|[0-9a-f]{32})"
-)
-_SLURM = re.compile(r"/job_(\d{1,12})(?:/|$)", re.ASCII)
-_CONTAINER = re.compile(r"(?:docker|libpod|crio|cri-containerd)[-/]([0-9a-f]{64})")
-_DOCKER = re.compile(r"/docker/([0-9a-f]{64})")
 _NAMED = 256
 """Processes of RAS that are looked for here."""
 _CHILDREN = 64
@@ -54,7 +48,7 @@ def read(hardware: Hardware, memory: HangMemory, options: HangOptions) -> HangRe
     if isinstance(gpus, Absent):
         return gpus
     pids = {pid for item in gpus for pid in _pids(item)}
-    owners = {pid: owner_of(hardware.sysfs, pid) for pid in sorted(pids)}
+    owners = {pid: _owner(hardware.sysfs, pid) for pid in sorted(pids)}
     mono = hardware.clock.mono()
     reading = HangReading(gpus, owners)
     if pids and mono >= memory.listened + LISTENED:
@@ -75,19 +69,14 @@ def still_stuck(job: WatchedJob, reading: HangReading) -> bool:
     return len(known) == len(job.processes) and busy
 
 
-def owner_of(sysfs: Sysfs, pid: int) -> str:
+def _owner(sysfs: Sysfs, pid: int) -> str:
     """Whose a process is: pod:UID, slurm:ID, container:ID, or the process that started it.
 
     What cannot be read has no owner, ``""``: all such processes count as of one job.
     """
     groups = sysfs.read(f"/proc/{pid}/cgroup")
-    if not isinstance(groups, Absent):
-        if match := _POD.search(groups):
-            return f"pod:{match[1].replace('_', '-')}"
-        if match := _SLURM.search(groups):
-            return f"slurm:{match[1]}"
-        if match := _CONTAINER.search(groups) or _DOCKER.search(groups):
-            return f"container:{match[1][:12]}"
+    if not isinstance(groups, Absent) and (named := owner_of(groups)):
+        return named
     parent = _stat(sysfs, pid)[1]
     return f"parent:{parent}" if not isinstance(parent, Absent) and parent > 1 else ""
 
@@ -159,16 +148,12 @@ def _own_files(sysfs: Sysfs, pid: int) -> int | Absent:
 
 
 def _stat(sysfs: Sysfs, pid: int) -> tuple[str | Absent, int | Absent]:
-    """State and parent; the name before them may hold anything, also brackets."""
+    """State and parent of a process."""
     text = sysfs.read(f"/proc/{pid}/stat")
     if isinstance(text, Absent):
         return text, text
-    fields = text.rpartition(")")[2].split()
-    if len(fields) < 2:  # noqa: PLR2004
-        odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
-        return odd, odd
-    parent = whole(fields[1])
-    return fields[0][:1], Absent(Why.MALFORMED, f"/proc/{pid}/stat") if parent is None else parent
+    odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
+    return state_and_parent(text) or (odd, odd)
 
 
 def _last_number(text: str) -> int | Absent:

@@ -201,7 +201,7 @@ def error_limit(policy: InfinibandPolicy, kind: str) -> ErrorLimit | None:
 
 
 def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[PortKey, PortMemory]:
-    """What is remembered of ports that are still the same ones, by the names that they have now.
+    """What is remembered of ports that are still the same, by the names that they have now.
 
     A device with another name keeps its past; a name with another card behind it has none. A device without
     a place on PCI, which a command made, is forgotten when it goes. A card that comes back from a pod is as

@@ -1,4 +1,4 @@
-"""Running jobs by what the tap in them times: the wire told apart from waiting, and who is waited for."""
+"""Running jobs, as the tap in them times them: the wire, waiting apart from it, and who is waited for."""
 
 import logging
 
@@ -15,11 +15,11 @@ from wirewatch.collectors.jobs.model import (
     NvlinkSent,
     Witness,
 )
-from wirewatch.collectors.jobs.read import owner_of, read
+from wirewatch.collectors.jobs.read import read
 from wirewatch.core.collector import Collector, Observed
 from wirewatch.core.types import Absent, Expect, Finding, Ok
 
-__all__ = ["COLLECTOR", "NAME", "JobSurroundings", "NvlinkSent", "Witness", "algorithm_words", "owner_of"]
+__all__ = ["COLLECTOR", "NAME", "JobSurroundings", "NvlinkSent", "Witness", "algorithm_words"]
 
 log = logging.getLogger(__name__)
 

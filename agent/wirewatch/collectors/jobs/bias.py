@@ -9,8 +9,8 @@ BEHIND_WORK = 55e-6 / (256 * MIB)
 Measured on H200, driver 580.159.04, NCCL 2.28.9. Behind matrix products, 2 GPUs, three operations in place:
 43 to 70 us at 256 MiB, 5 to 10 us at 64 MiB (docs/hardware/2026-11-23-h200-jobs.md); all_reduce of 256 MiB on
 4 GPUs, in a training step: 52 to 61 us. Back to back, without products, the same kernels are as fast as in
-nccl-tests, and a kernel by the tap is within 5 us of CUDA events around it: so it is no error of the clock,
-and nothing constant. Collectives are slower behind other work, in proportion to their size.
+nccl-tests, and a kernel by the tap is within 5 us of CUDA events around it: so it is neither an error of the
+clock nor a constant. Collectives are slower behind other work, in proportion to their size.
 """
 
 

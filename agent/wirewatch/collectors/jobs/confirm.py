@@ -86,14 +86,15 @@ def chance(votes: int, voted: int, even: float) -> float:
     return math.exp(-voted * (share * math.log(share / even) + other))
 
 
-def late_rank(found: LateVotes, rank: JobRank, since: float) -> LateRank:
-    """The late rank with its GPU, and all of it in a sentence."""
+def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> LateRank:
+    """The late rank with its GPU, and a sentence that says all this."""
     gpu = (
         f"GPU {rank.index}" if rank.index else (rank.gpu if isinstance(rank.gpu, str) else "a GPU not known")
     )
+    others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
     text = (
         f"rank {found.rank} ({gpu}) is late: last in {found.votes} of {found.voted} collectives of "
-        f"{found.windows} of {found.of} windows; the others wait {found.cost:.0%} of the time"
+        f"{found.windows} of {found.of} windows; {others} wait {found.cost:.0%} of the time"
     )
     return LateRank(
         found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,
@@ -130,7 +131,7 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
         f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
     )
     text = (
-        f"{row.op} of {human(row.size_bytes)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
+        f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
         f"alike, and nobody is late ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){why}"
     )
@@ -158,10 +159,15 @@ def elsewhere(windows: Sequence[CommunicatorWindow], nodes: int, policy: JobsPol
         return ""
     share, row = worst
     return (
-        f"all ranks of this node wait alike: {row.op} of {human(row.size_bytes)} takes "
+        f"all ranks of this node wait alike: {operation(row)} takes "
         f"{row.wire_seconds * 1e3:.3g} ms, {share:.1f} times its best here; the late rank, or the slow wire, "
         "is not on this node"
     )
+
+
+def operation(row: OperationTimes) -> str:
+    """The operation with its size, where that is known."""
+    return f"{row.op} of {human(row.size_bytes)}" if row.size_bytes else row.op
 
 
 def _slow(row: OperationTimes, policy: JobsPolicy) -> bool:

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from wirewatch.busbw.expected import expect, human
+from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, factor
+from wirewatch.collectors.jobs.confirm import operation
 from wirewatch.collectors.jobs.expected import conditions_of, inside_settings
 from wirewatch.collectors.jobs.grouping import JobGroup, settings_of_rank
 from wirewatch.collectors.jobs.judge import JudgedCommunicator, JudgedRings
@@ -28,6 +29,7 @@ from wirewatch.core.jobtimes import (
     RunningJob,
     SlowWire,
 )
+from wirewatch.core.owners import CONTAINER
 from wirewatch.core.types import Absent, Ok
 
 LATE, WIRE = "late", "wire"
@@ -39,7 +41,7 @@ _SMALLER = 0.5
 def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> JobsFacts:
     """The facts after a reading, with the hints that hold now."""
     reading, memory = ok.value, judged.memory
-    jobs = tuple(_job(job, judged, reading, ok, policy) for job in judged.jobs)
+    jobs = tuple(_job(job, judged, reading, policy) for job in judged.jobs)
     hints = tuple(_hints(jobs, ok))
     refused = () if isinstance(reading.rings, Absent) else reading.rings.refused[:MOST_REFUSED]
     return JobsFacts(
@@ -48,12 +50,10 @@ def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> Jo
     )  # fmt: skip
 
 
-def _job(
-    job: JobGroup, judged: JudgedRings, reading: JobsReading, ok: Ok[JobsReading], policy: JobsPolicy
-) -> RunningJob:
+def _job(job: JobGroup, judged: JudgedRings, reading: JobsReading, policy: JobsPolicy) -> RunningJob:
     ours = [judged.communicators[key] for key in job.keys]
-    fresh = tuple(one for one in ours if _fresh(one, ok, policy))
-    times = tuple(_times(one, judged.memory, fresh=one in fresh) for one in ours)
+    fresh = tuple(one for one in ours if one.fresh)
+    times = tuple(_times(one, judged.memory) for one in ours)
     late = max((one.late for one in fresh if one.late), key=lambda found: found.cost, default=None)
     wires = [wire for one in fresh for wire in one.wires]
     wire = min(wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
@@ -66,26 +66,19 @@ def _job(
     )  # fmt: skip
 
 
-def _times(one: JudgedCommunicator, memory: JobsMemory, *, fresh: bool) -> CommunicatorTimes:
+def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
     grown = [memory.rings[ring.ring.name] for ring in one.group.rings]
     wire = min(one.wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
     return CommunicatorTimes(
         id=f"{one.group.key[1]:x}", name=one.group.rings[0].ring.comm_name, ranks=one.group.ranks,
         nodes=one.group.nodes, here=one.here, windows=one.memory.windows, doubt=one.doubt, late=one.late,
-        wire=wire, fresh=fresh, elsewhere=one.elsewhere, joined=one.memory.joined, partial=one.memory.partial,
+        wire=wire, fresh=one.fresh, elsewhere=one.elsewhere,
+        joined=one.memory.joined, partial=one.memory.partial,
         missed=sum(ring.missed for ring in grown), dropped=sum(ring.dropped for ring in grown),
         sends=max(ring.sends for ring in grown), captured=max(ring.captured for ring in grown),
         calls=_most(ring.calls for ring in grown), bytes=_most(ring.bytes for ring in grown),
         unsized=_most(ring.unsized for ring in grown),
     )  # fmt: skip
-
-
-def _fresh(one: JudgedCommunicator, ok: Ok[JobsReading], policy: JobsPolicy) -> bool:
-    """Whether its newest window is of now: a job may have gone on to something else, or ended."""
-    memory = one.memory
-    if not one.group.live or not memory.windows or memory.closed is None:
-        return False
-    return ok.mono - memory.closed <= policy.stale
 
 
 def _gpus(
@@ -139,7 +132,8 @@ def _remarks(
     for kind, what, found in (
         (JobRemarkKind.VERSIONS, "ranks run NCCL", {rank.nccl for rank in ranks} - {""}),
         (JobRemarkKind.TAPS, "ranks carry the tap", _taps(ours)),
-        (JobRemarkKind.OWNERS, "processes belong to", set(job.owners)),
+        # A container for each rank is usual; two Slurm jobs or pods are not.
+        (JobRemarkKind.OWNERS, "processes belong to", {o for o in job.owners if not o.startswith(CONTAINER)}),
     ):
         if len(found) > 1:
             names = sorted(found)
@@ -180,7 +174,7 @@ def _leaving(
             JobRemarkKind.DOMAIN,
             f"communicator {one.group.key[1]:x} has {one.group.ranks} ranks on {one.group.nodes} nodes, "
             f"{len(one.here)} of them here, where {len(gpus)} GPUs of this job would hold all: "
-            f"{row.op} of {human(row.size_bytes)} takes {row.wire_seconds * 1e3:.3g} ms, {share:.0%} of the "
+            f"{operation(row)} takes {row.wire_seconds * 1e3:.3g} ms, {share:.0%} of the "
             f"time in all; inside one NVLink domain some {saved:.0%} of the time would be saved",
             saved,
         )  # fmt: skip

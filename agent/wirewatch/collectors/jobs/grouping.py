@@ -41,13 +41,13 @@ class RingGroup:
 
     @property
     def live(self) -> bool:
-        """Whether a process of it still runs."""
+        """Whether one of its processes still runs."""
         return any(one.ring.state is RingState.LIVE for one in self.rings)
 
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """The communicators of one job, by key, with the name and the owners of it."""
+    """The communicators of one job, by key, with its name and its owners."""
 
     name: str
     owners: tuple[str, ...]

@@ -21,7 +21,7 @@ from wirewatch.collectors.jobs.model import (
 from wirewatch.core.jobs import RingReading, TimedCollective
 
 LONGEST = 3600.0
-"""Seconds; a longer duration is no collective's."""
+"""Seconds; no collective takes longer."""
 PATIENCE = 2
 """Polls for which a collective waits for the records of other ranks."""
 MOST_NEW = 512
@@ -92,7 +92,7 @@ def _usable(call: TimedCollective) -> bool:
 
 
 def _add(pending: dict[CallKey, PendingCall], rank: int, call: TimedCollective, poll: int) -> None:
-    """A record that comes a second time is another replay of a captured graph: it cannot be told which."""
+    """A record that comes twice is another replay of a captured graph, and which one is not known."""
     key = (call.op, call.sequence)
     known = pending.get(key)
     if known is None:
@@ -133,7 +133,7 @@ def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int]) -> JoinedCol
 
 
 def _kept(memory: CommunicatorMemory, found: Sequence[JoinedCollective]) -> CommunicatorMemory:
-    """With what was found in the window, thinned out evenly where there is too much of it."""
+    """With what was found in the window, evenly thinned out where that is too much."""
     stride = memory.stride
     window = list(memory.window)
     for place, one in enumerate(sorted(found, key=lambda one: (one.op, one.sequence)), memory.seen):

@@ -51,12 +51,17 @@ NOT_JOINED = frozenset({TimesDoubt.TWICE, TimesDoubt.UNLIKE})
 
 @dataclass(frozen=True, slots=True)
 class JudgedCommunicator:
-    """One communicator after a reading: its memory, its ranks here, and what is believed of it."""
+    """One communicator after a reading: its memory, its ranks here, and what is believed of it.
+
+    `fresh`: its newest window is of now. Of another one nothing is believed: the job may have gone on to
+    something else, or ended.
+    """
 
     group: RingGroup
     memory: CommunicatorMemory
     here: tuple[JobRank, ...]
     doubt: TimesDoubt | None
+    fresh: bool = False
     late: LateRank | None = None
     wires: tuple[SlowWire, ...] = ()
     elsewhere: str = ""
@@ -108,7 +113,8 @@ def findings(judged: JudgedRings) -> tuple[Finding, ...]:
     if not found:
         return ()
     found.sort()
-    more = f" (and {len(found) - 1} more jobs)" if len(found) > 1 else ""
+    others = len(found) - 1
+    more = f" (and {others} more job{'s' if others > 1 else ''})" if others else ""
     return (SLOW_WIRE.finding(Subject(), found[0][1] + more),)
 
 
@@ -138,15 +144,17 @@ def _communicator(
     if memory.windows is not before:
         memory = _expected(memory, group, here, reading)
     doubt = group.doubt or (None if memory.windows else TimesDoubt.FEW)
-    if doubt is not None:
-        return JudgedCommunicator(group, replace(memory, late_since=None, wire_since={}), here, doubt)
-    return _believed(JudgedCommunicator(group, memory, here, None), ok.at, policy)
+    fresh = group.live and memory.closed is not None and ok.mono - memory.closed <= policy.stale
+    if doubt is not None or not fresh:
+        forgotten = replace(memory, late_since=None, wire_since={})
+        return JudgedCommunicator(group, forgotten, here, doubt, fresh and bool(memory.windows))
+    return _believed(JudgedCommunicator(group, memory, here, None, fresh), ok.at, policy)
 
 
 def _expected(
     memory: CommunicatorMemory, group: RingGroup, here: Sequence[JobRank], reading: JobsReading
 ) -> CommunicatorMemory:
-    """The newest window with what is expected of it."""
+    """The memory, with what is expected of its newest window."""
     gpus = [rank.gpu for rank in here if not isinstance(rank.gpu, Absent)]
     settings = settings_of_rank(here[0], reading)
     conditions = conditions_of(reading.around, gpus, group.nodes, settings)
@@ -163,7 +171,7 @@ def _believed(one: JudgedCommunicator, at: float, policy: JobsPolicy) -> JudgedC
         since = memory.late_since or (votes.rank, at)
         since = since if since[0] == votes.rank else (votes.rank, at)
         rank = next(rank for rank in one.here if rank.rank == votes.rank)
-        late = late_rank(votes, rank, since[1])
+        late = late_rank(votes, rank, since[1], one.group.nodes)
         memory = replace(memory, late_since=since)
     else:
         memory = replace(memory, late_since=None)

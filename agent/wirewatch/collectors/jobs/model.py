@@ -177,7 +177,7 @@ class JobsReading:
 CommunicatorKey = tuple[int, int]
 """Owner (uid) and NCCL's number of a communicator: nobody's ring joins another user's."""
 CallKey = tuple[str, int]
-"""Operation and NCCL's number of it."""
+"""Operation and its number by NCCL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,16 @@
 """Reading the rings of running jobs, and once for each process whose it is and NCCL's settings in it."""
 
-import re
 from collections.abc import Mapping
 
 from wirewatch.collectors.jobs.model import MOST_RINGS, JobsMemory, JobsOptions, JobsReading, RingProcess
 from wirewatch.core.jobs import Ring, RingReading, RingsReading, RingState
+from wirewatch.core.owners import owner_of
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.settings import parse_nccl_conf
+from wirewatch.nccl.settings import parse_nccl_conf, settings_of_environ
 
 CONF = "/etc/nccl.conf"
 _NO_PID = Absent(Why.MISSING, "its process cannot be seen from here")
-_SLURM = re.compile(r"/job_(\d{1,20})(?:/|$)", re.ASCII)
-"""Of slurmstepd's tree in version 2, and of `/slurm/uid_N/job_N` in version 1."""
-_POD = re.compile(r"pod([0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}|[0-9a-f]{32})", re.ASCII)
-"""The systemd driver writes hyphens as underscores; a static pod has 32 digits without."""
-_MOST_SETTINGS, _LONGEST = 64, 200
-"""Settings of one process that are kept, and letters of each."""
 
 
 def read(hardware: Hardware, memory: JobsMemory, options: JobsOptions) -> JobsReading | Absent:
@@ -25,34 +19,8 @@ def read(hardware: Hardware, memory: JobsMemory, options: JobsOptions) -> JobsRe
     if isinstance(polled, Absent):
         return JobsReading(polled) if polled.why is Why.MISSING else polled
     followed = RingsReading(_first(polled.rings), polled.refused)
-    processes = {
-        one.ring.name: memory.processes.get(one.ring.name) or _process(hardware.sysfs, one.ring)
-        for one in followed.rings
-    }
+    processes = {one.ring.name: _process(hardware.sysfs, memory, one.ring) for one in followed.rings}
     return JobsReading(followed, processes, _conf(hardware.sysfs), names=options.names)
-
-
-def owner_of(cgroup: str) -> str:
-    """Who a process belongs to by its /proc/PID/cgroup: `slurm:ID`, `pod:UID`, or empty.
-
-    A job of Slurm inside a pod is the pod's: that is what this node was asked for.
-    """
-    pod = _POD.search(cgroup)
-    if pod:
-        return f"pod:{pod[1].replace('_', '-').lower()}"
-    job = _SLURM.search(cgroup)
-    return f"slurm:{job[1]}" if job else ""
-
-
-def settings_of(environ: bytes) -> dict[str, str]:
-    """NCCL's settings in a /proc/PID/environ; nothing else of it is kept."""
-    found: dict[str, str] = {}
-    for entry in environ.split(b"\0"):
-        if entry.startswith(b"NCCL_") and len(found) < _MOST_SETTINGS:
-            name, equals, value = entry.partition(b"=")
-            if equals:
-                found.setdefault(_text(name), _text(value))
-    return found
 
 
 def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:
@@ -63,21 +31,21 @@ def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:
     return tuple(order[:MOST_RINGS])
 
 
-def _process(sysfs: Sysfs, ring: Ring) -> RingProcess:
+def _process(sysfs: Sysfs, memory: JobsMemory, ring: Ring) -> RingProcess:
+    """The process behind a ring, read once; again where it was not to be seen, as when its ring was new."""
+    known = memory.processes.get(ring.name)
+    if known is not None and known.settings != _NO_PID:
+        return known
     if isinstance(ring.host_pid, Absent):
         return RingProcess("", _NO_PID)
     cgroup = sysfs.read(f"/proc/{ring.host_pid}/cgroup")
     environ = sysfs.data(f"/proc/{ring.host_pid}/environ")
     return RingProcess(
         "" if isinstance(cgroup, Absent) else owner_of(cgroup),
-        environ if isinstance(environ, Absent) else settings_of(environ),
+        environ if isinstance(environ, Absent) else settings_of_environ(environ),
     )
 
 
 def _conf(sysfs: Sysfs) -> Mapping[str, str]:
     text = sysfs.read(CONF)
     return {} if isinstance(text, Absent) else parse_nccl_conf(text).settings
-
-
-def _text(text: bytes) -> str:
-    return text[:_LONGEST].decode("utf-8", "replace")

@@ -111,7 +111,7 @@ def _power(size: int | None) -> int:
 def _rates(found: Sequence[JoinedCollective]) -> dict[str, float]:
     """Calls a second of each operation, timed or not: NCCL numbers them all.
 
-    From the first to the last that was timed. Where that is no time at all, 0: no share can be said.
+    From the first to the last that was timed. 0 where no time passed between them: no share is known.
     """
     rates: dict[str, float] = {}
     for op in {one.op for one in found}:
@@ -193,7 +193,7 @@ def _late(
     """The rank that is late in most collectives, and the share of the time for which the others wait.
 
     What counts is by how much it is later than the next one: so much sooner would all go on without it. A
-    spread among the others, which overlap with computing makes, is no fault of the last of them.
+    spread among the others comes from overlap with computing, and is not the fault of the last of them.
     """
     first = max(ranks, key=lambda one: one.late, default=None)
     if first is None or first.late < policy.votes:

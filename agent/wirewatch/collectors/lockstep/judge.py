@@ -351,10 +351,10 @@ def _busiest(windows: GpuWindows, references: Mapping[str, float], policy: Locks
 def _loaded(
     windows: GpuWindows, clocks: Mapping[str, float], references: Mapping[str, float], policy: LockstepPolicy
 ) -> WindowResult | None:
-    """The one GPU that has more work than the others, who are alike and wait for it; None where none is.
+    """The one GPU that has more work than the others, who are alike and wait for it; None for nobody.
 
-    Of two GPUs that is not told from the design of the job (stages of a pipeline, experts), unless the same
-    job was even before. Of more it is: at the ends of a pipeline and at a hot expert NVLink's bytes differ.
+    With two GPUs it may be how the job is made (stages of a pipeline, experts), unless the same job was even
+    before. With more it is not: at the ends of a pipeline and at a hot expert NVLink's bytes differ.
     """
     if len(windows) == _TWO and not references:
         return None

@@ -155,6 +155,18 @@ class WindowReason(Enum):
     SCATTERED = "the other GPUs differ among themselves"
 
 
+_IN_STEP = frozenset(
+    {
+        WindowReason.NAMED,
+        WindowReason.NOBODY,
+        WindowReason.HOST,
+        WindowReason.UNEVEN,
+        WindowReason.SCATTERED,
+    }
+)
+"""What a window can only show of GPUs that send and receive alike."""
+
+
 @dataclass(frozen=True, slots=True)
 class LockstepJob:
     """Processes by GPU (`Gpu.key`), one each, first seen at `since` (monotonic seconds).
@@ -257,7 +269,7 @@ class LockstepFacts:
     """The hint that holds now, and the newest one, which stays when it is over; and whose work is uneven.
 
     `windows`: what each GPU (`Gpu.key`) of the job did in the newest window; `why`: what that window shows,
-    and if there is none, why, in words.
+    and if there is none, why, in words. `in_step`: that window shows that these GPUs run one job in lockstep.
     """
 
     hint: Hint | None
@@ -265,6 +277,7 @@ class LockstepFacts:
     windows: Mapping[str, GpuWindow] = field(default_factory=dict)
     why: str = ""
     uneven: UnevenWork | None = None
+    in_step: bool = False
 
 
 def facts(reading: LockstepReading, memory: LockstepMemory) -> LockstepFacts:
@@ -274,7 +287,9 @@ def facts(reading: LockstepReading, memory: LockstepMemory) -> LockstepFacts:
         for item in reading
         if isinstance(item.value, GpuUse) and isinstance(item.value.window, GpuWindow)
     }
-    return LockstepFacts(memory.hint, memory.last_hint, windows, memory.why, memory.uneven)
+    return LockstepFacts(
+        memory.hint, memory.last_hint, windows, memory.why, memory.uneven, memory.reason in _IN_STEP
+    )
 
 
 GPU = ("gpu", "uuid")

@@ -21,11 +21,15 @@ from wirewatch.collectors.nvlink.model import (
 )
 from wirewatch.core.collector import Memories, is_lost, is_unsupported, read_gpus, remembered
 from wirewatch.core.nvml import (
+    FABRIC_STATES,
+    FABRIC_SUMMARIES,
     MIG_MODE,
+    MOST_LINKS,
     NOT_ASKED,
     Asked,
     MigMode,
     Supported,
+    as_count,
     as_int,
     as_mig_mode,
     ask_gpu,
@@ -39,7 +43,7 @@ from wirewatch.core.nvml import (
 )
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Question
 from wirewatch.core.statistics import Window, delta, measured
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 
 KIB = 1024
 
@@ -221,9 +225,10 @@ def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
 
 
 def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> tuple[NvlinkLink, ...]:
-    count = asked.whole(_C2C_COUNT)
+    count = as_count(asked.json(_C2C_COUNT), MOST_LINKS)
     if isinstance(count, Absent) and is_lost(count):
-        return tuple(NvlinkLink(known.link, count, count) for known in (last.c2c if last else ()))
+        known = [link.link for link in last.c2c] if last else [0]
+        return tuple(NvlinkLink(number, count, count) for number in known)
     if isinstance(count, Absent) or count == 0:
         return ()
     answers = ask_gpu(hardware.nvml, gpu.key, _c2c_questions(count), Supported())
@@ -261,6 +266,7 @@ def _traffic(asked: Asked, before: Mapping[Question, int]) -> NvlinkTraffic:
 
 
 def _fabric(asked: Asked) -> Fabric | Absent:
+    """The registration; MALFORMED for a state or summary without a name here: it need not be healthy."""
     info = asked.json(_FABRIC)
     numbers = {n: as_int(member(info, n)) for n in ("state", "status", "healthMask", "cliqueId")}
     for value in numbers.values():
@@ -269,6 +275,10 @@ def _fabric(asked: Asked) -> Fabric | Absent:
     known = {n: v for n, v in numbers.items() if not isinstance(v, Absent)}
     summary = as_int(member(info, "healthSummary"))
     uuid = member(info, "clusterUuid")
+    if known["state"] not in range(len(FABRIC_STATES)):
+        return Absent(Why.MALFORMED, f"this fabric state is not known: {known['state']}")
+    if not isinstance(summary, Absent) and summary not in range(len(FABRIC_SUMMARIES)):
+        return Absent(Why.MALFORMED, f"this fabric health summary is not known: {summary}")
     return Fabric(
         state=known["state"],
         status=known["status"],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from annotated_types import Ge, Gt, Le, Len
+from annotated_types import Ge, Len
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.pairs import Measure, PartKind, Way
@@ -22,22 +22,23 @@ from wirewatch.fleet.pairs.model import (
     PairRound,
     PairRun,
     Purpose,
+    Rate,
     SlowPart,
 )
 from wirewatch.fleet.pairs.naming import Assessment, TypicalRate, assess
 from wirewatch.fleet.pairs.past import AlikeLoss, alike
 from wirewatch.fleet.pairs.plan import PairsVerdict, health, next_step
+from wirewatch.verdict.pairs import Moment
 
 T = TypeVar("T")
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 MOST_BYTES = 256 << 20
 Name = Annotated[str, Len(1, 253)]
-Rate = Annotated[float, Gt(0), Le(1e15)]
 Rails = dict[Name, tuple[Rate | None, Rate | None]]
 
 
 class RoundsError(Exception):
-    """A file has no rounds, or none that can be read; the text is one line for the user."""
+    """A file without rounds, or without any that can be read; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +85,36 @@ class RoundEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundsWork:
+    """What every pair measured: rates of one work say nothing beside those of another.
+
+    `ranks`: GPUs of each node, or processes of gloo. `size_bytes`: what each sends at a time. `environment`:
+    variables of the workers.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    engine: Name
+    ranks: Annotated[int, Ge(1)]
+    size_bytes: Annotated[int, Ge(1)]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RoundsDocument:
-    """What was measured. `at`: when the first round began, Unix seconds. `seed`: of the matchings."""
+    """What was measured. `at`: when the first round began, Unix seconds. `seed`: of the matchings.
+
+    `work`: what each pair measured; null where it is not known.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     schema: Literal["wirewatch.fleet-rounds/1"]
-    at: float
+    at: Moment
     members: list[RoundsMember]
     rounds: list[RoundEntry]
     seed: int = 0
+    work: RoundsWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +184,13 @@ class PairsDocument:
     `suspects`: slow, and not beyond chance. `thin`: members with too few runs to be judged; `silent`: without
     an answer. `alike`: all are slower than they were. `spread`: standard deviation of healthy members, as a
     share; `seen_from`: the loss from which on a node is named. `next`: null when no round would tell more.
+    `work`: what each pair measured; null where it is not known.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = {"allow_inf_nan": False}
+
     schema: Literal["wirewatch.fleet-pairs/1"]
-    at: float
+    at: Moment
     health: healths.Health
     rounds: int
     runs: int
@@ -181,6 +205,7 @@ class PairsDocument:
     seen_from: float | None
     members: list[MemberEntry]
     next: NextRound | None
+    work: RoundsWork | None = None
 
 
 ROUNDS = TypeAdapter(RoundsDocument)
@@ -200,7 +225,7 @@ def read_rounds(path: Path) -> RoundsDocument:
     """The rounds in a file.
 
     Raises:
-        RoundsError: there are none that can be read.
+        RoundsError: it cannot be read, or has no rounds.
     """
     made = _read(path, ROUNDS, "a document of rounds (wirewatch.fleet-rounds/1)")
     _check(made, path)
@@ -211,9 +236,34 @@ def read_pairs(path: Path) -> PairsDocument:
     """An earlier result in a file.
 
     Raises:
-        RoundsError: there is none that can be read.
+        RoundsError: it cannot be read, or is not a result.
     """
     return _read(path, PAIRS, "an earlier result (wirewatch.fleet-pairs/1)")
+
+
+def check_past(path: Path, earlier: PairsDocument, made: RoundsDocument) -> None:
+    """See that an earlier result can be compared with what was measured now.
+
+    Raises:
+        RoundsError: it is of another fleet, of other work, or not earlier.
+    """
+    if earlier.at > made.at:
+        raise RoundsError(f"{path}: it was measured {earlier.at - made.at:.0f} s after these rounds")
+    if not {one.name for one in earlier.members} & {one.name for one in made.members}:
+        raise RoundsError(f"{path}: none of these nodes took part in it")
+    if earlier.work and made.work and (what := _differs(earlier.work, made.work)):
+        raise RoundsError(f"{path}: it cannot be compared: {what}")
+
+
+def _differs(one: RoundsWork, other: RoundsWork) -> str:
+    """Why rates of one work say nothing beside those of the other, in words; empty where they do."""
+    if one.engine != other.engine:
+        return f"engine {one.engine} there, {other.engine} here"
+    if one.ranks != other.ranks:
+        return f"{one.ranks} ranks a node there, {other.ranks} here"
+    if one.size_bytes != other.size_bytes:
+        return f"{one.size_bytes:,} bytes at a time there, {other.size_bytes:,} here"
+    return ""
 
 
 def _read(path: Path, adapter: TypeAdapter[T], what: str) -> T:
@@ -233,9 +283,10 @@ def _read(path: Path, adapter: TypeAdapter[T], what: str) -> T:
 
 
 def _check(made: RoundsDocument, path: Path) -> None:
-    """What types cannot say: each member once, each round once, each name in one run of a round at most."""
+    """What types cannot say: each node in one member, each round once, each name in one run of a round."""
     names = Counter(one.name for one in made.members)
-    twice = [name for name, count in names.items() if count > 1]
+    nodes = names + Counter(node for one in made.members for node in one.nodes if node != one.name)
+    twice = [name for name, count in nodes.items() if count > 1]
     numbers = [one.number for one in made.rounds]
     if twice:
         raise RoundsError(f"{path}: members: {twice[0]} is there twice")
@@ -246,7 +297,7 @@ def _check(made: RoundsDocument, path: Path) -> None:
         for run in one.runs:
             for name in (run.first, run.second):
                 if name not in names:
-                    raise RoundsError(f"{path}: round {one.number}: {name} is no member")
+                    raise RoundsError(f"{path}: round {one.number}: {name} is not a member")
                 if name in seen:
                     raise RoundsError(f"{path}: round {one.number}: {name} is in two runs, or with itself")
                 seen.add(name)
@@ -274,8 +325,9 @@ def measured_of(made: RoundsDocument) -> list[MeasuredRound]:
 
 
 def rounds_document(
-    at: float, fleet: PairFleet, rounds: Sequence[MeasuredRound], seed: int = 0
-) -> RoundsDocument:
+    at: float, fleet: PairFleet, rounds: Sequence[MeasuredRound], seed: int = 0,
+    work: RoundsWork | None = None,
+) -> RoundsDocument:  # fmt: skip
     """What was measured, as a document; a pair of the plan without a run is one without an answer."""
     entries = []
     for one in rounds:
@@ -293,7 +345,7 @@ def rounds_document(
             one.round.purpose, list(one.round.resting),
         ))  # fmt: skip
     members = [RoundsMember(one.name, one.leaf, list(one.nodes)) for one in fleet.members]
-    return RoundsDocument("wirewatch.fleet-rounds/1", at, members, entries, seed)
+    return RoundsDocument("wirewatch.fleet-rounds/1", at, members, entries, seed, work)
 
 
 def pairs_document(
@@ -314,6 +366,7 @@ def pairs_document(
         known.spread, known.seen_from,
         _members(known, fleet, runs),
         None if follows is None else NextRound(follows.number, follows.purpose, list(follows.pairs)),
+        made.work,
     )  # fmt: skip
 
 

@@ -3,9 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Gt, Le
 
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
+
+Rate = Annotated[float, Gt(0), Le(1e15)]
+"""Bytes per second."""
 
 
 class Purpose(StrEnum):
@@ -159,6 +164,11 @@ class PairLimits:
     failed: float = FAILED_LOSS
     first: int = 3
     most: int = 8
+
+
+def asked_limits(percent: float, rounds: int) -> PairLimits:
+    """The limits of a command: name what is so many percent slower, after so many rounds at most."""
+    return PairLimits(least=percent / 100, first=min(rounds, PairLimits().first), most=rounds)
 
 
 DEFAULT_LIMITS = PairLimits()

@@ -5,7 +5,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.pairs import Measure, PartKind, Way
-from wirewatch.fleet.pairs.model import MeasuredRound, PairFleet, PairLimits, SlowPart, SlowPlace, WayLoss
+from wirewatch.fleet.pairs.model import (
+    MeasuredRound,
+    PairFleet,
+    PairLimits,
+    Rate,
+    SlowPart,
+    SlowPlace,
+    WayLoss,
+)
 from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, observations, typical_rate
 from wirewatch.fleet.pairs.spread import Bar, Judged
 from wirewatch.fleet.pairs.survey import KINDS, Found, Survey
@@ -33,7 +41,7 @@ class TypicalRate:
 
     measure: Measure
     across: bool | None
-    rate: float
+    rate: Rate
 
 
 @dataclass(frozen=True, slots=True)

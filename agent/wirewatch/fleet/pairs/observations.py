@@ -30,9 +30,9 @@ class Observation:
     `full`: of a round for all members, which says what is typical; later rounds are of suspects.
 
     `losses`: by rail; `loss`: what all but a quarter of the rails that nothing explains lose at least.
-    `masked`,
-    `rails_masked`: the loss that something wider explains, of all rails and of single ones. `ends`: both
-    members, each with the direction in which it takes part; `paces`: their own, by all their other runs.
+    `masked`, `rails_masked`: the loss that something wider explains, of all rails and of single ones.
+    `ends`: both members, each with the direction in which it takes part; `paces`: their own, by all their
+    other runs.
     """
 
     measure: Measure

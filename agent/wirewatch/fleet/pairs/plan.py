@@ -31,7 +31,7 @@ CHOICES = 24
 
 @dataclass(frozen=True, slots=True)
 class PairsVerdict:
-    """The end: what is named, and what stays open. `rounds`: how many ran; `missing`: idle never."""
+    """The end: what is named, and what stays open. `rounds`: how many ran."""
 
     assessment: Assessment
     rounds: int

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.fleet.pairs.document import Name, Rails, Rate
-from wirewatch.fleet.pairs.model import PairEnd, PairRun
+from wirewatch.fleet.pairs.document import Name, Rails
+from wirewatch.fleet.pairs.model import PairEnd, PairRun, Rate
 
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 LONGEST = 300
@@ -90,4 +90,4 @@ def failed_run(first: str, second: str, why: str) -> PairRun:
 
 def _unanswered(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return f"no answer of either: {lines[-1]}" if lines else "no answer of either"
+    return f"neither node answered: {lines[-1]}" if lines else "no answer of either"

@@ -1,6 +1,6 @@
 """Rounds after rounds until a verdict: asks the planner, runs on an engine, keeps what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -83,28 +83,22 @@ def run_rounds(
     while not view.ended() and (planned := planned_next(engine, made, options)) is not None:
         order = order_of(planned, options)
         view.began(order)
-        runs = _run(engine, order, view)
-        if runs is None:
-            break
-        measured = MeasuredRound(planned, runs)
-        made = rounds_document(made.at, fleet_of(made), [*measured_of(made), measured], made.seed)
-        view.keep(made)
+        try:
+            engine.start(order)
+            final = _await(engine, order, view)
+            if final is None:
+                break
+            measured = MeasuredRound(planned, [_run_of(final[pair]) for pair in order.pairs])
+            rounds = [*measured_of(made), measured]
+            made = rounds_document(made.at, fleet_of(made), rounds, made.seed, made.work)
+            # What was measured is kept before anything can go wrong with what is left of the round.
+            view.keep(made)
+        finally:
+            engine.cancel()
         view.measured(measured)
-        if not any(run.answered for run in runs):
+        if not any(run.answered for run in measured.runs):
             break
     return made
-
-
-def _run(engine: RoundEngine, order: RoundOrder, view: CampaignView) -> Sequence[PairRun] | None:
-    """The runs of all pairs, those without an answer too; None when it was ended. Leaves nothing running."""
-    try:
-        engine.start(order)
-        final = _await(engine, order, view)
-    finally:
-        engine.cancel()
-    if final is None:
-        return None
-    return [_run_of(final[pair]) for pair in order.pairs]
 
 
 def _await(engine: RoundEngine, order: RoundOrder, view: CampaignView) -> Mapping[Pair, PairProgress] | None:

@@ -12,6 +12,10 @@ class RoundEngineError(Exception):
     """The engine cannot be asked, or refuses a whole round; the text is one line for the user."""
 
 
+class NodesError(RoundEngineError):
+    """The nodes that were asked for are not a list of hosts, or are not there; one line for the user."""
+
+
 @dataclass(frozen=True, slots=True)
 class PairNode:
     """A node that could take part. `leaf`: its leaf switch or rack, "" if not known.
@@ -68,7 +72,11 @@ class RoundEngine(Protocol):
     """Runs `wirewatch fleet peer` on both nodes of each pair. All methods raise RoundEngineError."""
 
     def members(self) -> Sequence[PairNode]:
-        """All nodes that the user asked for, busy ones too, in any order; asked again before each round."""
+        """All nodes that the user asked for, busy ones too, in any order; asked again before each round.
+
+        Raises NodesError the first time if some are not there. Later they are left out: a node may die, and
+        be removed, while the others go on.
+        """
         ...
 
     def start(self, order: RoundOrder) -> None:

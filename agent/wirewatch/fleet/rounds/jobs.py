@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wirewatch.fleet.rounds.engine import PairNode, PairState, RoundOrder
-from wirewatch.fleet.rounds.plan import PairWork, encode_pair_plan, pair_plan
+from wirewatch.fleet.rounds.plan import LONGEST_SECONDS, PairWork, encode_pair_plan, pair_plan
 
 Document = Mapping[str, Any]
 CAMPAIGN, PAIR = "wirewatch.io/campaign", "wirewatch.io/pair"
@@ -16,8 +16,6 @@ LEAFS = ("network.topology.nvidia.com/leaf", "topology.kubernetes.io/rack", "nvi
 GPU, PLAN_VARIABLE, PORT = "nvidia.com/gpu", "WIREWATCH_PAIR_PLAN", 28700
 TIDY_SECONDS = 600
 """After which a Job that has ended goes by itself, should nobody be left to delete it."""
-LONGEST = 3600.0
-"""Seconds; no plan takes longer."""
 _HOST = "kubernetes.io/hostname"
 _TOLERANT = ("Exists", "Equal")
 
@@ -107,9 +105,9 @@ def job(
     """The Job of one pair of a round."""
     first, second = order.pairs[place]
     name = name_of(campaign, order, place)
-    patience = min(order.patience, LONGEST / 2)
+    patience = min(order.patience, LONGEST_SECONDS / 2)
     # Who is there first waits for the other's image, and holds its GPUs meanwhile.
-    work = replace(order.work, patience=patience, seconds=min(LONGEST, order.work.seconds + patience))
+    work = replace(order.work, patience=patience, seconds=min(LONGEST_SECONDS, order.work.seconds + patience))
     plan = encode_pair_plan(pair_plan(first, second, _meet(name, nodes[first], options), work))
     labels = {CAMPAIGN: campaign, PAIR: name}
     queue = {QUEUE: options.queue} if options.queue else {}
@@ -169,7 +167,7 @@ def job_progress(made: Document | None, pods: Sequence[Document]) -> JobProgress
         return JobProgress(PairState.DONE, "", names)
     if "Failed" in ended:
         why = "; ".join(dict.fromkeys(filter(None, map(_failure, pods))))
-        told = f"{ended['Failed'].get('reason', 'failed')}: {ended['Failed'].get('message', '')}"
+        told = _words(ended["Failed"].get("reason") or "failed", ended["Failed"].get("message"))
         return JobProgress(PairState.FAILED, why or told, names)
     if made["spec"].get("suspend"):
         queue = made["metadata"].get("labels", {}).get(QUEUE)
@@ -298,14 +296,18 @@ def _failure(pod: Document) -> str:
     disrupted = next((c for c in _conditions(pod) if c["type"] == "DisruptionTarget"), None)
     name = pod["spec"].get("nodeName") or pod["metadata"]["name"]
     if disrupted is not None:
-        return f"{name}: {disrupted.get('reason', '')}: {disrupted.get('message', '')}"
+        return _words(name, disrupted.get("reason"), disrupted.get("message"))
     if status.get("reason"):
-        return f"{name}: {status['reason']}: {status.get('message', '')}"
+        return _words(name, status["reason"], status.get("message"))
     for one in status.get("containerStatuses") or ():
         ended = one.get("state", {}).get("terminated")
         if ended and ended.get("exitCode"):
-            return f"{name}: {ended.get('reason', '')}, exit code {ended['exitCode']}"
+            return _words(name, ended.get("reason"), f"exit code {ended['exitCode']}")
     return ""
+
+
+def _words(*some: str | None) -> str:
+    return ": ".join(filter(None, some))
 
 
 def _waiting(pod: Document) -> str:

@@ -14,7 +14,14 @@ from kubernetes_asyncio.client import ApiClient, BatchV1Api, CoreV1Api
 
 from wirewatch.fleet.kubeclient import ERRORS, RequestFailed, answered, text_of
 from wirewatch.fleet.rounds.answer import answers_in
-from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError, RoundOrder
+from wirewatch.fleet.rounds.engine import (
+    NodesError,
+    PairNode,
+    PairProgress,
+    PairState,
+    RoundEngineError,
+    RoundOrder,
+)
 from wirewatch.fleet.rounds.jobs import (
     CAMPAIGN,
     PAIR,
@@ -34,7 +41,9 @@ from wirewatch.kubernetes.outcome import RequestResult
 ASK_SECONDS = 2.0
 """Between two questions about a round."""
 REQUEST, LIST = 10.0, 60.0
-"""Seconds for one request, and for one page of a list."""
+"""Seconds for one request; for one about many: a page of a list between rounds, the end of all Jobs."""
+AWAY_SECONDS = 60.0
+"""For which the API server may give no answer in a round, before the round is given up."""
 AT_ONCE, PAGE = 32, 250
 LOG_BYTES = 1 << 20
 T = TypeVar("T")
@@ -52,19 +61,22 @@ class KubernetesRounds:
     _order: RoundOrder | None = None
     _known: dict[int, PairProgress] = field(default_factory=dict)
     _asked: float = 0.0
+    _heard: float = 0.0
     _blind: bool = False
 
     def members(self) -> Sequence[PairNode]:
         found = self._run(self._members)
-        self._nodes = {one.name: one for one in found}
-        missing = [name for name in self.options.nodes if name not in self._nodes]
-        if missing:
-            raise RoundEngineError(f"the cluster has no node {', '.join(missing[:8])}")
+        there = {one.name: one for one in found}
+        missing = [name for name in self.options.nodes if name not in there]
+        if missing and not self._nodes:
+            raise NodesError(f"the cluster has no node {', '.join(missing[:8])}")
+        self._nodes = there
         return found
 
     def start(self, order: RoundOrder) -> None:
         self._order, self._known, self._asked = order, {}, self.mono()
         refused = self._run(lambda client: self._start(client, order))
+        self._heard = self.mono()
         if order.pairs and len(refused) == len(order.pairs):
             raise RoundEngineError(f"no Job of the round could be made: {next(iter(refused.values()))}")
         for place, why in refused.items():
@@ -80,9 +92,19 @@ class KubernetesRounds:
         ]
         if live and self.mono() >= self._asked + ASK_SECONDS:
             self._asked = self.mono()
-            self._known |= self._run(lambda client: self._look(client, order, live))
+            self._see(order, live)
         waiting = PairState.WAITING
         return [self._known.get(n, PairProgress(*pair, waiting)) for n, pair in enumerate(order.pairs)]
+
+    def _see(self, order: RoundOrder, live: Sequence[int]) -> None:
+        """Look at the pairs; one look that fails is no end of the round, as the next one may do."""
+        try:
+            self._known |= self._run(lambda client: self._look(client, order, live))
+        except RoundEngineError:
+            if self.mono() > self._heard + AWAY_SECONDS:
+                raise
+        else:
+            self._heard = self.mono()
 
     def cancel(self) -> None:
         if self._order is not None:
@@ -105,12 +127,12 @@ class KubernetesRounds:
 
     async def _members(self, client: ApiClient) -> list[PairNode]:
         core, ours = CoreV1Api(client), self.options
-        nodes = await _pages(core.list_node, label_selector=ours.selector)
+        nodes = await _pages(core.list_node, LIST, label_selector=ours.selector)
         used: Mapping[str, int] = {}
         if ours.gpus != 0 and not self._blind:
             try:
                 held = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
-                pods = await _pages(core.list_pod_for_all_namespaces, field_selector=held)
+                pods = await _pages(core.list_pod_for_all_namespaces, LIST, field_selector=held)
                 used = used_gpus(pods, ours.gpu, self.campaign)
             except RequestFailed as error:
                 if error.outcome.result is not RequestResult.FORBIDDEN:
@@ -144,10 +166,10 @@ class KubernetesRounds:
         there = {"namespace": self.options.namespace, "label_selector": ours}
         jobs = {
             one["metadata"]["name"]: one
-            for one in await _pages(BatchV1Api(client).list_namespaced_job, **there)
+            for one in await _pages(BatchV1Api(client).list_namespaced_job, REQUEST, **there)
         }
         pods: dict[str, list[Document]] = {}
-        for pod in await _pages(core.list_namespaced_pod, **there):
+        for pod in await _pages(core.list_namespaced_pod, REQUEST, **there):
             pods.setdefault(pod["metadata"]["labels"].get(PAIR, ""), []).append(pod)
         room = asyncio.Semaphore(AT_ONCE)
 
@@ -189,9 +211,9 @@ class KubernetesRounds:
         await answered(
             BatchV1Api(client).delete_collection_namespaced_job(
                 self.options.namespace, label_selector=f"{CAMPAIGN}={self.campaign}",
-                propagation_policy="Background", _preload_content=False, _request_timeout=REQUEST,
+                propagation_policy="Background", _preload_content=False, _request_timeout=LIST,
             ),
-            REQUEST,
+            LIST,
         )  # fmt: skip
 
     def _run(self, asked: Callable[[ApiClient], Awaitable[T]]) -> T:
@@ -213,13 +235,14 @@ def _made(create: Callable[..., Awaitable[Any]], namespace: str, body: Document)
     return create(namespace, dict(body), _preload_content=False, _request_timeout=REQUEST)
 
 
-async def _pages(listed: Callable[..., Awaitable[Any]], **asked: Any) -> list[Document]:
-    """All of a list, page by page."""
+async def _pages(listed: Callable[..., Awaitable[Any]], seconds: float, **asked: Any) -> list[Document]:
+    """All of a list, page by page, each within so many seconds."""
     found: list[Document] = []
     more = ""
     while True:
         page = await answered(
-            listed(**asked, limit=PAGE, _continue=more, _preload_content=False, _request_timeout=LIST), LIST
+            listed(**asked, limit=PAGE, _continue=more, _preload_content=False, _request_timeout=seconds),
+            seconds,
         )
         found += page["items"]
         more = page["metadata"].get("continue") or ""

@@ -10,13 +10,16 @@ from annotated_types import Ge, Gt, Le, Len
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.probe import MIB
+from wirewatch.fleet.pairs.document import RoundsWork
 
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 _PLACE = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 PORTS = range(1, 1 << 16)
+LONGEST_SECONDS, MOST_BYTES = 3600, 16 << 30
+"""That a pair may measure; that it may send at a time."""
 Node = Annotated[str, Len(1, 253)]
-Seconds = Annotated[float, Gt(0), Le(3600)]
+Seconds = Annotated[float, Gt(0), Le(LONGEST_SECONDS)]
 WorkEngine = Literal["distributed", "gloo"]
 """torch.distributed over NCCL on GPUs, or over gloo on processors."""
 INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -24,7 +27,7 @@ INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 class PlanError(Exception):
-    """A text is no plan of a pair; one line for the user."""
+    """A text that is not the plan of a pair; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class PairWork:
 
     engine: WorkEngine = "distributed"
     ranks: Annotated[int, Ge(1), Le(64)] = 8
-    size_bytes: Annotated[int, Ge(16), Le(16 << 30)] = 256 * MIB
+    size_bytes: Annotated[int, Ge(16), Le(MOST_BYTES)] = 256 * MIB
     iterations: Annotated[int, Ge(1), Le(10_000)] = 8
     warmup: Annotated[int, Ge(1), Le(100)] = 2
     seconds: Seconds = 20.0
@@ -91,7 +94,7 @@ def decode_pair_plan(text: str) -> PairPlan:
     """The plan in a text.
 
     Raises:
-        PlanError: it is none, or one that nobody can follow.
+        PlanError: it is not a plan, or not one that can be followed.
     """
     try:
         plan = PLAN.validate_json(text)
@@ -106,13 +109,23 @@ def decode_pair_plan(text: str) -> PairPlan:
 
 
 def wrong_work(work: PairWork) -> str:
-    """What cannot be meant, in words; empty when all can."""
+    """What makes no sense, in words; empty when all does."""
     if work.size_bytes % 16:
-        return f"{work.size_bytes} bytes are no multiple of 16"
+        return f"{work.size_bytes} bytes are not a multiple of 16"
+    if work.size_bytes > MOST_BYTES:
+        most, asked = MOST_BYTES >> 30, work.size_bytes >> 30
+        return f"{asked} GiB are more than the {most} GiB that a pair may send at a time"
+    if work.seconds > LONGEST_SECONDS:
+        return f"{work.seconds:g} s are more than the {LONGEST_SECONDS:g} s that a pair may take"
     if not math.isfinite(work.seconds) or work.patience >= work.seconds:
         return f"one that waits {work.patience:g} s for the other cannot end in {work.seconds:g} s"
     odd = next((name for name in work.environment if not _VARIABLE.fullmatch(name)), None)
     return "" if odd is None else f"{odd!r} is not the name of a variable"
+
+
+def measured_work(work: PairWork) -> RoundsWork:
+    """What of it decides the rates."""
+    return RoundsWork(work.engine, work.ranks, work.size_bytes, dict(work.environment))
 
 
 def _wrong(plan: PairPlan) -> str:

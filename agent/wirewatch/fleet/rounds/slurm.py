@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from wirewatch.core.hostlist import HostlistError, expanded, natural, topology_places
 from wirewatch.core.types import Absent
 from wirewatch.fleet.rounds.answer import answers_in
-from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError, RoundOrder
+from wirewatch.fleet.rounds.engine import (
+    NodesError,
+    PairNode,
+    PairProgress,
+    PairState,
+    RoundEngineError,
+    RoundOrder,
+)
 from wirewatch.fleet.rounds.plan import encode_pair_plan, pair_plan
 from wirewatch.hw.command import Programs, RunningProgram
 from wirewatch.hw.slurm import NODE_NAME, SEARCH
@@ -104,8 +111,8 @@ class SlurmRounds:
         text = self._told(["sinfo", "--noheader", "--Node", _FORMAT, *self._sinfo_options(wanted)])
         found = {node.name: node for node in self._read(text, leafs)}
         missing = [name for name in wanted if name not in found]
-        if missing:
-            raise RoundEngineError(f"Slurm has no node {', '.join(missing[:8])} there")
+        if missing and not self._nodes:
+            raise NodesError(f"Slurm has no node {', '.join(missing[:8])} there")
         self._nodes = {name: found[name] for name in sorted(found, key=natural)}
         return tuple(self._nodes.values())
 
@@ -197,9 +204,9 @@ class SlurmRounds:
 
     def _wanted(self) -> tuple[str, ...]:
         """The nodes that were named, or those of the reservation or allocation; none for a partition's."""
+        if self.options.nodes:
+            return self._named()
         try:
-            if self.options.nodes:
-                return tuple(dict.fromkeys(name for text in self.options.nodes for name in expanded(text)))
             if self.options.job:
                 return expanded(self.environment.get("SLURM_JOB_NODELIST", ""))
             if self.options.reservation:
@@ -209,6 +216,12 @@ class SlurmRounds:
         except HostlistError as error:
             raise RoundEngineError(str(error)) from error
         return ()
+
+    def _named(self) -> tuple[str, ...]:
+        try:
+            return tuple(dict.fromkeys(name for text in self.options.nodes for name in expanded(text)))
+        except HostlistError as error:
+            raise NodesError(f"--nodes: {error}") from error
 
     def _sinfo_options(self, wanted: Sequence[str]) -> list[str]:
         named = [f"--nodes={','.join(wanted)}"] if wanted else []

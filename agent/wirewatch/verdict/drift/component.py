@@ -19,7 +19,7 @@ from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findi
 NAME = "drift"
 DRIFT = Metric(
     "topology_drift", Kind.GAUGE, ("kind",),
-    "Changes since the accepted baseline that nobody has accepted, by kind, information included.",
+    "Changes since the accepted baseline that no operator has accepted, by kind, information included.",
     "all but lost links of NVSwitch boards",
     tier=Tier.CORE,
 )  # fmt: skip
