@@ -166,7 +166,7 @@ def _severities(of_it: Sequence[Rule]) -> Iterator[_Severity]:
     failed = any(rule.worst is Health.FAILED for rule in of_it)
     if failed:
         yield _Severity("critical", of_it[0].hold, "", "FAILED")
-    yield _Severity("ticket", "15m", "10m", f"DEGRADED{', or over and on probation' if failed else ''}")
+    yield _Severity("ticket", "15m", "10m", f"DEGRADED{', or resolved and on probation' if failed else ''}")
 
 
 def _description(of_it: Sequence[Rule]) -> str:

@@ -117,7 +117,7 @@ def test_released_gpus_are_nobodys_to_look_at(tmp_path: Path) -> None:
     ("changes", "why"),
     [
         ({"polled_at": 1000.0}, "last polled"),
-        ({"turning": False}, "a loop of the daemon has stopped turning"),
+        ({"turning": False}, "a loop of the daemon has stopped"),
         ({"schema": "wirewatch.health/9"}, "its schema is"),
     ],
 )
@@ -201,7 +201,7 @@ def test_where_no_daemon_answers_the_look_says_why(tmp_path: Path) -> None:
     assert (done.code, told["source"], told["health"]) == (3, "own", "unknown")
     assert (
         told["why"]
-        == f"a poll of our own, since {tmp_path}/none.sock: no such socket; is the daemon running?"
+        == f"a poll without the daemon, since {tmp_path}/none.sock: no such socket; is the daemon running?"
     )
     assert not state.exists()
 

@@ -91,7 +91,7 @@ def test_a_port_that_is_not_listed_any_more_is_down_and_one_bad_look_is_not_enou
     assert node.rules() == {("infiniband.port_down", "mlx5_1 port 1"): DEGRADED}
     node.poll(2)
     assert node.rules() == {("infiniband.port_down", "mlx5_1 port 1"): FAILED}
-    assert "not listed any more" in node.component.findings[0].evidence
+    assert "no longer listed" in node.component.findings[0].evidence
 
 
 def test_ports_that_are_listed_again_are_looked_at_at_once() -> None:

@@ -181,7 +181,7 @@ def test_a_probe_that_cannot_be_done_is_reported_after_three_and_is_no_fault_of_
     watch(node, 35)
     (told,) = node.findings()
     assert (told.rule, told.health) == ("probe.failed", U)
-    assert "3 probes in a row could not be done" in told.evidence
+    assert "3 probes in a row failed" in told.evidence
     assert node.series("probe_runs_total", result="failed") == [3]
 
 

@@ -75,7 +75,7 @@ def test_a_number_that_is_not_in_the_table_is_reported_and_not_dropped() -> None
     node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 10
     node.poll()
     assert node.rules() == {("xid.999", "GPU 0"): DEGRADED}
-    assert "not in this table" in node.component.findings[0].evidence
+    assert "not in wirewatch's table" in node.component.findings[0].evidence
 
 
 def test_an_application_s_xid_points_to_the_gpu_only_when_one_gpu_repeats_it() -> None:
@@ -197,7 +197,7 @@ def test_the_driver_s_last_word_wins() -> None:
     node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 100
     node.poll()
     assert node.rules() == {("xid.95", "GPU 0"): DEGRADED}
-    assert "over, says the driver" in node.component.findings[0].evidence
+    assert "the driver says it is over" in node.component.findings[0].evidence
     node.log.lines.append(xid(95))
     node.poll()
     assert node.rules() == {("xid.95", "GPU 0"): FAILED}

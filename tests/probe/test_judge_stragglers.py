@@ -92,7 +92,8 @@ def test_what_follows_is_reported_with_its_cause() -> None:
     finding = only(folded([GOOD] * 6 + [drawn(EIGHT, left=left)] * 2))
     assert finding.rule == "straggler.compute"
     assert (
-        "also slow: GPU 2, copies within its memory, GPU 2, copies from its peers to it" in finding.evidence
+        "also slow because of this: GPU 2, copies within its memory, GPU 2, copies from its peers to it"
+        in finding.evidence
     )
 
 
@@ -108,9 +109,9 @@ def test_what_cannot_be_reported_is_a_pair_and_says_so() -> None:
     left = {f"pair {a}>{b}": 0.7 for a in range(4) for b in range(4) if a != b and (a < 2 or b > 1)}
     held = folded([drawn(four)] * 6 + [drawn(four, left=left)] * 2).held
     assert {finding.rule for finding in held} == {"straggler.pair"}
-    assert [f.evidence.partition("; whether ")[2] for f in held if f.subject.gpu == "2"] == [
-        "it is this pair alone, or GPU 3, copies from its peers to it, cannot be told"
-    ]
+    assert [
+        f.evidence.partition("; it cannot be determined whether ")[2] for f in held if f.subject.gpu == "2"
+    ] == ["only this pair is slow, or GPU 3, copies from its peers to it"]
 
 
 def test_half_of_the_gpus_slow_as_sources_are_named_alone() -> None:

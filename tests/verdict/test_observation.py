@@ -73,7 +73,7 @@ def test_a_part_of_which_no_series_tells_is_not_repaired() -> None:
     node.mute = {"GPU-a"}
     assert node.look(times=100).health is F
     (standing,) = node.verdict.standings
-    assert "not seen now, since its part is not read" in standing.finding.evidence
+    assert "not seen now, because its part is not read" in standing.finding.evidence
     assert f"if the part is gone for good: `wirewatch findings ack {standing.id}`" in standing.finding.action
     node.mute = set()
     assert node.look(times=5).health is D

@@ -49,8 +49,9 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
     Why.DENIED: "give the agent the permission named here",
     Why.LOST: "drain the node and reset the part, or reboot; look for XID 79 in the kernel log",
-    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if it stays",
-    Why.MALFORMED: "report this with a `wirewatch record`; the answer was not understood",
+    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if that "
+    "does not help",
+    Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",
 }
 _NAMED = 3
@@ -416,7 +417,7 @@ def fold_gpus(
     """Judge each GPU by its own reading and memory.
 
     A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was seen
-    and is not enumerated any more. One that is remembered from another run and was not seen in this is kept.
+    and is no longer listed. One that is remembered from another run and was not seen in this is kept.
 
     Returns:
         The new memory of each GPU by its key, and all findings.
@@ -437,7 +438,7 @@ def fold_gpus(
         if key not in new and (known.gpu.uuid or known.gpu.index not in named):
             new[key] = known if known.present is None else replace(known, present=False)
         if key in new and new[key].present is False:
-            gone = Absent(Why.LOST, "was here before, is not enumerated any more")
+            gone = Absent(Why.LOST, "was here before, is no longer listed")
             blind.append(blind_finding(collector, subject(known.gpu), gone))
     return new, (*(f for m in new.values() for f in m.findings), *blind)
 

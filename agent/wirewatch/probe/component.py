@@ -178,7 +178,7 @@ LATENCY = Metric(
 )  # fmt: skip
 PATH = Metric(
     "probe_path_info", Kind.INFO, ("op", "ranks", "gpus", "transport", "algorithm", "protocol", "engine"),
-    "How NCCL says that the largest message went; transport is the worst between two GPUs.", _UNPROVEN,
+    "How NCCL sent the largest message, by its log; transport is the worst between two GPUs.", _UNPROVEN,
 )  # fmt: skip
 RUNS = Metric(
     "probe_runs_total", Kind.COUNTER, ("result",), "Probes by how they ended, since start.", tier=Tier.CORE

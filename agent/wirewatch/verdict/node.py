@@ -24,10 +24,10 @@ LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (
     "live", "latched", "probation", "acknowledged", "suppressed",
 )  # fmt: skip
 """The stages of findings, as people see them."""
-STAY = "none, if it stays away; if it comes back: "
+STAY = "none, unless it comes back; then: "
 _ABSENT = {
-    Stage.ACTIVE: "not seen now, which is not yet believed",
-    Stage.LATCHED: "not seen since, but silence repairs nothing",
+    Stage.ACTIVE: "not seen now, not yet believed to be gone",
+    Stage.LATCHED: "not seen since, but absence does not prove a repair",
     Stage.PROBATION: "over, on probation",
 }
 
@@ -197,7 +197,7 @@ def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
 def _waiting(one: Suppression) -> Standing:
     """A suppression of what is not found now, listed so that a forgotten one can be found."""
     finding = Finding(
-        one.rule, Health.OK, one.subject, "not found now; suppressed all the same", "none", one.said.at
+        one.rule, Health.OK, one.subject, "not found now, but still suppressed", "none", one.said.at
     )
     return Standing(finding, SUPPRESSED, "", suppression=one)
 
@@ -255,7 +255,7 @@ def _held(entry: Entry) -> Standing:
 
 
 def _absent(entry: Entry) -> str:
-    return "not seen now, since its part is not read" if _unread(entry) else _ABSENT[entry.stage]
+    return "not seen now, because its part is not read" if _unread(entry) else _ABSENT[entry.stage]
 
 
 def _unread(entry: Entry) -> bool:
@@ -263,7 +263,7 @@ def _unread(entry: Entry) -> bool:
 
 
 def _again(entry: Entry) -> str:
-    return f"the {entry.times}. time within days"
+    return f"occurred {entry.times} times within days"
 
 
 def _whose(entry: Entry) -> str:

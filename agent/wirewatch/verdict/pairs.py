@@ -22,35 +22,37 @@ NAME = "pairs"
 MOST_PARTS, MOST_PARTNERS = 32, 100
 LATER = 300.0
 """Seconds by which a result may lie in the future: the clocks of two machines differ."""
-_NEWER = "once it is mended let the fleet's pairs run again; a newer result clears it"
+_NEWER = "once it is repaired, let the fleet's pairs run again; a newer result clears the finding"
 SLOW = Rule(
     "pairs.slow",
     CONFIRMED,
-    means="pairs of nodes measured that this node, or one rail of it, sends or receives more slowly than the "
-    "fleet typically does, with several partners. The loss decides: FAILED from 30 % on "
-    "(`[policy.pairs] failed`), DEGRADED below, and for a clique that ran as one. It was told by "
-    "`wirewatch fleet tell` and holds for a day (`[policy.pairs] lasts`), or until a newer result",
+    means="measurements between pairs of nodes show that this node, or one of its rails, sends or receives "
+    "more slowly than the fleet typically does, with several partners. A loss of 30 % or more "
+    "(`[policy.pairs] failed`) is FAILED; a smaller one, and one of a clique that ran as one, is DEGRADED. "
+    "The result came by `wirewatch fleet tell` and lasts a day (`[policy.pairs] lasts`), or until a newer "
+    "result",
     look="`wirewatch findings show ID` has direction, rail, loss and partners. First the node's NIC side "
     "alone, without a second node: `wirewatch probe --transport net`; then `wirewatch topology diff` and the "
     "ports of the rail",
-    do=f"look at its ports, cables and PCIe, first with `wirewatch probe --transport net`; {_NEWER}",
+    do=f"check its ports, cables and PCIe, first with `wirewatch probe --transport net`; {_NEWER}",
     rehearse="it takes a second node: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
 )
 ROUTE = Rule(
     "pairs.route",
     DEGRADED,
-    means="pairs of nodes measured that the way between this node and another, or of its leaf to others, is "
-    "slow, while the node is well with others. It is no fault of this node",
+    means="measurements between pairs of nodes show that the path between this node and another, or from "
+    "its leaf to others, is slow, while the node is fast with others. The node itself is not at fault",
     look="`wirewatch findings show ID` names the other end, or the leaf",
-    do=f"look at the route: switches, uplinks and cables between the two; {_NEWER}",
+    do=f"check the route: switches, uplinks and cables between the two; {_NEWER}",
     rehearse="it takes other nodes: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
 )
 KEPT = Rule(
     "pairs.kept",
     UNKNOWN,
-    means="what pairs of nodes had found out about this node cannot be read from the state folder any more",
+    means="the result of pairs of nodes about this node can no longer be read from the state folder",
     look="the finding names the file, and where it was put",
-    do="look at the file named here; let the fleet's pairs run again, or restart the agent to go on without",
+    do="see the file named here; let the fleet's pairs run again, or restart the agent to go on without the "
+    "result",
     rehearse="write nonsense to `pairs.json` of the state folder and restart the agent",
 )
 LOSS = Metric(

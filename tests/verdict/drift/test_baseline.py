@@ -240,7 +240,7 @@ def test_the_property_can_be_met() -> None:
 
 
 FAILED, DEGRADED, UNKNOWN, OK = Health.FAILED, Health.DEGRADED, Health.UNKNOWN, Health.OK
-BY = "; by the baseline given for its product"
+BY = "; compared with the baseline given for its product"
 
 
 def another(*edits: Edit, make: Callable[[], Box] = switched, seed: int = 0) -> Graph:

@@ -274,14 +274,14 @@ HANGS = Metric(
     "job_hangs_total",
     Kind.COUNTER,
     ("kind",),
-    "Hangs of jobs found since the agent's state was begun.",
+    "Hangs of jobs found since the agent's state was created.",
     undrawn="each hang is a step of the gauge job_hang, which is drawn",
 )
 ASKED = Metric(
     "job_ras_looks_total",
     Kind.COUNTER,
     (),
-    "Times that the RAS of jobs was asked, which happens on suspicion of a hang alone.",
+    "Times that the RAS of jobs was asked, which happens only when a hang is suspected.",
     undrawn="it proves to an operator that jobs are left alone; there is nothing to see in it",
 )
 METRICS = (HANG, HANGS, ASKED)

@@ -57,9 +57,9 @@ _EVERYWHERE = frozenset({Aspect.PORTS})
 _NUMA = frozenset({Aspect.NUMA, Aspect.NODES})
 RULE = "topology.shape"
 _WIRES = frozenset({Aspect.NVLINK, Aspect.PEERS})
-_LESS = "look at the findings of the parts that are missing, then at power, seating and cables"
-_OTHER = "ask who opened the node; put it back, or give its product the baseline of a node like this one"
-_BLIND = "look at the findings of the collectors: something of the GPUs cannot be read"
+_LESS = "see the findings of the missing parts, then check power, seating and cables"
+_OTHER = "ask who worked on the node; put it back, or give its product the baseline of a node like this one"
+_BLIND = "see the collectors' findings: some of the GPUs' data cannot be read"
 
 
 def unread(graph: Graph) -> tuple[Unknown, ...]:
@@ -188,7 +188,11 @@ def _unlike(product: str, gpus: Sequence[GpuNode]) -> Iterator[str]:
 
 def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
     return Finding(
-        RULE, health, Subject(), "; ".join((*texts, "by the baseline given for its product")), action
+        RULE,
+        health,
+        Subject(),
+        "; ".join((*texts, "compared with the baseline given for its product")),
+        action,
     )
 
 

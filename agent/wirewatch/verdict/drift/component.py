@@ -207,7 +207,7 @@ def _judge(
         found.append(
             Finding(
                 BASELINE, Health.UNKNOWN, Subject(), trouble,
-                "look at the file named here; `wirewatch topology accept` takes what is there now for right",
+                "read the file named here; `wirewatch topology accept` accepts what is there now",
             )
         )  # fmt: skip
     return DriftMemory(watch, new or compared, baseline, foreign, doubts), tuple(found)
