@@ -62,7 +62,7 @@ def test_it_says_which_gpus_of_which_nodes(nodes: str) -> None:
     assert lines[0] == "FEASIBLE: TP 8 x PP 2 x 1: 16 of 28 free GPUs, on 2 nodes"
     assert lines[1] == "  nodes.toml: 5 nodes, 4 usable (not 1 drained), 28 free GPUs in 5 NVLink domains"
     assert "gpu001: 0-7" in done.stdout
-    assert "! all 8 tensor ranks reach their fellows in the next stage on their own rail" in lines
+    assert "! all 8 tensor ranks reach their peers in the next stage on their own rail" in lines
     assert "Slurm: --nodelist=gpu[001,003]" in lines
 
 

@@ -17,7 +17,7 @@ Several = tuple[int, int, int]
 class CostedLayout:
     """A job as it was placed. `why`: what it is beside the one that was asked for, or what it has against it.
 
-    `reach`: how far TP groups had to be stretched; `asks`: the options that it takes beyond its numbers.
+    `reach`: how far TP groups had to be stretched; `asks`: the options that it needs beyond its numbers.
     """
 
     placed: PlacedJob
@@ -69,7 +69,7 @@ class Proposals:
         yield "as many stages as there is room for", self._fewer_stages(job, space)
 
     def beside(self, chosen: PlacedJob, space: Space) -> Iterator[CostedLayout]:
-        """Layouts of as many GPUs as the chosen one: twice and half its TP, for replicas or for stages."""
+        """Layouts of as many GPUs as the chosen one: twice and half its TP, traded for replicas or stages."""
         tp, pp, replicas = _numbers(chosen.job)
         if replicas % 2 == 0:
             yield from self._any_reach(space, (tp * 2, pp, replicas // 2))
@@ -90,7 +90,7 @@ class Proposals:
         return f"TP {job.tp} x PP {job.pp} of {self.workload.shape.name} takes {need}, and {has}"
 
     def _whole_heads(self, job: PlacementJob) -> Iterator[Several]:
-        """The same with a TP that the model can be cut by, the nearest first, where this one is none."""
+        """The same with a TP that divides the heads, the nearest first, where this one does not."""
         heads = self.workload.shape.heads
         if self.workload.objection(job.tp, 1):
             whole = [tp for tp in range(1, heads + 1) if heads % tp == 0]
