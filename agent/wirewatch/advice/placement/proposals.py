@@ -46,10 +46,13 @@ class Proposals:
     def nearest(self, job: PlacementJob, space: Space, reach: Level) -> Iterator[CostedLayout]:
         """Layouts that can be placed where this job cannot: the nearest of each kind."""
         near = [one for why, several in self._kinds(job, space) for one in self._first(space, several, why)]
-        for why, several in _last_resorts(job, space):
-            # A smaller job is near only where nothing nearer is; a TP of 1 is far from any other.
-            if all(one.placed.job.tp == 1 for one in near):
-                near += self._first(space, several, why)
+        # A smaller job is near only where nothing nearer is; a TP of 1 is far from any other.
+        if not near:
+            smaller = (several for tp in _divisors(job.tp) for several in _fewer(job, space, tp))
+            near += self._first(space, smaller, "a smaller TP, as many replicas as there is room for")
+        if all(one.placed.job.tp == 1 for one in near):
+            narrower = ((tp, job.pp, job.replicas) for tp, _, _ in _alone(job, space) if 1 < tp < job.tp)
+            near += self._first(space, narrower, "the widest TP there is room for")
         yield from near or self._first(space, _alone(job, space), "one stage and one replica")
         yield from self._wider(job, space, reach)
         if not self.degraded:
@@ -194,14 +197,6 @@ def _fewer(job: PlacementJob, space: Space, tp: int) -> Iterator[Several]:
     replicas = min(job.replicas * job.tp // tp - 1, room // job.pp)
     if replicas > 0:
         yield tp, job.pp, replicas
-
-
-def _last_resorts(job: PlacementJob, space: Space) -> Iterator[tuple[str, Iterable[Several]]]:
-    """Smaller jobs, the nearest first."""
-    smaller = (several for tp in _divisors(job.tp) for several in _fewer(job, space, tp))
-    yield "a smaller TP, as many replicas as there is room for", smaller
-    narrower = ((tp, job.pp, job.replicas) for tp, _, _ in _alone(job, space) if 1 < tp < job.tp)
-    yield "the widest TP there is room for", narrower
 
 
 def _alone(job: PlacementJob, space: Space) -> Iterator[Several]:
