@@ -34,7 +34,7 @@ DTYPES: Mapping[str, int] = {
 """Bytes of an element."""
 ENGINES = ("nccl", "torch", "distributed", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
-NOT_KNOWN = Absent(Why.MISSING, "not stated")
+NOT_KNOWN = Absent(Why.MISSING, "not told")
 """Recordings of 0.1 hold this text."""
 DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
 PROBED_SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
