@@ -51,6 +51,8 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "XDG_RUNTIME_DIR": folder, "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
+        # So that the demo names its commands as everywhere, and not by where they lie here.
+        env["PATH"] = f"{WIREWATCH.parent}:{env['PATH']}"
         env.pop("NO_COLOR", None)
         with demo(env) as said:
             save("demo", f"demo {FAULT}", said)

@@ -16,6 +16,7 @@ PLACES: Mapping[str, str] = {
     "Dockerfile": rf"^ARG VERSION=({NUMBER})$",
     "helm/wirewatch/Chart.yaml": rf"^(?:appV|v)ersion: ({NUMBER})$",
     "docs/image.md": rf"/wirewatch:({NUMBER})",
+    "deploy/systemd/README.md": rf"wirewatch-({NUMBER})-py3-none-any",
     "deploy/kubernetes/examples/gate-init-container.yaml": rf"/wirewatch:({NUMBER})",
 }
 """Files by their paths, each with what the version stands in, which must be found there."""

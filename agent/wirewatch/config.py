@@ -370,7 +370,8 @@ def address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     number = whole(port)
     if not host or number is None or number > 65535:  # noqa: PLR2004
-        raise ConfigError(f"not HOST:PORT: {text!r}; 0.0.0.0:9410 is all addresses of this machine")
+        hint = f", such as 0.0.0.0:{port} for all addresses" if number and not host else ""
+        raise ConfigError(f"not HOST:PORT: {text!r}{hint}")
     return host.strip("[]"), number
 
 

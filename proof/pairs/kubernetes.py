@@ -218,7 +218,7 @@ def _dry(cluster: Cluster) -> tuple[bool, str]:
 def _dies(cluster: Cluster) -> tuple[bool, str]:
     """A node dies in a round: its kubelet and all that it started, and its wire."""
     campaign = Campaign(cluster, "dies")
-    process = campaign.start("--limit", "90s", "--rounds", "3")
+    process = campaign.start("--limit", "40s", "--rounds", "3")
     cluster.begun()
     kubelet = cluster.running.pid("kubelet-n5")
     for child in Path(f"/proc/{kubelet}/task/{kubelet}/children").read_text("ascii").split():

@@ -158,7 +158,7 @@ def test_a_prefix_that_takes_storage_ports_is_told_the_exact_list() -> None:
 
 def test_a_list_that_misses_ports_or_names_none() -> None:
     assert "it leaves out mlx5_3:1" in only("NCCL_IB_HCA", "=mlx5_0", node(*IB))[1]
-    assert "it takes none of" in only("NCCL_IB_HCA", "=ib9", node(*IB))[1]
+    assert "it matches none of" in only("NCCL_IB_HCA", "=ib9", node(*IB))[1]
     assert only("NCCL_IB_HCA", "=mlx5_0,mlx5_3,mlx5_9", node(*IB)) == (
         "read otherwise", "no device here is called mlx5_9",
     )  # fmt: skip
@@ -264,7 +264,7 @@ def test_a_name_with_something_before_it_sets_nothing(name: str, words: str) -> 
 def test_a_list_that_no_interface_matches_fails_init() -> None:
     here = replace(node(), interfaces=("lo", "ens3", "ens30"))
     assert only("NCCL_SOCKET_IFNAME", "eth", here) == (
-        "fails", "init fails: no interface here is meant (lo, ens3, ens30)",
+        "fails", "init fails: no interface here matches (lo, ens3, ens30)",
     )  # fmt: skip
     assert only("NCCL_SOCKET_IFNAME", "=ens", here)[0] == "fails"
     for value in ("ens", "=ens30", "^lo", "^docker", "eth0,ens3"):
@@ -322,7 +322,7 @@ def test_files_give_way_to_the_environment_and_later_lines_to_earlier() -> None:
          "the name is 'NCCL_CROSS_NIC ', with its spaces: write NCCL_CROSS_NIC=VALUE and nothing else"),
         ("export NCCL_ALGO", "does nothing",
          "the name is 'export NCCL_ALGO', with its spaces: write NCCL_ALGO=VALUE and nothing else"),
-        ("NCCL_DEBUG", "does nothing", "NCCL_DEBUG=INFO stands before it, and counts"),
+        ("NCCL_DEBUG", "does nothing", "NCCL_DEBUG=INFO is read first, and counts"),
         ("NCCL_PROTO", "does nothing", "a line without = sets nothing"),
         ("NCCL_IB_SL", "does nothing",
          "it stands twice with different values: the first counts, and in a docker env file the last"),

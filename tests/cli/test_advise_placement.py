@@ -62,7 +62,7 @@ def test_it_says_which_gpus_of_which_nodes(nodes: str) -> None:
     assert lines[0] == "FEASIBLE: TP 8 x PP 2 x 1: 16 of 28 free GPUs, on 2 nodes"
     assert lines[1] == "  nodes.toml: 5 nodes, 4 usable (not 1 drained), 28 free GPUs in 5 NVLink domains"
     assert "gpu001: 0-7" in done.stdout
-    assert "! all 8 tensor ranks reach their fellows in the next stage on their own rail" in lines
+    assert "! all 8 tensor ranks reach their peers in the next stage on their own rail" in lines
     assert "Slurm: --nodelist=gpu[001,003]" in lines
 
 
@@ -270,3 +270,18 @@ def test_a_file_that_is_none_and_a_rankfile_without_cores(tmp_path: Path) -> Non
     assert "No such file" in refused(USAGE, *PLACEMENT, "--nodes", str(tmp_path / "none"), "--tp", "4")
     line = refused(USAGE, *PLACEMENT, "--machine", "8xH100", "--tp", "4", "--print", "rankfile")
     assert "give `cores` in the file of nodes" in line
+
+
+def test_a_providers_topology_file_says_nothing_of_nvlink(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It has PCI addresses alone, without what NCCL writes of GPUs."""
+    path = tmp_path / "topology.xml"
+    below = "".join(
+        f'<pci busid="000{n}:00:00.0" class="0x030200" link_speed="32 GT/s" link_width="16"/>' for n in (1, 2)
+    )
+    path.write_text(f'<system version="1"><cpu numaid="0">{below}</cpu></system>')
+    code, made = document(capsys, "--topology", str(path), "--tp", "2")
+    assert code == 2
+    why = "so each GPU counts alone: its NVLink links could not be read"
+    assert made["remarks"][1] == f"1 of 1 usable nodes: NVLink is not known, {why}"

@@ -86,6 +86,18 @@ def test_what_is_not_committed_is_not_released(monkeypatch: pytest.MonkeyPatch, 
         source.committed()
 
 
+def test_a_missing_program_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for program, package in (("dpkg-buildpackage", "dpkg-dev"), ("dh", "debhelper")):
+        with pytest.raises(ReleaseError, match=f"^{program} is not installed: .*{package}"):
+            debian.ready()
+        (tmp_path / program).write_text("", "utf-8")
+        (tmp_path / program).chmod(0o755)
+    debian.ready()
+
+
 def test_a_command_that_is_not_there_or_fails_is_told() -> None:
     with pytest.raises(ReleaseError, match="nothing-of-this-name is not installed"):
         THE.run("nothing-of-this-name")

@@ -36,7 +36,12 @@ def main() -> int:
 
 
 def release(source: Source, folder: Path, builder: Builder | None, sign: str) -> None:
-    """Make all into a folder that is made again."""
+    """Make all into a folder that is made again.
+
+    Raises:
+        ReleaseError: something is missing or fails.
+    """
+    debian.ready()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     BUILD.mkdir(parents=True, exist_ok=True)

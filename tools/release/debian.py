@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.markers import Marker
 
 from tests.ship.locks import PIN, blocks
-from tools.release.source import BUILD, Source
+from tools.release.source import BUILD, ReleaseError, Source
 
 PYTHONS = ("3.11", "3.12", "3.13")
 LOCKS = {"agent": "wheels", "nccl": "engine"}
@@ -21,6 +21,17 @@ GLIBC = 28
 LEGACY = ("manylinux2014", "manylinux2010", "manylinux1")
 PLATFORM = platform.machine()
 """The packages are for the processor that they are made on."""
+
+
+def ready() -> None:
+    """Before minutes are spent on the rest.
+
+    Raises:
+        ReleaseError: a program that makes the packages is missing.
+    """
+    for program, package in (("dpkg-buildpackage", "dpkg-dev"), ("dh", "debhelper")):
+        if shutil.which(program) is None:
+            raise ReleaseError(f"{program} is not installed: on Debian, `apt-get install {package}`")
 
 
 def packages(source: Source, folder: Path) -> Iterator[Path]:

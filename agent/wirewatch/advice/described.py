@@ -29,7 +29,7 @@ FORM = "give a number of GPUs and a product, and RDMA ports if it has any, such 
 
 
 class DescriptionError(Exception):
-    """A description that is of no node; one line for people."""
+    """A description that does not describe a node; one line for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ class PairsOptions(Options):
     """Whether this node takes what pairs of nodes found out about it."""
 
     interval: float = 60.0
-    """Seconds between two looks at how old the result is; a new one is judged at once. [s]"""
+    """Time between two looks at how old the result is; a new one is judged at once. [seconds]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
@@ -196,7 +196,7 @@ class PairsPolicy:
     failed: float = FAILED_LOSS
     """What the node has lost of its speed from which on it is FAILED, above 0 and at most 1. [share]"""
     lasts: float = DAY
-    """Seconds for which a result holds, from when it was measured. [s]"""
+    """How long a result holds, from when it was measured. [seconds]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

@@ -91,7 +91,8 @@ def _serving(one: ServingCost) -> Iterator[Figure]:
         "where decode stops gaining",
         f"the last doubling of TP that shortens a token by {WORTHWHILE:.0%} or more, nothing hidden, "
         f"{'in a CUDA graph' if one.judged_by == 'graph' else 'launched one by one'}",
-        "the table above", "as its times", "throughput counts and not latency: replicas serve more in all",
+        "the table above", "as its times",
+        "throughput matters more than latency: replicas serve more in total",
     )  # fmt: skip
 
 
@@ -153,6 +154,6 @@ def _cliff(made: CostDocument) -> Iterator[Figure]:
     if made.cliff:
         links = ", ".join(f"{one.product} {one.links} = {one.printed / GB:.0f}" for one in made.generations)
         yield Figure(
-            "links of a GPU by generation of NVLink", f"{links} GB/s both ways; half of it each way",
+            "links of a GPU by generation of NVLink", f"{links} GB/s both ways; half of that each way",
             "NVIDIA's data sheets", "published", "boards with fewer links: A800 and H800 have 8",
         )  # fmt: skip

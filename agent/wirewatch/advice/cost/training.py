@@ -18,7 +18,7 @@ from wirewatch.core.types import Absent
 TORCH_BUCKET = 25 * MIB
 """`bucket_cap_mb` of torch's DistributedDataParallel, in MiB (torch/nn/parallel/distributed.py)."""
 ENOUGH = 0.9
-"""Share of the plateau that a bucket shall reach."""
+"""Share of the plateau that a bucket should reach."""
 SMALLEST, LARGEST = 64 * 1024, 1 << 30
 """Sizes of buckets that are tried, in bytes."""
 

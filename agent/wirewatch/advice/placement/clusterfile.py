@@ -29,7 +29,7 @@ Index = Annotated[int, Field(ge=0, lt=MOST_GPUS)]
 
 
 class ClusterError(Exception):
-    """A file that is of no cluster; one line for people."""
+    """A file that does not describe a cluster; one line for people."""
 
 
 class _Strict(BaseModel):
@@ -86,7 +86,7 @@ def read_cluster(path: Path) -> Cluster:
     """The cluster of a file: JSON where it begins with a brace, else TOML.
 
     Raises:
-        ClusterError: it cannot be read, or is of no cluster.
+        ClusterError: it cannot be read, or does not describe a cluster.
     """
     text = _text(path)
     try:

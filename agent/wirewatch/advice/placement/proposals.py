@@ -17,7 +17,7 @@ Several = tuple[int, int, int]
 class CostedLayout:
     """A job as it was placed. `why`: what it is beside the one that was asked for, or what it has against it.
 
-    `reach`: how far TP groups had to be stretched; `asks`: the options that it takes beyond its numbers.
+    `reach`: how far TP groups had to be stretched; `asks`: the options that it needs beyond its numbers.
     """
 
     placed: PlacedJob
@@ -46,10 +46,13 @@ class Proposals:
     def nearest(self, job: PlacementJob, space: Space, reach: Level) -> Iterator[CostedLayout]:
         """Layouts that can be placed where this job cannot: the nearest of each kind."""
         near = [one for why, several in self._kinds(job, space) for one in self._first(space, several, why)]
-        for why, several in _last_resorts(job, space):
-            # A smaller job is near only where nothing nearer is; a TP of 1 is far from any other.
-            if all(one.placed.job.tp == 1 for one in near):
-                near += self._first(space, several, why)
+        # A smaller job is near only where nothing nearer is; a TP of 1 is far from any other.
+        if not near:
+            smaller = (several for tp in _divisors(job.tp) for several in _fewer(job, space, tp))
+            near += self._first(space, smaller, "a smaller TP, as many replicas as there is room for")
+        if all(one.placed.job.tp == 1 for one in near):
+            narrower = ((tp, job.pp, job.replicas) for tp, _, _ in _alone(job, space) if 1 < tp < job.tp)
+            near += self._first(space, narrower, "the widest TP there is room for")
         yield from near or self._first(space, _alone(job, space), "one stage and one replica")
         yield from self._wider(job, space, reach)
         if not self.degraded:
@@ -69,7 +72,7 @@ class Proposals:
         yield "as many stages as there is room for", self._fewer_stages(job, space)
 
     def beside(self, chosen: PlacedJob, space: Space) -> Iterator[CostedLayout]:
-        """Layouts of as many GPUs as the chosen one: twice and half its TP, for replicas or for stages."""
+        """Layouts of as many GPUs as the chosen one: twice and half its TP, traded for replicas or stages."""
         tp, pp, replicas = _numbers(chosen.job)
         if replicas % 2 == 0:
             yield from self._any_reach(space, (tp * 2, pp, replicas // 2))
@@ -90,7 +93,7 @@ class Proposals:
         return f"TP {job.tp} x PP {job.pp} of {self.workload.shape.name} takes {need}, and {has}"
 
     def _whole_heads(self, job: PlacementJob) -> Iterator[Several]:
-        """The same with a TP that the model can be cut by, the nearest first, where this one is none."""
+        """The same with a TP that divides the heads, the nearest first, where this one does not."""
         heads = self.workload.shape.heads
         if self.workload.objection(job.tp, 1):
             whole = [tp for tp in range(1, heads + 1) if heads % tp == 0]
@@ -194,14 +197,6 @@ def _fewer(job: PlacementJob, space: Space, tp: int) -> Iterator[Several]:
     replicas = min(job.replicas * job.tp // tp - 1, room // job.pp)
     if replicas > 0:
         yield tp, job.pp, replicas
-
-
-def _last_resorts(job: PlacementJob, space: Space) -> Iterator[tuple[str, Iterable[Several]]]:
-    """Smaller jobs, the nearest first."""
-    smaller = (several for tp in _divisors(job.tp) for several in _fewer(job, space, tp))
-    yield "a smaller TP, as many replicas as there is room for", smaller
-    narrower = ((tp, job.pp, job.replicas) for tp, _, _ in _alone(job, space) if 1 < tp < job.tp)
-    yield "the widest TP there is room for", narrower
 
 
 def _alone(job: PlacementJob, space: Space) -> Iterator[Several]:

@@ -54,8 +54,8 @@ def _rails(replicas: Sequence[Replica]) -> Iterator[str]:
         names = compact(gpu.node.name for pair in off for gpu in pair)
         shown = names if len(names) <= MOST_NAMES else f"{names[:MOST_NAMES]}..."
         yield (
-            f"{len(off)} of {len(pairs)} tensor ranks reach their fellow in the next stage on another rail, "
+            f"{len(off)} of {len(pairs)} tensor ranks reach their peer in the next stage on another rail, "
             f"over a spine or by NVLink first: {shown}"
         )
     elif pairs:
-        yield f"all {len(pairs)} tensor ranks reach their fellows in the next stage on their own rail"
+        yield f"all {len(pairs)} tensor ranks reach their peers in the next stage on their own rail"

@@ -137,6 +137,16 @@ class _Plan:
     objective: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """What TP groups are taken from. `room`: groups of each; `over`: groups that are sources themselves."""
+
+    room: Sequence[int]
+    paths: Sequence[Nesting]
+    spare: Sequence[int]
+    over: Sequence[Bundle] = ()
+
+
 @dataclass(slots=True)
 class _Solver:
     """Rooms of all domains, from which jobs take their GPUs one after the other."""
@@ -176,35 +186,12 @@ class _Solver:
 
     def _plan(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Plan | None:
         levels = self.space.levels
-        paths = [(place, *self.space.domains[one].units[1:]) for place, one in enumerate(fitting)]
-        if self.reach is Level.DOMAIN:
-            room = [self.rooms[one].free // job.tp for one in fitting]
-            if limit is not None:
-                room = [min(most, limit[one]) for most, one in zip(room, fitting, strict=True)]
-            spare = [self.rooms[one].free - most * job.tp for most, one in zip(room, fitting, strict=True)]
-            inside, over = tuple(fitting), []
-        else:
-            free = [self.rooms[one].free for one in fitting]
-            if sum(free) < job.gpus:
-                return None
-            found = bundles(free, paths, job.tp, job.groups, levels.index(self.reach))
-            if len(found) < job.groups:
-                return None
-            counts = [0] * len(fitting)
-            for one in found:
-                counts[one.parts[0][0]] += one.level == 0
-            over = [one for one in found if one.level]
-            # A group over several domains is a source of its own, inside the units that are around it.
-            outer = [
-                (*(-1 - place for _ in range(one.level)), *paths[one.parts[0][0]][one.level :])
-                for place, one in enumerate(over)
-            ]
-            room, inside = [*counts, *(1 for _ in over)], tuple(fitting)
-            paths = [(n, *path[1:]) for n, path in enumerate([*paths, *outer])]
-            spare = [0] * len(paths)
-        if sum(room) < job.groups:
+        whole = self.reach is Level.DOMAIN
+        sources = self._whole(job, fitting, limit) if whole else self._stretched(job, fitting)
+        if sources is None or sum(sources.room) < job.groups:
             return None
-        replicas = bundles(room, paths, job.pp, job.replicas, spare=spare)
+        over = sources.over
+        replicas = bundles(sources.room, sources.paths, job.pp, job.replicas, spare=sources.spare)
         stretched = tuple(
             (levels[one.level], tuple((fitting[leaf], n) for leaf, n in one.parts)) for one in over
         )
@@ -213,7 +200,39 @@ class _Solver:
             *(sum(one.level >= level for one in over) for level in farthest),
             *(sum(one.level >= level for one in replicas) for level in farthest),
         )
-        return _Plan(inside, stretched, replicas, objective)
+        return _Plan(tuple(fitting), stretched, replicas, objective)
+
+    def _whole(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Sources:
+        """Each domain with as many groups as lie whole in it, and no more than its limit."""
+        room = [self.rooms[one].free // job.tp for one in fitting]
+        if limit is not None:
+            room = [min(most, limit[one]) for most, one in zip(room, fitting, strict=True)]
+        spare = [self.rooms[one].free - most * job.tp for most, one in zip(room, fitting, strict=True)]
+        return _Sources(room, self._paths(fitting), spare)
+
+    def _stretched(self, job: PlacementJob, fitting: Sequence[int]) -> _Sources | None:
+        """Domains with the groups that lie whole in them, then each group over several; None: no room."""
+        free = [self.rooms[one].free for one in fitting]
+        if sum(free) < job.gpus:
+            return None
+        paths = self._paths(fitting)
+        found = bundles(free, paths, job.tp, job.groups, self.space.levels.index(self.reach))
+        if len(found) < job.groups:
+            return None
+        counts = [0] * len(fitting)
+        for one in found:
+            counts[one.parts[0][0]] += one.level == 0
+        over = [one for one in found if one.level]
+        # A group over several domains is a source of its own, inside the units that are around it.
+        outer = [
+            (*(-1 - place for _ in range(one.level)), *paths[one.parts[0][0]][one.level :])
+            for place, one in enumerate(over)
+        ]
+        every = [(n, *path[1:]) for n, path in enumerate([*paths, *outer])]
+        return _Sources([*counts, *(1 for _ in over)], every, [0] * len(every), over)
+
+    def _paths(self, fitting: Sequence[int]) -> list[Nesting]:
+        return [(place, *self.space.domains[one].units[1:]) for place, one in enumerate(fitting)]
 
     def _carried_out(self, job: PlacementJob, plan: _Plan) -> PlacedJob:
         """The plan with GPUs, which are then no longer free."""

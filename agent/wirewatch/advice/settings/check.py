@@ -1,4 +1,4 @@
-"""What is wrong with the settings that a job has: what fails, slows, does nothing, or is no setting at all.
+"""What is wrong with the settings that a job has: what fails, slows, does nothing, or is not a setting.
 
 What cannot be seen is not known, and never right.
 """
@@ -317,7 +317,7 @@ def _alias(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding
 
 
 def _hidden(one: WrittenSetting, around: Surroundings) -> SettingFinding:
-    text = f"{one.name}={around.value(one.name)} stands before it, and counts"
+    text = f"{one.name}={around.value(one.name)} is read first, and counts"
     return found(one, Trouble.NOTHING, text, _PARAM)
 
 

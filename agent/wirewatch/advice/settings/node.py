@@ -1,4 +1,4 @@
-"""What of a node NCCL's settings are judged by: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
+"""What NCCL's settings are judged by on a node: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -140,7 +140,7 @@ def of_file(data: bytes, name: str) -> SettingsSource | Absent:
     """Of a file: a copy of an environ, what a shell reads, YAML, or lines of NAME=VALUE as in nccl.conf.
 
     Returns:
-        Absent for one that is none of these.
+        Absent for any other file.
     """
     strange = Absent(Why.MALFORMED, f"{name}: neither an environment nor text with settings of NCCL")
     if b"\0" in data:

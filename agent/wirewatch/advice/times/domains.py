@@ -1,6 +1,6 @@
 """A collective over several NVLink domains: NVLink inside, the network between. Unproven on hardware.
 
-Each GPU sends its share of a message to its fellows in the other domains, by its share of the node's ports;
+Each GPU sends its share of a message to its peers in the other domains, by its share of the node's ports;
 inside, NVLink spreads it or adds it up. NCCL sends pieces, so both run at once, and the slower decides. To
 that come the hops between domains, by the latencies with which NCCL's tuner reckons (src/graph/tuning.cc).
 """

@@ -89,7 +89,7 @@ def _serving(made: CostDocument, one: ServingCost) -> Iterator[str]:
         ),
         [_row(row) for row in one.decode],
     )  # fmt: skip
-    yield "  eager / CUDA graph; share: of the communication in the token's time, nothing of it hidden"
+    yield "  eager / CUDA graph; share: communication as a share of the token's time, none of it hidden"
     if one.prefill:
         yield ""
         yield f"prefill of {one.prompt:,} tokens, {one.batch} at once:"

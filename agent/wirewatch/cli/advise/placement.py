@@ -41,7 +41,7 @@ MOST_JOBS = 16
 EXAMPLE = "llama-3-70b"
 """The model of costs where none is named."""
 MICRO_BATCH = 4096
-"""Tokens of a training job's micro-batch unless it is said."""
+"""Tokens of a training job's micro-batch by default."""
 ACROSS = {
     "node": Level.NODE, "leaf": Level.LEAF, "rack": Level.RACK, "any": Level.CLUSTER,
 }  # fmt: skip

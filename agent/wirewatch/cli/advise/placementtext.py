@@ -51,7 +51,7 @@ def placement_lines(made: PlacementDocument, jobs: Sequence[PlacementJob], *, ev
 
 def _verdict(made: PlacementDocument, asked: str) -> Iterator[str]:
     if not made.feasible:
-        sure = "" if made.proven else " (none was found; that there is none is not proven)"
+        sure = "" if made.proven else " (none was found, which does not prove that there is none)"
         yield f"NOT FEASIBLE: {asked}: {made.reason}{sure}"
         return
     gpus = sum(job.tp * job.pp * job.replicas for job in made.jobs)
