@@ -25,7 +25,7 @@ class Blank(Enum):
     REFUSALS = "Empty while no probe was refused."
     VERSIONS = "Empty while all nodes of a product run the same versions."
     DRIFT = "Empty while no node differs from its baseline."
-    STRAGGLER = "Empty while no GPU is believed to be slow."
+    STRAGGLER = "Empty while no GPU is named as slow."
     SILENT = "Empty while every agent answers."
     XID = "Empty while the kernel log has no XID."
     ERRORS = "Empty while no error was counted."
@@ -287,9 +287,9 @@ def silence(panel: Panel) -> str:
     if ":held" in asked or "node:wirewatch_" in asked:
         return "Silent: a node that is not heard stays, with what it said last."
     if isinstance(panel, Series):
-        return "Silent: a gap while a node is not heard; sums and counts are then of the others."
+        return "Silent: a gap while a node is not heard; sums and counts then cover the others only."
     if isinstance(panel, Stat):
-        return "Silent: a node that is not heard has no part in this number."
+        return "Silent: a node that is not heard is not counted."
     return "Silent: a node that is not heard is not here."
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote_plus
 
 import yaml
 
@@ -31,6 +32,7 @@ SEVERITIES = ("critical", "ticket", "info")
 DATASOURCE = "prometheus"
 """The data source's uid in Grafana."""
 _MADE = "# Made by `make generated` from deploy/prometheus/wirewatch-alerts.yml: do not edit.\n"
+_NUMBERS = "`wirewatch findings list` has the numbers."
 _UUID = "GPU-00000000-0000-4000-8000-000000000002"
 _VALUE = re.compile(r"\$value\b")
 _LOOKED_UP = re.compile(r"\{\{ with printf `(.*?)` .*? \| query \}\}(.*?)\{\{ end \}\}")
@@ -40,6 +42,23 @@ ANSWERING = (
     'http://{{ . | first | label "node" }}:9410/{{ end }}'
 )
 """The address of an agent that answers, in an annotation; the chart puts what it knows in its place."""
+OF_NODE = '{__name__=~"node:wirewatch_worst:state|wirewatch:finding_since:held",cluster=%q,node=%q}'
+OF_FLEET = "sort_desc(node:wirewatch_worst:state{cluster=%q})"
+NODE_DASHBOARD = (
+    f"{{{{ $externalURL }}}}{{{{ printf `{OF_NODE}` $labels.cluster $labels.node | tableLink }}}}"
+)
+FLEET_DASHBOARD = f"{{{{ $externalURL }}}}{{{{ printf `{OF_FLEET}` $labels.cluster | tableLink }}}}"
+"""`dashboard_url` where Grafana's address is not known: the node's state and findings, or the fleet's table.
+
+In the Prometheus that evaluates the alert, whose address every message has already.
+"""
+GRAFANA_DASHBOARD = (
+    '{{ reReplaceAll "/+\\\\z" "" externalURL }}/d/wirewatch-'
+    "{{ if $labels.node }}node{{ else }}fleet{{ end }}?"
+    "{{ with $labels.cluster }}var-cluster={{ urlquery . }}&{{ end }}"
+    "{{ with $labels.node }}var-node={{ urlquery . }}{{ end }}"
+)
+"""The same in Grafana's own alerting, which knows its own address; that ends with a slash or not."""
 CASES = PROMETHEUS / "tests" / "collectors.yml"
 _WHERE = (
     "{{ $labels.node }}{{ with $labels.cluster }} ({{ . }}){{ end }}:"
@@ -129,7 +148,8 @@ def _made(name: str, of_it: Sequence[Rule]) -> str:
         + f"        labels:\n          severity: {one.severity}\n        annotations:\n"
         f"          summary: {_quoted(f'{_WHERE} {{{{ $labels.rule }}}} is {one.word}')}\n"
         f"          description: {_quoted(_description(of_it))}\n"
-        f"          runbook_url: {_quoted(runbook_url(name))}\n\n"
+        f"          runbook_url: {_quoted(runbook_url(name))}\n"
+        f"          dashboard_url: {_quoted(NODE_DASHBOARD)}\n\n"
         for one in _severities(of_it)
     )
 
@@ -146,12 +166,21 @@ def _severities(of_it: Sequence[Rule]) -> Iterator[_Severity]:
     failed = any(rule.worst is Health.FAILED for rule in of_it)
     if failed:
         yield _Severity("critical", of_it[0].hold, "", "FAILED")
-    yield _Severity("ticket", "15m", "10m", f"DEGRADED{', or over and on probation' if failed else ''}")
+    yield _Severity("ticket", "15m", "10m", f"DEGRADED{', or resolved and on probation' if failed else ''}")
 
 
 def _description(of_it: Sequence[Rule]) -> str:
-    do = dict.fromkeys(f"{rule.do[:1].upper()}{rule.do[1:].rstrip('.')}." for rule in of_it)
-    return f"{' '.join(do)} `wirewatch findings list` has the numbers."
+    """What to do; where the alert reports several rules, that of the one that it is about."""
+    texts = {rule.name: _action(rule) for rule in of_it}
+    if len({*texts.values()}) == 1:
+        return f"{_action(of_it[0])} {_NUMBERS}"
+    assert not any("*" in name for name in texts), "a rule of several is looked for by its whole name"
+    branches = (f'{{{{ if eq $labels.rule "{name}" }}}}{text} {{{{ end }}}}' for name, text in texts.items())
+    return f"{''.join(branches)}{_NUMBERS}"
+
+
+def _action(rule: Rule) -> str:
+    return f"{rule.do[:1].upper()}{rule.do[1:].rstrip('.')}."
 
 
 def cases() -> str:
@@ -176,8 +205,9 @@ def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
         "exp_labels": {"severity": one.severity, **where, **part},
         "exp_annotations": {
             "summary": f"gpu-17 (lab): GPU 2 ({_UUID}) {part['rule']} is {one.word}",
-            "description": _description(of_it),
+            "description": f"{_action(of_it[0])} {_NUMBERS}",
             "runbook_url": f"docs/runbooks/{name}.md",
+            "dashboard_url": f"/graph?g0.expr={_encoded(OF_NODE, 'lab', 'gpu-17')}&g0.tab=1",
         },
     }
     level = 2 if one.severity == "critical" else 1
@@ -197,6 +227,11 @@ def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
             {"eval_time": "1h", "alertname": name, "exp_alerts": [fired]},
         ],
     }
+
+
+def _encoded(query: str, *texts: str) -> str:
+    """A query with these texts in place of %q, as it stands in an address."""
+    return quote_plus(query.replace("%q", '"%s"') % texts)
 
 
 def _series(metric: str, labels: Mapping[str, str]) -> str:
@@ -286,7 +321,7 @@ def grafana() -> str:
 
 
 def _grafana_rule(alert: Alert) -> dict[str, Any]:
-    """A result of the query is an alert, whatever its value, and none is none: as in Prometheus."""
+    """Each result of the query is an alert, whatever its value, as in Prometheus; no result, no alert."""
     rule = {
         "uid": f"{alert.name.lower()}-{alert.severity}",
         "title": alert.name,
@@ -303,7 +338,10 @@ def _grafana_rule(alert: Alert) -> dict[str, Any]:
         "execErrState": "Error",
         "for": alert.hold or "0s",
         "missing_series_evals_to_resolve": 1,
-        "annotations": {key: grafana_text(text) for key, text in alert.annotations.items()},
+        "annotations": {
+            **{key: grafana_text(text) for key, text in alert.annotations.items()},
+            "dashboard_url": GRAFANA_DASHBOARD,
+        },
         "labels": dict(alert.labels),
     }  # fmt: skip
     return {**rule, "keepFiringFor": alert.keep} if alert.keep else rule

@@ -11,7 +11,7 @@ def load_yaml(text: str) -> Any:
     """The document of a text.
 
     Raises:
-        yaml.YAMLError: it is none.
+        yaml.YAMLError: the text is not YAML.
     """
     return yaml.load(text, Loader=_LOADER)  # noqa: S506 # nosemgrep: yaml-is-safe - as safe_load, in C
 

@@ -7,7 +7,17 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+)
+from pydantic_core import PydanticCustomError
 
 from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.names import did_you_mean
@@ -133,7 +143,18 @@ class JobsSection(_Section):
 
 
 Percent = Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")]
-Limit = Annotated[int, Field(ge=0)] | Percent
+
+
+def _limit(given: object, validated: ValidatorFunctionWrapHandler) -> Any:
+    """One error for both kinds, which are one value to the user."""
+    try:
+        return validated(given)
+    except ValidationError:
+        words = "Input should be a whole number of nodes, or a percentage such as '5%'"
+        raise PydanticCustomError("limit", words) from None
+
+
+Limit = Annotated[Annotated[int, Field(ge=0)] | Percent, WrapValidator(_limit)]
 
 
 class BudgetSection(_Section):

@@ -95,9 +95,9 @@ BUSBW = Row(
             misleads="only nodes with a fresh probe are in it, which are the idle ones.",
         ),
         Table(
-            "GPUs that are believed to be slow",
-            "Stragglers by name: what of them is slow, and by how many standard deviations of the "
-            "noise, against their own history or their peers. 50 rows at most.",
+            "GPUs named as slow",
+            "What is slow of each, and by how many standard deviations of the noise, against its own "
+            "history or its peers. 50 rows at most.",
             (
                 Value(
                     "score",
@@ -116,7 +116,8 @@ BUSBW = Row(
             ),
             order=(("score", True),),
             blank=Blank.STRAGGLER,
-            misleads="scores are in noise, and not in lost bandwidth: a quiet signal has a high score soon.",
+            misleads="a score counts standard deviations of the noise, not lost bandwidth: that of a quiet "
+            "signal is soon high.",
         ),
     ),
 )

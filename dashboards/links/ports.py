@@ -220,7 +220,7 @@ RDMA = Row(
             ),
             "short",
             NoLimit("what is much depends on the network"),
-            misleads="units differ by kind: compare a line with itself alone.",
+            misleads="units differ by kind: compare a line only with itself.",
         ),
     ),
 )

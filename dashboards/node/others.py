@@ -59,7 +59,8 @@ def _asked(board: Dashboard) -> Iterator[str]:
 def _panel(metric: Metric) -> Series | Table:
     labels = tuple(label for label in metric.labels if label not in _LEFT_OUT)
     asked = f"wirewatch_{metric.name}{{{'GPUS' if 'gpu' in labels else 'HERE'}}}"
-    title = metric.panel.title or metric.name.removesuffix("_total").replace("_", " ").capitalize()
+    words = metric.name.removesuffix("_total").replace("_", " ").capitalize().replace("Gpu", "GPU")
+    title = metric.panel.title or words
     if metric.kind is Kind.INFO:
         value = Value("", _most(labels, asked), "none", _FACT)
         return Table(title, metric.help, (value, *map(Label, labels)), blank=Blank.OTHER)

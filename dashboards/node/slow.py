@@ -47,7 +47,7 @@ SLOW = Row(
             first=100,
             decimals=1,
             blank=Blank.PROBE,
-            misleads="a score is in noise, and not in lost bandwidth.",
+            misleads="a score counts standard deviations of the noise, not lost bandwidth.",
         ),
         Series(
             "Highest straggler score by GPU",
@@ -59,7 +59,7 @@ SLOW = Row(
             blank=Blank.PROBE,
         ),
         Table(
-            "Believed to be slow",
+            "Named as slow",
             "By name, confirmed in two of three probes.",
             (
                 Value(

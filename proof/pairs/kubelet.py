@@ -70,7 +70,10 @@ class Kubelet:
 
     def _start(self, pod: Document) -> Running:
         container = pod["spec"]["containers"][0]
-        variables: dict[str, str] = {}
+        # All nodes have one file system here, but each has a lock of its own.
+        state = self._folder.parent / f"state-{self._node}"
+        state.mkdir(exist_ok=True)
+        variables = {"STATE_DIRECTORY": str(state)}
         for one in container.get("env", ()):
             value = (
                 _field(pod, one["valueFrom"]["fieldRef"]["fieldPath"]) if "valueFrom" in one else one["value"]

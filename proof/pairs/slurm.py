@@ -9,6 +9,7 @@ slurmds; `wirewatch fleet probe --slurm` with engine gloo. Root, some fifteen mi
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,7 +46,11 @@ class Campaign:
 
     def command(self, *options: str) -> list[str]:
         path = str(WIREWATCH)
-        given = ("--command", path, "--json", "--results", str(self.results))
+        # All nodes have one file system here, but each has a lock of its own.
+        state = f"{self.results.parent}/state-$SLURMD_NODENAME"
+        script = f'mkdir -p {state} && STATE_DIRECTORY={state} exec {path} "$@"'
+        on_nodes = shlex.join(["sh", "-c", script, "wirewatch"])
+        given = ("--command", on_nodes, "--json", "--results", str(self.results))
         return [path, "fleet", "probe", *OPTIONS, *given, *options]
 
     def start(self, *options: str, within: Sequence[str] = ()) -> "subprocess.Popen[str]":

@@ -221,3 +221,12 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
 def test_wrong_usage_is_one_line(words: tuple[str, ...]) -> None:
     done = run_wirewatch("advise", "bench-script", *words)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (64, "", 1)
+
+
+def test_pairs_take_two_nodes_and_collectives_two_gpus() -> None:
+    with pytest.raises(BenchScriptError, match="pairs take two nodes or more"):
+        render(script(nodes=1, pairs=True))
+    with pytest.raises(BenchScriptError, match="collectives take two GPUs or more"):
+        render(script(nodes=1, gpus=1))
+    assert "# nccl-tests over 1 node of 2 GPUs, read by" in render(script(nodes=1))
+    assert "# nccl-tests over 2 nodes of 1 GPU, read by" in render(script(gpus=1))

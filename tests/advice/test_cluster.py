@@ -103,8 +103,33 @@ def test_islands_follow_from_the_product_or_are_not_known(
 
 
 @pytest.mark.parametrize(
+    ("product", "gpus", "why"),
+    [
+        ("H10", 8, "no data of a product 'H10'; did you mean 'H100'"),
+        ("H100", 16, "NVLink joins at most 8 NVIDIA H100 80GB HBM3"),
+        ("H200-NVL", 4, "NVIDIA H200 NVL may be joined in several ways"),
+        ("A40", 4, "NVIDIA A40 may be joined by bridges"),
+        ("", 4, "its product is not known"),
+    ],
+)
+def test_it_says_why_the_islands_of_a_node_are_not_known(
+    tmp_path: Path, product: str, gpus: int, why: str
+) -> None:
+    text = f'[[nodes]]\nnames = "a"\ngpus = {gpus}\nproduct = "{product}"\n'
+    (one,) = read_cluster(written(tmp_path, text)).nodes
+    assert one.wiring.why.startswith(f"it has no `islands`, and {why}")
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
+        (
+            (
+                '[[nodes]]\nnames = "a"\ngpus = 4\nproduct = "GB200"\nnvlink_domain = "d"\n'
+                '[[nodes]]\nnames = "b"\ngpus = 4\nproduct = "GB300"\nnvlink_domain = "d"'
+            ),
+            "nvlink_domain d: a and b have different products",
+        ),
         ("", "nodes: Field required"),
         ("nodes = []", "nodes"),
         ('[[nodes]]\nnames = "a"\ngpus = 8\ncolour = 1', "unknown key 'nodes.0.colour'"),

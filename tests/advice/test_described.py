@@ -73,6 +73,7 @@ def test_a_gpus_share_of_the_ports_is_the_slower_of_port_and_slot(text: str, gbs
         ("8xH10", "no data of a product 'H10'; did you mean 'H100'"),
         ("8xH100+8xNRD", "no data of a port 'NRD'; did you mean 'NDR'"),
         ("2xGH200", "pass --topology"),
+        ("4xH200-NVL", "NVIDIA H200 NVL may be joined in several ways: pass --topology"),
         ("8xH100+8xOPA", "no data of a port 'OPA'"),
         ("8xH100+0xNDR", "1 to 144 ports"),
         ("8xH100+", "give a number of GPUs"),
@@ -96,6 +97,28 @@ def test_any_text_is_a_machine_or_the_one_error(text: str) -> None:
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda one: one.name)
 def test_a_product_is_found_by_its_own_name_and_by_no_other(product: GpuProduct) -> None:
     assert [one for one in PRODUCTS if gpu_product(one.name) is product] == [product]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "gigabytes"),
+    [
+        ("H20-141GB", "NVIDIA H20 141GB", 141),
+        ("NVIDIA A100-SXM-64GB", "NVIDIA A100-SXM4-64GB", 64),
+        ("H100 96GB", "NVIDIA H100 96GB HBM3", 96),
+        ("NVIDIA GH200 144G HBM3e", "NVIDIA GH200 144GB", 144),
+        ("NVIDIA GH200 480GB", "NVIDIA GH200 480GB", 96),
+        ("A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", 40),
+        ("V100-SXM2-16GB", "Tesla V100-SXM2-16GB", 16),
+        ("rtx5090", "NVIDIA GeForce RTX 5090", 32),
+        ("HGX-H100", "NVIDIA H100 80GB HBM3", 80),
+    ],
+)
+def test_a_memory_in_the_name_is_the_memory(name: str, known: str, gigabytes: int) -> None:
+    """And the name of what is found finds it again."""
+    product = gpu_product(name)
+    assert product is not None
+    assert (product.name, product.memory) == (known, gigabytes * 1e9)
+    assert gpu_product(product.name) == product
 
 
 def test_a_product_on_a_switch_has_links_and_an_architecture() -> None:

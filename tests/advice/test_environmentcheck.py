@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.advice.settings import HUNDRED, LOCAL, MIB, gids, node, port, swept
 from tests.support import EPOCH
+from wirewatch.advice.described import described
 from wirewatch.advice.settings.check import NotRead, Places, check
 from wirewatch.advice.settings.finding import SettingFinding
 from wirewatch.advice.settings.measured import MeasuredSetting, measured_settings
@@ -157,7 +158,7 @@ def test_a_prefix_that_takes_storage_ports_is_told_the_exact_list() -> None:
 
 def test_a_list_that_misses_ports_or_names_none() -> None:
     assert "it leaves out mlx5_3:1" in only("NCCL_IB_HCA", "=mlx5_0", node(*IB))[1]
-    assert "it takes none of" in only("NCCL_IB_HCA", "=ib9", node(*IB))[1]
+    assert "it matches none of" in only("NCCL_IB_HCA", "=ib9", node(*IB))[1]
     assert only("NCCL_IB_HCA", "=mlx5_0,mlx5_3,mlx5_9", node(*IB)) == (
         "read otherwise", "no device here is called mlx5_9",
     )  # fmt: skip
@@ -224,10 +225,46 @@ def test_what_slows_other_nodes_does_nothing_where_nvlink_joins_all() -> None:
     assert only("NCCL_NET", "socket", node(*IB))[0] == "slows"
 
 
+@pytest.mark.parametrize("value", ["IBX", "Sockets", "infiniband"])
+def test_a_network_that_nobody_knows_may_fail_init(value: str) -> None:
+    assert only("NCCL_NET", value, node(*IB)) == (
+        "not known", "init fails unless a network plugin names itself so; NCCL's own are IB and Socket",
+    )  # fmt: skip
+    for known in ("IB", "ib", "AWS Libfabric", "GPUDirectTCPX_v7", "IBext_v8"):
+        assert told("NCCL_NET", known, node(*IB)) == []
+
+
+def test_gpus_before_hopper_have_no_nvls_to_lose() -> None:
+    (machine,) = described("8xA100+8xHDR").conditions
+    a100 = NcclNode(conditions=machine, ports=machine.network)
+    why = "NVLS takes NVSwitch of Hopper or later, and these are Ampere"
+    assert only("NCCL_NVLS_ENABLE", "0", a100) == ("does nothing", why)
+    assert only("NCCL_ALGO", "Ring", a100) == (
+        "slows", f"between nodes small messages go without Tree; {why}",
+    )  # fmt: skip
+    assert told("NCCL_ALGO", "Ring,Tree", a100) == []
+    assert only("NCCL_ALGO", "allreduce:tree", a100)[0] == "slows"
+    assert "366 of 460 to 480" in only("NCCL_ALGO", "Ring,Tree", node())[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("\ufeffNCCL_ALGO", "with a byte order mark: write NCCL_ALGO=VALUE"),
+        ("ENV NCCL_ALGO", "with its spaces: write NCCL_ALGO=VALUE"),
+        ("NCCL_ALGO ", "with its spaces: write NCCL_ALGO=VALUE"),
+    ],
+)
+def test_a_name_with_something_before_it_sets_nothing(name: str, words: str) -> None:
+    trouble, text = only(name, "Ring")
+    assert trouble == "does nothing"
+    assert words in text
+
+
 def test_a_list_that_no_interface_matches_fails_init() -> None:
     here = replace(node(), interfaces=("lo", "ens3", "ens30"))
     assert only("NCCL_SOCKET_IFNAME", "eth", here) == (
-        "fails", "init fails: no interface here is meant (lo, ens3, ens30)",
+        "fails", "init fails: no interface here matches (lo, ens3, ens30)",
     )  # fmt: skip
     assert only("NCCL_SOCKET_IFNAME", "=ens", here)[0] == "fails"
     for value in ("ens", "=ens30", "^lo", "^docker", "eth0,ens3"):
@@ -285,7 +322,7 @@ def test_files_give_way_to_the_environment_and_later_lines_to_earlier() -> None:
          "the name is 'NCCL_CROSS_NIC ', with its spaces: write NCCL_CROSS_NIC=VALUE and nothing else"),
         ("export NCCL_ALGO", "does nothing",
          "the name is 'export NCCL_ALGO', with its spaces: write NCCL_ALGO=VALUE and nothing else"),
-        ("NCCL_DEBUG", "does nothing", "NCCL_DEBUG=INFO stands before it, and counts"),
+        ("NCCL_DEBUG", "does nothing", "NCCL_DEBUG=INFO is read first, and counts"),
         ("NCCL_PROTO", "does nothing", "a line without = sets nothing"),
         ("NCCL_IB_SL", "does nothing",
          "it stands twice with different values: the first counts, and in a docker env file the last"),

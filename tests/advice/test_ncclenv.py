@@ -88,7 +88,7 @@ def test_an_old_nccl_is_told_the_index_that_is_right_on_every_port() -> None:
     old = node(*ROCE, nccl=(2, 20, 5))
     found = advice(old)["NCCL_IB_GID_INDEX"]
     assert found.value == "3"
-    assert "NCCL 2.20.5 takes index 0 unless told (mlx5_0, mlx5_3: IB/RoCE v1, link-local)" in found.reason
+    assert "NCCL 2.20.5 takes index 0 unless set (mlx5_0, mlx5_3: IB/RoCE v1, link-local)" in found.reason
     other = {"mlx5_3": gids((LOCAL, V1), (MAPPED, V2))}
     found = advice(node(*ROCE, tables=other, nccl=(2, 20, 5)))["NCCL_IB_GID_INDEX"]
     assert found.value is None

@@ -1,7 +1,8 @@
 """Placement: what none may ever do, the best there is on small clusters, and cases checked by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations, product
 
 import pytest
@@ -12,7 +13,7 @@ from tests.advice.clusters import node, placed, racks, refused, where
 from tests.examples import examples
 from wirewatch.advice.placement.cluster import Cluster, ClusterNode
 from wirewatch.advice.placement.hierarchy import bundles, most
-from wirewatch.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
+from wirewatch.advice.placement.solver import Infeasible, PlacedGpu, PlacedJob, PlacementJob, place
 from wirewatch.advice.placement.space import Level, Space, space_of
 from wirewatch.core.types import Health
 
@@ -41,6 +42,34 @@ def clusters(draw: st.DrawFn, most_nodes: int = 6) -> list[ClusterNode]:
 
 def usable(nodes: Sequence[ClusterNode]) -> Space:
     return space_of(Cluster("c", tuple(nodes)).usable(degraded=False))
+
+
+def objective(space: Space, placed_job: PlacedJob) -> tuple[int, ...]:
+    """What is as small as it can be in a space, the weightiest first.
+
+    Products in a mix, then TP groups by how far they are stretched, then replicas by how far apart their
+    GPUs are; of both the farthest level first.
+    """
+    groups = [stage.gpus for one in placed_job.replicas for stage in one.stages]
+    replicas = [[gpu for stage in one.stages for gpu in stage.gpus] for one in placed_job.replicas]
+    farthest = range(len(space.levels) - 1, 0, -1)
+    counts = []
+    for parts in (groups, replicas):
+        places = [space.levels.index(narrowest(space, part)) for part in parts]
+        counts += [sum(place >= level for place in places) for level in farthest]
+    return (int(placed_job.mixed), *counts)
+
+
+def narrowest(space: Space, gpus: Iterable[PlacedGpu]) -> Level:
+    """The narrowest level with one unit around all of these GPUs."""
+    units = {
+        (cell.node.name, index): domain.units
+        for domain in space.domains
+        for cell in domain.cells
+        for index in cell.gpus
+    }
+    around = zip(*(units[gpu.node.name, gpu.index] for gpu in gpus), strict=True)
+    return next(level for level, same in zip(space.levels, around, strict=True) if len(set(same)) == 1)
 
 
 def check(nodes: Sequence[ClusterNode], jobs: Sequence[PlacementJob], found: Sequence[PlacedJob]) -> None:
@@ -83,6 +112,9 @@ def test_never_over_capacity_and_never_where_it_may_not_be(
         assert isinstance(inside, Infeasible)
         return
     check(nodes, jobs, found)
+    for replica in (replica for one in found for replica in one.replicas):
+        assert all(stage.level is narrowest(space, stage.gpus) for stage in replica.stages)
+        assert replica.level is narrowest(space, (gpu for stage in replica.stages for gpu in stage.gpus))
     stretched = [s.level for one in found for r in one.replicas for s in r.stages if s.level]
     assert all(one <= reach or one in {Level.LEAF, Level.RACK} for one in stretched)
     assert isinstance(inside, Infeasible) == bool(stretched), "a TP group is stretched though all fit"
@@ -93,12 +125,12 @@ def test_never_over_capacity_and_never_where_it_may_not_be(
 def test_another_healthy_node_never_hurts(
     nodes: list[ClusterNode], job: PlacementJob, sizes: tuple[int, ...], rack: str, made: str
 ) -> None:
-    before = place(usable(nodes), [job])
-    after = place(usable([*nodes, node("n99", *sizes, rack=rack, product=made)]), [job])
+    fewer, more = usable(nodes), usable([*nodes, node("n99", *sizes, rack=rack, product=made)])
+    before, after = place(fewer, [job]), place(more, [job])
     if isinstance(before, Infeasible):
         return
     assert not isinstance(after, Infeasible)
-    assert after[0].objective() <= before[0].objective()
+    assert objective(more, after[0]) <= objective(more, before[0])
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -106,16 +138,18 @@ def test_another_healthy_node_never_hurts(
 def test_order_changes_nothing_and_new_numbers_change_only_names(
     nodes: list[ClusterNode], jobs: list[PlacementJob], random: object
 ) -> None:
-    first = place(usable(nodes), jobs)
+    space = usable(nodes)
+    first = place(space, jobs)
     shuffled = list(nodes)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert place(usable(shuffled), jobs) == first
     names = [f"host-{number:02}" for number in range(len(nodes))]
     random.shuffle(names)  # type: ignore[attr-defined]
-    renamed = place(usable([replace(one, name=new) for one, new in zip(nodes, names, strict=True)]), jobs)
+    again = usable([replace(one, name=new) for one, new in zip(nodes, names, strict=True)])
+    renamed = place(again, jobs)
     assert isinstance(renamed, Infeasible) == isinstance(first, Infeasible)
     if not isinstance(first, Infeasible) and not isinstance(renamed, Infeasible) and len(jobs) == 1:
-        assert renamed[0].objective() == first[0].objective()
+        assert objective(again, renamed[0]) == objective(space, first[0])
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -168,6 +202,35 @@ def _brute(capacity: tuple[int, ...], paths: Sequence[tuple[int, ...]], size: in
 
 @settings(max_examples=examples(200), deadline=None)
 @given(
+    st.lists(st.tuples(st.integers(1, 8), st.sampled_from([40e9, 80e9])), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 3), st.booleans()), min_size=1, max_size=3),
+)
+def test_groups_are_placed_whole_wherever_any_arrangement_is(
+    sizes: list[tuple[int, float]], asked: list[tuple[int, int, bool]]
+) -> None:
+    """Several jobs, some of which need the larger memory, against every way to deal out their groups."""
+    nodes = [node(f"n{number}", free, memory=memory) for number, (free, memory) in enumerate(sizes)]
+    jobs = [PlacementJob(tp, 1, replicas, 70e9 if large else 30e9) for tp, replicas, large in asked]
+    found = place(space_of(nodes), jobs)
+    groups = sorted(((job.tp, job.memory) for job in jobs for _ in range(job.groups)), reverse=True)
+    assert isinstance(found, tuple) == _dealt_out(tuple(sizes), tuple(groups))
+
+
+@cache
+def _dealt_out(domains: tuple[tuple[int, float], ...], groups: tuple[tuple[int, float], ...]) -> bool:
+    if not groups:
+        return True
+    (gpus, memory), *rest = groups
+    for place_, (free, has) in enumerate(domains):
+        if free >= gpus and has >= memory:
+            left = (*domains[:place_], (free - gpus, has), *domains[place_ + 1 :])
+            if _dealt_out(left, tuple(rest)):
+                return True
+    return False
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
     st.lists(st.sampled_from([(8,), (4, 4), (6, 4), (8, 5, 3)]), min_size=1, max_size=4),
     JOBS, st.randoms(use_true_random=False),
 )  # fmt: skip
@@ -186,7 +249,7 @@ def test_other_indices_of_gpus_change_only_indices(
         assert isinstance(first, Infeasible) == isinstance(second, Infeasible)
         return
     check(again, [job], second)
-    assert first[0].objective() == second[0].objective()
+    assert objective(space_of(nodes), first[0]) == objective(space_of(again), second[0])
 
 
 def test_islands_of_four_refuse_eight() -> None:
@@ -235,7 +298,7 @@ def test_sixteen_fit_an_nvl72_and_no_hgx() -> None:
     assert "the largest has 8" in refused(hgx, PlacementJob(16)).reason
     rack = [node(f"gb{n:02}", 4, fabric="nvl72", product="GB200", rack="r1") for n in range(18)]
     (found,) = placed(rack, PlacementJob(16, 1, 4))
-    assert found.objective() == (0,) * 9
+    assert not any(objective(space_of(rack), found))
     first = sorted({gpu.node.name for gpu in found.replicas[0].stages[0].gpus})
     assert first == ["gb00", "gb01", "gb02", "gb03"]
     assert "takes 80 GPUs, and 72 are free" in refused(rack, PlacementJob(16, 1, 5)).reason
@@ -308,6 +371,12 @@ def test_racks_and_leafs_that_cross_count_as_one() -> None:
     inside = [replace(one, leaf="l1") for one in nodes]
     assert space_of(inside).levels == (Level.DOMAIN, Level.NODE, Level.RACK, Level.LEAF, Level.CLUSTER)
     assert space_of(inside).joined == ()
+
+
+def test_a_single_stretched_group_is_as_wide_as_its_replica() -> None:
+    (found,) = placed(racks(2, 2), PlacementJob(16), reach=Level.CLUSTER)
+    (replica,) = found.replicas
+    assert (replica.level, replica.stages[0].level) == (Level.RACK, Level.RACK)
 
 
 def test_nodes_without_a_rack_are_in_racks_of_their_own() -> None:

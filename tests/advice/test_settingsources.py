@@ -64,6 +64,41 @@ def test_a_file_is_read_by_its_form(data: bytes, name: str, found: dict[str, str
     assert pairs(of_file(data, name)) == found
 
 
+def test_a_script_has_commands_continued_lines_and_what_slurm_passes_on() -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH --export=ALL,NCCL_A=0\nexport NCCL_B=mlx5_0,mlx5_1 \\\n  NCCL_C=2\n"
+        'NCCL_D="3"; python x.py\nsrun --export=ALL,NCCL_E=4 env NCCL_F=5 ./x && NCCL_G=6 ./y|cat\n'
+        "setenv NCCL_H 7\n"
+    )
+    assert pairs(of_shell(text, "x.sh")) == {
+        "NCCL_A": "0", "NCCL_B": "mlx5_0,mlx5_1", "NCCL_C": "2", "NCCL_D": "3", "NCCL_E": "4",
+        "NCCL_F": "5", "NCCL_G": "6", "NCCL_H": "7",
+    }  # fmt: skip
+    assert pairs(of_file(b"FROM x\nENV NCCL_A=1 NCCL_B=2\nENV NCCL_C 3\n", "Dockerfile")) == {
+        "NCCL_A": "1", "NCCL_B": "2", "NCCL_C": "3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("env:\n- name: NCCL_A\n  value: Ring\n- name: PATH\n  value: /bin\n", {"NCCL_A": "Ring"}),
+        ('a: &x [{name: "NCCL_A", value: "1"}]\nb: *x\n---\nNCCL_B: 2\n', {"NCCL_A": "1", "NCCL_B": "2"}),
+        ('{"environment": ["NCCL_A=1"], "data": {"NCCL_B": "2"}}', {"NCCL_A": "1", "NCCL_B": "2"}),
+        ("- &a [*a]\n", {}),
+    ],
+)
+def test_yaml_has_the_env_of_containers(text: str, found: dict[str, str]) -> None:
+    assert pairs(of_file(text.encode(), "job.yaml")) == found
+
+
+def test_a_value_that_kubernetes_fills_in_is_not_known() -> None:
+    source = of_file(b"env:\n- name: NCCL_A\n  valueFrom: {fieldRef: {fieldPath: x}}\n", "x")
+    assert isinstance(source, SettingsSource)
+    assert (source.settings, source.filled) == ((), ("NCCL_A",))
+    assert isinstance(of_file(b"a: [", "x.yaml"), Absent)
+
+
 @pytest.mark.parametrize(
     "data", [b"\x7fELF\0\1\0", b"\0", b"a\0b\0", b"root:x:0:0:/bin/bash\n", b"\x01=2\n", b"a=1\0\x02"]
 )

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.support import EPOCH
+from wirewatch.advice.cost.answer import timed
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, EstimateBasis, Ranks
 from wirewatch.advice.times.model import CollectiveModel
@@ -474,3 +476,29 @@ def test_without_a_network_nothing_is_known_between_domains() -> None:
     found = CollectiveTimes(described("8xH100")).estimate("all_reduce", Ranks(16, 2), MIB)
     assert isinstance(found, Absent)
     assert "network" in found.detail
+
+
+MACHINES = ("8xH100+8xNDR", "2xH100+2xNDR", "8xA100+4xHDR", "4xL40S+2x100G", "8xH100+1xNDR", "8xV100+4xEDR")
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.sampled_from(MACHINES), st.integers(1, 8), st.integers(2, 8), st.sampled_from(PRIMITIVES),
+    st.sampled_from([MIB, 64 * MIB, 10**9, 8 << 30]), st.sampled_from(LAUNCHES),
+)  # fmt: skip
+def test_nothing_between_domains_is_faster_than_its_bytes_on_the_wires(
+    text: str, each: int, domains: int, op: str, size: int, launch: str
+) -> None:
+    """Also where only some GPUs of each machine take part, and share its ports."""
+    machine = described(text)
+    span = Ranks(min(each, machine.conditions[0].group.ranks) * domains, domains)
+    found = timed(machine, CollectiveTimes(machine), op, span, size, launch)
+    assert found.seconds is not None
+    assert found.least is not None
+    assert found.seconds >= 0.999 * found.least
+
+
+def test_of_an_all_gather_all_but_a_ranks_own_part_crosses_each_border() -> None:
+    """1 GB over eight nodes of two: 15/16 of it by two ports of 50 GB/s."""
+    found = known(CollectiveTimes(described("2xH100+2xNDR")).estimate("all_gather", Ranks(16, 8), 1e9))
+    assert found.seconds == pytest.approx(15 / 16 * 1e9 / 2 / 50e9 + 7 * 14e-6, rel=1e-3)

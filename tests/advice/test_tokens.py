@@ -80,9 +80,9 @@ def test_160_all_reduces_a_token_of_16_kib_each() -> None:
 
 
 def test_100_mb_are_6104_tokens_of_it() -> None:
-    assert tokens_of(LARGE, BF16, 100e6) == 6104
-    assert tokens_of(LARGE, BF16, 16 * KIB) == 1
-    assert tokens_of(LARGE, BF16, 16 * KIB + 1) == 2
+    assert tokens_of(Served(LARGE, BF16, 1, 0), 100e6) == 6104
+    assert tokens_of(Served(LARGE, BF16, 1, 0), 16 * KIB) == 1
+    assert tokens_of(Served(LARGE, BF16, 1, 0), 16 * KIB + 1) == 2
 
 
 def test_a_step_of_2048_tokens_saves_51_ms() -> None:

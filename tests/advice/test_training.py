@@ -20,6 +20,16 @@ def test_140_gb_of_gradients_are_245_gb_by_ddp_and_367_by_fsdp() -> None:
     assert sends == {"DDP": 245e9, "ZeRO-2": 245e9, "ZeRO-3": 367.5e9}
 
 
+def test_what_leaves_a_node_is_what_nccl_lets_cross() -> None:
+    """Of 140 GB over two nodes of eight: an all-reduce by trees, all-gather and reduce-scatter by rings."""
+    crosses = {
+        found.scheme.partition(" ")[0]: found.crosses for found in schemes(Trained(SEVENTY, 2, 16, 2, 1))
+    }
+    assert crosses["DDP"] == 2 * 140e9 / 2 / 8
+    assert crosses["ZeRO-2"] == pytest.approx(2 * 140e9 * 15 / 16 / 8)
+    assert crosses["ZeRO-3"] == pytest.approx(3 * 140e9 * 15 / 16 / 8)
+
+
 def test_adam_keeps_sixteen_bytes_a_parameter_in_mixed_precision_and_in_32_bits() -> None:
     assert 70e9 * TRAINING_BYTES == 1.12e12
     assert 7e9 * 4 * 4 == 7e9 * TRAINING_BYTES == 112e9

@@ -6,7 +6,7 @@ import promql_parser
 import pytest
 from grafana_foundation_sdk.models import alerting as schema
 
-from tools.alerting import GRAFANA, Alert, alerts, grafana_text, looked_up
+from tools.alerting import GRAFANA, GRAFANA_DASHBOARD, Alert, alerts, grafana_text, looked_up
 from tools.yamlfile import load_yaml
 
 RULES = [
@@ -16,7 +16,7 @@ BESIDE = {"keepFiringFor", "missing_series_evals_to_resolve"}
 """Keys of provisioning files that the library's model, which is that of the API, does not have."""
 KNOWN = {
     "if", "else", "end", "with", "ge", "gt", "lt", "eq", "printf", "humanizePercentage", "humanizeDuration",
-    "humanizeTimestamp", "reReplaceAll",
+    "humanizeTimestamp", "reReplaceAll", "externalURL", "urlquery",
 }  # fmt: skip
 """Functions that both template languages have; `query`, `first` and `value` are Prometheus' alone."""
 
@@ -50,8 +50,9 @@ def test_query_time_and_texts_are_those_of_the_alert(alert: Alert) -> None:
     assert rule.get("keepFiringFor", "") == alert.keep
     assert rule["labels"] == alert.labels
     back = {key: text.replace("$values.A.Value", "$value") for key, text in rule["annotations"].items()}
+    assert back.pop("dashboard_url") == GRAFANA_DASHBOARD
     if not looked_up(alert):
-        assert back == alert.annotations
+        assert back == {key: text for key, text in alert.annotations.items() if key in back}
     for key, text in back.items():
         rest = iter(alert.annotations[key])
         assert all(letter in rest for letter in text), "the same text, without what is looked up"
@@ -59,7 +60,8 @@ def test_query_time_and_texts_are_those_of_the_alert(alert: Alert) -> None:
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
 def test_texts_need_nothing_that_grafana_does_not_have(alert: Alert) -> None:
-    for text in map(grafana_text, alert.annotations.values()):
+    own = {key: text for key, text in alert.annotations.items() if key != "dashboard_url"}
+    for text in (*map(grafana_text, own.values()), GRAFANA_DASHBOARD):
         inside = " ".join(re.findall(r"{{(.*?)}}", text))
         words = re.findall(r"(?<![$.\w%\"\\])[A-Za-z]\w*", re.sub(r'"[^"]*"', "", inside))
         assert set(words) <= KNOWN, alert.name

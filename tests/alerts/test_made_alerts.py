@@ -25,3 +25,17 @@ def test_a_rule_that_can_be_failed_is_a_page(rule: Rule, severities: list[str]) 
     assert [alert.expr[-4:] for alert in made] == levels
     assert ("no job may start here" in page) == ("critical" in severities)
     assert "WirewatchFansSlow" not in {alert.name for alert in alerting.alerts()}
+
+
+def test_an_alert_of_several_rules_says_what_to_do_about_the_one_that_it_is_about() -> None:
+    rules = [
+        Rule("fans.slow", DEGRADED, "Fans", means="slow", do="clean it"),
+        Rule("fans.loud", DEGRADED, "Fans", means="loud", do="replace it"),
+    ]
+    with also_declared(*rules):
+        (made,) = [alert for alert in alerting.alerts() if alert.name == "WirewatchFans"]
+    assert made.annotations["description"] == (
+        '{{ if eq $labels.rule "fans.slow" }}Clean it. {{ end }}'
+        '{{ if eq $labels.rule "fans.loud" }}Replace it. {{ end }}'
+        "`wirewatch findings list` has the numbers."
+    )

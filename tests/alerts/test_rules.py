@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
+import promql_parser
 import pytest
 
 from tests.alerts.coverage import REST, alerts_for, known_rules, levels_of, selection
@@ -89,12 +90,23 @@ def test_an_alert_is_whole(alert: Alert) -> None:
     assert re.fullmatch(r"Wirewatch[A-Z]\w+", alert.name)
     assert alert.labels == {"severity": alert.severity}
     assert alert.severity in SEVERITIES
-    assert set(alert.annotations) == {"summary", "description", "runbook_url"}
+    assert set(alert.annotations) == {"summary", "description", "runbook_url", "dashboard_url"}
     assert alert.annotations["runbook_url"] == alerting.runbook_url(alert.name)
+    of_node = "node" in promql.labels_of(alert.expr, SERIES)
+    wanted = alerting.NODE_DASHBOARD if of_node else alerting.FLEET_DASHBOARD
+    assert alert.annotations["dashboard_url"] == wanted
     assert (
         not re.search(r"rate\(|increase\(|changes\(|delta\(", alert.expr)
         or alert.name == "WirewatchThrottled"
     )
+
+
+@pytest.mark.parametrize("query", [alerting.OF_NODE, alerting.OF_FLEET])
+def test_a_dashboard_in_prometheus_shows_what_is_recorded(query: str) -> None:
+    shown = set(re.findall(r"\w+:\w+:\w+", query))
+    assert shown
+    assert shown <= {one.name for one in records()}
+    assert "node:wirewatch_worst:state" in promql_parser.parse(query.replace("%q", '"x"')).prettify()
 
 
 @each_alert

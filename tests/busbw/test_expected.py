@@ -79,7 +79,7 @@ def test_four_h100_within_three_per_cent_of_what_was_published(size: int) -> Non
     assert (told.algorithm, told.confidence) == ("Ring", Confidence.MEASURED)
 
 
-def test_the_derivation_is_told_line_by_line() -> None:
+def test_the_derivation_is_reported_line_by_line() -> None:
     told = expected(switched(H200, 8))
     wire_line, off, share, latency = told.derivation
     assert wire_line == "18 NVLink links x 26.562 GB/s = 478.1 GB/s each way"
@@ -253,7 +253,7 @@ def test_the_operator_s_count_of_links_wins() -> None:
     assert told.rate == pytest.approx(16 * 26.562e9)
 
 
-def test_a_driver_that_shows_another_rate_is_told_and_the_product_s_data_are_used() -> None:
+def test_a_driver_that_shows_another_rate_is_reported_and_the_product_s_data_are_used() -> None:
     told = wire(Conditions(whole(switched(B200, 8)), link_rate=53.125e9))
     assert isinstance(told, GroupWire)
     assert told.rate == 900e9

@@ -86,7 +86,11 @@ def no_gpu_is_taken(given: Sequence[Document]) -> Iterator[str]:
     for one in containers(pod_of(given)):
         resources = one.get("resources", {})
         for amounts in (resources.get("requests", {}), resources.get("limits", {})):
-            yield from (f"{one['name']}: {name}" for name in amounts if name not in {"cpu", "memory"})
+            yield from (
+                f"{one['name']}: {name}"
+                for name in amounts
+                if name not in {"cpu", "memory", "ephemeral-storage"}
+            )
         if "memory" not in resources.get("limits", {}):
             yield f"{one['name']}: no memory limit"
         if "cpu" in resources.get("limits", {}):

@@ -115,6 +115,42 @@ def test_140_gb_of_gradients() -> None:
     assert "Adam's state are 1.12 TB in all" in done.stdout
 
 
+def test_a_tp_over_several_machines_is_compared_with_those_between() -> None:
+    """By TP 16 a token still takes a seventh less than by TP 8; TP 12 divides no 64 heads."""
+    job = (*COST, "--machine", "8xH100+8xNDR", "--model", "llama-3-70b")
+    text = run_wirewatch(*job, "--nodes", "8", "--tp", "64").stdout
+    assert "Decode gains up to TP 16" in text
+    assert all(f"\n{tp:>4} " in text for tp in (1, 2, 4, 8, 16, 32, 64))
+    text = run_wirewatch(*job, "--nodes", "2", "--tp", "12").stdout
+    assert "TP 12 does not divide the model's 64 heads: engines refuse that." in text
+    assert "TP 12 is the fastest" not in text
+    assert "TP 8, the most in one machine" in run_wirewatch(*job, "--nodes", "2").stdout
+
+
+def test_a_model_that_does_not_fit_says_where_it_would() -> None:
+    """405.9e9 x 2 bytes over 16 GPUs: 50.8 GB of each 80."""
+    text = run_wirewatch(*COST, "--machine", "2xA100", "--model", "llama-3.1-405b").stdout
+    assert (
+        "fits at none of these degrees; from TP 16 on it would, on 8 such machines: --nodes 8 --tp 16" in text
+    )
+
+
+def test_quantised_weights_leave_activations_and_keys_in_16_bits() -> None:
+    job = (*COST, "--machine", "8xH100", "--model", "llama-3-70b", "--tp", "8", "--json")
+    of_16, of_4 = (
+        json.loads(run_wirewatch(*job, "--dtype", dtype).stdout)["serving"]["decode"][-1]
+        for dtype in ("bfloat16", "int4")
+    )
+    assert of_4["message_bytes"] == of_16["message_bytes"] == 16384
+    keys = 2048 * 320 * 1024 / 8
+    assert of_4["held"] - keys == pytest.approx((of_16["held"] - keys) / 4)
+
+
+def test_ports_that_are_not_for_gpus_are_not_counted() -> None:
+    text = run_wirewatch(*COST, "--replay", "demo-dgx-h200").stdout
+    assert "8 of 10 RDMA ports, a GPU's share of them" in text
+
+
 def test_a_model_s_name_has_letters_of_any_case() -> None:
     done = run_wirewatch(*H100, "--model", "Llama-3-70B")
     assert (done.returncode, done.stdout.split()[0]) == (0, "llama-3-70b")
@@ -161,6 +197,10 @@ def test_a_picture_is_written_whole(tmp_path: Path) -> None:
         (("--model", "llama-3-70"), "no model 'llama-3-70' is known: did you mean 'llama-3-70b'"),
         (("--parameters", "7B", "--layers", "3", "--hidden", "4096", "--kv-heads", "9"), "does not divide"),
         (("--parameters", "70B", "--train", "--dtype", "int4"), "not of int4"),
+        (
+            ("--parameters", "7B", "--layers", "80", "--hidden", "8192"),
+            "--parameters 7e+09 are too few: attention alone takes 21,476",
+        ),
         (("--tokens-per-second", "nan", "--model", "llama-3-70b"), "--tokens-per-second"),
     ],
 )  # fmt: skip

@@ -151,7 +151,7 @@ def test_a_running_process_is_checked_with_the_files_that_it_reads() -> None:
     assert first.endswith(", NCCL 2.21.5")
     assert f"SLOWS: NCCL_MAX_CTAS=4 (/proc/{job.pid}/environ)" in done.stdout
     assert f"SLOWS: NCCL_PROTO=LL ({Path.cwd()}/.nccl.conf)" in done.stdout
-    assert "NCCL_NTHREADS=512 stands before it, and counts" in done.stdout
+    assert "NCCL_NTHREADS=512 is read first, and counts" in done.stdout
 
 
 def test_what_cannot_be_read_is_not_known() -> None:

@@ -62,7 +62,7 @@ def test_it_says_which_gpus_of_which_nodes(nodes: str) -> None:
     assert lines[0] == "FEASIBLE: TP 8 x PP 2 x 1: 16 of 28 free GPUs, on 2 nodes"
     assert lines[1] == "  nodes.toml: 5 nodes, 4 usable (not 1 drained), 28 free GPUs in 5 NVLink domains"
     assert "gpu001: 0-7" in done.stdout
-    assert "! all 8 tensor ranks reach their fellows in the next stage on their own rail" in lines
+    assert "! all 8 tensor ranks reach their peers in the next stage on their own rail" in lines
     assert "Slurm: --nodelist=gpu[001,003]" in lines
 
 
@@ -105,6 +105,52 @@ def test_where_nothing_near_fits_it_says_so(capsys: pytest.CaptureFixture[str]) 
     code, made = document(capsys, "--machine", "8xH100", "--tp", "4", "--model", "llama-3-70b", "--training")
     assert (code, made["nearest"]) == (2, [])
     assert made["remarks"][0].startswith("nothing near it fits either")
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        (("--tp", "8", "--pp", "9"), (8, 2, 1)),
+        (("--tp", "8", "--pp", "100", "--model", "llama-3-70b"), (8, 2, 1)),
+        (("--tp", "64", "--pp", "64", "--replicas", "64"), (8, 1, 1)),
+        (("--tp", "16", "--replicas", "4"), (8, 1, 2)),
+    ],
+)
+def test_the_nearest_layout_has_as_many_stages_and_replicas_as_there_is_room_for(
+    nodes: str, asked: tuple[str, ...], nearest: tuple[int, int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two free nodes of eight GPUs, half a node, and a node of two islands of four."""
+    code, made = document(capsys, "--nodes", nodes, *asked)
+    assert code == 2
+    assert nearest in [(one["tp"], one["pp"], one["replicas"]) for one in made["nearest"]]
+
+
+def test_a_model_that_fits_nowhere_says_what_it_would_take(capsys: pytest.CaptureFixture[str]) -> None:
+    """16 bytes of 70.6e9 parameters and a tenth kept free: 1,254 GB over 16 GPUs of 80 GB."""
+    job = ("--machine", "8xH100", "--tp", "8", "--model", "llama-3-70b", "--training")
+    _, made = document(capsys, *job)
+    assert "memory is enough from TP 8 x PP 2 x 1 on: 16 GPUs like these" in made["remarks"]
+
+
+def test_of_several_jobs_it_says_which_fit(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, made = document(
+        capsys, "--nodes", nodes, "--group", "tp=8,replicas=2", "--group", "tp=16", "--group", "tp=4"
+    )
+    assert (code, made["remarks"][0]) == (2, "job 0, job 2 can be placed without job 1")
+    _, made = document(capsys, "--nodes", nodes, "--group", "tp=16", "--group", "tp=17")
+    assert made["remarks"][0] == "none of the jobs can be placed, even alone"
+
+
+def test_a_leaf_that_is_wider_than_racks_is_offered(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Racks r1 and r2 share a leaf, and r3 has another: TP 16 fits the leaf alone."""
+    path = tmp_path / "n.json"
+    entry = '{{"names": "a{0}", "gpus": 8, "product": "H100", "rack": "r{0}", "leaf": "l{1}"}}'
+    path.write_text(f'{{"nodes": [{", ".join(entry.format(n, n // 3) for n in (1, 2, 3))}]}}')
+    code, made = document(capsys, "--nodes", str(path), "--tp", "16", "--tp-across", "rack")
+    assert code == 2
+    assert made["nearest"][-1]["asks"] == "--tp-across leaf"
 
 
 def test_a_group_over_a_whole_rack_is_one_short_line(
@@ -224,3 +270,18 @@ def test_a_file_that_is_none_and_a_rankfile_without_cores(tmp_path: Path) -> Non
     assert "No such file" in refused(USAGE, *PLACEMENT, "--nodes", str(tmp_path / "none"), "--tp", "4")
     line = refused(USAGE, *PLACEMENT, "--machine", "8xH100", "--tp", "4", "--print", "rankfile")
     assert "give `cores` in the file of nodes" in line
+
+
+def test_a_providers_topology_file_says_nothing_of_nvlink(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It has PCI addresses alone, without what NCCL writes of GPUs."""
+    path = tmp_path / "topology.xml"
+    below = "".join(
+        f'<pci busid="000{n}:00:00.0" class="0x030200" link_speed="32 GT/s" link_width="16"/>' for n in (1, 2)
+    )
+    path.write_text(f'<system version="1"><cpu numaid="0">{below}</cpu></system>')
+    code, made = document(capsys, "--topology", str(path), "--tp", "2")
+    assert code == 2
+    why = "so each GPU counts alone: its NVLink links could not be read"
+    assert made["remarks"][1] == f"1 of 1 usable nodes: NVLink is not known, {why}"

@@ -69,7 +69,7 @@ def test_the_document_names_who_told_what(tmp_path: Path) -> None:
         (("--require-fresh-probe",), True, 0, "OK"),
     ],
 )  # fmt: skip
-def test_an_old_probe_is_told_and_blocks_where_it_is_required(
+def test_an_old_probe_is_reported_and_blocks_where_it_is_required(
     tmp_path: Path,
     options: tuple[str, ...],
     required: object,
@@ -117,7 +117,7 @@ def test_released_gpus_are_nobodys_to_look_at(tmp_path: Path) -> None:
     ("changes", "why"),
     [
         ({"polled_at": 1000.0}, "last polled"),
-        ({"turning": False}, "a loop of the daemon has stopped turning"),
+        ({"turning": False}, "a loop of the daemon has stopped"),
         ({"schema": "wirewatch.health/9"}, "its schema is"),
     ],
 )
@@ -200,7 +200,8 @@ def test_where_no_daemon_answers_the_look_says_why(tmp_path: Path) -> None:
     told = done.document
     assert (done.code, told["source"], told["health"]) == (3, "own", "unknown")
     assert (
-        told["why"] == f"a poll of our own, since {tmp_path}/none.sock: no such socket; does the daemon run?"
+        told["why"]
+        == f"a poll without the daemon, since {tmp_path}/none.sock: no such socket; is the daemon running?"
     )
     assert not state.exists()
 
@@ -236,7 +237,7 @@ def test_a_look_of_our_own_compares_with_the_baseline(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} == {"baseline.json", "overlay.toml", "wirewatch.toml"}
 
 
-def test_a_baseline_that_cannot_be_used_is_told_and_left_where_it_is(tmp_path: Path) -> None:
+def test_a_baseline_that_cannot_be_used_is_reported_and_left_where_it_is(tmp_path: Path) -> None:
     config, path = tmp_path / "wirewatch.toml", tmp_path / "baseline.json"
     config.write_text(f'[state]\ndirectory = "{tmp_path}"\n', "utf-8")
     path.write_text("no JSON", "utf-8")
@@ -259,7 +260,7 @@ def test_a_baseline_that_cannot_be_used_is_told_and_left_where_it_is(tmp_path: P
         (("--cached", "--replay", "h200x8"), "--cached polls nothing"),
     ],
 )
-def test_wrong_usage_is_told_in_one_line(arguments: tuple[str, ...], words: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(arguments: tuple[str, ...], words: str) -> None:
     assert words in refused(USAGE, "check", *arguments)
 
 
@@ -271,13 +272,13 @@ def test_wrong_usage_is_told_in_one_line(arguments: tuple[str, ...], words: str)
         ("[policy.verdict]\nrequire_fresh_probe = 1", "require_fresh_probe: not true or false: 1"),
     ],
 )
-def test_a_wrong_configuration_is_told_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+def test_a_wrong_configuration_is_reported_in_one_line(tmp_path: Path, text: str, words: str) -> None:
     config = tmp_path / "wirewatch.toml"
     config.write_text(text, "utf-8")
     assert words in refused(CONFIG, "check", "--config", str(config), "--cached")
 
 
-def test_what_a_look_needs_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_a_look_needs_is_reported_in_one_line(tmp_path: Path) -> None:
     config = tmp_path / "wirewatch.toml"
     config.write_text("[probe]\nevry = 60.0\n", "utf-8")
     look = ("check", "--socket", str(tmp_path / "none.sock"), "--deadline", "20s")

@@ -235,7 +235,7 @@ def test_bodies_that_break_parsers_are_no_answer(body: bytes) -> None:
         ({"polled_at": NOW - STALE - 1}, "last polled 61 s ago"),
         ({"polled_at": NOW + STALE + 1}, "last polled -61 s ago"),
         ({"polled_at": 0.0}, "it has not polled yet"),
-        ({"turning": False}, "has stopped turning"),
+        ({"turning": False}, "has stopped"),
     ],
 )
 def test_a_daemon_that_does_not_watch_is_no_answer(changes: dict[str, Any], told: str) -> None:
@@ -315,7 +315,7 @@ def test_where_nothing_is_known_of_probes_a_required_one_is_not_there() -> None:
 def test_of_what_nothing_is_expected_is_a_word_of_the_line_and_no_finding() -> None:
     unknown = replace(YOUNG, no_expectation=["all_gather", "reduce_scatter"])
     given = decide(Grounds(OK, "daemon", probe=unknown), Terms(), NOW)
-    assert line(given) == "OK; nothing is expected of all_gather, reduce_scatter here"
+    assert line(given) == "OK; no expected bandwidth here for all_gather, reduce_scatter"
     assert (given.code, document(given)["findings"]) == (0, [])
     assert document(given)["probe"]["no_expectation"] == ["all_gather", "reduce_scatter"]
 
@@ -410,7 +410,7 @@ def said(told: Grounds) -> str:
         (Grounds(Health.OK, "own", required=True, exempt=True), "OK"),
         (
             Grounds(Health.FAILED, "daemon", findings=(replace(DOWN, same_cause=[UNREAD, UNREAD]),)),
-            "FAILED nvlink.link_down GPU 3 link 5: down in 3 polls. reset the GPU; with it gpu.blind",
+            "FAILED nvlink.link_down GPU 3 link 5: down in 3 polls. reset the GPU; same cause: gpu.blind",
         ),
         (
             Grounds(Health.OK, "daemon", suppressed=(HUSHED, replace(HUSHED, health="ok"))),
@@ -434,7 +434,7 @@ def test_what_is_suppressed_is_no_reason() -> None:
 
 
 @given(told=grounds, require=st.booleans())
-def test_the_line_is_one_line_whatever_is_told(told: Grounds, *, require: bool) -> None:
+def test_the_line_is_one_line_whatever_is_reported(told: Grounds, *, require: bool) -> None:
     given = decide(told, Terms(require=require), NOW)
     text = line(given)
     assert text.splitlines() == [text]

@@ -140,7 +140,7 @@ def test_the_exit_code_of_a_busy_daemon_is_that_of_unknown(tmp_path: Path) -> No
             assert (done.code, done.line.startswith(f"UNKNOWN; {path}: {told}")) == (code, True)
         own = check("--socket", path, "--deadline", "3s", "--json").document
     assert own["source"] == "own"
-    assert own["why"].startswith(f"a poll of our own, since {path}: {told}, asked again for ")
+    assert own["why"].startswith(f"a poll without the daemon, since {path}: {told}, asked again for ")
 
 
 @pytest.fixture

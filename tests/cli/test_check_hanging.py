@@ -62,7 +62,7 @@ def dead(tmp_path: Path) -> str:
 
 def test_a_daemon_that_is_gone(dead: str) -> None:
     done = check("--socket", dead, "--cached", "--deadline", "60s")
-    assert (done.code, done.line) == (3, f"UNKNOWN; {dead}: nobody listens there; the daemon does not run")
+    assert (done.code, done.line) == (3, f"UNKNOWN; {dead}: nothing listens there; the daemon is not running")
     assert done.seconds < LONG + SLACK
 
 
@@ -173,7 +173,7 @@ def test_the_real_daemon_answering_stopped_and_killed(tmp_path: Path) -> None:
         daemon.process.wait()
         assert path.is_socket()
         done = check(*asked)
-        assert (done.code, "nobody listens there" in done.document["why"]) == (3, True)
+        assert (done.code, "nothing listens there" in done.document["why"]) == (3, True)
 
 
 def test_what_hangs_in_a_recording_that_is_played_takes_nobodys_time(tmp_path: Path) -> None:

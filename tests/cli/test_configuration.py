@@ -207,6 +207,17 @@ def test_each_fault_is_a_line_with_its_place_and_the_nearest_key(tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize("given", ['"5"', '"101%"', "-1", "2.5", "[]"])
+def test_a_budget_that_is_neither_a_number_nor_a_percentage_is_one_line(tmp_path: Path, given: str) -> None:
+    path = tmp_path / "w.toml"
+    path.write_text(f"[controller.budget]\npool = 1\ncluster = {given}\n", "utf-8")
+    done = config("check", "--config", str(path))
+    assert done.exit_code == CONFIG
+    wrong = "Input should be a whole number of nodes, or a percentage such as '5%'"
+    shown = given.replace('"', "'")
+    assert done.stderr == f"wirewatch: {path}:3: controller.budget.cluster: {wrong}, got {shown}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -118,7 +118,7 @@ def test_what_is_not_understood_is_counted_and_shown_in_one_line_each() -> None:
     code, out = invoke("\n".join([*lines[:at], lines[at][:70] + "\x1b[31m", *lines[at + 1 :]]), *RING)
     first = "OK: the lowest is 101 % of what is expected, all_reduce of 16 MiB; 1 row not understood"
     assert (code, out.splitlines()[0]) == (OK, first)
-    assert "look like rows and are none: 1; the first:" in out
+    assert "look like rows and are not: 1; the first:" in out
     assert f"line {at + 1}, a part of a row: " in out
     assert "\x1b" not in out
 

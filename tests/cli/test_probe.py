@@ -166,7 +166,7 @@ def test_one_that_is_stopped_gives_no_verdict(tmp_path: Path, seconds: float) ->
     until(lambda: is_dead(int(child[0])))
 
 
-def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_told(tmp_path: Path) -> None:
+def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_reported(tmp_path: Path) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a driver; the test is about one that has none")
     state = tmp_path / "state"
@@ -193,7 +193,7 @@ def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_told(tmp_p
         (("--overlay", "gpu-lost"), "give --replay too"),
     ],
 )
-def test_wrong_usage_is_told_in_one_line(arguments: tuple[str, ...], words: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(arguments: tuple[str, ...], words: str) -> None:
     assert words in refused(USAGE, "probe", *arguments)
 
 
@@ -219,7 +219,7 @@ def test_any_text_is_a_size_or_refused(text: str) -> None:
         return
 
 
-def test_wrong_configuration_and_recordings_are_told_in_one_line(tmp_path: Path) -> None:
+def test_wrong_configuration_and_recordings_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "no recording 'h100x3'" in refused(78, "probe", "--replay", "h100x3")
     bad = config(tmp_path, "[probe]\nbudget = 2.0\n")
     assert "budget must be above 0 and at most 1" in refused(78, "probe", "--replay", "h200x8", *bad)

@@ -170,16 +170,16 @@ def test_keys_sort_pause_and_end() -> None:
 
 
 def test_it_looks_again_and_says_when_nobody_answers() -> None:
-    answers: list[NodeSnapshot | str] = [snapshot(at=NOW + 60), "w.sock: nobody listens there"]
+    answers: list[NodeSnapshot | str] = [snapshot(at=NOW + 60), "w.sock: nothing listens there"]
     app = TopApp(lambda: answers.pop(0) if len(answers) > 1 else answers[0], full(), 0.05)
 
     async def play(pilot: Pilot[None]) -> None:
         for _ in range(200):
             await pilot.pause(0.05)
-            if any("nobody listens" in line for line in screen(app)):
+            if any("nothing listens" in line for line in screen(app)):
                 break
         shown = screen(app)
-        assert any("no answer: w.sock: nobody listens there; as of" in line for line in shown)
+        assert any("no answer: w.sock: nothing listens there; as of" in line for line in shown)
         assert any("wirewatch: OK" in line for line in shown)
 
     piloted(app, play)

@@ -60,7 +60,7 @@ def test_a_recording_is_shown_to_people() -> None:
     assert "mlx5_8 MT4129 28.41.1000 0 0000:29:00.0 1 Ethernet" in lines
 
 
-def test_what_is_not_known_is_told_as_such() -> None:
+def test_what_is_not_known_is_reported_as_such() -> None:
     done = topology("show", "--replay", "h200x8")
     assert "shape has no name: not known: " in " ".join(done.stdout.split())
     assert "not known:" in done.stdout.splitlines()
@@ -91,7 +91,7 @@ def test_the_daemon_is_asked(folder: Path) -> None:
 def test_a_socket_that_was_named_must_answer(tmp_path: Path) -> None:
     done = topology("show", "--socket", f"{tmp_path}/none.sock")
     assert done.returncode == CONFIG
-    assert done.stderr == f"wirewatch: {tmp_path}/none.sock: no such socket; does the daemon run?\n"
+    assert done.stderr == f"wirewatch: {tmp_path}/none.sock: no such socket; is the daemon running?\n"
 
 
 # --- diff
@@ -135,7 +135,7 @@ def test_it_has_a_document(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": "wirewatch.state/1"}', "not JSON"])
-def test_what_is_no_topology_is_told_in_a_line(tmp_path: Path, text: str) -> None:
+def test_what_is_no_topology_is_reported_in_a_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json"
     file.write_text(text, "utf-8")
     done = topology("diff", str(file), DEMO)
@@ -143,7 +143,7 @@ def test_what_is_no_topology_is_told_in_a_line(tmp_path: Path, text: str) -> Non
     assert done.stderr == f"wirewatch: {file}: not a document wirewatch.topology/1\n"
 
 
-def test_what_is_not_there_is_told_in_a_line() -> None:
+def test_what_is_not_there_is_reported_in_a_line() -> None:
     done = topology("diff", "no-such-thing", DEMO)
     assert done.returncode == USAGE
     assert done.stderr == (

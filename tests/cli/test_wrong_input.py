@@ -125,7 +125,7 @@ def test_a_gap_that_is_there_or_not_needed_is_not_refused(tmp_path: Path, text: 
 
 
 @pytest.mark.parametrize("text", ["[[", "[listen]\nadress = 'x'", "[policy.probe]\nconfirm = 0"])
-def test_a_wrong_configuration_is_told_by_the_command_as_by_its_reader(tmp_path: Path, text: str) -> None:
+def test_a_wrong_configuration_is_reported_by_the_command_as_by_its_reader(tmp_path: Path, text: str) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(text, "utf-8")
     with pytest.raises(ConfigError) as caught:

@@ -294,7 +294,7 @@ def test_a_reading_lost_for_one_poll_never_makes_a_node_ready_that_was_not(
     ],
     ids=["a slow link goes down", "another recovery action"],
 )
-def test_a_fault_that_turns_into_a_worse_one_is_not_looked_at_anew(
+def test_a_fault_that_turns_into_a_worse_one_is_not_looked_at_again(
     first: tuple[str, int], then: tuple[str, int]
 ) -> None:
     node = Node()

@@ -89,7 +89,7 @@ def test_peermem_or_dma_buf_is_enough(
     assert node.rules() == ({("gpudirect.peer_memory", "node"): DEGRADED} if expected == "failed" else {})
 
 
-def test_what_must_work_and_does_not_is_failed_and_what_cannot_be_told_is_unknown() -> None:
+def test_what_must_work_and_does_not_is_failed_and_what_cannot_be_reported_is_unknown() -> None:
     node = watched(gpudirect=True)
     del node.files.texts["/sys/module/nvidia_peermem/version"]
     node.files.texts["/proc/driver/nvidia/version"] = CLOSED
@@ -131,7 +131,7 @@ def test_bridges_that_are_on_no_path_are_not_judged() -> None:
     assert state(node, "acs") == "passed"
 
 
-def test_without_privilege_acs_cannot_be_told_and_what_was_seen_before_holds() -> None:
+def test_without_privilege_acs_cannot_be_reported_and_what_was_seen_before_holds() -> None:
     node = watched()
     for socket in (0, 1):
         for port in (0, 1):
@@ -156,7 +156,7 @@ def test_bridges_are_looked_at_every_ten_minutes_only() -> None:
     assert node.files.opened.count(f"{PCI}/0000:02:01.0/config") == 2
 
 
-def test_an_iommu_that_translates_is_told_unless_the_operator_says_that_it_must() -> None:
+def test_an_iommu_that_translates_is_reported_unless_the_operator_says_that_it_must() -> None:
     node = watched()
     for number, address in enumerate((*GPUS, "0000:04:00.0", "0001:04:00.0")):
         node.files.links[f"{PCI}/{address}/iommu_group"] = f"/sys/kernel/iommu_groups/{number}"
@@ -181,7 +181,7 @@ def test_an_iommu_that_translates_is_told_unless_the_operator_says_that_it_must(
         ("NCCL_TOPO_FILE=/etc/topo.xml", "/etc/topo.xml does not exist"),
     ],
 )
-def test_settings_of_the_host_that_take_gpudirect_from_every_job_are_told(conf: str, words: str) -> None:
+def test_settings_of_the_host_that_take_gpudirect_from_every_job_are_reported(conf: str, words: str) -> None:
     node = watched()
     node.files.texts["/etc/nccl.conf"] = f"# of this host\nNCCL_DEBUG=WARN\n{conf}\n"
     node.poll(2)
@@ -199,7 +199,7 @@ def test_settings_that_do_no_harm_are_none_and_lines_that_are_none_are_counted()
     assert node.series("nccl_conf_lines_unparsed") == [1]
 
 
-def test_a_level_nearer_than_the_nearest_nic_is_told() -> None:
+def test_a_level_nearer_than_the_nearest_nic_is_reported() -> None:
     node = watched()
     node.files.forget("/sys/class/infiniband/mlx5_0")
     node.files.texts["/etc/nccl.conf"] = "NCCL_NET_GDR_LEVEL=PXB"
@@ -229,7 +229,7 @@ def test_bridges_are_still_judged_while_a_place_cannot_be_read() -> None:
     assert node.rules() == {("gpudirect.acs", "0000:02:01.0"): DEGRADED}
 
 
-def test_what_cannot_be_told_is_one_finding_however_many_reasons_there_are() -> None:
+def test_what_cannot_be_reported_is_one_finding_however_many_reasons_there_are() -> None:
     node = watched(gpudirect=True)
     denied = Absent(Why.DENIED, "no", 13)
     node.files.texts |= {"/sys/class/infiniband_verbs": denied, "/proc/driver/nvidia/version": denied}

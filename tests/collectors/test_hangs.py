@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.collectors.hungjobs import GIB, NOBODY, REST, UID, WAIT, WORK, HungJob
 from tests.examples import examples
 from tests.ras.reports import HOST
+from wirewatch.collectors.hangs.model import WatchedJob
 from wirewatch.core.jobs import RasCommunicator, RasCrowd, RasListener, RasPhase, RasRank, RasReport
 from wirewatch.core.types import Absent, Finding, Health, Why
 
@@ -181,6 +183,56 @@ def test_the_finding_holds_while_the_job_hangs_and_is_kept_when_it_is_gone() -> 
     collector = job.watched.collector
     assert collector.lasting is not None
     assert collector.lasting.recall(collector.lasting.keep(memory)).past == memory.past
+
+
+def restarted(job: HungJob) -> None:
+    """The agent is started again: what is kept goes through JSON, and all else is lost."""
+    lasting = job.watched.collector.lasting
+    assert lasting is not None
+    adapter = TypeAdapter(lasting.kept)
+    kept = adapter.validate_json(adapter.dump_json(lasting.keep(job.watched.component.memory)))
+    job.watched.component = replace(job.watched.component, memory=lasting.recall(kept))
+
+
+def test_a_hang_is_found_again_and_counted_once_when_the_agent_is_started_again() -> None:
+    """It moves no byte any more, by which a job is known to have begun."""
+    job, found = hung()
+    job.wait(2)
+    for number in (0, 1, 3):
+        job.ranks[number].launched += 1
+    found()
+    restarted(job)
+    assert job.poll(3) == ()
+    assert found().rule == "hangs.asymmetric"
+    assert job.watched.series("job_hangs_total", kind="asymmetric") == [1]
+    job.work(2)
+    job.ranks[2].launched += 1
+    job.wait()
+    assert found().rule == "hangs.symmetric"
+    assert job.watched.series("job_hangs_total", kind="symmetric") == [1]
+
+
+def test_a_process_that_ended_while_the_agent_was_away_is_the_culprit() -> None:
+    job, found = hung()
+    restarted(job)
+    job.wait(3)
+    job.ranks[3].ended = True
+    assert "GPU 3, process 4003 has ended" in found().evidence
+
+
+def test_after_a_restart_another_job_of_the_same_owner_must_move_bytes_first() -> None:
+    job, _ = hung()
+    restarted(job)
+    job.watched.component = replace(
+        job.watched.component,
+        memory=replace(
+            job.watched.component.memory,
+            jobs={"slurm:41": WatchedJob({"GPU-0": frozenset({77})}, moved=True)},
+        ),
+    )
+    job.wait()
+    assert job.poll(30) == ()
+    assert job.ras.asked == 0
 
 
 def test_a_job_that_moves_again_hangs_no_more() -> None:

@@ -1,4 +1,4 @@
-"""RDMA ports: what they show, what is wrong with them, and what is none of their faults."""
+"""RDMA ports: what they show, what is wrong with them, and what is not their fault."""
 
 import pytest
 
@@ -168,7 +168,7 @@ def test_congestion_is_no_fault() -> None:
     assert node.series("rdma_port_congestion_total", kind="wait") == [2489603687]
 
 
-def test_a_counter_that_was_at_its_ceiling_is_blind_and_one_that_reaches_it_is_told() -> None:
+def test_a_counter_that_was_at_its_ceiling_is_blind_and_one_that_reaches_it_is_reported() -> None:
     node = watched(1)
     node.files.set("mlx5_0", counters__excessive_buffer_overrun_errors="15")
     assert node.poll(3) == ()
@@ -252,7 +252,7 @@ def test_a_card_that_has_gone_is_failed(left: dict[str, str], words: str) -> Non
     assert words in node.component.findings[0].evidence
 
 
-def test_where_a_card_is_that_cannot_be_told_is_not_known() -> None:
+def test_where_a_card_is_that_cannot_be_reported_is_not_known() -> None:
     node = watched()
     node.poll()
     node.files.forget(f"{RDMA}/mlx5_4")
@@ -348,7 +348,7 @@ def test_ibstat_that_lists_nothing_is_one_trouble_and_not_one_of_each_card() -> 
     assert node.component.findings[0].evidence == told
 
 
-def test_ibstat_that_hangs_is_told_and_one_that_is_not_installed_is_not() -> None:
+def test_ibstat_that_hangs_is_reported_and_one_that_is_not_installed_is_not() -> None:
     node = watched(2)
     assert node.poll(2) == ()
     assert node.programs.runs == 1

@@ -49,7 +49,7 @@ def test_a_card_with_a_new_name_is_the_same_one_and_keeps_its_past() -> None:
     assert node.rules() == {("infiniband.port_slow", "ibp20s0 port 1"): FAILED}
 
 
-def test_names_that_were_exchanged_start_anew() -> None:
+def test_names_that_were_exchanged_start_again() -> None:
     node = watched(2)
     node.files.set("mlx5_1", rate="100 Gb/sec (4X EDR)", link_layer="Ethernet", counters__link_downed="7")
     node.files.texts[f"{RDMA}/mlx5_1/board_id"] = "MT_OTHER"
@@ -145,7 +145,7 @@ def test_a_look_at_a_device_that_fails_costs_what_it_hides_and_changes_nothing(f
     assert node.rules() == before
 
 
-def test_a_device_whose_ports_cannot_be_listed_from_the_start_is_told() -> None:
+def test_a_device_whose_ports_cannot_be_listed_from_the_start_is_reported() -> None:
     node = watched(8, rdma_ports=8)
     node.files.texts[f"{RDMA}/mlx5_3/ports"] = LOST
     node.poll(3)
@@ -161,7 +161,7 @@ def test_a_narrow_card_stays_one_while_its_place_cannot_be_read() -> None:
     assert node.rules()["infiniband.pcie", "mlx5_0"] is FAILED
 
 
-def test_a_driver_that_cannot_be_told_makes_no_card_gone() -> None:
+def test_a_driver_that_cannot_be_reported_makes_no_card_gone() -> None:
     node = watched(2)
     node.poll()
     take_out(node.files, "mlx5_1")

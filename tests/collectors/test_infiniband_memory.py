@@ -68,7 +68,7 @@ def test_a_card_that_is_missing_is_named_though_the_others_have_moved_up_to_its_
     assert len(node.component.findings) == 1
 
 
-def test_cards_whose_buses_are_numbered_anew_are_the_same_cards() -> None:
+def test_cards_whose_buses_are_numbered_again_are_the_same_cards() -> None:
     node = before(2)
     files = Files()
     files.nic("mlx5_0", "0000:a0:00.0", "pci0000:00/0000:00:01.0")
@@ -91,7 +91,7 @@ def test_a_port_that_is_not_listed_any_more_is_down_and_one_bad_look_is_not_enou
     assert node.rules() == {("infiniband.port_down", "mlx5_1 port 1"): DEGRADED}
     node.poll(2)
     assert node.rules() == {("infiniband.port_down", "mlx5_1 port 1"): FAILED}
-    assert "not listed any more" in node.component.findings[0].evidence
+    assert "no longer listed" in node.component.findings[0].evidence
 
 
 def test_ports_that_are_listed_again_are_looked_at_at_once() -> None:
@@ -125,7 +125,7 @@ def test_what_was_taken_out_is_forgotten_and_what_is_slower_is_as_it_is() -> Non
     assert {str(one) for one in node.component.observed.devices or ()} >= {"mlx5_0"}
 
 
-def test_half_of_the_ports_without_a_signal_are_told_without_any_memory() -> None:
+def test_half_of_the_ports_without_a_signal_are_reported_without_any_memory() -> None:
     """Before: OK, as fewer than three quarters were active."""
     node = watched(8)
     for number in range(4):
@@ -172,7 +172,7 @@ def test_two_spare_cards_beside_working_ones_are_no_fault() -> None:
     assert Watched("infiniband", files).poll(CONFIRMED) == ()
 
 
-def test_infiniband_ports_with_two_lanes_are_told_unless_the_operator_means_them() -> None:
+def test_infiniband_ports_with_two_lanes_are_reported_unless_the_operator_means_them() -> None:
     """Before: OK, since all were alike."""
     files = fabric(4)
     for number in range(4):

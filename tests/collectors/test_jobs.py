@@ -358,7 +358,7 @@ def test_data_parallel_ranks_may_leave_the_node() -> None:
     assert [one.kind for one in job.remarks] == []
 
 
-def test_a_new_communicator_of_the_same_job_begins_anew() -> None:
+def test_a_finalized_communicator_leaves_no_hint() -> None:
     node = DrawnNode(LATE)
     node.poll(6)
     node.change = lambda one: replace(one, ring=replace(one.ring, state=RingState.FINALIZED))
@@ -408,3 +408,25 @@ def test_a_job_that_was_killed_is_no_witness_of_another() -> None:
     facts = node.poll(2)
     assert slow(facts) == ["pid:4000"]
     assert node.found == ()
+
+
+def test_elements_without_a_type_are_held_against_nothing() -> None:
+    def unsized(one: RingReading) -> RingReading:
+        return replace(one, calls=tuple(replace(call, size_bytes=None, dtype="") for call in one.calls))
+
+    (row,) = DrawnNode(TRAINING, change=unsized).poll(6).rows()
+    assert (row.size_bytes, row.small) == (0, False)
+    for value in (row.busbw, row.best, row.expected):
+        assert isinstance(value, Absent)
+        assert value.detail == "NCCL does not name the type of its elements"
+    assert isinstance(row.floor, Absent)
+
+
+def test_a_late_rank_elsewhere_is_said_without_a_size_where_that_is_not_known() -> None:
+    def unsized(one: RingReading) -> RingReading:
+        return replace(one, calls=tuple(replace(call, size_bytes=None) for call in one.calls))
+
+    node = DrawnNode(TWO_NODES, change=unsized)
+    node.poll(4)
+    node.jobs[0].shape = replace(TWO_NODES, elsewhere=0.004)
+    assert "wait alike: all_reduce takes" in node.poll(6).jobs[0].communicators[0].elsewhere

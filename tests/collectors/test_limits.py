@@ -36,7 +36,7 @@ def test_throttling_is_told_from_a_tenth_of_the_time(share: float, told: list[st
     assert [finding.subject.device for finding in node.findings()] == told
 
 
-def test_an_uncorrected_error_is_told_for_a_day() -> None:
+def test_an_uncorrected_error_is_reported_for_a_day() -> None:
     node = Node()
     node.change("gpu3/MemoryErrorCounter(1,0,2)", "set", 2)
     node.poll("gpu", times=23, every=3600.0)
@@ -92,7 +92,7 @@ def test_each_severity_of_pcie_errors_is_read_from_its_own_file_and_corrected_on
     assert told == {name: [float(name == severity)] for name in ("nonfatal", "fatal")}
 
 
-def test_pcie_errors_that_a_late_reading_shows_are_told_with_the_time_that_passed() -> None:
+def test_pcie_errors_that_a_late_reading_shows_are_reported_with_the_time_that_passed() -> None:
     node = errors()
     node.poll(every=3 * DAY)
     aer(node.files, fatal=2)
@@ -113,7 +113,9 @@ def test_replays_after_a_gap_are_judged_by_the_time_that_passed(count: int, told
 # Rates of links after a gap
 
 
-@pytest.mark.parametrize(("count", "told"), [(600, []), (36_000, ["36000 in 6 h, 36000 since reset"])])
+@pytest.mark.parametrize(
+    ("count", "told"), [(600, []), (36_000, ["errors: 36000 in 6 h, 36000 since reset"])]
+)
 def test_nvlink_errors_after_a_gap_are_judged_by_the_time_that_passed(count: int, told: list[str]) -> None:
     node = Node()
     node.policy("nvlink", error_limits={"crc": ErrorLimit(100, 60.0)})
@@ -123,7 +125,9 @@ def test_nvlink_errors_after_a_gap_are_judged_by_the_time_that_passed(count: int
     assert [one.evidence.partition(";")[0] for one in node.findings()] == told
 
 
-@pytest.mark.parametrize(("count", "told"), [(600, []), (36_000, ["36000 in 6 h, 36000 since reset"])])
+@pytest.mark.parametrize(
+    ("count", "told"), [(600, []), (36_000, ["errors: 36000 in 6 h, 36000 since reset"])]
+)
 def test_symbol_errors_after_a_gap_are_judged_by_the_time_that_passed(count: int, told: list[str]) -> None:
     node = port()
     node.policy(error_limits={"symbol_errors": ErrorLimit(100, 60.0)})
@@ -291,7 +295,7 @@ class Stuck(Gpus):
         return NvmlCost(None, 0.0, 1, 1)
 
 
-def test_one_process_that_cannot_leave_the_driver_is_told() -> None:
+def test_one_process_that_cannot_leave_the_driver_is_reported() -> None:
     node = Watched("agent", gpus=Stuck((GPU,)))
     node.poll()
     assert node.rules() == {("agent.nvml_stuck", "nvml"): UNKNOWN}

@@ -215,7 +215,7 @@ def test_errors_name_the_link_at_once_and_are_forgotten_after_an_hour() -> None:
     (finding,) = node.findings()
     assert finding.rule == "nvlink.recovery_errors"
     assert finding.health is Health.DEGRADED
-    assert finding.evidence == "3 in 3600 s, 3 since reset; link 14: 3"
+    assert finding.evidence == "errors: 3 in 3600 s, 3 since reset; link 14: 3"
     node.poll("nvlink", times=239)
     assert node.findings() == (finding,)
     node.poll("nvlink", times=2)
@@ -236,7 +236,7 @@ def test_a_counter_that_shrank_was_reset_and_counts_from_zero() -> None:
     node.undo(high)
     node.change("gpu2/Field(161,all)", "set", 2)
     node.poll("nvlink")
-    assert [f.evidence for f in node.findings()] == ["2 in 3600 s, 2 since reset"]
+    assert [f.evidence for f in node.findings()] == ["errors: 2 in 3600 s, 2 since reset"]
 
 
 def test_an_error_limit_of_the_operator_replaces_ours() -> None:
@@ -433,4 +433,4 @@ def test_a_link_that_the_driver_does_not_list_any_more_is_down() -> None:
         node.change(f"gpu2/{question}", "code", 3)
     node.poll("nvlink", times=3)
     assert node.rules() == {("nvlink.link_down", "2", "7", Health.FAILED)}
-    assert node.findings()[0].evidence == "not reported any more; 17 of 18 links up"
+    assert node.findings()[0].evidence == "no longer reported; 17 of 18 links up"

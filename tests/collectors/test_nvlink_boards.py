@@ -59,7 +59,7 @@ def test_a_rate_that_only_our_table_has_is_no_proof() -> None:
     node = card("NVIDIA H200", 17000, 18)
     node.poll("nvlink", times=30)
     assert node.rules() == {("nvlink.slow", "0", "", DEGRADED), ("nvlink.slow", "1", "", DEGRADED)}
-    assert "26.562 GB/s by our table of products" in node.findings()[0].evidence
+    assert "26.562 GB/s by wirewatch's product table" in node.findings()[0].evidence
 
 
 def test_a_rate_that_the_node_has_shown_is_proof() -> None:

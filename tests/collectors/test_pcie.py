@@ -110,14 +110,14 @@ def test_replays_are_a_fault_above_the_rate_of_the_link_and_only_when_they_go_on
     assert ("pcie.replays", "GPU 2") not in node.rules()
 
 
-def test_a_gpu_in_a_lesser_slot_than_its_peers_is_told() -> None:
+def test_a_gpu_in_a_lesser_slot_than_its_peers_is_reported() -> None:
     node = watched()
     answer_with(node, 3, generation=4, most=4)
     node.poll()
     assert node.rules() == {("pcie.slot", "GPU 3"): DEGRADED}
 
 
-def test_errors_that_were_not_corrected_are_told_for_a_day_and_old_ones_are_not() -> None:
+def test_errors_that_were_not_corrected_are_reported_for_a_day_and_old_ones_are_not() -> None:
     node = watched()
     node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_fatal"] = "DLP 3\nTOTAL_ERR_FATAL 3"
     node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_correctable"] = "RxErr 90000\nTOTAL_ERR_COR 90000"
@@ -138,7 +138,7 @@ def test_where_the_kernel_counts_no_errors_it_is_asked_once() -> None:
     assert len([p for p in node.files.opened if "aer_dev" in p]) == 3 * len(ADDRESSES)
 
 
-def test_an_error_count_that_is_not_understood_is_told() -> None:
+def test_an_error_count_that_is_not_understood_is_reported() -> None:
     node = watched()
     node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_fatal"] = "what is this"
     node.poll()

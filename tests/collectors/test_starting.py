@@ -36,10 +36,11 @@ def test_a_fabric_that_never_registers_is_failed_when_its_grace_is_over() -> Non
     registering(node, gpu="3")
     node.poll("nvlink", times=GRACE // POLL)
     assert node.rules() == {("fabric.state", "3", "", UNKNOWN)}
-    assert node.findings()[0].evidence == "registration in_progress; it may take 300 s"
+    unfinished = "registration with the fabric manager: in_progress"
+    assert node.findings()[0].evidence == f"{unfinished}; it may take up to 300 s"
     node.poll("nvlink")
     assert node.rules() == {("fabric.state", "3", "", FAILED)}
-    assert node.findings()[0].evidence == "registration in_progress"
+    assert node.findings()[0].evidence == unfinished
 
 
 def test_the_grace_of_the_fabric_is_the_operators() -> None:
@@ -65,7 +66,7 @@ def test_a_fabric_manager_that_is_restarted_gets_one_grace_and_one_that_flaps_sp
     assert found[5:] == [FAILED] * 3
 
 
-def test_a_grace_is_given_anew_after_a_day() -> None:
+def test_a_grace_is_given_again_after_a_day() -> None:
     node = Node()
     change = registering(node, gpu="3")
     node.poll("nvlink", times=30)

@@ -54,7 +54,7 @@ def test_a_line_counts_once_however_often_the_log_is_read() -> None:
     assert node.series("xid_events_total", xid="94") == [3]
 
 
-def test_what_asks_for_no_reset_is_told_for_a_day() -> None:
+def test_what_asks_for_no_reset_is_reported_for_a_day() -> None:
     node = watched(xid(94, rest="Contained memory error"))
     node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 10
     node.poll(2)
@@ -70,12 +70,12 @@ def test_what_needs_nothing_is_counted_and_no_finding(number: int) -> None:
     assert node.series("xid_events_total", xid=str(number)) == [1]
 
 
-def test_a_number_that_is_not_in_the_table_is_told_and_not_dropped() -> None:
+def test_a_number_that_is_not_in_the_table_is_reported_and_not_dropped() -> None:
     node = watched(xid(999))
     node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 10
     node.poll()
     assert node.rules() == {("xid.999", "GPU 0"): DEGRADED}
-    assert "not in this table" in node.component.findings[0].evidence
+    assert "not in wirewatch's table" in node.component.findings[0].evidence
 
 
 def test_an_application_s_xid_points_to_the_gpu_only_when_one_gpu_repeats_it() -> None:
@@ -197,7 +197,7 @@ def test_the_driver_s_last_word_wins() -> None:
     node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 100
     node.poll()
     assert node.rules() == {("xid.95", "GPU 0"): DEGRADED}
-    assert "over, says the driver" in node.component.findings[0].evidence
+    assert "the driver says it is over" in node.component.findings[0].evidence
     node.log.lines.append(xid(95))
     node.poll()
     assert node.rules() == {("xid.95", "GPU 0"): FAILED}
@@ -221,7 +221,7 @@ def test_nvlink_errors_name_the_link_and_what_is_not_decoded() -> None:
     assert "0x025525c6" in evidence["2"]
 
 
-def test_switches_and_cards_and_lost_gpus_are_told_by_their_address() -> None:
+def test_switches_and_cards_and_lost_gpus_are_reported_by_their_address() -> None:
     node = watched(
         "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress error (First)",
         "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
@@ -287,7 +287,7 @@ def test_events_of_a_new_nvml_session_are_new_ones() -> None:
     assert node.series("xid_events_total", xid="94") == [2]
 
 
-def test_with_neither_source_nothing_is_known_and_both_reasons_are_told() -> None:
+def test_with_neither_source_nothing_is_known_and_both_reasons_are_reported() -> None:
     node = watched()
     node.log.absent = DENIED
     node.poll()

@@ -210,7 +210,7 @@ def test_samples_are_only_ever_of_the_run_that_just_succeeded(history: list[Seen
 
 
 @given(HISTORIES)
-def test_no_finding_is_told_twice_and_none_began_after_now(history: list[Seen | Absent]) -> None:
+def test_no_finding_is_reported_twice_and_none_began_after_now(history: list[Seen | Absent]) -> None:
     for number, component in enumerate(_play(history)):
         keys = [f.key for f in component.findings]
         assert len(set(keys)) == len(keys)

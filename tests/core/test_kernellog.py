@@ -261,7 +261,7 @@ def test_a_message_that_another_one_breaks_into_is_still_told() -> None:
         "nvidia-nvswitch0: SXid (fabric): 12028, a form of next year",
     ],
 )
-def test_a_line_that_speaks_of_an_xid_in_an_unknown_form_is_told_as_unknown(text: str) -> None:
+def test_a_line_that_speaks_of_an_xid_in_an_unknown_form_is_reported_as_unknown(text: str) -> None:
     told = event(text)
     assert (told.kind, told.pci, told.message) == (UNKNOWN, "", text)
 
@@ -424,7 +424,7 @@ def test_every_number_that_nvidia_s_sheets_name_for_wires_is_in_the_table() -> N
     assert set(sheets) <= set(XIDS)
 
 
-def test_a_number_of_next_year_is_told_with_where_to_look_it_up() -> None:
+def test_a_number_of_next_year_is_reported_with_where_to_look_it_up() -> None:
     assert lookup(4711) is UNLISTED
     assert severity_of(4711, "fatal") in HEALTH
     assert "catalogue" in UNLISTED.action

@@ -121,7 +121,7 @@ def test_what_never_changes_is_asked_again_in_a_new_session() -> None:
     assert _ask_once(nvml, known).whole(LIMIT) == 500_000
 
 
-def test_what_never_changes_is_asked_until_it_was_told() -> None:
+def test_what_never_changes_is_asked_until_it_was_reported() -> None:
     slow = Absent(Why.TIMEOUT, "the driver timed out", 10)
     nvml = ScriptedNvml(TABLE | {LIMIT: slow})
     first = _ask_once(nvml, Supported())

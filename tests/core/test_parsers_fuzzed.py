@@ -195,7 +195,7 @@ FOREIGN = LINES.filter(lambda line: "'" not in line and not KNOWN.fullmatch(line
 
 
 @given(st.text() | damaged(IBSTAT))
-def test_ibstat_every_line_is_one_that_it_prints_or_is_told_as_unknown(text: str) -> None:
+def test_ibstat_every_line_is_one_that_it_prints_or_is_reported_as_unknown(text: str) -> None:
     told = parse_ibstat(text)
     lines = [line for line in text.splitlines() if line.strip()]
     assert set(told.unknown) <= set(lines)
@@ -205,7 +205,7 @@ def test_ibstat_every_line_is_one_that_it_prints_or_is_told_as_unknown(text: str
 
 
 @given(st.integers(0, len(IBSTAT.splitlines())), FOREIGN)
-def test_ibstat_a_foreign_line_anywhere_is_told_and_the_rest_is_read(at: int, line: str) -> None:
+def test_ibstat_a_foreign_line_anywhere_is_reported_and_the_rest_is_read(at: int, line: str) -> None:
     lines = IBSTAT.splitlines()
     told, whole = parse_ibstat("\n".join([*lines[:at], line, *lines[at:]])), parse_ibstat(IBSTAT)
     assert told.unknown == (line,)
@@ -221,7 +221,7 @@ def test_nccl_conf_every_line_is_a_setting_a_comment_or_told_as_unknown(text: st
 
 
 @given(st.integers(0, 6), LINES.filter(lambda line: not set("=#") & set(line)))
-def test_nccl_conf_a_foreign_line_anywhere_is_told_and_the_rest_is_read(at: int, line: str) -> None:
+def test_nccl_conf_a_foreign_line_anywhere_is_reported_and_the_rest_is_read(at: int, line: str) -> None:
     lines = NCCL_CONF.splitlines()
     told = parse_nccl_conf("\n".join([*lines[:at], line, *lines[at:]]))
     assert told.unknown == (line,)

@@ -176,7 +176,7 @@ def test_two_devices_have_the_path_that_a_person_reads_off_the_tree(
 
 
 @pytest.mark.parametrize("picture", [FLAT, FLAT_WITH_NUMA, AZURE, PASSED_THROUGH])
-def test_of_a_device_that_a_hypervisor_shows_flat_no_path_is_told(picture: str) -> None:
+def test_of_a_device_that_a_hypervisor_shows_flat_no_path_is_reported(picture: str) -> None:
     places = drawn(picture)
     assert hidden(places["gpu"])
     for nodes in (None, 1, 2):
@@ -407,7 +407,7 @@ def test_acs_is_found_wherever_it_stands_in_the_list(capabilities: Sequence[tupl
 
 
 @given(st.integers(0, 0xFFFF))
-def test_only_the_bits_that_send_peer_packets_up_are_told(control: int) -> None:
+def test_only_the_bits_that_send_peer_packets_up_are_reported(control: int) -> None:
     told = acs_redirects(space((0x100, AER), (0x148, ACS), control=control))
     assert not isinstance(told, Absent)
     assert set(told) == {name for name, bit in ACS_FLAGS.items() if control & bit}

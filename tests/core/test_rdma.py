@@ -204,7 +204,7 @@ def test_what_could_not_be_read_stays_as_it_is() -> None:
         assert parser(gone) is gone
 
 
-def test_a_malformed_text_of_any_length_is_told_in_short() -> None:
+def test_a_malformed_text_of_any_length_is_reported_in_short() -> None:
     for parser in (port_state, physical_state, port_rate, counter, number):
         told = parser("x" * 5000)
         assert isinstance(told, Absent)
@@ -285,7 +285,7 @@ def understood(text: str) -> Ibstat:
     return told
 
 
-def test_devices_and_ports_are_told_in_bytes_per_second_and_by_the_names_of_sysfs() -> None:
+def test_devices_and_ports_are_reported_in_bytes_per_second_and_by_the_names_of_sysfs() -> None:
     told = understood(TWO)
     assert told.ports == {("mlx5_0", "1"): UP, ("mlx5_1", "1"): DOWN}
     assert told.devices["mlx5_0"] == {

@@ -419,7 +419,7 @@ def test_a_crash_leaves_the_old_file(when: str, path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path) -> None:
+def test_a_file_that_may_not_be_so_large_is_reported_and_the_old_one_left(path: Path) -> None:
     save_baseline(path, BASELINE, AT)
     limit = CRASHES["in the middle of the file"].replace("SIG_DFL", "SIG_IGN")
     done = run(IMPORTS + limit + SAVE_LESS, str(path), str(AT))
@@ -428,7 +428,7 @@ def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path
     assert load_baseline(path, AT).baseline == BASELINE
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "none" / "baseline.json"
     assert save_baseline(path, BASELINE, AT) == f"{path}: No such file or directory"
     assert load_baseline(path, AT) == LoadedBaseline(None, "")

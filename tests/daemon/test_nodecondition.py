@@ -37,7 +37,7 @@ def test_a_fault_is_written_soon_after_it_held(api: ApiServer) -> None:
     assert mine["lastTransitionTime"] == rfc3339(EPOCH + 160)
 
 
-def test_an_agent_that_starts_anew_moves_nothing(api: ApiServer) -> None:
+def test_an_agent_that_starts_again_moves_nothing(api: ApiServer) -> None:
     played(api, lambda it: it.go(FAILED, 100))
     before = dict(api.condition())
 
@@ -81,7 +81,7 @@ def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
     assert states == {("true",): 0, ("false",): 0, ("unknown",): 0}
 
 
-def test_metrics_tell_what_is_told(api: ApiServer) -> None:
+def test_metrics_tell_what_is_reported(api: ApiServer) -> None:
     told = played(api, lambda it: it.go(FAILED, 100)).writer.report
     found = {(s.metric.name, s.labels): s.value for s in outcome.samples(told)}
     assert found["node_condition_status", ("false",)] == 1

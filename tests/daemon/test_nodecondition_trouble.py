@@ -88,7 +88,7 @@ def test_a_request_ends_by_its_deadline_whatever_hangs(api: ApiServer, day: Day)
     assert 0.4 < time.monotonic() - began < 16
 
 
-def test_a_token_that_was_rotated_is_read_anew(api: ApiServer) -> None:
+def test_a_token_that_was_rotated_is_read_again(api: ApiServer) -> None:
     async def story(it: Rig) -> None:
         await it.go(OK, 100)
         api.token = "second"  # noqa: S105
@@ -160,7 +160,7 @@ def test_a_name_is_looked_up_and_the_certificate_is_for_that_name(api: ApiServer
 
 
 @pytest.mark.parametrize("spoil", ["token", "ca.crt", "empty", "lines"])
-def test_files_that_are_not_there_are_told_and_read_again(api: ApiServer, spoil: str) -> None:
+def test_files_that_are_not_there_are_reported_and_read_again(api: ApiServer, spoil: str) -> None:
     def break_it() -> None:
         if spoil in {"token", "ca.crt"}:
             (api.folder / spoil).rename(api.folder / "away")

@@ -372,7 +372,7 @@ def test_a_crash_leaves_the_old_file(when: str, path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path) -> None:
+def test_a_file_that_may_not_be_so_large_is_reported_and_the_old_one_left(path: Path) -> None:
     save_ledger(path, LEDGER, AT)
     limit = CRASHES["in the middle of the file"].replace("SIG_DFL", "SIG_IGN")
     done = run(IMPORTS + limit + SAVE_LESS, str(path), str(AT))
@@ -381,7 +381,7 @@ def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path
     assert load_ledger(path, "boot-1", AT) == LEDGER
 
 
-def test_a_full_disk_is_told_and_loses_nothing(path: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(path: Path) -> None:
     save_ledger(path, LEDGER, AT)
     with small_disk() as disk:
         kept = disk / path.name
@@ -402,13 +402,13 @@ def test_what_lies_where_the_new_file_is_written_is_neither_waited_for_nor_follo
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "none" / "latches.json"
     assert save_ledger(path, LEDGER, AT) == f"{path}: No such file or directory"
     assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
 
 
-def test_a_folder_in_the_way_of_the_new_file_is_told(path: Path) -> None:
+def test_a_folder_in_the_way_of_the_new_file_is_reported(path: Path) -> None:
     save_ledger(path, LEDGER, AT)
     path.with_name("latches.json.new").mkdir()
     assert save_ledger(path, Ledger("boot-1"), AT) == f"{path}: Is a directory"

@@ -175,14 +175,14 @@ def test_at_the_first_sight_of_somebody_the_prober_ends_the_worker(tmp_path: Pat
 
 def test_a_prober_that_is_killed_takes_its_worker_along_and_the_agent_says_so(tmp_path: Path) -> None:
     with agent(tmp_path) as running:
-        running.wait(PROBES, "no such socket; does the prober run?")
+        running.wait(PROBES, "no such socket; is the prober running?")
         assert probes(running)["gate"]["reason"] == "prober_away"
         with working(tmp_path, "tests.probe.hangingworker") as prober:
             worker = prober.worker()
             prober.process.kill()
             assert dies(worker)
             running.wait(PROBES, '"outcome":"away"')
-        running.wait(PROBES, "nobody listens there; the prober does not run")
+        running.wait(PROBES, "nothing listens there; the prober is not running")
         assert last(running)["why"].startswith("the prober went away in the middle of it: ")
         assert last(running)["seconds"] > 0
         no_finding(running)
@@ -300,7 +300,7 @@ def test_a_check_for_an_owner_asks_the_prober(tmp_path: Path) -> None:
         done = run_wirewatch(*command, "--deadline", "40s", "--json")
         return str(json.loads(done.stdout)["why"])
 
-    assert "no such socket; does the prober run?" in why()
+    assert "no such socket; is the prober running?" in why()
     with working(tmp_path, "good"):
         assert "slurm:7 holds no GPU here" in why()
 
@@ -346,7 +346,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
         assert dies(worker)
 
 
-def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> None:
+def test_another_version_is_reported_clearly_and_does_no_harm(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
         for target in (remote.FACTS, remote.PROBE, remote.TERMS):
             for other in ("9.9.9", "", "x" * 300):

@@ -156,7 +156,9 @@ def test_it_is_told_to_stop_while_it_is_released(tmp_path: Path) -> None:
         assert "Traceback" not in running.log
     status, out, told = command(tmp_path)
     assert (status, out) == (INTERNAL, "")
-    assert told == f"wirewatch: {tmp_path}/run/control.sock: nobody listens there; the daemon does not run\n"
+    assert (
+        told == f"wirewatch: {tmp_path}/run/control.sock: nothing listens there; the daemon is not running\n"
+    )
 
 
 def test_orders_are_taken_from_the_daemons_own_user_alone() -> None:
@@ -202,7 +204,7 @@ def test_other_ways_in_take_no_orders_and_wrong_orders_are_refused(tmp_path: Pat
         ("--end", "--for", "1s"), ("now",),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_told_before_anybody_is_asked(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_reported_before_anybody_is_asked(arguments: tuple[str, ...]) -> None:
     refused(USAGE, "release", *arguments)
 
 

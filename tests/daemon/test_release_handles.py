@@ -142,7 +142,7 @@ def test_what_was_half_read_when_gpus_were_let_go_is_no_reading(
     assert value == ("half a node" if kept else lost)
 
 
-def test_an_absence_is_told_as_it_is_and_afterwards_all_is_read_as_ever() -> None:
+def test_an_absence_is_reported_as_it_is_and_afterwards_all_is_read_as_ever() -> None:
     why = Absent(Why.TIMEOUT, "no answer")
     values = [why, why, "a node"]
 

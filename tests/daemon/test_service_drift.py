@@ -69,7 +69,7 @@ def rules(running: Daemon) -> dict[str, str]:
 SOON = DOWN.replace("set = 0", "from = 6\nset = 0")
 
 
-def test_lost_links_are_told_accepted_and_stay_accepted(tmp_path: Path) -> None:
+def test_lost_links_are_reported_accepted_and_stay_accepted(tmp_path: Path) -> None:
     learned(tmp_path)
     with daemon(tmp_path, DOWN) as running:
         running.wait("/api/v1/findings", '"topology.nvlink_lost"')
@@ -202,7 +202,7 @@ def test_what_takes_the_place_of_another_nodes_baseline_loses_nothing(tmp_path: 
     assert foreign in [one.read_bytes() for one in path.parent.glob("baseline.json.corrupt-*")]
 
 
-def test_without_a_state_folder_it_is_learned_anew_each_time(tmp_path: Path) -> None:
+def test_without_a_state_folder_it_is_learned_again_each_time(tmp_path: Path) -> None:
     with daemon(tmp_path, state=False) as running:
         running.wait(DRIFT, '"origin":"learned"')
     assert not (tmp_path / "state").exists()
@@ -228,7 +228,7 @@ def test_a_products_baseline_that_is_none_ends_the_start(tmp_path: Path) -> None
     )
 
 
-def test_an_order_that_cannot_be_followed_is_told(tmp_path: Path) -> None:
+def test_an_order_that_cannot_be_followed_is_reported(tmp_path: Path) -> None:
     with daemon(tmp_path) as running:
         running.wait(DRIFT, '"origin":"learned"')
         code, _, err = order(tmp_path, "accept", "0badc0de", "--why", "x")

@@ -31,7 +31,7 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, D
         ("driver-crash", "gpu.blind", "6", "SIGSEGV", "XID 79"),
     ],
 )
-def test_a_driver_that_hangs_or_dies_is_told_of_its_gpu(
+def test_a_driver_that_hangs_or_dies_is_reported_of_its_gpu(
     daemons: Mapping[str, Daemon], overlay: str, rule: str, gpu: str, evidence: str, action: str
 ) -> None:
     daemon = daemons[overlay]

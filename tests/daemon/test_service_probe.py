@@ -64,7 +64,7 @@ def healthy(folder: Path) -> Iterator[Daemon]:
         yield running
 
 
-def test_the_last_probe_is_told_with_all_that_it_measured(healthy: Daemon) -> None:
+def test_the_last_probe_is_reported_with_all_that_it_measured(healthy: Daemon) -> None:
     document = probes(healthy)
     assert document["gate"]["open"] is True
     assert (document["gate"]["engine"], document["fresh"]) == ("nccl", True)

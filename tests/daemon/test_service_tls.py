@@ -273,7 +273,7 @@ def test_a_wrong_web_configuration_ends_the_start(tmp_path: Path, text: str, tol
     assert told in refused(CONFIG, "serve", "--replay", "h200x1-idle", "--config", str(config))
 
 
-def test_whoever_listens_for_others_without_a_web_configuration_is_told(tmp_path: Path) -> None:
+def test_whoever_listens_for_others_without_a_web_configuration_is_reported(tmp_path: Path) -> None:
     """And only he: one line, where the port is reached from elsewhere."""
     arguments = ("--replay", "h200x1-idle", "--listen")
     with Daemon((*arguments, "0.0.0.0:0"), tmp_path) as daemon:

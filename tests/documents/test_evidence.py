@@ -224,7 +224,7 @@ def test_a_lost_gpu_keeps_its_name_and_a_restarted_agent_says_what_it_never_knew
         assert lost.part[name].value is None, name
 
 
-def test_what_a_gpu_does_not_offer_is_told_as_such() -> None:
+def test_what_a_gpu_does_not_offer_is_reported_as_such() -> None:
     node = Node(DEMO, load_overlay("gpu-row-remap-failed").changes)
     node.change("gpu5/Serial()", "code", NOT_SUPPORTED)
     node.change("gpu5/BoardPartNumber()", "set", "")

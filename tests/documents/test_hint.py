@@ -38,7 +38,7 @@ def whole() -> NodeState:
     )
 
 
-def test_every_hint_that_holds_is_told_with_its_figures_oldest_first() -> None:
+def test_every_hint_that_holds_is_reported_with_its_figures_oldest_first() -> None:
     assert hints_of(whole()) == [
         ReportedHint("slower_collectives", {"gpu": "0", "uuid": "GPU-0"}, NOW - 90, FELL.text),
         ReportedHint("slow_gpu", {"gpu": "1", "uuid": "GPU-1"}, NOW - 60, SLOW.text),

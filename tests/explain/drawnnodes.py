@@ -28,7 +28,7 @@ def node(*components: Component) -> NodeState:
 
 SECONDS = 30
 THROUGH_MEMORY = 50e9
-"""Bytes per second below which a drawn wire is none of NVLink."""
+"""Bytes per second below which a drawn wire is not NVLink."""
 LINKS = tuple(NvlinkLink(n, 1, LINK_RATE) for n in range(18))
 
 

@@ -1,6 +1,7 @@
 """Asking a Prometheus: credentials, TLS, redirects, and each way in which it may not answer."""
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
@@ -77,11 +78,11 @@ def _replied(status: int, body: bytes) -> PromApi:
         (_replied(400, b"a\x1b[31m"), "HTTP 400$"),
         (_replied(400, b'{"error": "a\\u001b[31m\\nb"}'), r"HTTP 400: a \[31m b$"),
         (_replied(299, b""), "HTTP 299$"),
-        (_replied(200, b"<html>"), "no Prometheus"),
-        (_replied(200, b"[]"), "no Prometheus"),
-        (_replied(200, json.dumps({"status": "error", "data": None}).encode()), "no Prometheus"),
-        (_replied(200, json.dumps(vector([{"metric": {}}])).encode()), "no Prometheus"),
-        (_replied(200, b"[" * 100_000), "no Prometheus"),
+        (_replied(200, b"<html>"), "not from a Prometheus"),
+        (_replied(200, b"[]"), "not from a Prometheus"),
+        (_replied(200, json.dumps({"status": "error", "data": None}).encode()), "not from a Prometheus"),
+        (_replied(200, json.dumps(vector([{"metric": {}}])).encode()), "not from a Prometheus"),
+        (_replied(200, b"[" * 100_000), "not from a Prometheus"),
         (_replied(302, b""), "HTTP 302"),
     ],
 )
@@ -97,19 +98,24 @@ def test_a_redirect_to_a_file_is_not_followed() -> None:
         instant(Access(api.url), "up", NOW)
 
 
-def test_an_answer_that_trickles_ends_by_the_deadline() -> None:
+@pytest.mark.parametrize("piece", [b" " * (1 << 16), b" ", b"X-More: 1\r\n"], ids=["fast", "bytes", "head"])
+def test_an_answer_that_trickles_ends_by_the_deadline(piece: bytes) -> None:
+    ended = threading.Event()
+
     def trickle(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
+        handler.wfile.write(b"HTTP/1.0 200 OK\r\n" if piece.startswith(b"X") else b"HTTP/1.0 200 OK\r\n\r\n")
         try:
-            for _ in range(600):
-                handler.wfile.write(b" " * (1 << 16))
-                time.sleep(0.05)
+            while not ended.wait(0.05):
+                handler.wfile.write(piece)
         except OSError:  # The other side has gone, as it should.
             pass
 
-    with served(PromApi(answer=trickle)) as api, pytest.raises(NoPrometheus, match=r"within 0\.3 s"):
-        instant(Access(api.url, timeout=0.3), "up", NOW)
+    with served(PromApi(answer=trickle)) as api:
+        began = time.monotonic()
+        with pytest.raises(NoPrometheus, match=r"within 0\.3 s"):
+            instant(Access(api.url, timeout=0.3), "up", NOW)
+        assert time.monotonic() - began < 10
+        ended.set()
 
 
 def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

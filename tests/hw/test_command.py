@@ -61,7 +61,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_what_a_program_prints_is_told_with_its_status(install: Install) -> None:
+def test_what_a_program_prints_is_reported_with_its_status(install: Install) -> None:
     assert output(install("printf 'CA one\\n'; printf 'warned\\n' >&2")) == Output(0, "CA one\n", "warned\n")
 
 

@@ -61,7 +61,7 @@ def test_records_come_one_by_one_as_they_were_written(log: Log) -> None:
     assert read_log(SystemKmsg(log.path)).records == (record(0), record(1, "nvidia-nvswitch0: SXid"))
 
 
-def test_only_records_after_the_one_named_are_told_and_the_others_are_kept(log: Log) -> None:
+def test_only_records_after_the_one_named_are_reported_and_the_others_are_kept(log: Log) -> None:
     kmsg = SystemKmsg(log.path)
     log.write(*(record(n) for n in range(5)))
     assert numbers(read_log(kmsg, 2)) == [3, 4]

@@ -5,7 +5,9 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
+import psutil
 import pytest
 
 from wirewatch.core.ports import ProcessUse, Question
@@ -32,13 +34,24 @@ def test_the_machine_booted_before_now() -> None:
     assert 0 < value < time.time() + 1
 
 
+def test_a_boot_time_that_the_kernel_does_not_show_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before: psutil's RuntimeError made the collector of XIDs blind in some sandboxes."""
+    (tmp_path / "stat").write_text("cpu  1 2 3 4\n", "ascii")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    answer = SystemHost().ask(Question("BootTime")).value
+    assert isinstance(answer, Absent)
+    assert answer.why is Why.MISSING
+
+
 def test_an_unknown_question_is_unsupported() -> None:
     value = SystemHost().ask(Question("Weather")).value
     assert isinstance(value, Absent)
     assert value.why is Why.UNSUPPORTED
 
 
-def test_our_own_process_is_told_with_and_without_its_number() -> None:
+def test_our_own_process_is_reported_with_and_without_its_number() -> None:
     host = SystemHost()
     for pid in (None, os.getpid()):
         use = host.process(pid)

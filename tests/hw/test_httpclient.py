@@ -81,12 +81,12 @@ def test_an_answer_without_a_body(listen: Listen) -> None:
         b"\xff" * 100_000,
     ],
 )
-def test_half_an_answer_and_no_http_are_told(listen: Listen, answer: bytes) -> None:
+def test_half_an_answer_and_no_http_are_reported(listen: Listen, answer: bytes) -> None:
     assert refused(listen(says(answer))) == STRANGE
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n"])
-def test_a_connection_that_is_closed_before_an_answer_is_told(listen: Listen, answer: bytes) -> None:
+def test_a_connection_that_is_closed_before_an_answer_is_reported(listen: Listen, answer: bytes) -> None:
     assert refused(listen(says(answer))) == "the daemon closed the connection without an answer"
 
 
@@ -113,7 +113,7 @@ def test_a_socket_where_nobody_listens_any_more(tmp_path: Path) -> None:
     path = tmp_path / "left"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
-    assert "nobody listens" in refused(str(path))
+    assert "nothing listens" in refused(str(path))
 
 
 def test_a_file_and_a_name_that_is_too_long_are_no_sockets(tmp_path: Path) -> None:

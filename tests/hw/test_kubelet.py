@@ -105,7 +105,7 @@ def absent(path: Path, deadline: float = 5.0) -> Absent:
 GPU = "GPU-8c4f2d6b-9e1a-4c3d-a2b7-f0e95d136840"
 
 
-def test_pods_are_told_with_their_devices_and_claims(at: Path) -> None:
+def test_pods_are_reported_with_their_devices_and_claims(at: Path) -> None:
     whole = listed(
         pod("train-0", container(gpu=[GPU, "GPU-2"]), container(hostdev=["0000:f8:00.2"])),
         pod("shared-0", container(**{"gpu.shared": [f"{GPU}::3"]}), namespace="dev"),
@@ -131,7 +131,7 @@ def test_a_node_without_pods_that_hold_devices_has_none(at: Path) -> None:
         assert SystemKubelet(str(at)).pods() == ()
 
 
-def test_claims_of_before_kubernetes_1_31_are_told_by_their_cdi_devices(at: Path) -> None:
+def test_claims_of_before_kubernetes_1_31_are_reported_by_their_cdi_devices(at: Path) -> None:
     names = ("k8s.gpu.nvidia.com/device=gpu-1", "k8s.gpu.nvidia.com/device=gpu-2")
     whole = listed(
         pod("a", wire.ContainerResources(dynamic_resources=[claim("", "", "", *names)])),

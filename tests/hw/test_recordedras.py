@@ -78,7 +78,7 @@ def test_hosts_and_users_are_masked_and_stay_apart() -> None:
     assert 1234 not in {masked["Listeners()"][0]["uid"], masked["Reports()"][0]["uid"]}
 
 
-def test_a_recorder_leaves_jobs_alone_unless_it_is_told_not_to(tmp_path: Path) -> None:
+def test_a_recorder_leaves_jobs_alone_unless_it_is_reported_not_to(tmp_path: Path) -> None:
     ports, _ = hardware(load_recording("h200x2-idle"), Time(0.0), tmp_path)
     asked = HungJob().ras
     ports = replace(ports, ras=asked)

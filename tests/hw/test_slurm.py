@@ -418,7 +418,7 @@ def absent(slurm: SystemSlurm) -> Absent:
     return told
 
 
-def test_jobs_are_told_with_their_state_and_gpus(programs: Programs) -> None:
+def test_jobs_are_reported_with_their_state_and_gpus(programs: Programs) -> None:
     programs.node(node_text())
     programs.queue("7 RUNNING", "5 COMPLETED", "8 SUSPENDED", "9 RUNNING", "10 COMPLETING", "11 PENDING")
     programs.job("7", job(group("gpu-a", "gpu:h200:1(IDX:0)"), "7"))

@@ -20,7 +20,6 @@ from wirewatch.hw import tapfile
 from wirewatch.hw.tapfile import COMPILE, LIBRARY, LINK, TapError, described, install, machine_of, uninstall
 
 OTHER = next(name for name in NUMBERS if name != platform.machine())
-MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 
 def refused(folder: Path, *places: Path, compiler: str | None = None, search: str = "/nowhere") -> str:

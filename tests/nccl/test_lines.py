@@ -71,7 +71,7 @@ def test_hosts_whose_names_end_alike_are_told_apart() -> None:
     assert [m.process[0] for m in messages(log)] == ["gpu-node7"] * 3 + ["node7"] * 3
 
 
-def test_a_message_without_its_beginning_is_told() -> None:
+def test_a_message_without_its_beginning_is_reported() -> None:
     whole = say(LINK)
     for cut in range(whole.index("NCCL") + 1):
         assert texts(whole[cut:]) == [LINK]

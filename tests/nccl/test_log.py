@@ -240,7 +240,7 @@ def test_values_of_settings_keep_what_is_theirs() -> None:
     assert len(told.settings) == 5
 
 
-def test_warnings_of_all_versions_are_told_once_each() -> None:
+def test_warnings_of_all_versions_are_reported_once_each() -> None:
     told = understood(
         "\nnode7:4711:4800 [0] misc/socket.cc:484 NCCL WARN socketPollConnect returned Connection refused\n"
         "\n[2026-03-04 05:06:07] node7:4711:4801 [1] init.cc:88 NCCL WARN Cuda failure 2 'out of memory'\n"

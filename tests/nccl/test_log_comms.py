@@ -62,7 +62,7 @@ def test_of_two_alike_each_has_a_channel_once() -> None:
 
 
 @pytest.mark.parametrize("ends", [((0, 6), (1, 7)), ((0, 0), (1, 7)), ((0, 0), (5, 5)), ((5, 5), (0, 0))])
-def test_a_channel_that_fits_no_communicator_is_told_without_one(
+def test_a_channel_that_fits_no_communicator_is_reported_without_one(
     ends: tuple[tuple[int, int], tuple[int, int]],
 ) -> None:
     first, rest = comms(set_up((0, 1), 0) + link(*ends, "SHM/direct/direct"))

@@ -49,7 +49,7 @@ def test_a_file_may_end_without_a_line_end() -> None:
 
 
 @pytest.mark.parametrize("line", ["NCCL_DEBUG INFO", "=1", "export NCCL_DEBUG", "[nccl]", "1NCCL=2", "A B=1"])
-def test_a_line_that_sets_nothing_is_told(line: str) -> None:
+def test_a_line_that_sets_nothing_is_reported(line: str) -> None:
     told = parse_nccl_conf(f"NCCL_DEBUG=INFO\n{line}\n{GDR_LEVEL}=PHB\n")
     assert told.unknown == (line,)
     assert told.settings == {"NCCL_DEBUG": "INFO", GDR_LEVEL: "PHB"}

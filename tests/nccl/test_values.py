@@ -25,17 +25,17 @@ def read(name: str, value: str) -> str:
         ("NCCL_IB_TIMEOUT", "022", "read as 18: NCCL takes the number at the start, to base 8; write 22"),
         ("NCCL_IB_TIMEOUT", "32", "not from 0 to 31"),
         ("NCCL_CROSS_NIC", "3", "not from 0 to 2"),
-        ("NCCL_NTHREADS", "250", "no multiple of 32: NCCL takes 512"),
+        ("NCCL_NTHREADS", "250", "not a multiple of 32: NCCL takes 512"),
         ("NCCL_NTHREADS", "1024", "not from 64 to 512: NCCL takes 512"),
         ("NCCL_NTHREADS", "32", "not from 64 to 512: NCCL takes 64"),
-        ("NCCL_BUFFSIZE", "'1'", "the quotes are a part of the value: NCCL does not take them off"),
-        ("NCCL_DEBUG", '"INFO"', "the quotes are a part of the value: NCCL does not take them off"),
-        ("NCCL_DEBUG", "DEBUG", "none of VERSION, WARN, INFO, ABORT, TRACE: as if it were not set"),
-        ("NCCL_DEBUG", " INFO", "none of VERSION, WARN, INFO, ABORT, TRACE: as if it were not set"),
+        ("NCCL_BUFFSIZE", "'1'", "the quotes are part of the value: NCCL does not remove them"),
+        ("NCCL_DEBUG", '"INFO"', "the quotes are part of the value: NCCL does not remove them"),
+        ("NCCL_DEBUG", "DEBUG", "not one of VERSION, WARN, INFO, ABORT, TRACE: NCCL ignores it"),
+        ("NCCL_DEBUG", " INFO", "not one of VERSION, WARN, INFO, ABORT, TRACE: NCCL ignores it"),
         ("NCCL_DEBUG_SUBSYS", "INIT,NETWORK", "NCCL has no subsystem NETWORK"),
     ],
 )  # fmt: skip
-def test_a_value_that_is_read_otherwise_is_told(name: str, value: str, words: str) -> None:
+def test_a_value_that_is_read_otherwise_is_reported(name: str, value: str, words: str) -> None:
     assert read(name, value) == words
 
 
@@ -45,10 +45,10 @@ def test_a_high_number_of_a_level_means_sys(value: str) -> None:
     assert read("NCCL_NET_GDR_LEVEL", value).startswith("the old number for SYS, the farthest path of all")
 
 
-@pytest.mark.parametrize(("value", "near"), [("pxb", "; PXB is one"), ("PXB ", "; PXB is one"), ("far", "")])
+@pytest.mark.parametrize(("value", "near"), [("pxb", "; write PXB"), ("PXB ", "; write PXB"), ("far", "")])
 def test_a_level_counts_letter_by_letter(value: str, near: str) -> None:
     assert read("NCCL_P2P_LEVEL", value) == (
-        f"no path such as PIX, PXB, PHB or SYS, which count letter by letter: as if it were not set{near}"
+        f"not a path such as PIX, PXB, PHB or SYS, in capitals and without spaces: NCCL ignores it{near}"
     )
 
 

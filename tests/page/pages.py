@@ -18,7 +18,6 @@ from wirewatch.verdict.node import Judged, judge_state
 VOID = frozenset({"link", "meta", "br", "hr", "wbr", "img", "input"})
 SHAPES = frozenset({"path", "rect", "line"})
 """Elements of SVG that may end in themselves."""
-TEXTLESS = frozenset({"style", "title"})
 
 
 def content_of(

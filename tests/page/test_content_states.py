@@ -276,7 +276,7 @@ def test_one_driver_that_hangs_is_one_card() -> None:
     assert {one.name for one in lost.rules} == {"gpu.lost", "gpu.blind", "nvlink.blind", "pcie.blind"}
 
 
-def test_a_release_is_told_before_the_verdict() -> None:
+def test_a_release_is_reported_before_the_verdict() -> None:
     told = page("released")
     (notice,) = told.notices
     assert notice.text.startswith("The GPUs are released until 2026-11-21 01:16:30 UTC (in 6 min 40 s)")
@@ -292,7 +292,7 @@ def test_a_release_is_told_before_the_verdict() -> None:
         ("stopped", "A loop of the daemon has stopped"),
     ],
 )
-def test_what_makes_the_page_unfit_is_told_first(name: str, words: str) -> None:
+def test_what_makes_the_page_unfit_is_reported_first(name: str, words: str) -> None:
     (notice,) = page(name).notices
     assert notice.text.startswith(words)
     assert page("healthy").notices == ()
@@ -340,7 +340,7 @@ def test_what_an_operator_said_stays_on_the_page() -> None:
     assert row("suppressed", "gpu-table", "GPU 2")[0].note == "nvlink.link_down suppressed"
 
 
-def test_a_change_is_told_with_how_to_accept_it() -> None:
+def test_a_change_is_reported_with_how_to_accept_it() -> None:
     told = section("drifted", "drift")
     assert told.lines[1].code.startswith("wirewatch topology accept")
     (change,) = table("drifted", "drift-table").rows

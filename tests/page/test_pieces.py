@@ -31,7 +31,7 @@ def test_a_length_of_time_has_its_two_largest_units(seconds: float, text: str) -
     assert span(seconds) == text
 
 
-def test_a_time_is_told_absolute_and_relative() -> None:
+def test_a_time_is_reported_absolute_and_relative() -> None:
     told = moment(EPOCH - 64, EPOCH)
     assert (told.text, told.iso, told.ago) == (
         "2026-11-21 01:03:46 UTC",
@@ -42,7 +42,7 @@ def test_a_time_is_told_absolute_and_relative() -> None:
 
 
 @given(st.floats(allow_nan=False), st.floats(-1e18, 1e18))
-def test_no_time_is_too_strange_to_be_told(at: float, now: float) -> None:
+def test_no_time_is_too_strange_to_be_reported(at: float, now: float) -> None:
     if abs(at) < 1e18:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", moment(at, now).text)
 

@@ -51,7 +51,7 @@ def test_jitter_moves_the_next_probe_but_within_its_part() -> None:
     assert max(found) - min(found) > 200.0
 
 
-def test_a_process_that_comes_and_goes_begins_the_wait_anew() -> None:
+def test_a_process_that_comes_and_goes_begins_the_wait_again() -> None:
     node = Idle(2)
     node.poll(3, every=30.0)
     node.busy(1, 4711)

@@ -101,7 +101,7 @@ def test_nvls_may_exceed_the_wire() -> None:
     assert ("all_reduce", "8", "all", "p2p", "nvls", "simple", "nccl") in series(told, "probe_path_info")
 
 
-def test_without_a_reference_there_is_no_ratio_and_that_is_told() -> None:
+def test_without_a_reference_there_is_no_ratio_and_that_is_reported() -> None:
     told = list(results(ALL["a product that is not known"]))
     assert len(series(told, "probe_busbw_bytes_per_second")) == 9
     assert set(series(told, "probe_expected_known").values()) == {0.0}
@@ -168,7 +168,7 @@ def test_a_path_is_that_of_the_largest_message() -> None:
         (("NET/Socket/0", "SHM/direct"), "net_socket"), (("SHM/direct", "NET/IB/0"), "net_ib"),
     ],
 )  # fmt: skip
-def test_the_worst_way_of_several_is_told(ways: tuple[str, str], told: str) -> None:
+def test_the_worst_way_of_several_is_reported(ways: tuple[str, str], told: str) -> None:
     probed = drawn(on_switch(2))
     assert isinstance(probed.account, Account)
     (comm,) = probed.account.comms
@@ -195,7 +195,7 @@ def test_every_count_is_there_from_the_start() -> None:
     assert len(told) == len(OUTCOMES) + len(Reason) + 3
 
 
-def test_runs_cost_and_time_are_told_of_every_probe() -> None:
+def test_runs_cost_and_time_are_reported_of_every_probe() -> None:
     good = drawn(on_switch(2), at=EPOCH)
     memory = fold_probe(
         fold_probe(ProbeMemory(), good, 1000.0, ProbePolicy()), broken(good, "timeout"), 2000.0, ProbePolicy()

@@ -98,7 +98,7 @@ def test_every_reason_has_a_meaning_and_those_of_the_gate_are_reached() -> None:
     assert {wanted for _, wanted in GATE_CASES} - {None} == set(Reason) - elsewhere
 
 
-def test_what_lasts_is_told_before_what_passes() -> None:
+def test_what_lasts_is_reported_before_what_passes() -> None:
     busy = replace(use(0), processes=frozenset({1}), used=100 << 30)
     told = replace(facts(mono=1.0), uses=(busy, use(1)), pods=(held("pod:a", 0),))
     order = []
@@ -183,7 +183,7 @@ CHANGES: list[Callable[[GateFacts], GateFacts]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_users_and_what_cannot_be_read_begin_the_count_anew(
+def test_a_change_of_users_and_what_cannot_be_read_begin_the_count_again(
     change: Callable[[GateFacts], GateFacts],
 ) -> None:
     before, during, after = turns([facts(2, 0.0), change(facts(2, 60.0)), facts(2, 61.0)])

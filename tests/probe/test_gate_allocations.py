@@ -159,7 +159,7 @@ def test_a_pod_goes_by_its_uid_and_by_its_name_until_that_is_known() -> None:
     assert [h.holder for h in pod_holdings([stranger], GPUS, LIFE, CROSSED)] == ["pod:ml/new-0"]
 
 
-def test_a_pod_that_has_ended_holds_nothing_and_counts_as_alive_where_that_cannot_be_told() -> None:
+def test_a_pod_that_has_ended_holds_nothing_and_counts_as_alive_where_that_cannot_be_reported() -> None:
     done = Pod("ml", "done-0", POD.devices)
     assert pod_holdings([done], GPUS, LIFE, CROSSED) == ()
     assert [h.gpus for h in pod_holdings([done], GPUS, BLIND, CROSSED)] == [(UUIDS[0],)]

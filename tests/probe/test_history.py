@@ -256,14 +256,14 @@ def test_a_daemon_of_0_1_that_still_runs_keeps_its_file(path: Path) -> None:
     assert len(stored(path)) == 7
 
 
-def test_a_path_below_a_file_is_told_and_nothing_raises(tmp_path: Path) -> None:
+def test_a_path_below_a_file_is_reported_and_nothing_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     history = opened(tmp_path / "file" / "probes.sqlite")
     assert isinstance(history.add(record(1)), Absent)
     assert isinstance(history.folded(1), Absent)
 
 
-def test_a_file_that_is_a_folder_is_told_and_left_alone(path: Path) -> None:
+def test_a_file_that_is_a_folder_is_reported_and_left_alone(path: Path) -> None:
     path.mkdir()
     history = opened(path)
     assert why(history.add(record(1))) is Why.DENIED

@@ -141,7 +141,7 @@ def test_damage_that_comes_while_the_file_is_used_is_found_and_set_aside(path: P
     begins_anew(history)
 
 
-def test_a_file_that_is_moved_away_is_begun_anew_and_the_old_one_kept(path: Path) -> None:
+def test_a_file_that_is_moved_away_is_begun_again_and_the_old_one_kept(path: Path) -> None:
     history, old = opened(path), path.with_name("moved")
     history.add(record(1))
     path.rename(old)
@@ -150,7 +150,7 @@ def test_a_file_that_is_moved_away_is_begun_anew_and_the_old_one_kept(path: Path
     assert not set_aside(path)
 
 
-def test_a_table_that_is_taken_away_is_made_anew(path: Path) -> None:
+def test_a_table_that_is_taken_away_is_made_again(path: Path) -> None:
     history = opened(path)
     history.add(record(1))
     execute("DROP TABLE probes")(path)

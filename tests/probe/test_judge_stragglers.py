@@ -80,37 +80,38 @@ def test_a_product_has_no_unit_but_its_time_and_the_clock() -> None:
     )
 
 
-def test_what_holds_a_gpu_back_is_told_with_its_clock() -> None:
+def test_what_holds_a_gpu_back_is_reported_with_its_clock() -> None:
     slowed = slow(compute_5=0.7)
     clocks = tuple(replace(c, sm=1.62e9, reasons=0x5) if c.gpu == 5 else c for c in slowed.clocks)
     finding = only(folded([replace(slowed, clocks=clocks)] * 2))
     assert finding.evidence.endswith("its SM clock was 1620 MHz, held back by sw_power_cap")
 
 
-def test_what_follows_is_told_with_its_cause() -> None:
+def test_what_follows_is_reported_with_its_cause() -> None:
     left = {"compute 2": 0.5, "memory 2": 0.2, **{f"pair {n}>2": 0.45 for n in range(8) if n != 2}}
     finding = only(folded([GOOD] * 6 + [drawn(EIGHT, left=left)] * 2))
     assert finding.rule == "straggler.compute"
     assert (
-        "also slow: GPU 2, copies within its memory, GPU 2, copies from its peers to it" in finding.evidence
+        "also slow because of this: GPU 2, copies within its memory, GPU 2, copies from its peers to it"
+        in finding.evidence
     )
 
 
-def test_of_several_pairs_of_a_gpu_the_slowest_is_told() -> None:
+def test_of_several_pairs_of_a_gpu_the_slowest_is_reported() -> None:
     finding = only(folded([GOOD] * 6 + [drawn(EIGHT, left={"pair 1>4": 0.8, "pair 1>6": 0.5})] * 2))
     assert (finding.rule, finding.health) == ("straggler.pair", Health.FAILED)
     assert finding.evidence.startswith("copies from GPU 1 to GPU 6: 195.1 GB/s, 50 % slower than its own")
 
 
-def test_what_cannot_be_told_is_a_pair_and_says_so() -> None:
+def test_what_cannot_be_reported_is_a_pair_and_says_so() -> None:
     """Of four GPUs two slow as sources and the others as destinations: several explanations are as short."""
     four = on_switch(4)
     left = {f"pair {a}>{b}": 0.7 for a in range(4) for b in range(4) if a != b and (a < 2 or b > 1)}
     held = folded([drawn(four)] * 6 + [drawn(four, left=left)] * 2).held
     assert {finding.rule for finding in held} == {"straggler.pair"}
-    assert [f.evidence.partition("; whether ")[2] for f in held if f.subject.gpu == "2"] == [
-        "it is this pair alone, or GPU 3, copies from its peers to it, cannot be told"
-    ]
+    assert [
+        f.evidence.partition("; it cannot be determined whether ")[2] for f in held if f.subject.gpu == "2"
+    ] == ["only this pair is slow, or GPU 3, copies from its peers to it"]
 
 
 def test_half_of_the_gpus_slow_as_sources_are_named_alone() -> None:
@@ -220,7 +221,7 @@ def test_a_probe_names_at_once_whom_it_found() -> None:
     assert "GPU 1 to 4 pair 20 % its own history 40" in rows
 
 
-def test_a_slow_node_is_told_as_such() -> None:
+def test_a_slow_node_is_reported_as_such() -> None:
     left = {f"memory {n}": 0.8 for n in range(8)}
     memory = folded([GOOD] * 6 + [drawn(EIGHT, left=left)])
     assert memory.last is not None

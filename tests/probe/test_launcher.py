@@ -102,7 +102,7 @@ def test_marks_come_one_by_one_and_the_worker_waits_at_each(tmp_path: Path) -> N
         assert (worker.nonsense, worker.document[:1], worker.document[-1:]) == ("", b"{", b"}")
 
 
-def test_marks_that_came_at_once_are_told_one_by_one_before_the_end(tmp_path: Path) -> None:
+def test_marks_that_came_at_once_are_reported_one_by_one_before_the_end(tmp_path: Path) -> None:
     with started("rushed", tmp_path) as worker:
         names = []
         while not worker.ended:

@@ -321,7 +321,7 @@ def test_the_links_of_an_h200_carry_the_same_within_a_hundredth() -> None:
     assert found[1] < 0.01
 
 
-def test_the_link_that_differs_most_is_told_in_either_direction() -> None:
+def test_the_link_that_differs_most_is_reported_in_either_direction() -> None:
     assert unevenness(links(100, 100, 100, 20)) == (3, 0.75)
     assert unevenness(links(100, 100, received=(150, 50))) == (0, 0.5)
     skipping = LinkBytes(0, (0, 4, 9), (90, 90, 180), (0, 0, 0))

@@ -66,7 +66,7 @@ def test_jitter_stays_within_its_part_and_is_the_same_every_time(
     assert at == due(1000.0, 600.0, jitter, names, count)
 
 
-def test_jitter_spreads_a_cluster_and_draws_anew_for_each_probe() -> None:
+def test_jitter_spreads_a_cluster_and_draws_again_for_each_probe() -> None:
     nodes = [due(0.0, 600.0, 0.1, names, 1) for names in NODES]
     tenths = [sum(1 for at in nodes if 540 + 12 * n <= at < 552 + 12 * n) for n in range(10)]
     assert min(tenths) > 512 / 10 / 3
@@ -135,7 +135,7 @@ def test_a_budget_below_one_probe_allows_one_an_hour() -> None:
         ({"ranks": 0}, "ranks"),
     ],
 )
-def test_options_that_cannot_be_meant_are_told(options: dict[str, object], told: str) -> None:
+def test_options_that_cannot_be_meant_are_reported(options: dict[str, object], told: str) -> None:
     wrong = ProbeOptions(**options).wrong()  # type: ignore[arg-type]
     assert (told in wrong) == (bool(told) or not wrong)
     assert bool(wrong) == bool(told)

@@ -38,7 +38,7 @@ def test_a_link_may_carry_a_fifth_less_than_the_others(part: float, told: bool) 
     assert rules(link=(3, 11, part)) == ({"probe.uneven"} if told else set())
 
 
-def test_two_probes_confirm_and_three_that_cannot_be_done_are_told() -> None:
+def test_two_probes_confirm_and_three_that_cannot_be_done_are_reported() -> None:
     assert (POLICY.confirm, POLICY.failures) == (2, 3)
 
 

@@ -200,7 +200,7 @@ def test_a_result_that_does_not_fit_together_is_none(listen: Listen) -> None:
 def test_one_that_is_not_there_was_never_asked(tmp_path: Path) -> None:
     came = attempt(str(tmp_path / "none"))
     assert isinstance(came, Refusal)
-    assert came.detail.endswith("no such socket; does the prober run?")
+    assert came.detail.endswith("no such socket; is the prober running?")
 
 
 def test_it_goes_and_comes_in_one_line_each(
@@ -229,7 +229,7 @@ def let_go(path: str, within: float = SOON) -> HandleRelease:
     return told
 
 
-def test_what_it_tells_of_its_handles_is_told_on(listen: Listen, tmp_path: Path) -> None:
+def test_what_it_tells_of_its_handles_is_reported_on(listen: Listen, tmp_path: Path) -> None:
     assert let_go(listen(says(http(200, b'{"stuck": [], "more": 1}')))) == HandleRelease()
     assert let_go(listen(says(http(200, b'{"stuck": [12, 13]}')))) == HandleRelease((12, 13))
     # Where nobody is, nobody holds anything; where somebody is and says nothing, it is not known.

@@ -294,7 +294,7 @@ def test_what_is_found_is_looked_at_again_while_there_is_time() -> None:
     assert [f.evidence.endswith("(2 probes in a row)") for f in told.findings] == [True]
 
 
-def test_why_there_is_no_result_is_told() -> None:
+def test_why_there_is_no_result_is_reported() -> None:
     node = Idle(1)
     assert asked_until(node, 20.0).why == "1 GPU"
     node = Idle(4)

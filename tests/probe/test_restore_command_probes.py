@@ -182,7 +182,7 @@ LEFT_OUT: dict[str, tuple[Callable[[SharedNode], object], str]] = {
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_one_that_looked_at_something_else_clears_nothing_and_is_told_once(
+def test_one_that_looked_at_something_else_clears_nothing_and_is_reported_once(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = SharedNode(tmp_path, 4)
@@ -228,7 +228,7 @@ def test_one_whose_boot_is_not_told_is_taken(node: SharedNode) -> None:
     assert node.memory.runs == {"ok": 1}
 
 
-def test_one_that_is_not_understood_is_told_once_and_does_not_hide_the_next(
+def test_one_that_is_not_understood_is_reported_once_and_does_not_hide_the_next(
     node: SharedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.other()
@@ -351,7 +351,7 @@ def garbled(node: SharedNode) -> None:
 
 
 @pytest.mark.parametrize("harm", [begun_anew, garbled])
-def test_in_a_history_that_begins_anew_numbers_begin_again_and_none_is_missed(
+def test_in_a_history_that_begins_again_numbers_begin_again_and_none_is_missed(
     node: SharedNode, harm: Callable[[SharedNode], None]
 ) -> None:
     node.other()
@@ -366,7 +366,7 @@ def test_in_a_history_that_begins_anew_numbers_begin_again_and_none_is_missed(
     assert (node.memory.runs, counts(node)) == ({"ok": 3}, [2])
 
 
-def test_a_history_that_is_found_damaged_is_told_once(
+def test_a_history_that_is_found_damaged_is_reported_once(
     node: SharedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.other()

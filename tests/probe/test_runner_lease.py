@@ -108,7 +108,7 @@ def test_a_probe_that_is_over_is_as_it_was(rig: Rig) -> None:
     assert rig.run("good").outcome == "ok"
 
 
-def test_whenever_it_is_told_nothing_lives_afterwards(rig: Rig) -> None:
+def test_whenever_it_is_reported_nothing_lives_afterwards(rig: Rig) -> None:
     """Before the worker, while it starts, in the middle, at its end."""
     outcomes = set()
     for turn in range(12):

@@ -143,7 +143,7 @@ def test_the_rate_is_that_of_most_links_and_pcie_that_of_the_slowest_card() -> N
 # --- settings
 
 
-def test_the_environment_wins_over_nccl_conf_and_only_nccls_are_told() -> None:
+def test_the_environment_wins_over_nccl_conf_and_only_nccls_are_reported() -> None:
     node = Idle(2)
     node.files.texts[CONF] = (
         "# ours\nNCCL_ALGO=Tree\nNCCL_NVLS_ENABLE=1\nNCCL_DEBUG=TRACE\n"
@@ -158,7 +158,7 @@ def test_the_environment_wins_over_nccl_conf_and_only_nccls_are_told() -> None:
     assert found.conditions[0].settings == found.settings
 
 
-def test_an_environment_that_is_no_unicode_can_be_told() -> None:
+def test_an_environment_that_is_no_unicode_can_be_reported() -> None:
     node = Idle(2)
     node.probes.environment = {"NCCL_TOPO_FILE": "/tmp/\udcff.xml"}
     assert scene(node).settings == {"NCCL_TOPO_FILE": "/tmp/?.xml"}

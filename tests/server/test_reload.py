@@ -59,7 +59,7 @@ def test_a_file_that_does_not_change_is_not_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "broken", ["basic_auth_users: {prometheus: secret}", "[", "bearer_token_files: {a: nowhere}"]
 )
-def test_a_broken_file_changes_nothing_and_is_told_once(
+def test_a_broken_file_changes_nothing_and_is_reported_once(
     tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     followed = Followed(tmp_path, USERS)

@@ -45,7 +45,7 @@ def test_all_is_measured_once_each_configuration_in_a_worker_of_its_own_in_each_
     assert len(node.began) == len(node.ran)
 
 
-def test_the_order_is_drawn_anew_for_each_repeat_and_is_the_seeds_alone() -> None:
+def test_the_order_is_drawn_again_for_each_repeat_and_is_the_seeds_alone() -> None:
     def names(seed: int) -> list[list[object]]:
         made = header(seed=seed)
         found = batches(made, keys(made))

@@ -98,10 +98,21 @@ MATRIX: dict[str, Values] = {
     "registry without a network": {
         "image": {"registry": "registry.example.org:5000/mirror", "repository": "wirewatch", "tag": "0.1.0"},
         "imagePullSecrets": [{"name": "mirror"}],
-        "commonLabels": {"team": "gpu"},
+        "commonLabels": {"team": "gpu", "app.kubernetes.io/part-of": "monitoring"},
         "podLabels": {"team": "sre"},
     },
     "on delete": {"updateStrategy": {"type": "OnDelete"}},
+    "limits that a namespace asks for": {
+        "agent": {"resources": {"limits": {"ephemeral-storage": "64Mi"}}},
+        "prober": {"resources": {"requests": {"ephemeral-storage": 1}}},
+    },
+    "volumes of all kinds of containers": {
+        "extraVolumes": [{"name": "a", "emptyDir": {}}],
+        "initContainers": [
+            {"name": "b", "image": "b:1", "volumeMounts": [{"name": "state", "mountPath": "/state"}]}
+        ],
+        "sidecars": [{"name": "c", "image": "c:1", "volumeMounts": [{"name": "a", "mountPath": "/a/"}]}],
+    },
     "all at once": {"maxUnavailable": 1000000},
     "five at once": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 5}}},
     "quota": {"resourceQuota": {"enabled": True}},
@@ -405,7 +416,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     ),
     "where rings are read": ({"config": {"jobs": {"rings": "/x"}}}, "at '/config/jobs'"),
     "TLS without a certificate": ({"web": {"tls": True}}, "web.tls: without web.secret"),
-    "a recording as gate": ({"replay": "x", "gate": {"hostPath": "/run/w"}}, "gate.hostPath: a recording"),
+    "a recording as gate": (
+        {"replay": "h200x1-idle", "gate": {"hostPath": "/run/w"}},
+        "gate.hostPath: a recording",
+    ),
     "two monitors": (
         {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
         "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice",
@@ -583,6 +597,119 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "two ports of the host": (
         {"hostNetwork": True, "listen": {"hostPort": 80}},
         "listen.hostPort: with hostNetwork the port is the node's already; set it to 0",
+    ),
+    "a tag in the image's name": (
+        {"image": {"repository": "registry.example.org/wirewatch:1.0"}},
+        'image.repository: "registry.example.org/wirewatch:1.0" is not the name of an image',
+    ),
+    "an image by its address": (
+        {"image": {"repository": "https://registry.example.org/wirewatch"}},
+        'image.repository: "https://registry.example.org/wirewatch" is not the name of an image',
+    ),
+    "a registry by its address": (
+        {"image": {"registry": "https://registry.example.org"}},
+        'image.registry: "https://registry.example.org" is not a registry',
+    ),
+    "no recording": (
+        {"replay": "demo-dgx-h300"},
+        'replay: "demo-dgx-h300" is not the name of a bundled recording (demo-dgx-h200, ',
+    ),
+    "no address": ({"listen": {"address": "10.0.0.999"}}, 'listen.address: "10.0.0.999" is not an address'),
+    "a scrape longer than its interval": (
+        {"podMonitor": {"enabled": True, "interval": "1m", "scrapeTimeout": "1m30s"}},
+        "podMonitor.scrapeTimeout: 1m30s is longer than the interval, 1m; Prometheus would refuse",
+    ),
+    "units of a time in another order": (
+        {"serviceMonitor": {"interval": "30s1m"}},
+        'serviceMonitor.interval: "30s1m" is not a time',
+    ),
+    "a time of nothing": ({"podMonitor": {"interval": ""}}, 'podMonitor.interval: "" is not a time'),
+    "a way back": (
+        {"state": {"hostPath": "/var/lib/../wirewatch"}},
+        'state.hostPath: "/var/lib/../wirewatch" is not an absolute path',
+    ),
+    "a volume of two sources": (
+        {"extraVolumes": [{"name": "x", "emptyDir": {}, "hostPath": {"path": "/x"}}]},
+        'extraVolumes: "x" has emptyDir and hostPath; a volume has one source, such as emptyDir',
+    ),
+    "a volume of no source": (
+        {"extraVolumes": [{"name": "x"}]},
+        'extraVolumes: "x" has no source; a volume has one, such as emptyDir',
+    ),
+    "the name of no volume": (
+        {"extraVolumes": [{"name": "Data", "emptyDir": {}}]},
+        'extraVolumes.0.name: "Data" is not a name',
+    ),
+    "a sidecar's key of another name": (
+        {"sidecars": [{"name": "x", "image": "x:1", "comand": ["true"]}]},
+        "at '/sidecars/0': additional properties 'comand' not allowed",
+    ),
+    "a sidecar's mount of nothing": (
+        {"sidecars": [{"name": "x", "image": "x:1", "volumeMounts": [{"name": "y", "mountPath": "/y"}]}]},
+        'x: no volume "y" in this pod; give it in extraVolumes',
+    ),
+    "two volumes at one path, with a slash": (
+        {
+            "extraVolumes": [{"name": "x", "emptyDir": {}}],
+            "prober": {"extraVolumeMounts": [{"name": "x", "mountPath": "/tmp/"}]},
+        },
+        "prober: two volumes at /tmp",
+    ),
+    "a value from nowhere": (
+        {"agent": {"extraEnv": [{"name": "A", "valueFrom": {}}]}},
+        "agent.extraEnv: A: valueFrom has one source, such as fieldRef; here are 0",
+    ),
+    "a value from two sources": (
+        {
+            "agent": {
+                "extraEnv": [
+                    {
+                        "name": "A",
+                        "valueFrom": {
+                            "fieldRef": {"fieldPath": "status.podIP"},
+                            "secretKeyRef": {"name": "a", "key": "b"},
+                        },
+                    }
+                ]
+            }
+        },
+        "agent.extraEnv: A: valueFrom has one source, such as fieldRef; here are 2",
+    ),
+    "the name of no variable": (
+        {"prober": {"env": {"NCCL DEBUG": "INFO"}}},
+        'prober.env: "NCCL DEBUG" is not the name of a variable',
+    ),
+    "an address for a range": (
+        {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.1"}}]}},
+        'networkPolicy.from.0.ipBlock.cidr: "10.0.0.1" is not a range of addresses, such as 10.0.0.0/8',
+    ),
+    "pods at addresses": (
+        {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}},
+        "networkPolicy.from: a peer is an ipBlock, or has podSelector, namespaceSelector or both",
+    ),
+    "a peer of nothing": (
+        {"networkPolicy": {"from": [{}]}},
+        "networkPolicy.from: a peer is an ipBlock, or has podSelector, namespaceSelector or both",
+    ),
+    "a toleration of any value": (
+        {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+        "tolerations: with operator Exists there is no value; for one value the operator is Equal",
+    ),
+    "a toleration of nothing": (
+        {"controller": {"tolerations": [{"effect": "NoSchedule"}]}},
+        "controller.tolerations: without a key the operator is Exists",
+    ),
+    "seconds of what drives nobody away": (
+        {
+            "pools": [
+                {
+                    "name": "p",
+                    "nodeSelector": {"a": "b"},
+                    "tolerations": [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 9}],
+                }
+            ]
+        },
+        "pools: p: tolerations: tolerationSeconds is for effect NoExecute alone",
     ),
     "everybody may patch": (
         {"serviceAccount": {"create": False}},

@@ -32,7 +32,7 @@ from tests.chart.documents import (
 from tests.chart.policies import selects
 from tests.chart.rules import OPEN, PRIVILEGED, RULES, broken
 from tests.system.matrix import ASKED_FOR, CONFIG, MATRIX, MONITORED, REFUSED, UNLIMITED
-from tools.alerting import alerts
+from tools.alerting import FLEET_DASHBOARD, NODE_DASHBOARD, alerts
 from tools.chart.helm import NOTES, Refused, complaints, hooks, manifest, rendered
 from tools.chart.made import CHART
 from tools.chart.manifests import manifests
@@ -380,8 +380,10 @@ def test_dashboards_are_for_the_sidecar() -> None:
 def test_the_runbooks_are_where_they_are_served() -> None:
     base = "https://git.example.org/wirewatch/blob/main/"
     values = {**LINKED, "prometheusRule": {"enabled": True, "runbookBase": base}}
-    urls = [one["runbook_url"] for one in annotations(values)]
-    assert urls
+    every = annotations(values)
+    assert every
+    assert [one for one in every if "runbook_command" in one] == []
+    urls = [one["runbook_url"] for one in every]
     assert [url for url in urls if not re.fullmatch(rf"{base}docs/runbooks/Wirewatch\w+\.md", url)] == []
     shown = set().union(*map(links, boards(values).values()))
     assert shown == {
@@ -390,15 +392,33 @@ def test_the_runbooks_are_where_they_are_served() -> None:
     }
 
 
-def test_no_link_leads_to_pods_that_nobody_reaches() -> None:
-    every = annotations(LINKED)
-    assert len(every) == len(alerts())
-    assert {name for one in every for name in one} == {"summary", "description"}
+def test_no_dashboard_leads_to_pods_that_nobody_reaches() -> None:
     made = boards(LINKED)
     assert {name: links(text) for name, text in made.items()} == {name: set() for name in made}
     for name, text in made.items():
         source = json.loads((CHART / "files" / "dashboards" / name).read_text("utf-8"))
         assert len(json.loads(text)["panels"]) == len(source["panels"])
+
+
+@pytest.mark.parametrize(
+    ("values", "page"),
+    [
+        ({}, "http://localhost:9410/"),
+        ({"listen": {"port": 9999}}, "http://localhost:9999/"),
+        ({"web": {"secret": "x", "tls": True}}, "https://localhost:9410/"),
+    ],
+    ids=str,
+)
+def test_every_alert_has_links_where_no_address_is_given(values: dict[str, Any], page: str) -> None:
+    every = annotations({**LINKED, **values})
+    assert len(every) == len(alerts())
+    port = page.rstrip("/").rpartition(":")[2]
+    for one in every:
+        assert set(one) == {"summary", "description", "runbook_url", "runbook_command", "dashboard_url"}
+        assert re.fullmatch(rf"{page}docs/runbooks/Wirewatch\w+\.md", one["runbook_url"])
+        assert one["runbook_command"] == f"kubectl -n wirewatch port-forward daemonset/wirewatch {port}"
+        assert one["dashboard_url"] in {NODE_DASHBOARD, FLEET_DASHBOARD}
+    assert "runbook_url of alerts leads to localhost" in rendered({**LINKED, **values})[NOTES]
 
 
 @pytest.mark.parametrize(
@@ -416,7 +436,9 @@ def test_links_lead_to_agents_where_these_are_reached(values: dict[str, Any], pa
     node = '{{ . | first | label "node" }}'
     for one in annotations({**LINKED, **values}):
         assert f"}}}}{page.replace('NODE', node)}{{{{ end }}}}docs/runbooks/" in one["runbook_url"]
-        assert "dashboard_url" not in one
+        assert one["dashboard_url"] in {NODE_DASHBOARD, FLEET_DASHBOARD}
+        assert "runbook_command" not in one
+    assert "runbook_url" not in rendered({**LINKED, **values})[NOTES]
     shown = set().union(*map(links, boards({**LINKED, **values}).values()))
     wanted = {page.replace("NODE", f"${{{name}}}") for name in ("node", "agent", "__data.fields.node")}
     assert {url.partition("docs/")[0] for url in shown} == wanted

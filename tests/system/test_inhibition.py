@@ -158,6 +158,17 @@ LAST = [
             ],
             {"WirewatchRuleWidespread", "WirewatchGPULost", "WirewatchPortSlow"},
         ),
+        # One cluster, which has no name.
+        (
+            [
+                alert("WirewatchFleetBlind", "critical", {}),
+                alert("WirewatchCapacityLow", "critical", {}),
+                alert("WirewatchAgentDown", "ticket", {"node": "gpu-18"}),
+                alert("WirewatchNodeUnwatched", "ticket", {"node": "gpu-19"}),
+                alert("WirewatchAgentDown", "ticket", {**NODE, "node": "gpu-20"}),
+            ],
+            {"WirewatchFleetBlind", "WirewatchAgentDown"},
+        ),
     ],
 )
 def test_one_cause_is_told_once(alerts: Sequence[Labels], heard: set[str], tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def wrong_of_ours(words: Sequence[str]) -> str:
 
 
 def _odd(command: click.Command, values: dict[str, object]) -> Iterator[str]:
-    """Options that are given a word which is none of theirs."""
+    """Options that are given a word which they do not take."""
     for one in command.params:
         given = values.get(one.name or "")
         if isinstance(one.type, click.Choice) and given is not None:

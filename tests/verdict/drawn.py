@@ -20,7 +20,7 @@ from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress
 D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 EPOCH = 1_795_223_090.0
 HUNG = Absent(Why.TIMEOUT, "the driver timed out", 10)
-GONE = Absent(Why.LOST, "was here before, is not enumerated any more")
+GONE = Absent(Why.LOST, "was here before, is no longer listed")
 COLLECTORS = ("inventory", "nvlink", "gpu", "pcie", "xid", "infiniband", "gpudirect", "probe")
 
 
@@ -105,7 +105,7 @@ class Drawn:
         self.found.pop((rule, part), None)
 
     def fall_off(self, uuid: str) -> None:
-        """A GPU is not enumerated any more, and whoever knew it misses it."""
+        """A GPU is no longer listed, and whoever knew it misses it."""
         part = self.gpu(uuid)
         self.gpus.remove(uuid)
         self.known.add(key_of("gpu.lost", part))

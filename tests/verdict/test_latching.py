@@ -120,7 +120,7 @@ def test_for_a_minute_nobody_believes_that_it_is_gone() -> None:
         assert node.look().health is F
         assert node.stage(DOWN, node.gpu()) is ACTIVE
     (held,) = node.verdict.findings
-    assert held.evidence == "evidence of nvlink.link_down; not seen now, which is not yet believed"
+    assert held.evidence == "evidence of nvlink.link_down; not seen now, not yet believed to be gone"
     assert node.look().health is D
     assert node.stage(DOWN, node.gpu()) is Stage.PROBATION
 
@@ -160,7 +160,7 @@ def test_on_probation_the_node_is_degraded_and_takes_jobs() -> None:
     (standing,) = verdict.standings
     assert (standing.stage, standing.measured, standing.finding.health) == (PROBATION, None, D)
     assert standing.finding.evidence.endswith("; over, on probation")
-    assert standing.finding.action == "none, if it stays away; if it comes back: repair it"
+    assert standing.finding.action == "none, unless it comes back; then: repair it"
 
 
 def test_probation_lasts_a_day() -> None:
@@ -192,7 +192,7 @@ def test_what_comes_back_is_failed_at_its_first_sight(hours: int) -> None:
     assert node.look().health is F
     (standing,) = node.verdict.standings
     assert (standing.stage, standing.measured, standing.times) == (LIVE, D, 2)
-    assert standing.finding.evidence.endswith("; the 2. time within days")
+    assert standing.finding.evidence.endswith("; occurred 2 times within days")
 
 
 def test_another_part_is_not_the_one_that_comes_back() -> None:
@@ -217,7 +217,7 @@ def test_the_third_time_it_stays() -> None:
     assert node.look(seconds=3600.0, times=400).health is F
     (standing,) = node.verdict.standings
     assert standing.stage == LATCHED
-    assert "the 3. time within days" in standing.finding.evidence
+    assert "occurred 3 times within days" in standing.finding.evidence
 
 
 @pytest.mark.parametrize("rule", ["probe.wrong_data", "kernel.panic"])
@@ -227,7 +227,7 @@ def test_silence_repairs_nothing_that_latches(rule: str) -> None:
     verdict = node.look()
     (standing,) = verdict.standings
     assert (verdict.health, standing.stage) == (F, LATCHED)
-    assert "silence repairs nothing" in standing.finding.evidence
+    assert "absence does not prove a repair" in standing.finding.evidence
     assert standing.finding.action == f"repair it; once repaired: `wirewatch findings ack {standing.id}`"
     assert node.look(seconds=3600.0, times=24 * 30).health is F
 
@@ -340,7 +340,7 @@ def test_where_probes_run_probation_waits_for_three_clean_ones() -> None:
     assert node.look().health is Health.OK
 
 
-def test_a_probe_that_finds_anything_begins_the_count_anew() -> None:
+def test_a_probe_that_finds_anything_begins_the_count_again() -> None:
     node = sick()
     node.probed()
     node.look(times=5)
@@ -398,7 +398,7 @@ def test_on_probation_time_counts_without_a_probe(tmp_path: Path) -> None:
     assert node.look(seconds=3600.0, times=24).health is Health.OK
 
 
-def test_a_probe_s_finding_that_is_told_again_after_a_boot_is_of_the_boot_before(tmp_path: Path) -> None:
+def test_a_probe_s_finding_that_is_reported_again_after_a_boot_is_of_the_boot_before(tmp_path: Path) -> None:
     node = Drawn(tmp_path)
     node.probed(clean=False)
     node.find("probe.wrong_data", Subject())

@@ -150,7 +150,7 @@ def test_in_the_boot_in_which_it_was_given_a_suppression_lasts_as_long_as_was_sa
         assert (node.health is Health.OK) == (node.mono - given_at < seconds)
 
 
-def test_a_suppression_that_is_over_by_a_wrong_clock_is_kept_over_restarts_and_can_be_given_anew(
+def test_a_suppression_that_is_over_by_a_wrong_clock_is_kept_over_restarts_and_can_be_given_again(
     tmp_path: Path,
 ) -> None:
     node = Skewed(tmp_path)

@@ -26,7 +26,7 @@ def fallen(folder: Path | None = None, rule: str = XID, **options: object) -> Dr
     return node
 
 
-def test_an_event_is_told_and_failed_for_as_long_as_the_machine_is_up() -> None:
+def test_an_event_is_reported_and_failed_for_as_long_as_the_machine_is_up() -> None:
     node = fallen()
     assert node.look(seconds=3600.0, times=24 * 30).health is F
     (standing,) = node.verdict.standings
@@ -421,7 +421,7 @@ def test_an_event_at_an_address_is_the_gpu_s_once_that_is_known(tmp_path: Path) 
     assert (entry.times, entry.stage) == (1, Stage.ACTIVE)
 
 
-def test_a_word_for_an_event_at_an_address_holds_while_it_is_told_so() -> None:
+def test_a_word_for_an_event_at_an_address_holds_while_it_is_reported_so() -> None:
     node = Drawn()
     node.event(FABRIC, CARD)
     node.look()

@@ -73,7 +73,7 @@ def test_a_part_of_which_no_series_tells_is_not_repaired() -> None:
     node.mute = {"GPU-a"}
     assert node.look(times=100).health is F
     (standing,) = node.verdict.standings
-    assert "not seen now, since its part is not read" in standing.finding.evidence
+    assert "not seen now, because its part is not read" in standing.finding.evidence
     assert f"if the part is gone for good: `wirewatch findings ack {standing.id}`" in standing.finding.action
     node.mute = set()
     assert node.look(times=5).health is D
@@ -150,7 +150,7 @@ def test_of_gpus_without_names_the_index_is_the_name(blind: str, held: bool) -> 
 
 
 @pytest.mark.parametrize("rule", ["infiniband.device_gone", "infiniband.pcie"])
-def test_a_card_is_back_when_one_of_its_ports_is_told(rule: str) -> None:
+def test_a_card_is_back_when_one_of_its_ports_is_reported(rule: str) -> None:
     node = Drawn()
     node.find(rule, Subject(device="mlx5_0"))
     node.look(times=3)
@@ -442,7 +442,7 @@ def test_a_boot_of_which_nothing_is_known_ends_nothing(before: str, now: str, tm
     assert node.look(times=9).health is F
 
 
-def test_gpus_may_be_numbered_anew(tmp_path: Path) -> None:
+def test_gpus_may_be_numbered_again(tmp_path: Path) -> None:
     node = Drawn(tmp_path)
     node.look()
     node.find(DOWN, node.gpu(link="7"))

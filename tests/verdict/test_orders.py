@@ -224,7 +224,7 @@ def test_another_part_is_not_suppressed() -> None:
     assert node.look().health is F
 
 
-def test_a_suppression_follows_a_gpu_that_is_numbered_anew_and_survives_a_restart(tmp_path: Path) -> None:
+def test_a_suppression_follows_a_gpu_that_is_numbered_again_and_survives_a_restart(tmp_path: Path) -> None:
     node = sick(tmp_path)
     node.suppress(DOWN, node.gpu())
     node.clear(DOWN, node.gpu())
@@ -337,7 +337,7 @@ def test_a_beginning_that_several_share_picks_none() -> None:
     assert pick(verdict, several[0].id) == several[0]
 
 
-def test_a_part_that_is_told_twice_is_one_finding() -> None:
+def test_a_part_that_is_reported_twice_is_one_finding() -> None:
     verdict = Verdict(F, (), (standing(1), standing(1)))
     assert pick(verdict, standing(1).id) == standing(1)
 

@@ -78,7 +78,7 @@ def test_a_copy_s_time_is_of_the_timed_ones_and_its_runs_are_all() -> None:
         assert one.direct is ((one.source, one.destination) != (0, 2))
 
 
-def test_a_gpu_s_own_runs_are_told_by_their_middle_and_their_ends() -> None:
+def test_a_gpu_s_own_runs_are_reported_by_their_middle_and_their_ends() -> None:
     told = micro(3, 4096, [3.0, 1.0, 2.0, 6.0, 8.0], [0.3, 0.1, 0.2])
     assert (told.gpu, told.copy_bytes) == (3, 4096)
     assert (told.gemm_low, told.gemm_seconds, told.gemm_high, told.gemm_mean) == (1.0, 3.0, 8.0, 4.0)

@@ -109,7 +109,7 @@ def test_a_gpu_that_is_not_there_is_named(ask: Ask, uuid: str) -> None:
         ("", "driver"),
     ],
 )
-def test_errors_of_torch_are_told_by_their_first_line(ask: Ask, text: str, kind: str) -> None:
+def test_errors_of_torch_are_reported_by_their_first_line(ask: Ask, text: str, kind: str) -> None:
     assert ask("kind", text) == kind
     told_kind, told = ask("told", "runtime", text)
     assert told_kind == kind

@@ -59,6 +59,6 @@ def _loaded(chart: Path) -> Any:
 
 
 def complaints(values: Mapping[str, Any], chart: Path = CHART) -> list[str]:
-    """Of a strict lint; that there is no icon is none."""
+    """Of a strict lint; a missing icon does not count."""
     linted = helm_python.lint(str(chart), dict(values), strict=True)
     return [each["error"] for each in linted["messages"] if each["error"] != "icon is recommended"]

@@ -1,4 +1,4 @@
-"""Parts of Kubernetes' own types that values of the chart hand on; a key that is none of theirs is refused.
+"""Parts of Kubernetes' own types that values of the chart hand on; a key that they do not have is refused.
 
 Source: the Kubernetes API reference, core/v1 and networking.k8s.io/v1; the Prometheus operator's,
 monitoring.coreos.com/v1.
@@ -21,15 +21,53 @@ class Named(Keys):
     name: str
 
 
+DnsLabel = Annotated[
+    str,
+    like(
+        r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        "a name as Kubernetes has them: at most 63 small letters, digits and '-'",
+    ),
+]
+
+
 class Open(BaseModel):
     """An object of Kubernetes whose other keys are left to the API server."""
 
     model_config = ConfigDict(extra="allow", strict=True)
-    name: str
+    name: DnsLabel
 
 
-class OpenContainer(Open):
+class OpenContainer(Keys):
+    """A container; what is in its keys is left to the API server.
+
+    A key that none has is refused: Helm 3 would leave it out, and the container run without it.
+    """
+
+    name: DnsLabel
     image: str
+    args: object = None
+    command: object = None
+    env: object = None
+    envFrom: object = None
+    imagePullPolicy: object = None
+    lifecycle: object = None
+    livenessProbe: object = None
+    ports: object = None
+    readinessProbe: object = None
+    resizePolicy: object = None
+    resources: object = None
+    restartPolicy: object = None
+    restartPolicyRules: object = None
+    securityContext: object = None
+    startupProbe: object = None
+    stdin: object = None
+    stdinOnce: object = None
+    terminationMessagePath: object = None
+    terminationMessagePolicy: object = None
+    tty: object = None
+    volumeDevices: object = None
+    volumeMounts: object = None
+    workingDir: object = None
 
 
 class PodTemplateSpec(BaseModel):
@@ -51,7 +89,19 @@ Quantity = Annotated[
 ]
 Amount = Quantity | int | float
 Texts = dict[str, str]
-Duration = Annotated[str, like(r"^(\d+(ms|[smhd]))+$", "a time, such as 30s, 5m or 1h30m")]
+Duration = Annotated[
+    str,
+    like(r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$", "a time, such as 30s, 5m or 1h30m", ""),
+]
+_V4 = r"((25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(25[0-5]|2[0-4]\d|1?\d?\d)"
+ADDRESS = rf"^({_V4}|\[[0-9a-fA-F:]+\])$"
+Cidr = Annotated[
+    str,
+    like(
+        rf"^({_V4}/(3[0-2]|[12]?\d)|[0-9a-fA-F:]*:[0-9a-fA-F:]*/(12[0-8]|1[01]\d|[1-9]?\d))$",
+        "a range of addresses, such as 10.0.0.0/8",
+    ),
+]
 
 
 class Amounts(Keys):
@@ -59,6 +109,7 @@ class Amounts(Keys):
 
     cpu: Amount | None = None
     memory: Amount | None = None
+    ephemeral_storage: Amount | None = Field(default=None, alias="ephemeral-storage")
 
 
 class Resources(Keys):
@@ -142,8 +193,8 @@ class PodsAffinity(Affinity):
 
 
 class IpBlock(Keys):
-    cidr: str
-    except_: list[str] | None = Field(default=None, alias="except")
+    cidr: Cidr
+    except_: list[Cidr] | None = Field(default=None, alias="except")
 
 
 class Peer(Keys):

@@ -69,7 +69,7 @@ def _whole() -> Json:
     # As a subchart it is handed the values that all charts share.
     made["$defs"]["Controller"]["properties"]["config"] = config["properties"].pop("controller")
     made["properties"] |= {"config": {"$ref": "#/$defs/config"}, "global": {"type": "object"}}
-    # For editors; a name that is none is refused by a template, which knows the nearest one.
+    # For editors; an unknown name is refused by a template, which names the nearest one.
     alerting = made["$defs"]["PrometheusRule"]["properties"]["alerts"]
     names = sorted({one.name for one in alerts()})
     alerting["properties"] = dict.fromkeys(names, alerting["additionalProperties"])

@@ -1,5 +1,6 @@
 """The chart's values as types: what values.schema.json and files/words.json are made of."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -7,11 +8,12 @@ from pydantic import Field
 from tools.chart import kinds
 from tools.chart.kinds import Keys, Texts
 from tools.chart.words import like
+from wirewatch.hw.recording import bundled_names
 
-Path = Annotated[str, like(r"^(/[A-Za-z0-9._-]+)+$", "an absolute path, such as /var/lib/wirewatch")]
-MaybePath = Annotated[
-    str, like(r"^((/[A-Za-z0-9._-]+)+)?$", "an absolute path, such as /var/lib/wirewatch, nor empty")
-]
+_FOLDERS = r"(/\.?[A-Za-z0-9_-][A-Za-z0-9._-]*)"
+"""None of them is `.` or `..`, which Kubernetes refuses."""
+Path = Annotated[str, like(rf"^{_FOLDERS}+$", "an absolute path, such as /var/lib/wirewatch")]
+MaybePath = Annotated[str, like(rf"^{_FOLDERS}*$", "an absolute path, such as /var/lib/wirewatch, nor empty")]
 Name = Annotated[
     str,
     like(
@@ -35,19 +37,23 @@ NodeLabel = Annotated[
 ]  # fmt: skip
 
 
+_HOST, _PART = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d{1,5})?", r"[a-z0-9]+([._-]+[a-z0-9]+)*"
+"""Of an image's name: the registry, and what is between slashes."""
+
+
 class Image(Keys):
     registry: Annotated[
         str,
         like(
-            r"^([A-Za-z0-9][A-Za-z0-9._:/-]*[A-Za-z0-9])?$",
+            rf"^({_HOST}(/{_PART})*)?$",
             "a registry, such as registry.example.org:5000/mirror: no https://, and no slash at the end",
         ),
     ]
     repository: Annotated[
         str,
         like(
-            r"^[a-z0-9A-Z][A-Za-z0-9._:/-]*$",
-            "the name of an image, such as registry.example.org/wirewatch",
+            rf"^({_HOST}/)?{_PART}(/{_PART})*$",
+            "the name of an image, such as registry.example.org/wirewatch: no https:// and no tag",
         ),
     ]
     # A tag that moves makes a rollback none.
@@ -65,7 +71,7 @@ class Listen(Keys):
     address: Annotated[
         str,
         like(
-            r"^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:]+\])$",
+            kinds.ADDRESS,
             "an address to listen at, such as 0.0.0.0, or [::] in brackets",
         ),
     ]
@@ -288,7 +294,11 @@ class Values(Keys):
     listen: Listen
     config: dict[str, object]
     replay: Annotated[
-        str, like(r"^[A-Za-z0-9._-]*$", "the name of a bundled recording, such as demo-dgx-h200")
+        str,
+        like(
+            f"^({'|'.join(map(re.escape, bundled_names()))})?$",
+            f"the name of a bundled recording ({', '.join(bundled_names())}), nor empty",
+        ),
     ]
     agent: Agent
     prober: Prober

@@ -59,7 +59,7 @@ def committed() -> Source:
     """The commit that is checked out.
 
     Raises:
-        ReleaseError: a file is not as it was committed: nobody could make the same again.
+        ReleaseError: a file is not as it was committed, so that the release could not be made again.
     """
     here = Source(version(), "HEAD", 0)
     changed = here.run("git", "status", "--porcelain").splitlines()

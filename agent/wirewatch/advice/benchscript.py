@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
 from wirewatch.advice.shell import quoted
+from wirewatch.study.summary import count
 
 MIB = 1 << 20
 SOURCE_SIZES = (104857, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
@@ -86,12 +87,17 @@ def render(wanted: BenchScript) -> str:
 
     Raises:
         BenchScriptError: a text with a line end or another character that is not printable, or a name that
-            Kubernetes does not take.
+            Kubernetes does not take; pairs of one node, or one GPU in all.
     """
     for name, value in asdict(wanted).items():
         if isinstance(value, str) and not value.isprintable():
             raise BenchScriptError(f"{name} {value!r}: a script takes printable text alone")
-    values = {**asdict(wanted), "time": wanted.time}
+    if wanted.pairs and wanted.nodes == 1:
+        raise BenchScriptError("pairs take two nodes or more")
+    if wanted.nodes * wanted.gpus == 1:
+        raise BenchScriptError("collectives take two GPUs or more")
+    over = f"{count(wanted.nodes, 'node')} of {count(wanted.gpus, 'GPU')}"
+    values = {**asdict(wanted), "time": wanted.time, "over": over}
     if wanted.launcher == "mpijob":
         if not _LABEL.fullmatch(wanted.name):
             raise BenchScriptError(

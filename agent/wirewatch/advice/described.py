@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.advice.machine import AdvisedMachine
+from wirewatch.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch.advice.products import PRODUCTS, GpuProduct, gpu_product
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Place
@@ -15,6 +15,8 @@ from wirewatch.study.curve import Study
 
 LANES = 16
 FEWEST, BRIDGED = 2, 2
+FOUR_WAY = "H200 NVL"
+"""The card of which a bridge joins two or four."""
 MOST_PORTS = 144
 THREE_BRIDGES = 12
 """Links of a card with all its bridges, where the chip has more."""
@@ -27,7 +29,7 @@ FORM = "give a number of GPUs and a product, and RDMA ports if it has any, such 
 
 
 class DescriptionError(Exception):
-    """A description that is of no node; one line for people."""
+    """A description that does not describe a node; one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,8 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     ports = _ports(int(found[3]), found[4], count, product) if found[3] else ()
     conditions = Conditions(group, pcie=Pcie(product.pcie, LANES), network=ports)
     nics = f" with {found[3]} ports {found[4].upper()}" if ports else ""
-    topology = Absent(Why.MISSING, "it was described, not read")
     return AdvisedMachine(
-        f"{count} {product.name}{nics}, as described", topology, (conditions,), tuple(studies)
+        f"{count} {product.name}{nics}, as described", DESCRIBED, (conditions,), tuple(studies)
     )
 
 
@@ -109,14 +110,15 @@ def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
         return WireKind.PCIE, 0
     most = max(wires.counts)
     if product.domain <= BRIDGED:
-        if product.domain < BRIDGED:
+        four = FOUR_WAY in product.name and count > BRIDGED
+        if product.domain < BRIDGED or four:
             raise DescriptionError(f"{product.name} may be joined in several ways: pass --topology")
         bridged = THREE_BRIDGES if THREE_BRIDGES in wires.counts else most
         return (WireKind.PAIR, bridged) if count == BRIDGED else (WireKind.PCIE, 0)
     if count > product.domain:
         raise DescriptionError(
-            f"NVLink joins at most {product.domain} {product.name}: describe one such node, and how many of "
-            "them there are with the command's own option"
+            f"NVLink joins at most {product.domain} {product.name}: for more, describe one node, and give "
+            "the others by --nodes"
         )
     if "V100" in product.name and count <= CUBE:
         return (WireKind.MESH if count <= MESHED else WireKind.PARTIAL), most

@@ -1,11 +1,12 @@
 """What a GPU of each product has beside its links: memory, its rate, arithmetic, PCIe, and NVLink's reach.
 
-Sources: NVIDIA's data sheets of each product, of dense arithmetic without sparsity. The driver shows a few
-per cent less memory than they name. `nvlink_product` of core.topology has the links.
+Sources: NVIDIA's data sheets of each product, of dense arithmetic without sparsity. Their GB are taken as
+10^9 bytes; of HBM the driver shows up to 7 % more (H200: 143,771 MiB). `nvlink_product` of core.topology has
+the links.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.core.types import Absent
@@ -60,7 +61,7 @@ PRODUCTS: tuple[GpuProduct, ...] = (
     _product("NVIDIA A30", r"A30", 24, 933, 165, 4, 2),
     _product("NVIDIA A40", r"A40", 48, 696, 149.7, 4, 2),
     _product("NVIDIA A10", r"A10G?", 24, 600, 125, 4),
-    _product("NVIDIA RTX A6000", r"(RTX )?A6000", 48, 768, 154.8, 4, 2),
+    _product("NVIDIA RTX A6000", r"(RTX ?)?A6000", 48, 768, 154.8, 4, 2),
     _product("NVIDIA L40S", r"L40S", 48, 864, 362, 4),
     _product("NVIDIA L40", r"L40", 48, 864, 181, 4),
     _product("NVIDIA L4", r"L4", 24, 300, 121, 4),
@@ -70,26 +71,38 @@ PRODUCTS: tuple[GpuProduct, ...] = (
     _product("Tesla T4", r"T4", 16, 320, 65, 3),
     _product(
         "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-        r"RTX PRO 6000( BLACKWELL)?( (MAX Q )?WORKSTATION EDITION)?",
+        r"RTX ?PRO ?6000( BLACKWELL)?( (MAX Q )?WORKSTATION EDITION)?",
         96,
         1597,
         500,
         5,
     ),
-    _product("NVIDIA RTX 6000 Ada Generation", r"RTX 6000 ADA", 48, 960, 364, 4),
-    _product("NVIDIA GeForce RTX 5090", r"(RTX )?5090", 32, 1792, 209, 5),
-    _product("NVIDIA GeForce RTX 4090", r"(RTX )?4090", 24, 1008, 165, 4),
-    _product("NVIDIA GeForce RTX 3090", r"(RTX )?3090", 24, 936, 71, 4, 2),
+    _product("NVIDIA RTX 6000 Ada Generation", r"RTX ?6000 ?ADA", 48, 960, 364, 4),
+    _product("NVIDIA GeForce RTX 5090", r"(RTX ?)?5090", 32, 1792, 209, 5),
+    _product("NVIDIA GeForce RTX 4090", r"(RTX ?)?4090", 24, 1008, 165, 4),
+    _product("NVIDIA GeForce RTX 3090", r"(RTX ?)?3090", 24, 936, 71, 4, 2),
 )
 SOURCE = "NVIDIA's data sheet of the product, dense arithmetic"
-_MAKER = re.compile(r"\b(NVIDIA|TESLA|GEFORCE|QUADRO)\b")
+_MAKER = re.compile(r"\b(NVIDIA|TESLA|GEFORCE|QUADRO|DGX|HGX)\b")
+_GIGABYTES = re.compile(r"(\d{2,3})G(B\b|\b)")
+_GRACE = 480
+"""GB of the processor's memory, which the name of a GH200 has."""
 _DECORATION = r"( SXM\d?| \d{2,3}GB| HBM\d?E?| AC| 480GB| 144G| SERVER EDITION| BLACKWELL| GENERATION)*"
 
 
 def gpu_product(name: str) -> GpuProduct | None:
-    """The product of a name, as NVML gives it or as people write it, such as `h100-sxm`; None for others."""
+    """The product of a name, as NVML gives it or as people write it, such as `h100-sxm`; None for others.
+
+    A name with another memory than the product's, such as `H20-141GB`, is the product with that memory.
+    """
     plain = " ".join(_MAKER.sub(" ", re.sub(r"[-_]", " ", name.upper())).split())
-    return next((one for one in PRODUCTS if re.fullmatch(one.pattern + _DECORATION, plain)), None)
+    known = next((one for one in PRODUCTS if re.fullmatch(one.pattern + _DECORATION, plain)), None)
+    stated = _GIGABYTES.search(plain)
+    if known is None or stated is None or int(stated[1]) in {_GRACE, round(known.memory / GIGA)}:
+        return known
+    usual = _GIGABYTES.sub(f"{stated[1]}GB", known.name)
+    named = usual if usual != known.name else f"{known.name} {stated[1]}GB"
+    return replace(known, name=named, memory=int(stated[1]) * GIGA)
 
 
 def gpu_names(machine: AdvisedMachine) -> tuple[str, ...]:

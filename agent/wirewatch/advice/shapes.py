@@ -9,9 +9,14 @@ moments in 32."""
 WIDTHS: Mapping[str, float] = {
     "float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
 }  # fmt: skip
-"""Bytes of a value."""
+"""Bytes of a weight."""
+NARROWEST = 2
+"""Bytes of an activation, key or value at least: engines add up partial sums in 16 bits, and keep keys and
+values so, unless the cache is quantised too."""
 TRAINED = ("float32", "bfloat16", "float16", "fp8")
 """Of these, what gradients are made of."""
+OPTIONS = "the options"
+"""Source of a shape that no page has."""
 HEAD = 128
 """Width of an attention head where only the hidden size is known, as in all of `SHAPES`."""
 
@@ -133,13 +138,13 @@ def plain_shape(
     values of its own unless `kv_heads` says otherwise. The feed-forward network has what attention leaves.
     """
     if not layers or not hidden:
-        return ModelShape("as given", 0, 0, 1, 1, 0, 0, parameters, "the options")
+        return ModelShape("as given", 0, 0, 1, 1, 0, 0, parameters, OPTIONS)
     heads = max(1, hidden // HEAD)
     kept = kv_heads or heads
     attention = 2 * hidden * HEAD * (heads + kept)
     left = max(0.0, parameters / layers - attention)
     feed_forward = round(left / max(1, experts) / (3 * hidden))
     return ModelShape(
-        "as given", layers, hidden, heads, kept, feed_forward, 0, parameters, "the options",
+        "as given", layers, hidden, heads, kept, feed_forward, 0, parameters, OPTIONS,
         experts, active, head=HEAD,
     )  # fmt: skip

@@ -41,7 +41,7 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
             for device, nic in nics.items()
         ),
         nvlink=tuple(wire for gpu in found.gpus for wire in _wires(gpu, places)),
-        paths=(), numa_nodes=None, versions=(),
+        paths=(), numa_nodes=None, versions=(), unread=_without_nvlink(found.gpus),
     )  # fmt: skip
     ports = tuple(
         RdmaPort(
@@ -89,6 +89,12 @@ def _wires(gpu: XmlGpu, known: "dict[str, XmlGpu]") -> Sequence[NvlinkWires]:
             found.append(NvlinkWires(_key(gpu), peer, tuple(range(first, first + min(count, _MOST_LINKS)))))
             first += count
     return found
+
+
+def _without_nvlink(gpus: Sequence[XmlGpu]) -> tuple[str, ...]:
+    """The GPUs of a file that has no NVLink because it was not written by NCCL, as those of providers."""
+    own = any(gpu.nvlinks or gpu.dev is not None for gpu in gpus)
+    return () if own else tuple(map(_key, gpus))
 
 
 def _pcie(place: XmlPlace) -> Pcie | Absent:

@@ -294,7 +294,7 @@ def find(wanted: ReferenceQuery) -> Reference | Absent:
     """The nearest reference: first by its wire, then by its number of ranks.
 
     Returns:
-        Absent when there is none of this kind, algorithm, collective and architecture for so many ranks.
+        Absent when no reference is of this kind, algorithm, collective and architecture for so many ranks.
     """
     fitting = [r for r in REFERENCES if _fits(r, wanted)]
     if fitting:

@@ -225,7 +225,7 @@ def _one(one: Mapping[str, Any]) -> list[str]:
         f"          {one['evidence']}",
         f"          -> {one['action']}",
     ]
-    lines += [f"          with it  {same['id']}  {same['rule']}" for same in one.get("same_cause", ())]
+    lines += [f"          same cause  {same['id']}  {same['rule']}" for same in one.get("same_cause", ())]
     suppressed = one["suppressed_until"]
     for word, until in (("acknowledged", ""), ("suppressed", utc(suppressed) if suppressed else "")):
         said = one[word]

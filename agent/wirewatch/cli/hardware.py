@@ -124,7 +124,7 @@ def _playing(player: Player, nvml: NvmlClient, clock: Clock, wait: Callable[[flo
 
 
 def _hurried(seconds: float) -> None:
-    """The time of a played probe, for somebody who waits."""
+    """The time of a played probe, for a person who waits."""
     time.sleep(seconds / HURRY)
 
 

@@ -141,7 +141,7 @@ class LogBudget:
 
 
 class Writer:
-    """Writes in a thread of its own, so that whoever logs never waits for a reader for long.
+    """Writes in a thread of its own, so that a caller never waits for a reader for long.
 
     Args:
         write: writes bytes, however long that takes.

@@ -101,7 +101,7 @@ def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
         yield from document.nccl_log.lines()[: 1 if brief else None]
     if document.not_understood:
         yield ""
-        yield f"look like rows and are none: {document.not_understood}; the first:"
+        yield f"look like rows and are not: {document.not_understood}; the first:"
         yield from (f"  line {one.line}, {one.why}: {one.text}" for one in document.first)
 
 

@@ -60,7 +60,7 @@ def _of_this_node(socket: str | None, config: Path | None) -> "StatusDocument":
     """By the daemon or a demo; else by a poll of our own, unless a socket was named.
 
     Raises:
-        Unusable: the configuration cannot be used, or nobody answers at the socket that was named.
+        Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
     """
     from wirewatch.cli.check.daemon import asked_socket, driver_is_here
     from wirewatch.core.types import Unusable

@@ -103,10 +103,13 @@ RECOVERY_ACTION = "gpu.recovery_action"
 """The rules."""
 
 THROTTLE_ACTIONS: Mapping[str, str] = {
-    "hw_thermal_slowdown": "check fans, airflow and inlet temperature; reseat the heat sink if one GPU only",
-    "hw_power_brake": "check power supplies and rack power; a signal from outside slows the board",
-    "hw_slowdown": "check cooling and power of this node; see the other clock event reasons",
-    "sw_thermal_slowdown": "check airflow and inlet temperature; the driver slows down to stay in limits",
+    "hw_thermal_slowdown": "check fans, airflow and inlet temperature; if only this GPU is hot, reseat its "
+    "heat sink",
+    "hw_power_brake": "check power supplies and rack power: an external power brake signal slows this GPU "
+    "down",
+    "hw_slowdown": "check the cooling and power of this node, and the other clock event reasons",
+    "sw_thermal_slowdown": "check airflow and inlet temperature: the driver lowers the clocks to stay "
+    "within limits",
 }
 """Reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
 
@@ -500,7 +503,7 @@ def _memory_findings(
             when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
             recent = f"{window.total()} uncorrected {location} errors {when}"
             evidence = f"{recent}, {window.last} since driver load"
-            action = "drain, then reset the GPU; replace it if they return"
+            action = "drain, then reset the GPU; replace it if the errors return"
             yield Finding(ECC_UNCORRECTED, Health.DEGRADED, _with(gpu, location), evidence, action)
     if isinstance(value.remapped, Absent):
         return

@@ -50,7 +50,7 @@ NODE = Metric(
     "node_info",
     Kind.INFO,
     ("product", "gpus", "driver", "nccl", "fingerprint"),
-    "What this node is; nccl and fingerprint are empty until a probe and a baseline have told them.",
+    "What this node is; nccl and fingerprint are empty until there are a probe and a baseline.",
     tier=Tier.CORE,
 )
 GPU_INFO = Metric(
@@ -301,8 +301,8 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
 
 ALIVE = Question("UUID")
 MISSING_ACTION = (
-    "drain; see what the kernel log says of this PCI address; power the node off and on, exchange the GPU "
-    "if it stays away; if it was taken out on purpose: `wirewatch topology accept`"
+    "drain; see what the kernel log says about this PCI address; power the node off and on; replace the GPU "
+    "if it stays missing; if it was removed on purpose, run `wirewatch topology accept`"
 )
 IN_SERIES = ("serial", "vbios", "firmware")
 _NOBODY = GpuIdentity({}, "", Supported())
@@ -408,7 +408,7 @@ def _evidence(address: str, gpu: SlotGpu | None, tree: PciGpus | Absent) -> str:
         return f"{address}: {was}; NVML does not list it"
     slot = tree.unlisted.get(address)
     if slot is None:
-        now = "the PCI tree does not show it any more"
+        now = "the PCI tree no longer shows it"
     elif slot.driver == "":
         now = "the PCI tree shows it without a driver"
     elif isinstance(slot.driver, Absent):
@@ -440,7 +440,7 @@ def _gone(
     A time-out is not a loss, nor is a library that dies while it asks: then the driver has reported nothing.
     """
     here = {item.gpu.key: item.value for item in readings}
-    unlisted = Absent(Why.LOST, "was here before, is not enumerated any more")
+    unlisted = Absent(Why.LOST, "was here before, is no longer listed")
     gone = {key: unlisted for key in known if key not in here}
     said = {key: v for key, v in here.items() if isinstance(v, Absent) and v.why is Why.LOST and v.code}
     return gone | said
@@ -448,7 +448,7 @@ def _gone(
 
 def _lost(gpu: Gpu, absent: Absent) -> Finding:
     action = (
-        "drain; look for XID 79 in the kernel log; reset the GPU or reboot, replace it if it is lost again"
+        "drain; look for XID 79 in the kernel log; reset the GPU or reboot; replace it if it is lost again"
     )
     return Finding(
         GPU_LOST, Health.FAILED, subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {absent}", action

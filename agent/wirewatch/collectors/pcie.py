@@ -395,15 +395,16 @@ def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | Non
     yield from _narrow_or_slow(memory, value, gpu, policy)
     if memory.streaks.get("replays", Streak()).count >= policy.confirm:
         grown = memory.replays.words(_MINUTE, " replays", "in a minute")
-        action = f"{RESEAT} if it goes on; compare with the other GPUs of the same switch"
+        action = f"{RESEAT} if the replays continue; compare with the other GPUs of the same switch"
         evidence = f"{grown}, limit {_limit(value, policy)} a minute; {memory.replays.last} since reset"
         yield Finding(REPLAYS_RULE, Health.DEGRADED, subject(gpu), evidence, action)
     before = memory.best.generation if memory.best else 0
     most = value.most_generation
     if not isinstance(most, Absent) and most < max(usual or 0, before):
-        better = f"the other GPUs here {usual}" if most < (usual or 0) else f"before {before}"
-        evidence = f"GPU and slot can generation {most}, {better}"
-        action = "look whether this GPU sits in the slot that it should, and at the slot's BIOS setting"
+        others = most < (usual or 0)
+        better = f"the other GPUs here support {usual}" if others else f"before, they supported {before}"
+        evidence = f"GPU and slot support PCIe generation {most}; {better}"
+        action = "check that this GPU is in the right slot, and the slot's BIOS setting"
         yield Finding(SLOT_RULE, Health.DEGRADED, subject(gpu), evidence, action)
     yield from _aer_findings(memory, gpu, policy)
 
@@ -412,8 +413,8 @@ def _narrow_or_slow(memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePo
     lanes = f"x{value.width} of x{value.most_width} lanes"
     slow = f"{memory.slow} while the GPU works"
     for fault, rule, evidence, action in (
-        ("width", WIDTH_RULE, lanes, f"{RESEAT}; a width does not change by itself"),
-        ("generation", GENERATION_RULE, slow, f"{RESEAT}; look for a slot that is not fit"),
+        ("width", WIDTH_RULE, lanes, f"{RESEAT}; a PCIe width does not change by itself"),
+        ("generation", GENERATION_RULE, slow, f"{RESEAT}; check that the slot supports the full generation"),
     ):
         streak = memory.streaks.get(fault, Streak())
         if streak.count:
@@ -429,5 +430,5 @@ def _aer_findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy) -> Iterator[
         seconds = max(memory.aer[severity].seconds(policy.aer_window) for severity in counts)
         when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
         evidence = f"{', '.join(errors)} PCIe errors {when}"
-        action = f"look for pcieport and AER lines in the kernel log; {RESEAT} if they return"
+        action = f"look for pcieport and AER lines in the kernel log; {RESEAT} if the errors return"
         yield Finding(AER_RULE, Health.DEGRADED, subject(gpu), evidence, action)

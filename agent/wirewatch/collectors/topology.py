@@ -1,4 +1,4 @@
-"""The node's topology as one graph, for whoever judges it."""
+"""The node's topology as one graph, for what judges it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """XIDs, SXids and other messages of the kernel about wires, from its log or else from NVML's events.
 
-Some stand until a reset, others for a day; the driver's last word on what the GPU needs counts.
+Some stand until a reset, others for a day. What the driver last said the GPU needs counts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,13 +85,13 @@ MISSED = Metric(
     "kernel_log_missed_total", Kind.COUNTER, (), "Records of the kernel log that were overwritten unread."
 )
 UNPARSED = Metric(
-    "kernel_log_unparsed_total", Kind.COUNTER, (), "Records that speak of an XID and were not understood."
+    "kernel_log_unparsed_total", Kind.COUNTER, (), "Records that mention an XID and were not understood."
 )
 
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
 
 OTHER_ACTIONS = {
-    "nvlink_training": "look at the GPU's NVLink links; reset the GPU if one is not up",
+    "nvlink_training": "check the GPU's NVLinks; reset the GPU if one is not up",
     "peermem_context": "a job lost its GPU memory registration; reload nvidia_peermem if it repeats",
     "nic_power": "the slot gives the card too little power: check riser, cabling and the BIOS setting",
     "nic_module": "replace or cool the cable or transceiver of this card's port",
@@ -136,7 +136,7 @@ class XidReading:
 class EventTime(NamedTuple):
     """When something was: Unix seconds for people, monotonic ones for counting, and by the log's own clock.
 
-    A clock that is set makes no event older, and none another one. `stamp`: seconds since the machine was
+    Setting the clock makes no event older and no event a new one. `stamp`: seconds since the machine was
     started; of an event of NVML, when it was seen.
     """
 
@@ -250,7 +250,7 @@ def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
 
 
 def observed(reading: XidReading, memory: XidMemory) -> Observed:
-    """Every GPU ever enumerated, and whatever else the kernel speaks of; nothing without a source."""
+    """Every GPU ever enumerated, and any other device that the kernel names; nothing without a source."""
     gpus = frozenset(subject(gpu) for gpu in memory.gpus.values())
     return Observed(frozenset(), frozenset()) if reading.source == _NEITHER else Observed(gpus)
 
@@ -400,7 +400,7 @@ def _from_nvml(answer: Json, seen: int, addresses: dict[str, str]) -> tuple[tupl
 
 
 def _named(known: Mapping[str, Gpu], now: Sequence[Gpu]) -> dict[str, Gpu]:
-    """GPUs by card; one that is not enumerated any more keeps its name until another has its number."""
+    """GPUs by card; one that is no longer listed keeps its name until another has its number."""
     here = {_card(gpu.pci): gpu for gpu in now if gpu.pci}
     taken = {gpu.index for gpu in here.values()}
     return {**{card: gpu for card, gpu in known.items() if gpu.index not in taken}, **here}
@@ -491,9 +491,9 @@ def _again(before: RepeatedEvent | None, event: Event, at: EventTime) -> Repeate
 
 
 def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
-    """The driver's word on what the GPU needs; the last one holds, and `None` ends what stood before.
+    """What the driver says the GPU needs; the last message holds, and `None` ends what stood before.
 
-    _NVML's event has no words: what the driver asks for is then with the recovery action of the GPU.
+    NVML's event has no text: the GPU's recovery action then shows what the driver asks for.
     """
     word = recovery_word(event.message)
     if not event.message:
@@ -533,7 +533,7 @@ def _standing_findings(memory: XidMemory) -> Iterator[Finding]:
         health = Health.DEGRADED if one.ended else xids.HEALTH[one.severity]
         evidence = f"{_what(memory, rule, card)}{_times(one)}"
         evidence += f": {one.message}" if one.message else ""
-        evidence += "; over, says the driver (XID 154: None)" if one.ended else ""
+        evidence += "; the driver says it is over (XID 154: None)" if one.ended else ""
         yield Finding(
             rule, health, _subject(memory, card, link), evidence, _action(memory, rule, card, one), one.first,
             one.last.at, one.last.stamp,
@@ -562,7 +562,7 @@ def _action(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
     word = memory.recovery.get(card, "")
     if not rule.startswith("xid.") or not word:
         return one.action
-    said = xids.CAUSE if rule == _RECOVERY_RULE else f"the driver's last word, XID 154: {word}"
+    said = xids.CAUSE if rule == _RECOVERY_RULE else f"the driver's latest request, XID 154: {word}"
     return f"{xids.recovery(word).action}; {said}"
 
 
@@ -578,7 +578,7 @@ def _repeated_findings(memory: XidMemory, policy: XidPolicy) -> Iterator[Finding
         if len(one.times) >= policy.repeats and not elsewhere:
             times = f"at least {len(one.times)} times within a day on this GPU and on no other"
             evidence = f"{xids.lookup(number).meaning}; {times}"
-            action = "run the vendor's diagnostics on this GPU; exchange it with another node's to be sure"
+            action = "run the vendor's diagnostics on this GPU; swap it with another node's to be sure"
             yield Finding(
                 f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action,
                 one.times[0].at, one.times[-1].at, one.times[-1].stamp,

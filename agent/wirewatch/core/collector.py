@@ -33,7 +33,7 @@ M = TypeVar("M")
 """What it remembers until the next."""
 O = TypeVar("O", bound="Options")  # noqa: E741
 K = TypeVar("K")
-"""What of its memory outlives the process."""
+"""The part of its memory that outlives the process."""
 P = TypeVar("P")
 """Its policy: the thresholds of its judgement."""
 F = TypeVar("F")
@@ -49,8 +49,9 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
     Why.DENIED: "give the agent the permission named here",
     Why.LOST: "drain the node and reset the part, or reboot; look for XID 79 in the kernel log",
-    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if it stays",
-    Why.MALFORMED: "report this with a `wirewatch record`; the answer was not understood",
+    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if that "
+    "does not help",
+    Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",
 }
 _NAMED = 3
@@ -155,10 +156,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Lasting(Generic[M, K]):
-    """What of a collector's memory outlives the process: parts that were there, and how well they worked.
+    """The part of a collector's memory that outlives the process: what was there, and how well it worked.
 
     `kept` is its type, a frozen dataclass that JSON can hold; `keep` takes it out of a memory, and `recall`
-    makes of it the memory to begin with.
+    makes the first memory from it.
     """
 
     kept: type[K]
@@ -184,8 +185,8 @@ class Collector(Generic[R, M, O, P]):
     seconds from each, and never delays them.
 
     `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
-    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default. `lasting`: what of the
-    memory outlives the process; None where nothing does. `forget` makes a memory without the parts that were
+    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default. `lasting`: the part of the
+    memory that outlives the process; None for none. `forget` makes a memory without the parts that were
     there and are not; None where it has no parts.
     """
 
@@ -416,7 +417,7 @@ def fold_gpus(
     """Judge each GPU by its own reading and memory.
 
     A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was seen
-    and is not enumerated any more. One that is remembered from another run and was not seen in this is kept.
+    and is no longer listed. One that is remembered from another run and was not seen in this is kept.
 
     Returns:
         The new memory of each GPU by its key, and all findings.
@@ -437,7 +438,7 @@ def fold_gpus(
         if key not in new and (known.gpu.uuid or known.gpu.index not in named):
             new[key] = known if known.present is None else replace(known, present=False)
         if key in new and new[key].present is False:
-            gone = Absent(Why.LOST, "was here before, is not enumerated any more")
+            gone = Absent(Why.LOST, "was here before, is no longer listed")
             blind.append(blind_finding(collector, subject(known.gpu), gone))
     return new, (*(f for m in new.values() for f in m.findings), *blind)
 

@@ -55,7 +55,7 @@ def topology_places(text: str) -> tuple[dict[str, str], dict[str, str]]:
     A switch of level 0 is a leaf.
 
     Raises:
-        HostlistError: nodes of a line are no list of hosts.
+        HostlistError: nodes of a line are not a list of hosts.
     """
     leafs: dict[str, str] = {}
     blocks: dict[str, str] = {}

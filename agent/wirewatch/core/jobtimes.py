@@ -67,7 +67,8 @@ class OperationTimes:
     """One operation at one size in one window, timed on all local ranks `joined` times.
 
     `size_bytes`: the power of two at or below the message, `bytes` the median message, both as nccl-tests
-    counts them. `calls`: how many were enqueued meanwhile, timed or not, as far as its ranks tell.
+    counts them; 0 where NCCL does not name the type of the elements. `calls`: how many were enqueued
+    meanwhile, timed or not, as far as its ranks tell.
     `wire_seconds`: median of the shortest duration over the ranks, as measured; `low` and `high`: its 10th
     and 90th percentile. `bias`: seconds of that which it takes longer behind other work than in nccl-tests.
     `busbw`: bytes per second of the median, `best` of the 10th percentile, both without the bias: what the
@@ -106,8 +107,8 @@ class OperationTimes:
 
     @property
     def small(self) -> bool:
-        """Whether its time is latency and not bandwidth."""
-        return self.size_bytes < LATENCY_BELOW
+        """Whether its time is latency and not bandwidth; False where the size is not known."""
+        return 0 < self.size_bytes < LATENCY_BELOW
 
     @property
     def ratio(self) -> float | None:

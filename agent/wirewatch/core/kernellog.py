@@ -41,7 +41,7 @@ OTHERS: Mapping[str, re.Pattern[str]] = {
     "nic_pcie_limited": re.compile(r"mlx5_core .*available PCIe bandwidth, limited by"),
     "nic_access_denied": re.compile(r"mlx5_core .*ACCESS_REG.*failed"),
 }
-"""Messages about a wire that are no XID, by the kind of event that they make."""
+"""Messages about a wire that are not XIDs, by the kind of event that they make."""
 _SUSPECT = re.compile(r"\bS?Xid\b|fallen off the bus")
 """Lines that must be understood: one that is not is counted."""
 
@@ -59,8 +59,8 @@ class Record:
 class Event:
     """One thing the kernel said; `pci` and `link` are empty where the line names none.
 
-    `seconds` since the machine was started, by the log's own clock, which nobody sets. `process`: the id of
-    the one that an XID names, empty where it names none.
+    `seconds` since the machine was started, by the log's own clock, which cannot be set. `process`: the id
+    of the one that an XID names, empty where it names none.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""By what a machine is known, so that what was remembered of another one is not taken for its own."""
+"""How a machine is recognised, so that what was remembered of another one is not taken for its own."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class Machine:
 
 
 def read_machine(sysfs: Sysfs) -> Machine:
-    """What files say without asking a driver; the system's UUID and the board's serial are for root alone."""
+    """What files say without asking a driver; only root can read the system's UUID and the board's serial."""
     return reduce(united, (read(sysfs) for read in READERS))
 
 
@@ -85,7 +85,7 @@ def is_guid(text: str) -> bool:
 
 
 def foreign(kept: Machine, now: Machine) -> str:
-    """Why what was kept is of another machine, in words; empty where it is of this one, or may be.
+    """Why what was kept belongs to another machine, in words; empty where it is of this one, or may be.
 
     The system's UUID decides where both know it; else one part in common is enough for the same machine,
     and none of a kind that both know makes it another.

@@ -1,4 +1,4 @@
-"""What somebody may have meant who wrote a name that there is not."""
+"""Suggestions for a name that does not exist: the known names that are most like it."""
 
 import re
 from collections.abc import Collection, Iterator

@@ -194,7 +194,7 @@ def as_str(value: Json | Absent) -> str | Absent:
 
 
 def as_pids(value: Json | Absent) -> frozenset[int] | Absent:
-    """The process ids of NVML's list of processes; MALFORMED where one of them is no number."""
+    """The process ids of NVML's list of processes; MALFORMED where one of them is not a number."""
     if isinstance(value, Absent):
         return value
     if not isinstance(value, list | tuple):
@@ -232,7 +232,7 @@ def as_mig_mode(value: Json | Absent) -> MigMode | Absent:
 
 
 def member(value: Json | Absent, name: str) -> Json | Absent:
-    """A member of a structured answer; MALFORMED where there is none of this name."""
+    """A member of a structured answer; MALFORMED where it has no member of this name."""
     if isinstance(value, Absent):
         return value
     if isinstance(value, Mapping) and name in value:

@@ -1,4 +1,4 @@
-"""Words for what pairs of nodes measure between the nodes, and for what of it is slow."""
+"""Words for what pairs of nodes measure between them, and for the parts that can be slow."""
 
 from enum import StrEnum
 

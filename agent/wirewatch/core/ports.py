@@ -282,7 +282,7 @@ class NoRings:
 
 
 class NoRas:
-    """Where nobody may be asked."""
+    """Used where no job may be asked."""
 
     def ask(self, deadline: float) -> Sequence[RasReport] | Absent:  # noqa: ARG002
         return Absent(Why.MISSING, "nobody listens")

@@ -35,7 +35,7 @@ DTYPES: Mapping[str, int] = {
 ENGINES = ("nccl", "torch", "distributed", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
 NOT_KNOWN = Absent(Why.MISSING, "not told")
-"""Recordings of 0.1 hold this text."""
+"""The text stays: recordings of 0.1 contain it."""
 DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
 PROBED_SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
 ErrorKind = Literal["no_engine", "no_device", "out_of_memory", "driver", "nccl", "internal"]

@@ -21,8 +21,8 @@ _FIELD = re.compile(r"([^:]+):\s*(.*)")
 class GpuSlot:
     """A GPU in the PCI tree; `driver` is empty where none is bound, Absent where that is not known.
 
-    `withheld`: the driver has it and shows it to nobody here: it is excluded by the driver's settings, was
-    not given to this container, or is a virtual function, which belongs to a guest.
+    `withheld`: the driver has it and does not show it here: it is excluded by the driver's settings, was not
+    given to this container, or is a virtual function, which belongs to a guest.
     """
 
     address: str

@@ -72,15 +72,15 @@ class Streak:
 
 _UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
 GRACE_WINDOW = 86400.0
-"""Seconds within which what was spent of a grace is not given again."""
+"""Seconds after which grace that was used is given again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grace:
     """How long something has been starting, as stretches from one monotonic second to another.
 
-    A start may take its time, and what was ready may start again; what does so again and again has spent its
-    grace. `waiting`: the last stretch goes on.
+    A start may take its time, and what was ready may start again; one that starts again and again has used up
+    its grace. `waiting`: the last stretch goes on.
     """
 
     stretches: tuple[tuple[float, float], ...] = ()

@@ -115,13 +115,13 @@ def count_nodes(sysfs: Sysfs) -> int | None:
 
 
 def where_is(sysfs: Sysfs, address: str) -> Whereabouts:
-    """Where the card at a PCI address is, once its RDMA device is not listed any more.
+    """Where the card at a PCI address is, once its RDMA device is no longer listed.
 
     A card that a pod got into its network namespace, or that a virtual machine got by vfio, is not lost: it
     is away, which is no fault of it.
     """
     if not address:
-        return Whereabouts(None, "not listed any more, and it has no PCI address to look at")
+        return Whereabouts(None, "no longer listed, and it has no PCI address to look at")
     resolved = sysfs.link(f"{DEVICES}/{address}")
     if isinstance(resolved, Absent):
         if resolved.why in {Why.MISSING, Why.LOST}:

@@ -28,7 +28,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A value that could not be had, and why; `code` is the library's own number or errno."""
+    """A value that could not be read, and why; `code` is the library's own number or errno."""
 
     why: Why
     detail: str = ""
@@ -107,7 +107,8 @@ class Finding:
     """What is wrong, how bad, where, the numbers that show it, what to do, since when (Unix seconds).
 
     `last`: when an event was last seen (Unix seconds); 0 for what was measured and holds now. `stamp`: that
-    time in seconds since the machine was started, by a clock that nobody sets; so an event is known again.
+    time in seconds since the machine was started. That clock cannot be set, so an event that is reported
+    again has the same stamp.
     `absent`: why the part cannot be read, where that is what is wrong; None for anything else.
     """
 

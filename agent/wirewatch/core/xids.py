@@ -54,23 +54,23 @@ class Recovery:
 
 
 RESET = "drain, then reset the GPU"
-REBOOT = "drain and reboot the node; on bare metal power it off and on"
+REBOOT = "drain and reboot the node; on bare metal, power it off and on"
 NVLINK = (
-    "drain and reset; compare this link with its peer: the fault may be at the other end, "
-    "and if it returns have the cable, board or switch replaced"
+    "drain and reset; compare this link with its peer: the fault may be at the other end; "
+    "if it returns, have the cable, board or switch replaced"
 )
-RESTART = "restart the application; the same XID on one GPU again and again points to that GPU"
-CONTAINED = "restart the application that was hit"
+RESTART = "restart the application; if one GPU reports this XID again and again, suspect that GPU"
+CONTAINED = "restart the affected application"
 MACHINE = "restart the virtual machine"
-ENGINE = "restart the application; ask the vendor's support if it returns"
+ENGINE = "restart the application; contact the vendor's support if it returns"
 NOTHING = "nothing to do"
-SUPPORT = "ask the vendor's support with the lines of the kernel log"
-LATER = "nothing to do at once; ask the vendor's support if it returns"
+SUPPORT = "contact the vendor's support with the kernel log lines"
+LATER = "no immediate action; contact the vendor's support if it returns"
 CONVENIENCE = "reset the GPU when its jobs have ended; they are not affected until then"
-NVLINK5 = f"{NVLINK}; the registers say more to the vendor"
-UNSAID = f"look in the kernel log whether it is fatal; if so {NVLINK5}"
-HIT = f"{CONTAINED}, if one was; ask the vendor's support if it returns"
-SIGNAL = "nothing to reset; look at this link's cable, seat and temperature if it returns"
+NVLINK5 = f"{NVLINK}; give the vendor the registers in the log line"
+UNSAID = f"check in the kernel log whether it is fatal; if so, {NVLINK5}"
+HIT = f"{CONTAINED}, if there is one; contact the vendor's support if it returns"
+SIGNAL = "no reset needed; if it returns, check this link's cable, seating and temperature"
 RECOVERY_CHANGED = 154
 FELL_OFF = 79
 
@@ -97,7 +97,7 @@ XIDS: Mapping[int, Xid] = {
     45: Xid(_N, "preemptive removal of an application's channel", NOTHING),
     46: Xid(_F, "the GPU has stopped working", RESET),
     48: Xid(_F, "double-bit memory error", RESET),
-    54: Xid(_S, "auxiliary power is not connected", "look at the GPU's power cable and seat"),
+    54: Xid(_S, "auxiliary power is not connected", "check the GPU's power cable and seating"),
     56: Xid(_S, "display engine error", SUPPORT),
     57: Xid(_S, "error programming the video memory interface", SUPPORT),
     58: Xid(_S, "unstable video memory interface", SUPPORT),
@@ -151,7 +151,7 @@ XIDS: Mapping[int, Xid] = {
     150: Xid(_F, "NVLink 5 error (MSE)", NVLINK5, LATER),
     151: Xid(_S, "key rotation of confidential computing failed", MACHINE),
     154: Xid(_N, "the recovery action changed", NOTHING),
-    155: Xid(_S, "NVLink taken down by software, which may be meant", RESET),
+    155: Xid(_S, "NVLink taken down by software, which may be intended", RESET),
     156: Xid(_F, "resource retirement", RESET),
     157: Xid(_S, "resource retirement failed", LATER),
     158: Xid(_F, "fatal time-out of the GPU", RESET),
@@ -167,7 +167,7 @@ XIDS: Mapping[int, Xid] = {
     171: Xid(_N, "details of a DRAM error", NOTHING),
     172: Xid(_N, "details of an SRAM error", NOTHING),
 }
-UNLISTED = Xid(_S, "not in this table", "look it up in the vendor's XID catalogue")
+UNLISTED = Xid(_S, "not in wirewatch's table", "look it up in the vendor's XID catalogue")
 """A number that the table does not have is reported, never dropped."""
 
 RECOVERIES: Mapping[str, Recovery] = {
@@ -177,7 +177,7 @@ RECOVERIES: Mapping[str, Recovery] = {
         Recovery("gpu reset", Health.FAILED, RESET),
         Recovery("node reboot", Health.FAILED, "drain and reboot the node"),
         Recovery(
-            "drain p2p", Health.FAILED, "drain: let no new peer-to-peer job start here; reset when it suits"
+            "drain p2p", Health.FAILED, "drain: let no new peer-to-peer job start here; reset when convenient"
         ),
         Recovery("drain and reset", Health.FAILED, RESET),
         Recovery("recover imex domain", Health.DEGRADED, "restart the IMEX service of this NVLink domain"),
@@ -186,22 +186,22 @@ RECOVERIES: Mapping[str, Recovery] = {
     )
 }
 """What the driver may ask for, by the name that NVML and XID 154 have in common."""
-CAUSE = "the XIDs of this GPU before it show the cause"
+CAUSE = "this GPU's earlier XIDs show the cause"
 HEALTH: Mapping[Severity, Health] = {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
 
 
 SWITCH_DRAIN = (
-    "drain all GPUs of this NVLink domain; look at the link named here from both ends, restart the fabric "
-    "manager after a reset, and have the switch board replaced if it returns"
+    "drain all GPUs of this NVLink domain; check the link named here from both ends, restart the fabric "
+    "manager after a reset, and have the switch board replaced if the error returns"
 )
 """For a fatal error."""
 SWITCH_REBOOT = "drain and reboot the node: no reset of a GPU ends an error of the whole switch"
 SWITCH_RESET = "drain, reset all GPUs and switches of this NVLink domain together, restart the fabric manager"
-SWITCH_WATCH = "nothing to do at once; look whether NVLink errors or a fatal SXid of this link follow"
+SWITCH_WATCH = "no immediate action; check whether NVLink errors or a fatal SXid of this link follow"
 """For one that is not fatal, and not in the table."""
 
-_CORRECTED = "nothing to do: the switch has corrected it; ask the vendor's support if it goes on"
-_PARTITION = "restart what runs on the GPUs of this link; look at the partitions of the fabric manager"
+_CORRECTED = "nothing to do: the switch has corrected the error; contact the vendor's support if it continues"
+_PARTITION = "restart what runs on the GPUs of this link; check the fabric manager's partitions"
 _FATAL_SXIDS = (
     *(11001, 11009, 11013, 11018, 11019, 11020, 12001, 12002, 12022, 12024, 12025, 12026, 12027, 12030),
     *(12031, 12032, 14017, 15001, 15006, 15009, 15010, 15012, 15013, 19047, 19048, 19054, 19056, 19058),
@@ -219,11 +219,11 @@ SWITCH_NONFATAL: Mapping[int, str] = {
     **dict.fromkeys((19049, 19055, 19057, 19059, 19062, 19065, 19068, 19071), _CORRECTED),
     **dict.fromkeys((24001, 24002, 24003), _CORRECTED),
     **dict.fromkeys((11004, 12028), _PARTITION),
-    **dict.fromkeys((10001, 10002, 22013), "nothing to do at once; look whether a fatal SXid follows"),
-    10004: "look at the cooling of this node: the switch is hot",
+    **dict.fromkeys((10001, 10002, 22013), "no immediate action; check whether a fatal SXid follows"),
+    10004: "check the cooling of this node: the switch is hot",
     10005: "nothing to do if the switch stays cool",
-    20001: "nothing to do at once; look at this link if NVLink is slow",
-    20012: "look at the seat and the cable of this link",
+    20001: "no immediate action; check this link if NVLink is slow",
+    20012: "check the seating and the cable of this link",
     19084: SWITCH_RESET,
 }
 """What to do about those that are not fatal, by number."""
@@ -247,7 +247,7 @@ def severity_of(number: int, message: str) -> Severity:
 
 
 def action_of(number: int, message: str) -> str:
-    """What to do about one event by its number, and by its own word where it has one."""
+    """What to do about one event, by its number, and by what its message says where it says how bad it is."""
     known = lookup(number)
     if not known.by_word or severity_of(number, message) is Severity.FATAL:
         return known.action
@@ -271,7 +271,7 @@ def _words(message: str) -> list[str]:
 
 
 def switch_severity(number: int, message: str) -> Severity:
-    """The severity of one event, by its own word, else by the table."""
+    """The severity of one event: what its message says, else what the table says."""
     return by_word(message, Severity.FATAL if number in SWITCH_FATAL else Severity.SERIOUS)
 
 

@@ -169,7 +169,7 @@ class BaselineStore:
 
 
 def foreign(baseline: Baseline, graph: Graph) -> str:
-    """Why the baseline is that of another node, in words: both name GPUs, none is the same. Else empty."""
+    """Why the baseline belongs to another node, in words: both name GPUs and share none. Empty otherwise."""
     theirs, ours = ({gpu.name for gpu in one.gpus if gpu.name} for one in (baseline.graph, graph))
     if not theirs or not ours or theirs & ours:
         return ""
@@ -211,7 +211,7 @@ def save_baseline(path: Path, baseline: Baseline, at: float) -> str:
 
 
 def _parsed(text: bytes | str) -> BaselineFile | str:
-    """The file's content, or why it is none of ours, in words."""
+    """The file's content, or why it cannot be used, in words."""
     kept = validated(text, _FILE, VERSION, _numbers, strict=True)
     return kept if isinstance(kept, str) else _malformed(kept.baseline.graph) or kept
 

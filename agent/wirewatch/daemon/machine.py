@@ -103,7 +103,7 @@ class MachineWriter:
 
 
 def identify_machine(sysfs: Sysfs) -> Machine:
-    """By what files say the machine is known, within `PATIENCE`; a part whose driver hangs is not known."""
+    """The machine as its files identify it, within `PATIENCE`; a part whose driver hangs is not known."""
     read: queue.SimpleQueue[Machine] = queue.SimpleQueue()
     for reader in READERS:
         Thread(target=lambda reader=reader: read.put(reader(sysfs)), daemon=True).start()
@@ -166,7 +166,7 @@ def _begun(collector: AnyCollector, part: dict[str, Any]) -> AnyCollector:
 
 
 def _parsed(text: bytes, collectors: Sequence[AnyCollector]) -> MachineFile | str:
-    """The file's content, or why it is none of ours, in words."""
+    """The file's content, or why it cannot be used, in words."""
     try:
         other = other_version(text, VERSION)
         if other:

@@ -85,7 +85,7 @@ class Notifier:
 
 
 class Reporter(Protocol):
-    """Reports the daemon to somebody, until cancelled."""
+    """Reports the daemon to another program, until cancelled."""
 
     async def run(self, source: ReportSource) -> None:
         """Report what the source says, from now on."""
@@ -139,7 +139,7 @@ def status_line(verdict: Verdict) -> str:
 
 
 async def _reporting(reporter: Reporter, source: ReportSource) -> None:
-    """Have one report, and again after a while when it raises: a starving watchdog ends the daemon else."""
+    """Let one report, and start it again when it raises: a watchdog that is not fed ends the daemon."""
     errors = ErrorLog(log)
     while True:
         try:

@@ -70,7 +70,7 @@ class PairsResultStore:
 
     @property
     def result(self) -> PairsResult | None:
-        """What holds; None where nothing was told."""
+        """The result that holds; None where none was reported."""
         return self._held.result
 
     @property
@@ -97,7 +97,7 @@ class PairsResultStore:
 
 
 class PairsOrders:
-    """Takes what is told, and lets go of what an operator acknowledges; only the event loop uses it.
+    """Takes reported results, and drops what an operator acknowledges; only the event loop uses it.
 
     `reading` lets collectors run, and waits for one to end.
     """
@@ -115,7 +115,7 @@ class PairsOrders:
         """
         component = self._board.state.components.get(NAME)
         if component is None or not isinstance(component.memory, PairsMemory):
-            raise OrderError("this node does not listen to pairs of nodes: [pairs] is switched off")
+            raise OrderError("this node takes no results of pairs of nodes: [pairs] is switched off")
         known, new = self._store.result, order.result
         if wrong := unfit(new) or self._untimely(known, new, component.memory.lasts):
             raise OrderError(wrong)
@@ -170,6 +170,6 @@ def load_result(path: Path, at: float) -> HeldResult:
 
 
 def _parsed(text: bytes | str) -> PairsResultFile | str:
-    """The file's content, or why it is none of ours, in words."""
+    """The file's content, or why it cannot be used, in words."""
     kept = validated(text, _FILE, VERSION, lambda one: (one.at, *(part.at for part in one.result.parts)))
     return kept if isinstance(kept, str) else unfit(kept.result) or kept

@@ -323,7 +323,7 @@ def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
 
 
 def _begun(entry: Entry, boot: str) -> Entry:
-    """The entry at a start; what counts from a boot says nothing where that boot or this one is not known."""
+    """The entry at a start, without stamps of a boot where that boot or this one is not known."""
     if boot and entry.boot:
         return replace(entry, mono=None)
     return replace(entry, mono=None, stamp=None, newest=None)

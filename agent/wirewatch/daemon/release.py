@@ -179,5 +179,5 @@ def utc(moment: float, now: float) -> str:
 
 
 def printable(by: str) -> str:
-    """The name of whoever gave an order, fit for one line of a log."""
+    """The name of who gave an order, fit for one line of a log."""
     return "".join(c for c in by if c.isprintable()) or "an unnamed caller"

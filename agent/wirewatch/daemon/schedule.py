@@ -65,7 +65,7 @@ class Lane:
                 settle = partial(future.set_result, work())
             except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                 settle = partial(future.set_exception, _raisable(error))
-            # The loop may have been closed meanwhile, and then nobody waits.
+            # The loop may have been closed meanwhile: then nothing waits for the result.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver, settle)
 
@@ -77,7 +77,7 @@ class Lane:
             try:
                 self._jobs.get()()
             except BaseException:
-                # Out of memory, say: whoever waits for this job waits on, but the next one runs.
+                # Out of memory, for example: the caller of this job goes on waiting, but the next job runs.
                 log.exception("%s: a job was lost", self._thread.name)
 
 

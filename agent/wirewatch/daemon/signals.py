@@ -68,7 +68,7 @@ class SignalPath:
         ours = {*ENDING, RELOADING} - set(kept)
         for number in ours:
             signal.signal(number, self._handle)
-        # Without a thread to be had, the main thread does it all.
+        # Where no thread can be started, the main thread does it all.
         with suppress(RuntimeError):
             _thread.start_new_thread(self._run, (reading,))
             self._alone = False

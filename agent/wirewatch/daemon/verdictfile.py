@@ -64,7 +64,7 @@ class VerdictFile:
             await asyncio.sleep(OFTEN)
 
     def remove(self) -> None:
-        """Remove the file: from now on nobody watches the node."""
+        """Remove the file: from now on the node is not watched."""
         # A disk that hangs in a write is not waited for: the file goes out of date.
         if self._lock.acquire(timeout=OFTEN):
             self._ended = True

@@ -26,7 +26,7 @@ RELOADED = Metric(
     "config_last_reload_success",
     Kind.GAUGE,
     (),
-    "1 when the configuration could be used when it was last read; at 0 the one before still holds.",
+    "1 if the configuration could be used when it was last read; at 0 the old one is still in use.",
     undrawn="only SIGHUP reads it again; the alert WirewatchConfigFailed watches it",
     tier=Tier.CORE,
 )

@@ -198,6 +198,8 @@ def speed(rows: Sequence[OperationTimes]) -> str:
     for row in rows:
         if not isinstance(row.busbw, Absent):
             return f"{rate(row.busbw)}, nothing known to expect"
+    if any(not row.size_bytes for row in rows):
+        return "a speed that is not known, since NCCL does not name the type of their elements"
     return "small messages, whose time is latency"
 
 

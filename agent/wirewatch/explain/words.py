@@ -1,6 +1,8 @@
 """Numbers of a job as people read them."""
 
 from wirewatch.busbw.expected import GB, human
+from wirewatch.busbw.references import GIB
+from wirewatch.core.probe import KIB, MIB
 from wirewatch.core.types import Absent
 
 
@@ -17,8 +19,12 @@ def rate(value: float) -> str:
 
 
 def operation(op: str, size: int) -> str:
-    """An operation with the size of its message."""
-    return f"{op} of {human(size)}"
+    """An operation with the size of its message, 0 where that is not known; jobs have any size."""
+    if not size:
+        return f"{op} of a size not known"
+    units = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
+    unit, name = next(one for one in units if size >= one[0])
+    return f"{op} of {human(size)}" if size % unit == 0 else f"{op} of {size / unit:.1f} {name}"
 
 
 def share_or_dash(value: float | Absent) -> str:

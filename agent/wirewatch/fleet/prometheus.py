@@ -3,7 +3,6 @@
 import base64
 import json
 import ssl
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -20,7 +21,8 @@ from wirewatch.fleet.worst import SeriesValue
 
 LIMIT = 64 << 20
 """Most bytes of an answer."""
-_PIECE = 1 << 16
+_SHOWN = 1 << 16
+"""Bytes that are read of a refusal."""
 _SAID = 300
 """Characters of a refusal that are repeated."""
 
@@ -133,7 +135,29 @@ def instant(access: Access, query: str, at: float) -> QueryResult:
 
 
 def _get(access: Access, target: str) -> tuple[int, bytes]:
-    end = time.monotonic() + access.timeout
+    """Status and body by the deadline, also where a name is not found or an answer comes byte by byte.
+
+    urllib's timeout begins again with each byte; so another thread asks, which nobody waits for longer.
+    """
+    answers: SimpleQueue[tuple[int, bytes] | Exception] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(_asked(access, target))
+        except (OSError, HTTPException, ValueError) as error:
+            answers.put(error)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=access.timeout)
+    except Empty:
+        raise TimeoutError from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _asked(access: Access, target: str) -> tuple[int, bytes]:
     asked = urllib.request.Request(target, headers={"User-Agent": f"wirewatch/{__version__}"})  # noqa: S310 - `address`
     for name, value in access.headers.items():
         asked.add_unredirected_header(name, value)
@@ -141,16 +165,12 @@ def _get(access: Access, target: str) -> tuple[int, bytes]:
         reply: HTTPResponse = _opener(access).open(asked, timeout=access.timeout)
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, error.read(_PIECE)
+            return error.code, error.read(_SHOWN)
     with reply:
-        body = bytearray()
-        while piece := reply.read(_PIECE):
-            body += piece
-            if len(body) > LIMIT:
-                raise ValueError(f"its answer is longer than {LIMIT >> 20} MiB")
-            if time.monotonic() > end:
-                raise TimeoutError
-        return reply.status, bytes(body)
+        body = reply.read(LIMIT + 1)
+    if len(body) > LIMIT:
+        raise ValueError(f"its answer is longer than {LIMIT >> 20} MiB")
+    return reply.status, body
 
 
 def _opener(access: Access) -> urllib.request.OpenerDirector:
@@ -189,7 +209,7 @@ def result_of(url: str, status: int, body: bytes) -> QueryResult:
         points = tuple(_point(one) for one in data["result"])
         return QueryResult(points, tuple(str(one) for one in made.get("warnings") or ()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise NoPrometheus(f"{url}: what answers there is no Prometheus") from error
+        raise NoPrometheus(f"{url}: the answer is not from a Prometheus") from error
 
 
 def _refusal(body: bytes) -> str:

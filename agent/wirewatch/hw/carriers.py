@@ -8,7 +8,7 @@ from pathlib import Path
 from wirewatch.hw.tapfile import LIBRARY
 
 PATIENCE = 5.0
-"""Seconds; a process that hangs in the kernel may keep whoever reads its maps waiting."""
+"""Seconds; a process that hangs in the kernel may keep a reader of its maps waiting."""
 _MOST = 64 << 20
 _LINE = re.compile(rb"\S+ r-xp \S+ \S+ \d+ +(/[^\n]*/" + re.escape(LIBRARY.encode()) + rb")( \(deleted\))?\n")
 

@@ -38,6 +38,9 @@ class SystemHost:
             return Answer(answer())
         except OSError as error:
             return Answer(Absent(Why.MISSING, str(error), error.errno))
+        except RuntimeError as error:
+            # psutil's, where the kernel's file lacks the line.
+            return Answer(Absent(Why.MISSING, str(error)))
 
     def process(self, pid: int | None) -> ProcessUse | Absent:
         try:

@@ -112,7 +112,7 @@ class Masker:
         return row
 
     def _without_users(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Rings without their owners' numbers, the names they gave, and names of files that are none."""
+        """Rings without their owners' numbers, the names they gave, and names of files that are not rings."""
         answer = row.get("answer")
         if row["port"] == "rings" and isinstance(answer, Mapping):
             rings = [{**one, "ring": self._without_owner(one["ring"])} for one in answer["rings"]]

@@ -141,7 +141,7 @@ class Overlay:
         return max((one.start for one in self.changes), default=0.0)
 
     def hurried(self, lead: float) -> "Overlay":
-        """The same for somebody who waits: first changes after `lead` seconds, the rest much faster.
+        """The same for a person who waits: first changes after `lead` seconds, the rest much faster.
 
         Later changes follow HURRY times as fast. What is there from the start stays, and what grows by the
         second grows as fast as before.

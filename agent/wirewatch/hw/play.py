@@ -1,6 +1,6 @@
-"""A play whose time is counted: a recording is polled for minutes, and nobody waits for them.
+"""A play in counted time: a recording is polled for minutes of its own time, without waiting.
 
-What hangs takes as long as whoever asks waits for it, and what dies is a process that never was.
+A question that hangs takes as long as its caller waits, and a crash ends no process, since there is none.
 """
 
 import time

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from wirewatch.nccl.variables import Version
 
 ALGO, PROTO = "NCCL_ALGO", "NCCL_PROTO"
-RING, NVLS, LL, SIMPLE = "Ring", "NVLS", "LL", "Simple"
-ALGORITHMS = ("Tree", RING, "CollNetDirect", "CollNetChain", NVLS, "NVLSTree", "PAT")
+RING, TREE, NVLS, LL, SIMPLE = "Ring", "Tree", "NVLS", "LL", "Simple"
+ALGORITHMS = (TREE, RING, "CollNetDirect", "CollNetChain", NVLS, "NVLSTree", "PAT")
 PROTOCOLS = (LL, "LL128", SIMPLE)
 CHOICES: Mapping[str, Sequence[str]] = {ALGO: ALGORITHMS, PROTO: PROTOCOLS}
 ALL_REDUCE, BROADCAST = "AllReduce", "Broadcast"
 FUNCTIONS = (BROADCAST, "Reduce", "AllGather", "ReduceScatter", ALL_REDUCE)
 """Collectives as lists name them."""
 STRICT: Version = (2, 24)
-"""From here on a word that is none fails, and so does a collective that is left without an algorithm."""
+"""From here on an unknown word fails, and so does a collective that is left without an algorithm."""
 _HAVE: Mapping[str, frozenset[str]] = {
     BROADCAST: frozenset({RING}),
     "Reduce": frozenset({RING}),
@@ -39,14 +39,14 @@ def allowed(name: str, value: str) -> Allowed:
     `ring,tree;allgather:^nvls`: lists for single collectives follow one for all; `^` names what is left out.
 
     Raises:
-        ListError: a word that is no algorithm, protocol or collective.
+        ListError: a word that is not an algorithm, protocol or collective.
     """
     choices = CHOICES[name]
     left = dict.fromkeys(FUNCTIONS, frozenset(choices))
     for place, entry in enumerate(part for part in value.split(";") if part):
         words = [word for word in entry.split(":") if word]
         if not words:
-            raise ListError(f"{entry!r} is no list")
+            raise ListError(f"{entry!r} is not a list")
         collective, listed = (words[0], words[1]) if len(words) > 1 else ("", words[0])
         if not collective and (place or value.startswith(";")):
             raise ListError(f"{entry!r} names no collective, and only the first list may do so")

@@ -27,7 +27,6 @@ RESULTS = (
     "remote error", "in progress",
 )  # fmt: skip
 """ncclResult_t by number."""
-UNKNOWN_HOST = "unknown"
 _SUCCESS, _IN_PROGRESS = 0, 7
 _DENSITY = 12
 """Least bytes to each comma or bracket: a report has 40, and what has fewer would take much memory."""

@@ -1,4 +1,4 @@
-"""What NCCL makes of a value that is not one of those it expects: most are read as another one, in silence.
+"""How NCCL reads a value that it does not expect: most are silently read as another one.
 
 Sources: NCCL's src/misc/param.cc (strtoll), src/graph/paths.cc (levels), src/graph/tuning.cc (threads),
 src/debug.cc, and its user guide, environment variables.
@@ -46,14 +46,14 @@ _SUBSYSTEMS = frozenset(
 
 
 def misread(variable: Variable, value: str) -> str:
-    """How NCCL reads a value otherwise than it seems to be meant, in words; empty where it does not.
+    """How NCCL reads a value if not as it seems to be meant, in words; empty where it is read as meant.
 
     An empty value sets nothing.
     """
     if not value:
         return ""
     if value[0] in _QUOTES or value[-1] in _QUOTES:
-        return "the quotes are a part of the value: NCCL does not take them off"
+        return "the quotes are part of the value: NCCL does not remove them"
     if variable.name in LEVELS:
         return _level(value)
     return _number(variable.name, value) if variable.number else _word(variable.name, value)
@@ -64,19 +64,19 @@ def _word(name: str, value: str) -> str:
         unknown = [one for one in value.lstrip("^").split(",") if one and one.upper() not in _SUBSYSTEMS]
         return f"NCCL has no subsystem {', '.join(unknown)}" if unknown else ""
     words = _WORDS.get(name, ())
-    return "" if not words or value.upper() in words else f"none of {', '.join(words)}: as if it were not set"
+    return "" if not words or value.upper() in words else f"not one of {', '.join(words)}: NCCL ignores it"
 
 
 def _level(value: str) -> str:
     if value != value.strip() or not gdr_level(value)[0]:
         near = value.strip().upper()
-        hint = f"; {near} is one" if gdr_level(near)[0] else ""
+        hint = f"; write {near}" if gdr_level(near)[0] else ""
         return (
-            f"no path such as PIX, PXB, PHB or SYS, which count letter by letter: as if it were not set{hint}"
+            f"not a path such as PIX, PXB, PHB or SYS, in capitals and without spaces: NCCL ignores it{hint}"
         )
     if value.isdigit():
         path = {0: "LOC", 1: "PIX", 2: "PXB", 3: "PHB"}.get(number(value), "SYS")
-        far = ", the farthest path of all, also between sockets" if path == "SYS" else ""
+        far = ", the farthest path of all, which also crosses sockets" if path == "SYS" else ""
         # A number of another version may be another path.
         return f"the old number for {path}{far}; name the path, for numbers change with versions"
     return ""
@@ -94,7 +94,7 @@ def _number(name: str, value: str) -> str:
 
 def _threads(threads: int) -> str:
     if threads % _WARP:
-        return f"no multiple of {_WARP}: NCCL takes {_MOST_THREADS}"
+        return f"not a multiple of {_WARP}: NCCL takes {_MOST_THREADS}"
     if not _LEAST_THREADS <= threads <= _MOST_THREADS:
         taken = min(max(threads, _LEAST_THREADS), _MOST_THREADS)
         return f"not from {_LEAST_THREADS} to {_MOST_THREADS}: NCCL takes {taken}"

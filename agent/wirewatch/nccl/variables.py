@@ -68,7 +68,7 @@ def reader(name: str) -> str:
 def meant(name: str) -> str:
     """The variable that a name may be meant for, empty where none is alike.
 
-    Names are told from each other letter by letter: `nccl_debug` is none.
+    NCCL compares names letter by letter: `nccl_debug` is not a variable.
     """
     upper = name.strip().upper().replace("-", "_")
     start, underscore, rest = upper.partition("_")

@@ -36,11 +36,13 @@ def runbook(path: str) -> RenderedPage | None:
 def _rendered(path: str) -> RenderedPage:
     title, body = _pages()[path]
     style = files(__package__).joinpath("templates", "runbook.css").read_text("utf-8")
-    index = "" if path == INDEX else f"{'../' * path.count('/')}{INDEX}"
+    # Relative, so that they hold where an agent is reached below a path.
+    docs = "../" * path.count("/")
+    index = "" if path == INDEX else f"{docs}{INDEX}"
     text = (
         environment()
         .get_template("runbook.html")
-        .render(title=title, body=body, index=index, style=style, version=__version__)
+        .render(title=title, body=body, status=f"{docs}../", index=index, style=style, version=__version__)
     )
     return RenderedPage(text.encode(), _headers(style))
 

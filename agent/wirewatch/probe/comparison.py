@@ -40,7 +40,7 @@ class ProbeRun:
 
     @property
     def health(self) -> Health:
-        """What it shows of the node; an engine that is not installed shows nothing, and that is no fault."""
+        """What it shows about the node; an engine that is not installed shows nothing, and is not a fault."""
         if self.has_no_engine:
             return Health.OK
         if self.probed is None or self.probed.outcome != "ok" or not_as_asked(self.probed):

@@ -178,7 +178,7 @@ LATENCY = Metric(
 )  # fmt: skip
 PATH = Metric(
     "probe_path_info", Kind.INFO, ("op", "ranks", "gpus", "transport", "algorithm", "protocol", "engine"),
-    "How NCCL says that the largest message went; transport is the worst between two GPUs.", _UNPROVEN,
+    "How NCCL sent the largest message, by its log; transport is the worst between two GPUs.", _UNPROVEN,
 )  # fmt: skip
 RUNS = Metric(
     "probe_runs_total", Kind.COUNTER, ("result",), "Probes by how they ended, since start.", tier=Tier.CORE
@@ -221,7 +221,7 @@ SCORE = Metric(
 )  # fmt: skip
 STRAGGLER = Metric(
     "straggler", Kind.GAUGE, ("gpu", "uuid", "signal"),
-    "1 for a GPU that is believed to be slow, by what of it is; no series where nothing is.", _UNPROVEN,
+    "1 for a GPU that is believed to be slow, by the part that is; no series where nothing is.", _UNPROVEN,
     tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (

@@ -1,6 +1,6 @@
 """The gate: whether a probe may run now, and if not, why not.
 
-`read_facts` reads through the ports, all else is pure: what was read goes in, a decision comes out.
+`read_facts` reads through the ports. Everything else is pure: what was read goes in, a decision comes out.
 
 What cannot be read counts as busy. The reasons are label values of probe_skips_total.
 """
@@ -53,7 +53,7 @@ MEANING: Mapping[Reason, str] = {
 
 
 UNPROBEABLE = frozenset({Reason.FEW_GPUS, Reason.MIG})
-"""Nothing can be probed here. No engine is not one of them: then only the engine is missing."""
+"""Reasons for which nothing can be probed here. NO_ENGINE is not among them: an engine can be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """GPUs (`Gpu.key`) that a holder was given; never none.
+    """GPUs (`Gpu.key`) that a holder was given, at least one.
 
     `holder` is pod:UID, pod:NAMESPACE/NAME where the UID is not known, or slurm:ID; `about` says it in words.
     """
@@ -133,7 +133,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class GateFacts:
-    """Everything that the gate decides by; `slurm` None: not asked this time, since all else said no."""
+    """Everything that the gate decides by; `slurm` None: not asked this time, as in turns without a probe."""
 
     uses: tuple[GpuUsers, ...]
     pods: tuple[Holding, ...] | Absent
@@ -189,7 +189,7 @@ class _GpuLookup:
         return self.numbered(int(match[1])) if match else None
 
     def numbered(self, number: int) -> Keys | None:
-        """A number of which it is not known whether NVML's or the device file's."""
+        """The GPUs of a number that may be NVML's or the device file's: both."""
         index, minor = self._indices.get(number), self._names.minors.get(number)
         return None if index is None or minor is None else (index, minor)
 
@@ -223,7 +223,7 @@ class PodLife:
     alive: frozenset[str]
 
     def uids(self, namespace: str, name: str) -> tuple[str, ...] | None:
-        """The UIDs of a pod that live, none if it has ended; None where that is not known.
+        """The UIDs of a pod that is alive, none if it has ended; None where that is not known.
 
         It cannot while a living pod has no log folder yet: it may be a new one of the same name.
         """
@@ -289,7 +289,7 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateF
 
 
 def no_gpus(hardware: Hardware) -> GateFacts:
-    """Of no GPU at all."""
+    """The facts of a node without GPUs."""
     return GateFacts((), (), None, hardware.clock.mono())
 
 

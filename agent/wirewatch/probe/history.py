@@ -260,7 +260,7 @@ def _prepare(connection: sqlite3.Connection, *, read_only: bool) -> None:
         sqlite3.Error: it cannot be used, or not now.
     """
     connection.row_factory = sqlite3.Row
-    # Text that is none shows when it is read as JSON.
+    # Bytes that are not text show when they are read as JSON.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
         version = _version(connection)

@@ -37,7 +37,7 @@ from wirewatch.verdict.straggler.naming import (
 from wirewatch.verdict.straggler.signals import Loss, Resource, StragglerPolicy, Unit, signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
-"""Outcomes that say nothing about wires, but that probing does not work here."""
+"""Outcomes that say nothing about wires, only that probing does not work here."""
 KEPT = 50
 """Probes that are shown in short."""
 GB = 1e9
@@ -59,9 +59,10 @@ ALL: Mapping[Resource, str] = {
 }
 DO: Mapping[Resource, str] = {
     Resource.COMPUTE: "look at its clocks, power and temperature (`nvidia-smi -q -d PERFORMANCE,CLOCK`), "
-    "then for another process on it; where nothing explains it, `wirewatch findings show` is for its return",
-    Resource.MEMORY: "look at its ECC counters, remapped rows and memory temperature; where nothing "
-    "explains it, `wirewatch findings show` is for its return",
+    "then for another process on it; if nothing explains it, return the GPU: `wirewatch findings show` has "
+    "what the vendor asks for",
+    Resource.MEMORY: "look at its ECC counters, remapped rows and memory temperature; if nothing explains "
+    "it, return the GPU: `wirewatch findings show` has what the vendor asks for",
     Resource.SOURCE: "look at its NVLink state, speed and errors, and at PCIe where there is no NVLink",
     Resource.DESTINATION: "look at its NVLink state, speed and errors, and at PCIe where there is no NVLink",
     Resource.PAIR: "look at the links between the two, and at peer access (`nvidia-smi topo -p2p r`)",
@@ -70,7 +71,7 @@ DO: Mapping[Resource, str] = {
 LOOK = "run `wirewatch probe --explain` on the idle node"
 SLOW_WIRE = f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}"
 SLOW_NETWORK = (
-    "look at rate and errors of the RDMA ports and at the PCIe links of the NICs (`wirewatch check`), and "
+    "check rate and errors of the RDMA ports and the PCIe links of the NICs (`wirewatch check`), and "
     "whether GPUDirect helps (`wirewatch probe --transport net --gdr on,off`)"
 )
 LARGE = 256 * MIB
@@ -84,27 +85,29 @@ BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")
 SLOWER = Rule(
     "probe.slower",
     CONFIRMED,
-    means="a collective reached less than 85 % of what it usually gives on this node, the median of its "
-    "accepted probes: ten and more that found nothing, of the same GPUs, engine, NCCL and settings. DEGRADED "
-    "where what is expected is known and still reached; FAILED where nothing is expected and two probes in a "
-    "row gave less than 70 % of the lowest accepted one",
-    look="`wirewatch probe --explain`, for the usual bandwidth, the peer matrix and settings; `straggler.*`, "
-    "`nvlink.*` and `gpu.throttle` beside it; `wirewatch_probe_busbw_bytes_per_second` over the last weeks",
-    do="find what changed since it was faster: driver, firmware, power limit, a part that was exchanged; "
-    "keep jobs away while it is FAILED. Where the change was meant, `wirewatch findings suppress`: what is "
-    "slower does not become usual by itself",
+    means="a collective reached less than 85 % of its usual bandwidth on this node: the median of at least "
+    "ten accepted probes, which found nothing, with the same GPUs, engine, NCCL and settings. DEGRADED if "
+    "an expected bandwidth is known and still reached; FAILED if none is known and two probes in a row gave "
+    "less than 70 % of the lowest accepted one",
+    look="`wirewatch probe --explain`, for the usual bandwidth, the peer matrix and settings; also "
+    "`straggler.*`, `nvlink.*` and `gpu.throttle`; `wirewatch_probe_busbw_bytes_per_second` over the last "
+    "weeks",
+    do="find what changed since it was faster: driver, firmware, power limit, a replaced part; keep jobs "
+    "away while it is FAILED. If the change was intended, use `wirewatch findings suppress`: a lower "
+    "bandwidth does not become the usual one by itself",
     rehearse="it takes a history; `probe-unknown-product` shows a slow probe without one",
 )
 IMPLAUSIBLE = Rule(
     "probe.implausible",
     CONFIRMED,
-    means="a collective of 256 MiB or more reached less of the wire than any healthy node does: under 25 % "
-    "of what one GPU can send where NVLink joins every two, under 5 % elsewhere. Nothing is expected of this "
-    "topology, and no history says what is usual. DEGRADED; FAILED when two probes in a row found less than "
+    means="a collective of 256 MiB or more reached less of the wire than on any healthy node: under 25 % of "
+    "what one GPU can send if NVLink connects every two GPUs, under 5 % otherwise. No expected bandwidth is "
+    "known for this topology, and there is no history yet. DEGRADED; FAILED when two probes in a row found "
+    "less than "
     "half of that over NVLink",
     look="`wirewatch probe --explain`: what the wire is, NCCL's transport and settings, the peer matrix",
     do="keep jobs away while it is FAILED, and find what is slow: peer access (`nvidia-smi topo -p2p r`), "
-    "the fabric, NCCL's settings. Where the node is healthy, state what it gives in `[probe.pins]`",
+    "the fabric, NCCL's settings. If the node is healthy, state what it reaches in `[probe.pins]`",
 )
 RULES = (
     Rule("probe.wrong_data", FAILED, "WrongData"),
@@ -269,7 +272,7 @@ def _outline(probed: Probed, measured: Iterable[Measured]) -> ProbeOutline:
 def _confirm(
     memory: ProbeMemory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
 ) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
-    """A breach is DEGRADED until as many probes in a row have found it as make it what it is."""
+    """A breach is DEGRADED until as many probes in a row have found it as it takes to confirm it."""
     streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
     streaks = {key: streak.see(present=True) for key, streak in streaks.items()}
     began = {finding.key: finding.since for finding in memory.held}
@@ -295,8 +298,8 @@ def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
     return (
         Finding(
             "probe.failed", Health.UNKNOWN, Subject(),
-            f"{memory.failures} probes in a row could not be done, the last: {last}",
-            "jobs may fail in the same way: try `wirewatch probe` on the idle node, and read what it says",
+            f"{memory.failures} probes in a row failed, the last one: {last}",
+            "jobs may fail in the same way: run `wirewatch probe` on the idle node and read its error",
         ),
     )  # fmt: skip
 
@@ -307,7 +310,7 @@ def _wrong_data(measured: Sequence[Measured]) -> Iterator[Breach]:
         texts = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
         yield Breach(
             "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {texts}",
-            "drain the node: jobs here compute nonsense; find the GPU with a memory and a link test",
+            "drain the node: jobs here compute wrong results; find the GPU with a memory and a link test",
             sure=True,
         )  # fmt: skip
 
@@ -322,12 +325,12 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
     transports = ", ".join(dict.fromkeys(f.transport for f in found))
     settings = [f"{name}={value}" for name, value, _ in slowing(probed)]
-    because = f"; NCCL has the settings {', '.join(settings)}" if settings else ""
+    because = f"; NCCL runs with {', '.join(settings)}" if settings else ""
     yield Breach(
         "probe.transport", Subject(), Health.FAILED,
-        f"NCCL went by {measurement.worst_wire(found)} ({transports}) where NVLink is: "
+        f"NCCL used {measurement.worst_wire(found)} ({transports}) between GPUs that have NVLink: "
             f"ranks {pairs}{more}{because}",
-        "look for peer access: `nvidia-smi topo -p2p r`, IOMMU and ACS settings, NCCL's settings",
+        "check peer access (`nvidia-smi topo -p2p r`), IOMMU and ACS settings, and NCCL's settings",
     )  # fmt: skip
 
 
@@ -346,8 +349,8 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[B
     if bad:
         yield Breach(
             "probe.nvls", Subject(), Health.DEGRADED,
-            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {measured_text(bad[0])}",
-            "look for a program that holds the fabric's multicast slots, and into the Fabric Manager's log",
+            f"NCCL chose {bad[0].algorithm} where NVLink SHARP (NVLS) is expected: {measured_text(bad[0])}",
+            "look for a program that holds the fabric's multicast slots, and read the Fabric Manager's log",
         )  # fmt: skip
 
 
@@ -365,9 +368,9 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
         worst = max(mine, key=lambda one: abs((one.share or 0.0) - 1))
         yield Breach(
             "probe.path", _subject(probed, gpu), Health.DEGRADED,
-            f"{worst.part}: {(worst.sent or 0) / GB:.2f} GB by NVLink, {worst.due / GB:.2f} GB were due "
+            f"{worst.part}: {(worst.sent or 0) / GB:.2f} GB over NVLink, {worst.due / GB:.2f} GB expected "
             f"({worst.share or 0:.0%})".replace("%", " %"),
-            f"traffic takes another way, or another process's takes this one: {LOOK}",
+            f"traffic takes another path, or another process also uses NVLink: {LOOK}",
         )  # fmt: skip
 
 
@@ -383,8 +386,8 @@ def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
             link, away = found
             yield Breach(
                 "probe.uneven", _subject(probed, links.gpu, str(link)), Health.DEGRADED,
-                f"link {link} is {away * 100:.0f} % away from what its GPU's links carry on average",
-                "look at this link's errors and state; one link that carries less slows all of them",
+                f"link {link} differs by {away * 100:.0f} % from the average of its GPU's links",
+                "check this link's errors and state; one link that carries less slows all of them",
             )  # fmt: skip
 
 
@@ -412,10 +415,10 @@ def _of_part(
     if clock is not None and unit.resource is Resource.COMPUTE:
         parts.append(_clock(clock))
     if slow.follows:
-        parts.append(f"because of it also slow: {', '.join(_name(one, places) for one in slow.follows)}")
+        parts.append(f"also slow because of this: {', '.join(_name(one, places) for one in slow.follows)}")
     if slow.undecided:
         ends = " or ".join(_name(one, places) for one in slow.undecided)
-        parts.append(f"whether it is this pair alone, or {ends}, cannot be told")
+        parts.append(f"it cannot be determined whether only this pair is slow, or {ends}")
     return Finding(
         f"straggler.{unit.resource.value}", Health.FAILED if held.failed else Health.DEGRADED,
         Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, parts)),
@@ -456,7 +459,7 @@ def _beside(slow: SlowPart) -> str:
         return "" if slow.peers is None else f"its peers reach {_rate(slow.unit, slow.peers)}"
     if slow.usual is None:
         return "it has no history of its own yet"
-    return f"it has always been so: {_rate(slow.unit, slow.usual)} in {slow.probes} probes"
+    return f"it has always been this slow: {_rate(slow.unit, slow.usual)} in {slow.probes} probes"
 
 
 def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
@@ -470,7 +473,7 @@ def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
     health = Health.FAILED if any(one.failed for one in held) else Health.DEGRADED
     yield Finding(
         NODE, health, Subject(), "; ".join(texts),
-        "no single part is at fault: look at what all share: power limits, cooling, clocks, the driver",
+        "no single part is at fault: check what all GPUs share: power limits, cooling, clocks, the driver",
         min(one.since for one in held),
     )  # fmt: skip
 
@@ -593,7 +596,7 @@ def _doubt(*, steady: bool) -> str:
 def _reasons(probed: Probed, worst: Measured) -> str:
     """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
     settings = [f"{name}={value} ({effect})" for name, value, effect in slowing(probed)]
-    reasons = f"; NCCL has the settings {', '.join(settings)}" if settings else ""
+    reasons = f"; NCCL runs with {', '.join(settings)}" if settings else ""
     crossing = probed.conditions[worst.group].group.crossing
     if isinstance(crossing, Path):
         reasons += f"; the ring crosses {PATHS[crossing]}"

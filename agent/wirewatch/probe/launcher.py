@@ -40,7 +40,7 @@ class StartError(Exception):
 
 
 class Worker:
-    """A running worker; `document` is what it has written so far, `reports` what of it was not taken yet.
+    """A running worker; `document` is what it has written so far, `reports` those that were not taken yet.
 
     `nonsense` says why it was killed for what it wrote; `hung` is whether it did not end by itself.
     """
@@ -199,7 +199,7 @@ class Worker:
         return self._process.returncode
 
     def _take_rest(self) -> None:
-        """What it wrote among its marks and nobody has read; nothing more is waited for."""
+        """Read what it wrote among its marks and was not read yet; nothing more is waited for."""
         os.set_blocking(self._mark, False)
         with suppress(BlockingIOError):
             while not self.nonsense and (data := os.read(self._mark, 1 << 16)):
@@ -251,7 +251,7 @@ _REPORT = REPORT.encode()
 def environment(inherited: Mapping[str, str], plan: Plan) -> dict[str, str]:
     """What the worker sees: the node's own NCCL settings, those of the plan, and ours for NCCL's log.
 
-    It carries nobody's profiler, which would cost time and leave its traces: where the variable is not set,
+    It loads no profiler, which would cost time and leave its traces: where the variable is not set,
     NCCL takes a libnccl-profiler.so that it finds, or what nccl.conf names; the environment wins over both.
     The thread pools of numerical libraries are kept from starting: they cost seconds of CPU at import.
     """
@@ -288,7 +288,7 @@ def interpret(
 
 
 def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tuple[Outcome, str]:
-    """The document that the worker wrote, or why there is none that can be used."""
+    """The document that the worker wrote, or why it cannot be used."""
     if worker.nonsense:
         return "garbage", _with_output(f"not what a worker writes: {worker.nonsense}", worker)
     if not worker.document:

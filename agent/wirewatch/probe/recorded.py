@@ -1,4 +1,4 @@
-"""A recorded probe, as far as it is what was asked for, and what of that it does not hold. Pure."""
+"""The part of a recorded probe that was asked for, and what was asked for and is not in it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -238,7 +238,7 @@ def lost_probe(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> 
 
 
 def detail(answer: bytes) -> str:
-    """Its own words for why not; empty where there are none."""
+    """The reason that it gives for its refusal; empty where it gives none."""
     try:
         detail = json.loads(answer)["detail"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -235,7 +235,7 @@ def _refused(hardware: Hardware, refusal: Refusal, wish: ProbeOverrides) -> Prob
 
 
 def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
-    """Of a recorded probe what was asked for, and what of that it does not hold; any other is what it is."""
+    """Of a recorded probe the part that was asked for, and what it lacks of that; any other probe whole."""
     if probed.by != "recording":
         return probed, ()
     return only_asked(probed, wish.ops, wish.sizes, wish.variation)

@@ -135,7 +135,7 @@ class ProbeRunner:
             except StartError as error:
                 return self._nothing(order, "failed", str(error))
             except (OSError, RuntimeError) as error:
-                # No thread to be had, or a port that breaks: a probe that failed, not one that never was.
+                # No thread could be started, or a port broke: the probe counts as one that failed.
                 log.exception("the probe broke off")
                 return self._nothing(order, "failed", f"the probe broke off: {error!r}")
 

@@ -208,7 +208,7 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
 def open_state_for_command(directory: Path) -> StateFolder:
     """The state folder, for a command beside the daemon; as root it makes none that is not there.
 
-    Whose folder it is to be is for the daemon to say, and for whoever installs that.
+    The daemon, or its installation, decides who owns the folder.
 
     Raises:
         StateError: see `open_state`.
@@ -290,7 +290,7 @@ def refused(error: OSError, path: Path) -> Absent:
 def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
-    A file of another user that nobody holds is replaced by one of ours, where we may.
+    A file of another user that no process holds is replaced by one of ours, where we may.
 
     Raises:
         OSError: it cannot be opened or locked, or is no file of one name.
@@ -300,7 +300,7 @@ def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
             handle, writable = _opened(path, mode)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # While we hold it nobody else does: whoever comes meanwhile finds the new file, or none.
+                # While we hold it no other process can: one that comes meanwhile finds the new file or none.
                 if _is_at(handle, path) and (writable or not _removed(path)):
                     _write(handle, f"{os.getpid()} {who}\n".encode("utf-8", "replace"))
                     return Lock(handle)
@@ -336,7 +336,7 @@ def _opened(path: Path, mode: int) -> tuple[int, bool]:
 
 
 def _is_left(path: Path) -> bool:
-    """Whether it is a file that we may not even read, and that nobody holds as far as the kernel lists it."""
+    """Whether we may not even read the file, and no process holds it as far as the kernel lists them."""
     try:
         os.close(os.open(path, os.O_RDONLY | _AS_IT_IS))
     except PermissionError:

@@ -1,6 +1,6 @@
 """The folder of one probe, for NCCL's log and what the worker prints, and those that dead processes left.
 
-It is locked as long as its process lives: one that is not is nobody's any more, however its process died.
+It is locked as long as its process lives: one without a lock has lost its process, however that died.
 """
 
 import fcntl

@@ -29,7 +29,7 @@ RELEASE_SECONDS = 86400.0
 DENIED, CONFLICT, UNUSABLE = 403, 409, 422
 ROOT = 0
 UNVERSIONED = frozenset({remote.RELEASE, remote.RESUME})
-"""Orders that are taken from an agent of any version: to free the GPUs must always be possible."""
+"""Orders that are taken from an agent of any version: it must always be possible to free the GPUs."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ def control_application(control: Control) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def unusable(_request: Request, error: RequestValidationError) -> Response:
-        """One line for the user, without the value given: it may be no JSON, such as NaN."""
+        """One line for the user, without the value given: it may not be JSON, such as NaN."""
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:])
         return JSONResponse({"detail": f"{place or 'order'}: {first['msg']}"}, UNUSABLE)

@@ -154,7 +154,7 @@ async def _check_credentials(
 
 
 def _token(tokens: Mapping[str, bytes], given: bytes) -> bool:
-    """Whether it is one of them; all are compared, so that the time says nothing."""
+    """Whether it is one of them; all are compared, so that the time gives nothing away."""
     digest = hashlib.sha256(given).digest()
     return sum(hmac.compare_digest(digest, known) for known in tokens.values()) > 0
 

@@ -288,7 +288,7 @@ def _check(request: h11.Request) -> None:
     """Refuse what h11 lets pass.
 
     Raises:
-        RequestRefused: another version, a head that is too long, a body whose length is said twice, or
+        RequestRefused: another version, a head that is too long, a body whose length is given twice, or
             CONNECT, after which h11 takes the connection for a tunnel.
     """
     if request.method == b"CONNECT":
@@ -307,7 +307,7 @@ def _path(target: bytes) -> bytes:
     """Path and query of a request's target; an absolute URL, as proxies send it, is allowed.
 
     Raises:
-        RequestRefused: it is no URL.
+        RequestRefused: it is not a URL.
     """
     if target.startswith(b"/") or b"://" not in target:
         return target

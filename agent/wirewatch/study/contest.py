@@ -131,7 +131,7 @@ def _slower(chances: Sequence[float], alpha: float) -> tuple[list[bool], float]:
     """Which settings are slower than the first, and the chance that was asked of the next one.
 
     The first was chosen from all that might be the fastest, so each pair of those is a test (Holm's rule, by
-    J. Shaffer, 1986): whoever is slower leaves fewer pairs.
+    J. Shaffer, 1986): each slower setting leaves fewer pairs.
     """
     sure = [False] * len(chances)
     contenders = len(chances) + 1

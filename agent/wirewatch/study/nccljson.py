@@ -44,7 +44,7 @@ _SHORT = 200
 class Assembler:
     """Puts a document together from pieces of text.
 
-    `text`: all that was taken, without what follows the document. `foreign`: it is none of nccl-tests'.
+    `text`: all that was taken, without what follows the document. `foreign`: it is not from nccl-tests.
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def _text(value: Any) -> str:
 
 
 def _settings(environment: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """NCCL's own: what else an environment holds is nobody's business, and may be a secret."""
+    """NCCL's own settings: anything else in an environment may be a secret, and is left out."""
     pairs = (entry.partition("=") for entry in environment if isinstance(entry, str))
     return tuple(sorted((name, value) for name, _, value in pairs if name.startswith("NCCL_")))
 

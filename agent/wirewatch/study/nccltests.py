@@ -88,7 +88,7 @@ _LOOKS_LIKE_A_ROW = 6
 
 @dataclass(frozen=True, slots=True)
 class NotUnderstood:
-    """A line that looks like a row and is none, by its number from 1: its beginning, and why."""
+    """A line that looks like a row and is not one, by its number from 1: its beginning, and why."""
 
     line: int
     text: str
@@ -115,7 +115,7 @@ class Columns:
     deltas: bool
 
     def row(self, text: str) -> BenchmarkRow | None:
-        """The row that a line is, None if it is none."""
+        """The row in a line, None if the line is not a row."""
         words = text.split()
         if len(words) == len(self.names) - 1 and "redop" in self.names:
             # Until 2.17 tests that reduce nothing leave that column empty.
@@ -351,7 +351,7 @@ class Reader:
             raise ValueError(f"more than {MOST_ROWS} rows: cut it into parts")
 
     def _drop(self, stream: _Stream) -> None:
-        """What is left of a torn row is none."""
+        """The rest of a torn row is not a row: count it as not understood."""
         if stream.torn:
             self._miss(stream.torn_at, stream.torn, "a part of a row")
             stream.torn = ""
@@ -413,7 +413,7 @@ class Reader:
         self._drop(stream)
         run = stream.run
         if run is None or run.ended or (run.table and len(run.rows)):
-            # A table that somebody pasted without what stands before it.
+            # A table that was pasted without what stands before it.
             run = stream.run = BenchmarkRun(self.lines)
             self.runs.append(run)
         stream.columns, stream.in_place_first = columns, False

@@ -41,7 +41,7 @@ WRONG = Metric(
     "Elements that were not what they should be; no series where values were not checked.",
 )  # fmt: skip
 NOT_UNDERSTOOD = Metric(
-    "parse_rows_not_understood", Kind.GAUGE, (), "Lines that look like rows and are none."
+    "parse_rows_not_understood", Kind.GAUGE, (), "Lines that look like rows and are not rows."
 )
 HEALTH = Metric("parse_health", Kind.GAUGE, ("health",), "1 for the verdict on the input.")
 
@@ -172,7 +172,7 @@ class ParsedRun:
 
 @dataclass(frozen=True, slots=True)
 class NotUnderstoodLine:
-    """A line that looks like a row and is none, and why."""
+    """A line that looks like a row and is not one, and why."""
 
     line: int
     text: str
@@ -183,7 +183,7 @@ class NotUnderstoodLine:
 class ParseDocument:
     """What an input holds, and the verdict on it. `why`: the verdict in one line.
 
-    `not_understood`: how many lines look like rows and are none; `first`: the first of them. `other_lines`
+    `not_understood`: how many lines look like rows and are not; `first`: the first of them. `other_lines`
     are of other programs, `log_lines` of NCCL. `runs_left_out`: runs that are judged, but not among the first
     or the first that are not well. `failures` stand outside of all runs. `nccl_log` null without
     a log of NCCL.

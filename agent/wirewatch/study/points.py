@@ -117,7 +117,7 @@ def dtype(name: str) -> str:
 
 
 def library(code: str) -> str:
-    """NCCL's version from its code, such as 22809; the text itself where it is none."""
+    """NCCL's version from its code, such as 22809; the text itself where it is not a code."""
     number = whole(code) if len(code) < 7 else None  # noqa: PLR2004
     if number is None:
         return code

@@ -260,7 +260,7 @@ def contradiction(row: BenchmarkRow, ranks: int | None, op: str) -> str:
     if not _sized(row, ranks):
         return "its size does not follow from its count"
     if op in FACTORS and (row.root not in {"", "-1"}) != (op in _ROOTED):
-        return f"its root is none of {op}"
+        return f"{op} has no such root"
     for _, one in row.placed():
         if not _agrees(row.size_bytes, one):
             return "its bandwidth does not follow from its size and time"

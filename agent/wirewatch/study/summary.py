@@ -259,7 +259,7 @@ def _contest_words(contest: Contest) -> str:
     if first.spread is None:
         second = others[0]
         faster = f"{name} was {second.behind:.1%} faster than {setting(second.configuration)}"
-        return f"{sizes}: no spread, so nobody is said to win: {faster} in its one run"
+        return f"{sizes}: no spread, so there is no winner: {faster} in its one run"
     behind = [one for one in others if not one.tied]
     lead = behind[0].behind if behind else math.inf
     tied = [one for one in others if one.tied and one.behind < lead]

@@ -54,7 +54,7 @@ class _Step:
             return None if entry is None else self._unseen(entry)
         collector, finding = live
         if finding.health is Health.UNKNOWN:
-            # Not to know yet neither renews what was found before nor ends it.
+            # What is not known yet neither renews what was found before nor ends it.
             return None if entry is None else self._count(entry, None)
         if entry is None:
             return self._new(collector, finding)
@@ -94,7 +94,7 @@ class _Step:
         )  # fmt: skip
 
     def _seen(self, entry: Entry, collector: str, finding: Finding) -> Entry | None:
-        """The fault is found again, or still; once FAILED, it is so at any health that its rule gives it."""
+        """The fault is found again, or still; once FAILED, it stays FAILED at any health that is found."""
         if max(entry.health, finding.health) < Health.FAILED or self.policy.forgets(finding.rule):
             return None
         again = entry.stage in OVER
@@ -205,7 +205,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
 def covered(entry: Entry, finding: Finding) -> bool:
     """Whether the finding is of an event that is over: acknowledged, or known already as over.
 
-    A later one is new, whatever the clock says. Only for an entry of wirewatch 0.1, which knows no more, does
+    A later one is new, whatever the clock says. Only for an entry of wirewatch 0.1, which has no stamp, does
     the Unix time decide.
     """
     if not finding.last or not entry.event or entry.stage not in OVER:
@@ -233,7 +233,7 @@ def occurrences(
 
 
 def flapping(times: tuple[float, ...], policy: VerdictPolicy) -> str:
-    """In words, that it came so often that it counts as confirmed; empty where it does not."""
+    """The words that it came so often that it counts as confirmed; empty where it did not."""
     if len(times) < policy.flaps:
         return ""
     return f"came and went {len(times)} times within {policy.flap_window / 60:g} min"
@@ -294,7 +294,7 @@ def _knows_as_over(entry: Entry, other: Entry) -> bool:
 
 
 def _over_in(entry: Entry, event: float) -> bool:
-    """The same by Unix time, of an entry of wirewatch 0.1."""
+    """The same by Unix time, for an entry of wirewatch 0.1."""
     until = entry.acked.at if entry.acked else entry.last
     return entry.stage in OVER and entry.mono is None and 0 < event <= until
 

@@ -11,11 +11,11 @@ from typing import ClassVar
 from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, Subject
 
 LOST = "verdict.latches"
-"""The rule that says that what was remembered cannot be known any more."""
+"""The rule of the finding that what was remembered is lost."""
 
 
 class Stage(Enum):
-    """Where a fault is on its way: seen now, held though not seen, watched, or remembered only."""
+    """How far a fault has come: seen now, held though not seen, watched, or remembered only."""
 
     ACTIVE = "active"
     LATCHED = "latched"
@@ -221,7 +221,7 @@ class VerdictPolicy:
         return any(fnmatchcase(rule, pattern) for pattern in self.latch)
 
     def flaps_count(self, rule: str) -> bool:
-        """Whether a finding of the rule is FAILED, too, when it comes and goes often."""
+        """Whether a finding of the rule is also FAILED when it comes and goes often."""
         return any(fnmatchcase(rule, pattern) for pattern in self.flapping)
 
     def forgets(self, rule: str) -> bool:

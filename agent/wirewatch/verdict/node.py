@@ -23,11 +23,11 @@ from wirewatch.verdict.observation import found
 LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (
     "live", "latched", "probation", "acknowledged", "suppressed",
 )  # fmt: skip
-"""Of findings, as people see them."""
-STAY = "none, if it stays away; if it comes back: "
+"""The stages of findings, as people see them."""
+STAY = "none, unless it comes back; then: "
 _ABSENT = {
-    Stage.ACTIVE: "not seen now, which is not yet believed",
-    Stage.LATCHED: "not seen since, but silence repairs nothing",
+    Stage.ACTIVE: "not seen now, not yet believed to be gone",
+    Stage.LATCHED: "not seen since, but absence does not prove a repair",
     Stage.PROBATION: "over, on probation",
 }
 
@@ -110,7 +110,7 @@ Cause = tuple[object, ...]
 
 
 def troubles(verdict: Verdict, but: str) -> tuple[str, ...]:
-    """The rules of all that counts and is wrong, but for what the collector `but` has found."""
+    """The rules of all findings that count, except those of the collector `but`."""
     counted = (s for s in verdict.every if s.takes_part and s.collector != but)
     return tuple(s.finding.rule for s in counted if s.finding.health is not Health.OK)
 
@@ -173,7 +173,7 @@ def _rank(standing: Standing) -> tuple[int, int, Key]:
 
 
 def _base(component: Component) -> Health | None:
-    """A component's health but for its findings; None when it takes no part."""
+    """A component's health apart from its findings; None when it takes no part."""
     if component.outcome is None and not component.findings:
         return Health.UNKNOWN
     return Health.OK if component.applicable or component.findings else None
@@ -195,9 +195,9 @@ def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
 
 
 def _waiting(one: Suppression) -> Standing:
-    """A suppression of what is not found now: a person who forgot it must be able to find it."""
+    """A suppression of what is not found now, listed so that a forgotten one can be found."""
     finding = Finding(
-        one.rule, Health.OK, one.subject, "not found now; suppressed all the same", "none", one.said.at
+        one.rule, Health.OK, one.subject, "not found now, but still suppressed", "none", one.said.at
     )
     return Standing(finding, SUPPRESSED, "", suppression=one)
 
@@ -224,7 +224,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
             now, finding=replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
         )
     if finding.last and finding.health is Health.FAILED:
-        # An event is reported until the next boot, also when a reset without one has repaired it.
+        # An event is reported until the next boot, even when a reset without a boot has repaired it.
         return replace(now, finding=replace(finding, action=f"{finding.action}; {_once_repaired(entry.key)}"))
     return now
 
@@ -255,7 +255,7 @@ def _held(entry: Entry) -> Standing:
 
 
 def _absent(entry: Entry) -> str:
-    return "not seen now, since its part is not read" if _unread(entry) else _ABSENT[entry.stage]
+    return "not seen now, because its part is not read" if _unread(entry) else _ABSENT[entry.stage]
 
 
 def _unread(entry: Entry) -> bool:
@@ -263,7 +263,7 @@ def _unread(entry: Entry) -> bool:
 
 
 def _again(entry: Entry) -> str:
-    return f"the {entry.times}. time within days"
+    return f"occurred {entry.times} times within days"
 
 
 def _whose(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""What a state shows of a part: whether it was read, and what the driver says of a GPU."""
+"""What a state shows about a part: whether it was read, and what the driver says about a GPU."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.verdict.ledger import Entry, Stage
 
 XID_RECOVERY = "xid.154"
-"""The rule of what a GPU needs by the kernel's log; it holds until the log takes it back, or a boot."""
+"""The rule for what a GPU needs by the kernel's log; it holds until the log takes it back, or a boot."""
 RECOVERY_RULES = frozenset({"gpu.recovery_action", XID_RECOVERY})
 """Findings by which the driver asks for a reset."""
 _RECOVERY_COLLECTORS = ("gpu", "xid")
@@ -19,7 +19,7 @@ _RECOVERY_COLLECTORS = ("gpu", "xid")
 _PROBE = "probe"
 """The collector that measures now and then, and names no GPU in its series."""
 _PORT_DOWN = "infiniband.port_down"
-"""A rule that is found by what a collector remembers: after a restart its silence says nothing."""
+"""A rule that depends on what its collector remembers: after a restart its silence says nothing."""
 
 
 def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
@@ -47,7 +47,7 @@ def read_at(state: NodeState, collector: str) -> float | None:
 
 
 def is_current(collector: str, probes: int) -> bool:
-    """Whether its findings are of now: those of a probe stand until the next, over restarts and boots."""
+    """Whether its findings are current: those of a probe stand until the next, over restarts and boots."""
     return collector != _PROBE or probes > 0
 
 
@@ -58,7 +58,7 @@ def _blind(component: Component, part: Subject) -> bool:
 
 
 def _may_be(one: Subject, other: Subject) -> bool:
-    """Whether two names may be of the same part, or of a part and what it belongs to.
+    """Whether two names may mean the same part, or a part and what it belongs to.
 
     A GPU whose UUID is not known may be any: indexes change.
     """
@@ -149,7 +149,7 @@ def belonging_gpus(state: NodeState) -> frozenset[str]:
 
 
 def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
-    """Whether it is not to be here any more: an operator took it out, or another GPU is in its place.
+    """Whether the GPU is gone for good: an operator took it out, or another GPU is in its place.
 
     Another is there if the inventory does not miss it, and `most` or more GPUs answer.
     """

@@ -1,4 +1,4 @@
-"""What a campaign of pairs found out about this node, as an operator's step told it here; as a component.
+"""What a campaign of pairs found out about this node, as a component; an operator's step reports it here.
 
 Nothing here was measured by this node alone: a finding stands until a newer result clears what it names, an
 operator acknowledges it, or the result is old.
@@ -21,36 +21,38 @@ from wirewatch.verdict.ledger import DAY
 NAME = "pairs"
 MOST_PARTS, MOST_PARTNERS = 32, 100
 LATER = 300.0
-"""Seconds by which a result may seem to be of the future: the clocks of two machines."""
-_NEWER = "once it is mended let the fleet's pairs run again; a newer result clears it"
+"""Seconds by which a result may lie in the future: the clocks of two machines differ."""
+_NEWER = "once it is repaired, let the fleet's pairs run again; a newer result clears the finding"
 SLOW = Rule(
     "pairs.slow",
     CONFIRMED,
-    means="pairs of nodes measured that this node, or one rail of it, sends or receives more slowly than the "
-    "fleet typically does, with several partners. The loss decides: FAILED from 30 % on "
-    "(`[policy.pairs] failed`), DEGRADED below, and for a clique that ran as one. It was told by "
-    "`wirewatch fleet tell` and holds for a day (`[policy.pairs] lasts`), or until a newer result",
+    means="measurements between pairs of nodes show that this node, or one of its rails, sends or receives "
+    "more slowly than the fleet typically does, with several partners. A loss of 30 % or more "
+    "(`[policy.pairs] failed`) is FAILED; a smaller one, and one of a clique that ran as one, is DEGRADED. "
+    "The result came by `wirewatch fleet tell` and lasts a day (`[policy.pairs] lasts`), or until a newer "
+    "result",
     look="`wirewatch findings show ID` has direction, rail, loss and partners. First the node's NIC side "
     "alone, without a second node: `wirewatch probe --transport net`; then `wirewatch topology diff` and the "
     "ports of the rail",
-    do=f"look at its ports, cables and PCIe, first with `wirewatch probe --transport net`; {_NEWER}",
+    do=f"check its ports, cables and PCIe, first with `wirewatch probe --transport net`; {_NEWER}",
     rehearse="it takes a second node: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
 )
 ROUTE = Rule(
     "pairs.route",
     DEGRADED,
-    means="pairs of nodes measured that the way between this node and another, or of its leaf to others, is "
-    "slow, while the node is well with others. It is no fault of this node",
+    means="measurements between pairs of nodes show that the path between this node and another, or from "
+    "its leaf to others, is slow, while the node is fast with others. The node itself is not at fault",
     look="`wirewatch findings show ID` names the other end, or the leaf",
-    do=f"look at the route: switches, uplinks and cables between the two; {_NEWER}",
+    do=f"check the route: switches, uplinks and cables between the two; {_NEWER}",
     rehearse="it takes other nodes: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
 )
 KEPT = Rule(
     "pairs.kept",
     UNKNOWN,
-    means="what pairs of nodes had found out about this node cannot be read from the state folder any more",
+    means="the result of pairs of nodes about this node can no longer be read from the state folder",
     look="the finding names the file, and where it was put",
-    do="look at the file named here; let the fleet's pairs run again, or restart the agent to go on without",
+    do="see the file named here; let the fleet's pairs run again, or restart the agent to go on without the "
+    "result",
     rehearse="write nonsense to `pairs.json` of the state folder and restart the agent",
 )
 LOSS = Metric(
@@ -74,7 +76,7 @@ Moment = Annotated[float, Gt(0), Le(2.5e11)]
 
 @dataclass(frozen=True, slots=True)
 class PairsLoss:
-    """How slow in one direction: the share lost, between what it lies, in how many runs and partners."""
+    """How slow in one direction: the share lost, its lower and upper bound, in how many runs and partners."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -112,7 +114,7 @@ class PairsPart:
 
     @property
     def finds(self) -> tuple[str, Subject]:
-        """Rule and subject of its finding; a rail that has a number alone is no device's name."""
+        """Rule and subject of its finding; a rail that is only a number is not the name of a device."""
         rule = SLOW if self.kind is PartKind.NODE else ROUTE
         return (rule.name, Subject(device=f"rail{self.rail}" if self.rail.isdigit() else self.rail))
 
@@ -146,7 +148,7 @@ class PairsResult:
 
 
 def after(known: PairsResult | None, new: PairsResult) -> PairsResult:
-    """What holds once a newer result is told: what it neither names nor clears stays."""
+    """What holds once a newer result is reported: what it neither names nor clears stays."""
     named = {part.key for part in new.parts}
     stay = () if known is None else known.parts
     kept = (part for part in stay if part.key not in named and not new.clears(part))
@@ -204,11 +206,11 @@ class PairsPolicy:
 
 
 class PairsResultHolder(Protocol):
-    """Keeps what was told over restarts; `trouble` says why what was kept cannot be used."""
+    """Keeps the reported result over restarts; `trouble` says why what was kept cannot be used."""
 
     @property
     def result(self) -> PairsResult | None:
-        """What holds; None where nothing was told."""
+        """The result that holds; None where none was reported."""
         ...
 
     @property
@@ -264,7 +266,7 @@ def pairs_component(
 def judge(
     _memory: PairsMemory, ok: Ok[HeldResult], policy: PairsPolicy, _expect: Expect
 ) -> tuple[PairsMemory, tuple[Finding, ...]]:
-    """A finding for the node, each rail of it and its routes, of what is not older than `lasts`."""
+    """A finding for the node, each of its rails and its routes, from what is not older than `lasts`."""
     reading = ok.value
     lost = (KEPT.finding(Subject(), reading.trouble),) if reading.trouble else ()
     if reading.result is None:
@@ -300,7 +302,7 @@ def _finding(parts: list[PairsPart], result: PairsResult, policy: PairsPolicy) -
     evidence = "; ".join(_evidence(part, result) for part in parts)
     made = rule.finding(parts[0].finds[1], evidence, Health.FAILED if failed else Health.DEGRADED)
     newest = max(part.at for part in parts)
-    # The time of its measurement tells one result from another whatever clock this machine has.
+    # The time of its measurement distinguishes results, whatever clock this machine has.
     return replace(made, last=newest, stamp=newest)
 
 

@@ -97,7 +97,7 @@ class DistributedEngine(ABC):
         self._room = room(plan, self.device.smallest)
         self._busy = [0.0] * self._ranks
         self._groups: dict[int, dist.ProcessGroup] = {}
-        # A file without a name, through which the ranks meet: nothing is left of it, however they end.
+        # A file without a name, through which the ranks meet: it disappears however they end.
         self._file = os.memfd_create("wirewatch-ranks")
         # Last, since every rank would report an error after it.
         self._local = fork_ranks(len(plan.gpus))
@@ -195,7 +195,7 @@ class DistributedEngine(ABC):
         taken = self._take_part(case, layout, members) if self._rank in members else [0.0] * 5
         rows = self._share(taken)
         slowest = max(row[0] for row in rows)
-        # Who sends is done when the system has taken all of it; it has come when it is received.
+        # A send has ended when the system has taken all of it; only a receive shows that it has arrived.
         _, low, median, high, _ = rows[members[layout.ranks // 2 if case.op == SEND else 0]]
         return Timed(
             group=case.group, op=case.op, size_bytes=case.size_bytes, launch=self.launch,

@@ -231,7 +231,7 @@ def _registrable(size: int) -> int:
     """Memory of the current device that a communicator can register.
 
     Raises:
-        EngineError: there is none; NCCL does not say of what, so the driver is asked what is free.
+        EngineError: there is no memory; NCCL does not say on which side, so the driver is asked what is free.
     """
     free, _ = done(driver.cuMemGetInfo())
     if size > free:

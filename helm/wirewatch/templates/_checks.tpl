@@ -16,6 +16,15 @@
 {{- if and .Values.fleetProbe.enabled (not .Values.fleetProbe.podTemplate.spec) }}{{ fail "fleetProbe.podTemplate: say which image runs the pairs: {spec: {containers: [{name: pair, image: ...}]}}; it has torch" }}{{ end -}}
 {{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}{{ fail "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice, at twice the cost and with every series twice; set one of them to false (docs/adr/0054 says which)" }}{{ end -}}
 {{- if and .Values.serviceMonitor.enabled (not .Values.service.enabled) }}{{ fail "serviceMonitor.enabled: a ServiceMonitor finds targets by the Service, which service.enabled=false leaves out; use podMonitor.enabled" }}{{ end -}}
+{{- range $name := list "podMonitor" "serviceMonitor" -}}
+{{- $monitor := get $.Values $name -}}
+{{- if gt (include "wirewatch.milliseconds" $monitor.scrapeTimeout | int64) (include "wirewatch.milliseconds" $monitor.interval | int64) }}{{ fail (printf "%s.scrapeTimeout: %s is longer than the interval, %s; Prometheus would refuse the monitor" $name $monitor.scrapeTimeout $monitor.interval) }}{{ end -}}
+{{- end -}}
+{{- range .Values.networkPolicy.from -}}
+{{- $selected := or (hasKey . "podSelector") (hasKey . "namespaceSelector") -}}
+{{- if eq $selected (hasKey . "ipBlock") }}{{ fail "networkPolicy.from: a peer is an ipBlock, or has podSelector, namespaceSelector or both" }}{{ end -}}
+{{- end -}}
+{{- range $name := list "controller" "fleetProbe" }}{{ include "wirewatch.tolerationChecks" (list (printf "%s.tolerations" $name) (get $.Values $name).tolerations) }}{{ end -}}
 {{- range include "wirewatch.pools" . | fromJsonArray -}}
 {{- include "wirewatch.podChecks" (dict "Values" .values "where" (ternary "" (printf "pools: %s: " (default dict .pool).name) (empty .pool))) -}}
 {{- end -}}
@@ -35,6 +44,9 @@
 {{- $ours := list "config" "run" "state" "jobs" "tap" "sys-bus" "sys-class" "sys-devices" "web" "token" "tmp" "shm" "pod-resources" "pod-logs" "cgroups" "nccl-conf" "all-gpus" "driver" -}}
 {{- $volumes := list -}}
 {{- range $values.extraVolumes -}}
+{{- $sources := keys (omit . "name") | sortAlpha -}}
+{{- if not $sources }}{{ fail (printf "%sextraVolumes: %q has no source; a volume has one, such as emptyDir, hostPath or secret" $where .name) }}{{ end -}}
+{{- if gt (len $sources) 1 }}{{ fail (printf "%sextraVolumes: %q has %s; a volume has one source, such as emptyDir, hostPath or secret" $where .name (join " and " $sources)) }}{{ end -}}
 {{- if has .name $ours }}{{ fail (printf "%sextraVolumes: the chart has a volume %q of its own; take another name" $where .name) }}{{ end -}}
 {{- if has .name $volumes }}{{ fail (printf "%sextraVolumes: %q is there twice" $where .name) }}{{ end -}}
 {{- $volumes = append $volumes .name -}}
@@ -45,7 +57,10 @@
 {{- if not (has .name $volumes) }}{{ fail (printf "%s%s.extraVolumeMounts: no volume %q in extraVolumes" $where $name .name) }}{{ end -}}
 {{- end -}}
 {{- $set := concat $of (list "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") (keys $container.env) -}}
+{{- range $key, $_ := $container.env }}{{ include "wirewatch.variableChecks" (list (printf "%s%s.env" $where $name) $key) }}{{ end -}}
 {{- range $container.extraEnv -}}
+{{- include "wirewatch.variableChecks" (list (printf "%s%s.extraEnv" $where $name) .name) -}}
+{{- if and (hasKey . "valueFrom") (ne (len .valueFrom) 1) }}{{ fail (printf "%s%s.extraEnv: %s: valueFrom has one source, such as fieldRef; here are %d" $where $name .name (len .valueFrom)) }}{{ end -}}
 {{- if has .name $set }}{{ fail (printf "%s%s.extraEnv: %s is set already, by the chart or in %s.env" $where $name .name $name) }}{{ end -}}
 {{- $set = append $set .name -}}
 {{- end -}}
@@ -58,20 +73,51 @@
 {{- if has .name $containers }}{{ fail (printf "%ssidecars, initContainers: %q is a container of the chart's, or there twice; take another name" $where .name) }}{{ end -}}
 {{- $containers = append $containers .name -}}
 {{- end -}}
+{{- include "wirewatch.tolerationChecks" (list (printf "%stolerations" $where) $values.tolerations) -}}
 {{- include "wirewatch.labelChecks" (list (printf "%spodLabels" $where) $values.podLabels) -}}
 {{- range $key, $_ := $values.podAnnotations -}}
 {{- if or (eq $key "checksum/config") (eq $key "kubectl.kubernetes.io/default-container") (and (eq $values.gpu.via "nri") (hasPrefix "nvidia.cdi.k8s.io/container." $key)) }}{{ fail (printf "%spodAnnotations: %s is the chart's own" $where $key) }}{{ end -}}
 {{- end -}}
 {{- end }}
 
+{{- /* That a variable has a name: of (where it was given, the name). */}}
+{{- define "wirewatch.variableChecks" -}}
+{{- if not (regexMatch "^[-._a-zA-Z][-._a-zA-Z0-9]*$" (index . 1)) }}{{ fail (printf "%s: %q is not the name of a variable: letters, digits, '_', '-' and '.', and no digit first" (index . 0) (index . 1)) }}{{ end -}}
+{{- end }}
+
+{{- /* What the API server refuses of tolerations: of (where they were given, the tolerations). */}}
+{{- define "wirewatch.tolerationChecks" -}}
+{{- $where := index . 0 -}}
+{{- range index . 1 -}}
+{{- $exists := eq (default "Equal" .operator) "Exists" -}}
+{{- if and $exists .value }}{{ fail (printf "%s: with operator Exists there is no value; for one value the operator is Equal" $where) }}{{ end -}}
+{{- if not (or $exists .key) }}{{ fail (printf "%s: without a key the operator is Exists" $where) }}{{ end -}}
+{{- if and (hasKey . "tolerationSeconds") (ne (default "" .effect) "NoExecute") }}{{ fail (printf "%s: tolerationSeconds is for effect NoExecute alone" $where) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* A time such as 1m30s in milliseconds. */}}
+{{- define "wirewatch.milliseconds" -}}
+{{- $units := dict "d" 86400000 "h" 3600000 "m" 60000 "s" 1000 "ms" 1 -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9]+[a-z]+" . -1 -}}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[a-z]+" .))) -}}
+{{- end -}}
+{{ $sum }}
+{{- end }}
+
 {{- /* What must be there once in each container of a DaemonSet, as it is rendered: of (where it was given, the document). */}}
 {{- define "wirewatch.onceChecks" -}}
 {{- $where := index . 0 -}}{{- $pod := (index . 1).spec.template.spec -}}
+{{- $volumes := list -}}
+{{- range $pod.volumes }}{{ $volumes = append $volumes .name }}{{ end -}}
 {{- range $one := concat (default list $pod.initContainers) $pod.containers -}}
 {{- $paths := list -}}
 {{- range $one.volumeMounts -}}
-{{- if has .mountPath $paths }}{{ fail (printf "%s%s: two volumes at %s" $where $one.name .mountPath) }}{{ end -}}
-{{- $paths = append $paths .mountPath -}}
+{{- if not (has .name $volumes) }}{{ fail (printf "%s%s: no volume %q in this pod; give it in extraVolumes" $where $one.name .name) }}{{ end -}}
+{{- $path := trimSuffix "/" .mountPath -}}
+{{- if has $path $paths }}{{ fail (printf "%s%s: two volumes at %s" $where $one.name $path) }}{{ end -}}
+{{- $paths = append $paths $path -}}
 {{- end -}}
 {{- range $one.env -}}
 {{- if and .value .valueFrom }}{{ fail (printf "%s%s: %s has a value and valueFrom; give one of them" $where $one.name .name) }}{{ end -}}

@@ -10,23 +10,31 @@
 {{- end -}}
 {{- end }}
 
-{{- /* The text of the alerts with runbook_url and dashboard_url as they are known here, and without what is not: of (the whole, the text). */}}
+{{- /* The text of the alerts with runbook_url and dashboard_url as they are known here: of (the whole, the text). */}}
 {{- define "wirewatch.linkedAlerts" -}}
-{{- $values := (index . 0).Values -}}
+{{- $root := index . 0 -}}
+{{- $values := $root.Values -}}
 {{- $text := index . 1 -}}
-{{- $status := include "wirewatch.statusPage" (index . 0) -}}
+{{- $status := include "wirewatch.statusPage" $root -}}
 {{- with $values.links.grafana -}}
 {{- $board := printf "%s/d/wirewatch-{{ if $labels.node }}node{{ else }}fleet{{ end }}?{{ with $labels.cluster }}var-cluster={{ urlquery . }}&{{ end }}{{ with $labels.node }}var-node={{ urlquery . }}{{ end }}" . -}}
-{{- $text = regexReplaceAll "(?m)^( *)(runbook_url: .*)$" $text (printf "${1}${2}\n${1}dashboard_url: '%s'" (replace "$" "$$" $board)) -}}
+{{- $text = regexReplaceAll "(?m)^( *dashboard_url: ).*$" $text (printf "${1}'%s'" (replace "$" "$$" $board)) -}}
 {{- end -}}
+{{- $answering := "\\{\\{ with printf `cluster:wirewatch_answering.*\\{\\{ end \\}\\}docs/" -}}
 {{- if $values.prometheusRule.runbookBase -}}
-{{- $text = regexReplaceAll "\\{\\{ with printf `cluster:wirewatch_answering.*\\{\\{ end \\}\\}docs/" $text (printf "%sdocs/" (replace "$" "$$" $values.prometheusRule.runbookBase)) -}}
+{{- $text = regexReplaceAll $answering $text (printf "%sdocs/" (replace "$" "$$" $values.prometheusRule.runbookBase)) -}}
 {{- else if $status -}}
 {{- $text = replace "http://{{ . | first | label \"node\" }}:9410/" (replace "NODE" "{{ . | first | label \"node\" }}" $status) $text -}}
 {{- else -}}
-{{- $text = regexReplaceAll "(?m)^ *runbook_url: .*\n" $text "" -}}
+{{- $text = regexReplaceAll $answering $text (printf "%s://localhost:%d/docs/" (ternary "https" "http" $values.web.tls) (int $values.listen.port)) -}}
+{{- $text = regexReplaceAll "(?m)^( *)(runbook_url: .*)$" $text (printf "${1}${2}\n${1}runbook_command: '%s'" (include "wirewatch.forward" $root)) -}}
 {{- end -}}
 {{- $text -}}
+{{- end }}
+
+{{- /* What leads to an agent from wherever kubectl works, whatever the cluster's network. */}}
+{{- define "wirewatch.forward" -}}
+kubectl -n {{ .Release.Namespace }} port-forward daemonset/{{ include "wirewatch.fullname" . }} {{ int .Values.listen.port }}
 {{- end }}
 
 {{- /* A dashboard with links to agents as they are known here, or without: of (the whole, the text). Its keys are sorted: a link ends with its url. */}}

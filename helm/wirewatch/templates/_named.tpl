@@ -22,7 +22,7 @@
 {{- define "wirewatch.labelChecks" -}}
 {{- $where := index . 0 -}}
 {{- range $key, $value := index . 1 -}}
-{{- if or (hasPrefix "app.kubernetes.io/" $key) (eq $key "helm.sh/chart") (eq $key "wirewatch.io/pool") }}{{ fail (printf "%s: %s is the chart's own" $where $key) }}{{ end -}}
+{{- if has $key (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/component" "app.kubernetes.io/managed-by" "helm.sh/chart" "wirewatch.io/pool") }}{{ fail (printf "%s: %s is the chart's own" $where $key) }}{{ end -}}
 {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $key) }}{{ fail (printf "%s: %q is not the name of a label" $where $key) }}{{ end -}}
 {{- if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value) }}{{ fail (printf "%s.%s: %q is not the value of a label: at most 63 letters, digits, '-', '_' and '.', a letter or a digit first and last" $where $key $value) }}{{ end -}}
 {{- end -}}

@@ -279,7 +279,7 @@ def test_a_process_that_hangs_or_dies_while_it_starts_is_tried_again_after_a_whi
     assert node.nvml.session() == 1
 
 
-def test_a_process_that_writes_nonsense_instead_of_a_reply_is_started_anew(
+def test_a_process_that_writes_nonsense_instead_of_a_reply_is_started_again(
     rig: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it prints first passes for its first word, so that its first word is no reply."""
@@ -374,7 +374,7 @@ def test_stopping_ends_the_process_also_while_a_question_hangs(rig: Start, tmp_p
 LOST = 'about = "GPU 2 falls off the bus"\n[[change]]\nport = "nvml"\nmatch = "gpu2/*"\ncode = 15\n'
 
 
-def test_a_lost_gpu_keeps_its_name_and_is_found_again_once_nvml_was_initialised_anew(
+def test_a_lost_gpu_keeps_its_name_and_is_found_again_once_nvml_was_initialised_again(
     rig: Start, tmp_path: Path
 ) -> None:
     overlay = overlay_file(tmp_path, "change = []")
@@ -412,7 +412,7 @@ def test_a_gpu_that_stays_lost_makes_nvml_be_initialised_ever_more_rarely(rig: S
     assert gaps == sorted(gaps)
 
 
-def test_a_driver_that_was_reloaded_is_initialised_anew(rig: Start, tmp_path: Path) -> None:
+def test_a_driver_that_was_reloaded_is_initialised_again(rig: Start, tmp_path: Path) -> None:
     node = rig(one_change(tmp_path, "code = 1", "gpu4/PowerUsage()"))
     key = node.key(4)
     _absent(node.ask(key, POWER)[0].value, Why.LOST)

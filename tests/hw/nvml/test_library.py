@@ -51,7 +51,7 @@ def test_a_pointer_is_nothing() -> None:
 
 
 @NO_NVML
-def test_a_missing_library_is_told_with_nvml_s_own_code() -> None:
+def test_a_missing_library_is_reported_with_nvml_s_own_code() -> None:
     with pytest.raises(LibraryError, match=r"libnvidia-ml\.so\.1") as caught:
         Library()
     assert caught.value.code == 12

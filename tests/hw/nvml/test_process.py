@@ -70,7 +70,7 @@ def test_who_may_be_asked_again_stays_suspect_until_it_has_answered() -> None:
     assert left_out.suspects("GPU-3") is None
 
 
-def test_who_has_answered_begins_anew() -> None:
+def test_who_has_answered_begins_again() -> None:
     time = Time()
     left_out = Quarantine(Delay(10.0, 50.0), time)
     for _ in range(3):

@@ -46,5 +46,5 @@ def test_each_cause_that_tests_draw_is_made_on_gpus_but_a_throttled_one() -> Non
 
 
 def test_without_a_daemon_the_part_fails(tmp_path: Path) -> None:
-    with pytest.raises(KitError, match=r"explain 1: 3: .*does the daemon run"):
+    with pytest.raises(KitError, match=r"explain 1: 3: .*is the daemon running"):
         explained(f"{tmp_path}/w.sock", 1)

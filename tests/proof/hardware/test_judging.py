@@ -164,7 +164,7 @@ def _document(**changes: Any) -> dict[str, Any]:
     large = {"size_bytes": 1 << 28, "ratio": 0.09, "algorithm": "ring", "protocol": "simple"}
     small = {"size_bytes": 8, "ratio": None, "algorithm": "ring", "protocol": "ll"}
     findings = [
-        {"rule": rule, "evidence": "NCCL has the settings NCCL_P2P_DISABLE=1"}
+        {"rule": rule, "evidence": "NCCL runs with NCCL_P2P_DISABLE=1"}
         for rule in ("probe.busbw", "probe.transport")
     ]
     return {"transport": "shm", "results": [small, large], "findings": findings, **changes}

@@ -86,7 +86,7 @@ def test_how_far_it_is() -> None:
     assert learned(graph, policy=DriftPolicy(learn=1))[1] is not None
 
 
-def test_a_bad_reading_starts_anew() -> None:
+def test_a_bad_reading_starts_again() -> None:
     good, bad = drawn(), drawn(link_lost)
     memory, _ = learned(good, good, bad)
     assert memory.same == 0
@@ -240,7 +240,7 @@ def test_the_property_can_be_met() -> None:
 
 
 FAILED, DEGRADED, UNKNOWN, OK = Health.FAILED, Health.DEGRADED, Health.UNKNOWN, Health.OK
-BY = "; by the baseline given for its product"
+BY = "; compared with the baseline given for its product"
 
 
 def another(*edits: Edit, make: Callable[[], Box] = switched, seed: int = 0) -> Graph:

@@ -47,7 +47,7 @@ def test_nothing_is_different_at_first() -> None:
     ("overlay", "rule"),
     [("ib-device-gone", "topology.nic_lost"), ("nvlink-link-down", "topology.nvlink_lost")],
 )
-def test_what_is_lost_is_told_at_the_second_reading(overlay: str, rule: str) -> None:
+def test_what_is_lost_is_reported_at_the_second_reading(overlay: str, rule: str) -> None:
     node = learned(overlay)
     node.clock.seconds = 40.0
     node.poll("drift", every=1.0)
@@ -70,7 +70,7 @@ def test_a_daemon_that_starts_again_looks_twice_at_once() -> None:
     assert rules(node) == {"topology.nvlink_lost": Health.FAILED}
 
 
-def test_what_was_accepted_and_is_over_is_told_when_it_happens_again() -> None:
+def test_what_was_accepted_and_is_over_is_reported_when_it_happens_again() -> None:
     kept, down = BaselineInMemory(), AnswerChange("nvml", "gpu2/Field(165,7)", "set", 0)
     node = Node(DEMO)
     node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), DriftContext(kept))

@@ -108,7 +108,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_each_change_alone_is_told_once_in_these_words(name: str) -> None:
+def test_each_change_alone_is_reported_once_in_these_words(name: str) -> None:
     make, edit, health, text = ALONE[name]
     (change,) = changes(make, edit)
     assert (change.kind.value, change.text) == (name.split(maxsplit=1)[0], text)
@@ -221,7 +221,7 @@ def test_a_gpu_without_a_link_to_the_switch_tells_its_links() -> None:
     assert change.text == "GPU 3 (...0003): NVLink 18 -> 0 links up, links 0-17 down"
 
 
-def test_bridges_put_on_other_pairs_are_told_by_their_wires() -> None:
+def test_bridges_put_on_other_pairs_are_reported_by_their_wires() -> None:
     def rewired(box: Box) -> None:
         box.links = {n: {} for n in range(4)}
         box.join(0, 2, range(12))
@@ -290,7 +290,7 @@ def test_a_nic_elsewhere_with_another_guid_is_lost_and_new() -> None:
         assert found == [("nic_lost", guid(5)), ("nic_new", guid(99))]
 
 
-def test_parts_swapped_without_new_numbers_are_told_by_the_names_that_stayed() -> None:
+def test_parts_swapped_without_new_numbers_are_reported_by_the_names_that_stayed() -> None:
     def swap(box: Box) -> None:
         box.nic(0, place=below(4, 0))
         box.nic(4, place=below(0, 0))
@@ -298,7 +298,7 @@ def test_parts_swapped_without_new_numbers_are_told_by_the_names_that_stayed() -
     assert kinds(switched, swap) == [("pcie_path", guid(0)), ("pcie_path", guid(4))]
 
 
-def test_parts_that_hang_deeper_without_another_path_are_told_by_place() -> None:
+def test_parts_that_hang_deeper_without_another_path_are_reported_by_place() -> None:
     found = changes(switched, retimer)
     assert [(change.kind, change.part) for change in found] == [
         (ChangeKind.PCIE_PLACE, uuid(2)), (ChangeKind.PCIE_PLACE, guid(2)),

@@ -88,7 +88,7 @@ def facts(changes: tuple[TopologyChange, ...]) -> Counter[tuple[ChangeKind, str,
 
 
 @given(edited(), SEEDS)
-def test_a_node_numbered_anew_is_the_same_node(boxes: tuple[Box, Box], seed: int) -> None:
+def test_a_node_numbered_again_is_the_same_node(boxes: tuple[Box, Box], seed: int) -> None:
     topology = boxes[1].build()
     one, other = graph_of(topology), graph_of(renumbered(topology, seed))
     assert (one, hash(one)) == (other, hash(other))

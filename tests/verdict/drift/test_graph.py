@@ -99,7 +99,7 @@ def test_a_nic_that_tells_no_guid_is_the_one_at_its_address() -> None:
     ]
 
 
-def test_a_loss_beside_a_part_without_a_name_is_told_when_the_part_is_known_by_address() -> None:
+def test_a_loss_beside_a_part_without_a_name_is_reported_when_the_part_is_known_by_address() -> None:
     def lost(box: Box) -> None:
         box.nic(3, guid="")
         del box.nics[5]

@@ -29,7 +29,6 @@ from wirewatch.verdict.ledger import Statement
 
 DEMO, EIGHT = "demo-dgx-h200", range(8)
 LINKS = "Field(165,*)"
-GPU_2 = "/sys/bus/pci/devices/{}/driver"
 WORD = Statement("eve", "meant", 1e9)
 
 

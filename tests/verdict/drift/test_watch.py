@@ -148,7 +148,7 @@ def test_another_baseline_is_compared_from_the_start() -> None:
     assert compared(later, [drawn(link_lost)], compared(BASE, [drawn(link_lost)])).streaks == (1,)
 
 
-def test_without_a_baseline_learning_starts_anew() -> None:
+def test_without_a_baseline_learning_starts_again() -> None:
     memory = compared(BASE, [drawn(link_lost), drawn()])
     memory, learned = fold_drift(memory, None, drawn(), 0.0, (), POLICY)
     assert (memory.same, memory.changes, memory.against, learned) == (1, (), None, None)
@@ -264,7 +264,7 @@ def test_the_bridge_of_a_pair_that_cannot_be_read_any_more_stays_lost() -> None:
     assert counts(compared(base, [blind] * 3, memory))[ChangeKind.ISLAND] == 1
 
 
-def test_what_was_accepted_and_is_over_is_told_when_it_happens_again() -> None:
+def test_what_was_accepted_and_is_over_is_reported_when_it_happens_again() -> None:
     good, bad = drawn(), drawn(link_lost)
     baseline = all_accepted(BASE, compared(BASE, [bad] * 2))
     memory, still = followed(baseline, [bad, good, bad, good])

@@ -88,7 +88,7 @@ def test_each_kind_alone(kind: str) -> None:
     assert told(compared(base, [graph, graph]), base, since + STEP) == (wanted,)
 
 
-def test_a_part_that_moved_is_told() -> None:
+def test_a_part_that_moved_is_reported() -> None:
     base = accepted()
     (found,) = told(compared(base, [drawn(gpu_moved)] * 2), base)
     assert (found.rule, found.health, found.subject) == ("topology.pcie_path", DEGRADED, gpu(1))
@@ -146,7 +146,7 @@ def test_a_gpu_without_a_name_goes_by_its_index() -> None:
     assert (found.subject, found.rule) == (Subject(gpu="2"), "topology.nvlink_lost")
 
 
-def test_a_new_part_that_hides_is_told_by_its_lasting_name() -> None:
+def test_a_new_part_that_hides_is_reported_by_its_lasting_name() -> None:
     """The card that replaced another does not tell its GUID any more, nor a GPU its UUID."""
     base = accepted()
     sure = compared(base, [drawn(gpu_replaced, nic_replaced)] * 2)

@@ -142,7 +142,7 @@ def test_what_is_accepted_one_by_one_stays_accepted_however_parts_are_numbered(
 
 
 @given(stories())
-def test_what_was_accepted_and_is_over_is_told_when_it_happens_again(story: Story) -> None:
+def test_what_was_accepted_and_is_over_is_reported_when_it_happens_again(story: Story) -> None:
     base = accepted(make=story.make)
     memory = compared(base, [story.made()] * 2)
     before, after = [story.made()] * 2, [graph_of(story.make().build())] * 2

@@ -68,7 +68,7 @@ def test_all_but_one_slow_are_named_and_not_the_one(count: int, role: str) -> No
         assert slow(probe(count, dict.fromkeys(parts, 0.5)), PAST[count]) == parts
 
 
-def test_half_and_half_of_four_cannot_be_told_and_pairs_are_named() -> None:
+def test_half_and_half_of_four_cannot_be_reported_and_pairs_are_named() -> None:
     """Two sources and the two others as destinations: as many parts as two sources and two pairs."""
     found = named(probe(4, dict.fromkeys(["source 0", "source 1", "destination 2", "destination 3"], 0.6)),
                   PAST[4])  # fmt: skip
@@ -154,7 +154,7 @@ def test_named_ends_are_those_of_every_shortest_explanation(drawn: tuple[int, Le
 
 
 @given(ANY, SEEDS)
-def test_no_healthy_end_is_named_and_all_that_is_slow_is_told(drawn: tuple[int, Left], seed: int) -> None:
+def test_no_healthy_end_is_named_and_all_that_is_slow_is_reported(drawn: tuple[int, Left], seed: int) -> None:
     """Each name is of a part that is, and every slow pair has a reason."""
     count, left = drawn
     losses = lost(count, left)

@@ -102,7 +102,7 @@ def test_one_that_is_slower_than_a_slow_node_is_named(count: int) -> None:
     assert [one.resource.value for one in found.uniform] == ["compute"]
 
 
-def test_without_a_history_a_uniformly_slow_node_cannot_be_told() -> None:
+def test_without_a_history_a_uniformly_slow_node_cannot_be_reported() -> None:
     assert slow(probe(8, {f"compute {n}": 0.5 for n in range(8)}), 8, cold=True) == []
 
 

@@ -123,7 +123,7 @@ def test_a_clock_that_went_back_does_not_end_learning() -> None:
     assert len(learn(references, GOOD, 5.0).values[UNIT]) == LEARNING + 1
 
 
-def test_another_driver_or_size_begins_anew() -> None:
+def test_another_driver_or_size_begins_again() -> None:
     references = learn(history(4), Signals("another", GOOD.rates, GOOD.alike), 1e6)
     assert references.kind == "another"
     assert references.of(UNIT, "another", 2) is None

@@ -241,7 +241,7 @@ def _made(
     one: Operation, algorithm: str, steps: int, links: float, crossing: float, *, source: str,
     remark: str = "", most: float | None = None, most_crosses: float | None = None, nccl: bool = True,
 ) -> Traffic:  # fmt: skip
-    """From the bytes over all links and over all borders of nodes, spread over all GPUs unless it is said."""
+    """From the bytes over all links and over all borders of nodes, spread over all GPUs unless stated."""
     mean, crosses = links / one.ranks, crossing / one.ranks
     busiest = mean if most is None else most
     border = crosses if most_crosses is None else most_crosses

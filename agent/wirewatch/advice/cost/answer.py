@@ -22,6 +22,7 @@ from wirewatch.advice.cost.tokens import (
     Served,
     decode,
     degrees,
+    fits_from,
     prefill,
     stops_gaining,
     tokens_of,
@@ -34,12 +35,14 @@ from wirewatch.advice.cost.training import (
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.shapes import TRAINING_BYTES
 from wirewatch.advice.times.estimate import CollectiveTimes, Ranks
+from wirewatch.advice.times.evidence import first_gpus
 from wirewatch.busbw.expected import wire
 from wirewatch.busbw.formulas import NVLS, factor
+from wirewatch.busbw.network import network_share
 from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.core.probe import ALL_REDUCE
 from wirewatch.core.topology import WireKind
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 
 MOST_TP = 64
 
@@ -108,11 +111,18 @@ def _gpus(machine: AdvisedMachine) -> int:
 
 
 def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | None]:
-    """Bytes per second each way of a GPU's wire within the machine, and of its share of the network."""
+    """Bytes per second each way of a GPU's wire within the machine, and of its share of the network.
+
+    So many GPUs of the machine take part, and share its ports.
+    """
     conditions = machine.group(ranks)
-    rail = None if conditions is None else wire(conditions)
-    network = next((step.rate for step in cliff(machine) if step.name == NETWORK), None)
-    return (None if rail is None or isinstance(rail, Absent) else rail.rate), network
+    if conditions is None:
+        return None, None
+    rail, share = wire(conditions), network_share(first_gpus(conditions, ranks))
+    return (
+        None if isinstance(rail, Absent) else rail.rate,
+        None if isinstance(share, Absent) else share.rate,
+    )
 
 
 def _least(machine: AdvisedMachine, op: str, span: Ranks, size: float) -> float | None:
@@ -173,13 +183,12 @@ def _serving(
     shape = served.shape
     if not shape.layers:
         return None
-    plain = degrees(machine, shape, MOST_TP)
-    wanted = asked.tp or max(plain)
-    every = sorted({*plain, wanted})
+    wanted = asked.tp or max(degrees(machine, shape, MOST_TP))
+    every = sorted({*degrees(machine, shape, MOST_TP, wanted), wanted})
     decoded = {tp: decode(machine, times, served, tp) for tp in every}
     filled = {tp: prefill(machine, times, served, tp, asked.prompt) for tp in every} if asked.prompt else {}
     launch = _judged_by(decoded)
-    ends = stops_gaining(decoded, launch)
+    ends = stops_gaining({tp: one for tp, one in decoded.items() if shape.heads % tp == 0}, launch)
     known = None if isinstance(ends, Absent) else ends
     return ServingCost(
         shape.name, shape.parameters, shape.layers, shape.hidden, shape.heads, shape.source, asked.dtype,
@@ -187,9 +196,19 @@ def _serving(
         tuple(_row(machine, times, one, asked.rate) for one in decoded.values()),
         tuple(_row(machine, times, one, None) for one in filled.values()),
         launch, known[0] if known else None, known[1] if known else None,
-        ends.detail if isinstance(ends, Absent) else "",
-        {size: tokens_of(shape, served.width, size) for size in asked.sizes},
+        _why_not(machine, served, ends) if isinstance(ends, Absent) else "",
+        {size: tokens_of(served, size) for size in asked.sizes},
     )  # fmt: skip
+
+
+def _why_not(machine: AdvisedMachine, served: Served, ends: Absent) -> str:
+    """Why no degree is known after which decode stops gaining, and how many machines would hold the model."""
+    enough = fits_from(machine, served)
+    if ends.why is not Why.UNSUPPORTED or enough is None:
+        return ends.detail
+    nodes = -(-enough // _gpus(machine))
+    options = f"--nodes {nodes} --tp {enough}"
+    return f"{ends.detail}; from TP {enough} on it would, on {nodes} such machines: {options}"
 
 
 def _judged_by(costs: Mapping[int, PassCost]) -> str:

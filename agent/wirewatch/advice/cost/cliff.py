@@ -13,9 +13,9 @@ from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.products import SOURCE as PRODUCT_DATA
 from wirewatch.advice.products import product_of
 from wirewatch.busbw.expected import GB, pcie_rate, wire
-from wirewatch.busbw.network import expect_network
+from wirewatch.busbw.network import count_ports, expect_network
 from wirewatch.busbw.references import Confidence, architecture
-from wirewatch.core.probe import ALL_REDUCE, Pcie
+from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie
 from wirewatch.core.topology import WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent
 
@@ -142,8 +142,7 @@ def _network(machine: AdvisedMachine) -> Iterator[CliffStep]:
     whole = machine.conditions[0]
     found = expect_network(whole, ALL_REDUCE, LARGE)
     if not isinstance(found, Absent):
-        ports = "" if isinstance(whole.network, Absent) else f"{len(whole.network)} RDMA ports, "
-        what = f"{ports}a GPU's share of them"
+        what = f"{_counted(whole)}a GPU's share of them"
         yield CliffStep(
             NETWORK, what, found.busbw, None, known=True, confidence=found.confidence, source=found.source
         )
@@ -157,6 +156,14 @@ def _network(machine: AdvisedMachine) -> Iterator[CliffStep]:
     yield CliffStep(
         NETWORK, what, port.rate, None, known=False, confidence=Confidence.LOW, source="InfiniBand's rates"
     )
+
+
+def _counted(whole: Conditions) -> str:
+    """How many RDMA ports the GPUs share, and of how many."""
+    if isinstance(whole.network, Absent):
+        return ""
+    counted, every = len(count_ports(whole)[0]), len(whole.network)
+    return f"{counted} RDMA ports, " if counted == every else f"{counted} of {every} RDMA ports, "
 
 
 def bars(steps: Sequence[CliffStep], width: int) -> tuple[str, ...]:

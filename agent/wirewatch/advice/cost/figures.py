@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from wirewatch.advice.cost.cliff import HBM, CliffStep
 from wirewatch.advice.cost.document import (
     CostDocument,
     Figure,
@@ -66,7 +67,8 @@ def _serving(one: ServingCost) -> Iterator[Figure]:
     yield Figure(
         f"{one.model}, {one.parameters:,.0f} parameters",
         f"{one.layers} layers of hidden size {one.hidden:,}", one.shape_source, "published",
-        "the weights are quantised in part: --dtype is one width for all",
+        "the weights are quantised in part, or the cache is too: --dtype is of all weights, and activations, "
+        "keys and values have 16 bits or more",
     )  # fmt: skip
     row = next(row for row in one.decode if row.tp == one.tp)
     yield Figure(
@@ -89,7 +91,8 @@ def _serving(one: ServingCost) -> Iterator[Figure]:
         "where decode stops gaining",
         f"the last doubling of TP that shortens a token by {WORTHWHILE:.0%} or more, nothing hidden, "
         f"{'in a CUDA graph' if one.judged_by == 'graph' else 'launched one by one'}",
-        "the table above", "as its times", "throughput counts and not latency: replicas serve more in all",
+        "the table above", "as its times",
+        "throughput matters more than latency: replicas serve more in total",
     )  # fmt: skip
 
 
@@ -134,16 +137,23 @@ def _training(one: TrainingCost) -> Iterator[Figure]:
         )  # fmt: skip
 
 
+def _when_not(step: CliffStep) -> str:
+    if not step.known:
+        return "the machine has other ports: --machine NxGPU+NxNIC"
+    if step.name == HBM:
+        return "the product is sold with another memory, or reads and writes are not in sequence"
+    return "a link is down or trained low: `wirewatch check`"
+
+
 def _cliff(made: CostDocument) -> Iterator[Figure]:
     for step in made.cliff:
         yield Figure(
             f"{step.name}, {step.rate / GB:.1f} GB/s", step.what, step.source, step.confidence.value,
-            "a link is down or trained low: `wirewatch check`" if step.known
-            else "the machine has other ports: --machine NxGPU+NxNIC",
+            _when_not(step),
         )  # fmt: skip
     if made.cliff:
         links = ", ".join(f"{one.product} {one.links} = {one.printed / GB:.0f}" for one in made.generations)
         yield Figure(
-            "links of a GPU by generation of NVLink", f"{links} GB/s both ways; half of it each way",
+            "links of a GPU by generation of NVLink", f"{links} GB/s both ways; half of that each way",
             "NVIDIA's data sheets", "published", "boards with fewer links: A800 and H800 have 8",
         )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.products import GpuProduct, gpu_names, product_of
-from wirewatch.advice.shapes import REDUCTIONS, ModelShape
+from wirewatch.advice.shapes import NARROWEST, REDUCTIONS, ModelShape
 from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch.core.probe import ALL_REDUCE
 from wirewatch.core.types import Absent, Why
@@ -30,12 +30,17 @@ WORTHWHILE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served: bytes of a value (`width`), sequences at once, tokens of each that were read before."""
+    """What is served: bytes of a weight (`width`), sequences at once, tokens of each that were read."""
 
     shape: ModelShape
     width: float
     batch: int
     context: int
+
+    @property
+    def activation(self) -> float:
+        """Bytes of an activation, a key or a value."""
+        return max(self.width, NARROWEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +92,20 @@ def prefill(
     return _pass(machine, times, served, tp, served.batch * prompt, prompt)
 
 
-def degrees(machine: AdvisedMachine, shape: ModelShape, most: int) -> tuple[int, ...]:
-    """TP degrees to compare: powers of two that divide the model's heads, up to `most` of the GPUs."""
+def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int = 1) -> tuple[int, ...]:
+    """TP degrees to compare: powers of two that divide the model's heads.
+
+    Up to `most` of the GPUs of one machine; up to the `wanted` degree where that takes several machines.
+    """
     whole = max((one.group.ranks for one in machine.conditions), default=1)
-    powers = (1 << n for n in range(12))
-    return tuple(one for one in powers if one <= min(most, whole) and shape.heads % one == 0)
+    powers = (1 << n for n in range(17))
+    return tuple(
+        one
+        for one in powers
+        if one <= max(min(most, whole), wanted)
+        and shape.heads % one == 0
+        and one % _span(machine, one).domains == 0
+    )
 
 
 def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int] | Absent:
@@ -124,20 +138,31 @@ def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int]
 def held_bytes(served: Served, tp: int) -> float:
     """Bytes of weights, keys and values on each GPU: keys and values can be split over their heads alone."""
     shape = served.shape
-    kept = served.batch * served.context * shape.cached(served.width) / min(tp, shape.kv_heads)
+    kept = served.batch * served.context * shape.cached(served.activation) / min(tp, shape.kv_heads)
     return shape.parameters * served.width / tp + kept
 
 
-def tokens_of(shape: ModelShape, width: float, size: float) -> int:
+def tokens_of(served: Served, size: float) -> int:
     """How many tokens' hidden states a message of so many bytes holds, rounded up."""
-    return -int(-size // shape.message(1, width))
+    return -int(-size // served.shape.message(1, served.activation))
+
+
+def fits_from(machine: AdvisedMachine, served: Served) -> int | None:
+    """The smallest TP that divides the heads and with which the model fits; None where there is none."""
+    product = product_of(machine)
+    whole = (tp for tp in range(1, served.shape.heads + 1) if served.shape.heads % tp == 0)
+    return next((tp for tp in whole if product and _fits(product, held_bytes(served, tp))), None)
+
+
+def _fits(product: GpuProduct, held: float) -> bool:
+    return held <= FREE * product.memory
 
 
 def _pass(
     machine: AdvisedMachine, times: CollectiveTimes, served: Served, tp: int, tokens: int, context: int
 ) -> PassCost:
     shape = served.shape
-    message = shape.message(tokens, served.width)
+    message = shape.message(tokens, served.activation)
     span = _span(machine, tp)
     found = {
         launch: times.estimate(ALL_REDUCE, span, message, launch) for launch in (LAUNCHES if tp > 1 else ())
@@ -149,7 +174,7 @@ def _pass(
         if product is None
         else _work(product, served, tp, tokens, context)
     )
-    fits = None if product is None else held <= FREE * product.memory
+    fits = None if product is None else _fits(product, held)
     return PassCost(
         tp, span.domains, tokens, message, REDUCTIONS * shape.layers, found, work, held, fits
     )  # fmt: skip
@@ -158,7 +183,7 @@ def _pass(
 def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: int) -> float:
     """Seconds of reading what one GPU has to read, or of multiplying, whichever is longer."""
     shape = served.shape
-    kept = served.batch * context * shape.cached(served.width) / min(tp, shape.kv_heads)
+    kept = served.batch * context * shape.cached(served.activation) / min(tp, shape.kv_heads)
     read = (shape.read(tokens) * served.width / tp + kept) / (MEMORY_SHARE * product.memory_rate)
     attention: float = 4 * shape.layers * shape.heads * shape.head_width * context * tokens
     if tokens > served.batch:  # A prefill: a token attends to those before it, half of them in the mean.

@@ -8,17 +8,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wirewatch.advice.cost.algorithms import HIERARCHICAL, Operation, traffic
+from wirewatch.advice.cost.algorithms import SHARP, Operation, traffic
 from wirewatch.advice.shapes import REDUCTIONS, TRAINING_BYTES, ModelShape
 from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
-from wirewatch.busbw.formulas import RING, factor
+from wirewatch.busbw.formulas import NVLS, factor
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, ALLTOALL, MIB, REDUCE_SCATTER
 from wirewatch.core.types import Absent
 
 TORCH_BUCKET = 25 * MIB
 """`bucket_cap_mb` of torch's DistributedDataParallel, in MiB (torch/nn/parallel/distributed.py)."""
 ENOUGH = 0.9
-"""Share of the plateau that a bucket shall reach."""
+"""Share of the plateau that a bucket should reach."""
 SMALLEST, LARGEST = 64 * 1024, 1 << 30
 """Sizes of buckets that are tried, in bytes."""
 
@@ -81,12 +81,9 @@ def _data(
 
 
 def _crossing(op: str, size: float, one: Trained) -> float:
-    """The least that a GPU sends out of its node: by levels, or by a ring of one GPU a node."""
-    if one.nodes == 1:
-        return 0.0
+    """The least that NCCL has a GPU send out of its node, without switches that add up."""
     every = traffic(Operation(op, size, one.ranks, one.nodes))
-    by_levels = {made.algorithm: made.crosses for made in every}
-    return by_levels.get(HIERARCHICAL, by_levels.get(RING, 0.0))
+    return min(made.crosses for made in every if made.nccl and made.algorithm not in {NVLS, SHARP})
 
 
 def _ddp(one: Trained) -> SchemeCost:

@@ -23,7 +23,7 @@ class Locality:
     """The surroundings of a node's GPUs.
 
     `gpus`: by index; each port's `paths` are in this order. `stated`: whether the source has states of ports;
-    a document has not. `others`: devices whose ports are none for a GPU, with the reason. `cpus`: those of a
+    a document has not. `others`: devices whose ports are not for GPUs, with the reason. `cpus`: those of a
     GPU's NUMA node, by UUID, as `local_cpulist` has them. `slots`: what the PCIe link of a card can do that
     runs at less, by device. `by_numa`: a hypervisor hides the PCI bridges, and NUMA nodes alone show what is
     near.
@@ -79,7 +79,7 @@ def in_order(gpus: Iterable[GpuPart]) -> tuple[GpuPart, ...]:
 
 
 def cpu_numbers(text: str) -> tuple[int, ...]:
-    """The processors of a list such as `0-55,112-167`; none for what is no such list."""
+    """The processors of a list such as `0-55,112-167`; none for other text."""
     found: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part)

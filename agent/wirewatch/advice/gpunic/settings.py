@@ -121,7 +121,7 @@ def _nccl(found: GpuNicMap, ports: Sequence[RdmaPort]) -> Iterator[JobSetting]:
     if len(names) > _ENTRIES:
         return
     why = (
-        "leaves out the ports that are none of the GPUs', by exact names; without = a name is a beginning, "
+        "leaves out the ports that do not serve GPUs, by exact names; without = a name is a prefix, "
         "and mlx5_1 means mlx5_10 too"
         if found.active_left
         else "names what NCCL takes by itself: nothing else is up"
@@ -181,7 +181,7 @@ def _head(found: GpuNicMap) -> Iterator[str]:
     yield "#   srun --gpu-bind=none bash " + WRAPPER + " python train.py"
     yield f"#   torchrun --nproc-per-node={len(found.gpus)} --no-python bash {WRAPPER} python train.py"
     yield "#   mpirun --bind-to none bash " + WRAPPER + " python train.py"
-    yield "# What begins with # is what the library does by itself: take it in only after a measurement."
+    yield "# Lines after # are what the library does by itself: enable them only after a measurement."
     yield "set -euo pipefail"
     yield "rank=${LOCAL_RANK:-${SLURM_LOCALID:-${OMPI_COMM_WORLD_LOCAL_RANK:?no launcher numbers this rank}}}"
 

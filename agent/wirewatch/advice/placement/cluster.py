@@ -110,8 +110,8 @@ def wiring(
     alone = tuple((gpu,) for gpu in range(gpus))
     if gpus == 1 or (known is not None and known.domain == 1):
         return Wiring(name, gpus, alone, size, machine)
-    why = "it has no `islands`, and its product does not say which of its GPUs NVLink joins"
-    return Wiring(name, gpus, alone, size, machine, why)
+    unknown = machine.detail if isinstance(machine, Absent) else f"{name} may be joined by bridges"
+    return Wiring(name, gpus, alone, size, machine, f"it has no `islands`, and {unknown}")
 
 
 def of_machine(machine: AdvisedMachine, name: str) -> Cluster:
@@ -126,7 +126,7 @@ def of_machine(machine: AdvisedMachine, name: str) -> Cluster:
     else:
         parts = machine.topology.gpus
         seen = islands(machine.topology)
-        why = "; ".join(one.why for one in seen if one.kind is WireKind.UNKNOWN)
+        why = _reasons([one.why for one in seen if one.kind is WireKind.UNKNOWN])
         found = tuple(sorted(part for one in seen for part in _parts(one)))
     product = parts[0].name if parts else ""
     known = gpu_product(product)
@@ -135,6 +135,12 @@ def of_machine(machine: AdvisedMachine, name: str) -> Cluster:
     wires = Wiring(known.name if known else product, count, found, memory, machine, why)
     node = ClusterNode(name, wires, health=Health.OK)
     return Cluster(machine.of, (node,))
+
+
+def _reasons(doubts: Sequence[str]) -> str:
+    """Doubts of GPUs such as `GPU 0: no link`, each reason once."""
+    every = (doubt.partition(": ")[2] or doubt for of in doubts for doubt in of.split("; "))
+    return "; ".join(dict.fromkeys(every))
 
 
 def _parts(island: Island) -> list[Indices]:

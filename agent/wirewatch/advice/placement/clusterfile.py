@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ Index = Annotated[int, Field(ge=0, lt=MOST_GPUS)]
 
 
 class ClusterError(Exception):
-    """A file that is of no cluster; one line for people."""
+    """A file that does not describe a cluster; one line for people."""
 
 
 class _Strict(BaseModel):
@@ -86,7 +86,7 @@ def read_cluster(path: Path) -> Cluster:
     """The cluster of a file: JSON where it begins with a brace, else TOML.
 
     Raises:
-        ClusterError: it cannot be read, or is of no cluster.
+        ClusterError: it cannot be read, or does not describe a cluster.
     """
     text = _text(path)
     try:
@@ -179,6 +179,7 @@ def _nodes(file: ClusterFile) -> tuple[ClusterNode, ...]:
             found[name] = _changed(found[name], state)
     for node in found.values():
         _check(node)
+    _check_domains(found.values())
     return tuple(sorted(found.values(), key=lambda node: natural(node.name)))
 
 
@@ -226,6 +227,17 @@ def _check(node: ClusterNode) -> None:
         raise ClusterError(f"busy of {node.name}: it has {node.wiring.gpus} GPUs, from 0 on")
     if node.fabric and len(node.wiring.islands) > 1 and not node.wiring.why:
         raise ClusterError(f"{node.name}: a node in an nvlink_domain has no islands of its own")
+
+
+def _check_domains(nodes: Iterable[ClusterNode]) -> None:
+    """Nodes that share an NVLink domain are of one kind."""
+    first: dict[str, ClusterNode] = {}
+    for node in nodes:
+        other = first.setdefault(node.fabric, node)
+        if node.fabric and other.wiring.product != node.wiring.product:
+            raise ClusterError(
+                f"nvlink_domain {node.fabric}: {other.name} and {node.name} have different products"
+            )
 
 
 def _health(name: str | None) -> Health | None:

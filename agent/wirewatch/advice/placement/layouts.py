@@ -14,7 +14,7 @@ from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.placement.cluster import over_pcie, sharing, spread
 from wirewatch.advice.placement.solver import PlacedJob, Replica, TensorGroup
 from wirewatch.advice.placement.space import Level, Space
-from wirewatch.advice.shapes import REDUCTIONS, TRAINING_BYTES, ModelShape
+from wirewatch.advice.shapes import NARROWEST, REDUCTIONS, TRAINING_BYTES, ModelShape
 from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch.core.probe import ALL_REDUCE, SENDRECV
 from wirewatch.core.types import Absent, Why
@@ -28,7 +28,7 @@ Unit = Literal["token", "pass", "step"]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A model at work. `width`: bytes of a parameter and of an activation.
+    """A model at work. `width`: bytes of a parameter; activations, keys and values have 16 bits or more.
 
     `tokens`: that pass at once: sequences that are decoded, or tokens of a micro-batch. `kv_tokens`: tokens
     whose keys and values one replica keeps. `headroom`: share of a GPU's memory that is kept free. `example`:
@@ -43,6 +43,11 @@ class Workload:
     headroom: float = 0.1
     launch: str = "eager"
     example: bool = False
+
+    @property
+    def activation(self) -> float:
+        """Bytes of an activation, a key or a value."""
+        return max(self.width, NARROWEST)
 
     @property
     def unit(self) -> Unit:
@@ -76,7 +81,7 @@ class Workload:
         stage = layers + table * (PAIR if pp == 1 else 1)
         weights = stage * (TRAINING_BYTES if self.training else self.width) / tp
         share = math.ceil(shape.layers / pp) / shape.layers / min(tp, shape.kv_heads or tp)
-        kept = self.kv_tokens * shape.cached(self.width) * share if self.kv_tokens else 0.0
+        kept = self.kv_tokens * shape.cached(self.activation) * share if self.kv_tokens else 0.0
         return (weights + kept) / (1 - self.headroom)
 
 
@@ -108,7 +113,7 @@ def layout_cost(space: Space, placed: PlacedJob, workload: Workload) -> LayoutCo
     book = _Book(space, workload)
     passes = 2 if workload.training else 1
     messages = REDUCTIONS * workload.shape.layers * passes if placed.job.tp > 1 else 0
-    size = workload.shape.message(workload.tokens, workload.width)
+    size = workload.shape.message(workload.tokens, workload.activation)
     groups = {_likeness(space, stage): stage for one in placed.replicas for stage in one.stages}
     tensor = _worst(book.tensor(group, size) for group in groups.values()) if messages else 0.0
     kinds = {book.likeness(one): one for one in placed.replicas}
@@ -161,7 +166,7 @@ class _Book:
             domain = one.stages[0].domains[0]
             counts[domain] = counts.get(domain, 0) + 1
         domains = tuple(counts)
-        level = max(self._distance(domains[0], one) for one in domains)
+        level = max((self._distance(domains[0], one) for one in domains), key=self.space.levels.index)
         shares = tuple(counts.values())
         if len(set(shares)) > 1:
             self.remarks["replicas are not equally many in each domain: counted as one in each"] = None
@@ -213,7 +218,8 @@ class _Book:
 
     def _spine(self, op: str, domains: int, level: Level) -> float:
         """Seconds that leaving the rack adds, where racks are known: the same ports, another hop."""
-        if level is not Level.CLUSTER or Level.RACK not in self.space.levels:
+        levels = self.space.levels
+        if Level.RACK not in levels or levels.index(level) <= levels.index(Level.RACK):
             return 0.0
         self.remarks[
             f"between racks: the same ports and {SPINE_SECONDS * 1e6:.0f} us more a hop (source 002); what "

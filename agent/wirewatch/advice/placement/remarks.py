@@ -30,8 +30,7 @@ def placed_remarks(space: Space, placed: Sequence[PlacedJob]) -> Iterator[str]:
     for one in placed:
         stretched = [stage for replica in one.replicas for stage in replica.stages if stage.level]
         if stretched:
-            farthest = max(stage.level for stage in stretched)
-            inner = space.levels[space.levels.index(farthest) - 1]
+            inner = space.levels[max(space.levels.index(stage.level) for stage in stretched) - 1]
             yield (
                 f"TP IS STRETCHED: {len(stretched)} of {one.job.groups} TP groups of {one.job.tp} leave "
                 f"{WORDS[inner]}: each of their all-reduces crosses slower wires"
@@ -55,8 +54,8 @@ def _rails(replicas: Sequence[Replica]) -> Iterator[str]:
         names = compact(gpu.node.name for pair in off for gpu in pair)
         shown = names if len(names) <= MOST_NAMES else f"{names[:MOST_NAMES]}..."
         yield (
-            f"{len(off)} of {len(pairs)} tensor ranks reach their fellow in the next stage on another rail, "
+            f"{len(off)} of {len(pairs)} tensor ranks reach their peer in the next stage on another rail, "
             f"over a spine or by NVLink first: {shown}"
         )
     elif pairs:
-        yield f"all {len(pairs)} tensor ranks reach their fellows in the next stage on their own rail"
+        yield f"all {len(pairs)} tensor ranks reach their peers in the next stage on their own rail"

@@ -7,7 +7,7 @@ which domain gets what. Nodes of one product are preferred to nodes of several, 
 go by natural order of names, so the order in which nodes are listed changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.advice.placement.cluster import ClusterNode
@@ -58,7 +58,7 @@ class TensorGroup:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """TP groups by stage. `level`: how far apart the stages are."""
+    """TP groups by stage. `level`: the narrowest that has all of its GPUs."""
 
     stages: tuple[TensorGroup, ...]
     level: Level
@@ -71,18 +71,6 @@ class PlacedJob:
     job: PlacementJob
     replicas: tuple[Replica, ...]
     mixed: bool = False
-
-    def objective(self) -> tuple[int, ...]:
-        """What was made as small as it can be, the weightiest first.
-
-        Products in a mix, TP groups by how far they are stretched, replicas by how far apart their stages
-        are; the farthest level first.
-        """
-        groups = [stage.level for one in self.replicas for stage in one.stages]
-        farthest = sorted(Level, reverse=True)[:-1]
-        stretched = [sum(level >= bound for level in groups) for bound in farthest]
-        apart = [sum(one.level >= bound for one in self.replicas) for bound in farthest]
-        return (int(self.mixed), *stretched, *apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +137,16 @@ class _Plan:
     objective: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """What TP groups are taken from. `room`: groups of each; `over`: groups that are sources themselves."""
+
+    room: Sequence[int]
+    paths: Sequence[Nesting]
+    spare: Sequence[int]
+    over: Sequence[Bundle] = ()
+
+
 @dataclass(slots=True)
 class _Solver:
     """Rooms of all domains, from which jobs take their GPUs one after the other."""
@@ -188,35 +186,12 @@ class _Solver:
 
     def _plan(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Plan | None:
         levels = self.space.levels
-        paths = [(place, *self.space.domains[one].units[1:]) for place, one in enumerate(fitting)]
-        if self.reach is Level.DOMAIN:
-            room = [self.rooms[one].free // job.tp for one in fitting]
-            if limit is not None:
-                room = [min(most, limit[one]) for most, one in zip(room, fitting, strict=True)]
-            spare = [self.rooms[one].free - most * job.tp for most, one in zip(room, fitting, strict=True)]
-            inside, over = tuple(fitting), []
-        else:
-            free = [self.rooms[one].free for one in fitting]
-            if sum(free) < job.gpus:
-                return None
-            found = bundles(free, paths, job.tp, job.groups, levels.index(self.reach))
-            if len(found) < job.groups:
-                return None
-            counts = [0] * len(fitting)
-            for one in found:
-                counts[one.parts[0][0]] += one.level == 0
-            over = [one for one in found if one.level]
-            # A group over several domains is a source of its own, inside the units that are around it.
-            outer = [
-                (*(-1 - place for _ in range(one.level)), *paths[one.parts[0][0]][one.level :])
-                for place, one in enumerate(over)
-            ]
-            room, inside = [*counts, *(1 for _ in over)], tuple(fitting)
-            paths = [(n, *path[1:]) for n, path in enumerate([*paths, *outer])]
-            spare = [0] * len(paths)
-        if sum(room) < job.groups:
+        whole = self.reach is Level.DOMAIN
+        sources = self._whole(job, fitting, limit) if whole else self._stretched(job, fitting)
+        if sources is None or sum(sources.room) < job.groups:
             return None
-        replicas = bundles(room, paths, job.pp, job.replicas, spare=spare)
+        over = sources.over
+        replicas = bundles(sources.room, sources.paths, job.pp, job.replicas, spare=sources.spare)
         stretched = tuple(
             (levels[one.level], tuple((fitting[leaf], n) for leaf, n in one.parts)) for one in over
         )
@@ -225,7 +200,39 @@ class _Solver:
             *(sum(one.level >= level for one in over) for level in farthest),
             *(sum(one.level >= level for one in replicas) for level in farthest),
         )
-        return _Plan(inside, stretched, replicas, objective)
+        return _Plan(tuple(fitting), stretched, replicas, objective)
+
+    def _whole(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Sources:
+        """Each domain with as many groups as lie whole in it, and no more than its limit."""
+        room = [self.rooms[one].free // job.tp for one in fitting]
+        if limit is not None:
+            room = [min(most, limit[one]) for most, one in zip(room, fitting, strict=True)]
+        spare = [self.rooms[one].free - most * job.tp for most, one in zip(room, fitting, strict=True)]
+        return _Sources(room, self._paths(fitting), spare)
+
+    def _stretched(self, job: PlacementJob, fitting: Sequence[int]) -> _Sources | None:
+        """Domains with the groups that lie whole in them, then each group over several; None: no room."""
+        free = [self.rooms[one].free for one in fitting]
+        if sum(free) < job.gpus:
+            return None
+        paths = self._paths(fitting)
+        found = bundles(free, paths, job.tp, job.groups, self.space.levels.index(self.reach))
+        if len(found) < job.groups:
+            return None
+        counts = [0] * len(fitting)
+        for one in found:
+            counts[one.parts[0][0]] += one.level == 0
+        over = [one for one in found if one.level]
+        # A group over several domains is a source of its own, inside the units that are around it.
+        outer = [
+            (*(-1 - place for _ in range(one.level)), *paths[one.parts[0][0]][one.level :])
+            for place, one in enumerate(over)
+        ]
+        every = [(n, *path[1:]) for n, path in enumerate([*paths, *outer])]
+        return _Sources([*counts, *(1 for _ in over)], every, [0] * len(every), over)
+
+    def _paths(self, fitting: Sequence[int]) -> list[Nesting]:
+        return [(place, *self.space.domains[one].units[1:]) for place, one in enumerate(fitting)]
 
     def _carried_out(self, job: PlacementJob, plan: _Plan) -> PlacedJob:
         """The plan with GPUs, which are then no longer free."""
@@ -244,15 +251,16 @@ class _Solver:
             domains, shares = zip(*parts, strict=True)
             groups[source] = [TensorGroup(gpus, level, shares, domains)]
         queues = {source: iter(ready) for source, ready in groups.items()}
-        replicas = tuple(
-            Replica(
-                tuple(next(queues[source]) for source, number in one.parts for _ in range(number)),
-                self.space.levels[one.level],
-            )
-            for one in plan.replicas
-        )
+        replicas = tuple(self._replica(one, queues) for one in plan.replicas)
         used = {domain for one in replicas for stage in one.stages for domain in stage.domains}
         return PlacedJob(job, replicas, len({self.space.domains[one].product for one in used}) > 1)
+
+    def _replica(self, bundle: Bundle, queues: Mapping[int, Iterator[TensorGroup]]) -> Replica:
+        """The next groups of its sources; a stretched group may be wider than the stages are apart."""
+        stages = tuple(next(queues[source]) for source, number in bundle.parts for _ in range(number))
+        levels = self.space.levels
+        widest = max(bundle.level, *(levels.index(stage.level) for stage in stages))
+        return Replica(stages, levels[widest])
 
 
 def place(
@@ -317,7 +325,7 @@ def _why(space: Space, jobs: Sequence[PlacementJob], reach: Level) -> str:
             return why + gb
     taken = sum(job.gpus for job in jobs)
     if taken > space.free:
-        return f"together the jobs take {taken} GPUs, and {space.free} are free"
+        return f"together the jobs take {taken} GPUs, and {_free(space.free)}"
     return "each job fits alone, but their TP groups do not fit whole into the NVLink domains side by side"
 
 
@@ -327,7 +335,7 @@ def _too_little(job: PlacementJob, domains: Sequence[Domain], reach: Level) -> s
         return "no GPU is free that may be used"
     if free < job.gpus:
         replicas = f"{job.replicas} replica{'s' if job.replicas > 1 else ''}"
-        return f"TP {job.tp} x PP {job.pp} x {replicas} takes {job.gpus} GPUs, and {free} are free"
+        return f"TP {job.tp} x PP {job.pp} x {replicas} takes {job.gpus} GPUs, and {_free(free)}"
     if reach > Level.DOMAIN:
         return "" if reach is Level.CLUSTER else _within(job, reach)
     largest = max(domains, key=lambda one: one.free)
@@ -341,6 +349,10 @@ def _too_little(job: PlacementJob, domains: Sequence[Domain], reach: Level) -> s
             f"for {room}: of the {free} free GPUs {free - room * job.tp} are left over in pieces"
         )
     return ""
+
+
+def _free(gpus: int) -> str:
+    return f"{gpus} {'is' if gpus == 1 else 'are'} free"
 
 
 def _within(job: PlacementJob, reach: Level) -> str:

@@ -1,1 +1,1 @@
-"""Which of NCCL's settings a job shall have, and what is wrong with those it has."""
+"""Which NCCL settings a job should have, and what is wrong with those it has."""

@@ -1,4 +1,4 @@
-"""Which of NCCL's settings a job shall have on a node. Nearly all are left to NCCL, where no sweep says else.
+"""Which NCCL settings a job should have on a node. Nearly all are left to NCCL unless a sweep says otherwise.
 
 A value is given where NCCL cannot know better: which ports are not for GPUs, which GID an old version should
 take, and what a sweep of this very node measured at the sizes of the job's purpose.

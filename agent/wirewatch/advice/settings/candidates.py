@@ -55,7 +55,7 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate(
         "NCCL_PROTO",
         "NCCL takes LL for small messages by itself, which is what makes them fast; Simple alone takes that "
-        "away. `auto` is no value: from 2.24 on it fails init",
+        "away. `auto` is not a value: from 2.24 on init fails",
         "data is wrong and LL128 is under suspicion: ^LL128. LL128 by force corrupts data where NCCL would "
         "not take it",
         f"{OWN}; {GUIDE}",
@@ -121,7 +121,7 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate(
         "NCCL_SHM_DISABLE",
         "off by default. With NCCL_P2P_DISABLE=1 sockets remain: measured 4.4 GB/s of 340",
-        f"{_TEST}, so that a loss of P2P shows as sockets; /dev/shm too small is mended by more of it",
+        f"{_TEST}, so that a loss of P2P shows as sockets; if /dev/shm is too small, enlarge it",
         f"{GUIDE}; {OWN}",
         Confidence.MEASURED,
     ),

@@ -1,4 +1,4 @@
-"""What is wrong with the settings that a job has: what fails, slows, does nothing, or is no setting at all.
+"""What is wrong with the settings that a job has: what fails, slows, does nothing, or is not a setting.
 
 What cannot be seen is not known, and never right.
 """
@@ -16,7 +16,6 @@ from wirewatch.advice.settings.network import paths_hidden
 from wirewatch.advice.settings.node import NcclNode
 from wirewatch.advice.settings.ports import missing_gid_index, port_findings
 from wirewatch.advice.settings.sources import NCCL, SettingsSource, WrittenSetting, effective
-from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health
 from wirewatch.documents import health
 from wirewatch.nccl.lists import (
@@ -26,7 +25,9 @@ from wirewatch.nccl.lists import (
     LL,
     NVLS,
     PROTO,
+    RING,
     STRICT,
+    TREE,
     ListError,
     allowed,
     ignored,
@@ -49,6 +50,7 @@ _ALIASES: Mapping[str, tuple[str, str]] = {
 """Names that still work, what replaces them, and since when."""
 
 
+_MARK = "\ufeff"
 _WITHOUT_NVLINK = frozenset({"NCCL_SHM_DISABLE", "NCCL_NVB_DISABLE"})
 """Settings that concern GPUs without NVLink between them."""
 
@@ -143,18 +145,18 @@ def _of_setting(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFi
 def _of_name(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     if NCCL not in one.name.upper() and not meant(one.name):
         return
-    if one.name != one.name.strip() or " " in one.name:
-        bare = one.name.removeprefix("export").strip()
-        if variable(bare) or bare.startswith(PREFIX):
-            text = f"the name is {one.name!r}, with its spaces: write {bare}=VALUE and nothing else"
-            yield found(one, Trouble.NOTHING, text, _PARAM)
+    bare = one.name.removeprefix(_MARK).split()[-1:] or [""]
+    if one.name != bare[0]:
+        what = "a byte order mark" if one.name.startswith(_MARK) else "its spaces"
+        text = f"the name is {one.name!r}, with {what}: write {bare[0]}=VALUE and nothing else"
+        yield found(one, Trouble.NOTHING, text, _PARAM)
         return
     if reader(one.name):
         return
     intended = meant(one.name)
     nccl = around.node.nccl
     if intended:
-        case = ", letter by letter" if intended == one.name.upper() else ""
+        case = ", since case counts" if intended == one.name.upper() else ""
         yield found(one, Trouble.NAME, f"NCCL reads no such name{case}: is {intended} meant?", _TABLE)
     elif one.name.startswith(PREFIX) and nccl is not None and nccl > NEWEST:
         text = f"no NCCL up to {version_text(NEWEST)} reads it; {version_text(nccl)} is not known here"
@@ -235,6 +237,11 @@ def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
             "only where the network asks for it, as EFA's first plugins did"
         )
         yield found(one, Trouble.SLOWS, text, _TUNING)
+    if one.name == ALGO and around.node.no_nvls and not lacks(ALGO, one.value, RING):
+        if lacks(ALGO, one.value, TREE):
+            text = f"between nodes small messages go without Tree; {around.node.no_nvls}"
+            yield found(one, Trouble.SLOWS, text, _TUNING)
+        return
     for _, _, effect in slowing_settings({one.name: one.value}):
         figures = f" ({FIGURES})" if "measured" in effect else ""
         yield found(one, Trouble.SLOWS, f"{effect}{figures}", GUIDE)
@@ -246,8 +253,7 @@ def _idle(one: WrittenSetting, around: Surroundings) -> str:
         return ""
     if around.node.all_nvlink and (one.name in _WITHOUT_NVLINK or _reaches_nvlink(one)):
         return "NVLink joins all GPUs here with each other, so it changes nothing"
-    no_switch = around.node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}
-    return "no NVSwitch joins the GPUs here" if no_switch and one.name == NVLS_ENABLE else ""
+    return around.node.no_nvls if one.name == NVLS_ENABLE else ""
 
 
 def _reaches_nvlink(one: WrittenSetting) -> bool:
@@ -280,8 +286,8 @@ def _nvls(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]
         return
     elif node.conditions is not None and node.conditions.multicast is False:
         yield found(one, Trouble.FAILS, "init fails: the driver offers no multicast here", source)
-    elif node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}:
-        yield found(one, Trouble.NOTHING, "no NVSwitch joins the GPUs here", source)
+    elif node.no_nvls:
+        yield found(one, Trouble.NOTHING, node.no_nvls, source)
     else:
         text = (
             "2, the default, takes NVLS wherever it is offered; 1 makes init fail where its resources lack, "
@@ -311,7 +317,7 @@ def _alias(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding
 
 
 def _hidden(one: WrittenSetting, around: Surroundings) -> SettingFinding:
-    text = f"{one.name}={around.value(one.name)} stands before it, and counts"
+    text = f"{one.name}={around.value(one.name)} is read first, and counts"
     return found(one, Trouble.NOTHING, text, _PARAM)
 
 
@@ -328,5 +334,5 @@ def _of_source(source: SettingsSource) -> Iterator[SettingFinding]:
         text = "no shell takes this for a setting" if "=" in line else "a line without = sets nothing"
         yield SettingFinding(line[:80], "", source.origin, Trouble.NOTHING, text, _PARAM)
     for name in source.filled:
-        text = "its value is filled in by the shell that reads the file"
+        text = "its value is filled in when the file is used"
         yield SettingFinding(name, "", source.origin, Trouble.UNKNOWN, text, "the file")

@@ -136,7 +136,7 @@ def _gid_index(node: NcclNode) -> Candidate:
     chosen = node.for_gpus() or node.active
     roce = [one for one in chosen if one in node.roce]
     if not roce:
-        reason = "an index matters on RoCE only: on InfiniBand NCCL takes the first GID whatever is set"
+        reason = "an index matters on RoCE only: on InfiniBand NCCL always takes the first GID"
         return Candidate(
             name, reason, "RoCE", f"{_SYSFS}; src/transport/net_ib", Confidence.DERIVED, disagree=disagree
         )
@@ -151,7 +151,7 @@ def _gid_index(node: NcclNode) -> Candidate:
     when_not = f"NCCL before 2.21, which takes index 0: set {index}" if index is not None else _OTHER_NODES
     if node.nccl is not None and node.nccl < OWN_GID:
         reason = (
-            f"NCCL {version_text(node.nccl)} takes index 0 unless told ({gids_text(node, 0, roce)}); from "
+            f"NCCL {version_text(node.nccl)} takes index 0 unless set ({gids_text(node, 0, roce)}); from "
             f"2.21 on it finds the right one by itself. {_advised(node, index, roce)}"
         )
         text = None if index is None else str(index)

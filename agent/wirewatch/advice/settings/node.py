@@ -1,4 +1,4 @@
-"""What of a node NCCL's settings are judged by: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
+"""What NCCL's settings are judged by on a node: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from wirewatch.advice.gpunic.mapping import map_nics
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.busbw.network import count_ports
+from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.collectors.gpudirect import GpudirectCheck, read_checks
 from wirewatch.core.gids import ROCE, Gids, read_gids
 from wirewatch.core.ports import Hardware, Sysfs
@@ -65,6 +66,17 @@ class NcclNode:
     def kind(self) -> WireKind | None:
         """What joins all GPUs, None where that is not known."""
         return self.conditions.group.kind if self.conditions else None
+
+    @property
+    def no_nvls(self) -> str:
+        """Why no switch here adds up (NVLS), empty where one may."""
+        if self.conditions is None:
+            return ""
+        if self.kind not in {WireKind.SWITCH, WireKind.UNKNOWN}:
+            return "no NVSwitch joins the GPUs here"
+        known = {architecture(gpu.name) for gpu in self.conditions.group.gpus}
+        older = sorted(one for one in known if not isinstance(one, Absent) and one not in NVLS_FROM)
+        return f"NVLS takes NVSwitch of Hopper or later, and these are {', '.join(older)}" if older else ""
 
     def for_gpus(self) -> tuple[RdmaPort, ...]:
         """The ports that the GPUs should use: those mapped to them, else those that NCCL would take."""

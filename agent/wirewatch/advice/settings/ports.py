@@ -19,6 +19,8 @@ _GIDS = "sysfs: ports/N/gids and gid_attrs/types"
 _SOURCE = "src/transport/net_ib"
 _OWN = ("ib", "")
 """Values of NCCL_NET that leave NCCL its own transport."""
+_PLUGINS = ("aws libfabric", "ibext", "ucx", "gpudirecttcpx", "fastrak")
+"""Beginnings of the names of network plugins that are known here, in small letters."""
 _SHOWN = 12
 _BY_PORTS = frozenset({IB_HCA, GID_INDEX})
 """Settings whose worth depends on the ports."""
@@ -37,7 +39,7 @@ def port_findings(one: WrittenSetting, around: Surroundings) -> Iterator[Setting
 
 
 def missing_gid_index(around: Surroundings) -> Iterator[SettingFinding]:
-    """An old NCCL on RoCE that is not told which GID to take."""
+    """An old NCCL on RoCE without a GID index."""
     node, roce = around.node, _roce_in_use(around)
     if not roce or node.nccl is None or node.nccl >= OWN_GID or around.value(GID_INDEX):
         return
@@ -85,7 +87,7 @@ def _hca(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     node = around.node
     taken = [port for port in node.active if allows_hca(one.value, port.device, number(port.port))]
     if not taken:
-        text = f"it takes none of {port_names(node.active)}: NCCL falls back to sockets"
+        text = f"it matches none of {port_names(node.active)}: NCCL falls back to sockets"
         yield found(one, Trouble.SLOWS, text, _PORTS)
         return
     best = node.for_gpus()
@@ -118,12 +120,12 @@ def _is_of(value: str, name: str, device: str) -> bool:
 
 
 def _gid_index(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    """An index that is no GID on a port fails there; RoCE v1 and link-local addresses are not routed."""
+    """An index without a GID on a port fails there; RoCE v1 and link-local addresses are not routed."""
     node, index, roce = around.node, number(one.value), _roce_in_use(around)
     if index < 0:
         return
     if not roce:
-        text = "an index matters on RoCE only; on InfiniBand NCCL takes the first GID whatever is set"
+        text = "an index matters on RoCE only; on InfiniBand NCCL always takes the first GID"
         yield found(one, Trouble.NOTHING, text, _SOURCE)
         return
     sorted_out: dict[tuple[Trouble, str], list[RdmaPort]] = {}
@@ -194,13 +196,17 @@ def _gdr(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
         short = far_gpus(node, level)
         if short:
             names = ", ".join(f"GPU {gpu} ({path.name})" for gpu, path in short.items())
-            text = f"the nearest port of {names} is farther: GPUDirect RDMA is off there"
+            text = f"the nearest port of {names} is farther away: GPUDirect RDMA is off there"
             yield found(one, Trouble.SLOWS, text, GUIDE)
 
 
 def _net(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     known = not isinstance(around.node.ports, Absent)
-    if one.value.lower() == "socket" and known and not around.node.active:
+    name = one.value.lower()
+    if name not in {*_OWN, "socket"} and not name.startswith(_PLUGINS):
+        text = "init fails unless a network plugin names itself so; NCCL's own are IB and Socket"
+        yield found(one, Trouble.UNKNOWN, text, "src/plugin/net.cc")
+    if name == "socket" and known and not around.node.active:
         yield found(one, Trouble.NOTHING, "no InfiniBand or RoCE port is active here: sockets anyway", _PORTS)
 
 
@@ -209,7 +215,7 @@ def _interfaces(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFi
     here = around.node.interfaces
     if isinstance(here, Absent) or any(allows_hca(one.value, name, -1) for name in here):
         return
-    text = f"init fails: no interface here is meant ({', '.join(here[:_SHOWN]) or 'there is none'})"
+    text = f"init fails: no interface here matches ({', '.join(here[:_SHOWN]) or 'there is none'})"
     yield found(one, Trouble.FAILS, text, "src/misc/socket.cc; /sys/class/net")
 
 

@@ -1,4 +1,4 @@
-"""Settings of NCCL as they stand in an environment, in an nccl.conf or in a file that a shell reads. Pure.
+"""Settings of NCCL as they stand in an environment, an nccl.conf, a script or a file of YAML. Pure.
 
 NCCL takes its environment first, then $NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf. Of a name
 that stands twice it takes the first (src/misc/param.cc).
@@ -9,11 +9,19 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import yaml
+
 from wirewatch.core.types import Absent, Why
 
 NCCL = "NCCL"
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
-_SHELL = re.compile(r"\s*(export|declare|unset|setenv)\s", re.ASCII)
+_SHELL = re.compile(r"\s*(export|declare|unset|setenv|ENV)\s", re.ASCII)
+_NAMING = frozenset({"setenv", "ENV"})
+"""Words of csh and of a Dockerfile after which a name and its value may stand as two words."""
+_SBATCH = "#SBATCH"
+_PASSED = re.compile(r"--(?:export|env)=(.*)", re.DOTALL)
+_YAML = re.compile(r"^\s*(- +)?[\"']?name[\"']?: +[\"']?NCCL_", re.MULTILINE)
+_YAML_NAMES = (".yaml", ".yml", ".json")
 _ENTRY = re.compile(rb"[^\0-\x1f=]+=")
 _NO_TEXT = re.compile(r"[\0-\x08\x0e-\x1f]")
 _FILLED = re.compile(r"[$`]")
@@ -68,12 +76,15 @@ def of_conf(text: str, origin: str) -> SettingsSource:
 
 
 def of_shell(text: str, origin: str) -> SettingsSource:
-    """Of what a shell reads: NCCL_NAME=VALUE, exported or before a command; the last of a name counts."""
+    """Of what a shell reads: NCCL_NAME=VALUE, exported or before a command; the last of a name counts.
+
+    Lines of a Dockerfile and of csh, and what Slurm passes on by --export, are read too.
+    """
     last: dict[str, str] = {}
     unknown, filled = [], set[str]()
-    for line in text.splitlines():
+    for line in text.replace("\\\r\n", "").replace("\\\n", "").splitlines():
         try:
-            words = shlex.split(line, comments=True)
+            words = _words(line.removeprefix(_SBATCH))
         except ValueError:
             words = []
             if NCCL in line:
@@ -90,11 +101,46 @@ def of_shell(text: str, origin: str) -> SettingsSource:
     return _source(origin, settings, literal=False, unknown=unknown, filled=sorted(filled & set(last)))
 
 
-def of_file(data: bytes, name: str) -> SettingsSource | Absent:
-    """Of a file: a copy of an environ, what a shell reads, or lines of NAME=VALUE, as nccl.conf has them.
+def of_yaml(text: str, origin: str) -> SettingsSource | Absent:
+    """Of YAML or JSON: the `env` of containers, and mappings and lists with names of NCCL's settings.
 
     Returns:
-        Absent for one that is none of these.
+        Absent for text that is neither.
+    """
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return Absent(Why.MALFORMED, f"{origin}: not YAML")
+    found = dict(_in_yaml(documents))
+    settings = [(name, value) for name, value in found.items() if value is not None]
+    filled = sorted(name for name, value in found.items() if value is None)
+    return _source(origin, settings, literal=False, filled=filled)
+
+
+def _in_yaml(documents: Sequence[object]) -> Iterator[tuple[str, str | None]]:
+    """Names with their values, None for one that comes from elsewhere."""
+    left, seen = list(documents[::-1]), set[int]()
+    while left:
+        one = left.pop()
+        if isinstance(one, str) and (found := _ASSIGNED.fullmatch(one)) and NCCL in found[1]:
+            yield found[1], found[2]
+        if not isinstance(one, (dict, list)) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        pairs = one if isinstance(one, dict) else {}
+        if NCCL in str(pairs.get("name", "")):
+            yield str(pairs["name"]), str(pairs["value"]) if "value" in pairs else None
+        for name, value in pairs.items():
+            if NCCL in str(name) and not isinstance(value, (dict, list)):
+                yield str(name), "" if value is None else str(value)
+        left += list(pairs.values() if isinstance(one, dict) else one)[::-1]
+
+
+def of_file(data: bytes, name: str) -> SettingsSource | Absent:
+    """Of a file: a copy of an environ, what a shell reads, YAML, or lines of NAME=VALUE as in nccl.conf.
+
+    Returns:
+        Absent for any other file.
     """
     strange = Absent(Why.MALFORMED, f"{name}: neither an environment nor text with settings of NCCL")
     if b"\0" in data:
@@ -103,6 +149,8 @@ def of_file(data: bytes, name: str) -> SettingsSource | Absent:
     text = data.decode("utf-8", "replace")
     if _NO_TEXT.search(text):
         return strange
+    if name.endswith(_YAML_NAMES) or _YAML.search(text):
+        return of_yaml(text, name)
     shell = text.startswith("#!") or any(_SHELL.match(line) for line in text.splitlines())
     found = of_shell(text, name) if shell and not name.endswith(".conf") else of_conf(text, name)
     return found if found.settings or not found.not_understood or NCCL in text.upper() else strange
@@ -135,9 +183,23 @@ def _source(
     return SettingsSource(origin, settings, literal, tuple(unknown), tuple(repeated), tuple(filled))
 
 
+def _words(line: str) -> list[str]:
+    """The words of a line of a shell; what ends a command is a word too.
+
+    Raises:
+        ValueError: a quote is open.
+    """
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
+    lexer.whitespace_split = True
+    return list(lexer)
+
+
 def _assigned(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """NAME=VALUE among the words of a line; others' names count as little as other words."""
-    for word in words:
+    if len(words) > 2 and words[0] in _NAMING and "=" not in words[1] and NCCL in words[1]:  # noqa: PLR2004
+        yield words[1], words[2]
+    passed = [part for word in words if (one := _PASSED.fullmatch(word)) for part in one[1].split(",")]
+    for word in (*words, *passed):
         found = _ASSIGNED.fullmatch(word)
         if found and NCCL in found[1].upper():
             yield found[1], found[2]

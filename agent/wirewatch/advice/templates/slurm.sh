@@ -13,7 +13,7 @@
 #SBATCH --account={{ account | sbatch }}
 {% endif %}
 
-# nccl-tests over {{ nodes }} nodes of {{ gpus }} GPUs, read by `wirewatch parse`. Made by `wirewatch advise bench-script`.
+# nccl-tests over {{ over }}, read by `wirewatch parse`. Made by `wirewatch advise bench-script`.
 # Change: the lines #SBATCH above, and here: where nccl-tests are (built with MPI=1), where results go, and the plugin
 # of --mpi that your MPI was built for (`srun --mpi=list`).
 set -euo pipefail

@@ -1,6 +1,6 @@
 """A collective over several NVLink domains: NVLink inside, the network between. Unproven on hardware.
 
-Each GPU sends its share of a message to its fellows in the other domains, by its share of the node's ports;
+Each GPU sends its share of a message to its peers in the other domains, by its share of the node's ports;
 inside, NVLink spreads it or adds it up. NCCL sends pieces, so both run at once, and the slower decides. To
 that come the hops between domains, by the latencies with which NCCL's tuner reckons (src/graph/tuning.cc).
 """
@@ -58,15 +58,18 @@ def _deep(domains: int) -> int:
     return (domains - 1).bit_length()
 
 
-def _others(domains: int) -> float:
-    """Share of the ranks that are in other domains."""
-    return (domains - 1) / domains
+def _others(parts: int) -> float:
+    """Share of a message that is the others', domains or ranks.
+
+    By a ring all but a rank's own part crosses each border of domains, also what its neighbours have.
+    """
+    return (parts - 1) / parts
 
 
 _CROSSINGS: Mapping[str, Callable[[int, int], DomainCrossing]] = {
     ALL_REDUCE: lambda each, d: DomainCrossing(2 * _others(d) / each, 2 * _deep(d), 1.0),
-    ALL_GATHER: lambda each, d: DomainCrossing(_others(d) / each, d - 1, 1.0),
-    REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(d) / each, d - 1, 1.0),
+    ALL_GATHER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
+    REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
     BROADCAST: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
     REDUCE: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
     ALLTOALL: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),

@@ -33,7 +33,7 @@ from wirewatch.study.grid import EAGER, GRAPH
 
 SMALLEST, LARGEST = 8, 8 << 30
 """Bytes of the messages by which floor and plateau are said."""
-UNPROVEN = "unproven on hardware: no machine with RDMA ports was to be had"
+UNPROVEN = "unproven on hardware: no machine with RDMA ports was available"
 LAUNCHES = (EAGER, GRAPH)
 
 
@@ -167,7 +167,7 @@ class CollectiveTimes:
 def _wrong(op: str, span: Ranks, size_bytes: float, launch: str) -> str:
     """Why there is no such operation, in words; empty where there is."""
     if op not in FACTORS:
-        return f"{op} is no collective of nccl-tests"
+        return f"{op} is not a collective of nccl-tests"
     if launch not in LAUNCHES or span.ranks < 2 or not 0 < size_bytes < math.inf:  # noqa: PLR2004
         return f"nothing is known of {launch} {op} of {size_bytes:g} B by {span.ranks} ranks"
     if span.domains < 1 or span.ranks % span.domains:

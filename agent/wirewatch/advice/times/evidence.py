@@ -27,7 +27,7 @@ from wirewatch.study.grid import GRAPH
 _NOT_OF_GPUS = frozenset({"gloo"})
 """Engines whose times are those of processors."""
 _SHORTEST, _LONGEST = 1e-9, 1e6
-"""Seconds; whatever a file says beyond them is no time of a collective."""
+"""Seconds; anything outside them in a file is not the time of a collective."""
 _A_PROCESS_EACH = frozenset({"distributed"})
 _OURS = frozenset({"nccl", "torch"})
 _OURS_ONCE = 5e-6

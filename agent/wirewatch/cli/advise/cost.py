@@ -62,9 +62,15 @@ class _Model:
             raise click.UsageError(
                 f"--kv-heads {self.kv_heads} does not divide the {heads} heads of --hidden, {HEAD} wide each"
             )
-        return plain_shape(
+        shape = plain_shape(
             self.layers or 0, self.hidden or 0, self.parameters, self.kv_heads, self.experts, self.active
         )
+        if shape.layers and not shape.feed_forward:
+            raise click.UsageError(
+                f"--parameters {self.parameters:g} are too few: attention alone takes {shape.counted():,} in "
+                f"{shape.layers:,} layers of hidden size {shape.hidden:,}, less with fewer --kv-heads"
+            )
+        return shape
 
 
 def _model_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -84,7 +90,7 @@ def _work_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--dtype", type=click.Choice(list(WIDTHS)), default="bfloat16", show_default=True,
-            help="Of weights, activations, keys and values.",
+            help="Of weights; activations, keys and values have 16 bits or more.",
         ),
         click.option(
             "--batch", type=click.IntRange(1, MOST_TOKENS), default=1, show_default=True,

@@ -16,10 +16,12 @@ from wirewatch.advice.cost.document import (
 from wirewatch.advice.cost.figures import basis
 from wirewatch.advice.cost.tokens import FREE
 from wirewatch.advice.cost.training import ENOUGH, TORCH_BUCKET
+from wirewatch.advice.shapes import HEAD, OPTIONS
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS, factor
 from wirewatch.cli.tables import table
 from wirewatch.core.probe import ALL_REDUCE
+from wirewatch.study.summary import count
 
 GB = 1e9
 BAR = 40
@@ -87,7 +89,7 @@ def _serving(made: CostDocument, one: ServingCost) -> Iterator[str]:
         ),
         [_row(row) for row in one.decode],
     )  # fmt: skip
-    yield "  eager / CUDA graph; share: of the communication in the token's time, nothing of it hidden"
+    yield "  eager / CUDA graph; share: communication as a share of the token's time, none of it hidden"
     if one.prefill:
         yield ""
         yield f"prefill of {one.prompt:,} tokens, {one.batch} at once:"
@@ -103,7 +105,9 @@ def _sentences(made: CostDocument, one: ServingCost) -> Iterator[str]:
     batch = f"batch {one.batch}, {one.context:,} tokens of context"
     yield f"{one.model} in {one.dtype}, {batch}, TP {one.tp} on {nodes}{made.machine}:"
     if one.heads % one.tp:
-        yield f"TP {one.tp} does not divide the model's {one.heads} heads: engines refuse that."
+        assumed = f", {HEAD} wide as assumed" if one.shape_source == OPTIONS else ""
+        heads = count(one.heads, "head")
+        yield f"TP {one.tp} does not divide the model's {heads}{assumed}: engines refuse that."
     if row.fits is False:
         yield f"It does not fit: {row.held / GB:.0f} GB on each GPU, more than {FREE:.0%} of its memory."
     launch = next(found for found in row.launches if found.launch == one.judged_by)
@@ -111,10 +115,10 @@ def _sentences(made: CostDocument, one: ServingCost) -> Iterator[str]:
     if one.stops is None:
         yield f"Where decode stops gaining is not known: {one.why}."
     elif one.best is not None and len(one.decode) > 1:
-        yield _gains(one, one.stops, one.best)
+        yield _gains(made, one, one.stops, one.best)
 
 
-def _gains(one: ServingCost, stops: int, best: int) -> str:
+def _gains(made: CostDocument, one: ServingCost, stops: int, best: int) -> str:
     """Where decode stops gaining, and what the last doubling before that saves."""
     steps = {
         row.tp: found.step
@@ -125,9 +129,12 @@ def _gains(one: ServingCost, stops: int, best: int) -> str:
     half = steps.get(stops // 2)
     saves = "" if half is None else f", where doubling saves {1 - steps[stops] / half:.0%} of a token's time"
     if stops == max(steps):
-        last = "the most here" if stops == one.decode[-1].tp else "the most that is known here"
+        here = "in one machine" if made.nodes > 1 and stops <= made.gpus else "here"
+        last = f"the most {here}" if stops == one.decode[-1].tp else "the most that is known here"
         return f"Decode still gains at TP {stops}, {last}{saves}."
     fastest = "" if best == stops else f"; TP {best} is the fastest"
+    if stops == min(steps):
+        return f"Decode gains less than a tenth beyond TP {stops}{fastest}."
     return f"Decode gains up to TP {stops}{saves}, and less than a tenth beyond{fastest}."
 
 
@@ -305,7 +312,7 @@ def _times(made: CostDocument) -> Iterator[str]:
             if (one.ranks, one.launch) == (ranks, EAGER)
         ]
         yield from table(("", "size", "eager us", "graph us", "busbw GB/s", "wire us", "stands on"), rows)
-    yield "  wire: what the bytes take with nothing else; busbw of the eager launch"
+    yield "  wire: what the bytes take with nothing else, not added up in a switch; busbw of the eager launch"
     if made.serving is not None:
         for size, tokens in made.serving.size_tokens.items():
             yield f"  {_size(size)} is the hidden state of {tokens:,} token{'s' if tokens > 1 else ''}"

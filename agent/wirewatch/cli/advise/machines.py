@@ -130,7 +130,7 @@ def _why(topology: object, gpus: object) -> str:
 
 
 def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
-    """The machine in a topology file of NCCL; None for a file that is no XML.
+    """The machine in a topology file of NCCL; None for a file that is not XML.
 
     Raises:
         UsageError: it cannot be read, or is XML of another kind.

@@ -1,4 +1,4 @@
-"""`wirewatch advise nccl-env`: which of NCCL's settings a job shall have, and what is wrong with its own."""
+"""`wirewatch advise nccl-env`: which NCCL settings a job should have, and what is wrong with those it has."""
 
 import time
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def known_version(_context: click.Context, _option: click.Parameter, value: str 
     """A callback that reads a version of NCCL.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a version.
     """
     found = version(value) if value is not None else None
     if value is not None and found is None:
@@ -65,12 +65,12 @@ def known_version(_context: click.Context, _option: click.Parameter, value: str 
 @click.option(
     "--format", "form", type=click.Choice((TABLE, *FORMATS)), default=TABLE, help="For people or for a job."
 )
-@click.option("--check", "checking", is_flag=True, help="Say what is wrong with settings that are made.")
+@click.option("--check", "checking", is_flag=True, help="Say what is wrong with the settings of a job.")
 @click.option("--pid", type=click.IntRange(min=1), help="With --check: of this process.")
 @click.option(
     "--file", "file", type=click.Path(path_type=Path),
-    help="With --check: of this file (`-`: standard input): an nccl.conf, an env file, a shell script or a "
-    "copy of an environ.",
+    help="With --check: of this file (`-`: standard input): an nccl.conf, an env file, a script, YAML of "
+    "Kubernetes, or a copy of an environ.",
 )  # fmt: skip
 @click.option("--nccl", callback=known_version, help="The job's version of NCCL, such as 2.28.9.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

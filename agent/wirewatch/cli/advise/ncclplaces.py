@@ -18,7 +18,7 @@ from wirewatch.nccl.variables import Version, version
 from wirewatch.probe.setup import CONF
 
 LIMIT = 1 << 20
-"""Bytes of an environment or a file with settings; a larger one is none."""
+"""Bytes of an environment or a file with settings; larger ones are refused."""
 _LIBRARY = re.compile(rb"(/\S*libnccl\.so[.\d]*)\n")
 _SAYS = re.compile(rb"NCCL version (2\.\d{1,3}\.\d{1,3})")
 
@@ -71,7 +71,7 @@ def of_recording(hardware: Hardware, name: str) -> Places:
 
 
 def library_version(pid: int) -> Version | None:
-    """The version of NCCL that a process has loaded, by the library's own text; None where none is seen."""
+    """The version of NCCL that a process has loaded, by the library's own text; None if not seen."""
     try:
         with Path(f"/proc/{pid}/maps").open("rb") as maps:
             found = next((match[1] for line in maps if (match := _LIBRARY.search(line))), None)
@@ -102,7 +102,7 @@ def _with_files(of: str, environment: SettingsSource, root: Path) -> Places:
 
 
 def _bytes(path: Path) -> bytes | Absent:
-    """The whole of a file, which files of /proc do not tell the size of."""
+    """The whole of a file, since files of /proc do not have a size."""
     try:
         with path.open("rb") as file:
             return _most_of(file, str(path))

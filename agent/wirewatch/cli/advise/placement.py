@@ -3,7 +3,7 @@
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from wirewatch.advice.placement.document import (
 )
 from wirewatch.advice.placement.launchfiles import LaunchError, devices, hostfile, nodelist, rankfile, ranks
 from wirewatch.advice.placement.layouts import Workload, layout_cost
-from wirewatch.advice.placement.proposals import CostedLayout, Proposals
+from wirewatch.advice.placement.proposals import CostedLayout, Proposals, title
 from wirewatch.advice.placement.remarks import cluster_remarks, placed_remarks
 from wirewatch.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
 from wirewatch.advice.placement.space import Level, Space
@@ -41,12 +41,12 @@ MOST_JOBS = 16
 EXAMPLE = "llama-3-70b"
 """The model of costs where none is named."""
 MICRO_BATCH = 4096
-"""Tokens of a training job's micro-batch unless it is said."""
+"""Tokens of a training job's micro-batch by default."""
 ACROSS = {
     "node": Level.NODE, "leaf": Level.LEAF, "rack": Level.RACK, "any": Level.CLUSTER,
 }  # fmt: skip
-NOTE = "which GPUs are in use, and how the node is, was not looked at here: `wirewatch check` says it"
-NOTHING_NEAR = "nothing near it fits either: no other TP, no more stages or GPUs a replica, no fewer replicas"
+NOTE = "GPUs in use and the node's health were not looked at: `wirewatch check` reports them"
+NOTHING_NEAR = "nothing near it fits either: no other TP, no other number of stages or replicas"
 _FORMS = ("nodelist", "hostfile", "rankfile", "devices")
 _SIZES = re.compile(r"(tp|pp|replicas|dp)=(\d{1,6})", re.ASCII)
 _COUNT = click.IntRange(1, MOST)
@@ -123,7 +123,7 @@ _of_the_model = _options(
     ),
     click.option(
         "--dtype", type=click.Choice(sorted(WIDTHS)), default="bfloat16", show_default=True,
-        help="Of weights and activations.",
+        help="Of weights; activations, keys and values have 16 bits or more.",
     ),
     click.option(
         "--training", is_flag=True,
@@ -262,7 +262,7 @@ def _shape(model: str | None, parameters: float | None) -> ModelShape | None:
     if parameters is None:
         return next((one for one in SHAPES if one.name == model), None)
     example = next(one for one in SHAPES if one.name == EXAMPLE)
-    name = f"a model of {parameters / 1e9:g}B parameters, with the layers and the hidden size of {EXAMPLE}"
+    name = f"{parameters / 1e9:g}B parameters (layers and hidden size as of {EXAMPLE})"
     return replace(example, name=name, parameters=parameters, heads=0, kv_heads=0, vocabulary=0)
 
 
@@ -283,6 +283,21 @@ def _printed(form: str, ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible) ->
     return FEASIBLE
 
 
+def _refused(ask: _Ask, others: Sequence[CostedLayout]) -> Iterator[str]:
+    """What comes nearest where no layout near the job fits, or where there are several jobs."""
+    if len(ask.jobs) > 1:
+        fit = ask.proposals.together(ask.jobs, ask.space, ask.reach)
+        rest = ", ".join(f"job {one}" for one in range(len(ask.jobs)) if one not in fit)
+        beside = f"{', '.join(f'job {one}' for one in fit)} can be placed without {rest}"
+        yield beside if fit else "none of the jobs can be placed, even alone"
+    elif not others:
+        yield NOTHING_NEAR
+        enough = ask.proposals.enough(ask.jobs[0], ask.space)
+        if enough is not None:
+            layout = title(enough.tp, enough.pp, enough.replicas)
+            yield f"memory is enough from {layout} on: {enough.gpus} GPUs like these"
+
+
 def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bool, every: bool) -> int:
     """The whole answer, and the exit code."""
     proposals, space, workload = ask.proposals, ask.space, ask.proposals.workload
@@ -291,8 +306,7 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     remarks = [*ask.notes, *cluster_remarks(proposals.cluster, space, degraded=proposals.degraded)]
     if isinstance(found, Infeasible):
         others = list(proposals.nearest(ask.jobs[0], space, ask.reach)) if len(ask.jobs) == 1 else []
-        if not others and len(ask.jobs) == 1:
-            remarks.insert(0, NOTHING_NEAR)
+        remarks = [*_refused(ask, others), *remarks]
     else:
         costs = [layout_cost(space, one, workload) for one in found]
         placed = tuple(job_placement(one, cost, workload) for one, cost in zip(found, costs, strict=True))

@@ -11,6 +11,7 @@ from wirewatch.advice.placement.document import (
     NodeGpus,
     PlacementDocument,
 )
+from wirewatch.advice.placement.proposals import title
 from wirewatch.advice.placement.solver import PlacementJob
 from wirewatch.advice.placement.space import numbers
 from wirewatch.busbw.expected import human
@@ -30,13 +31,13 @@ WHERE: dict[LevelName, str] = {
 
 def placement_lines(made: PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> Iterator[str]:
     """The whole text: verdict, placement, remarks, costs, what a launcher takes."""
-    asked = " and ".join(_title(job.tp, job.pp, job.replicas) for job in jobs)
+    asked = " and ".join(title(job.tp, job.pp, job.replicas) for job in jobs)
     yield from _verdict(made, asked)
     yield from (f"  {line}" for line in _cluster(made))
     for number, job in enumerate(made.jobs):
         yield ""
         if len(made.jobs) > 1:
-            yield f"Job {number}: {_title(job.tp, job.pp, job.replicas)}"
+            yield f"Job {number}: {title(job.tp, job.pp, job.replicas)}"
         yield from _placed(job, every=every)
     if made.remarks:
         yield ""
@@ -50,7 +51,7 @@ def placement_lines(made: PlacementDocument, jobs: Sequence[PlacementJob], *, ev
 
 def _verdict(made: PlacementDocument, asked: str) -> Iterator[str]:
     if not made.feasible:
-        sure = "" if made.proven else " (none was found; that there is none is not proven)"
+        sure = "" if made.proven else " (none was found, which does not prove that there is none)"
         yield f"NOT FEASIBLE: {asked}: {made.reason}{sure}"
         return
     gpus = sum(job.tp * job.pp * job.replicas for job in made.jobs)
@@ -123,10 +124,8 @@ def _others(made: PlacementDocument) -> Iterator[str]:
     example = ", for example (--model, --tokens)" if made.example else ""
     of = f"a {costs[0].unit}" if made.tokens == 1 else f"a {costs[0].unit} of {made.tokens} tokens"
     yield f"Communication of one replica, {of} of {made.model}{example}, in ms, without overlap:"
-    rows = [
-        (_title(job.tp, job.pp, job.replicas), *_cost(job.cost), "this one") for job in chosen if job.cost
-    ]
-    rows += [(_title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
+    rows = [(title(job.tp, job.pp, job.replicas), *_cost(job.cost), "this one") for job in chosen if job.cost]
+    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
     yield from table(("layout", "TP", "PP", "DP", "all", ""), rows)
     first = costs[0]
     if first.messages:
@@ -150,7 +149,3 @@ def _cost(cost: CostEntry) -> tuple[str, ...]:
     parts = (cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds)
     cells = [f"{one * MILLI:.2f}" if one is not None else "not known" for one in parts]
     return tuple(cells)
-
-
-def _title(tp: int, pp: int, replicas: int) -> str:
-    return f"TP {tp} x PP {pp} x {replicas}"

@@ -180,7 +180,7 @@ def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding
     if there:
         yield _suppressed(there[0], len(there) - 1)
     if worst is not None and worst.same_cause:
-        yield f"with it {', '.join(dict.fromkeys(one.rule for one in worst.same_cause))}"
+        yield f"same cause: {', '.join(dict.fromkeys(one.rule for one in worst.same_cause))}"
     if answer.grounds.why:
         yield answer.grounds.why
     if answer.grounds.probe is not None and not answer.grounds.probe.fresh:
@@ -188,7 +188,7 @@ def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding
     elif answer.grounds.probe is None and answer.required:
         yield "a fresh probe is required, and probing is switched off or not known"
     elif answer.grounds.probe is not None and answer.grounds.probe.no_expectation:
-        yield f"nothing is expected of {', '.join(answer.grounds.probe.no_expectation)} here"
+        yield f"no expected bandwidth here for {', '.join(answer.grounds.probe.no_expectation)}"
     if len(findings) > 1:
         yield f"{len(findings) - 1} more finding{'s' if len(findings) > 2 else ''}"  # noqa: PLR2004
 

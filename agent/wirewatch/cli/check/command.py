@@ -187,7 +187,7 @@ class Attempt:
             return replace(answer, source="demo", why=OF_DEMO) if address.demo else answer
         if request.cached:
             return nothing(answer, address.policy)
-        return self._polled(f"a poll of our own, since {answer}", address.policy)
+        return self._polled(f"a poll without the daemon, since {answer}", address.policy)
 
     def _polled(self, why: str, policy: GatePolicy) -> Grounds:
         self.so_far = lambda: nothing(f"{why}; it did not begin in time", policy)

@@ -181,7 +181,7 @@ def grounds_of(health: HealthDocument, now: float) -> Grounds:
     if health.released_until > now:
         return _released(grounds, health.released_until - now)
     if not health.turning:
-        raise StaleAnswer("a loop of the daemon has stopped turning")
+        raise StaleAnswer("a loop of the daemon has stopped")
     if not abs(now - health.polled_at) <= STALE:
         ago = f"the daemon last polled {now - health.polled_at:.0f} s ago"
         raise StaleAnswer(ago if health.polled_at else "it has not polled yet")

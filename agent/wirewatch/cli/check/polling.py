@@ -220,7 +220,7 @@ class CheckedNode:
         return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
 
     def _identified(self, sysfs: Sysfs) -> Machine:
-        """By what files say the machine is known; in a play nobody waits for those that hang."""
+        """The machine as its files identify it; a play does not wait for those that hang."""
         if self._played is None:
             return identify_machine(sysfs)
         try:

@@ -152,7 +152,7 @@ def text_of(status: "FleetStatusDocument") -> Iterator[str]:
     from wirewatch.cli.tables import table
 
     bad = [f"{status.counts[name]} {word}" for name, word in WORDS.items() if status.counts.get(name)]
-    every = f"{status.known} nodes{_of(status.clusters)}"
+    every = f"{status.known} node{'' if status.known == 1 else 's'}{_of(status.clusters)}"
     yield (
         f"{status.health.upper()}: {every}: {', '.join(bad)}"
         if status.known

@@ -155,9 +155,9 @@ def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterato
     for bridge, bits in acs.items():
         if isinstance(bits, Absent) or not bits:
             continue
-        evidence = f"{' '.join(bits)} set: peer-to-peer packets go up to the root and back"
+        evidence = f"{' '.join(bits)} set: peer-to-peer packets take a detour through the root complex"
         pairs = _passing(bridge, reading, {(pci, device): words for words, pci, device in near})
-        evidence += f"; on the way of {', '.join(pairs)}" if pairs else ""
+        evidence += f"; on the path of {', '.join(pairs)}" if pairs else ""
         yield Finding(check_rule("acs"), health, Subject(device=bridge), evidence, ACTIONS["acs"])
 
 

@@ -18,14 +18,14 @@ CHECK = Metric(
     "gpudirect_check_state",
     Kind.GAUGE,
     ("check", "state"),
-    "1 for the answer to each question about GPUDirect RDMA: passed, failed, or unknown for cannot tell.",
+    "1 for the answer to each question about GPUDirect RDMA: passed, failed or unknown.",
     UNSEEN,
 )
 NEEDS = Metric(
     "gpudirect_check_needs_info",
     Kind.INFO,
     ("check", "privilege"),
-    "For a check that cannot tell: the privilege that it would take, or none.",
+    "For a check whose answer is unknown: the privilege that it needs, or none.",
     UNSEEN,
     undrawn="why a check cannot tell is for whoever sets up the agent",
 )

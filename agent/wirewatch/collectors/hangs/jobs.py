@@ -109,4 +109,4 @@ def _low(load: GpuLoad, policy: HangPolicy) -> bool | None:
 
 def _free(job: WatchedJob) -> WatchedJob:
     """A job that does not look stuck."""
-    return replace(job, since=None, looks=(), asked=0, due=math.inf, diagnosis=None)
+    return replace(job, since=None, looks=(), asked=0, due=math.inf, diagnosis=None, counted=None)

@@ -168,9 +168,10 @@ def _remembered(memory: HangMemory, jobs: Mapping[str, WatchedJob], at: float) -
             one = PastHang(then.kind.value, owner, job.found, at, then.text, then.snapshot)
             past = (*past, one)[-PAST:]
     for owner, job in jobs.items():
-        now, then = _hang(job), _hang(memory.jobs.get(owner))
-        if now is not None and now.kind is not None and (then is None or then.kind is not now.kind):
-            total[now.kind.value] = total.get(now.kind.value, 0) + 1
+        before = memory.jobs.get(owner)
+        known = None if before is None else before.hang or before.counted
+        if job.hang is not None and job.hang is not known:
+            total[job.hang.value] = total.get(job.hang.value, 0) + 1
     return replace(memory, past=past, total=total)
 
 

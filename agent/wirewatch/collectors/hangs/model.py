@@ -163,6 +163,7 @@ class WatchedJob:
     `gone`: processes that were there and are not, by GPU. `sent`: bytes of each GPU at the last poll.
     `moved`: NVLink bytes have moved since it began. `since`: since when it has looked stuck without a break,
     None while it does not. `looks`: the last two while it did; `asked` counts them, `due` is the next.
+    `counted`: the kind of hang that was found before this agent was started, while it looks stuck.
     """
 
     processes: Mapping[str, frozenset[int]]
@@ -175,6 +176,12 @@ class WatchedJob:
     due: float = math.inf
     diagnosis: Diagnosis | None = None
     found: float = 0.0
+    counted: HangKind | None = None
+
+    @property
+    def hang(self) -> HangKind | None:
+        """The kind in which it hangs now; None where it does not, or that is not known."""
+        return None if self.diagnosis is None else self.diagnosis.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +197,23 @@ class PastHang:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptJob:
+    """A job that has moved bytes: its processes by GPU (`Gpu.key`), and the kind of the hang it is in."""
+
+    processes: Mapping[str, tuple[int, ...]]
+    hang: HangKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KeptHangs:
-    """The newest hangs, as they are kept over restarts; `total` by kind."""
+    """What is kept over restarts of the agent: the newest hangs, `total` by kind, and the jobs by owner.
+
+    Without the jobs one that hangs would never be found again: it moves no byte that shows that it began.
+    """
 
     past: tuple[PastHang, ...] = ()
     total: Mapping[str, int] = field(default_factory=dict)
+    jobs: Mapping[str, KeptJob] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +274,14 @@ HANGS = Metric(
     "job_hangs_total",
     Kind.COUNTER,
     ("kind",),
-    "Hangs of jobs found since the agent's state was begun.",
+    "Hangs of jobs found since the agent's state was created.",
     undrawn="each hang is a step of the gauge job_hang, which is drawn",
 )
 ASKED = Metric(
     "job_ras_looks_total",
     Kind.COUNTER,
     (),
-    "Times that the RAS of jobs was asked, which happens on suspicion of a hang alone.",
+    "Times that the RAS of jobs was asked, which happens only when a hang is suspected.",
     undrawn="it proves to an operator that jobs are left alone; there is nothing to see in it",
 )
 METRICS = (HANG, HANGS, ASKED)
@@ -279,9 +298,22 @@ def samples(_reading: HangReading, memory: HangMemory) -> Iterable[Sample]:
 
 def keep(memory: HangMemory) -> KeptHangs:
     """What of the memory outlives the process."""
-    return KeptHangs(memory.past, memory.total)
+    jobs = {
+        owner: KeptJob(
+            {gpu: tuple(sorted(pids)) for gpu, pids in job.processes.items()}, job.hang or job.counted
+        )
+        for owner, job in memory.jobs.items()
+        if job.moved
+    }
+    return KeptHangs(memory.past, memory.total, jobs)
 
 
 def recall(kept: KeptHangs) -> HangMemory:
     """The memory to begin with."""
-    return HangMemory(past=tuple(kept.past), total=dict(kept.total))
+    jobs = {
+        owner: WatchedJob(
+            {gpu: frozenset(pids) for gpu, pids in job.processes.items()}, moved=True, counted=job.hang
+        )
+        for owner, job in kept.jobs.items()
+    }
+    return HangMemory(jobs=jobs, past=tuple(kept.past), total=dict(kept.total))

@@ -51,29 +51,32 @@ DOWN_ACTIONS: Mapping[str, str] = {
     "polling": "no signal from the other end: check the cable, the transceiver and the switch port",
     "disabled": "the port is switched off: enable it, here or at the switch",
     "sleep": "wake the port; check its power management",
-    "training": "the link does not train: exchange the cable or transceiver, then the switch port",
-    "recovery": "the link keeps retraining: exchange the cable or transceiver, then the switch port",
-    "link_up": "the wire is up, the port is not: look at the subnet manager",
+    "training": "the link does not train: replace the cable or transceiver, then the switch port",
+    "recovery": "the link keeps retraining: replace the cable or transceiver, then the switch port",
+    "link_up": "the physical link is up, the port is not: check the subnet manager",
 }
 DOWN_ACTION = "check cable, transceiver and switch port"
 SLOW_ACTION = (
-    "check that the cable, the transceiver and the switch port are for the full rate, and reseat them"
+    "check that the cable, the transceiver and the switch port support the full rate, and reseat them"
 )
-FLAP_ACTION = "exchange the cable or transceiver; if it goes on, the switch port and then the card"
+FLAP_ACTION = "replace the cable or transceiver; if the port still flaps, then the switch port, then the card"
 ERROR_ACTION = (
-    "exchange the cable or transceiver of this port if it goes on; compare with the switch's counters"
+    "if the errors continue, replace this port's cable or transceiver; compare with the switch's counters"
 )
-END_ACTION = "look at the node at the other end: jobs that died there and full receive queues make these"
+END_ACTION = (
+    "check the node at the other end: jobs that died there and full receive queues cause these errors"
+)
 STUCK_ACTION = (
-    "look at the port as for its errors, then reset its counters (`perfquery -R`): they no longer count"
+    "check the cable as for other port errors, then reset the counters (`perfquery -R`): they have stopped "
+    "counting"
 )
 GONE_ACTION = (
-    "look in the kernel log for what became of the card; reload its driver or power the node off and on"
+    "look in the kernel log for what happened to the card; reload its driver, or power the node off and on"
 )
 PCIE_ACTION = "drain, power the node off and reseat the card or its riser"
-MISSING_ACTION = "look at the ports named here, then for cards that are not listed at all (`lspci`)"
+MISSING_ACTION = "check the ports named here, then look for cards that are not listed at all (`lspci`)"
 NARROW_ACTION = (
-    f"{SLOW_ACTION}; if these ports are split on purpose, say so in `[expect] rdma_rate_bytes_per_second`"
+    f"{SLOW_ACTION}; if these ports are split on purpose, set `[expect] rdma_rate_bytes_per_second`"
 )
 _NEVER = Absent(Why.MISSING, "not read since the agent started")
 NOT_READ = PortReading(_NEVER, _NEVER, _NEVER, _NEVER, _NEVER)
@@ -198,7 +201,7 @@ def error_limit(policy: InfinibandPolicy, kind: str) -> ErrorLimit | None:
 
 
 def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[PortKey, PortMemory]:
-    """What is remembered of ports that are still the same ones, by the names that they have now.
+    """What is remembered of ports that are still the same, by the names that they have now.
 
     A device with another name keeps its past; a name with another card behind it has none. A device without
     a place on PCI, which a command made, is forgotten when it goes. A card that comes back from a pod is as
@@ -446,7 +449,7 @@ def _devices(
     for address, where in sorted(reading.strays.items()):
         if f"gone:{address}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{address}"], policy)
-            reason = f"{where.reason}, as it should"
+            reason = f"{where.reason}, though it should"
             yield Finding(DEVICE_GONE, health, Subject(device=address), reason, GONE_ACTION)
     for name, link in sorted(memory.links.items()):
         if f"pcie:{name}" in memory.streaks:
@@ -470,11 +473,12 @@ def _port(
         past = "was active" if port.was_active else "has been so since the agent started"
         past += f" at {gigabits(port.best)}" if port.best else ""
         state = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}"
-        evidence = f"{state if key in listed else 'not listed any more'}; {past}"
+        evidence = f"{state if key in listed else 'no longer listed'}; {past}"
         action = DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)
         health = _confirmed(port.streaks["down"], policy)
         if _is_starting(port, policy):
-            health, evidence = Health.UNKNOWN, f"{evidence}; it may take {policy.port_grace:g} s"
+            health = Health.UNKNOWN
+            evidence = f"{evidence}; it may take up to {policy.port_grace:g} s to come up"
         yield Finding(PORT_DOWN, health, subject, evidence, action)
     if port.was_active and port.last.switched_off and not _is_active(port.last):
         evidence = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}; was active"
@@ -501,12 +505,12 @@ def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Ite
     for kind, window in port.windows.items():
         limit = error_limit(policy, kind)
         if limit and window.within(limit.seconds) >= limit.events:
-            evidence = f"{window.words(limit.seconds)}, {window.last} since reset"
+            evidence = f"errors: {window.words(limit.seconds)}, {window.last} since reset"
             action = END_ACTION if kind in _ENDS else ERROR_ACTION
             yield Finding(errors_rule(kind), Health.DEGRADED, subject, evidence, action)
     if port.stuck:
         counters = ", ".join(f"{kind} at {port.windows[kind].last}" for kind in sorted(port.stuck))
-        evidence = f"at the ceiling, blind from here on: {counters}"
+        evidence = f"counters at their maximum, further errors are not counted: {counters}"
         yield Finding(COUNTER_SATURATED, Health.DEGRADED, subject, evidence, STUCK_ACTION)
 
 
@@ -517,7 +521,7 @@ def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator
     if port is None:
         if key[0] in reading.devices and not down:
             yield blind_finding(
-                "infiniband", subject, Absent(Why.LOST, "was here before, is not listed any more")
+                "infiniband", subject, Absent(Why.LOST, "was here before, is no longer listed")
             )
         return
     values: dict[str, object] = {"state": port.state, "physical state": port.physical}

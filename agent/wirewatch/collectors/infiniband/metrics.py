@@ -34,14 +34,14 @@ STATE = Metric(
     "rdma_port_state",
     Kind.GAUGE,
     (*PORT, "state"),
-    "1 for the port's logical state; a deferred one is active, none of them is 1 in the reserved one.",
+    "1 for the port's logical state; deferred counts as active, and in the reserved state all are 0.",
     UNSEEN,
 )
 PHYSICAL_STATE = Metric(
     "rdma_port_physical_state",
     Kind.GAUGE,
     (*PORT, "state"),
-    "1 for the state of the port's wire, of those seen in practice.",
+    "1 for the port's physical state, among those seen in practice.",
     UNSEEN,
     undrawn="the port's state says whether it carries anything",
 )
@@ -86,7 +86,7 @@ CONGESTED = Metric(
     "rdma_port_congestion_total",
     Kind.COUNTER,
     (*PORT, "kind"),
-    "Signs of a full network, in the kind's own unit; no fault of the node.",
+    "Signs of a congested network, in the kind's own unit; not a fault of the node.",
     UNSEEN,
 )
 FLAPS = Metric(
@@ -101,7 +101,7 @@ SATURATED = Metric(
     "rdma_port_counters_saturated",
     Kind.GAUGE,
     PORT,
-    "Error counters that stand at their ceiling and are blind until they are reset.",
+    "Error counters that have reached their maximum and count nothing until they are reset.",
     UNSEEN,
 )
 AWAY = Metric(

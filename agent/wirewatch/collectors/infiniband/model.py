@@ -127,7 +127,7 @@ class InfinibandPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RdmaIdentity:
-    """What hardly ever changes of a device; texts are empty where sysfs has none.
+    """What hardly ever changes about a device; texts are empty where sysfs has none.
 
     `lost`: why part of it could not be read this time; what was known of that part stands.
     """
@@ -167,7 +167,7 @@ def names_now(before: Mapping[str, RdmaIdentity], now: Mapping[str, RdmaIdentity
 
 
 def _by_guid(cards: Mapping[str, RdmaIdentity]) -> dict[str, str]:
-    """Names of cards by GUID, without cards that share one and without GUIDs that name none."""
+    """Names of cards by GUID, without cards that share one and without GUIDs that name no card."""
     counts = Counter(card.guid for card in cards.values())
     return {i.guid: name for name, i in cards.items() if is_guid(i.guid) and counts[i.guid] == 1}
 
@@ -197,7 +197,7 @@ class PortReading:
 
     @property
     def switched_off(self) -> bool:
-        """Disabled by somebody, and not for want of a signal, which Ethernet drivers report alike."""
+        """Disabled on purpose, and not for want of a signal, which Ethernet drivers report alike."""
         return self.physical == DISABLED and self.carrier != NO_CARRIER
 
     @property

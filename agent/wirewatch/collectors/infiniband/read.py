@@ -11,6 +11,7 @@ from wirewatch.collectors.infiniband.model import (
     InfinibandMemory,
     InfinibandOptions,
     InfinibandReading,
+    PortKey,
     PortReading,
     RdmaIdentity,
     names_now,
@@ -45,15 +46,6 @@ def read(
     identities = {name: identity for name, identity in found.items() if identity is not None}
     devices = tuple(identities)
     refused = dict(memory.refused)
-    ports = {
-        (name, port): _with_carrier(
-            sysfs,
-            identity,
-            _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono),
-        )
-        for name, identity in identities.items()
-        for port, counters in identity.ports.items()
-    }
     known = {n: i for n, i in memory.identities.items() if not _excluded(n, options)}
     now = names_now(known, identities)
     gone = {
@@ -66,7 +58,7 @@ def read(
     return InfinibandReading(
         devices=devices,
         identities=identities,
-        ports=ports,
+        ports=_read_ports(sysfs, identities, refused, options, mono),
         links={name: read_pci_link(sysfs, i.pci) for name, i in identities.items() if i.pci},
         gone=gone,
         missing={name: where_is(sysfs, identity.pci) for name, identity in gone.items()},
@@ -98,6 +90,22 @@ def _ibstat_due(memory: InfinibandMemory, options: InfinibandOptions, mono: floa
     again = bool(check.disagreements) and not check.repeated
     due = check.asked is None or again or mono - check.asked >= options.ibstat_interval
     return options.ibstat and not options.exclude and due
+
+
+def _read_ports(
+    sysfs: Sysfs, identities: Mapping[str, RdmaIdentity], refused: dict[str, CounterRefusal],
+    options: InfinibandOptions, mono: float,
+) -> dict[PortKey, PortReading]:  # fmt: skip
+    """Every port of these devices; `refused` is brought up to date."""
+    return {
+        (name, port): _with_carrier(
+            sysfs,
+            identity,
+            _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono),
+        )
+        for name, identity in identities.items()
+        for port, counters in identity.ports.items()
+    }
 
 
 def _read_port(

@@ -131,7 +131,7 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
         f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
     )
     text = (
-        f"{row.op} of {human(row.size_bytes)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
+        f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
         f"alike, and nobody is late ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){why}"
     )
@@ -159,10 +159,15 @@ def elsewhere(windows: Sequence[CommunicatorWindow], nodes: int, policy: JobsPol
         return ""
     share, row = worst
     return (
-        f"all ranks of this node wait alike: {row.op} of {human(row.size_bytes)} takes "
+        f"all ranks of this node wait alike: {operation(row)} takes "
         f"{row.wire_seconds * 1e3:.3g} ms, {share:.1f} times its best here; the late rank, or the slow wire, "
         "is not on this node"
     )
+
+
+def operation(row: OperationTimes) -> str:
+    """The operation with its size, where that is known."""
+    return f"{row.op} of {human(row.size_bytes)}" if row.size_bytes else row.op
 
 
 def _slow(row: OperationTimes, policy: JobsPolicy) -> bool:

@@ -16,6 +16,7 @@ from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 
 _NETWORK = Absent(Why.UNSUPPORTED, "its ranks are on several nodes: one of them does not show the network")
 _LATENCY = Absent(Why.UNSUPPORTED, "a small message is held against the floor")
+_UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "fewer than two of its GPUs are known here")
 _WORDS = {"TREE": "Tree", "RING": RING, "NVLS_TREE": "NVLSTree", "SIMPLE": "Simple"}
 _BETWEEN = frozenset({"NCCL_NET", "NCCL_IB_DISABLE", "NCCL_CROSS_NIC", "NCCL_SHM_DISABLE"})
@@ -84,6 +85,8 @@ def _with_expected(
     if row.small:
         floor = conditions if isinstance(conditions, Absent) else _floor(conditions, row.op)
         return replace(row, floor=floor, expected=_LATENCY)
+    if not row.size_bytes:
+        return replace(row, expected=_UNSIZED)
     found = conditions if isinstance(conditions, Absent) else _expect(conditions, row)
     ways = _ways(row, None if isinstance(found, Absent) else found)
     if not isinstance(found, Absent) and found.algorithm != NVLS:

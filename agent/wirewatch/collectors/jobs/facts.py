@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from wirewatch.busbw.expected import expect, human
+from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, factor
+from wirewatch.collectors.jobs.confirm import operation
 from wirewatch.collectors.jobs.expected import conditions_of, inside_settings
 from wirewatch.collectors.jobs.grouping import JobGroup, settings_of_rank
 from wirewatch.collectors.jobs.judge import JudgedCommunicator, JudgedRings
@@ -173,7 +174,7 @@ def _leaving(
             JobRemarkKind.DOMAIN,
             f"communicator {one.group.key[1]:x} has {one.group.ranks} ranks on {one.group.nodes} nodes, "
             f"{len(one.here)} of them here, where {len(gpus)} GPUs of this job would hold all: "
-            f"{row.op} of {human(row.size_bytes)} takes {row.wire_seconds * 1e3:.3g} ms, {share:.0%} of the "
+            f"{operation(row)} takes {row.wire_seconds * 1e3:.3g} ms, {share:.0%} of the "
             f"time in all; inside one NVLink domain some {saved:.0%} of the time would be saved",
             saved,
         )  # fmt: skip

@@ -32,16 +32,16 @@ from wirewatch.core.types import Absent, Finding, Ok, Subject
 SLOW_WIRE = Rule(
     "jobs.slow_wire",
     DEGRADED,
-    means="a collective of a running job is slow on the wire: even its best gives less than 70 % of what "
-    "NCCL's defaults should give on this topology (90 % where it ran another algorithm or protocol), in "
-    "three of the last four windows, on all local ranks alike and with nobody late; and something else "
-    "agrees: a finding about links, PCIe, a probe, NVLink's own counters, a setting of the job, another job. "
-    "DEGRADED; without such a witness it is a hint that brings a probe forward, for compute beside "
+    means="a collective of a running job is slow on the wire: even its best reaches less than 70 % of what "
+    "NCCL's defaults should give on this topology (90 % if it ran another algorithm or protocol), in three "
+    "of the last four windows, on all local ranks alike and with no rank late; and other evidence agrees: a "
+    "finding about links, PCIe or a probe, NVLink's own counters, a setting of the job, another job. "
+    "Without such evidence it is only a hint that makes a probe run sooner, since compute beside "
     "collectives slows them too",
     look="`wirewatch explain` of the job: the wire in use, got against expected, algorithm, protocol and "
-    "settings, which counter agrees; `nvlink.*`, `pcie.*` and `probe.*` beside it",
-    do="where a setting or the way that NCCL chose explains it, the job's owner changes that; else look at "
-    "the findings that agree, and let a probe run once the GPUs are idle: it measures the wires alone",
+    "settings, which counter agrees; also `nvlink.*`, `pcie.*` and `probe.*`",
+    do="if a setting or NCCL's choice explains it, the job's owner should change that; otherwise see the "
+    "findings that agree, and let a probe run once the GPUs are idle: it measures only the wires",
     rehearse="it takes a job with the tap and `NCCL_P2P_DISABLE=1`: docs/jobs.md",
 )
 RULES = (SLOW_WIRE,)

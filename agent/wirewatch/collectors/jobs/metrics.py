@@ -27,8 +27,9 @@ EXPECTED = Metric(
 )  # fmt: skip
 RATIO = Metric(
     "job_busbw_ratio", Kind.GAUGE, _AT,
-    "Got over expected of running jobs. Compute beside collectives lowers it on healthy nodes too: alert on "
-    "the finding jobs.slow_wire.", _UNPROVEN, panel=Panel("Busbw of jobs", "percentunit", _LIMITS),
+    "Measured over expected bandwidth of running jobs. Compute beside collectives lowers it on healthy "
+    "nodes too: alert on the finding "
+    "jobs.slow_wire.", _UNPROVEN, panel=Panel("Busbw of jobs", "percentunit", _LIMITS),
     tier=Tier.CORE,
 )  # fmt: skip
 WAIT = Metric(

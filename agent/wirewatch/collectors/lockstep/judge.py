@@ -154,7 +154,7 @@ def _windows(
     """The windows of all GPUs of a job; none, and why, when one is not good for that."""
     windows: dict[str, GpuWindow] = {}
     for key in job.processes:
-        use = uses.get(key, Absent(Why.LOST, "not listed any more"))
+        use = uses.get(key, Absent(Why.LOST, "no longer listed"))
         if isinstance(use, Absent):
             return WindowResult(WindowReason.UNREAD, key, str(use)), {}
         if isinstance(use.processes, Absent):

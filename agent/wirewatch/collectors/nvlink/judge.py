@@ -62,12 +62,13 @@ LINK_ACTION = (
     "drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel log; reset the GPU, then reseat it"
 )
 ERROR_ACTION = (
-    "watch this link under load; drain and reset the GPU if the count goes on, replace if it returns"
+    "watch this link under load; if the count keeps rising, drain and reset the GPU; replace it if that "
+    "does not help"
 )
 FABRIC_ACTION = "check nvidia-fabricmanager (or IMEX) on this node and its log; reset the GPU once it runs"
 PARTITION_ACTION = (
-    "fewer links on all GPUs of a virtual machine may be how its host divides the board: ask the host, and "
-    "say so in `[expect] nvlink_links`"
+    "the host may give all GPUs of this virtual machine fewer links: ask whoever runs the host; if that is "
+    "intended, set `[expect] nvlink_links`"
 )
 
 
@@ -113,7 +114,7 @@ class NvlinkCase:
     def usual(self) -> str:
         """In words, what a slow link is compared with."""
         if self.listed > self.proven:
-            return f"{self.listed / 1e9:.3f} GB/s by our table of products"
+            return f"{self.listed / 1e9:.3f} GB/s by wirewatch's product table"
         return f"usual {self.proven / 1e9:.3f} GB/s"
 
     def confirmed(self, fault: str) -> Health:
@@ -146,9 +147,9 @@ class NvlinkCase:
 
     @cached_property
     def c2c_down(self) -> dict[int, str]:
-        """Chip-to-chip links that are inactive or not reported any more, each with how it shows."""
+        """Chip-to-chip links that are inactive or no longer reported, each with how it shows."""
         here = {link.link: link.state for link in self.value.c2c}
-        gone = dict.fromkeys(self.memory.c2c_active - set(here), "not reported any more")
+        gone = dict.fromkeys(self.memory.c2c_active - set(here), "no longer reported")
         return gone | {n: "inactive" for n, state in here.items() if state == 0}
 
     @cached_property
@@ -433,7 +434,7 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
         return
     for number in down:
         state = states.get(number)
-        name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "not reported any more"
+        name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "no longer reported"
         evidence = f"{name}; {_up(case)} of {case.expected} links up"
         action = PARTITION_ACTION if case.partition and number not in case.memory.seen_active else LINK_ACTION
         yield Finding(LINK_DOWN, case.down_health(number), case.of(number), evidence, action)
@@ -464,7 +465,7 @@ def _errors(case: NvlinkCase) -> Iterator[Finding]:
         limit = error_limit(case.policy, kind)
         if limit and window.within(limit.seconds) >= limit.events:
             where = _where(case.memory.detail, kind)
-            evidence = f"{window.words(limit.seconds)}, {window.last} since reset{where}"
+            evidence = f"errors: {window.words(limit.seconds)}, {window.last} since reset{where}"
             yield Finding(errors_rule(kind), Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
 
 
@@ -487,7 +488,7 @@ def _fabric(case: NvlinkCase) -> Iterator[Finding]:
         evidence = fault.evidence
         if fault.rule == FABRIC_STATE and case.starting:
             health = Health.UNKNOWN
-            evidence = f"{evidence}; it may take {case.policy.fabric_grace:g} s"
+            evidence = f"{evidence}; it may take up to {case.policy.fabric_grace:g} s"
         yield Finding(fault.rule, health, case.of(), evidence, FABRIC_ACTION)
 
 
@@ -499,13 +500,15 @@ def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
         FabricFault(fabric_rule(name), mask, name in _MILD_TROUBLES) for name in fabric_troubles(fabric.mask)
     ]
     if _registers(fabric):
-        faults.append(FabricFault(FABRIC_STATE, f"registration {FABRIC_STATES[fabric.state]}"))
+        state = FABRIC_STATES[fabric.state]
+        faults.append(FabricFault(FABRIC_STATE, f"registration with the fabric manager: {state}"))
     if FABRIC_STATES[min(fabric.state, 3)] == "completed" and fabric.status:
-        faults.append(FabricFault(FABRIC_STATUS, f"registration completed with NVML status {fabric.status}"))
+        evidence = f"registration with the fabric manager completed with NVML status {fabric.status}"
+        faults.append(FabricFault(FABRIC_STATUS, evidence))
     if fabric.summary == _UNHEALTHY:
-        faults.append(FabricFault(FABRIC_SUMMARY, "unhealthy"))
+        faults.append(FabricFault(FABRIC_SUMMARY, "health summary: unhealthy"))
     if fabric.summary == _LIMITED:
-        faults.append(FabricFault(FABRIC_SUMMARY, "limited capacity", mild=True))
+        faults.append(FabricFault(FABRIC_SUMMARY, "health summary: limited capacity", mild=True))
     return faults
 
 

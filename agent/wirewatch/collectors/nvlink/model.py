@@ -18,7 +18,7 @@ class NvlinkOptions(Options):
     link_detail: bool = False
     """Whether there are series for each single link."""
     link_detail_interval: float = 600.0
-    """Time between two readings of them. [seconds]"""
+    """Time between two readings of the single links. [seconds]"""
 
 
 DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {

@@ -39,26 +39,11 @@ def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None
     """
     order = sorted(made.members, key=lambda one: (one.leaf, one.name))
     places = {one.name: place for place, one in enumerate(order)}
-    leafs = {one.name: one.leaf for one in made.members}
-    points, side = _points(made, leafs), max(1, len(order))
     settings = {"svg.fonttype": "none", "svg.hashsalt": "pairs", "font.size": 9, "text.parse_math": False}
     with rc_context(settings):
         figure = Figure(figsize=(SIDE + 1.2, SIDE), layout="constrained")
         axes = figure.add_subplot()
-        size = max(2.0, min(300.0, (SIDE * 60 / side) ** 2))
-        sizes = [max(size, 14.0) if slow >= SEEN else size for _, _, slow in points]
-        drawn = axes.scatter(
-            [places[b] for _, b, _ in points], [places[a] for a, _, _ in points],
-            c=[min(SLOWEST, max(0.0, slow)) for _, _, slow in points],
-            s=sizes, cmap="viridis_r", vmin=0, vmax=SLOWEST, marker="s", linewidths=0,
-        )  # fmt: skip
-        axes.set(
-            xlim=(-0.5, side - 0.5),
-            ylim=(side - 0.5, -0.5),
-            xlabel="receives",
-            ylabel="sends",
-        )
-        axes.set_aspect("equal")
+        drawn = _matrix(axes, places, _points(made, {one.name: one.leaf for one in made.members}))
         axes.set_title(
             f"{len(order)} nodes, {result.rounds} rounds: {len(result.named)} named, "
             f"{len(result.suspects)} suspected", loc="left", fontsize=10,
@@ -70,6 +55,20 @@ def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None
         metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {}
         figure.savefig(text, format=path.suffix[1:], metadata=metadata, dpi=110)
     path.write_bytes(text.getvalue())
+
+
+def _matrix(axes: Axes, places: dict[str, int], points: list[tuple[str, str, float]]) -> Any:
+    """The points themselves, each a square of its place, the slow ones large enough to be seen."""
+    side = max(1, len(places))
+    size = max(2.0, min(300.0, (SIDE * 60 / side) ** 2))
+    axes.set(xlim=(-0.5, side - 0.5), ylim=(side - 0.5, -0.5), xlabel="receives", ylabel="sends")
+    axes.set_aspect("equal")
+    return axes.scatter(
+        [places[b] for _, b, _ in points], [places[a] for a, _, _ in points],
+        c=[min(SLOWEST, max(0.0, slow)) for _, _, slow in points],
+        s=[max(size, 14.0) if slow >= SEEN else size for _, _, slow in points],
+        cmap="viridis_r", vmin=0, vmax=SLOWEST, marker="s", linewidths=0,
+    )  # fmt: skip
 
 
 def _points(made: RoundsDocument, leafs: dict[str, str]) -> list[tuple[str, str, float]]:

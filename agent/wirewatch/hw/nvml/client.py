@@ -93,7 +93,7 @@ class NvmlClient:
             return withheld
         with self._lock:
             gpus = self._supervisor.withheld or self._enumerate()
-            # Those that were not reached any more have not become unreadable.
+            # GPUs that were not reached any more have not become unreadable.
             return self._supervisor.withheld or gpus
 
     def close(self) -> None:

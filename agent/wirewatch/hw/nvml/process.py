@@ -98,7 +98,7 @@ class Quarantine:
 
 
 class NvmlChild(Protocol):
-    """What the supervisor needs of a child; a play has one that is no process."""
+    """What the supervisor needs of a child; in a play the child is not a process."""
 
     @property
     def pid(self) -> int: ...

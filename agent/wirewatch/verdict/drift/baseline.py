@@ -1,4 +1,4 @@
-"""What was accepted as this node's topology, by whom, and what of later changes was accepted since."""
+"""What was accepted as this node's topology, by whom, and which later changes were accepted since."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,19 +51,19 @@ class Baseline:
 
 
 BASELINE = "topology.baseline"
-"""The rule that says that the baseline that was kept cannot be used; a new one ends it."""
+"""The rule of the finding that the kept baseline cannot be used; a new baseline ends it."""
 _GPUS = frozenset({Aspect.NAME, Aspect.PRODUCT, Aspect.NVLINK})
 _EVERYWHERE = frozenset({Aspect.PORTS})
 _NUMA = frozenset({Aspect.NUMA, Aspect.NODES})
 RULE = "topology.shape"
 _WIRES = frozenset({Aspect.NVLINK, Aspect.PEERS})
-_LESS = "look at the findings of the parts that are missing, then at power, seating and cables"
-_OTHER = "ask who opened the node; put it back, or give its product the baseline of a node like this one"
-_BLIND = "look at the findings of the collectors: something of the GPUs cannot be read"
+_LESS = "see the findings of the missing parts, then check power, seating and cables"
+_OTHER = "ask who worked on the node; put it back, or give its product the baseline of a node like this one"
+_BLIND = "see the collectors' findings: some of the GPUs' data cannot be read"
 
 
 def unread(graph: Graph) -> tuple[Unknown, ...]:
-    """What a person cannot accept unseen: which the GPUs are, their NVLink wires, the ports of NICs."""
+    """What a person must see to accept it: which GPUs there are, their NVLink wires, the ports of NICs."""
     gpus = {gpu.key for gpu in graph.gpus}
     return tuple(
         one for one in graph.unknown if one.what in _EVERYWHERE or (one.what in _GPUS and one.part in gpus)
@@ -94,7 +94,7 @@ def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
 
 
 def why_not(graph: Graph, expect: Expect, unlisted: Sequence[str] = ()) -> tuple[str, ...]:
-    """What speaks against taking a graph for right, in words; empty when nothing does.
+    """The doubts about a graph, in words; empty when there are none.
 
     Args:
         graph: what was read.
@@ -105,7 +105,7 @@ def why_not(graph: Graph, expect: Expect, unlisted: Sequence[str] = ()) -> tuple
 
 
 def findings_hold(rules: Iterable[str]) -> tuple[str, ...]:
-    """The rules of findings of other components, as one more thing that speaks against it."""
+    """The rules of findings of other components, as one more doubt."""
     wrong = sorted(set(rules) - {BASELINE})
     return (f"findings hold: {', '.join(wrong)}",) if wrong else ()
 
@@ -188,7 +188,11 @@ def _unlike(product: str, gpus: Sequence[GpuNode]) -> Iterator[str]:
 
 def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
     return Finding(
-        RULE, health, Subject(), "; ".join((*texts, "by the baseline given for its product")), action
+        RULE,
+        health,
+        Subject(),
+        "; ".join((*texts, "compared with the baseline given for its product")),
+        action,
     )
 
 

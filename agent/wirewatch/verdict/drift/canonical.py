@@ -108,7 +108,7 @@ def lent(sysfs: Sysfs, topology: Topology) -> tuple[int, int]:
 def unlisted(sysfs: Sysfs, topology: Topology) -> tuple[str, ...]:
     """GPUs and RDMA cards that are in the PCI tree and not in the topology, each in words.
 
-    A network card that a pod or a guest was given is none of them.
+    A network card that a pod or a guest was given does not count.
     """
     nics = rdma_strays(sysfs, topology.devices())
     return (*_gpus_in_words(sysfs, topology), *(f"NIC at {at}: {one.reason}" for at, one in nics.items()))

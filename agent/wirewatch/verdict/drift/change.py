@@ -59,9 +59,9 @@ class ChangeSeverity:
     probation: bool = False
 
 
-_ACCEPT = "accept it if it was meant: wirewatch topology accept"
-_REPAIR = "look at the finding of its own collector, then at power, seating and cables; reset or replace it"
-_LOOK = "ask who opened the node; put it back, or accept it if it was meant: wirewatch topology accept"
+_ACCEPT = "accept it if it was intended: wirewatch topology accept"
+_REPAIR = "see its own collector's finding, then check power, seating and cables; reset or replace the part"
+_LOOK = "ask who worked on the node; put it back, or accept it if it was intended: wirewatch topology accept"
 SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
     ChangeKind.GPU_LOST: ChangeSeverity(Health.FAILED, _REPAIR, "a job that asks for all GPUs cannot start"),
     ChangeKind.GPU_NEW: ChangeSeverity(Health.OK, _ACCEPT, "nothing that was there is missing"),
@@ -76,18 +76,18 @@ SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
     ),
     ChangeKind.NVLINK_NEW: ChangeSeverity(Health.OK, _ACCEPT, "more than was accepted"),
     ChangeKind.NVLINK_PEER: ChangeSeverity(
-        Health.DEGRADED, _LOOK, "no link is lost, but the rings that were measured are not these"
+        Health.DEGRADED, _LOOK, "no link is lost, but NCCL's rings are no longer those that were measured"
     ),
     ChangeKind.ISLAND: ChangeSeverity(
         Health.FAILED, _REPAIR, "all links between its pieces are lost, and PCIe is several times slower"
     ),
     ChangeKind.CLIQUE: ChangeSeverity(
         Health.DEGRADED,
-        "look at the fabric manager and IMEX, or accept it if it was meant: wirewatch topology accept",
+        "look at the fabric manager and IMEX, or accept it if it was intended: wirewatch topology accept",
         "jobs over several nodes reach other GPUs than those that were measured",
     ),
     ChangeKind.NIC_LOST: ChangeSeverity(
-        Health.FAILED, _REPAIR, "its GPUs reach other nodes through a NIC of others, or not at all"
+        Health.FAILED, _REPAIR, "its GPUs reach other nodes through another GPU's NIC, or not at all"
     ),
     ChangeKind.NIC_NEW: ChangeSeverity(Health.OK, _ACCEPT, "nothing that was there is missing"),
     ChangeKind.NIC_REPLACED: ChangeSeverity(
@@ -96,14 +96,14 @@ SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
     ChangeKind.NIC_MODEL: ChangeSeverity(
         Health.OK, _ACCEPT, "the same NIC by another name: its firmware calls it so"
     ),
-    ChangeKind.NIC_FIRMWARE: ChangeSeverity(Health.OK, _ACCEPT, "somebody's work, and no fault by itself"),
+    ChangeKind.NIC_FIRMWARE: ChangeSeverity(Health.OK, _ACCEPT, "a deliberate change, not a fault by itself"),
     ChangeKind.NIC_PORTS: ChangeSeverity(
         Health.FAILED,
-        "set LINK_TYPE back (mlxconfig), or accept it if it was meant: wirewatch topology accept",
-        "a port that is gone or speaks another protocol carries nothing of what it carried",
+        "set LINK_TYPE back (mlxconfig), or accept it if it was intended: wirewatch topology accept",
+        "a port that is gone or uses another protocol no longer carries its traffic",
     ),
     ChangeKind.PCIE_PATH: ChangeSeverity(
-        Health.DEGRADED, _LOOK, "it still carries all, but slower and past the CPU"
+        Health.DEGRADED, _LOOK, "it still carries everything, but more slowly and through the CPU"
     ),
     ChangeKind.PCIE_PLACE: ChangeSeverity(
         Health.DEGRADED, _LOOK, "other parts share its way to the host now, or its CPU is another"
@@ -113,7 +113,7 @@ SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
         "set sub-NUMA clustering (NPS, SNC) back in the firmware, or accept it: wirewatch topology accept",
         "processes are pinned to other CPUs and memory than those that were measured",
     ),
-    ChangeKind.VERSION: ChangeSeverity(Health.OK, _ACCEPT, "somebody's work, and no fault by itself"),
+    ChangeKind.VERSION: ChangeSeverity(Health.OK, _ACCEPT, "a deliberate change, not a fault by itself"),
 }
 IMPROVEMENT = ChangeSeverity(Health.OK, _ACCEPT, "nothing is less than it was")
 ALERT = "TopologyDrift"

@@ -19,7 +19,7 @@ from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findi
 NAME = "drift"
 DRIFT = Metric(
     "topology_drift", Kind.GAUGE, ("kind",),
-    "Changes since the accepted baseline that nobody has accepted, by kind, information included.",
+    "Changes since the accepted baseline that no operator has accepted, by kind, information included.",
     "all but lost links of NVSwitch boards",
     tier=Tier.CORE,
 )  # fmt: skip
@@ -140,22 +140,7 @@ def drift_component(
     """The component; without a place for it, the baseline lasts as long as the process."""
 
     def read(hardware: Hardware, state: DriftMemory, _options: DriftOptions) -> DriftReading | Absent:
-        keeps = around.keeps
-        keep(keeps, state)
-        baseline, sysfs = keeps.baseline, hardware.sysfs
-        readings = [read_topology(hardware)]
-        if state.watch.graph is None and baseline is not None:
-            readings.append(read_topology(hardware))
-        good = [physical(sysfs, topology) for topology in readings if not isinstance(topology, Absent)]
-        if len(good) < len(readings):
-            return next(topology for topology in readings if isinstance(topology, Absent))
-        away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
-        before = good[0] if len(good) > 1 else None
-        given_to = (0, 0) if around.given is None else lent(sysfs, good[-1])
-        return DriftReading(
-            good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to,
-            unlisted(sysfs, good[-1]),
-        )  # fmt: skip
+        return _read(hardware, state, around)
 
     def judge(
         state: DriftMemory, ok: Ok[DriftReading], used: DriftPolicy, expect: Expect
@@ -177,6 +162,26 @@ def drift_component(
         rules=RULES,
         series=20,
     )
+
+
+def _read(hardware: Hardware, state: DriftMemory, around: DriftContext) -> DriftReading | Absent:
+    """The topology now; at the start of a daemon, with a baseline, also as it was just before."""
+    keeps = around.keeps
+    keep(keeps, state)
+    baseline, sysfs = keeps.baseline, hardware.sysfs
+    readings = [read_topology(hardware)]
+    if state.watch.graph is None and baseline is not None:
+        readings.append(read_topology(hardware))
+    good = [physical(sysfs, topology) for topology in readings if not isinstance(topology, Absent)]
+    if len(good) < len(readings):
+        return next(topology for topology in readings if isinstance(topology, Absent))
+    away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
+    before = good[0] if len(good) > 1 else None
+    given_to = (0, 0) if around.given is None else lent(sysfs, good[-1])
+    return DriftReading(
+        good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to,
+        unlisted(sysfs, good[-1]),
+    )  # fmt: skip
 
 
 def _judge(
@@ -202,7 +207,7 @@ def _judge(
         found.append(
             Finding(
                 BASELINE, Health.UNKNOWN, Subject(), trouble,
-                "look at the file named here; `wirewatch topology accept` takes what is there now for right",
+                "read the file named here; `wirewatch topology accept` accepts what is there now",
             )
         )  # fmt: skip
     return DriftMemory(watch, new or compared, baseline, foreign, doubts), tuple(found)

@@ -262,7 +262,7 @@ def _version_changes(before: Graph, after: Graph) -> Iterator[TopologyChange]:
 
 
 def _differ(before: str, after: str) -> bool:
-    """Whether both are known and are not the same."""
+    """Whether both are known and differ."""
     return bool(before and after) and before != after
 
 

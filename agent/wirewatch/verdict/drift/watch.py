@@ -27,7 +27,7 @@ class DriftPolicy:
     learn: int = 3
     """Readings in a row that must be alike, with nothing wrong, before they are the baseline."""
     replaced_for: float = DAY
-    """How long a replaced part is DEGRADED, unless somebody accepts it. [seconds]"""
+    """How long a replaced part is DEGRADED, unless an operator accepts it. [seconds]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
@@ -78,7 +78,7 @@ HIDES: Mapping[ChangeKind, tuple[frozenset[Aspect], frozenset[str]]] = {
     ChangeKind.NUMA: (frozenset({Aspect.NODES}), frozenset()),
     ChangeKind.VERSION: (frozenset({Aspect.VERSION}), frozenset()),
 }
-"""What must be known of the parts of a change to see that it is over, and of which parts all names."""
+"""What must be known about the parts of a change to see that it is over; for some parts, all names."""
 Undone = tuple[tuple[Accepted, int], ...]
 """Accepted changes, each with how many readings in a row showed its part as it was before."""
 
@@ -302,7 +302,10 @@ def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
 
 
 def _of(change: TopologyChange, unknown: Unknown) -> bool:
-    """Lasting names of other parts stand in `before` and `after`; what is not known of the node is of all."""
+    """Whether what is not known concerns this change; what is not known of the node concerns every one.
+
+    Lasting names of other parts stand in `before` and `after`.
+    """
     return unknown.part in f"{change.part} {change.before} {change.after}"
 
 

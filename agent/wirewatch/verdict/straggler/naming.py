@@ -56,7 +56,7 @@ class SlowPart:
 
 @dataclass(frozen=True, slots=True)
 class SlowNode:
-    """All units of a resource are slower than they were, alike: something of the node, no single part.
+    """All units of a resource are slower than before, alike: the cause is the node, not a single part.
 
     `worst`: the largest loss of one of them, or of what follows from it.
     """
@@ -154,8 +154,8 @@ class Matrix:
 class Ceiling:
     """What an end lets through by its own history and by its peers: the part that all its pairs have lost.
 
-    `own_rate` and `peers_rate`: the highest rate of them, 0 where that part is none that counts; a pair that
-    is usually faster than the others loses more.
+    `own_rate` and `peers_rate`: the highest rate of them, 0 where that part is too small to count; a pair
+    that is usually faster than the others loses more.
     """
 
     deviation: Deviation
@@ -269,13 +269,19 @@ def least_parts(causes: Causes) -> int:
 
 
 def _is_failed(seen: Sequence[SlowUnit], policy: StragglerPolicy) -> bool:
-    """One large outlier of which half lasts into the next probe makes two that are bad, and no third."""
+    """Whether jobs should be kept away.
+
+    One large outlier, half of which lasts into the next probe, makes two bad probes, but no third.
+    """
     bad = sum(one.worst >= policy.failed for one in seen)
     return bad >= policy.sure or sum(one.worst >= policy.failed_twice for one in seen) >= policy.confirm
 
 
 def _is_open(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
-    """A part that is now above the limit of FAILED and now below is not asked about for ever."""
+    """Whether another probe would confirm, clear or fail it.
+
+    A part that is above the limit of FAILED in one probe and below in the next is not asked about for ever.
+    """
     seen = [one for one in looks if one is not None]
     if looks[-1] is None or len(seen) < policy.confirm:
         return looks[-1] is not None
@@ -308,7 +314,7 @@ def _by_gpu(ones: Iterable[Deviation]) -> Iterator[list[Deviation]]:
 def _inner(
     ones: Iterable[Deviation], others: Mapping[str, bool], policy: StragglerPolicy
 ) -> SlowPart | None:  # fmt: skip
-    """What of a GPU alone is slow: its compute or its memory, and the other because of it.
+    """What is slow inside a GPU: its compute or its memory, and the other because of it.
 
     Time slices of another process slow both alike: then it is what that process uses most.
     """
@@ -325,7 +331,7 @@ def _inner(
 def _causes(
     inside: Sequence[SlowPart], outside: Sequence[SlowPart], used: frozenset[str]
 ) -> tuple[list[SlowPart], list[SlowPart]]:
-    """Of a GPU and the wires at it, those that are slow by themselves."""
+    """The GPUs and the wires that are slow by themselves, not because of each other."""
     gpus = {one.unit.uuid: one for one in inside}
     wires = []
     for wire in sorted(outside, key=lambda one: -one.lost):
@@ -479,7 +485,7 @@ def _least(
 ) -> tuple[Loss | None, float]:
     """What all pairs of an end have lost, and the highest rate of them.
 
-    A pair that is as it was, and no faster than the slow ones, tells nothing: more may not get through.
+    A pair that is as it was, and no faster than the slow ones, shows nothing: more may not get through.
     """
     known = [loss for loss in map(of, ones) if loss is not None]
     if len(known) < FEW:

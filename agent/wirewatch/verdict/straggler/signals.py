@@ -25,7 +25,7 @@ MOSTLY = 0.5
 
 
 class Resource(Enum):
-    """What of a GPU is slow; `source` and `destination` are its two directions to most of its peers."""
+    """Which part of a GPU is slow; `source` and `destination` are its two directions to most of its peers."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -330,7 +330,10 @@ def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
 
 
 def _lowest(links: LinkBytes) -> float | None:
-    """A link that carried nothing at all is not one that is slow: its state says whether it is up."""
+    """The part by which the lowest link carried less than the mean.
+
+    A link that carried nothing is not slow: its state says whether it is up.
+    """
     lost = []
     for values in (links.transmit, links.receive):
         known = [value for value in values if value]
