@@ -103,7 +103,7 @@ def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
     done = run_wirewatch("explain", "--socket", f"{tmp_path}/none.sock")
     assert (done.returncode, done.stdout) == (UNKNOWN, "")
     (line,) = done.stderr.splitlines()
-    assert "no such socket; does the daemon run?; only the daemon knows which jobs run" in line
+    assert "no such socket; is the daemon running?; only the daemon knows which jobs run" in line
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"schema": "wirewatch.jobs/1"}', b"[" * 5000, b"\xff"])

@@ -49,8 +49,8 @@ class Impostor(Exception):
 
 _TEXTS: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], str]] = (
     (TimeoutError, "no answer within {deadline:g} s"),
-    (FileNotFoundError, "no such socket; does {who} run?"),
-    (ConnectionRefusedError, "nobody listens there; {who} does not run"),
+    (FileNotFoundError, "no such socket; is {who} running?"),
+    (ConnectionRefusedError, "nothing listens there; {who} is not running"),
     (PermissionError, "not allowed; ask as the user that {who} runs as"),
     (_DROPPED, "{who} closed the connection without an answer"),
     (NotHttp, STRANGE),
