@@ -260,9 +260,9 @@ def _interrupted(cluster: Cluster) -> tuple[bool, str]:
     cluster.begun()
     at = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=30)
     took = time.monotonic() - at
-    until("no Job is left", lambda: not cluster.jobs(), 30)
+    until(lambda: f"Jobs are left: {cluster.jobs()}\n{errors}", lambda: not cluster.jobs(), 30)
     first = campaign.rounds().rounds
     again = campaign.start()
     again.communicate(timeout=900)
