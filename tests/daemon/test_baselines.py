@@ -43,8 +43,8 @@ from wirewatch.verdict.ledger import Statement
 
 AT = 1_795_223_090.0
 RECORDINGS = [
-    "demo-dgx-h200", "h200x1-idle", "h200x1-traffic", "h200x2-idle", "h200x4-idle", "h200x4-traffic",
-    "h200x8",
+    "demo-dgx-h200", "h100x2-jobs", "h200x1-idle", "h200x1-traffic", "h200x2-idle", "h200x4-idle",
+    "h200x4-traffic", "h200x8",
 ]  # fmt: skip
 WORD = Statement("ann", "as it was delivered", AT - 60.0)
 CHANGE = Accepted("nic_firmware", "mlx5", "28.41", "28.42", "mlx5_0: firmware 28.41 -> 28.42", WORD)

@@ -87,7 +87,7 @@ def test_the_stopped_rank_is_named_with_its_process() -> None:
     assert answers[-1].wall is Wall.HANG
     assert {one.rule for one in findings} == {"hangs.stopped"}
     assert findings[-1].subject.gpu == "1"
-    assert "process 943) stopped by a signal" in findings[-1].evidence
+    assert "process 943) is stopped by a signal" in findings[-1].evidence
 
 
 @pytest.mark.parametrize("note", [P2P, HEALTHY, LATE, STOPPED])

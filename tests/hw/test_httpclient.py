@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.hw.unixserver import Behaviour, Listen, drain, listening, says
-from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
+from wirewatch.hw.httpclient import STRANGE, NoAnswer, listens, request
 
 GOOD = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 11\r\nX: y\r\n\r\n{"ok": "no"}'[:-1]
 SHORT = 0.3
@@ -107,6 +107,12 @@ def test_no_time_at_all_is_no_answer(listen: Listen) -> None:
 
 def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
     assert "no such socket" in refused(str(tmp_path / "none"))
+
+
+def test_nothing_listens_where_no_socket_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    for path in ("", "x" * 120, str(tmp_path), str(tmp_path / "file"), str(tmp_path / "file" / "under")):
+        assert not listens(path), path
 
 
 def test_a_socket_where_nobody_listens_any_more(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def test_the_example_is_a_web_configuration() -> None:
 def test_the_bounds_are_those_of_the_code() -> None:
     port = Bounds()
     for told in (
-        f"{BURST:.0f} wrong ones of an address at once, then one each {REFILL:.0f} s",
-        f"{QUEUE + 1} wait at most",
-        f"{port.connections}, {port.of_one} of one address (IPv6: /64), and {port.reserved} more",
-        f"{LOCAL.connections}, {LOCAL.of_one} of one user, and {LOCAL.reserved} more",
+        f"an address may send {BURST:.0f} wrong ones at once, then one every {REFILL:.0f} s",
+        f"at most {QUEUE + 1} wait",
+        f"{port.connections}, at most {port.of_one} from one address (IPv6: /64), and {port.reserved} more",
+        f"{LOCAL.connections}, at most {LOCAL.of_one} of one user, and {LOCAL.reserved} more",
         f"{port.requests} are answered at a time",
         f"{port.handshake:.0f} s for a handshake; {port.head:.0f} s for a head",
         f"{port.patience:.0f} s for a body",

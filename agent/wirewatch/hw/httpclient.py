@@ -103,6 +103,8 @@ def request(
 
 def listens(path: str) -> bool:
     """Whether a process may listen at the socket; False where its file was left behind or is no socket."""
+    if unfit(path):
+        return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.settimeout(0)
         try:
