@@ -28,6 +28,8 @@ class PlayedApi:
         self.logs: dict[str, str] = {}
         self.refuse: dict[tuple[str, str], tuple[int, str]] = {}
         self.asked: list[tuple[str, str]] = []
+        self.late: list[Document] = []
+        """Jobs whose creation is under way: one is made after each deletion."""
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -87,6 +89,9 @@ class PlayedApi:
         if method == "DELETE":
             for one in matching:
                 self._delete(kind, one["metadata"]["name"])
+            if kind == "jobs" and self.late:
+                made = self.late.pop()
+                self.kept["jobs"][made["metadata"]["name"]] = made
         return 200, json.dumps({"kind": "List", "metadata": {}, "items": matching}), JSON
 
     def _matching(self, kind: str, selector: str) -> list[Document]:

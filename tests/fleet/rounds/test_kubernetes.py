@@ -26,7 +26,7 @@ class Rig:
     now: float = 0.0
 
     def engine(self) -> KubernetesRounds:
-        return KubernetesRounds(self.options, self.api.connect, lambda: self.now, "camp")
+        return KubernetesRounds(self.options, self.api.connect, lambda: self.now, "camp", settle=0.0)
 
     def started(self) -> KubernetesRounds:
         engine = self.engine()
@@ -141,6 +141,20 @@ def test_the_end_of_many_jobs_may_take_longer_than_one_request(
     monkeypatch.setattr("wirewatch.fleet.rounds.kubernetes.REQUEST", 1e-9)
     engine.cancel()
     assert not rig.api.kept["jobs"]
+
+
+def test_a_job_that_is_made_while_all_are_deleted_goes_too(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.late = [rig.api.kept["jobs"].pop(SECOND)]
+    engine.cancel()
+    assert not rig.api.kept["jobs"]
+
+
+def test_jobs_that_stay_are_said(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.late = [rig.api.kept["jobs"][SECOND]] * 10
+    with pytest.raises(RoundEngineError, match=f"not deleted: {SECOND}"):
+        engine.cancel()
 
 
 def test_a_job_that_somebody_deleted_has_failed(rig: Rig) -> None:

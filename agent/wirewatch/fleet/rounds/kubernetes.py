@@ -44,6 +44,8 @@ REQUEST, LIST = 10.0, 60.0
 """Seconds for one request; for one about many: a page of a list between rounds, the end of all Jobs."""
 AWAY_SECONDS = 60.0
 """For which the API server may give no answer in a round, before the round is given up."""
+CANCELS = 5
+"""How often Jobs are deleted until none is left."""
 AT_ONCE, PAGE = 32, 250
 LOG_BYTES = 1 << 20
 T = TypeVar("T")
@@ -51,12 +53,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class KubernetesRounds:
-    """The engine. `connect` makes a client, within the event loop; `mono`: seconds of the monotonic clock."""
+    """The engine. `connect` makes a client, within the event loop; `mono`: seconds of the monotonic clock.
+
+    `settle`: seconds from a deletion of Jobs until they are looked for again.
+    """
 
     options: JobsOptions
     connect: Callable[[], Awaitable[ApiClient]]
     mono: Callable[[], float] = time.monotonic
     campaign: str = field(default_factory=lambda: f"wirewatch-pairs-{secrets.token_hex(4)}")
+    settle: float = 1.0
     _nodes: dict[str, PairNode] = field(default_factory=dict)
     _order: RoundOrder | None = None
     _known: dict[int, PairProgress] = field(default_factory=dict)
@@ -207,14 +213,28 @@ class KubernetesRounds:
             return f"what {pod} printed cannot be read: {error}"
 
     async def _cancel(self, client: ApiClient) -> None:
-        """Delete all Jobs of the campaign; their pods and Services go with them."""
-        await answered(
-            BatchV1Api(client).delete_collection_namespaced_job(
-                self.options.namespace, label_selector=f"{CAMPAIGN}={self.campaign}",
-                propagation_policy="Background", _preload_content=False, _request_timeout=LIST,
-            ),
-            LIST,
-        )  # fmt: skip
+        """Delete all Jobs of the campaign; their pods and Services go with them.
+
+        A request to make one that Ctrl-C broke off may still be carried out, so they are looked for again.
+        """
+        batch, ours = BatchV1Api(client), f"{CAMPAIGN}={self.campaign}"
+        left: list[str] = []
+        for _ in range(CANCELS):
+            await answered(
+                batch.delete_collection_namespaced_job(
+                    self.options.namespace, label_selector=ours, propagation_policy="Background",
+                    _preload_content=False, _request_timeout=LIST,
+                ),
+                LIST,
+            )  # fmt: skip
+            await asyncio.sleep(self.settle)
+            found = await _pages(
+                batch.list_namespaced_job, LIST, namespace=self.options.namespace, label_selector=ours
+            )
+            left = [one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"]]
+            if not left:
+                return
+        raise RoundEngineError(f"Jobs are not deleted: {', '.join(left[:8])}")
 
     def _run(self, asked: Callable[[ApiClient], Awaitable[T]]) -> T:
         async def session() -> T:
