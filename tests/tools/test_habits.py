@@ -50,6 +50,14 @@ def test_editors_wrap_where_the_formatters_do() -> None:
     assert re.findall(r"max_line_length = (\d+)", editor) == [str(ruff["line-length"]), str(prose["wrap"])]
 
 
+def test_each_decision_has_a_number_of_its_own_and_stands_in_the_index() -> None:
+    files = sorted(path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    assert len({name[:4] for name in files}) == len(files)
+    index = (ROOT / "docs" / "adr" / "README.md").read_text("utf-8")
+    assert re.findall(r"^\| \[\d{4}\]\((.+?)\) \|", index, re.MULTILINE) == files
+    assert all(f"[{name[:4]}]({name})" in index for name in files)
+
+
 def test_what_make_test_runs_imports_no_package_that_dev_leaves_out() -> None:
     """CI installs every extra, so that only a fresh clone would show it."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
