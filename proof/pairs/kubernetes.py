@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from tests.waiting import until
 from tools.chart.helm import NAME, rendered
 from tools.prose import formatted
 from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument
+from wirewatch.fleet.rounds.jobs import PAIR
 from wirewatch.kubernetes.apiserver import rfc3339
 
 PAGE = Path("docs/pairs-kubernetes.md")
@@ -152,9 +154,20 @@ class Cluster:
         found = self.ask("GET", PODS)["items"]
         return [one for one in found if one["status"]["phase"] not in ENDED]
 
-    def begun(self) -> None:
-        """Wait until both pods of a pair run."""
-        until("a pair runs", lambda: sum(one["status"]["phase"] == "Running" for one in self.pods()) > 1, 120)
+    def begun(self, node: str = "") -> None:
+        """Wait until both pods of a pair run: of the pair with this node, or of any."""
+        until(
+            f"a pair {f'with {node} ' if node else ''}runs",
+            lambda: any(len(both) > 1 and (not node or node in both) for both in self._running()), 120,
+        )  # fmt: skip
+
+    def _running(self) -> Iterable[set[str]]:
+        """The nodes on which pods of each pair run."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for one in self.pods():
+            if one["status"]["phase"] == "Running":
+                found[one["metadata"].get("labels", {}).get(PAIR, "")].add(one["spec"]["nodeName"])
+        return found.values()
 
     def quiet(self) -> None:
         until(lambda: f"pods are left: {self.pods()}", lambda: not self.pods(), 60)
@@ -278,7 +291,7 @@ def _preempted(cluster: Cluster) -> tuple[bool, str]:
     """A user's pod without any class comes to n2 in a round: the scheduler takes the pair's place for it."""
     campaign = Campaign(cluster, "preempted")
     process = campaign.start("--rounds", "3")
-    cluster.begun()
+    cluster.begun("n2")
     began = time.monotonic()
     cluster.ask("POST", PODS, USER)
     train = f"{PODS}/train"
