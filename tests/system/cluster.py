@@ -22,6 +22,7 @@ CONF = """\
 ClusterName=wirewatch
 SlurmctldHost={host}({controller})
 SlurmUser=root
+ReturnToService=2
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock,cred_expire=5
