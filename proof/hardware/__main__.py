@@ -17,6 +17,7 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `pairs` four, as root with ip and tc; `--engine gloo` tries it on processors alone.
 `lockstep --shapes uneven` takes 90 s, `bursts` two minutes, of several GPUs.
 `prober` needs root, and files of ours and of Python that every user may read.
+`--gpus 0 1` shows the parts these GPUs alone, as root, so that two runs of it can go on beside each other.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
 without GPUs; `prober` then probes processors, by engine gloo of torch, and nobody comes to them.
@@ -28,8 +29,10 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import dropwhile
 from pathlib import Path
 
+from proof.hardware import lane
 from proof.hardware.kit import Report
 
 PARTS = (
@@ -61,7 +64,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--healthy", type=float, default=0.0, help="straggler: seconds of healthy probes")
     parser.add_argument("--loads", nargs="+", metavar="KIND", help="straggler: with these loads only")
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
-    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kills: of nvml, worker, daemon only")
+    parser.add_argument(
+        "--kinds", nargs="+", metavar="KIND",
+        help="kills: of nvml, worker, daemon only; runningjobs: healthy, late, wire; tap: its pieces",
+    )  # fmt: skip
+    parser.add_argument("--gpus", nargs="+", type=int, metavar="N", help="as if there were these GPUs alone")
     parser.add_argument(
         "--engine",
         choices=("distributed", "gloo"),
@@ -69,6 +76,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         help="pairs: on GPUs or processors",
     )
     return parser.parse_args(arguments)
+
+
+def without_gpus(arguments: Sequence[str]) -> list[str]:
+    """The arguments less `--gpus` and its numbers."""
+    at = arguments.index("--gpus")
+    rest = dropwhile(str.isdigit, arguments[at + 1 :])
+    return [*arguments[:at], *rest]
 
 
 def _run(part: str, options: argparse.Namespace) -> bool:
@@ -87,6 +101,8 @@ def _terminated(_number: int, _frame: object) -> None:
 
 def main() -> int:
     options = _options(sys.argv[1:])
+    if options.gpus:
+        lane.enter(options.gpus, without_gpus(sys.argv[1:]))
     options.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, _terminated)
     results = {part: _run(part, options) for part in options.parts}

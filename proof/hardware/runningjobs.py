@@ -1,7 +1,7 @@
 """runningjobs: what the daemon says of jobs with the tap: who is late, which wire is slow, else nobody.
 
 A late rank 20 times (10 % more work, or 10 % slower), P2P off, Tree and LL 20 times, and healthy jobs of
-every shape for two minutes each. Some 40 minutes of two GPUs; --trials, --each and --shapes for pieces of it.
+every shape for two minutes each. Some 40 minutes of two GPUs, less with --kinds, --trials, --each, --shapes.
 """
 
 import argparse
@@ -26,6 +26,7 @@ TRIALS = 20
 WITHIN = 30.0
 """Seconds in which a late rank or a slow wire is named."""
 CLEARED_WITHIN = 60.0
+KINDS = ("healthy", "late", "wire")
 HEALTHY = ("data_parallel", "tensor_parallel", "sharded", "ddp", "fsdp")
 LATE_IN = ("data_parallel", "tensor_parallel")
 SLOW_IN = "data_parallel"
@@ -87,24 +88,23 @@ def watch(
 def run(report: Report, options: argparse.Namespace) -> None:
     count = TRIALS if options.trials is None else options.trials
     shapes = options.shapes or HEALTHY
+    kinds = options.kinds or KINDS
     trials: list[JobTrial] = []
     with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-jobs-", dir=TMPFS) as folder:
         taps = Taps(Path(folder), follow=False)
         report.note(gpus=[gpu.uuid for gpu in here.gpus])
         with Daemon(f'{DEFAULTS}[jobs]\nrings = "{taps.rings}"\n') as daemon:
-            for shape in shapes:
-                if options.each:
-                    report.attempt(shape, partial(_healthy, report, daemon, taps, shape, options.each))
-            cases = list(islice(_cases(len(here.gpus)), count))
+            for shape in shapes if "healthy" in kinds else ():
+                report.attempt(shape, partial(_healthy, report, daemon, taps, shape, options.each))
+            cases = list(islice(_cases(len(here.gpus)), count)) if "late" in kinds else []
             for shape in LATE_IN:
                 mine = [case for case in cases if case[0] == shape]
                 if mine:
                     report.attempt(f"late in {shape}", partial(_late, report, daemon, taps, mine, trials))
-            for number in range(count):
+            for number in range(count) if "wire" in kinds else ():
                 what, settings = list(WIRES.items())[number % len(WIRES)]
                 report.attempt(what, partial(_wire, report, daemon, taps, what, settings, trials))
-    if count:
-        judge(report, trials, count)
+    judge(report, trials, {kind: count for kind in kinds if kind != "healthy" and count})
 
 
 def _cases(gpus: int) -> Sequence[tuple[str, int, str]]:
@@ -113,14 +113,17 @@ def _cases(gpus: int) -> Sequence[tuple[str, int, str]]:
     return turns * TRIALS
 
 
-def judge(report: Report, trials: Sequence[JobTrial], count: int) -> None:
-    """A trial that could not be done is one that is missing, and fails."""
-    for kind, mine in (
-        ("a late rank", [one for one in trials if one.what.startswith("late")]),
-        ("a slow wire", [one for one in trials if not one.what.startswith("late")]),
-    ):
+def judge(report: Report, trials: Sequence[JobTrial], counts: Mapping[str, int]) -> None:
+    """A trial that could not be done is one that is missing, and fails. `counts`: how many of each kind."""
+    late = [one for one in trials if one.what.startswith("late")]
+    kinds = {
+        "late": ("a late rank", late),
+        "wire": ("a slow wire", [one for one in trials if one not in late]),
+    }
+    for kind, count in counts.items():
+        what, mine = kinds[kind]
         right = sum(one.right for one in mine)
-        name = f"{kind} is named within {WITHIN:g} s and never as anything else"
+        name = f"{what} is named within {WITHIN:g} s and never as anything else"
         report.check(name, ok=right == len(mine) == count, told=f"{right} of {count}")
 
 

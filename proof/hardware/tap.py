@@ -1,6 +1,6 @@
 """tap: what the tap shows of running jobs beside nccl-tests, who is late, which wire is slow, and its cost.
 
-Some five minutes of two GPUs; --trials for other pairs than five. Compiles agent/tap with cc.
+Some eight minutes of two GPUs; --trials for other pairs than five, --kinds for pieces. Compiles with cc.
 """
 
 import argparse
@@ -44,6 +44,7 @@ WIRES: Mapping[str, Mapping[str, str]] = {
     "P2P off": {"NCCL_P2P_DISABLE": "1"}, "Tree": {"NCCL_ALGO": "Tree"}, "LL": {"NCCL_PROTO": "LL"},
 }  # fmt: skip
 HOWS = ("more", "same")
+KINDS = ("rates", "late", "wires", "cost")
 Key = tuple[str, int]
 """Op and bytes."""
 
@@ -150,20 +151,31 @@ def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-tap-", dir=TMPFS) as folder:
         gpus = len(here.gpus)
         taps = Taps(Path(folder))
-        oracle = NcclTests(options.nccl_tests, gpus)
-        theirs: dict[Key, float] = {}
-        report.attempt("nccl-tests", lambda: theirs.update(asked(report, oracle)))
-        report.attempt(
-            "nccl-tests with the tap", lambda: _own(report, taps, options.nccl_tests, theirs, gpus)
-        )
-        for shape in ("series", "apart"):
-            report.attempt(shape, partial(_shape, report, taps, shape, theirs, gpus))
-        report.attempt("late ranks", lambda: _late(report, taps, gpus))
-        for what, settings in WIRES.items():
-            report.attempt(what, partial(_wire, report, taps, what, settings, gpus))
-        for shape in ("ddp", "fsdp"):
-            report.attempt(shape, partial(_overlapped, report, taps, shape, gpus))
-        report.attempt("cost", lambda: _cost(report, taps, options.trials or PAIRS))
+        pieces = {
+            "rates": lambda: _rates(report, taps, options.nccl_tests, gpus),
+            "late": lambda: report.attempt("late ranks", lambda: _late(report, taps, gpus)),
+            "wires": lambda: _wires(report, taps, gpus),
+            "cost": lambda: report.attempt("cost", lambda: _cost(report, taps, options.trials or PAIRS)),
+        }
+        for kind in options.kinds or KINDS:
+            pieces[kind]()
+
+
+def _rates(report: Report, taps: Taps, folder: Path, gpus: int) -> None:
+    """What series of collectives get, by nccl-tests and by the tap."""
+    theirs: dict[Key, float] = {}
+    report.attempt("nccl-tests", lambda: theirs.update(asked(report, NcclTests(folder, gpus))))
+    report.attempt("nccl-tests with the tap", lambda: _own(report, taps, folder, theirs, gpus))
+    for shape in ("series", "apart"):
+        report.attempt(shape, partial(_shape, report, taps, shape, theirs, gpus))
+
+
+def _wires(report: Report, taps: Taps, gpus: int) -> None:
+    """Jobs on slow wires, and jobs that overlap collectives with other work."""
+    for what, settings in WIRES.items():
+        report.attempt(what, partial(_wire, report, taps, what, settings, gpus))
+    for shape in ("ddp", "fsdp"):
+        report.attempt(shape, partial(_overlapped, report, taps, shape, gpus))
 
 
 def asked(report: Report, oracle: NcclTests) -> dict[Key, float]:

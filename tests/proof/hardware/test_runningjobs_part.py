@@ -43,5 +43,5 @@ def test_a_document_without_jobs_is_none() -> None:
 def test_a_trial_that_is_missing_fails(tmp_path: Path, rights: list[bool], *, good: bool) -> None:
     report = Report("runningjobs", tmp_path)
     late = [JobTrial("late, x", 1.0 if right else None, [], "") for right in rights]
-    judge(report, [*late, *(JobTrial("Tree", 1.0, [], "") for _ in range(2))], 2)
+    judge(report, [*late, *(JobTrial("Tree", 1.0, [], "") for _ in range(2))], {"late": 2, "wire": 2})
     assert [check["ok"] for check in report.checks] == [good, True]
