@@ -41,6 +41,7 @@ from proof.hardware.probing import Probing, probing
 from proof.hardware.sweep import Sweeping
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Ranks
+from wirewatch.busbw.curves import CURVES
 from wirewatch.core.probe import ALL_REDUCE, OPS
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probe.setup import read_scene
@@ -57,9 +58,6 @@ HEADER = ["bytes", "predicted us", "measured us", "off", "repeats differ %", "gi
 DEGREES = (2, 4)
 DECODER_WITHIN = 240.0
 JOB_SIZES = (8, *GIVEN)
-CURVE_OF = {"eager": "curve", "graph": "marked_curve"}
-MEASURED_AS = {"eager": "sequence", "graph": "marked"}
-"""What of the job's is given and what is compared, by launch."""
 TimedLine = Mapping[str, Any]
 """One of the job's: `what`, `launch`, `size` in bytes, `seconds` of each repeat."""
 
@@ -94,9 +92,11 @@ def machine_of(here: Probing) -> AdvisedMachine:
 
 
 def collectives(report: Report, machine: AdvisedMachine, two: Study, whole: Study) -> None:
-    """Every size of every collective, by three sizes of two GPUs."""
+    """Every size of every collective, by three sizes of two GPUs and no table of as many as are predicted."""
     given = three_sizes(two)
-    times = CollectiveTimes(replace(machine, measured=(given,)))
+    ranks = {curve.configuration.ranks for curve in whole.curves}
+    published = [curve for curve in CURVES if curve.ranks not in ranks]
+    times = CollectiveTimes(replace(machine, measured=(given,)), published)
     for op in OPS:
         for launch in LAUNCHES:
             found = list(predictions(times, given, whole, op, launch))
@@ -116,12 +116,11 @@ def row(one: PredictedTime) -> list[object]:
 class TokenTime:
     """What the all-reduces of one token take, predicted and measured, beside the other figures it could be.
 
-    In seconds: `less`, the pass less that without all-reduces; `alone`, their sequence by itself.
+    Compared is their sequence by itself. `less`: seconds of the pass less those without all-reduces.
     """
 
     compared: PredictedTime
     less: float
-    alone: float
 
 
 def per_token(
@@ -142,18 +141,19 @@ def per_token(
     for hidden, tokens in SHAPES:
         size = 2 * hidden * tokens
         try:
-            repeats = held[MEASURED_AS[launch], size]
-            step, compute, alone = (median(held[what, size]) for what in ("step", "compute", "sequence"))
+            repeats = held["sequence", size]
+            step, compute = (median(held[what, size]) for what in ("step", "compute"))
         except KeyError as missing:
             raise KitError(f"{launch}, TP {degree}: {missing} was not measured") from missing
         if min(repeats) <= 0:
             raise KitError(f"{size} B, {launch}: all-reduces that take no time")
         seconds, on_gpus = (_predicted(times, degree, size, how) for how in (launch, GRAPH))
-        given = max(differ(one.seconds) for one in stands_on(curve, ALL_REDUCE, launch, size, on_gpus))
+        held_by = stands_on(curve, ALL_REDUCE, launch, size, seconds, on_gpus)
+        given = max(differ(one.seconds) for one in held_by)
         compared = PredictedTime(
             f"TP {degree}, {launch}", size, REDUCTIONS * seconds, median(repeats), differ(repeats), given
         )
-        found.append(TokenTime(compared, step - compute, alone))
+        found.append(TokenTime(compared, step - compute))
     return found
 
 
@@ -179,7 +179,7 @@ def job_curve(timed: Sequence[TimedLine]) -> Study:
     for launch in LAUNCHES:
         sizes = {
             int(one["size"]): middle(one["seconds"])
-            for one in timed if (one["what"], one["launch"]) == (CURVE_OF[launch], launch)
+            for one in timed if (one["what"], one["launch"]) == ("curve", launch)
         }  # fmt: skip
         if sorted(sizes) != sorted(JOB_SIZES):
             raise KitError(f"{launch}: {sorted(sizes)} B of two GPUs")
@@ -212,8 +212,8 @@ def _decoders(report: Report, machine: AdvisedMachine, gpus: int) -> None:
     for degree, found in timed.items():
         for launch in LAUNCHES:
             made = per_token(machine, curve, found, launch, degree)
-            rows = [[*row(one.compared), 1e6 * one.less, 1e6 * one.alone] for one in made]
-            header = [*HEADER, "pass less compute us", "alone us"]
+            rows = [[*row(one.compared), 1e6 * one.less] for one in made]
+            header = [*HEADER, "pass less compute us"]
             report.table(f"a token's all-reduces, TP {degree}, {launch}", header, rows)
             ok, line = judged([one.compared for one in made], WITHIN)
             title = f"TP {degree}, {launch}: {len(made)} sizes within {100 * WITHIN:g} %"

@@ -74,7 +74,7 @@ def predictions(
             if not point.seconds:
                 raise KitError(f"{op}, {launch}, {point.size_bytes} B: not measured")
             seconds, on_gpus = (_seconds(times, curve, point.size_bytes, how) for how in (launch, GRAPH))
-            held = stands_on(given, op, launch, point.size_bytes, on_gpus)
+            held = stands_on(given, op, launch, point.size_bytes, seconds, on_gpus)
             apart = max((differ(one.seconds) for one in held), default=0.0)
             measured = median(point.seconds)
             yield PredictedTime(op, point.size_bytes, seconds, measured, differ(point.seconds), apart)
@@ -141,11 +141,13 @@ def _seconds(times: CollectiveTimes, curve: Curve, size_bytes: int, launch: str)
     return found.seconds
 
 
-def stands_on(given: Study, op: str, launch: str, size_bytes: int, on_gpus: float) -> list[CurvePoint]:
+def stands_on(
+    given: Study, op: str, launch: str, size_bytes: int, predicted: float, on_gpus: float
+) -> list[CurvePoint]:
     """The given points that a size is predicted from.
 
-    They are the smallest for small messages, and one by one wherever the slowest of its launches would take
-    longer than the GPUs, `on_gpus`; else the large ones.
+    They are the smallest for small messages, and one by one wherever the launch takes longer than the GPUs,
+    `on_gpus`: that of the prediction, or the slowest that was given. Else the large ones.
     """
     points = [
         point
@@ -154,5 +156,5 @@ def stands_on(given: Study, op: str, launch: str, size_bytes: int, on_gpus: floa
         for point in curve.points
     ]
     least = [one for one in points if one.size_bytes < LARGE]
-    launched = launch == EAGER and any(max(one.seconds) > on_gpus for one in least)
+    launched = launch == EAGER and any(max(predicted, *one.seconds) > on_gpus for one in least)
     return least if launched or size_bytes <= SMALL else [one for one in points if one not in least]

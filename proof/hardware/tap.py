@@ -243,7 +243,7 @@ def _shape(report: Report, taps: Taps, shape: str, theirs: Mapping[Key, float], 
 
 def compare_sizes(
     report: Report, what: str, timed: Mapping[Key, Sequence[Joined]], theirs: Mapping[Key, float], gpus: int,
-    behind: Callable[[int], float] | None = None,
+    behind: Callable[[str, int], float] | None = None,
 ) -> None:  # fmt: skip
     """Each op and size beside nccl-tests; a size that was not timed is a limit that fails.
 
@@ -254,7 +254,7 @@ def compare_sizes(
         if key in theirs:
             wires = [one.wire for one in found]
             rows.append(_row(key, wires, theirs[key], gpus, min(wires)))
-            offs[key] = theirs[key] / (median(wires) - (behind(key[1]) if behind else 0.0)) - 1
+            offs[key] = theirs[key] / (median(wires) - (behind(*key) if behind else 0.0)) - 1
     report.table(what, [*HEADER, "least us"], rows)
     for size, limit in LIMITS.items():
         worst = max((abs(off) for key, off in offs.items() if key[1] == size), default=None)

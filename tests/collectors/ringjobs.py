@@ -104,7 +104,7 @@ class JobShape:
     def wire(self, op: str, size: int) -> float:
         """Seconds of one collective alone, as the tap sees it."""
         share = factor(op, self.size) if op in FACTORS else 1.0
-        return self.floor + bias(size) + share * size / self.busbw
+        return self.floor + bias(op, size) + share * size / self.busbw
 
 
 @dataclass

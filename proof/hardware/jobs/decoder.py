@@ -5,9 +5,8 @@ python -m proof.hardware.jobs.decoder RANKS [--sizes BYTES ...]     TIMED {...} 
 Each layer has two pairs of matrices, split by columns and by rows, and an all-reduce after each pair, as
 attention and feed-forward have in tensor parallelism. `curve`: one all-reduce of each of `--sizes`, in a row
 of as many as a pass has. Of each shape: `step` is a whole pass, `compute` the same without its all-reduces,
-`sequence` these alone, one after another, on the same buffer. `marked` and `marked_curve`: the pass and the
-row once more, with an event before and after each all-reduce. Their seconds are those between both events, of
-the rank that came last and so waited for nobody: the time of the collectives themselves, in the pass.
+`sequence` these alone, one after another, on the same buffer. Events around each all-reduce of a captured
+pass are no measure of it: as nodes of the graph they take some 10 us each (docs/hardware/2026-11-26-h200.md).
 
 All by CUDA events, in bfloat16, one by one (`eager`) and as one CUDA graph, on one stream (torch 2.8 puts
 collectives on the current one). Repeats take turns: every one of a round is measured before any of the next,
@@ -19,7 +18,7 @@ import argparse
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -52,8 +51,8 @@ class Layers:
         self.inner = torch.empty((tokens, part), dtype=torch.bfloat16, device=device)
         self.outer = torch.empty_like(self.state)
 
-    def step(self, marks: "Marks | None" = None) -> None:
-        self._pass(reduced=True, marks=marks)
+    def step(self) -> None:
+        self._pass(reduced=True)
 
     def compute(self) -> None:
         self._pass(reduced=False)
@@ -61,50 +60,18 @@ class Layers:
     def sequence(self) -> None:
         in_a_row(self.outer)
 
-    def _pass(self, *, reduced: bool, marks: "Marks | None" = None) -> None:
-        for place, (columns, rows) in enumerate(self.pairs):
+    def _pass(self, *, reduced: bool) -> None:
+        for columns, rows in self.pairs:
             torch.matmul(self.state, columns, out=self.inner)
             torch.matmul(self.inner, rows, out=self.outer)
             if reduced:
-                reduce(self.outer, marks, place)
+                dist.all_reduce(self.outer)
 
 
-class Marks:
-    """Events before and after each all-reduce of a pass; within a graph they are nodes of it."""
-
-    def __init__(self, *, graph: bool) -> None:
-        known = {"external": True} if graph else {}
-        self._pairs = [
-            tuple(torch.cuda.Event(enable_timing=True, **known) for _ in range(2)) for _ in range(REDUCTIONS)
-        ]
-
-    def before(self, place: int) -> None:
-        self._pairs[place][0].record()
-
-    def after(self, place: int) -> None:
-        self._pairs[place][1].record()
-
-    def seconds(self) -> float:
-        """Of all all-reduces of the last pass, each of the rank that came last to it."""
-        each = [before.elapsed_time(after) * 1e-3 for before, after in self._pairs]
-        least = torch.tensor(each, dtype=torch.float64, device="cuda")
-        dist.all_reduce(least, op=dist.ReduceOp.MIN)
-        return float(least.sum().item())
-
-
-def reduce(data: torch.Tensor, marks: Marks | None, place: int) -> None:
-    """One all-reduce, between its events where there are any."""
-    if marks is not None:
-        marks.before(place)
-    dist.all_reduce(data)
-    if marks is not None:
-        marks.after(place)
-
-
-def in_a_row(data: torch.Tensor, marks: Marks | None = None) -> None:
+def in_a_row(data: torch.Tensor) -> None:
     """As many all-reduces as a pass has."""
-    for place in range(REDUCTIONS):
-        reduce(data, marks, place)
+    for _ in range(REDUCTIONS):
+        dist.all_reduce(data)
 
 
 @dataclass
@@ -115,7 +82,6 @@ class Measured:
     launch: str
     size: int
     run: Work
-    marks: Marks | None = None
     parts: int = 1
     count: int = 1
     found: list[float] = field(default_factory=list)
@@ -128,31 +94,13 @@ class Measured:
         self.count = max(1, round(_greatest(SECONDS / max(once, 1e-6))))
 
     def repeat(self) -> None:
-        lasted = _lasts(self.run, self.count) / self.count
-        seconds = lasted if self.marks is None else self.marks.seconds()
-        self.found.append(_greatest(seconds) / self.parts)
+        self.found.append(_greatest(_lasts(self.run, self.count) / self.count) / self.parts)
 
 
-def measured(launch: str, what: str, size: int, plain: Work, **known: Any) -> Measured:
+def measured(launch: str, what: str, size: int, plain: Work, parts: int = 1) -> Measured:
     """One of what is measured, as it is launched."""
     run = captured(plain, plain, WARM_UP) if launch == "graph" else plain
-    return Measured(what, launch, size, run, **known)
-
-
-def marked(
-    launch: str, what: str, size: int, plain: Callable[[Marks | None], None], **known: Any
-) -> Measured:
-    """The same with events around each all-reduce."""
-    marks = Marks(graph=launch == "graph")
-
-    def work() -> None:
-        plain(marks)
-
-    def warm() -> None:
-        plain(None)
-
-    run = captured(work, warm, WARM_UP) if launch == "graph" else work
-    return Measured(what, launch, size, run, marks, **known)
+    return Measured(what, launch, size, run, parts)
 
 
 def everything(launch: str, sizes: list[int], ranks: int, device: torch.device) -> Iterator[Measured]:
@@ -160,12 +108,10 @@ def everything(launch: str, sizes: list[int], ranks: int, device: torch.device) 
     for size in sizes:
         row = partial(in_a_row, torch.zeros(size // 2, dtype=torch.bfloat16, device=device))
         yield measured(launch, "curve", size, row, parts=REDUCTIONS)
-        yield marked(launch, "marked_curve", size, row, parts=REDUCTIONS)
     for hidden, tokens in SHAPES:
         layers, size = Layers(hidden, tokens, ranks, device), 2 * hidden * tokens
         for what in ("step", "compute", "sequence"):
             yield measured(launch, what, size, getattr(layers, what))
-        yield marked(launch, "marked", size, layers.step)
 
 
 def in_turns(all_of: list[Measured]) -> None:

@@ -88,13 +88,21 @@ def test_a_size_stands_on_the_smallest_where_a_launch_may_decide_and_on_the_larg
     points = (CurvePoint(8, (1e-5, 2e-5)), CurvePoint(64 * MIB, (1e-3,)))
     curves = tuple(Curve("all_reduce", Configuration(2, launch=launch), points) for launch in LAUNCHES)
     both = Study(0.0, "made up", {}, curves)
-    sizes = {
-        (launch, on_gpus): [one.size_bytes for one in stands_on(both, "all_reduce", launch, MIB, on_gpus)]
-        for launch in LAUNCHES for on_gpus in (1.9e-5, 2.1e-5)
-    }  # fmt: skip
-    assert sizes[("eager", 1.9e-5)] == [8]
-    assert sizes[("eager", 2.1e-5)] == sizes[("graph", 1.9e-5)] == [64 * MIB]
-    assert stands_on(both, "all_reduce", "graph", 8, 1e-6) == [points[0]]
+
+    def sizes(launch: str, predicted: float, on_gpus: float) -> list[int]:
+        return [one.size_bytes for one in stands_on(both, "all_reduce", launch, MIB, predicted, on_gpus)]
+
+    assert sizes("eager", 1.9e-5, 1.9e-5) == [8]
+    assert sizes("eager", 2.1e-5, 2.1e-5) == [64 * MIB]
+    assert sizes("graph", 1.9e-5, 1.9e-5) == [64 * MIB]
+    assert stands_on(both, "all_reduce", "graph", 8, 1e-6, 1e-6) == [points[0]]
+
+
+def test_a_launch_on_more_gpus_than_were_given_may_decide_where_theirs_did_not() -> None:
+    """One process launches twice as long on four GPUs as on two."""
+    points = (CurvePoint(8, (1e-5, 2e-5)), CurvePoint(64 * MIB, (1e-3,)))
+    given = Study(0.0, "made up", {}, (Curve("all_reduce", Configuration(2), points),))
+    assert stands_on(given, "all_reduce", "eager", MIB, 3e-5, 2.1e-5) == [points[0]]
 
 
 def test_three_sizes_are_the_smallest_and_the_two_large_ones() -> None:
@@ -112,16 +120,14 @@ REPEATS = (1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.0, 3.0, 0.5)
 
 
 def timed(**changes: float) -> Iterator[dict[str, Any]]:
-    """What the job prints, of all-reduces of 30 us one by one and 10 us in a graph, with events 12 us."""
-    for launch, each, between in (("eager", 30e-6, 30e-6), ("graph", 10e-6, 12e-6)):
+    """What the job prints, of all-reduces of 30 us one by one and 10 us in a graph."""
+    for launch, least in (("eager", 30e-6), ("graph", 10e-6)):
         for size in JOB_SIZES:
-            for what, least in (("curve", each), ("marked_curve", between)):
-                seconds = least if size == JOB_SIZES[0] else size / 300e9
-                yield line(what, launch, size, seconds)
+            yield line("curve", launch, size, least if size == JOB_SIZES[0] else size / 300e9)
         for hidden, tokens in SHAPES:
             size = 2 * hidden * tokens
-            sent, known = (REDUCTIONS * (least + size / 300e9) for least in (each, between))
-            found = {"step": 1e-3 + 0.7 * sent, "compute": 1e-3, "sequence": sent, "marked": known}
+            sent = REDUCTIONS * (least + size / 300e9)
+            found = {"step": 1e-3 + 0.7 * sent, "compute": 1e-3, "sequence": sent}
             for what, seconds in found.items():
                 yield line(what, launch, size, seconds * changes.get(what, 1.0))
 
@@ -130,7 +136,7 @@ def line(what: str, launch: str, size: int, seconds: float) -> dict[str, Any]:
     return {"what": what, "launch": launch, "size": size, "seconds": [seconds * at for at in REPEATS]}
 
 
-def test_a_tokens_time_is_that_between_events_in_a_graph_and_alone_one_by_one() -> None:
+def test_a_tokens_time_is_that_of_its_all_reduces_alone() -> None:
     for launch in LAUNCHES:
         found = per_token(machine(2, TWO), job_curve(list(timed())), list(timed()), launch, 2)
         assert [one.compared.size_bytes for one in found] == [
@@ -138,9 +144,9 @@ def test_a_tokens_time_is_that_between_events_in_a_graph_and_alone_one_by_one() 
         ]
         for one in found:
             size = one.compared.size_bytes
-            least = 12e-6 if launch == "graph" else 30e-6
+            least = 10e-6 if launch == "graph" else 30e-6
             assert one.compared.measured == pytest.approx(REDUCTIONS * (least + size / 300e9))
-            assert one.less == pytest.approx(0.7 * one.alone)
+            assert one.less == pytest.approx(0.7 * one.compared.measured)
             assert one.compared.repeats == pytest.approx(0.02)
             assert one.compared.given == pytest.approx(0.02)
         smallest = found[0].compared
@@ -158,8 +164,8 @@ def test_repeats_of_one_process_count_without_the_highest_and_lowest_quarter() -
 def test_all_reduces_that_take_no_time_or_were_not_measured_are_no_measurement(launch: str) -> None:
     curve = job_curve(list(timed()))
     with pytest.raises(KitError):
-        per_token(machine(2, TWO), curve, list(timed(marked=0.0, sequence=0.0)), launch, 2)
-    for what in ("step", "compute", "sequence", "marked" if launch == "graph" else "sequence"):
+        per_token(machine(2, TWO), curve, list(timed(sequence=0.0)), launch, 2)
+    for what in ("step", "compute", "sequence"):
         with pytest.raises(KitError):
             per_token(machine(2, TWO), curve, [one for one in timed() if one["what"] != what], launch, 2)
 

@@ -137,7 +137,7 @@ def _row(
     return OperationTimes(
         op=op, size_bytes=size, ranks=shape.ranks, joined=len(found),
         calls=round(rates[op] * _seconds(found)), bytes=int(message), wire_seconds=middle, low=low,
-        high=quantile(wires, HIGH), bias=bias(size),
+        high=quantile(wires, HIGH), bias=bias(op, size),
         algorithm=algorithm, protocol=protocol, channels=channels,
         busbw=got if isinstance(got, Absent) else low_median(got),
         best=got if isinstance(got, Absent) else quantile(got, HIGH),
@@ -161,9 +161,9 @@ def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size:
     if size < LATENCY_BELOW:
         return _SMALL
     values = [
-        busbw(op, ranks, message, wire - bias(message))
+        busbw(op, ranks, message, wire - bias(op, message))
         for message, wire in found
-        if message and wire > bias(message)
+        if message and wire > bias(op, message)
     ]
     return values or _WITHIN_BIAS
 
