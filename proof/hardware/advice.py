@@ -169,8 +169,8 @@ def middle(repeats: Sequence[float]) -> list[float]:
     return sorted(repeats)[out : len(repeats) - out]
 
 
-def job_curve(timed: Sequence[TimedLine]) -> Study:
-    """One all-reduce of two GPUs, as the program itself measures it.
+def job_curve(timed: Sequence[TimedLine], ranks: int) -> Study:
+    """One all-reduce of so many GPUs, as the program itself measures it.
 
     Raises:
         KitError: one of its sizes is missing.
@@ -182,10 +182,10 @@ def job_curve(timed: Sequence[TimedLine]) -> Study:
             for one in timed if (one["what"], one["launch"]) == ("curve", launch)
         }  # fmt: skip
         if sorted(sizes) != sorted(JOB_SIZES):
-            raise KitError(f"{launch}: {sorted(sizes)} B of two GPUs")
+            raise KitError(f"{launch}: {sorted(sizes)} B of {ranks} GPUs")
         points = tuple(CurvePoint(size, tuple(sizes[size])) for size in sorted(sizes))
-        curves.append(Curve(ALL_REDUCE, Configuration(2, launch=launch), points, "bfloat16"))
-    return Study(time.time(), "two GPUs in the same program", {"engine": "distributed"}, tuple(curves))
+        curves.append(Curve(ALL_REDUCE, Configuration(ranks, launch=launch), points, "bfloat16"))
+    return Study(time.time(), f"{ranks} GPUs in the same program", {"engine": "distributed"}, tuple(curves))
 
 
 def _predicted(times: CollectiveTimes, degree: int, size: int, launch: str) -> float:
@@ -208,8 +208,8 @@ def _swept(one: Sweeping, *arguments: str) -> None:
 def _decoders(report: Report, machine: AdvisedMachine, gpus: int) -> None:
     timed = {degree: _decoded(report, degree) for degree in DEGREES if degree <= gpus}
     report.note(decoders=timed)
-    curve = job_curve(timed[DEGREES[0]])
     for degree, found in timed.items():
+        curve = job_curve(found, degree)
         for launch in LAUNCHES:
             made = per_token(machine, curve, found, launch, degree)
             rows = [[*row(one.compared), 1e6 * one.less] for one in made]
@@ -224,7 +224,6 @@ def _decoders(report: Report, machine: AdvisedMachine, gpus: int) -> None:
 
 def _decoded(report: Report, degree: int) -> list[TimedLine]:
     report.progress(f"the toy transformer on {degree} GPUs")
-    sizes = [str(size) for size in JOB_SIZES] if degree == DEGREES[0] else []
-    with Job("decoder", str(degree), *(["--sizes", *sizes] if sizes else [])) as job:
+    with Job("decoder", str(degree), "--sizes", *(str(size) for size in JOB_SIZES)) as job:
         job.wait("DONE", DECODER_WITHIN)
         return [json.loads(line.removeprefix("TIMED ")) for line in job.lines() if line.startswith("TIMED ")]

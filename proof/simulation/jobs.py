@@ -100,7 +100,7 @@ def healthy() -> Iterator[tuple[str, JobShape]]:
 
 def trial(fault: Fault, seed: int) -> Named:
     """One job with a fault, from its start on."""
-    node = DrawnNode(fault.shape, seed=seed)
+    node = DrawnNode(fault.shape, seed=seed, every=COLLECTOR.options.interval)
     first: float | None = None
     wrong = False
     for poll, facts in enumerate(node.watch(fault.watched), 1):
@@ -117,7 +117,7 @@ def accused(shape: JobShape) -> tuple[int, int, int]:
     """Windows of a healthy job, and polls at which it named somebody or called its wire slow."""
     windows = late = wire = 0
     for seed in range(round(HEALTHY / RUN)):
-        node = DrawnNode(shape, seed=1000 + seed)
+        node = DrawnNode(shape, seed=1000 + seed, every=COLLECTOR.options.interval)
         begun: set[float] = set()
         for facts in node.watch(RUN):
             begun |= _windows(facts)

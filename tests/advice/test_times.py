@@ -188,7 +188,7 @@ def test_what_our_own_workers_python_takes_does_not_grow_with_the_gpus() -> None
         ).seconds
         for engine in ("nccl", "")
     }
-    assert found == {"nccl": pytest.approx(3.3e-5), "": pytest.approx(3.8e-5)}
+    assert found == {"nccl": pytest.approx(3.2e-5), "": pytest.approx(3.8e-5)}
 
 
 def test_a_pin_of_the_operator_is_what_large_messages_reach() -> None:
@@ -277,12 +277,19 @@ def test_a_larger_message_never_takes_less_by_more_than_a_change_of_protocol(
         assert next(host) <= next(host)
 
 
+GAP = 6e-6
+
+
 @given(st.integers(3, 33), st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]), st.booleans())
-def test_a_graph_never_takes_longer_than_launches_one_by_one(doublings: int, op: str, measured: bool) -> None:  # noqa: FBT001
+def test_a_graph_takes_no_longer_than_launches_one_by_one_but_for_gaps_between_its_kernels(
+    doublings: int,
+    op: str,
+    measured: bool,  # noqa: FBT001
+) -> None:
     machine = described("4xH100", *((study(CURVE),) if measured else ()))
     times = CollectiveTimes(machine)
     eager, graph = (known(times.estimate(op, Ranks(3), 1 << doublings, one)) for one in LAUNCHES)
-    assert graph.seconds <= eager.seconds * (1 + 1e-9)
+    assert graph.seconds <= eager.seconds * (1 + 1e-9) + GAP
 
 
 @given(st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]), st.data())

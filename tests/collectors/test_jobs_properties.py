@@ -1,7 +1,7 @@
 """What must hold of every job: lateness is never the wire, lost records accuse nobody, nobody's ring spoils
 another's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -27,7 +27,17 @@ from tests.collectors.ringjobs import (
 )
 from tests.examples import examples
 from wirewatch.collectors.jobs.metrics import samples
-from wirewatch.collectors.jobs.model import MOST_COMMUNICATORS, MOST_JOINED, MOST_PENDING, JobsMemory
+from wirewatch.collectors.jobs.model import (
+    MOST_COMMUNICATORS,
+    MOST_JOINED,
+    MOST_PENDING,
+    CommunicatorMemory,
+    JobsMemory,
+    JobsOptions,
+    JobsPolicy,
+    JoinedCollective,
+)
+from wirewatch.collectors.jobs.windows import Shape, roll
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingState, TimedCollective
 from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.types import Absent, Why
@@ -35,6 +45,9 @@ from wirewatch.core.types import Absent, Why
 LARGE = (("all_reduce", 256 * MIB),)
 WIRES = st.sampled_from([TRAINING, P2P_OFF, TREE, LL])
 SEEDS = st.integers(0, 10**6)
+POLICY = JobsPolicy()
+NAMED_WITHIN = 30.0
+"""Seconds in which a rank that comes late is to be named."""
 
 
 def accused(node: DrawnNode, facts: JobsFacts) -> set[tuple[str, str, str]]:
@@ -223,3 +236,43 @@ def test_more_communicators_than_are_followed_are_counted() -> None:
     facts = node.poll()
     assert facts.left_out == 7
     assert len(node.memory.communicators) == MOST_COMMUNICATORS
+
+
+def closed_windows(step: float, phase: float, late_polls: Sequence[float]) -> list[tuple[float, float]]:
+    """When each window closed, and its first collective, of a job that the tap samples as it does by default.
+
+    A collective each `step` seconds, timed for 0.2 s of every 2 s from `phase` on; each poll comes so late.
+    """
+    memory, shape = CommunicatorMemory(), Shape(2, frozenset({0, 1}))
+    taken, closed = 0.0, []
+    for number, late in enumerate(late_polls):
+        mono = number * JobsOptions().interval + late
+        numbers = range(int(taken / step) + 1, int(mono / step) + 1)
+        new = [timed(n, n * step) for n in numbers if (n * step - phase) % 2.0 < 0.2]
+        before, taken = memory.windows, mono
+        memory = roll(replace(memory, window=(*memory.window, *new)), shape, mono, POLICY)
+        if memory.windows is not before:
+            closed.append((mono, memory.windows[-1].started))
+    return closed
+
+
+def timed(number: int, at: float) -> JoinedCollective:
+    return JoinedCollective("all_reduce", number, MIB, "RING", "SIMPLE", 24, at, {0: 1e-3, 1: 1e-2})
+
+
+@settings(max_examples=examples(40))
+@given(
+    st.floats(0.02, 0.06),
+    st.floats(0.0, 2.0),
+    st.lists(st.floats(0.0, 0.1), min_size=60, max_size=60),
+    st.floats(0.0, 60.0),
+)
+@example(0.047, 0.0, [0.001 * (60 - number) for number in range(60)], 12.0)
+def test_a_late_rank_has_its_windows_within_half_a_minute_whenever_polls_come(
+    step: float, phase: float, late_polls: list[float], since: float
+) -> None:
+    """Polls as far apart as a window is long came a moment early, and windows lasted twice as long."""
+    closed = closed_windows(step, phase, late_polls)
+    assert closed[POLICY.confirm - 1][0] <= NAMED_WITHIN
+    after = [at for at, started in closed if started >= since]
+    assert after[POLICY.confirm - 1] - since <= NAMED_WITHIN

@@ -138,7 +138,7 @@ def line(what: str, launch: str, size: int, seconds: float) -> dict[str, Any]:
 
 def test_a_tokens_time_is_that_of_its_all_reduces_alone() -> None:
     for launch in LAUNCHES:
-        found = per_token(machine(2, TWO), job_curve(list(timed())), list(timed()), launch, 2)
+        found = per_token(machine(2, TWO), job_curve(list(timed()), 2), list(timed()), launch, 2)
         assert [one.compared.size_bytes for one in found] == [
             2 * hidden * tokens for hidden, tokens in SHAPES
         ]
@@ -162,7 +162,7 @@ def test_repeats_of_one_process_count_without_the_highest_and_lowest_quarter() -
 
 @pytest.mark.parametrize("launch", LAUNCHES)
 def test_all_reduces_that_take_no_time_or_were_not_measured_are_no_measurement(launch: str) -> None:
-    curve = job_curve(list(timed()))
+    curve = job_curve(list(timed()), 2)
     with pytest.raises(KitError):
         per_token(machine(2, TWO), curve, list(timed(sequence=0.0)), launch, 2)
     for what in ("step", "compute", "sequence"):
@@ -172,7 +172,7 @@ def test_all_reduces_that_take_no_time_or_were_not_measured_are_no_measurement(l
 
 def test_a_curve_without_one_of_its_sizes_is_no_curve() -> None:
     with pytest.raises(KitError):
-        job_curve([one for one in timed() if one["size"] != 64 * MIB])
+        job_curve([one for one in timed() if one["size"] != 64 * MIB], 2)
 
 
 @pytest.mark.parametrize("arguments", [FIT, ("--gpus", "4", *WHOLE)])

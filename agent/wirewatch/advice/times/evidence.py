@@ -30,9 +30,9 @@ _SHORTEST, _LONGEST = 1e-9, 1e6
 """Seconds; anything outside them in a file is not the time of a collective."""
 _A_PROCESS_EACH = frozenset({"distributed"})
 _OURS = frozenset({"nccl", "torch"})
-_OURS_ONCE = 5e-6
+_OURS_ONCE = 6e-6
 """Seconds that our worker's Python takes for each operation that it launches, which it marks with an event.
-Reckoned, not measured; nccl-tests mark all together."""
+Chosen so that launches on 2 and on 4 H200 agree; nccl-tests mark all together."""
 
 
 @dataclass(frozen=True, slots=True)

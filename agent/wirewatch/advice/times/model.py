@@ -56,14 +56,17 @@ _TUNED_LL: Mapping[str, float] = {"Volta": 39e9, "Ampere": 87.7e9, "Hopper": 141
 """The most that NCCL credits LL with on one node, busbw in bytes per second."""
 _TUNED_NVLS = Latency(25e-6, 0.0)
 _TOOK: Mapping[str, Latency] = {
-    LL: Latency(5.0e-6, 1.05e-6), LL128: Latency(13.9e-6, 1.7e-6), SIMPLE: Latency(22.2e-6, 0.94e-6),
+    LL: Latency(4.7e-6, 1.02e-6), LL128: Latency(13.9e-6, 1.7e-6), SIMPLE: Latency(22.2e-6, 0.94e-6),
 }  # fmt: skip
 """What they took over NVLink, on 2 and 8 H200 and 4 H100."""
-_TOOK_PASSING = Latency(4.4e-6, 1.7e-6)
-"""LL of a ring that only gathers or scatters, whose steps are longer: 6.1 us on 2 H200, 9.5 on 4."""
-_PASSING = frozenset({ALL_GATHER, REDUCE_SCATTER})
-_LL_RATE = 1.17
-"""What LL reached of `_TUNED_LL`: 162 GB/s on 4 H100 at 1 and 2 MiB."""
+_PASSING, _TOOK_PASSING = frozenset({ALL_GATHER, REDUCE_SCATTER}), Latency(4.3e-6, 1.7e-6)
+"""LL where the ring only gathers or scatters: 6.0 us on 2 H200, 9.7 on 4."""
+_LL_GROWS, _LL_GROWS_FROM, _LL_DOUBLINGS = 0.013e-6, 8, 15
+"""A step of LL takes longer for each doubling of the message, from 8 B to 256 KiB: 2 and 4 H200."""
+_LL_OPENS = 0.22e-6
+"""Seconds for each doubling of the channels that LL opens: 2 and 4 H200."""
+_LL_RATE = 1.42
+"""What LL reached of `_TUNED_LL` once its channels were open: 200 GB/s on 2 and 4 H200."""
 _LL_CHANNEL = 30e9
 """Bytes per second of one channel of LL; NCCL takes another for each 32 KiB."""
 _CHANNEL, _CHANNELS = 32 * KIB, 24
@@ -85,8 +88,9 @@ _NVLS_TOOK, _NVLS_SHARE = 55e-6, 0.56
 _HOST: Mapping[str, float] = {ALL_REDUCE: 5.75e-6, ALL_GATHER: 4.2e-6, REDUCE_SCATTER: 5.35e-6}
 """Of one launch by nccl-tests, on the host of 4 H100; that of 8 H200 took 6."""
 _HOST_OTHER, _HOST_PAIRWISE = 4.8e-6, 8.5e-6
-_HOST_DOUBLING, _HOST_FROM, _HOST_DOUBLINGS = 0.17e-6, 4 * KIB, 7
-"""A launch with more channels takes longer: for each doubling of the message from 4 KiB to 512 KiB."""
+_HOST_DOUBLING, _HOST_FROM, _HOST_DOUBLINGS = 0.15e-6, 4 * KIB, 7
+"""A launch with more channels takes longer: for each doubling of the message from 4 KiB to 512 KiB, 0.17 us
+on the host of 4 H100, 0.09 on that of 4 H200."""
 _HOST_JOB = next(c for c in CURVES if c.launch == "eager" and not c.one_process)
 HOST_JOB, HOST_JOB_SOURCE = _HOST_JOB.sizes[0][1], _HOST_JOB.source
 """Seconds of one operation of torch.distributed in a job that gives each GPU a process."""
@@ -144,12 +148,18 @@ class CollectiveModel:
             return ring if self._short(size_bytes) else _PAIRWISE
         if taken.algorithm == NVLS:
             return _NVLS_TOOK
-        took = self._took(taken.protocol)
+        if taken.protocol == LL:
+            return self._ll_start(size_bytes)
+        took = _TOOK[taken.protocol]
         earlier = _SIMPLE_PAIR if taken.protocol == SIMPLE and self.ranks == PAIR else 0.0
         return took.base - earlier + self.steps * (took.hop + self._farther(taken.protocol))
 
-    def _took(self, protocol: str) -> Latency:
-        return _TOOK_PASSING if protocol == LL and self.op in _PASSING else _TOOK[protocol]
+    def _ll_start(self, size_bytes: float) -> float:
+        """Of LL, whose steps and channels cost more for larger messages."""
+        took = _TOOK_PASSING if self.op in _PASSING else _TOOK[LL]
+        doublings = min(math.log2(max(size_bytes / _LL_GROWS_FROM, 1.0)), _LL_DOUBLINGS)
+        step = took.hop + _LL_GROWS * doublings + self._farther(LL)
+        return took.base + self.steps * step + _LL_OPENS * math.log2(_channels(size_bytes))
 
     def _moving(self, size_bytes: float) -> float:
         taken = self.taken(size_bytes)
@@ -164,13 +174,17 @@ class CollectiveModel:
         rate *= _LL128_SHARE if taken.protocol == LL128 else 1.0
         return self._passes(size_bytes) * size_bytes / self.ranks / rate
 
-    def host_seconds(self, size_bytes: float, *, one_process: bool) -> float:
-        """Of the launches of one operation, where no graph spares them."""
+    def host_seconds(self, size_bytes: float, *, one_process: bool, level: float = 1.0) -> float:
+        """Of the launches of one operation, where no graph spares them.
+
+        `level`: by what factor this host takes longer to launch a small one; what a larger one takes more
+        does not grow with it.
+        """
         if not one_process:
-            return HOST_JOB
+            return level * HOST_JOB
         each = _HOST_PAIRWISE if self.op in PAIRWISE - {SENDRECV} else _HOST.get(self.op, _HOST_OTHER)
         doublings = math.log2(max(size_bytes, _HOST_FROM) / _HOST_FROM)
-        return self.ranks * (each + _HOST_DOUBLING * min(doublings, _HOST_DOUBLINGS))
+        return self.ranks * (level * each + _HOST_DOUBLING * min(doublings, _HOST_DOUBLINGS))
 
     def host_source(self, *, one_process: bool) -> str:
         """Where the time of a launch is from."""
@@ -205,7 +219,7 @@ class CollectiveModel:
 
     def _ll(self, size_bytes: float) -> float:
         """LL sends eight bytes for four: its rate is that of all channels, or of the few that NCCL takes."""
-        channels = min(max(size_bytes / _CHANNEL, 1.0), _CHANNELS)
+        channels = _channels(size_bytes)
         rate, piece = self._ll_rate, size_bytes / self.ranks
         one = min(_LL_CHANNEL, rate)
         return max(self.steps * piece / channels / one, self._passes(size_bytes) * piece / rate)
@@ -224,3 +238,8 @@ class CollectiveModel:
     def _sent(self, size_bytes: float) -> float:
         """Bytes over the busiest GPU's wire."""
         return size_bytes if self.op == SENDRECV else size_bytes * (self.ranks - 1) / self.ranks
+
+
+def _channels(size_bytes: float) -> float:
+    """How many LL takes."""
+    return min(max(size_bytes / _CHANNEL, 1.0), _CHANNELS)

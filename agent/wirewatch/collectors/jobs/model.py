@@ -39,8 +39,10 @@ class JobsOptions(Options):
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
-    interval: float = 5.0
-    deadline: float = 5.0
+    interval: float = 2.0
+    """Well below `JobsPolicy.window`, which ends at a poll: polls as far apart as a window is long come a moment
+    early as often as not, and every window of which that is true lasts twice as long. [seconds]"""
+    deadline: float = 2.0
     names: bool = False
     """Whether series name the job that holds a GPU. Off, so that no job's name is in a label."""
 
