@@ -7,7 +7,7 @@ import pytest
 
 from proof.hardware import runningjobs
 from proof.hardware.kit import KitError, Report
-from proof.hardware.runningjobs import JobTrial, judge, walls, watch
+from proof.hardware.runningjobs import JobTrial, judge, slow_wires, walls, watch
 
 
 def answer(wall: str, sentence: str, *causes: str) -> dict[str, Any]:
@@ -45,3 +45,9 @@ def test_a_trial_that_is_missing_fails(tmp_path: Path, rights: list[bool], *, go
     late = [JobTrial("late, x", 1.0 if right else None, [], "") for right in rights]
     judge(report, [*late, *(JobTrial("Tree", 1.0, [], "") for _ in range(2))], {"late": 2, "wire": 2})
     assert [check["ok"] for check in report.checks] == [good, True]
+
+
+def test_tree_is_a_slow_wire_between_more_than_two_gpus_alone() -> None:
+    assert slow_wires(2, None) == ["P2P off", "LL"]
+    assert slow_wires(4, None) == slow_wires(4, ["ddp"]) == ["P2P off", "Tree", "LL"]
+    assert slow_wires(4, ["Tree", "ddp"]) == ["Tree"]
