@@ -190,7 +190,7 @@ def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) ->
     partners = min(limits.first, members - 1)
     return not judged or any(
         one.rounds < limits.first or len(one.partners) < partners for one in judged
-    ) or len(ends) < min(2, len({way for _, way in survey.ends}))  # fmt: skip
+    ) or len(ends) < min(2, len(survey.ways))  # fmt: skip
 
 
 def _seen_from(survey: Survey, limits: PairLimits, members: int) -> float:

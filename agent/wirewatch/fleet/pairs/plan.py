@@ -84,7 +84,8 @@ def _first(
     met: Callable[[str, str], bool], chance: Random, number: int,
 ) -> PairRound:  # fmt: skip
     """Across leafs, inside them, across again; at random where fewer than two leafs are known."""
-    leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in set(there)}
+    idle = set(there)
+    leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in idle}
     rested: dict[str, int] = {}
     for one in rounds:
         for name in one.round.resting:

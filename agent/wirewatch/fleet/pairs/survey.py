@@ -46,6 +46,7 @@ class Survey:
     limits: PairLimits
     explained_before: frozenset[Observation] = frozenset()
     ends: dict[End, list[Observation]] = field(default_factory=dict)
+    ways: frozenset[Way] = frozenset()
     spread: HealthySpread = field(default_factory=lambda: HealthySpread(0.0, 0.0, ()))
     doubtful: frozenset[Observation] = frozenset()
     nodes: dict[End, Judged] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Survey:
         for one in self.every:
             for end in one.ends:
                 self.ends.setdefault(end, []).append(one)
+        self.ways = frozenset(way for _, way in self.ends)
         weigh(self.every)
         self._judge_wide()
         self.doubtful = frozenset(
@@ -312,7 +314,6 @@ def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> lis
         there = 1 if one.ends[0] == end else 0
         loss = one.losses.get(rail) if rail else one.loss
         if loss is not None:
-            points.append(
-                RoundLoss(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0])
-            )
+            explained = one.explained(rail) if one.rails_masked else one.masked
+            points.append(RoundLoss(one.round, loss - one.paces[there], explained, one.ends[there][0]))
     return points
