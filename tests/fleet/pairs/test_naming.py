@@ -16,6 +16,8 @@ from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
 """So small a fleet cannot tell much other traffic from faults; docs/pairs-simulation.md has large ones."""
+BUSY = FabricNoise(transient=0.02)
+"""So much other traffic that three slow rounds of a node are not enough."""
 SENDS = frozenset({Way.SENDS})
 RECEIVES = frozenset({Way.RECEIVES})
 
@@ -81,6 +83,27 @@ def test_faults_that_overlap_are_each_named() -> None:
     assert {one.place for one in faults} <= set(places)
     assert places[node("n0010")] == {Way.SENDS}
     assert found.health is Health.FAILED
+
+
+def test_a_node_is_confirmed_in_the_direction_in_which_its_leaf_is_well() -> None:
+    """What its leaf loses towards others says nothing of what the node receives."""
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1"), SENDS, 0.2),
+        DrawnFault(node("n0014"), RECEIVES, 0.2),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults, noise=BUSY))
+    assert named(found) == {one.place: one.ways for one in faults}
+    assert found.health is Health.DEGRADED
+
+
+def test_what_is_slower_than_its_leaf_is_confirmed_behind_it() -> None:
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1"), BOTH, 0.15),
+        DrawnFault(node("n0014", rail="2"), BOTH, 0.3),
+        DrawnFault(node("n0017"), SENDS, 0.3),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults, noise=BUSY))
+    assert named(found) == {one.place: one.ways for one in faults}
 
 
 def test_without_rails_and_leafs_a_direction_is_named_all_the_same() -> None:
