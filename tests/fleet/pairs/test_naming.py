@@ -106,6 +106,56 @@ def test_what_is_slower_than_its_leaf_is_confirmed_behind_it() -> None:
     assert named(found) == {one.place: one.ways for one in faults}
 
 
+@pytest.mark.parametrize(("across", "ways"), [(BOTH, BOTH), (SENDS, SENDS), (SENDS, RECEIVES)])
+def test_a_leaf_slow_towards_others_and_less_so_inside_is_named_twice(
+    across: frozenset[Way], ways: frozenset[Way]
+) -> None:
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1", across=True), across, 0.34),
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1"), ways, 0.12),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults))
+    assert named(found) == {one.place: one.ways for one in faults}
+
+
+def test_what_one_direction_of_a_leaf_hides_inside_is_not_laid_on_the_other() -> None:
+    whole, across = SlowPlace(PartKind.LEAF, "leaf1"), SlowPlace(PartKind.LEAF, "leaf1", across=True)
+    faults = (DrawnFault(whole, SENDS, 0.57), DrawnFault(across, BOTH, 0.16))
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults))
+    assert named(found) == {whole: SENDS, across: RECEIVES}
+
+
+def test_the_second_direction_of_a_rail_is_one_of_few_to_ask_about() -> None:
+    """Towards other leafs it is hidden, so few rounds speak of it; the first direction took all of them."""
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1", across=True), SENDS, 0.33),
+        DrawnFault(node("n0014", rail="2"), BOTH, 0.15),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults, noise=replace(BUSY, transient=0.025)))
+    assert named(found) == {one.place: one.ways for one in faults}
+
+
+def test_a_node_that_is_slow_on_all_rails_is_not_named_by_one_of_them() -> None:
+    """One run that is quicker by chance, on all rails but one, does not clear the others."""
+    fleet = DrawnFleet(96, rails=4, leaf=12, faults=(DrawnFault(node("n0014"), RECEIVES, 0.05),))
+    rounds: list[MeasuredRound] = []
+    while isinstance(step := next_step(fleet.fleet, rounds), PlannedRound):
+        ran = fleet.run(step.round)
+        quick = [_quicker(run, "n0014", but="1") for run in ran.runs] if step.round.number == 2 else ran.runs
+        rounds.append(MeasuredRound(ran.round, quick))
+    assert named(step) == {node("n0014"): {Way.RECEIVES}}
+
+
+def _quicker(run: PairRun, name: str, but: str) -> PairRun:
+    """The same, 2 % quicker towards this node on all rails but one."""
+    there, back = (1.02 if name == end else 1.0 for end in (run.second, run.first))
+    rails = {
+        rail: (two[0] * there, two[1] * back) if rail != but and two[0] and two[1] else two
+        for rail, two in run.rails.items()
+    }
+    return replace(run, rails=rails)
+
+
 def test_without_rails_and_leafs_a_direction_is_named_all_the_same() -> None:
     fleet = DrawnFleet(20, rails=1, leaf=0, noise=CALM, faults=(DrawnFault(node("n0007"), RECEIVES, 0.3),))
     assert named(verdict(fleet)) == {node("n0007"): {Way.RECEIVES}}

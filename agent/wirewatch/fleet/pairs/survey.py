@@ -21,6 +21,8 @@ GROUP = 4
 """Runs of a leaf or a rail in one round, below which the round says nothing of it."""
 ONE_LEAF = 0.75
 """Share of a leaf's runs with one other leaf, above which nobody can say which of the two is slow."""
+NEARLY = 0.1
+"""Share of a leaf's loss towards others by which it may lose less inside, and count as just as slow."""
 OTHERS = 2
 """Other partners that both ends of a pair must have run well with before the pair is suspected."""
 SAMPLED = 100
@@ -81,6 +83,7 @@ class Survey:
         self._see_spread()
         self._groups(self._rail_parts())
         self._groups(self._leaf_parts())
+        self._leafs_inside()
         self._see_spread()
         self._nodes()
 
@@ -163,25 +166,54 @@ class Survey:
         return not others or max(others.values()) > ONE_LEAF * len(runs)
 
     def _name_group(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
-        if place.kind is PartKind.LEAF:
-            within = [
-                one for (name, end), many in self.ends.items()
-                if end is way and self.leafs.get(name) == place.name
-                for one in many if one.across is False
-            ]  # fmt: skip
-            slow = [one.losses.get(place.rail, 0.0) if place.rail else one.loss for one in within]
-            if len(slow) >= GROUP and all_but_a_quarter(slow) >= judged.loss / 2:
-                place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
-                some = [*some, *within]
-        usual = median(
-            one.losses[place.rail] if place.rail else one.loss
-            for one in some
-            if place.rail in {ALL_RAILS, *one.losses}
-        )
-        judged = replace(judged, loss=usual)
+        within = self._within(place, way) if place.kind is PartKind.LEAF else []
+        if self._as_slow_inside(place, judged.loss, within):
+            place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
+            some = [*some, *within]
+        self._name(place, way, judged, some)
+
+    def _name(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
+        judged = replace(judged, loss=median(_losses(some, place.rail)))
         self.named.append(Found(place, way, judged))
         for one in some:
             one.mask(judged.loss, place.rail)
+
+    def _within(self, leaf: SlowPlace, way: Way) -> list[Observation]:
+        """Runs between two members of a leaf."""
+        return [
+            one for (name, end), many in self.ends.items()
+            if end is way and self.leafs.get(name) == leaf.name
+            for one in many if one.across is False and leaf.rail in {ALL_RAILS, *one.losses}
+        ]  # fmt: skip
+
+    def _as_slow_inside(self, leaf: SlowPlace, loss: float, within: Sequence[Observation]) -> bool:
+        """Whether a leaf is as slow inside as it is towards others, as far as that can be told apart.
+
+        Runs inside of which something named explains more than that, its other direction, say nothing of it.
+        """
+        apart = max(self._bar(1).least, NEARLY * loss)
+        told = _losses((one for one in within if one.explained(leaf.rail) <= loss + apart), leaf.rail)
+        return len(told) >= GROUP and all_but_a_quarter(told) >= max(loss / 2, loss - apart)
+
+    def _leafs_inside(self) -> None:
+        """Name leafs that are slow towards others and less so inside, where each run is a look of its own.
+
+        Both ends of such a run are in the leaf, so it shows all directions in which the leaf is named.
+        """
+        ways: dict[SlowPlace, list[Way]] = {}
+        for found in self.named:
+            if found.place.kind is PartKind.LEAF and found.place.across:
+                ways.setdefault(found.place, []).append(found.way)
+        for leaf, named in ways.items():
+            within = self._within(leaf, named[0])
+            points = [
+                RoundLoss(one.round, loss, one.explained(leaf.rail), f"{n}")
+                for n, (one, loss) in enumerate(zip(within, _losses(within, leaf.rail), strict=True))
+            ]
+            judged = judge(points, self.spread, self._bar(len(self.ends)))
+            if judged.rounds >= GROUP and judged.named:
+                for way in named:
+                    self._name(SlowPlace(PartKind.LEAF, leaf.name, rail=leaf.rail), way, judged, within)
 
     # Nodes, their rails, and pairs.
 
@@ -239,14 +271,32 @@ class Survey:
             judged = judge(_points(end, self.ends[end], rail), spread, bar)
             if judged.suspected:
                 found.append((judged, end, rail))
+        named: set[tuple[str, str]] = set()
         for _, end, rail in sorted(found, key=lambda one: -one[0].deviations):
-            judged = judge(_points(end, self.ends[end], rail), spread, bar)
-            part = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
-            if not judged.suspected:
+            # As of a node: where one direction is named, the other is one of few.
+            asked = self._bar(4) if (end[0], rail) in named else bar
+            judged = judge(_points(end, self.ends[end], rail), spread, asked)
+            if not judged.suspected or self._on_all_rails(end, judged):
                 continue
-            (self.named if judged.named and len(judged.slow_with) > 1 else self.suspects).append(part)
+            part = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
+            if judged.named and len(judged.slow_with) > 1:
+                self.named.append(part)
+                named.add((end[0], rail))
+            else:
+                self.suspects.append(part)
             for one in self.ends[end]:
                 one.mask(judged.loss, rail)
+
+    def _on_all_rails(self, end: End, rail: Judged) -> bool:
+        """Whether a node is about as slow as one of its rails: then it is asked about as a whole."""
+        whole = judge(_points(end, self.ends[end]), self.spread, self._bar(len(self.ends)))
+        if not whole.rounds or whole.loss < max(self._bar(1).least, rail.loss / 2):
+            return False
+        self.nodes[end] = whole
+        self.suspects.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], whole))
+        for one in self.ends[end]:
+            one.mask(whole.loss)
+        return True
 
     def _slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
         """Ends and rails of which any run is slow and not explained."""
@@ -305,6 +355,11 @@ class Survey:
             return True
         others = {one.receiver if one.sender == end[0] else one.sender for one in self.ends[end]}
         return not judged.suspected and len(others) - 1 >= OTHERS and bool(some)
+
+
+def _losses(some: Iterable[Observation], rail: str) -> list[float]:
+    """Of those that measured this rail, or of all rails."""
+    return [one.losses[rail] if rail else one.loss for one in some if rail in {ALL_RAILS, *one.losses}]
 
 
 def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[RoundLoss]:
