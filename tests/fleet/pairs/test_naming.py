@@ -146,11 +146,48 @@ def test_a_node_that_is_slow_on_all_rails_is_not_named_by_one_of_them() -> None:
     assert named(step) == {node("n0014"): {Way.RECEIVES}}
 
 
+def test_a_rail_slower_than_its_node_is_named_whatever_other_traffic_there_was() -> None:
+    faults = (
+        DrawnFault(SlowPlace(PartKind.RAIL, "1", rail="1"), frozenset({Way.TOGETHER}), 0.3),
+        DrawnFault(node("n0014"), BOTH, 0.13),
+        DrawnFault(node("n0014", rail="3"), SENDS, 0.3),
+    )
+    fleet = DrawnFleet(96, rails=4, leaf=12, faults=faults)
+    rounds: list[MeasuredRound] = []
+    while isinstance(step := next_step(fleet.fleet, rounds), PlannedRound):
+        ran = fleet.run(step.round)
+        slowed = [_slowed(run, "n0014") for run in ran.runs] if step.round.number == 3 else ran.runs
+        rounds.append(MeasuredRound(ran.round, slowed))
+    assert named(step) == {one.place: one.ways for one in faults}
+
+
+def _slowed(run: PairRun, name: str) -> PairRun:
+    """Other traffic takes a third of all that a node sends."""
+    return _scaled(run, (0.67 if run.first == name else 1.0, 0.67 if run.second == name else 1.0))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_node_is_not_named_by_its_pair_with_one_partner(seed: int) -> None:
+    """One run that is quicker by chance does not clear it, while it is slow with two others."""
+    fault = DrawnFault(node("n0014"), RECEIVES, 0.05)
+    fleet = DrawnFleet(96, rails=4, leaf=12, faults=(fault,), seed=seed)
+    rounds: list[MeasuredRound] = []
+    while isinstance(step := next_step(fleet.fleet, rounds), PlannedRound):
+        ran = fleet.run(step.round)
+        quick = [_quicker(run, "n0014", but="") for run in ran.runs] if step.round.number == 2 else ran.runs
+        rounds.append(MeasuredRound(ran.round, quick))
+    assert named(step) == {node("n0014"): {Way.RECEIVES}}
+
+
 def _quicker(run: PairRun, name: str, but: str) -> PairRun:
     """The same, 2 % quicker towards this node on all rails but one."""
-    there, back = (1.02 if name == end else 1.0 for end in (run.second, run.first))
+    return _scaled(run, (1.02 if run.second == name else 1.0, 1.02 if run.first == name else 1.0), but)
+
+
+def _scaled(run: PairRun, by: tuple[float, float], but: str = "") -> PairRun:
+    """The same at so many times the rates, on all rails but one."""
     rails = {
-        rail: (two[0] * there, two[1] * back) if rail != but and two[0] and two[1] else two
+        rail: (two[0] * by[0], two[1] * by[1]) if rail != but and two[0] and two[1] else two
         for rail, two in run.rails.items()
     }
     return replace(run, rails=rails)

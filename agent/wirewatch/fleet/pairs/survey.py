@@ -12,6 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from wirewatch.core.pairs import PartKind, Way
+from wirewatch.core.statistics import low_median
 from wirewatch.fleet.pairs.model import PairLimits, SlowPlace
 from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
 from wirewatch.fleet.pairs.offsets import End, set_paces
@@ -290,13 +291,19 @@ class Survey:
     def _on_all_rails(self, end: End, rail: Judged) -> bool:
         """Whether a node is about as slow as one of its rails: then it is asked about as a whole."""
         whole = judge(_points(end, self.ends[end]), self.spread, self._bar(len(self.ends)))
-        if not whole.rounds or whole.loss < max(self._bar(1).least, rail.loss / 2):
+        least = max(self._bar(1).least, rail.loss / 2)
+        if self._named_node(end) or 2 * whole.slow <= whole.rounds or whole.loss < least:
             return False
-        self.nodes[end] = whole
-        self.suspects.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], whole))
-        for one in self.ends[end]:
-            one.mask(whole.loss)
+        self._suspect_node(end, whole)
         return True
+
+    def _suspect_node(self, end: End, judged: Judged, rail: str = ALL_RAILS) -> None:
+        """Ask about a node, or a rail of it, instead of what is narrower."""
+        found = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
+        if all((one.place, one.way) != (found.place, found.way) for one in self.suspects):
+            self.suspects.append(found)
+        for one in self.ends[end]:
+            one.mask(judged.loss, rail)
 
     def _slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
         """Ends and rails of which any run is slow and not explained."""
@@ -331,7 +338,13 @@ class Survey:
 
     def _pair(self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: Bar) -> None:
         judged = judge(self._pair_points(some, place.rail), spread, bar)
-        if not judged.suspected or not all(self._well_with_others(end, some) for end in some[0].ends):
+        if not judged.suspected or not all(self._known_apart(end) for end in some[0].ends):
+            return
+        slow = [end for end in some[0].ends if self._slow_with_others(end, place, judged.loss / 2)]
+        if slow:
+            for end in slow:
+                alone = judge(_points(end, self.ends[end], place.rail), self.spread, bar)
+                self._suspect_node(end, alone, place.rail)
             return
         part = Found(place, some[0].ends[0][1], judged)
         (self.named if judged.named else self.suspects).append(part)
@@ -348,13 +361,24 @@ class Survey:
                 )
         return points
 
-    def _well_with_others(self, end: End, some: Sequence[Observation]) -> bool:
-        """Whether a member of a pair is known apart from it: named itself, or not slow with others."""
-        judged = self.nodes[end]
-        if any(one.place == SlowPlace(PartKind.NODE, end[0]) and one.way is end[1] for one in self.named):
+    def _known_apart(self, end: End) -> bool:
+        """Whether a member of a pair is known apart from it: named itself, or not suspected with others."""
+        if self._named_node(end):
             return True
         others = {one.receiver if one.sender == end[0] else one.sender for one in self.ends[end]}
-        return not judged.suspected and len(others) - 1 >= OTHERS and bool(some)
+        return not self.nodes[end].suspected and len(others) - 1 >= OTHERS
+
+    def _slow_with_others(self, end: End, pair: SlowPlace, least: float) -> bool:
+        """Whether a member of a pair loses so much with others too: then the pair's own runs tell nothing."""
+        others = [
+            one.loss for one in _points(end, self.ends[end], pair.rail)
+            if one.partner not in {pair.name, pair.peer} and one.explained <= 0
+        ]  # fmt: skip
+        return bool(others) and not self._named_node(end) and low_median(others) > least
+
+    def _named_node(self, end: End) -> bool:
+        place = SlowPlace(PartKind.NODE, end[0])
+        return any((one.place, one.way) == (place, end[1]) for one in self.named)
 
 
 def _losses(some: Iterable[Observation], rail: str) -> list[float]:
