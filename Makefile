@@ -210,7 +210,9 @@ pairs-kubernetes: $(VENV)/.dev $(VENV)/.helm
 	$(BIN)/python -m proof.pairs.kubernetes $(WRITE) $(NAMES)
 
 # docs/pairs-simulation.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
-# two hours of one core; what was drawn is kept in build/, so that it goes on where it was ended.
+# eight hours of one core; what was drawn is kept in build/, so that it goes on where it was ended. A machine with more cores
+# and no more than the agent's dependencies can draw: PYTHONPATH=agent python -m proof.simulation.pairs --draw --data DIR.
+# With the file of that folder in build/, this writes the page of it.
 pairs-simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation.pairs
 

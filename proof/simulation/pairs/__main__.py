@@ -1,61 +1,84 @@
-"""docs/pairs-simulation.md: `make pairs-simulation`. What was drawn is kept in build/, so a run goes on."""
+"""docs/pairs-simulation.md: `make pairs-simulation`. What was drawn is kept, so that a run goes on.
+
+Another machine can draw: `python -m proof.simulation.pairs --draw --data DIR` needs no more than the agent.
+"""
 
 import argparse
-import json
+import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 from proof.simulation.pairs.cases import CASES, PairsCase, trial
-from proof.simulation.pairs.page import PAGE, page
+from proof.simulation.pairs.kept import known, left, write_trial
 
-KEPT = Path("build") / "pairs-simulation.jsonl"
-
-
-def known() -> dict[str, dict[int, dict[str, Any]]]:
-    """Trials by case and number."""
-    made: dict[str, dict[int, dict[str, Any]]] = {case.name: {} for case in CASES}
-    if KEPT.exists():
-        for line in KEPT.read_text("utf-8").splitlines():
-            one = json.loads(line)
-            if one["case"] in made:
-                made[one["case"]][one["number"]] = one
-    return made
+BUILD = Path("build")
+"""Where data are kept that no option says otherwise of."""
 
 
-def missing(share: float, names: list[str]) -> Iterator[tuple[PairsCase, int]]:
-    """What is still to be drawn, a little of each case in turn."""
-    done = known()
-    wanted = {
-        case: [n for n in range(max(1, round(share * case.trials))) if n not in done[case.name]]
+def draw(cases: Sequence[PairsCase], folder: Path, processes: int, share: float = 1.0) -> None:
+    """Every trial that is not kept yet; each follows from its case and number alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = list(left(cases, known(folder), share))
+    # Not forked: a pool has threads, and a fork of a process with threads is not safe.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        jobs = [pool.submit(trial, case, number) for case, number in missing]
+        try:
+            for count, job in enumerate(as_completed(jobs), start=1):
+                write_trial(folder, job.result())
+                if count % 100 == 0:
+                    print(f"{count:,} of {len(jobs):,}", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def asked_cases(
+    names: Sequence[str], sizes: Sequence[int], trials: Sequence[tuple[str, int]]
+) -> list[PairsCase]:
+    """The cases of these names and of fleets of these sizes; none given: all of them."""
+    counts = dict(trials)
+    return [
+        case.of(counts.get(case.name, case.trials))
         for case in CASES
-        if not names or case.name in names
-    }
-    while any(wanted.values()):
-        for case, numbers in wanted.items():
-            for number in numbers[: max(1, case.trials // 20)]:
-                yield case, number
-            del numbers[: max(1, case.trials // 20)]
+        if (not names or case.name in names) and (not sizes or case.size in sizes)
+    ]
+
+
+def _trials(text: str) -> tuple[str, int]:
+    name, _, count = text.partition("=")
+    if name not in {case.name for case in CASES} or not count.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not like healthy-256=10000")
+    return name, int(count)
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m proof.simulation.pairs", description=__doc__)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at once; one a core")
+    parser.add_argument("--data", type=Path, default=BUILD, help="folder of what was drawn; build/")
+    parser.add_argument("--share", type=float, default=1.0, help="of the trials that are aimed at")
+    parser.add_argument("--size", type=int, action="append", default=[], help="only fleets of so many nodes")
+    parser.add_argument(
+        "--trials", type=_trials, action="append", default=[], metavar="CASE=N",
+        help="so many fleets of a case instead of what is aimed at",
+    )  # fmt: skip
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--page", action="store_true", help="write the page of what was drawn, draw nothing")
+    only.add_argument("--draw", action="store_true", help="draw, write no page")
+    parser.add_argument("names", nargs="*", help=f"cases: {', '.join(case.name for case in CASES)}")
+    return parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", type=float, default=1.0, help="of the trials that are aimed at")
-    parser.add_argument(
-        "--page", action="store_true", help="write the page from what was drawn, draw nothing"
-    )
-    parser.add_argument("names", nargs="*", help="cases; all by default")
-    given = parser.parse_args()
+    given = arguments().parse_args()
     if not given.page:
-        KEPT.parent.mkdir(exist_ok=True)
-        with ProcessPoolExecutor(os.cpu_count()) as pool, KEPT.open("a", encoding="utf-8") as file:
-            jobs = [pool.submit(trial, case, number) for case, number in missing(given.share, given.names)]
-            for job in as_completed(jobs):
-                file.write(json.dumps(job.result()) + "\n")
-                file.flush()
-    PAGE.write_text(page({name: list(some.values()) for name, some in known().items()}), "utf-8")
+        draw(asked_cases(given.names, given.size, given.trials), given.data, given.processes, given.share)
+    if not given.draw:
+        # Formatting a page takes what only a developer has.
+        from proof.simulation.pairs.page import PAGE, page  # noqa: PLC0415
+
+        PAGE.write_text(page(known(given.data)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -40,12 +40,16 @@ class PairsCase:
     rails: int = 4
     methods: bool = False
 
+    def of(self, trials: int) -> "PairsCase":
+        """The same with so many of them; a trial of it does not depend on how many there are."""
+        return replace(self, trials=trials)
+
 
 CASES = (
-    PairsCase("mixed-256", "256 nodes", 256, 400, methods=True),
-    PairsCase("mixed-2000", "2,000 nodes", 2000, 40, methods=True),
-    PairsCase("healthy-256", "256 nodes", 256, 3000, faults=(0, 0)),
-    PairsCase("healthy-2000", "2,000 nodes", 2000, 300, faults=(0, 0)),
+    PairsCase("mixed-256", "256 nodes", 256, 1000, methods=True),
+    PairsCase("mixed-2000", "2,000 nodes", 2000, 400, methods=True),
+    PairsCase("healthy-256", "256 nodes", 256, 20_000, faults=(0, 0)),
+    PairsCase("healthy-2000", "2,000 nodes", 2000, 2000, faults=(0, 0)),
     PairsCase("quiet-256", "256 nodes, a fifth of the noise", 256, 60, noise=times(0.2)),
     PairsCase("noisy-256", "256 nodes, three times the noise", 256, 60, noise=times(3)),
     PairsCase("healthy-noisy-256", "256 nodes, three times the noise", 256, 300, faults=(0, 0),

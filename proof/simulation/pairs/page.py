@@ -29,7 +29,7 @@ def page(every: Trials) -> str:
         ("head", _head(every)), ("short", _short(every)), ("named", _named(every)), ("kinds", _kinds(every)),
         ("healthy", _healthy(every)),
         ("cost", _cost(every)), ("drawn", (f"{sum(map(len, every.values())):,}",)),
-        ("aimed", (f"{sum(case.trials for case in CASES):,}",)),
+        ("aimed", (f"{sum(max(case.trials, len(every[case.name])) for case in CASES):,}",)),
     ):  # fmt: skip
         text = text.replace(f"{{{name}}}", "\n".join(lines))
     return formatted(text)

@@ -16,6 +16,8 @@ from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
 """So small a fleet cannot tell much other traffic from faults; docs/pairs-simulation.md has large ones."""
+BUSY = FabricNoise(transient=0.02)
+"""So much other traffic that three slow rounds of a node are not enough."""
 SENDS = frozenset({Way.SENDS})
 RECEIVES = frozenset({Way.RECEIVES})
 
@@ -81,6 +83,114 @@ def test_faults_that_overlap_are_each_named() -> None:
     assert {one.place for one in faults} <= set(places)
     assert places[node("n0010")] == {Way.SENDS}
     assert found.health is Health.FAILED
+
+
+def test_a_node_is_confirmed_in_the_direction_in_which_its_leaf_is_well() -> None:
+    """What its leaf loses towards others says nothing of what the node receives."""
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1"), SENDS, 0.2),
+        DrawnFault(node("n0014"), RECEIVES, 0.2),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults, noise=BUSY))
+    assert named(found) == {one.place: one.ways for one in faults}
+    assert found.health is Health.DEGRADED
+
+
+def test_what_is_slower_than_its_leaf_is_confirmed_behind_it() -> None:
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1"), BOTH, 0.15),
+        DrawnFault(node("n0014", rail="2"), BOTH, 0.3),
+        DrawnFault(node("n0017"), SENDS, 0.3),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults, noise=BUSY))
+    assert named(found) == {one.place: one.ways for one in faults}
+
+
+@pytest.mark.parametrize(("across", "ways"), [(BOTH, BOTH), (SENDS, SENDS), (SENDS, RECEIVES)])
+def test_a_leaf_slow_towards_others_and_less_so_inside_is_named_twice(
+    across: frozenset[Way], ways: frozenset[Way]
+) -> None:
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1", across=True), across, 0.34),
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1"), ways, 0.12),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults))
+    assert named(found) == {one.place: one.ways for one in faults}
+
+
+def test_what_one_direction_of_a_leaf_hides_inside_is_not_laid_on_the_other() -> None:
+    whole, across = SlowPlace(PartKind.LEAF, "leaf1"), SlowPlace(PartKind.LEAF, "leaf1", across=True)
+    faults = (DrawnFault(whole, SENDS, 0.57), DrawnFault(across, BOTH, 0.16))
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults))
+    assert named(found) == {whole: SENDS, across: RECEIVES}
+
+
+def test_the_second_direction_of_a_rail_is_one_of_few_to_ask_about() -> None:
+    """Towards other leafs it is hidden, so few rounds speak of it; the first direction took all of them."""
+    faults = (
+        DrawnFault(SlowPlace(PartKind.LEAF, "leaf1", across=True), SENDS, 0.33),
+        DrawnFault(node("n0014", rail="2"), BOTH, 0.15),
+    )
+    found = verdict(DrawnFleet(96, rails=4, leaf=12, faults=faults, noise=replace(BUSY, transient=0.025)))
+    assert named(found) == {one.place: one.ways for one in faults}
+
+
+def test_a_node_that_is_slow_on_all_rails_is_not_named_by_one_of_them() -> None:
+    """One run that is quicker by chance, on all rails but one, does not clear the others."""
+    fleet = DrawnFleet(96, rails=4, leaf=12, faults=(DrawnFault(node("n0014"), RECEIVES, 0.05),))
+    rounds: list[MeasuredRound] = []
+    while isinstance(step := next_step(fleet.fleet, rounds), PlannedRound):
+        ran = fleet.run(step.round)
+        quick = [_quicker(run, "n0014", but="1") for run in ran.runs] if step.round.number == 2 else ran.runs
+        rounds.append(MeasuredRound(ran.round, quick))
+    assert named(step) == {node("n0014"): {Way.RECEIVES}}
+
+
+def test_a_rail_slower_than_its_node_is_named_whatever_other_traffic_there_was() -> None:
+    faults = (
+        DrawnFault(SlowPlace(PartKind.RAIL, "1", rail="1"), frozenset({Way.TOGETHER}), 0.3),
+        DrawnFault(node("n0014"), BOTH, 0.13),
+        DrawnFault(node("n0014", rail="3"), SENDS, 0.3),
+    )
+    fleet = DrawnFleet(96, rails=4, leaf=12, faults=faults)
+    rounds: list[MeasuredRound] = []
+    while isinstance(step := next_step(fleet.fleet, rounds), PlannedRound):
+        ran = fleet.run(step.round)
+        slowed = [_slowed(run, "n0014") for run in ran.runs] if step.round.number == 3 else ran.runs
+        rounds.append(MeasuredRound(ran.round, slowed))
+    assert named(step) == {one.place: one.ways for one in faults}
+
+
+def _slowed(run: PairRun, name: str) -> PairRun:
+    """Other traffic takes a third of all that a node sends."""
+    return _scaled(run, (0.67 if run.first == name else 1.0, 0.67 if run.second == name else 1.0))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_node_is_not_named_by_its_pair_with_one_partner(seed: int) -> None:
+    """One run that is quicker by chance does not clear it, while it is slow with two others."""
+    fault = DrawnFault(node("n0014"), RECEIVES, 0.05)
+    fleet = DrawnFleet(96, rails=4, leaf=12, faults=(fault,), seed=seed)
+    rounds: list[MeasuredRound] = []
+    while isinstance(step := next_step(fleet.fleet, rounds), PlannedRound):
+        ran = fleet.run(step.round)
+        quick = [_quicker(run, "n0014", but="") for run in ran.runs] if step.round.number == 2 else ran.runs
+        rounds.append(MeasuredRound(ran.round, quick))
+    assert named(step) == {node("n0014"): {Way.RECEIVES}}
+
+
+def _quicker(run: PairRun, name: str, but: str) -> PairRun:
+    """The same, 2 % quicker towards this node on all rails but one."""
+    return _scaled(run, (1.02 if run.second == name else 1.0, 1.02 if run.first == name else 1.0), but)
+
+
+def _scaled(run: PairRun, by: tuple[float, float], but: str = "") -> PairRun:
+    """The same at so many times the rates, on all rails but one."""
+    rails = {
+        rail: (two[0] * by[0], two[1] * by[1]) if rail != but and two[0] and two[1] else two
+        for rail, two in run.rails.items()
+    }
+    return replace(run, rails=rails)
 
 
 def test_without_rails_and_leafs_a_direction_is_named_all_the_same() -> None:

@@ -190,7 +190,7 @@ def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) ->
     partners = min(limits.first, members - 1)
     return not judged or any(
         one.rounds < limits.first or len(one.partners) < partners for one in judged
-    ) or len(ends) < min(2, len({way for _, way in survey.ends}))  # fmt: skip
+    ) or len(ends) < min(2, len(survey.ways))  # fmt: skip
 
 
 def _seen_from(survey: Survey, limits: PairLimits, members: int) -> float:
@@ -198,15 +198,14 @@ def _seen_from(survey: Survey, limits: PairLimits, members: int) -> float:
     return -math.expm1(-max(bar.least, bar.deviations * survey.spread.deviation(limits.first)))
 
 
-def explained(named: Collection[SlowPart], first: str, second: str, leafs: Mapping[str, str]) -> float:
-    """The greatest loss of what is named on the way between two members, both ways; 0 for none."""
-    across = leafs[first] != leafs[second] if first in leafs and second in leafs else None
-    both = [
-        Observation(Measure.SEND, 0, a, b, across, {ALL_RAILS: 0.0})
-        for a, b in ((first, second), (second, first))
-    ]
+def explained(
+    named: Collection[SlowPart], sender: str, receiver: str, leafs: Mapping[str, str], rail: str = ALL_RAILS
+) -> float:
+    """The greatest loss of what is named on the way from one member to another; 0 for none."""
+    across = leafs[sender] != leafs[receiver] if sender in leafs and receiver in leafs else None
+    one = Observation(Measure.SEND, 0, sender, receiver, across, {ALL_RAILS: 0.0})
     return max(
-        (way.loss for part in named for way in part.losses for one in both
-         if not part.place.rail and covers(part.place, way.way, one, leafs)),
+        (way.loss for part in named for way in part.losses
+         if part.place.rail in {ALL_RAILS, rail} and covers(part.place, way.way, one, leafs)),
         default=0.0,
     )  # fmt: skip

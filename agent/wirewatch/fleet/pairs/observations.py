@@ -57,6 +57,8 @@ class Observation:
 
     def explained(self, rail: str = ALL_RAILS) -> float:
         """The loss that something named explains, of one rail or of the median of them."""
+        if not self.rails_masked:
+            return self.masked
         if rail:
             return max(self.masked, self.rails_masked.get(rail, 0.0))
         if self.rails_masked.keys() >= self.losses.keys():

@@ -15,25 +15,25 @@ End = tuple[str, Way]
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Sums of cut losses, and how many, of each end of the observations that nothing named explains."""
+    """Sums of cut losses, and how many, of each end of the observations that nothing named explains.
+
+    `most`: where a loss is cut, to both sides.
+    """
 
     sums: Mapping[End, tuple[float, int]]
     between: float
     noise: float
+    most: float
 
     def without(self, end: End, one: Observation) -> float:
         """A member's own loss by all its runs but this one, drawn towards 0 as far as so few can be wrong."""
         total, count = self.sums.get(end, (0.0, 0))
         if count and one.explained() <= 0:
-            total, count = total - self._cut(one.loss), count - 1
+            total, count = total - _cut(one.loss, self.most), count - 1
         if not count:
             return 0.0
         known = count * self.between**2
         return total / count * known / (known + self.noise**2)
-
-    def _cut(self, loss: float) -> float:
-        most = CLIP * math.hypot(self.between, self.noise)
-        return max(-most, min(most, loss))
 
 
 def set_paces(every: Sequence[Observation], spread: HealthySpread) -> None:
@@ -45,13 +45,17 @@ def set_paces(every: Sequence[Observation], spread: HealthySpread) -> None:
 
 
 def _offsets(every: Iterable[Observation], spread: HealthySpread) -> Offsets:
-    made = Offsets({}, spread.between, spread.within)
+    most = CLIP * math.hypot(spread.between, spread.within)
     sums: dict[End, tuple[float, int]] = {}
     for one in every:
         if one.explained() > 0:
             continue
-        cut = made._cut(one.loss)  # noqa: SLF001
+        cut = _cut(one.loss, most)
         for end in one.ends:
             total, count = sums.get(end, (0.0, 0))
             sums[end] = (total + cut, count + 1)
-    return Offsets(sums, spread.between, spread.within)
+    return Offsets(sums, spread.between, spread.within, most)
+
+
+def _cut(loss: float, most: float) -> float:
+    return max(-most, min(most, loss))

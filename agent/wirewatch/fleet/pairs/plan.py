@@ -8,8 +8,9 @@ a partner known to be good.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
-from wirewatch.core.pairs import PartKind
+from wirewatch.core.pairs import PartKind, Way
 from wirewatch.core.types import Health
 from wirewatch.fleet.pairs.matching import Pair, inside, matching, meetings
 from wirewatch.fleet.pairs.model import (
@@ -84,7 +85,8 @@ def _first(
     met: Callable[[str, str], bool], chance: Random, number: int,
 ) -> PairRound:  # fmt: skip
     """Across leafs, inside them, across again; at random where fewer than two leafs are known."""
-    leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in set(there)}
+    idle = set(there)
+    leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in idle}
     rested: dict[str, int] = {}
     for one in rounds:
         for name in one.round.resting:
@@ -117,6 +119,14 @@ def _unanswered(rounds: Sequence[MeasuredRound]) -> dict[str, int]:
     return {name: count for name, count in asked.items() if name not in answered}
 
 
+class _Asked(NamedTuple):
+    """A member of whom more must be known: how slow it seems, in which directions; 0 if nothing is known."""
+
+    name: str
+    losses: Mapping[Way, float]
+    rail: str = ""
+
+
 @dataclass(slots=True)
 class _Confirming:
     """Builds the pairs of one later round; each member is in one pair at most."""
@@ -136,10 +146,11 @@ class _Confirming:
         for part in suspects:
             if part.place.kind is PartKind.PAIR:
                 self._add(part.place.name, part.place.peer)
-        wanting = [name for part in suspects for name in self._members(part)]
-        for name in dict.fromkeys((*wanting, *self.known.thin)):
-            if name in self.there and name not in self.used:
-                self._with_good(name, good, met)
+        asked = [_asked(name, part) for part in suspects for name in self._members(part)]
+        asked += [_Asked(name, {Way.TOGETHER: 0.0}) for name in self.known.thin]
+        for one in asked:
+            if one.name in self.there and one.name not in self.used:
+                self._with_good(one, good, met)
         self._left(met)
         return tuple(self.made)
 
@@ -170,8 +181,9 @@ class _Confirming:
             return self.chance.sample(some, min(LEAF_MEMBERS, len(some)))
         return []
 
-    def _with_good(self, name: str, good: list[str], met: Callable[[str, str], bool]) -> None:
+    def _with_good(self, asked: _Asked, good: list[str], met: Callable[[str, str], bool]) -> None:
         """The partner on the way to whom least is in the way, whom it has not met if there is one."""
+        name = asked.name
         free = [one for one in good if one not in self.used and one != name]
         ours = [one for one in free if _same(self.leafs, name, one)]
         outside = any(
@@ -180,7 +192,7 @@ class _Confirming:
         )
         ranked = sorted(
             (
-                self._in_the_way(name, one),
+                *self._in_the_way(asked, one),
                 outside and _same(self.leafs, name, one),
                 met(name, one),
                 place,
@@ -188,15 +200,27 @@ class _Confirming:
             )
             for place, one in enumerate((*free[:CHOICES], *ours[:CHOICES]))
         )
-        if ranked and not ranked[0][0]:
+        if ranked and ranked[0][0] < len(asked.losses):
             self._add(name, ranked[0][-1])
 
-    def _in_the_way(self, name: str, other: str) -> bool:
-        """Whether anything named but the member itself lies between the two."""
+    def _in_the_way(self, asked: _Asked, other: str) -> tuple[int, bool]:
+        """In how many directions a run with this one tells nothing, and whether anything is in its way.
+
+        What is named and not the member itself hides what is no slower, in that direction.
+        """
+        name = asked.name
         named = [
             part for part in self.known.named if (part.place.kind, part.place.name) != (PartKind.NODE, name)
         ]
-        return explained(named, name, other, self.leafs) > 0
+        hiding, any_ = 0, False
+        for way, loss in asked.losses.items():
+            there, back = (
+                explained(named, *two, self.leafs, asked.rail) for two in ((name, other), (other, name))
+            )
+            lost = {Way.SENDS: there, Way.RECEIVES: back}.get(way, max(there, back))
+            hiding += lost > 0 and lost >= loss
+            any_ |= lost > 0
+        return hiding, any_
 
     def _left(self, met: Callable[[str, str], bool]) -> None:
         """Those for whom no good partner was left run with each other, inside their leaf first."""
@@ -209,3 +233,7 @@ class _Confirming:
         if {a, b} <= self.there and a != b and not self.used & {a, b}:
             self.used |= {a, b}
             self.made.append((a, b))
+
+
+def _asked(name: str, part: SlowPart) -> _Asked:
+    return _Asked(name, {one.way: one.loss for one in part.losses}, part.place.rail)

@@ -12,6 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from wirewatch.core.pairs import PartKind, Way
+from wirewatch.core.statistics import low_median
 from wirewatch.fleet.pairs.model import PairLimits, SlowPlace
 from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
 from wirewatch.fleet.pairs.offsets import End, set_paces
@@ -21,6 +22,8 @@ GROUP = 4
 """Runs of a leaf or a rail in one round, below which the round says nothing of it."""
 ONE_LEAF = 0.75
 """Share of a leaf's runs with one other leaf, above which nobody can say which of the two is slow."""
+NEARLY = 0.1
+"""Share of a leaf's loss towards others by which it may lose less inside, and count as just as slow."""
 OTHERS = 2
 """Other partners that both ends of a pair must have run well with before the pair is suspected."""
 SAMPLED = 100
@@ -46,6 +49,7 @@ class Survey:
     limits: PairLimits
     explained_before: frozenset[Observation] = frozenset()
     ends: dict[End, list[Observation]] = field(default_factory=dict)
+    ways: frozenset[Way] = frozenset()
     spread: HealthySpread = field(default_factory=lambda: HealthySpread(0.0, 0.0, ()))
     doubtful: frozenset[Observation] = frozenset()
     nodes: dict[End, Judged] = field(default_factory=dict)
@@ -57,6 +61,7 @@ class Survey:
         for one in self.every:
             for end in one.ends:
                 self.ends.setdefault(end, []).append(one)
+        self.ways = frozenset(way for _, way in self.ends)
         weigh(self.every)
         self._judge_wide()
         self.doubtful = frozenset(
@@ -79,6 +84,7 @@ class Survey:
         self._see_spread()
         self._groups(self._rail_parts())
         self._groups(self._leaf_parts())
+        self._leafs_inside()
         self._see_spread()
         self._nodes()
 
@@ -161,25 +167,54 @@ class Survey:
         return not others or max(others.values()) > ONE_LEAF * len(runs)
 
     def _name_group(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
-        if place.kind is PartKind.LEAF:
-            within = [
-                one for (name, end), many in self.ends.items()
-                if end is way and self.leafs.get(name) == place.name
-                for one in many if one.across is False
-            ]  # fmt: skip
-            slow = [one.losses.get(place.rail, 0.0) if place.rail else one.loss for one in within]
-            if len(slow) >= GROUP and all_but_a_quarter(slow) >= judged.loss / 2:
-                place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
-                some = [*some, *within]
-        usual = median(
-            one.losses[place.rail] if place.rail else one.loss
-            for one in some
-            if place.rail in {ALL_RAILS, *one.losses}
-        )
-        judged = replace(judged, loss=usual)
+        within = self._within(place, way) if place.kind is PartKind.LEAF else []
+        if self._as_slow_inside(place, judged.loss, within):
+            place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
+            some = [*some, *within]
+        self._name(place, way, judged, some)
+
+    def _name(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
+        judged = replace(judged, loss=median(_losses(some, place.rail)))
         self.named.append(Found(place, way, judged))
         for one in some:
             one.mask(judged.loss, place.rail)
+
+    def _within(self, leaf: SlowPlace, way: Way) -> list[Observation]:
+        """Runs between two members of a leaf."""
+        return [
+            one for (name, end), many in self.ends.items()
+            if end is way and self.leafs.get(name) == leaf.name
+            for one in many if one.across is False and leaf.rail in {ALL_RAILS, *one.losses}
+        ]  # fmt: skip
+
+    def _as_slow_inside(self, leaf: SlowPlace, loss: float, within: Sequence[Observation]) -> bool:
+        """Whether a leaf is as slow inside as it is towards others, as far as that can be told apart.
+
+        Runs inside of which something named explains more than that, its other direction, say nothing of it.
+        """
+        apart = max(self._bar(1).least, NEARLY * loss)
+        told = _losses((one for one in within if one.explained(leaf.rail) <= loss + apart), leaf.rail)
+        return len(told) >= GROUP and all_but_a_quarter(told) >= max(loss / 2, loss - apart)
+
+    def _leafs_inside(self) -> None:
+        """Name leafs that are slow towards others and less so inside, where each run is a look of its own.
+
+        Both ends of such a run are in the leaf, so it shows all directions in which the leaf is named.
+        """
+        ways: dict[SlowPlace, list[Way]] = {}
+        for found in self.named:
+            if found.place.kind is PartKind.LEAF and found.place.across:
+                ways.setdefault(found.place, []).append(found.way)
+        for leaf, named in ways.items():
+            within = self._within(leaf, named[0])
+            points = [
+                RoundLoss(one.round, loss, one.explained(leaf.rail), f"{n}")
+                for n, (one, loss) in enumerate(zip(within, _losses(within, leaf.rail), strict=True))
+            ]
+            judged = judge(points, self.spread, self._bar(len(self.ends)))
+            if judged.rounds >= GROUP and judged.named:
+                for way in named:
+                    self._name(SlowPlace(PartKind.LEAF, leaf.name, rail=leaf.rail), way, judged, within)
 
     # Nodes, their rails, and pairs.
 
@@ -237,14 +272,38 @@ class Survey:
             judged = judge(_points(end, self.ends[end], rail), spread, bar)
             if judged.suspected:
                 found.append((judged, end, rail))
+        named: set[tuple[str, str]] = set()
         for _, end, rail in sorted(found, key=lambda one: -one[0].deviations):
-            judged = judge(_points(end, self.ends[end], rail), spread, bar)
-            part = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
-            if not judged.suspected:
+            # As of a node: where one direction is named, the other is one of few.
+            asked = self._bar(4) if (end[0], rail) in named else bar
+            judged = judge(_points(end, self.ends[end], rail), spread, asked)
+            if not judged.suspected or self._on_all_rails(end, judged):
                 continue
-            (self.named if judged.named and len(judged.slow_with) > 1 else self.suspects).append(part)
+            part = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
+            if judged.named and len(judged.slow_with) > 1:
+                self.named.append(part)
+                named.add((end[0], rail))
+            else:
+                self.suspects.append(part)
             for one in self.ends[end]:
                 one.mask(judged.loss, rail)
+
+    def _on_all_rails(self, end: End, rail: Judged) -> bool:
+        """Whether a node is about as slow as one of its rails: then it is asked about as a whole."""
+        whole = judge(_points(end, self.ends[end]), self.spread, self._bar(len(self.ends)))
+        least = max(self._bar(1).least, rail.loss / 2)
+        if self._named_node(end) or 2 * whole.slow <= whole.rounds or whole.loss < least:
+            return False
+        self._suspect_node(end, whole)
+        return True
+
+    def _suspect_node(self, end: End, judged: Judged, rail: str = ALL_RAILS) -> None:
+        """Ask about a node, or a rail of it, instead of what is narrower."""
+        found = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
+        if all((one.place, one.way) != (found.place, found.way) for one in self.suspects):
+            self.suspects.append(found)
+        for one in self.ends[end]:
+            one.mask(judged.loss, rail)
 
     def _slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
         """Ends and rails of which any run is slow and not explained."""
@@ -279,7 +338,13 @@ class Survey:
 
     def _pair(self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: Bar) -> None:
         judged = judge(self._pair_points(some, place.rail), spread, bar)
-        if not judged.suspected or not all(self._well_with_others(end, some) for end in some[0].ends):
+        if not judged.suspected or not all(self._known_apart(end) for end in some[0].ends):
+            return
+        slow = [end for end in some[0].ends if self._slow_with_others(end, place, judged.loss / 2)]
+        if slow:
+            for end in slow:
+                alone = judge(_points(end, self.ends[end], place.rail), self.spread, bar)
+                self._suspect_node(end, alone, place.rail)
             return
         part = Found(place, some[0].ends[0][1], judged)
         (self.named if judged.named else self.suspects).append(part)
@@ -296,13 +361,29 @@ class Survey:
                 )
         return points
 
-    def _well_with_others(self, end: End, some: Sequence[Observation]) -> bool:
-        """Whether a member of a pair is known apart from it: named itself, or not slow with others."""
-        judged = self.nodes[end]
-        if any(one.place == SlowPlace(PartKind.NODE, end[0]) and one.way is end[1] for one in self.named):
+    def _known_apart(self, end: End) -> bool:
+        """Whether a member of a pair is known apart from it: named itself, or not suspected with others."""
+        if self._named_node(end):
             return True
         others = {one.receiver if one.sender == end[0] else one.sender for one in self.ends[end]}
-        return not judged.suspected and len(others) - 1 >= OTHERS and bool(some)
+        return not self.nodes[end].suspected and len(others) - 1 >= OTHERS
+
+    def _slow_with_others(self, end: End, pair: SlowPlace, least: float) -> bool:
+        """Whether a member of a pair loses so much with others too: then the pair's own runs tell nothing."""
+        others = [
+            one.loss for one in _points(end, self.ends[end], pair.rail)
+            if one.partner not in {pair.name, pair.peer} and one.explained <= 0
+        ]  # fmt: skip
+        return bool(others) and not self._named_node(end) and low_median(others) > least
+
+    def _named_node(self, end: End) -> bool:
+        place = SlowPlace(PartKind.NODE, end[0])
+        return any((one.place, one.way) == (place, end[1]) for one in self.named)
+
+
+def _losses(some: Iterable[Observation], rail: str) -> list[float]:
+    """Of those that measured this rail, or of all rails."""
+    return [one.losses[rail] if rail else one.loss for one in some if rail in {ALL_RAILS, *one.losses}]
 
 
 def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[RoundLoss]:
@@ -312,7 +393,6 @@ def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> lis
         there = 1 if one.ends[0] == end else 0
         loss = one.losses.get(rail) if rail else one.loss
         if loss is not None:
-            points.append(
-                RoundLoss(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0])
-            )
+            explained = one.explained(rail) if one.rails_masked else one.masked
+            points.append(RoundLoss(one.round, loss - one.paces[there], explained, one.ends[there][0]))
     return points
