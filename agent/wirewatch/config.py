@@ -361,8 +361,8 @@ def expectations(config: Config) -> Expect:
     return Expect(**config.expect.model_dump())
 
 
-def address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[V6]:PORT`.
+def address(text: str, option: str = "listen.address") -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `[V6]:PORT`, the value of an option.
 
     Raises:
         ConfigError: the text is not of that form.
@@ -371,7 +371,7 @@ def address(text: str) -> tuple[str, int]:
     number = whole(port)
     if not host or number is None or number > 65535:  # noqa: PLR2004
         hint = f", such as 0.0.0.0:{port} for all addresses" if number and not host else ""
-        raise ConfigError(f"not HOST:PORT: {text!r}{hint}")
+        raise ConfigError(f"{option}: {text!r} is not HOST:PORT{hint}")
     return host.strip("[]"), number
 
 

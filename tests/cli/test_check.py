@@ -251,10 +251,10 @@ def test_a_baseline_that_cannot_be_used_is_reported_and_left_where_it_is(tmp_pat
     ("arguments", "words"),
     [
         (("--deadline", "soon"), "'soon' is not a duration"),
-        (("--deadline", "0s"), "must be above 0 s"),
+        (("--deadline", "0s"), "--deadline: '0s' is not a duration above 0"),
         (("--fail-on", "failed,sick"), "'sick' is not one of failed, unknown, degraded"),
         (("--fail-on", ""), "'' is not one of failed, unknown, degraded"),
-        (("--owner", "user:7"), "--owner must be slurm:ID or pod:UID"),
+        (("--owner", "user:7"), "--owner: 'user:7' is neither slurm:ID nor pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),
         (("--cached", "--owner", "slurm:7"), "--cached polls nothing"),
         (("--cached", "--replay", "h200x8"), "--cached polls nothing"),

@@ -222,7 +222,7 @@ def test_a_budget_that_is_neither_a_number_nor_a_percentage_is_one_line(tmp_path
     ("text", "told"),
     [
         ('[listen]\nweb_config = "/nowhere/web.yml"', "/nowhere/web.yml"),
-        ('[listen]\naddress = "here"', "not HOST:PORT: 'here'"),
+        ('[listen]\naddress = "here"', "listen.address: 'here' is not HOST:PORT"),
         ('[drift]\nbaseline = "/nowhere/node.json"', "/nowhere/node.json"),
         ("[[", "Invalid initial character"),
         ("[policy.probe]\nconfirm = 0", "policy.probe: must be above 0"),

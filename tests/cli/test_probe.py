@@ -188,8 +188,8 @@ def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_reported(t
     [
         (("--size", "1.5G"), "'1.5G' is not a size: a multiple of 4 bytes, such as 256M"),
         (("--op", "allgather"), "allgather"),
-        (("--owner", "slurm:"), "--owner must be slurm:ID or pod:UID"),
-        (("--owner", "user:7"), "--owner must be slurm:ID or pod:UID"),
+        (("--owner", "slurm:"), " is neither slurm:ID nor pod:UID"),
+        (("--owner", "user:7"), " is neither slurm:ID nor pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),
     ],
 )

@@ -242,7 +242,7 @@ def test_rings_beside_no_recording() -> None:
 def test_an_address_that_is_none(tmp_path: Path) -> None:
     assert "not HOST:PORT" in refused(USAGE, "serve", "--listen", "9410")
     assert refused(USAGE, "serve", "--listen", ":9410") == (
-        "wirewatch: not HOST:PORT: ':9410', such as 0.0.0.0:9410 for all addresses"
+        "wirewatch: --listen: ':9410' is not HOST:PORT, such as 0.0.0.0:9410 for all addresses"
     )
     file = tmp_path / "wirewatch.toml"
     file.write_text("[listen]\naddress = 'nowhere'", "utf-8")

@@ -87,7 +87,7 @@ def serve(
         raise click.UsageError("--rings goes with --replay; the folder of this node is [jobs] rings")
     if listen:
         try:
-            address(listen)
+            address(listen, "--listen")
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
     given = ServeOptions(

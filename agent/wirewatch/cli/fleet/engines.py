@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wirewatch.cli.options import ExistingFile
 from wirewatch.core.types import Unusable
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def kubernetes_options(command: Command) -> Command:
         kind = {"multiple": True} if many else {"default": GPU if name == "gpu-resource" else ""}
         command = click.option(f"--{name}", metavar="NAME", help=said, **kind)(command)
     return click.option(
-        "--pod-template", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.json",
+        "--pod-template", type=ExistingFile(), metavar="FILE.json",
         help="With --kubernetes: the pod of a pair as JSON, metadata and spec; its first container runs it.",
     )(command)  # fmt: skip
 
