@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.names import did_you_mean
-from wirewatch.core.types import Expect, Tier, Unusable, whole
+from wirewatch.core.types import Expect, Tier, Unusable, utf8, whole
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.hw.ras import ADDRESSES, split_address
 from wirewatch.probe.component import PROBE_NAME as PROBE
@@ -308,7 +308,7 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
             impossible value.
     """
     try:
-        data = tomllib.loads(path.read_text("utf-8")) if path else {}
+        data = tomllib.loads(utf8(path.read_bytes())) if path else {}
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     try:

@@ -1,5 +1,7 @@
 """Bad input gets one clear line and the right exit code."""
 
+import gzip
+import shutil
 import socket
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from tests.processes import run_wirewatch
 from wirewatch.collectors import discover
 from wirewatch.config import ConfigError, load
+from wirewatch.hw.recording import BUNDLED, MANIFEST, MOMENTS
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 REPLAY = ("serve", "--replay", "h200x8")
@@ -181,6 +184,60 @@ def test_what_is_possible_of_a_probe_is_not_refused(tmp_path: Path) -> None:
     options = load(file, ())[0].probe
     assert (options.ops, options.bandwidth, options.latency_sizes) == (("all_gather",), ((4, 1),), ())
     assert options.pins == {"all_reduce": 1.0, "all_gather@8": 0.1}
+
+
+LATIN = '{"schema": "wirewatch.sweep/1",\n"a": "caf\xe9"}'.encode("latin-1")
+PODS = ("--nodes", "a,b", "--namespace", "x")
+NODES = ("--nodes", "FILE", "--tp", "4")
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (CONFIG, ("serve", "--replay", "h200x8", "--config", "FILE")),
+        (CONFIG, ("check", "--config", "FILE")),
+        (CONFIG, ("config", "check", "--config", "FILE")),
+        (CONFIG, ("config", "show", "--config", "FILE")),
+        (CONFIG, ("serve", "--replay", "h200x8", "--listen", "127.0.0.1:0", "--web-config", "FILE")),
+        (CONFIG, ("serve", "--replay", "h200x8", "--overlay", "FILE")),
+        (CONFIG, ("fleet", "simulate", "--page", "FILE", "--listen", "127.0.0.1:0")),
+        (CONFIG, ("fleet", "status", "--prometheus", "http://127.0.0.1:9", "--token-file", "FILE")),
+        (USAGE, ("advise", "placement", *NODES)),
+        (USAGE, ("topology", "diff", "FILE", "FILE")),
+        (USAGE, ("sweep", "--compare", "FILE", "FILE")),
+        (USAGE, ("fleet", "pairs", "FILE")),
+        (USAGE, ("fleet", "tell", "FILE")),
+        (
+            USAGE,
+            (
+                "fleet",
+                "probe",
+                "--kubernetes",
+                "--nodes",
+                "a,b",
+                "--namespace",
+                "x",
+                "--pod-template",
+                "FILE",
+            ),
+        ),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
+)
+def test_a_file_that_is_not_utf8(code: int, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(LATIN)
+    line = refused(code, *(str(file) if one == "FILE" else one for one in arguments))
+    assert line.endswith(f"{file}: it is not text in UTF-8: line 2 has the byte 0xe9")
+
+
+@pytest.mark.parametrize(("name", "where"), [(MANIFEST, ": line 2 has the byte 0xe9"), (MOMENTS, "")])
+def test_a_recording_that_is_not_utf8(name: str, where: str, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(BUNDLED / "h200x1-idle", folder)
+    (folder / name).write_bytes(LATIN if name == MANIFEST else gzip.compress(LATIN))
+    line = refused(CONFIG, "check", "--replay", str(folder))
+    assert line == f"wirewatch: {folder / name}: it is not text in UTF-8{where}"
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:

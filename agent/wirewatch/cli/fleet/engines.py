@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirewatch.cli.options import ExistingFile
-from wirewatch.core.types import Unusable
+from wirewatch.core.types import NotText, Unusable, utf8
 
 if TYPE_CHECKING:
     from wirewatch.fleet.rounds.engine import RoundEngine
@@ -111,9 +111,11 @@ def _template(file: Path | None) -> Mapping[str, Any]:
     if file is None:
         raise click.UsageError("--kubernetes takes --pod-template: which image runs the pairs, and how")
     try:
-        return checked(json.loads(file.read_bytes()))
+        return checked(json.loads(utf8(file.read_bytes())))
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror or error}") from error
+    except NotText as error:
+        raise click.UsageError(f"{file}: {error}") from error
     except (ValueError, RecursionError, TemplateError) as error:
         raise click.UsageError(f"{file}: not a pod template: {error}") from error
 

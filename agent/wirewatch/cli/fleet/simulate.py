@@ -15,7 +15,7 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, WholeNumber
-from wirewatch.core.types import Tier, Unusable
+from wirewatch.core.types import Tier, Unusable, utf8
 from wirewatch.fleet.simulation import (
     GONE,
     SILENT,
@@ -178,7 +178,7 @@ def simulate(
 
 def _read(path: Path) -> PageTemplate:
     try:
-        return PageTemplate(path.read_text("utf-8"))
+        return PageTemplate(utf8(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise Unusable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     except Unusable as error:
