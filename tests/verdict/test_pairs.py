@@ -192,8 +192,8 @@ def test_a_node_that_was_told_nothing_takes_no_part() -> None:
     [
         (PairsPolicy(failed=0.0), "must be above 0 and at most 1: 'failed'"),
         (PairsPolicy(failed=float("nan")), "must be above 0 and at most 1: 'failed'"),
-        (PairsPolicy(lasts=0.0), "seconds must be above 0: 'lasts'"),
-        (PairsPolicy(lasts=float("inf")), "seconds must be above 0: 'lasts'"),
+        (PairsPolicy(lasts=0.0), "must be above 0: 'lasts'"),
+        (PairsPolicy(lasts=float("inf")), "must be above 0: 'lasts'"),
         (PairsPolicy(), ""),
     ],
 )

@@ -184,7 +184,7 @@ class PairsOptions(Options):
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
         bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
-        return f"must be above 0 s: {bad[0]!r}" if bad else ""
+        return f"must be above 0: {bad[0]!r}" if bad else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class PairsPolicy:
         """What cannot be meant, in words; empty when all can."""
         if not 0 < self.failed <= 1:
             return "must be above 0 and at most 1: 'failed'"
-        return "" if 0 < self.lasts < math.inf else "seconds must be above 0: 'lasts'"
+        return "" if 0 < self.lasts < math.inf else "must be above 0: 'lasts'"
 
 
 class PairsResultHolder(Protocol):

@@ -105,7 +105,7 @@ class JobsPolicy:
             "windows": self.windows,
         }
         checks = (
-            ([n for n, v in seconds.items() if not 0 < v < math.inf], "must be above 0 s"),
+            ([n for n, v in seconds.items() if not 0 < v < math.inf], "must be above 0"),
             ([n for n, v in ratios.items() if not 0 < v <= 1], "must be above 0 and at most 1"),
             ([n for n, v in counts.items() if v < 1], "must be above 0"),
             ([] if self.window <= self.longest else ["longest"], "must not be below window"),
