@@ -1,7 +1,7 @@
 """`wirewatch sweep`: time and busbw over all message sizes, by algorithm, protocol, launch and setting."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -103,7 +103,6 @@ def sweep(
     if fail_under is not None or as_json:
         raise click.UsageError("--fail-under and --json go with --compare")
     from wirewatch.cli.sweeping import Wish
-    from wirewatch.study.records import RecordsError, read_records
 
     folder = _one_folder(context, out, resume, export, replay)
     if len({name for name, _ in vary}) < len(vary):
@@ -115,18 +114,33 @@ def sweep(
         launches=launch, varied=tuple(vary), dtype=dtype, in_place=not out_of_place, iterations=iterations,
         repeats=repeats,
     )  # fmt: skip
+    if export is not None:
+        context.exit(_ended(folder, lambda: _exported(folder)))
+    wish = None if resume else Wish(options, secrets.randbits(32) if seed is None else seed)
+    context.exit(_ended(folder, lambda: _measure(folder, wish, config_file, owner)))
+
+
+def _exported(folder: Path) -> int:
+    from wirewatch.study.records import read_records
+
+    return _finish(read_records(folder), folder)
+
+
+def _ended(folder: Path, work: Callable[[], int]) -> int:
+    """The exit code of work on a folder.
+
+    Raises:
+        UsageError: the folder holds no sweep that can be used.
+    """
+    from wirewatch.study.records import RecordsError
+
     try:
-        if export is not None:
-            code = _finish(read_records(folder), folder)
-        else:
-            wish = None if resume else Wish(options, secrets.randbits(32) if seed is None else seed)
-            code = _measure(folder, wish, config_file, owner)
+        return work()
     except RecordsError as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         click.echo(f"wirewatch: {folder}: {error.strerror or error}", err=True)
-        code = INTERNAL
-    context.exit(code)
+        return INTERNAL
 
 
 def _compare(
