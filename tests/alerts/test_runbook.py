@@ -30,7 +30,7 @@ from wirewatch.documents import series
 from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probe.component import components
 from wirewatch.probe.component import rules as declared
-from wirewatch.probe.judge import DO
+from wirewatch.probe.slowparts import DO
 from wirewatch.verdict.drift.change import SEVERITY
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.straggler.signals import Resource
