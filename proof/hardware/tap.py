@@ -25,7 +25,7 @@ from proof.hardware.kit import KitError, Report
 from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import probing
 from wirewatch.busbw.formulas import busbw
-from wirewatch.collectors.jobs.bias import bias
+from wirewatch.collectors.jobs.windows import bias
 from wirewatch.core.jobs import RingReading
 from wirewatch.core.probe import MIB, OPS
 from wirewatch.core.types import Absent

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from tests.support import EPOCH
 from wirewatch.busbw.formulas import FACTORS, factor
 from wirewatch.collectors.jobs import COLLECTOR, judge
-from wirewatch.collectors.jobs.bias import bias
 from wirewatch.collectors.jobs.model import (
     JobsMemory,
     JobsPolicy,
@@ -24,6 +23,7 @@ from wirewatch.collectors.jobs.model import (
     JobSurroundings,
     RingProcess,
 )
+from wirewatch.collectors.jobs.windows import bias
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, RingState, TimedCollective
 from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.pci import Place

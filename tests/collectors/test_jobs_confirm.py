@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.collectors.ringjobs import MIB
-from wirewatch.collectors.jobs.bias import bias
 from wirewatch.collectors.jobs.confirm import chance, late_votes, slow_rows
 from wirewatch.collectors.jobs.join import RankRecords, join, records_of
 from wirewatch.collectors.jobs.model import CommunicatorMemory, JobsPolicy, JoinedCollective
-from wirewatch.collectors.jobs.windows import Shape, roll, vote, window_of
+from wirewatch.collectors.jobs.windows import Shape, bias, roll, vote, window_of
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingState, TimedCollective
 from wirewatch.core.jobtimes import CommunicatorWindow, OperationTimes
 
