@@ -33,7 +33,7 @@ def test_a_page_is_whole(page: Path) -> None:
     assert all(told.values())
     assert re.search(r"^ *```(?:bash)?\n *\S", told["Confirm"], re.MULTILINE), "no command to confirm it with"
     assert told["Do"].startswith("1. ")
-    assert told["When it lies"].startswith("- ")
+    assert told["When it is wrong"].startswith("- ")
 
 
 @each_page
