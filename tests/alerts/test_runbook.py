@@ -130,7 +130,7 @@ def test_a_rule_is_found_however_it_is_given(source: str, found: set[str]) -> No
 
 
 @pytest.mark.parametrize("source", ["Finding(names[0])", "Finding()", "Finding(rule)", "Finding(f(1))"])
-def test_a_rule_that_cannot_be_found_is_told(source: str) -> None:
+def test_a_rule_that_cannot_be_found_is_reported(source: str) -> None:
     with pytest.raises(rules.UnknownRuleError):
         rules.patterns({"fans.py": source})
 

@@ -97,7 +97,7 @@ def _slug(head: str) -> str:
 
 
 @each_page
-def test_a_page_leads_to_the_entry_of_each_finding_that_its_alert_tells_of(page: Path) -> None:
+def test_a_page_leads_to_the_entry_of_each_finding_that_its_alert_reports(page: Path) -> None:
     text = page.read_text("utf-8")
     for alert in (one for one in alerts() if one.name == page.stem):
         selects = selection(alert)

@@ -73,7 +73,7 @@ def test_no_more_rounds_run_than_are_asked_for(tmp_path: Path, played: PlayedEng
     assert "at most 1 rounds" in result.stdout
 
 
-def test_what_failed_is_told_with_its_reason(tmp_path: Path, played: PlayedEngine) -> None:
+def test_what_failed_is_reported_with_its_reason(tmp_path: Path, played: PlayedEngine) -> None:
     played.stuck = {"n5": (PairState.FAILED, "NODE_FAIL")}
     result = ran(tmp_path, "--rounds", "3")
     assert result.exit_code == 3

@@ -34,7 +34,7 @@ def test_what_people_write(text: str, wanted: float) -> None:
         "3 s", "1w", "1ms", "3s4", "1h30m", "0x10", "1_000", "٣", "1,5", ".", "None",
     ],
 )  # fmt: skip
-def test_what_nobody_can_mean_is_refused_in_one_line(text: str) -> None:
+def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         seconds(text)
     assert refused.value.message == f"{text[:SHOWN]!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5"

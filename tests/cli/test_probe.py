@@ -78,7 +78,7 @@ def test_the_exit_code_is_the_verdict(
     assert abs(document["at"] - time.time()) < 60
 
 
-def test_a_probe_that_could_not_be_done_tells_nothing_of_the_node(tmp_path: Path) -> None:
+def test_a_probe_that_could_not_be_done_says_nothing_of_the_node(tmp_path: Path) -> None:
     code, document = answer("--replay", with_probe(tmp_path / "node", recordings.failed))
     assert (code, document["health"], document["outcome"]) == (UNKNOWN, "unknown", "failed")
     assert (document["why"], document["results"]) == ("the driver said no", [])

@@ -187,7 +187,7 @@ def test_of_a_device_that_a_hypervisor_shows_flat_no_path_is_reported(picture: s
 
 
 @pytest.mark.parametrize("picture", [UNTOLD, HALF_TOLD])
-def test_without_numa_different_roots_tell_nothing_but_on_a_machine_with_one_node(picture: str) -> None:
+def test_without_numa_different_roots_say_nothing_but_on_a_machine_with_one_node(picture: str) -> None:
     gpu, nic = drawn(picture)["gpu"], drawn(picture)["nic"]
     assert gpu.numa is None
     for nodes in (None, 2):

@@ -67,7 +67,7 @@ def test_findings_of_the_same_rule_and_part_have_the_same_key_whatever_their_num
     assert first.key != other.key
 
 
-def test_an_absent_value_tells_why_and_the_detail() -> None:
+def test_an_absent_value_has_a_reason_and_a_detail() -> None:
     assert str(Absent(Why.DENIED, "run as root")) == "denied: run as root"
     assert str(Absent(Why.LOST)) == "lost"
 
