@@ -96,6 +96,17 @@ def _case(case: Case, moments: int, seed: int) -> Tally:
     return tally
 
 
+def _end_left(token: str) -> int:
+    """How many processes of a moment are left after a while; they are killed."""
+    until = time.monotonic() + LEFT
+    while (left := list(_marked(token))) and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(left)
+
+
 def _moment(case: Case, folder: Path, chance: random.Random, tally: Tally) -> None:
     number = chance.choice((signal.SIGTERM, signal.SIGTERM, signal.SIGINT))
     after = chance.random() ** 1.5 * case.within
@@ -128,13 +139,7 @@ def _moment(case: Case, folder: Path, chance: random.Random, tally: Tally) -> No
     else:
         process.kill()
         tally.before += 1
-    until = time.monotonic() + LEFT
-    while (left := list(_marked(token))) and time.monotonic() < until:
-        time.sleep(0.05)
-    tally.left_behind += len(left)
-    for pid in left:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    tally.left_behind += _end_left(token)
     process.wait()
     if reading >= 0:
         os.close(reading)

@@ -15,6 +15,7 @@ import click
 from tools.prose import formatted
 from wirewatch.cli import cli
 from wirewatch.cli.groups import whole_sentence
+from wirewatch.cli.options import span
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "cli.md"
@@ -114,9 +115,7 @@ def _takes(one: click.Option, context: click.Context) -> str:
     if isinstance(one.type, click.Choice):
         return ", ".join(f"`{_word(choice)}`" for choice in one.type.choices)
     if isinstance(one.type, click.IntRange | click.FloatRange):
-        kind = "whole number" if isinstance(one.type, click.IntRange) else "number"
-        low, high = (None if limit is None else f"{limit:.12g}" for limit in (one.type.min, one.type.max))
-        return f"{kind}{'' if low is None else f' from {low}'}{'' if high is None else f' to {high}'}"
+        return f"{'whole number' if isinstance(one.type, click.IntRange) else 'number'}{span(one.type)}"
     plain = {"TEXT": "text", "INTEGER": "whole number", "FLOAT": "number", "PATH": "path"}
     metavar = one.make_metavar(context)
     return plain.get(metavar, metavar)

@@ -170,7 +170,7 @@ def _alert_page(name: str, of_it: Iterable[Rule]) -> str:
     return (
         f"# {name}\n\n## Meaning\n\n{meaning}\n\n"
         f"## Confirm\n\n{BESIDE}\n\n```bash\nwirewatch findings list\n```\n{look}\n"
-        f"## Do\n\n{steps}\n## When it lies\n\n{lies}\n{MADE}"
+        f"## Do\n\n{steps}\n## When it is wrong\n\n{lies}\n{MADE}"
     )
 
 

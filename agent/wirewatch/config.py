@@ -1,11 +1,13 @@
 """The configuration: one TOML file, one frozen model. An unknown key or a wrong type is an error."""
 
+import inspect
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.names import did_you_mean
-from wirewatch.core.types import Expect, Tier, Unusable, whole
+from wirewatch.core.types import Expect, Tier, Unusable, utf8, whole
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.hw.ras import ADDRESSES, split_address
 from wirewatch.probe.component import PROBE_NAME as PROBE
@@ -36,6 +38,23 @@ if TYPE_CHECKING:
 
 SPARE = 1.0
 """Seconds between two runs of others that must be left to a collector that runs apart from them."""
+
+
+_NUMBERS: Mapping[str, str] = {
+    "float_type": "must be a number", "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number", "finite_number": "must be a finite number",
+    "greater_than": "must be above {gt:g}", "greater_than_equal": "must be {ge:g} or more",
+    "less_than": "must be below {lt:g}", "less_than_equal": "must be {le:g} or less",
+}  # fmt: skip
+_MUST: Mapping[str, str] = {
+    **_NUMBERS,
+    "string_type": "must be a text in quotes", "bool_type": "must be true or false",
+    "literal_error": "must be {expected}", "enum": "must be {expected}",
+    "string_pattern_mismatch": "must match the pattern {pattern}", "missing": "is missing",
+    "tuple_type": "must be a list", "list_type": "must be a list", "model_type": "must be a table",
+    "dataclass_type": "must be a table", "mapping_type": "must be a table", "dict_type": "must be a table",
+}  # fmt: skip
+"""What pydantic finds wrong with a value, by its names, in our words."""
 
 
 class Problem(NamedTuple):
@@ -150,7 +169,7 @@ def _limit(given: object, validated: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validated(given)
     except ValidationError:
-        words = "Input should be a whole number of nodes, or a percentage such as '5%'"
+        words = "must be a whole number of nodes, or a percentage such as '5%'"
         raise PydanticCustomError("limit", words) from None
 
 
@@ -307,40 +326,52 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
         ConfigError: the file is missing, unreadable or not TOML, or it has an unknown key, a wrong type or an
             impossible value.
     """
-    try:
-        data = tomllib.loads(path.read_text("utf-8")) if path else {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        # By way of JSON, where strict models take objects for dataclasses and arrays for tuples.
-        config = model(collectors).model_validate_json(json.dumps(data))
-    except TypeError as error:
-        raise ConfigError(f"{path}: dates and times are not supported ({error})") from error
-    except ValidationError as error:
-        problems = [_problem(one, model(collectors)) for one in error.errors()]
-        raise ConfigError(f"{path}: {problems[0].text}", problems) from error
+    config = _read(path, model(collectors))
     ready = [
         replace(c, options=getattr(config.collectors, c.name), policy=getattr(config.policy, c.name))
         for c in collectors
     ]
-    for collector in ready:
-        if min(collector.options.interval, collector.options.deadline) <= 0:
-            raise ConfigError(f"{path}: collectors.{collector.name}: interval and deadline must be above 0 s")
+    if wrong := next(_impossible(config, ready), ""):
+        raise ConfigError(f"{path}: {wrong}")
+    return config, tuple(c for c in ready if c.options.enabled)
+
+
+def _read(path: Path | None, kind: type[Config]) -> Config:
+    try:
+        data = tomllib.loads(utf8(path.read_bytes())) if path else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        # By way of JSON, where strict models take objects for dataclasses and arrays for tuples.
+        return kind.model_validate_json(json.dumps(data))
+    except TypeError as error:
+        raise ConfigError(f"{path}: dates and times are not supported ({error})") from error
+    except ValidationError as error:
+        problems = [_problem(one, kind) for one in error.errors()]
+        raise ConfigError(f"{path}: {problems[0].text}", problems) from error
+
+
+def _impossible(config: Config, collectors: Sequence[AnyCollector]) -> Iterator[str]:
+    """What types cannot say is wrong, each with its section."""
+    for one in collectors:
+        if min(one.options.interval, one.options.deadline) <= 0:
+            yield f"collectors.{one.name}: interval and deadline must be above 0 (unit: seconds)"
     policy = config.policy
-    judged = ((f"policy.{c.name}", c.policy) for c in ready if hasattr(c.policy, "wrong"))
+    judged = ((f"policy.{c.name}", c.policy) for c in collectors if hasattr(c.policy, "wrong"))
     for section, values in (
         ("probe", config.probe), ("policy.probe", policy.probe), ("policy.verdict", policy.verdict),
         ("drift", config.drift), ("policy.drift", policy.drift), ("pairs", config.pairs),
         ("policy.pairs", policy.pairs), *judged,
     ):  # fmt: skip
         if wrong := values.wrong():
-            raise ConfigError(f"{path}: {section}: {wrong}")
-    enabled = tuple(c for c in ready if c.options.enabled)
-    running = {c.name: c.options for c in enabled} | ({PROBE: config.probe} if config.probe.enabled else {})
-    for collector in enabled:
-        if wrong := _no_gap(collector, running):
-            raise ConfigError(f"{path}: collectors.{collector.name}: {wrong}")
-    return config, enabled
+            yield f"{section}: {_with_values(wrong, values)}"
+    enabled = [one for one in collectors if one.options.enabled]
+    running = {one.name: one.options for one in enabled} | (
+        {PROBE: config.probe} if config.probe.enabled else {}
+    )
+    for one in enabled:
+        if wrong := _no_gap(one, running):
+            yield f"collectors.{one.name}: {wrong}"
 
 
 def reloaded(running: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
@@ -361,8 +392,8 @@ def expectations(config: Config) -> Expect:
     return Expect(**config.expect.model_dump())
 
 
-def address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[V6]:PORT`.
+def address(text: str, option: str = "listen.address") -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `[V6]:PORT`, the value of an option.
 
     Raises:
         ConfigError: the text is not of that form.
@@ -371,7 +402,7 @@ def address(text: str) -> tuple[str, int]:
     number = whole(port)
     if not host or number is None or number > 65535:  # noqa: PLR2004
         hint = f", such as 0.0.0.0:{port} for all addresses" if number and not host else ""
-        raise ConfigError(f"not HOST:PORT: {text!r}{hint}")
+        raise ConfigError(f"{option}: {text!r} is not HOST:PORT{hint}")
     return host.strip("[]"), number
 
 
@@ -391,17 +422,52 @@ def _problem(error: "ErrorDetails", kind: type[Config]) -> Problem:
     key = tuple(str(part) for part in error["loc"])
     place = ".".join(key)
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        meant = did_you_mean(key[-1], _keys(kind, key[:-1]), "")
+        meant = did_you_mean(key[-1], list(_fields(_kind(kind, key[:-1]))), "")
         return Problem(key, f"unknown key {place!r}{'; ' if meant else ''}{meant}")
-    return Problem(key, f"{place}: {error['msg']}, got {error['input']!r}")
+    if error["type"] == "value_error":
+        return Problem(key, f"{place}: {error['ctx']['error']}")
+    must = _MUST.get(error["type"], "")
+    said = must.format(**error.get("ctx", {})) if must else error["msg"]
+    unit = _unit_at(kind, key) if error["type"] in _NUMBERS else ""
+    return Problem(key, f"{place}: {said}{unit}, got {error['input']!r}")
 
 
-def _keys(kind: Any, path: Sequence[str]) -> list[str]:
-    """The keys of the table at a path of the model; none where it is no table of ours."""
+def _with_values(wrong: str, values: Any) -> str:
+    """Complaints of a section with the value and unit of each key that they end with in quotes."""
+
+    def given(found: re.Match[str]) -> str:
+        part = getattr(values, found[1]) if found[1] else values
+        value = getattr(part, found[3], None)
+        return found[0] if value is None else f"{found[0]}, got {value!r}{_unit(type(part), found[3])}"
+
+    return re.sub(r"(?:(?<=^)|(?<=; ))(?:(straggler): )?([^;']*: )'(\w+)'(?=;|$)", given, wrong)
+
+
+def _unit_at(kind: Any, path: Sequence[str]) -> str:
+    """The unit of the value at a path of the model; that of a table or list is that of all in it."""
+    units = (_unit(_kind(kind, path[:end]), path[end]) for end in reversed(range(len(path))))
+    return next(filter(None, units), "")
+
+
+def _unit(kind: Any, name: str) -> str:
+    """The unit of a key, in words: the code has it in brackets at the end of the text below the key."""
+    for part in kind.__mro__ if isinstance(kind, type) else ():
+        try:
+            source = inspect.getsource(part)
+        except (OSError, TypeError):
+            # A class that is made at run time; or an installation without the code.
+            continue
+        if found := re.search(rf'^    {name}: [^"]*"""[^"]*\[([a-z/ ]+)\]\s*"""', source, re.MULTILINE):
+            return f" (unit: {found[1]})"
+    return ""
+
+
+def _kind(kind: Any, path: Sequence[str]) -> Any:
+    """The class of the table at a path of the model; anything else where it is no table of ours."""
     for name in path:
-        known = _fields(kind)
-        kind = known.get(name)
-    return list(_fields(kind))
+        is_mapping = get_origin(kind) is Mapping
+        kind = get_args(kind)[-1] if is_mapping else _fields(kind).get(name)
+    return kind
 
 
 def _fields(kind: Any) -> Mapping[str, Any]:

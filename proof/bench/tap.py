@@ -96,14 +96,11 @@ def day(folder: Path, hours: float) -> Day:
 
 
 def page(costs: Mapping[str, list[float]], result: Day) -> str:
-    said = result.said
-    verdict = "; ".join(result.faults()) or "memory is flat, nothing is left behind, nothing is torn"
     rows = "\n".join(
         f"| {text} | {statistics.median(ns):,.0f} | {min(ns):,.0f} to {max(ns):,.0f} |"
         for name, text in ASKED.items()
         for ns in [costs[name]]
     )
-    kib = f"{said['first_kib']:,.0f} KiB, {said['last_kib']:,.0f} KiB"
     return f"""# The tap, measured
 
 Written by `make tap-soak` on {os.cpu_count()} shared processors ({platform.machine()}).
@@ -120,7 +117,14 @@ Nanoseconds, median of {ROUNDS} rounds and their range, without NCCL and without
 The clock is read once in each collective, through the vDSO. The timed part runs on NCCL's progress
 thread, the rest on the thread that enqueues.
 
-## {result.hours:g} hours of a job at compressed time
+{_day(result)}"""
+
+
+def _day(result: Day) -> str:
+    said = result.said
+    verdict = "; ".join(result.faults()) or "memory is flat, nothing is left behind, nothing is torn"
+    kib = f"{said['first_kib']:,.0f} KiB, {said['last_kib']:,.0f} KiB"
+    return f"""## {result.hours:g} hours of a job at compressed time
 
 Two communicators, a step of 32 collectives in each every 20 ms, timed for 200 ms of 2 s; each ten
 minutes a communicator ends and another begins, each hour a graph is captured, and of every

@@ -164,10 +164,15 @@ def _death(report: Report, agent: Agent, prober: ProberProcess, here: Probing | 
         "which is no finding, and the node takes the next job",
         ok=not away["findings"] and away["job_ready"] == 1 and away["away"] > 0, told=str(away),
     )  # fmt: skip
+    _return(report, agent, prober, away["ok"])
+
+
+def _return(report: Report, agent: Agent, prober: ProberProcess, before: int) -> None:
+    """A new prober after `before` good probes."""
     started = prober.start()
-    back, took = agent.until(lambda now: now["ok"] > away["ok"], PROBED_WITHIN)
+    back, took = agent.until(lambda now: now["ok"] > before, PROBED_WITHIN)
     report.check(
-        f"a new prober is found, and probes within {PROBED_WITHIN:g} s", ok=back["ok"] > away["ok"],
+        f"a new prober is found, and probes within {PROBED_WITHIN:g} s", ok=back["ok"] > before,
         told=f"it listened after {started:.1f} s, a probe was there {took:.1f} s later",
     )  # fmt: skip
     log = agent.daemon.lines("prober")

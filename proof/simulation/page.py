@@ -86,6 +86,16 @@ def _model() -> Mapping[str, str]:
     }  # fmt: skip
 
 
+_COUNTED = (
+    "noise", "GPUs", "probes", "named", "by history", "estimated", "by peers", "FAILED", "3/n, in 10^6 days",
+)  # fmt: skip
+_ESTIMATED = (
+    "noise", "GPUs", "false DEGRADED in 10^6 days", "false FAILED", "with a heavier tail of memory",
+    "bound by the real probes",
+)  # fmt: skip
+_CHECKED = ("loss, in robust spreads", "findings, counted", "estimated", "FAILED, counted", "estimated")
+
+
 def _alarms(told: Results) -> Mapping[str, str]:
     noise = [times(told.scales, factor) for factor in FACTORS]
     one, more = (_number(false_failed(8, scale, POLICY)) for scale in noise)
@@ -99,35 +109,9 @@ def _alarms(told: Results) -> Mapping[str, str]:
         "heavy_1": heavy_one,
         "heavy_3": heavy_more,
         "bound": _number(bound(told.real.probes)),
-        "counted": _table(
-            (
-                "noise",
-                "GPUs",
-                "probes",
-                "named",
-                "by history",
-                "estimated",
-                "by peers",
-                "FAILED",
-                "3/n, in 10^6 days",
-            ),
-            _counted(told),
-        ),
-        "estimated": _table(
-            (
-                "noise",
-                "GPUs",
-                "false DEGRADED in 10^6 days",
-                "false FAILED",
-                "with a heavier tail of memory",
-                "bound by the real probes",
-            ),
-            _estimated(told),
-        ),
-        "checked": _table(
-            ("loss, in robust spreads", "findings, counted", "estimated", "FAILED, counted", "estimated"),
-            _checked(),
-        ),
+        "counted": _table(_COUNTED, _counted(told)),
+        "estimated": _table(_ESTIMATED, _estimated(told)),
+        "checked": _table(_CHECKED, _checked()),
     }
 
 

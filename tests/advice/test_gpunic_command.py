@@ -150,7 +150,7 @@ def test_the_file_that_azure_gives_nccl_names_no_devices() -> None:
     [
         (b"", "not a document"), (b"<a", "not XML"), (b"<graphs/>", "rings and trees"),
         (b"\0<", "not a document"),
-        (b"<system version='1'/>", "without a GPU"), (b"\xff\xfe", "not a document"),
+        (b"<system version='1'/>", "without a GPU"), (b"\xff\xfe", "not text in UTF-8"),
     ],
 )  # fmt: skip
 def test_what_is_no_topology_is_refused_in_one_line(tmp_path: Path, body: bytes, words: str) -> None:

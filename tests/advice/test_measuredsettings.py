@@ -75,7 +75,7 @@ def test_the_most_ranks_count() -> None:
     assert {one.ranks for one in measured_settings([study])} == {4}
 
 
-def test_settings_around_a_sweep_are_told() -> None:
+def test_settings_around_a_sweep_are_reported() -> None:
     (found, *_) = measured_settings([swept((FEW, {}), settings="NCCL_NVLS_ENABLE=0")])
     assert found.around == "NCCL_NVLS_ENABLE=0"
 

@@ -73,12 +73,12 @@ def test_a_recording_rule_groups_by_no_address(record: alerting.Record) -> None:
         "rate(wirewatch_gone_total[5m])",
     ],
 )
-def test_a_query_about_nothing_is_told(query: str) -> None:
+def test_a_query_about_nothing_is_reported(query: str) -> None:
     with pytest.raises(promql.BadQueryError):
         promql.labels_of(query, SERIES)
 
 
-def test_a_rule_that_makes_other_labels_than_it_reads_of_itself_is_told() -> None:
+def test_a_rule_that_makes_other_labels_than_it_reads_of_itself_is_reported() -> None:
     query = "max by (cluster, node) (up) or max by (cluster) (a:b:c)"
     promql.recorded([("a:b:c", query, ())])
     with pytest.raises(promql.BadQueryError):
@@ -134,7 +134,7 @@ def test_the_alert_that_a_rule_names_reports_it_at_each_severity_it_can_have(rul
 @pytest.mark.parametrize(
     ("rule", "level"), list(product(("nobody.off", "nvlink.new", "xidlike.1", "gpu.new"), (1, 2)))
 )
-def test_the_rest_hears_what_nobody_knows(rule: str, level: int) -> None:
+def test_the_rest_route_gets_what_no_other_knows(rule: str, level: int) -> None:
     assert [one.name for one in alerts_for(rule, level)] == [REST]
 
 

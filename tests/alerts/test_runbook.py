@@ -30,7 +30,7 @@ from wirewatch.documents import series
 from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probe.component import components
 from wirewatch.probe.component import rules as declared
-from wirewatch.probe.judge import DO
+from wirewatch.probe.slowparts import DO
 from wirewatch.verdict.drift.change import SEVERITY
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.straggler.signals import Resource
@@ -130,7 +130,7 @@ def test_a_rule_is_found_however_it_is_given(source: str, found: set[str]) -> No
 
 
 @pytest.mark.parametrize("source", ["Finding(names[0])", "Finding()", "Finding(rule)", "Finding(f(1))"])
-def test_a_rule_that_cannot_be_found_is_told(source: str) -> None:
+def test_a_rule_that_cannot_be_found_is_reported(source: str) -> None:
     with pytest.raises(rules.UnknownRuleError):
         rules.patterns({"fans.py": source})
 

@@ -33,7 +33,7 @@ def test_a_page_is_whole(page: Path) -> None:
     assert all(told.values())
     assert re.search(r"^ *```(?:bash)?\n *\S", told["Confirm"], re.MULTILINE), "no command to confirm it with"
     assert told["Do"].startswith("1. ")
-    assert told["When it lies"].startswith("- ")
+    assert told["When it is wrong"].startswith("- ")
 
 
 @each_page
@@ -97,7 +97,7 @@ def _slug(head: str) -> str:
 
 
 @each_page
-def test_a_page_leads_to_the_entry_of_each_finding_that_its_alert_tells_of(page: Path) -> None:
+def test_a_page_leads_to_the_entry_of_each_finding_that_its_alert_reports(page: Path) -> None:
     text = page.read_text("utf-8")
     for alert in (one for one in alerts() if one.name == page.stem):
         selects = selection(alert)

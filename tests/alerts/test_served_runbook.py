@@ -64,7 +64,7 @@ def test_other_paths_are_no_page(path: str) -> None:
     assert runbook(path) is None
 
 
-def test_a_page_runs_nothing_and_asks_nobody_else() -> None:
+def test_a_page_runs_nothing_and_asks_no_other_server() -> None:
     made = runbook("runbook.md")
     assert made is not None
     assert "default-src 'none'" in made.headers["content-security-policy"]

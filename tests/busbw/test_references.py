@@ -170,7 +170,7 @@ def test_pcie_depends_on_what_lies_between(path: Path | None, efficiency: float)
         ReferenceQuery(WireKind.SWITCH, NVLS, "all_reduce", "Ampere", 8, 300e9),
     ],
 )
-def test_what_nobody_measured_has_no_reference(wanted: ReferenceQuery) -> None:
+def test_what_was_never_measured_has_no_reference(wanted: ReferenceQuery) -> None:
     told = find(wanted)
     assert isinstance(told, Absent)
     assert told.why is Why.MISSING

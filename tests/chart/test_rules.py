@@ -115,7 +115,7 @@ BREAKS: dict[str, Break] = {
 
 
 @pytest.mark.parametrize("told", BREAKS)
-def test_what_is_broken_is_told(told: str) -> None:
+def test_what_is_broken_is_reported(told: str) -> None:
     given = list(copy.deepcopy(read(KUBERNETES / "operators.yaml")))
     BREAKS[told](given)
     assert told in broken(given)

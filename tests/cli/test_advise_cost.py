@@ -190,7 +190,7 @@ def test_a_picture_is_written_whole(tmp_path: Path) -> None:
         (("--parameters", "70B"), "give --model, or --layers"),
         (("--parameters", "70B", "--layers", "80", "--hidden", "8192", "--experts", "8"), "go together"),
         (("--gpus", "2,16"), "16 GPUs are more than 1 x 8 = 8"),
-        (("--gpus", "1"), "are not numbers of GPUs"),
+        (("--gpus", "1"), "is not a list of numbers from 2"),
         (("--size", "0"), "is not a size"),
         (("--parameters", "many"), "is not a count"),
         (("--model", "gpt-9"), "is not one of 'llama-2-7b'"),

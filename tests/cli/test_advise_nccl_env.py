@@ -206,7 +206,7 @@ def test_a_recording_is_checked_as_its_probe_ran() -> None:
         (("--check", "--file", "nowhere"), "nowhere: ENOENT"),
         (("--check", "--file", "."), ".: EISDIR"),
         (("--check", "--file", "noise"), "noise: neither an environment nor text with settings of NCCL"),
-        (("--check", "--nccl", "new"), "--nccl must be a version such as 2.28.9, not 'new'"),
+        (("--check", "--nccl", "new"), "--nccl: 'new' is not a version, such as 2.28.9"),
         (("--for", "training", "--machine", "8xH100", "--measured", "nowhere"), "nowhere"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from tests.cli.schemas import complaints
@@ -41,6 +42,12 @@ def test_words_choose_among_names_sentences_and_rules() -> None:
         "gpu-throttle-thermal", "ib-port-init",
     ]  # fmt: skip
     assert some.endswith("Try one: wirewatch demo gpu-throttle-thermal\n")
+
+
+@pytest.mark.parametrize("what", ["recordings", "overlays"])
+def test_lists_fit_a_narrow_terminal(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert max(map(len, listed(what, "list").splitlines())) <= 40
 
 
 def test_documents_are_as_their_schemas_say() -> None:

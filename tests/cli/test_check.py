@@ -45,7 +45,7 @@ def test_the_daemons_word_is_passed_on(tmp_path: Path, told: str, fail_on: str, 
     assert done.line == told.upper() + more
 
 
-def test_the_document_names_who_told_what(tmp_path: Path) -> None:
+def test_the_document_names_the_source_of_each_answer(tmp_path: Path) -> None:
     began = time.time()
     with answering(tmp_path, "failed", finding()) as socket:
         done = check("--socket", socket, "--json", "--max-age", "5m")
@@ -99,7 +99,7 @@ def test_without_a_configuration_it_is_where_the_service_manager_put_it(tmp_path
         assert check("--cached", RUNTIME_DIRECTORY=str(tmp_path)).line == "OK"
 
 
-def test_released_gpus_are_nobodys_to_look_at(tmp_path: Path) -> None:
+def test_released_gpus_are_not_looked_at(tmp_path: Path) -> None:
     changes: dict[str, Any] = {
         "turning": False,
         "polled_at": time.time() - 600,
@@ -251,10 +251,10 @@ def test_a_baseline_that_cannot_be_used_is_reported_and_left_where_it_is(tmp_pat
     ("arguments", "words"),
     [
         (("--deadline", "soon"), "'soon' is not a duration"),
-        (("--deadline", "0s"), "must be above 0 s"),
+        (("--deadline", "0s"), "--deadline: '0s' is not a duration above 0"),
         (("--fail-on", "failed,sick"), "'sick' is not one of failed, unknown, degraded"),
         (("--fail-on", ""), "'' is not one of failed, unknown, degraded"),
-        (("--owner", "user:7"), "--owner must be slurm:ID or pod:UID"),
+        (("--owner", "user:7"), "--owner: 'user:7' is neither slurm:ID nor pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),
         (("--cached", "--owner", "slurm:7"), "--cached polls nothing"),
         (("--cached", "--replay", "h200x8"), "--cached polls nothing"),
@@ -287,7 +287,7 @@ def test_what_a_look_needs_is_reported_in_one_line(tmp_path: Path) -> None:
     assert "no recording 'h100x3'" in refused(CONFIG, *look, "--replay", "h100x3")
 
 
-def test_the_fake_daemon_tells_what_the_real_one_does() -> None:
+def test_the_fake_daemon_says_what_the_real_one_says() -> None:
     """Else these tests would test nothing."""
     told = replies.health(time.time(), "failed", replies.finding())
     assert complaints("wirewatch.health.1", json.dumps(told)) == []

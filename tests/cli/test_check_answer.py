@@ -191,7 +191,7 @@ def test_whatever_answers_is_a_document_or_none(body: bytes) -> None:
 
 
 @given(documents, junk)
-def test_what_a_newer_daemon_tells_beside_it_changes_nothing(document: Any, more: Any) -> None:
+def test_what_a_newer_daemon_says_besides_changes_nothing(document: Any, more: Any) -> None:
     wider = copy.deepcopy(document)
     for place in [(), *places(document)]:
         inner = at(wider, place)
@@ -450,7 +450,7 @@ def test_every_document_is_as_its_schema_says(told: Grounds, max_age: float | No
     assert CHECK.dump_python(read) == made
 
 
-def test_the_document_tells_all_findings_and_what_was_applied() -> None:
+def test_the_document_gives_all_findings_and_what_was_applied() -> None:
     told = Grounds(Health.FAILED, "daemon", "", NOW - 3, (DOWN, WARM), YOUNG)
     made: dict[str, Any] = document(decide(told, Terms(max_age=60.0, require=True), NOW))
     assert (made["health"], made["may_start"], made["fail_on"]) == ("failed", False, ["unknown", "failed"])

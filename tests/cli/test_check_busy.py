@@ -162,7 +162,7 @@ def impostor(path: Path) -> "subprocess.Popen[bytes]":
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_nobody_else_may_stand_for_the_daemon(shared: Path) -> None:
+def test_no_other_process_may_stand_for_the_daemon(shared: Path) -> None:
     theirs, link = shared / "theirs", shared / "link.sock"
     theirs.mkdir()
     os.chown(theirs, 65534, 65534)

@@ -176,7 +176,7 @@ def test_the_real_daemon_answering_stopped_and_killed(tmp_path: Path) -> None:
         assert (done.code, "nothing listens there" in done.document["why"]) == (3, True)
 
 
-def test_what_hangs_in_a_recording_that_is_played_takes_nobodys_time(tmp_path: Path) -> None:
+def test_what_hangs_in_a_recording_that_is_played_takes_no_time(tmp_path: Path) -> None:
     """Files that never answer stop the collectors of their lane, and the others go on."""
     hangs = overlay(tmp_path, ("sysfs", "*infiniband*", "hang = true"))
     done = check("--replay", "demo-dgx-h200", *hangs, "--json", "--deadline", "30s")

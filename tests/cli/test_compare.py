@@ -97,7 +97,7 @@ WRONG = [
     (("--compare", "a"), "Option '--compare' requires 2 arguments"),
     (("--compare", "a", "b", "--size", "8"), "--compare measures nothing: without --size"),
     (("--compare", "a", "b", "--out", "x"), "--compare measures nothing: without --out"),
-    (("--compare", "a", "b", "--fail-under", "nan"), "--fail-under must be above 0, not nan"),
+    (("--compare", "a", "b", "--fail-under", "nan"), "--fail-under: 'nan' is not a number above 0"),
     (("--out", "x", "--fail-under", "97"), "--fail-under and --json go with --compare"),
     (("--out", "x", "--json"), "--fail-under and --json go with --compare"),
 ]

@@ -202,7 +202,7 @@ def test_each_fault_is_a_line_with_its_place_and_the_nearest_key(tmp_path: Path)
     assert (done.returncode, done.stdout) == (CONFIG, "")
     assert done.stderr.splitlines() == [
         f"wirewatch: {path}:2: unknown key 'probe.evry'; did you mean 'every'?",
-        f"wirewatch: {path}:3: probe.jitter: Input should be a valid number, got 'x'",
+        f"wirewatch: {path}:3: probe.jitter: must be a number (unit: share), got 'x'",
         f"wirewatch: {path}:5: unknown key 'polcy'; did you mean 'policy'?",
     ]
 
@@ -213,7 +213,7 @@ def test_a_budget_that_is_neither_a_number_nor_a_percentage_is_one_line(tmp_path
     path.write_text(f"[controller.budget]\npool = 1\ncluster = {given}\n", "utf-8")
     done = config("check", "--config", str(path))
     assert done.exit_code == CONFIG
-    wrong = "Input should be a whole number of nodes, or a percentage such as '5%'"
+    wrong = "must be a whole number of nodes, or a percentage such as '5%'"
     shown = given.replace('"', "'")
     assert done.stderr == f"wirewatch: {path}:3: controller.budget.cluster: {wrong}, got {shown}\n"
 
@@ -222,7 +222,7 @@ def test_a_budget_that_is_neither_a_number_nor_a_percentage_is_one_line(tmp_path
     ("text", "told"),
     [
         ('[listen]\nweb_config = "/nowhere/web.yml"', "/nowhere/web.yml"),
-        ('[listen]\naddress = "here"', "not HOST:PORT: 'here'"),
+        ('[listen]\naddress = "here"', "listen.address: 'here' is not HOST:PORT"),
         ('[drift]\nbaseline = "/nowhere/node.json"', "/nowhere/node.json"),
         ("[[", "Invalid initial character"),
         ("[policy.probe]\nconfirm = 0", "policy.probe: must be above 0"),

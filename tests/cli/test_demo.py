@@ -185,7 +185,7 @@ def test_a_busy_port_is_one_line_with_what_to_do(tmp_path: Path) -> None:
 
 def test_a_wrong_address_is_wrong_usage() -> None:
     done = run_wirewatch("demo", "--listen", "here")
-    assert (done.returncode, done.stderr) == (USAGE, "wirewatch: not HOST:PORT: 'here'\n")
+    assert (done.returncode, done.stderr) == (USAGE, "wirewatch: --listen: 'here' is not HOST:PORT\n")
 
 
 def test_its_configuration_keeps_what_confirms_a_fault() -> None:

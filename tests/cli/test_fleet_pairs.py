@@ -203,10 +203,10 @@ def test_an_earlier_result_that_cannot_be_compared_is_one_clear_line(
     assert "\n" not in str(result.exception)
 
 
-def test_a_least_that_is_not_a_number_names_nobody_and_is_refused(tmp_path: Path) -> None:
+def test_a_least_loss_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
     result = ran(tmp_path, measured(WORSE), "--least", "nan")
     assert result.exit_code == 2
-    assert "'nan' is not a finite number" in result.output
+    assert "'nan' is not a number from 1 to 50" in result.output
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{", "null", '{"schema": 1}'])

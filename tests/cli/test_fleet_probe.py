@@ -73,7 +73,7 @@ def test_no_more_rounds_run_than_are_asked_for(tmp_path: Path, played: PlayedEng
     assert "at most 1 rounds" in result.stdout
 
 
-def test_what_failed_is_told_with_its_reason(tmp_path: Path, played: PlayedEngine) -> None:
+def test_what_failed_is_reported_with_its_reason(tmp_path: Path, played: PlayedEngine) -> None:
     played.stuck = {"n5": (PairState.FAILED, "NODE_FAIL")}
     result = ran(tmp_path, "--rounds", "3")
     assert result.exit_code == 3
@@ -92,7 +92,7 @@ def test_what_failed_is_told_with_its_reason(tmp_path: Path, played: PlayedEngin
         (("--gpus", "9"), NODES, "--gpus 9: n0 has 8"),
         (("--limit", "2h"), NODES, "7200 s are more than the 3600 s"),
         (("--size", "32G"), NODES, "32 GiB are more than the 16 GiB"),
-        (("--least", "nan"), NODES, "'nan' is not a finite number"),
+        (("--least", "nan"), NODES, "'nan' is not a number from 1 to 50"),
     ],
 )
 def test_what_cannot_be_meant(

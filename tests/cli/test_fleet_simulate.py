@@ -68,7 +68,7 @@ def test_a_fault_is_the_page_of_a_node_that_has_it() -> None:
         (("--fault", "=3"), USAGE, "is not NAME=NODES"),
         (("--fault", "gpu-lost=3@5m-x"), USAGE, "'x' is not a duration"),
         (("--fault", "gpu-lost=3@5m-5m"), USAGE, "ends before it begins"),
-        (("--nodes", "0"), USAGE, "0 is not in the range"),
+        (("--nodes", "0"), USAGE, "--nodes: '0' is not a whole number from 1 to 10000"),
         (("--nodes", "2", "--fault", "silent=3"), CONFIG, "the faults take 3 nodes, and there are 2"),
         (("--fault", "no-such=1"), CONFIG, "no-such"),
         (("--replay", "no-such"), CONFIG, "no-such"),

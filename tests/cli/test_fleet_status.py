@@ -39,7 +39,7 @@ def test_the_table_worst_first_with_what_to_do() -> None:
         assert do in told
 
 
-def test_racks_and_leaves_are_told_where_targets_have_them() -> None:
+def test_racks_and_leaves_are_reported_where_targets_have_them() -> None:
     rows = fleet()
     (silent,) = (one for one in rows[STATE] if one["metric"]["node"] == "n3")
     silent["metric"] |= {"rack": "r07", "leaf": "l2"}
@@ -79,7 +79,7 @@ def test_the_exit_code_is_the_worst(states: set[int], code: int) -> None:
         assert done.stdout == "OK: 6 nodes: 6 OK\n"
 
 
-def test_nobody_known_and_half_an_answer_are_not_well() -> None:
+def test_no_known_node_and_half_an_answer_are_not_well() -> None:
     with served(PromApi({STATE: [], SINCE: [], FINDINGS: [], HEARD: []})) as api:
         done, of_one = status(api), status(api, "--cluster", "nowhere")
     assert done.returncode == of_one.returncode == UNKNOWN

@@ -78,7 +78,7 @@ def test_the_exit_code_is_the_verdict(
     assert abs(document["at"] - time.time()) < 60
 
 
-def test_a_probe_that_could_not_be_done_tells_nothing_of_the_node(tmp_path: Path) -> None:
+def test_a_probe_that_could_not_be_done_says_nothing_of_the_node(tmp_path: Path) -> None:
     code, document = answer("--replay", with_probe(tmp_path / "node", recordings.failed))
     assert (code, document["health"], document["outcome"]) == (UNKNOWN, "unknown", "failed")
     assert (document["why"], document["results"]) == ("the driver said no", [])
@@ -188,8 +188,8 @@ def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_reported(t
     [
         (("--size", "1.5G"), "'1.5G' is not a size: a multiple of 4 bytes, such as 256M"),
         (("--op", "allgather"), "allgather"),
-        (("--owner", "slurm:"), "--owner must be slurm:ID or pod:UID"),
-        (("--owner", "user:7"), "--owner must be slurm:ID or pod:UID"),
+        (("--owner", "slurm:"), " is neither slurm:ID nor pod:UID"),
+        (("--owner", "user:7"), " is neither slurm:ID nor pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),
     ],
 )

@@ -33,8 +33,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         (("--op", "allreduce"), "'allreduce' is not one of"),
         (("--dtype", "float99"), "'float99' is not one of 'float32'"),
-        (("--iterations", "0"), "0 is not in the range 1<=x<=10000"),
-        (("--iterations", "1.5"), "'1.5' is not a valid integer"),
+        (("--iterations", "0"), "'0' is not a whole number from 1 to 10000"),
+        (("--iterations", "1.5"), "'1.5' is not a whole number from 1 to 10000"),
         (
             ("--dtype", "float64", "--size", "12"),
             "--size 12 is not a multiple of 8 bytes, an element of float64",

@@ -31,7 +31,7 @@ SLOW_CLICK = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_of_the_table_is_there_and_tells_what_it_does(name: str) -> None:
+def test_every_command_of_the_table_is_there_and_says_what_it_does(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert command.name == name
@@ -80,7 +80,7 @@ def test_stopped_before_anything_has_begun(tmp_path: Path, arguments: tuple[str,
         (*MODULE, "--help"), (*MODULE, "probe", "--replay", "h200x4-idle"),
     ],
 )  # fmt: skip
-def test_where_nobody_reads_there_is_no_verdict(command: tuple[str, ...]) -> None:
+def test_where_no_reader_is_left_there_is_no_verdict(command: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:

@@ -29,13 +29,13 @@ WRONG = [
     (("--out", "x", "--size", "8,lots"), "'lots' is not a size"),
     (("--out", "x", "--algorithm", "Ring,Star"), "'Star' is not one of auto, Ring, Tree, NVLS, NVLSTree"),
     (("--out", "x", "--protocol", ""), "'' is not one of auto, Simple, LL, LL128"),
-    (("--out", "x", "--gpus", "2,1"), "'2,1' are not numbers of GPUs from 2 to 1024"),
+    (("--out", "x", "--gpus", "2,1"), "'2,1' is not a list of numbers from 2 to 1024"),
     (("--out", "x", "--registered", "maybe"), "'maybe' is not one of on, off"),
     (("--out", "x", "--vary", "PATH=1"), "'PATH=1' is not NCCL_NAME=VALUE,VALUE,..."),
     (("--out", "x", "--vary", "NCCL_ALGO=Ring"), "NCCL_ALGO cannot be varied: --algorithm does that"),
     (("--out", "x", "--vary", "NCCL_DEBUG=INFO"), "NCCL_DEBUG cannot be varied: a probe sets it itself"),
     (("--out", "x", "--vary", "NCCL_A=1", "--vary", "NCCL_A=2"), "--vary: a setting is given twice"),
-    (("--out", "x", "--repeats", "0"), "0 is not in the range 1<=x<=1000"),
+    (("--out", "x", "--repeats", "0"), "--repeats: '0' is not a whole number from 1 to 1000"),
 ]
 
 

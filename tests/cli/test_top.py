@@ -214,7 +214,7 @@ def test_the_daemon_s_node_is_printed_once(tmp_path: Path) -> None:
     [
         (("--overlay", "gpu-busy"), "give --replay too"),
         (("--replay", "h200x4-idle", "--socket", "x"), "either --replay or --socket"),
-        (("--every", "0.1s", "--replay", "h200x4-idle"), "--every must be at least 0.5s"),
+        (("--every", "0.1s", "--replay", "h200x4-idle"), "--every: '0.1s' is not a duration of 0.5s or more"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: Sequence[str], said: str) -> None:

@@ -1,13 +1,18 @@
 """Bad input gets one clear line and the right exit code."""
 
+import gzip
+import shutil
 import socket
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tests.processes import run_wirewatch
+from tools.options import Option, sections
 from wirewatch.collectors import discover
 from wirewatch.config import ConfigError, load
+from wirewatch.hw.recording import BUNDLED, MANIFEST, MOMENTS
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 REPLAY = ("serve", "--replay", "h200x8")
@@ -43,7 +48,7 @@ def refused(code: int, *arguments: str) -> str:
         ("[page]\nrunbok = ''", "unknown key 'page.runbok'"),
         ("[expect]\ngpus = 2020-01-01", "dates and times"),
         ("[policy.probe]\nconfirm = 0", "policy.probe: must be above 0: 'confirm'"),
-        ("[probe]\nevery = nan", "probe: must be above 0 s: 'every'"),
+        ("[probe]\nevery = nan", "probe: must be above 0: 'every', got nan (unit: seconds)"),
         ("[probe]\nevry = 60.0", "unknown key 'probe.evry'"),
         ("[probe]\nevery = '60'", "probe.every"),
         ("[probe]\nengine = 'mpi'", "probe.engine"),
@@ -67,6 +72,20 @@ def refused(code: int, *arguments: str) -> str:
         ("[policy.lockstep]\nlongest = 1.0", "policy.lockstep: must not be below shortest: 'longest'"),
         ("[policy.lockstep]\nmost_references = 2", "policy.lockstep: must not be below references"),
         ("[collectors.lockstep]\nenabled = 1", "collectors.lockstep.enabled"),
+        ("[policy.hangs]\nafter = 0.0", "policy.hangs: must be above 0: 'after', got 0.0 (unit: seconds)"),
+        ("[probe]\nunseen_bytes = -1", "must not be below 0: 'unseen_bytes', got -1 (unit: bytes)"),
+        ("[policy.probe.straggler]\nconfirm = 0", "straggler: must be above 0: 'confirm', got 0"),
+        ("[expect]\nrdma_rate_bytes_per_second = -1", "must be above 0 (unit: bytes/s), got -1"),
+        ("[probe.pins]\nall_reduce = 'x'", "all_reduce: must be a number (unit: bytes/s), got 'x'"),
+        (
+            "[policy.nvlink.error_limits.crc]\nevents = 1\nseconds = 'x'",
+            "must be a number (unit: seconds), got",
+        ),
+        ("[policy.nvlink.error_limits.crc]\nseconds = 1.0", "error_limits.crc.events: is missing"),
+        ("[kubernetes]\ncondition_heartbeat = 5.0", "must be 60 or more (unit: seconds), got 5.0"),
+        ("[controller]\nact = 'x'", "act: must be 'taint', 'cordon', 'nvsentinel' or 'undo', got 'x'"),
+        ("[controller]\nnamespace = 'X'", "{0,61}"),
+        ("listen = 3", "listen: must be a table, got 3"),
         ("[[", "wirewatch.toml"),
         ("x = \x00", "wirewatch.toml"),
     ],
@@ -78,6 +97,26 @@ def test_a_wrong_configuration(tmp_path: Path, text: str, told: str) -> None:
         load(file, discover())
     (line,) = str(caught.value).splitlines()
     assert told in line
+
+
+UNITS = [
+    pytest.param(one, unit.removesuffix("]"), id=one.path)
+    for _, _, every in sections()
+    for one in every
+    for _, _, unit in [one.text.partition(" [")]
+    if unit and not one.path.startswith("controller.budget.")
+]
+
+
+@pytest.mark.parametrize(("option", "unit"), UNITS)
+def test_the_error_of_a_value_with_a_unit_says_the_unit(option: Option, unit: str, tmp_path: Path) -> None:
+    file = tmp_path / "wirewatch.toml"
+    forms: dict[type, str] = {tuple: "['much']", MappingProxyType: "{x = 'much'}", dict: "{x = 'much'}"}
+    value = forms.get(type(option.default), "'much'")
+    file.write_text(f"[{option.section}]\n{option.name} = {value}", "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file, discover())
+    assert f"number (unit: {unit}), got 'much'" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -139,16 +178,16 @@ def test_a_wrong_configuration_is_reported_by_the_command_as_by_its_reader(tmp_p
         ("ops = ['all_reduce', 'all_to_all']", ("ops are all_reduce", "'all_to_all'")),
         ("ops = ['all_reduce', 'all_reduce']", ("ops are all_reduce", "'all_reduce'")),
         ("ops = []", ("ops are all_reduce", "'none'")),
-        ("interval = 0.0", ("must be above 0 s", "'interval'")),
-        ("every = -1.0", ("must be above 0 s", "'every'")),
-        ("kill_after = 0.0", ("must be above 0 s", "'kill_after'")),
-        ("fresh = 0.0", ("must be above 0 s", "'fresh'")),
-        ("deadline = 0.0", ("must be above 0 s", "'deadline'")),
+        ("interval = 0.0", ("must be above 0: ", "(unit: seconds)", "'interval'")),
+        ("every = -1.0", ("must be above 0: ", "(unit: seconds)", "'every'")),
+        ("kill_after = 0.0", ("must be above 0: ", "(unit: seconds)", "'kill_after'")),
+        ("fresh = 0.0", ("must be above 0: ", "(unit: seconds)", "'fresh'")),
+        ("deadline = 0.0", ("must be above 0: ", "(unit: seconds)", "'deadline'")),
         ("jitter = 1.0", ("jitter must be from 0 to below 1", "1.0")),
         ("jitter = -0.1", ("jitter must be from 0 to below 1", "-0.1")),
         ("budget = 0.0", ("budget must be above 0 and at most 1", "0.0")),
         ("budget = 1.1", ("budget must be above 0 and at most 1", "1.1")),
-        ("settle = -1.0", ("settle must not be below 0 s", "-1.0")),
+        ("settle = -1.0", ("must not be below 0: 'settle', got -1.0 (unit: seconds)",)),
         ("latency_sizes = [8, 6]", ("multiples of 4 B", "6")),
         ("latency_sizes = [0]", ("multiples of 4 B", "0")),
         ("bandwidth = [[4096, 5], [1022, 5]]", ("multiples of 4 B", "1022")),
@@ -159,7 +198,7 @@ def test_a_wrong_configuration_is_reported_by_the_command_as_by_its_reader(tmp_p
         ("pins = {all_reduces = 1e9}", ("pins are named OP or OP@BYTES", "'all_reduces'")),
         ("pins = {'all_reduce@big' = 1e9}", ("pins are named OP or OP@BYTES", "'all_reduce@big'")),
         ("pins = {all_reduce = 0.0}", ("above 0 B/s", "'all_reduce'")),
-        ("kill_after = 120.0", ("deadline must be above kill_after", "120.0")),
+        ("kill_after = 120.0", ("must be above kill_after: 'deadline', got 120.0 (unit: seconds)",)),
     ],
 )
 def test_an_impossible_probe_is_refused(tmp_path: Path, text: str, told: tuple[str, str]) -> None:
@@ -181,6 +220,60 @@ def test_what_is_possible_of_a_probe_is_not_refused(tmp_path: Path) -> None:
     options = load(file, ())[0].probe
     assert (options.ops, options.bandwidth, options.latency_sizes) == (("all_gather",), ((4, 1),), ())
     assert options.pins == {"all_reduce": 1.0, "all_gather@8": 0.1}
+
+
+LATIN = '{"schema": "wirewatch.sweep/1",\n"a": "caf\xe9"}'.encode("latin-1")
+PODS = ("--nodes", "a,b", "--namespace", "x")
+NODES = ("--nodes", "FILE", "--tp", "4")
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (CONFIG, ("serve", "--replay", "h200x8", "--config", "FILE")),
+        (CONFIG, ("check", "--config", "FILE")),
+        (CONFIG, ("config", "check", "--config", "FILE")),
+        (CONFIG, ("config", "show", "--config", "FILE")),
+        (CONFIG, ("serve", "--replay", "h200x8", "--listen", "127.0.0.1:0", "--web-config", "FILE")),
+        (CONFIG, ("serve", "--replay", "h200x8", "--overlay", "FILE")),
+        (CONFIG, ("fleet", "simulate", "--page", "FILE", "--listen", "127.0.0.1:0")),
+        (CONFIG, ("fleet", "status", "--prometheus", "http://127.0.0.1:9", "--token-file", "FILE")),
+        (USAGE, ("advise", "placement", *NODES)),
+        (USAGE, ("topology", "diff", "FILE", "FILE")),
+        (USAGE, ("sweep", "--compare", "FILE", "FILE")),
+        (USAGE, ("fleet", "pairs", "FILE")),
+        (USAGE, ("fleet", "tell", "FILE")),
+        (
+            USAGE,
+            (
+                "fleet",
+                "probe",
+                "--kubernetes",
+                "--nodes",
+                "a,b",
+                "--namespace",
+                "x",
+                "--pod-template",
+                "FILE",
+            ),
+        ),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
+)
+def test_a_file_that_is_not_utf8(code: int, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(LATIN)
+    line = refused(code, *(str(file) if one == "FILE" else one for one in arguments))
+    assert line.endswith(f"{file}: it is not text in UTF-8: line 2 has the byte 0xe9")
+
+
+@pytest.mark.parametrize(("name", "where"), [(MANIFEST, ": line 2 has the byte 0xe9"), (MOMENTS, "")])
+def test_a_recording_that_is_not_utf8(name: str, where: str, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(BUNDLED / "h200x1-idle", folder)
+    (folder / name).write_bytes(LATIN if name == MANIFEST else gzip.compress(LATIN))
+    line = refused(CONFIG, "check", "--replay", str(folder))
+    assert line == f"wirewatch: {folder / name}: it is not text in UTF-8{where}"
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
@@ -242,7 +335,7 @@ def test_rings_beside_no_recording() -> None:
 def test_an_address_that_is_none(tmp_path: Path) -> None:
     assert "not HOST:PORT" in refused(USAGE, "serve", "--listen", "9410")
     assert refused(USAGE, "serve", "--listen", ":9410") == (
-        "wirewatch: not HOST:PORT: ':9410', such as 0.0.0.0:9410 for all addresses"
+        "wirewatch: --listen: ':9410' is not HOST:PORT, such as 0.0.0.0:9410 for all addresses"
     )
     file = tmp_path / "wirewatch.toml"
     file.write_text("[listen]\naddress = 'nowhere'", "utf-8")

@@ -265,7 +265,7 @@ def test_bridges_behind_several_switches_are_judged_and_keep_no_job_away() -> No
 
 
 @pytest.mark.parametrize(("level", "told"), [("PIX", True), ("PXB", False), ("PHB", False)])
-def test_a_level_one_step_nearer_than_the_nearest_nic_is_told(level: str, told: bool) -> None:  # noqa: FBT001
+def test_a_level_one_step_nearer_than_the_nearest_nic_is_reported(level: str, told: bool) -> None:  # noqa: FBT001
     node = cascade()
     node.files.texts["/etc/nccl.conf"] = f"NCCL_NET_GDR_LEVEL={level}"
     node.poll(2)

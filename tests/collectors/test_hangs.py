@@ -40,7 +40,7 @@ def test_a_rank_that_is_stopped_is_named() -> None:
     assert (one.rule, one.health, one.subject.gpu) == ("hangs.stopped", Health.DEGRADED, "2")
     assert "rank 2 (GPU 2, process 4002) is stopped by a signal" in one.evidence
     assert one.evidence.startswith("Slurm job 41: ")
-    assert "no drain" in one.action
+    assert "do not drain it" in one.action
 
 
 def test_a_rank_that_only_ras_misses_is_named() -> None:

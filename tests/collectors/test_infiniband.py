@@ -297,6 +297,10 @@ def test_a_card_in_a_narrow_slot_runs_as_fast_as_the_slot_and_one_below_it_is_a_
     node.poll(3)
     assert node.rules() == {("infiniband.pcie", "mlx5_0"): FAILED}
     assert "4 of 8 lanes" in node.component.findings[0].evidence
+    # A card whose registers read all ones does not answer: that is no repair.
+    node.files.texts[f"{at}/current_link_width"] = "63"
+    node.poll(3)
+    assert node.rules() == {("infiniband.pcie", "mlx5_0"): FAILED}
 
 
 def ibstat(*ports: str) -> Output:

@@ -70,7 +70,7 @@ def test_a_rank_with_a_tenth_more_work_is_named_and_never_called_the_wire(shape:
     [(P2P_OFF, "25.1 GB/s"), (TREE, "NCCL ran Tree where its defaults take Ring"), (LL, "the protocol LL")],
     ids=["p2p off", "tree", "ll"],
 )
-def test_a_slow_wire_is_a_hint_by_its_name_and_nobody_is_late(shape: JobShape, name: str, seed: int) -> None:
+def test_a_slow_wire_is_a_hint_by_its_name_and_no_rank_is_late(shape: JobShape, name: str, seed: int) -> None:
     node = DrawnNode(shape, seed=seed)
     facts = polls(node, WITHIN)
     assert lates(facts) == []
@@ -86,7 +86,7 @@ def test_a_slow_wire_is_a_hint_by_its_name_and_nobody_is_late(shape: JobShape, n
     [TRAINING, TWO, DDP, FSDP, TENSOR_PARALLEL, SMALL],
     ids=["training", "two", "ddp", "fsdp", "tensor parallel", "small"],
 )
-def test_healthy_jobs_name_nobody(shape: JobShape) -> None:
+def test_healthy_jobs_name_no_rank(shape: JobShape) -> None:
     node = DrawnNode(shape)
     for facts in node.watch(30):
         assert lates(facts) == []

@@ -100,7 +100,7 @@ def test_how_ranks_are_numbered_and_listed_changes_nothing(
     shape=st.sampled_from([TRAINING, LATE, P2P_OFF, TREE, DDP, FSDP]), lost=st.floats(0.05, 0.95),
     unseen=st.sets(st.integers(0, 3)), seed=SEEDS,
 )  # fmt: skip
-def test_losing_records_or_whole_rings_accuses_nobody(
+def test_losing_records_or_whole_rings_accuses_no_rank(
     shape: JobShape, lost: float, unseen: set[int], seed: int
 ) -> None:
     draw = Random(seed)  # noqa: S311 - which records are lost
@@ -119,7 +119,7 @@ def test_losing_records_or_whole_rings_accuses_nobody(
 
 @settings(max_examples=examples(12))
 @given(shape=st.sampled_from([DDP, FSDP, TENSOR_PARALLEL]), overlap=st.floats(0.1, 0.6), seed=SEEDS)
-def test_healthy_overlap_names_nobody(shape: JobShape, overlap: float, seed: int) -> None:
+def test_healthy_overlap_names_no_rank(shape: JobShape, overlap: float, seed: int) -> None:
     node = DrawnNode(replace(shape, overlap=overlap, gpus=(0, 1)), seed=seed)
     for facts in node.watch(30):
         assert accused(node, facts) == set()

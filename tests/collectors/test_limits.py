@@ -29,7 +29,7 @@ CONGESTION = {
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.08, []), (0.12, ["hw_thermal_slowdown"])])
-def test_throttling_is_told_from_a_tenth_of_the_time(share: float, told: list[str]) -> None:
+def test_throttling_is_reported_from_a_tenth_of_the_time(share: float, told: list[str]) -> None:
     node = Node()
     node.change("gpu1/Field(270)", "ramp", share * 1e9)
     node.poll("gpu", times=5)

@@ -169,7 +169,7 @@ def test_a_job_that_has_just_begun_is_not_looked_at() -> None:
     assert story.hint() == "0"
 
 
-def test_a_window_that_reaches_to_before_the_job_tells_of_something_else() -> None:
+def test_a_window_that_reaches_to_before_the_job_reports_something_else() -> None:
     story = Story().begin()
     row = tuple(replace(one, seconds=20.0) for one in slow_rows("memory_bound", 0)[1])
     assert story.see(row).memory.reason is WindowReason.WINDOW
@@ -180,7 +180,7 @@ def test_a_window_that_reaches_to_before_the_job_tells_of_something_else() -> No
 @pytest.mark.parametrize(
     "seconds", [(1.9, 1.9), (61.0, 61.0), (SECONDS, SECONDS + 0.6)], ids=["short", "long", "not together"]
 )
-def test_windows_that_are_not_alike_tell_nothing(seconds: tuple[float, float]) -> None:
+def test_windows_that_are_not_alike_say_nothing(seconds: tuple[float, float]) -> None:
     story = Story().begin()
     story.mono += 100
     row = slow_rows("memory_bound", 0)[1]
@@ -256,7 +256,7 @@ BLINDNESS = [lost, no_window, no_processes, not_listed, idle_host]
 
 
 @pytest.mark.parametrize("blind", BLINDNESS)
-def test_one_reading_that_tells_nothing_neither_confirms_nor_clears(
+def test_one_reading_that_says_nothing_neither_confirms_nor_clears(
     blind: Callable[[Story, Row], None],
 ) -> None:
     row = slow_rows("memory_bound", 0)[1]

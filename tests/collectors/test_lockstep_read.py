@@ -200,7 +200,7 @@ def test_whether_a_gpu_offers_it_is_not_known(machine: Machine) -> None:
     assert machine.node.component.applicable is True
 
 
-def test_a_gpu_without_nvlink_is_told_as_such(machine: Machine) -> None:
+def test_a_gpu_without_nvlink_is_reported_as_such(machine: Machine) -> None:
     machine.run(SLOW)
     for gpu in ("GPU-0", "GPU-1"):
         answer = machine.gpus.table[gpu, str(SINCE)]
@@ -236,7 +236,7 @@ def test_a_window_is_in_ratios_and_bytes() -> None:
     assert read.math == pytest.approx(HEALTHY[0].math)
 
 
-def test_arithmetic_that_a_gpu_does_not_tell_of_is_left_out() -> None:
+def test_arithmetic_that_a_gpu_does_not_report_is_left_out() -> None:
     metrics = {str(number): 1 for name, number in METRICS.items() if name not in MATH}
     read = window_of({"seconds": 3, "metrics": metrics}, 1e9)
     assert isinstance(read, GpuWindow)

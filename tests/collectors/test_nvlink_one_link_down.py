@@ -11,7 +11,7 @@ LEFT = (LINKS - 1) / LINKS
 GPU, LINK = 2, 7
 
 
-def test_the_links_state_tells_it_in_the_first_poll() -> None:
+def test_the_links_state_gives_it_in_the_first_poll() -> None:
     node = Node()
     node.poll("nvlink", times=3)
     assert node.findings() == ()

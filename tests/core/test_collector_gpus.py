@@ -35,7 +35,7 @@ def test_every_gpu_has_its_own_memory() -> None:
     assert [remembered(memories, g, 0) for g in GPUS[:3]] == [3, 20, 0]
 
 
-def test_a_gpu_that_cannot_be_read_is_blind_and_nobody_else_is() -> None:
+def test_a_gpu_that_cannot_be_read_is_blind_and_no_other_is() -> None:
     _, found = _fold({}, (GPUS[0], 0), (GPUS[1], HUNG), (GPUS[2], 5))
     assert set(found) == {("links.blind", "1"), ("links.errors", "2")}
     blind = found["links.blind", "1"]
@@ -117,7 +117,7 @@ def test_values_that_a_device_does_not_support_are_no_news() -> None:
     assert unread("gpu", GPUS[0], {"fan": Absent(Why.UNSUPPORTED), "power": 70}) == ()
 
 
-def test_a_gpu_that_tells_its_uuid_only_later_is_not_blind_for_ever() -> None:
+def test_a_gpu_that_gives_its_uuid_only_later_is_not_blind_for_ever() -> None:
     """The agent starts while GPU 3 hangs: it is known by its index until it answers."""
     nameless, named = Gpu(3, "", absent=HUNG), Gpu(3, "GPU-3")
     memories, _ = _fold({}, (GPUS[0], 0), (nameless, HUNG))

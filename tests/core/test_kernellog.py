@@ -246,7 +246,7 @@ def test_a_gpu_that_is_not_supported_is_not_blamed_for_what_falls_later() -> Non
     assert (told.kind, told.pci) == (UNKNOWN, "")
 
 
-def test_a_message_that_another_one_breaks_into_is_still_told() -> None:
+def test_a_message_that_another_one_breaks_into_is_still_reported() -> None:
     told = events(FALLEN[0], f"NVRM: Xid (PCI:0000:2a:00): 79, {FELL}", *FALLEN[1:])
     assert [one.kind for one in told] == [XID, UNKNOWN]
 

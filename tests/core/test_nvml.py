@@ -142,7 +142,7 @@ def test_what_never_changes_and_is_not_supported_is_not_asked_again() -> None:
     assert nvml.asked == [(POWER, LIMIT), (POWER,), (POWER,)]
 
 
-def test_a_gpu_that_only_told_what_never_changes_earlier_is_lost_all_the_same() -> None:
+def test_a_gpu_that_only_gave_what_never_changes_earlier_is_lost_all_the_same() -> None:
     nvml = ScriptedNvml(TABLE | {LIMIT: 700_000})
     known = _ask_once(nvml, Supported()).supported
     nvml.table = dict.fromkeys((POWER, LIMIT), LOST)
@@ -266,7 +266,7 @@ class Node:
         return values[call]
 
 
-def test_every_gpu_tells_its_uuid_its_name_and_its_address_as_the_kernel_writes_it() -> None:
+def test_every_gpu_gives_its_uuid_its_name_and_its_address_as_the_kernel_writes_it() -> None:
     assert Node().gpus() == [
         Gpu(0, "GPU-0", "0000:1b:00.0", "NVIDIA H200"),
         Gpu(1, "GPU-1", "0000:1c:00.0", "NVIDIA H200"),
@@ -413,7 +413,7 @@ def test_each_wrong_configuration_is_named(configuration: int, name: str) -> Non
     assert fabric_troubles(HEALTHY & 0xFF | configuration << 8) == (name,)
 
 
-def test_a_wrong_configuration_of_next_year_is_still_told_by_its_number() -> None:
+def test_a_wrong_configuration_of_next_year_is_still_named_by_its_number() -> None:
     (told,) = fabric_troubles(HEALTHY & 0xFF | 14 << 8)
     assert "14" in told
 

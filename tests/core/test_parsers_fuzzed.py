@@ -213,7 +213,7 @@ def test_ibstat_a_foreign_line_anywhere_is_reported_and_the_rest_is_read(at: int
 
 
 @given(st.text() | damaged(NCCL_CONF))
-def test_nccl_conf_every_line_is_a_setting_a_comment_or_told_as_unknown(text: str) -> None:
+def test_nccl_conf_every_line_is_a_setting_a_comment_or_listed_as_unknown(text: str) -> None:
     told = parse_nccl_conf(text)
     for line in text.splitlines():
         known = line.partition("=")[0].strip() in told.settings
@@ -363,7 +363,7 @@ _ABSENT = st.builds(Absent, st.sampled_from(Why))
 
 
 @given(st.text() | damaged("0-1", "0,2-3", "0") | _ABSENT, st.text() | damaged(PLACE) | _ABSENT, st.text())
-def test_any_answer_of_sysfs_about_the_tree_is_understood_or_told(
+def test_any_answer_of_sysfs_about_the_tree_is_understood_or_reported(
     text: str | Absent, resolved: str | Absent, address: str
 ) -> None:
     sysfs = ScriptedSysfs(text, resolved)

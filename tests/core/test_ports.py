@@ -30,6 +30,6 @@ def test_what_is_no_question_is_refused(text: str) -> None:
         parse_question(text)
 
 
-def test_a_gpu_goes_by_its_uuid_and_by_its_index_only_until_it_has_told_one() -> None:
+def test_a_gpu_goes_by_its_uuid_and_by_its_index_only_until_it_has_given_one() -> None:
     assert Gpu(3, "GPU-a").key == Gpu(5, "GPU-a").key == "GPU-a"
     assert Gpu(3, "").key == "index:3"

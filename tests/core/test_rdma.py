@@ -125,7 +125,7 @@ def test_every_width_at_every_speed_is_a_rate_in_bytes_per_second(
         ("2400 Gb/sec (12X XDR)", Rate(300e9, 12, "XDR"), "2400 Gb/s (12X XDR)"),
     ],
 )
-def test_a_rate_is_read_and_told_to_people(text: str, rate: Rate, words: str) -> None:
+def test_a_rate_is_read_and_shown_to_people(text: str, rate: Rate, words: str) -> None:
     told = port_rate(text)
     assert told == rate
     assert str(told) == words
@@ -389,7 +389,7 @@ def test_a_line_that_says_nothing_known_is_kept_and_takes_nothing_away(line: str
     assert told.ports == {("mlx5_0", "1"): UP, ("mlx5_1", "1"): UP}
 
 
-def test_a_state_that_ibstat_itself_does_not_know_is_not_told_as_one() -> None:
+def test_a_state_that_ibstat_itself_does_not_know_is_not_reported_as_one() -> None:
     told = parse_ibstat(device("mlx5_0", port(state="???", physical="???")))
     assert told.unknown == ("\t\tState: ???", "\t\tPhysical state: ???")
     assert told.ports["mlx5_0", "1"] == PortFacts("", "", 50e9, "InfiniBand", 41)
@@ -456,7 +456,7 @@ def test_a_device_of_another_kind_is_understood(kind: str) -> None:
     assert told.ports == {("other0", "1"): UP}
 
 
-def test_a_header_that_nobody_knows_does_not_lend_its_lines_to_the_device_before_it() -> None:
+def test_an_unknown_header_does_not_lend_its_lines_to_the_device_before_it() -> None:
     told = parse_ibstat(device("mlx5_0", port()) + device("new0", port(state="Down"), kind="Quantum NIC"))
     assert told.ports["mlx5_0", "1"] == UP
 

@@ -100,7 +100,7 @@ def test_a_product_without_nvlink_has_no_entry(name: str) -> None:
     assert nvlink_product(name) is None
 
 
-def test_a_product_nobody_has_listed_yet_has_no_entry() -> None:
+def test_a_product_that_is_not_listed_yet_has_no_entry() -> None:
     assert nvlink_product("NVIDIA R100") is None
 
 
@@ -209,7 +209,7 @@ def test_the_order_in_which_parts_were_read_does_not_matter(order: list[int]) ->
     assert tried(mixed) == tried(plain)
 
 
-def test_one_end_that_tells_of_a_link_is_enough() -> None:
+def test_one_end_that_reports_a_link_is_enough() -> None:
     assert ranks_of(islands(node([H100_NVL] * 2, {0: {1: 12}}))) == [(WireKind.PAIR, (0, 1))]
 
 
@@ -219,7 +219,7 @@ def test_fabric_partitions_part_a_switch() -> None:
     assert ranks_of(found) == [(WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7))]
 
 
-def test_pairs_that_do_not_reach_each_other_part_a_switch_only_when_nobody_joins_them() -> None:
+def test_pairs_that_do_not_reach_each_other_part_a_switch_only_when_no_gpu_joins_them() -> None:
     between = [frozenset((uuid(a), uuid(b))) for a in range(4) for b in range(4, 8)]
     assert ranks_of(islands(switched(H200, 8), apart=between)) == [
         (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.core.types import Absent, Finding, Health, Kind, Metric, Subject, Why, worst
+from wirewatch.core.types import Absent, Finding, Health, Kind, Metric, NotText, Subject, Why, utf8, worst
 
 
 def _finding(health: Health) -> Finding:
@@ -67,6 +67,12 @@ def test_findings_of_the_same_rule_and_part_have_the_same_key_whatever_their_num
     assert first.key != other.key
 
 
-def test_an_absent_value_tells_why_and_the_detail() -> None:
+def test_an_absent_value_has_a_reason_and_a_detail() -> None:
     assert str(Absent(Why.DENIED, "run as root")) == "denied: run as root"
     assert str(Absent(Why.LOST)) == "lost"
+
+
+def test_text_is_utf8_with_or_without_a_byte_order_mark() -> None:
+    assert utf8("\ufeffé\r\n".encode()) == utf8("é\r\n".encode()) == "é\r\n"
+    with pytest.raises(NotText, match="line 2 has the byte 0xff"):
+        utf8("\ufeffé\n".encode() + b"\xff")

@@ -307,7 +307,7 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 # That memory is lost is a finding
 
 
-def test_lost_memory_is_unknown_until_somebody_has_looked(path: Path) -> None:
+def test_lost_memory_is_unknown_until_an_operator_has_looked(path: Path) -> None:
     path.write_bytes(b"")
     ledger = load_ledger(path, "boot-1", AT)
     verdict = judge_node(NodeState(), ledger)

@@ -472,7 +472,7 @@ def test_within_is_counted_from_the_question(tmp_path: Path) -> None:
         assert (late.refusal.reason, late.probed) == (Reason.PROBER_AWAY, None)
 
 
-def test_what_it_would_measure_is_told_where_the_worker_would_run(tmp_path: Path) -> None:
+def test_what_it_would_measure_is_reported_where_the_worker_would_run(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
         terms = elsewhere(prober).terms(QUICK, Expect())
         came = attempt(prober)

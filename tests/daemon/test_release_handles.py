@@ -98,7 +98,7 @@ def test_a_time_that_is_up_while_another_order_is_under_way_ends_nothing() -> No
     asyncio.run(main())
 
 
-def test_it_tells_when_handles_were_closed_and_when_they_may_be_open_again() -> None:
+def test_it_says_when_handles_were_closed_and_when_they_may_be_open_again() -> None:
     told: list[bool] = []
 
     async def main() -> None:

@@ -57,7 +57,7 @@ def found(health: Health, evidence: str = "inactive") -> tuple[Finding, ...]:
     return (Finding("nvlink.link_down", health, PART, evidence, "drain"),)
 
 
-def test_the_log_tells_what_comes_what_gets_worse_and_what_is_over_once_each(
+def test_the_log_says_what_comes_what_gets_worse_and_what_is_over_once_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     turns = {

@@ -114,7 +114,7 @@ def test_what_is_measured_now_is_not_talked_away_and_suppressing_shows(tmp_path:
         assert (code, text.splitlines()[0]) == (0, "FAILED, no job may start")
 
 
-def test_a_fatal_xid_stands_until_somebody_says_that_it_was_repaired(tmp_path: Path) -> None:
+def test_a_fatal_xid_stands_until_an_operator_says_that_it_was_repaired(tmp_path: Path) -> None:
     with daemon(tmp_path, XID) as running:
         running.ready()
         # The kernel's log is read before it is known which GPU is at the address.

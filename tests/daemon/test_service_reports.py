@@ -93,7 +93,7 @@ def test_no_right_and_no_server_are_no_finding_and_the_daemon_ends_as_fast(tmp_p
         api.__enter__()
 
 
-def test_a_node_that_is_not_told_ends_the_start_with_one_line(tmp_path: Path) -> None:
+def test_a_node_that_is_not_named_ends_the_start_with_one_line(tmp_path: Path) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text('[listen]\nsocket = ""\n[kubernetes]\nnode_condition = true\n', "utf-8")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("KUBERNETES_", "NODE_NAME"))}

@@ -179,7 +179,7 @@ def test_a_port_has_its_card_s_numbers_and_names() -> None:
     assert (rate.peers.of, rate.peers.count, rate.peers.median) == ("ports", 9, 50e9)
 
 
-def test_a_card_has_its_pcie_link_which_no_series_tells() -> None:
+def test_a_card_has_its_pcie_link_which_no_series_shows() -> None:
     document = only(played("nic-pcie-x8"))
     width = number(document, "card_pcie_width")
     assert width.value == 8
@@ -192,7 +192,7 @@ def test_a_card_that_only_the_kernel_names_is_known_by_its_address() -> None:
     assert (document.kind, document.part["device"].value) == ("network_device", "mlx5_1")
 
 
-def test_a_bridge_tells_what_is_below_it() -> None:
+def test_a_bridge_names_what_is_below_it() -> None:
     document = only(played("acs-on"))
     assert document.kind == "pci_device"
     assert document.part["pci_path"].value == "pci0000:15 / 0000:15:01.0 / 0000:16:00.0 / 0000:17:00.0"
@@ -369,7 +369,7 @@ MICROS = st.lists(
 
 
 @given(PLACES, COPIES, MICROS)
-def test_whatever_a_probe_measured_it_tells_the_same_quantities_of_each_gpu(
+def test_whatever_a_probe_measured_it_gives_the_same_quantities_of_each_gpu(
     place: int, copies: list[Copy], micros: list[Micro]
 ) -> None:
     document = probed().document
@@ -389,7 +389,7 @@ def test_whatever_a_probe_measured_it_tells_the_same_quantities_of_each_gpu(
     assert values[4] == one.clocks[place].sm
 
 
-def test_a_gpu_that_was_not_probed_and_a_probe_of_no_gpu_tell_why() -> None:
+def test_a_gpu_that_was_not_probed_and_a_probe_of_no_gpu_say_why() -> None:
     nothing = replace(probed(), document=None, clocks=())
     for one, uuid in ((probed(), "GPU-none"), (gloo(), ""), (nothing, probed().gpus[0].uuid)):
         told = quantities_of(one, uuid)

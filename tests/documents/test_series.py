@@ -13,7 +13,7 @@ def info_labels(node: Node) -> list[dict[str, str]]:
     return [dict(zip(s.metric.labels, s.labels, strict=True)) for s in nodeinfo.node_info(node.state)]
 
 
-def test_it_is_empty_of_what_nobody_has_told_yet() -> None:
+def test_it_has_nothing_of_what_is_not_known_yet() -> None:
     node = Node("demo-dgx-h200")
     node.poll(times=1)
     (labels,) = info_labels(node)
@@ -22,7 +22,7 @@ def test_it_is_empty_of_what_nobody_has_told_yet() -> None:
     }  # fmt: skip
 
 
-def test_the_probe_tells_nccl_and_the_baseline_the_shape() -> None:
+def test_the_probe_gives_nccl_and_the_baseline_the_shape() -> None:
     node = Node("demo-dgx-h200")
     node.options("probe", settle=0.0)
     node.poll(times=4)

@@ -108,7 +108,7 @@ def test_a_gap_in_the_numbers_is_what_was_overwritten_unread(log: Log) -> None:
     assert read_log(kmsg).missed == 4
 
 
-def test_records_that_concern_nobody_are_not_missed(log: Log) -> None:
+def test_records_that_concern_no_collector_are_not_missed(log: Log) -> None:
     log.write(record(0), record(1, "usb 1-1"), record(2, "usb 1-2"), record(3))
     assert read_log(SystemKmsg(log.path)).missed == 0
 
@@ -125,7 +125,7 @@ def test_bytes_that_are_no_text_are_read_all_the_same(log: Log) -> None:
     assert numbers(answer) == [3]
 
 
-def test_a_record_of_a_form_that_nobody_knows_is_kept_in_its_place_and_nothing_is_missed(log: Log) -> None:
+def test_a_record_of_an_unknown_form_is_kept_in_its_place_and_nothing_is_missed(log: Log) -> None:
     log.write(record(4), "4,5;NVRM: half a header", record(5), record(6))
     answer = read_log(SystemKmsg(log.path))
     assert answer.records == (record(4), "4,5;NVRM: half a header", record(5), record(6))

@@ -51,7 +51,7 @@ def test_an_endless_file_is_cut(root: Path) -> None:
     assert SystemSysfs(root).read("/sys/endless") == "x" * LIMIT
 
 
-def test_a_pipe_that_nobody_writes_does_not_stop_us(root: Path) -> None:
+def test_a_pipe_without_a_writer_does_not_stop_us(root: Path) -> None:
     os.mkfifo(root / "sys/trace_pipe")
     told: list[str | Absent] = []
     reading = threading.Thread(

@@ -81,7 +81,7 @@ def test_a_process_that_has_ended_is_missing_also_when_it_was_known() -> None:
         assert absent.why is Why.MISSING
 
 
-def test_the_clock_tells_unix_time_and_a_time_that_never_goes_back() -> None:
+def test_the_clock_has_unix_time_and_a_time_that_never_goes_back() -> None:
     clock = SystemClock()
     assert abs(clock.now() - time.time()) < 5
     assert clock.mono() <= clock.mono()

@@ -141,7 +141,7 @@ def test_changes_of_one_question_follow_one_another_in_order(tmp_path: Path) -> 
     assert both.answer(BYTES).value == 6
 
 
-def test_an_overlay_is_named_after_its_file_and_tells_what_it_is_about(tmp_path: Path) -> None:
+def test_an_overlay_is_named_after_its_file_and_says_what_it_is_about(tmp_path: Path) -> None:
     path = overlay_file(tmp_path, 'about = "link 7 of GPU 2 dies"\nchange = []', "link-dies")
     overlay = load_overlay(path)
     assert (overlay.name, overlay.about, overlay.changes) == ("link-dies", "link 7 of GPU 2 dies", ())

@@ -104,14 +104,14 @@ class _Sharing:
         self._patch.undo()
 
 
-def test_nobody_who_listens_is_no_job_and_no_answer() -> None:
+def test_a_port_without_a_listener_is_no_job_and_no_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     found = SocketRas([("127.0.0.1", port), ("::1", port)]).ask(5.0)
     assert found == Absent(Why.MISSING, f"nobody listens at 127.0.0.1:{port}, [::1]:{port}")
 
 
-def test_nobody_who_answers_is_no_healthy_job() -> None:
+def test_a_job_that_does_not_answer_is_not_healthy() -> None:
     found, server = ask(silent, limits=HURRIED)
     assert isinstance(found, Absent)
     assert found.why is Why.TIMEOUT

@@ -120,7 +120,7 @@ def test_a_second_moment_holds_only_what_changed(taken: tuple[Recorder, list[int
     assert [(n, a.value) for n, a in copied.answers[counter]] == [(0, "1000"), (1, "1600")]
 
 
-def test_the_manifest_tells_what_was_recorded(taken: tuple[Recorder, list[int], Path]) -> None:
+def test_the_manifest_says_what_was_recorded(taken: tuple[Recorder, list[int], Path]) -> None:
     _, counts, folder = taken
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     assert manifest["wirewatch"] == "1.2.3"

@@ -49,7 +49,7 @@ def test_what_was_recorded_is_played() -> None:
     assert played.listeners() == played.listeners(4000) == job.ras.own
 
 
-def test_nobody_who_answers_is_recorded_as_that() -> None:
+def test_a_missing_answer_is_recorded_as_that() -> None:
     job = HungJob(answer=NOBODY)
     played = replayed({key: answer.value for key, answer in recorded(job).items()})
     assert played.ask(1.0) == NOBODY
@@ -92,7 +92,7 @@ def test_a_recorder_leaves_jobs_alone_unless_it_is_reported_not_to(tmp_path: Pat
     assert {row["question"] for row in told.rows if row["port"] == "ras"} == {"Reports()", "Listeners()"}
 
 
-def test_a_recording_without_ras_has_nobody_to_ask() -> None:
+def test_a_recording_without_ras_has_nothing_to_ask() -> None:
     played = ReplayRas(player(load_recording("h200x2-idle"), Time(0.0)))
     for found in (played.ask(1.0), played.listeners()):
         assert isinstance(found, Absent)

@@ -194,7 +194,7 @@ def test_a_line_that_is_no_answer_is_refused(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("name", bundled_names())
-def test_every_bundled_recording_loads_and_tells_its_product(name: str) -> None:
+def test_every_bundled_recording_loads_and_gives_its_product(name: str) -> None:
     loaded = load_recording(name)
     assert loaded.name == name
     assert loaded.manifest["masked"] is True

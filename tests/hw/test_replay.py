@@ -306,7 +306,7 @@ def test_recorded_jobs_of_the_wrong_shape_are_malformed(answer: Json) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_recording_of_before_a_port_has_nothing_to_watch_there_and_nobody_who_holds_gpus(
+def test_a_recording_of_before_a_port_has_nothing_to_watch_there_and_no_holder_of_gpus(
     *, strict: bool
 ) -> None:
     played = player(SMALL, Time(), strict=strict)

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
         (0o1777, "set-group-ID"),
     ],
 )
-def test_its_mode_lets_all_write_and_nobody_remove(folder: Path, mode: int, part: str) -> None:
+def test_its_mode_lets_all_write_and_none_remove(folder: Path, mode: int, part: str) -> None:
     folder.chmod(mode)
     found = remarks(folder, mounts(folder, "tmpfs"))
     assert len(found) == bool(part)

@@ -262,7 +262,7 @@ def test_a_record_that_is_being_written_is_read_the_next_time(folder: Path, ring
     assert ([call.number for call in second.calls], second.missed) == ([2, 3], 0)
 
 
-def test_a_record_that_nobody_will_complete_holds_nothing_up(folder: Path) -> None:
+def test_a_record_that_is_never_completed_delays_nothing(folder: Path) -> None:
     with RingWriter(folder / "one.ring") as ring:
         ring.put(Written(), sequence=0)
         for number in range(ringfile.IN_FLIGHT):
@@ -363,7 +363,7 @@ def test_a_file_that_is_just_being_made_is_not_refused(folder: Path) -> None:
     assert refusals(folder) == {}
 
 
-def test_nobody_can_hide_the_rings_of_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_user_can_hide_the_rings_of_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "OF_ONE_OWNER", 2)
     monkeypatch.setattr(rings, "LISTED", 3)
     known = folder / "zz.ring"
@@ -378,7 +378,7 @@ def test_nobody_can_hide_the_rings_of_others(folder: Path, monkeypatch: pytest.M
     assert all("one ring too many" in str(one.why) for one in found.refused)
 
 
-def test_nobodys_records_take_all_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rings_records_take_all_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "RECORDS_OF_ONE_OWNER", 5)
     with RingWriter(folder / "a.ring") as one, RingWriter(folder / "b.ring") as two:
         for number in range(4):
@@ -455,7 +455,7 @@ def test_a_dead_ring_is_removed_after_a_while_and_a_live_one_never(folder: Path)
     port.close()
 
 
-def test_a_folder_of_somebody_else_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RingWriter(folder / "dead.ring"):
         pass
     monkeypatch.setattr(rings, "_ours", lambda _: False)
@@ -517,7 +517,7 @@ def test_a_process_without_descriptors_says_so_and_blames_no_file(folder: Path) 
         assert len(read(port).rings) == 1
 
 
-def test_a_ring_that_somebody_removed_under_its_job_is_read_on(folder: Path, ring: RingWriter) -> None:
+def test_a_ring_that_was_removed_under_its_job_is_read_on(folder: Path, ring: RingWriter) -> None:
     with closing(FileRings(folder)) as port:
         read(port)
         ring.path.unlink()

@@ -195,7 +195,7 @@ def test_a_job_without_gpus_holds_none() -> None:
 @pytest.mark.parametrize(
     "text", ["", job(""), job(group("gpu-b", "gpu:1(IDX:0)")), job(group("gpu-a", "gpu:1")), "nonsense"]
 )
-def test_a_job_that_does_not_tell_its_gpus_here_is_not_known(text: str) -> None:
+def test_a_job_that_does_not_give_its_gpus_here_is_not_known(text: str) -> None:
     assert parse_job(text, "9", "gpu-a") is None
 
 
@@ -225,7 +225,7 @@ def test_a_name_with_a_line_end_hides_a_job_s_gpus_and_nothing_more() -> None:
     assert told == SlurmJob("unknown", UNSEEN, (2, 3))
 
 
-def test_a_node_tells_its_state_and_which_gpus_are_used() -> None:
+def test_a_node_gives_its_state_and_which_gpus_are_used() -> None:
     assert node() == SlurmNode(frozenset({"IDLE"}), counts=True, used=())
     mixed = node("MIXED+DRAIN", "gpu:h200:3(IDX:0,2-3)")
     assert mixed == SlurmNode(frozenset({"MIXED", "DRAIN"}), counts=True, used=(0, 2, 3))
@@ -279,7 +279,7 @@ FREE = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PENDING", "NODE_FAIL", "
 
 
 @given(st.lists(st.tuples(st.integers(1, 99999), st.sampled_from(HELD + FREE)), max_size=8))
-def test_the_queue_tells_the_jobs_that_hold_the_node(jobs: list[tuple[int, str]]) -> None:
+def test_the_queue_gives_the_jobs_that_hold_the_node(jobs: list[tuple[int, str]]) -> None:
     text = "".join(f"{number} {state}\n" for number, state in jobs)
     assert parse_queue(text) == [(str(number), state) for number, state in jobs if state in HELD]
 
@@ -320,7 +320,7 @@ def test_gpus_that_are_used_by_no_job_that_is_shown_are_held_by_one_that_is_not(
 
 
 @given(NUMBERS, st.lists(NUMBERS, max_size=4))
-def test_every_gpu_that_is_used_is_held_by_somebody(used: set[int], jobs: list[set[int]]) -> None:
+def test_every_gpu_that_is_used_is_held_by_a_job(used: set[int], jobs: list[set[int]]) -> None:
     shown = [SlurmJob(str(n), R, tuple(sorted(held))) for n, held in enumerate(jobs)]
     more = unseen(node("MIXED", f"gpu:{len(used)}(IDX:{ranges(used)})"), shown)
     holders = [*shown, more] if more else shown
@@ -448,7 +448,7 @@ def test_jobs_are_not_asked_one_by_one_where_no_gpu_is_used(programs: Programs) 
     assert programs.asked() == [f"{SHOW} node gpu-a", QUEUE]
 
 
-def test_on_a_node_without_gres_it_cannot_be_told_what_a_job_holds(programs: Programs) -> None:
+def test_on_a_node_without_gres_it_is_not_known_what_a_job_holds(programs: Programs) -> None:
     programs.node(node_text("MIXED", "gpu:0", "(null)"))
     programs.queue("7 RUNNING", "8 COMPLETED")
     assert programs.slurm("gpu-a").jobs() == (SlurmJob("7", "RUNNING", None),)

@@ -114,7 +114,7 @@ def test_a_package_without_a_tap_says_so(tmp_path: Path) -> None:
     assert "neither the tap's binary nor its source" in refused(tmp_path / "opt", tmp_path)
 
 
-def test_a_file_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_left_as_it_is(tmp_path: Path) -> None:
     folder = place(tmp_path / "opt", b"another library")
     assert "is not wirewatch's tap" in refused(folder, place(tmp_path / "package", library()))
     assert (folder / LIBRARY).read_bytes() == b"another library"
@@ -149,7 +149,7 @@ def test_a_folder_of_another_user_is_remarked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_left_as_it_is_and_keeps_nobody_waiting(
+def test_what_is_no_file_is_left_as_it_is_and_delays_nothing(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "opt"

@@ -73,7 +73,7 @@ def test_what_is_not_told_or_no_name_is_one_line(
 
 
 @pytest.mark.parametrize("token", ["", "a\nb", "a b", "ä", "x" * 70_000])
-def test_a_file_without_a_token_is_told_without_its_content(tmp_path: Path, token: str) -> None:
+def test_a_file_without_a_token_is_reported_without_its_content(tmp_path: Path, token: str) -> None:
     (tmp_path / "token").write_text(token, "utf-8")
     with pytest.raises(OSError, match=r"token holds no token$"):
         credentials(ApiEndpoint("127.0.0.1", 443, tmp_path, "a"))
@@ -174,7 +174,7 @@ def test_any_answer_is_understood_or_strange(document: object) -> None:
     assert message_of(text).isprintable()
 
 
-def test_a_refusal_is_told_in_one_short_line() -> None:
+def test_a_refusal_is_reported_in_one_short_line() -> None:
     assert (
         message_of(json.dumps({"kind": "Status", "message": "nodes is\nforbidden"}).encode())
         == "nodes is forbidden"

@@ -36,13 +36,13 @@ def test_true_is_what_lets_a_job_start(health: Health, fail_on: set[Health]) -> 
         assert status is (ConditionStatus.UNKNOWN if health is UNKNOWN else ConditionStatus.FALSE)
 
 
-def test_a_new_node_is_told_after_a_minute_and_failed_stays_failed_for_a_minute_first() -> None:
+def test_a_new_node_is_reported_after_a_minute_and_failed_stays_failed_for_a_minute_first() -> None:
     assert changes(seen([(OK, 600)])) == [(60, "True")]
     assert changes(seen([(FAILED, 600)])) == [(60, "False")]
     assert changes(seen([(UNKNOWN, 600)])) == [(300, "Unknown")]
 
 
-def test_a_fault_is_told_after_it_held_and_over_after_five_minutes_without_it() -> None:
+def test_a_fault_is_reported_after_it_held_and_over_after_five_minutes_without_it() -> None:
     found = seen([(OK, 100), (FAILED, 200), (DEGRADED, 1000)])
     assert changes(found) == [(60, "True"), (160, "False"), (600, "True")]
 
@@ -52,7 +52,7 @@ def test_one_look_that_is_better_begins_the_hold_anew() -> None:
     assert changes(found) == [(60, "True"), (280, "False")]
 
 
-def test_not_knowing_for_five_minutes_is_told_and_a_short_time_is_not() -> None:
+def test_not_knowing_for_five_minutes_is_reported_and_a_short_time_is_not() -> None:
     assert changes(seen([(OK, 100), (UNKNOWN, 290), (OK, 600)])) == [(60, "True")]
     found = seen([(OK, 100), (UNKNOWN, 400), (OK, 600)])
     assert changes(found) == [(60, "True"), (400, "Unknown"), (800, "True")]

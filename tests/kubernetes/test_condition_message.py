@@ -48,7 +48,7 @@ def test_what_is_well_and_what_is_worse() -> None:
     assert reason_and_message(judged(Health.UNKNOWN))[0] == "NothingToWatch"
 
 
-def test_a_release_is_told_unless_something_is_failed() -> None:
+def test_a_release_is_reported_unless_something_is_failed() -> None:
     blind = Finding("gpu.blind", Health.UNKNOWN, Subject(), "released", "none")
     reason, message = reason_and_message(judged(Health.UNKNOWN, blind, released_until=EPOCH + 600))
     assert reason == "Released"

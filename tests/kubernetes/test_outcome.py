@@ -39,7 +39,7 @@ def test_each_status_has_its_result(status: int, result: str) -> None:
     assert outcome_of(HttpReply(status, {}, b""), 0.0).result.value == result
 
 
-def test_what_the_server_says_is_told() -> None:
+def test_what_the_server_says_is_reported() -> None:
     outcome = outcome_of(
         HttpReply(403, {"retry-after": "7"}, b'{"message": "nodes \\"gpu-1\\" is forbidden"}'), 0.0
     )

@@ -77,7 +77,7 @@ def test_a_message_without_its_beginning_is_reported() -> None:
         assert texts(whole[cut:]) == [LINK]
 
 
-def test_traces_and_calls_end_a_line_and_tell_nothing() -> None:
+def test_traces_and_calls_end_a_line_and_say_nothing() -> None:
     trace = "node7:4711:4800 [0] 12.345678 topoGetAlgoInfo:1615 NCCL TRACE 8 Bytes -> Algo 1 proto 0 time 1.0"
     call = "node7:4711:4800 NCCL CALL ncclCommInitRank(0x5,2,0x1,0,0)"
     log = say(LINK).rstrip("\n") + trace + call + "\n" + say(AGREED)
@@ -157,7 +157,7 @@ def test_lines_left_whole_are_found_among_pieces_of_any(data: st.DataObject) -> 
         st.sampled_from(LINES).flatmap(lambda s: st.integers(0, len(s)).map(lambda n: s[:n])), max_size=30
     )
 )
-def test_lines_cut_anywhere_tell_no_wire_that_none_of_them_told(lines: list[str]) -> None:
+def test_lines_cut_anywhere_give_no_wire_that_none_of_them_gave(lines: list[str]) -> None:
     """But that of a network that reaches the GPU's memory a cut may leave all but that."""
     told, whole = (
         {(f.source_rank, f.destination_rank, f.wire) for f in fallbacks(parse_nccl_log(log))}

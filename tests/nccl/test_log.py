@@ -32,7 +32,7 @@ def test_a_log_without_any_of_nccl_is_an_empty_account() -> None:
     assert (fallbacks(told), algorithms(told)) == ((), {})
 
 
-def test_2_14_names_buses_and_tells_only_of_the_end_of_a_set_up() -> None:
+def test_2_14_names_buses_and_logs_only_the_end_of_a_set_up() -> None:
     told = understood(V2_14)
     comm = only(told)
     assert (told.version, told.network) == ("2.14.3", "Socket")
@@ -47,7 +47,7 @@ def test_2_14_names_buses_and_tells_only_of_the_end_of_a_set_up() -> None:
     assert fallbacks(told) == (Fallback(1, 0, "SHM/direct/direct", "shm"),)
 
 
-def test_2_18_tells_of_multicast_and_of_settings_with_and_without_a_full_stop() -> None:
+def test_2_18_logs_multicast_and_settings_with_and_without_a_full_stop() -> None:
     told = understood(V2_18)
     comm = only(told)
     assert (told.version, told.network) == ("2.18.3", "IBext")
@@ -200,7 +200,7 @@ def test_what_no_channel_says_is_some_wire_too(transport: str, over: str) -> Non
         "comm 0x5 rank 0 nRanks 2 nNodes 1",
     ],
 )
-def test_a_line_that_is_cut_or_of_a_new_form_is_counted_and_tells_nothing(text: str) -> None:
+def test_a_line_that_is_cut_or_of_a_new_form_is_counted_and_says_nothing(text: str) -> None:
     told = parse_nccl_log(say(text))
     assert told.not_understood == 1
     assert (told.comms, told.calls, told.settings, told.nvls, told.network) == ((), (), (), (), "")
@@ -263,7 +263,7 @@ def test_warnings_of_all_versions_are_reported_once_each() -> None:
         ("all_gather", Absent(Why.MISSING), 128),
     ],
 )
-def test_the_size_told_is_a_rank_s_or_the_whole(op: str, version: str | Absent, told: int) -> None:
+def test_the_size_in_the_log_is_a_rank_s_or_the_whole(op: str, version: str | Absent, told: int) -> None:
     assert logged_size(op, 1024, 8, version) == told
 
 

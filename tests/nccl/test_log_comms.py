@@ -83,7 +83,7 @@ def test_a_channel_made_during_a_set_up_is_of_the_thread_s_communicator() -> Non
     assert (len(one.connections), len(other.connections)) == (1, 0)
 
 
-def test_a_thread_that_sets_one_up_may_tell_of_another() -> None:
+def test_a_thread_that_sets_one_up_may_log_another() -> None:
     begun = "".join(say(init("START", n, rest=f"commId 0xab{n} ", comm=n), thread=6000) for n in (0, 1))
     one, other = comms(begun + say(CHANNEL, thread=6000))
     assert (len(one.connections), len(other.connections)) == (1, 0)
@@ -120,7 +120,7 @@ def test_before_2_16_memory_that_is_used_again_is_another_communicator() -> None
     assert [comm.finished for comm in comms(text * 2)] == [(0,), (0,)]
 
 
-def test_2_17_tells_the_rank_that_has_set_up_nvls() -> None:
+def test_2_17_logs_the_rank_that_has_set_up_nvls() -> None:
     text = say(f"NVLS comm {pointer(1)} rank 1 nranks 2 buffSize 4194304 memSize 2097152", 1)
     (comm,) = comms(text + say(init("COMPLETE", 1, name="", nvml=False), 1))
     assert comm.nvls == (1,)

@@ -40,7 +40,7 @@ def ask(daemon: Daemon, path: str, method: str = "GET") -> tuple[int, dict[str, 
         connection.close()
 
 
-def test_the_page_is_html_that_nobody_may_keep(daemon: Daemon) -> None:
+def test_the_page_is_html_that_is_never_cached(daemon: Daemon) -> None:
     status, headers, text = ask(daemon, "/")
     assert status == 200
     assert headers["content-type"] == "text/html; charset=utf-8"

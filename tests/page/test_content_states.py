@@ -89,7 +89,7 @@ def test_a_gpu_that_is_lost_has_no_numbers_but_the_reason() -> None:
     assert texts(row("gpu-lost", "gpu-table", "GPU 4"))[:2] == ["OK", "18 of 18"]
 
 
-def test_nobody_is_ok_while_a_collector_of_gpus_is_stale() -> None:
+def test_no_gpu_is_ok_while_a_collector_of_gpus_is_stale() -> None:
     assert row("stale", "gpu-table", "GPU 2")[0].text == "FAILED"
     other = row("stale", "gpu-table", "GPU 3")
     assert (other[0].text, other[0].note) == ("UNKNOWN", "not read: gpu, nvlink")
@@ -323,7 +323,7 @@ def test_what_makes_the_page_unfit_is_reported_first(name: str, words: str) -> N
         ("degraded", "live", "the next poll that does not find it"),
     ],
 )
-def test_a_finding_tells_its_stage_and_what_ends_it(name: str, stage: str, ends: str) -> None:
+def test_a_finding_gives_its_stage_and_what_ends_it(name: str, stage: str, ends: str) -> None:
     told = page(name)
     (card,) = (*told.findings, *told.apart)
     assert card.stage == stage

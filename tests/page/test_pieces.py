@@ -129,7 +129,7 @@ def test_gpus_without_nvlink_have_none_drawn() -> None:
     assert all("no NVLink" in word for word in made.words)
 
 
-def test_a_link_to_nobody_knows_where_is_drawn_so() -> None:
+def test_a_link_whose_other_end_is_not_known_is_drawn_so() -> None:
     made = drawn(node([H200] * 2, {0: {"unknown": 4}}, sockets(2)))
     assert [wire.text for wire in made.wires if wire.text] == ["4 ?"]
     assert "an unknown peer" in made.words[0]

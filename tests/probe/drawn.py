@@ -34,7 +34,7 @@ from wirewatch.core.probe import (
     Timed,
 )
 from wirewatch.core.topology import SWITCH, Topology, WireKind, groups, islands
-from wirewatch.probe import judge
+from wirewatch.probe.breaches import breaches as all_breaches
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import Breach, ProbePolicy
 
@@ -148,7 +148,7 @@ def broken(probed: Probed, outcome: Outcome) -> Probed:
 
 def breaches(probed: Probed, policy: ProbePolicy) -> tuple[Breach, ...]:
     """What is wrong with a probe by what it measured."""
-    return judge.breaches(probed, measure(probed), policy)
+    return all_breaches(probed, measure(probed), policy)
 
 
 def gloo(ranks: int = 4) -> Probed:

@@ -137,7 +137,7 @@ def test_of_a_board_without_a_switch_only_links_within_the_group_are_due() -> No
 
 
 @pytest.mark.parametrize("speed", [0.1, 0.02])
-def test_too_little_of_pcie_is_degraded_and_drains_nobody(speed: float) -> None:
+def test_too_little_of_pcie_is_degraded_and_drains_no_node(speed: float) -> None:
     assert healths(after(speeds(on_pcie(4), *[speed] * 5))) == {"probe.implausible": Health.DEGRADED}
 
 

@@ -112,7 +112,7 @@ def test_another_who_holds_the_lock_is_not_disturbed() -> None:
     assert node.reason() == ""
 
 
-def test_an_order_tells_who_is_given_gpus_while_it_runs() -> None:
+def test_an_order_says_who_is_given_gpus_while_it_runs() -> None:
     node = Idle(2)
     told: list[str | None] = []
 

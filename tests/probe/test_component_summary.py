@@ -129,7 +129,7 @@ def test_a_refusal_says_which_and_what_it_means(reason: Reason) -> None:
     ]  # fmt: skip
 
 
-def test_the_state_tells_of_the_gate_the_last_probe_and_those_before() -> None:
+def test_the_state_has_the_gate_the_last_probe_and_those_before() -> None:
     assert probes_of(NodeState(), EPOCH).last is None
     node = Idle(2)
     node.knobs = {"speed": 0.5}

@@ -43,19 +43,19 @@ def test_what_grew_is_the_difference() -> None:
     assert moved(3, START, after) == Moved(3, 7, 8, {"crc": 1, "replay": 0})
 
 
-def test_a_counter_that_shrank_was_reset_and_tells_nothing() -> None:
+def test_a_counter_that_shrank_was_reset_and_says_nothing() -> None:
     after = at(999, 2001, 3001, 4001, crc=4, replay=2)
     assert moved(0, START, after) == Moved(0, None, 1, {"replay": 2})
 
 
-def test_a_counter_that_stood_still_beside_a_moving_twin_tells_nothing() -> None:
+def test_a_counter_that_stood_still_beside_a_moving_twin_says_nothing() -> None:
     after = at(1000, 2000, 3000 + MIB64, 4000 + MIB64 - 1, crc=5, replay=0)
     assert moved(0, START, after) == Moved(0, None, 0, {"crc": 0, "replay": 0})
     both = at(1000, 2001, 3000 + MIB64, 4000 + MIB64, crc=5, replay=0)
     assert (moved(0, START, both).transmit, moved(0, START, both).receive) == (None, 1)
 
 
-def test_errors_are_told_where_bytes_are_not_and_new_kinds_have_no_growth() -> None:
+def test_errors_are_reported_where_bytes_are_not_and_new_kinds_have_no_growth() -> None:
     unread = Counters(None, 0, {"crc": 9})
     assert moved(0, unread, Counters(None, 0, {"crc": 11, "symbol": 4})) == Moved(0, None, None, {"crc": 2})
     assert moved(0, START, unread) == Moved(0, None, None, {"crc": 4})
@@ -79,7 +79,7 @@ def test_no_bytes_are_ever_less_than_none(
         assert value is not None or last <= first
 
 
-def test_links_that_came_or_went_are_left_out_and_resets_tell_nothing() -> None:
+def test_links_that_came_or_went_are_left_out_and_resets_say_nothing() -> None:
     before: Mapping[int, tuple[int | None, int | None]] = {0: (10, 10), 1: (10, None), 2: (10, 10), 5: (1, 1)}
     after: Mapping[int, tuple[int | None, int | None]] = {0: (15, 9), 1: (None, 3), 2: (10, 30), 7: (1, 1)}
     assert links_moved(4, before, after) == LinkBytes(4, (0, 1, 2), (5, None, 0), (None, None, 20))

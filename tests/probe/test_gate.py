@@ -139,7 +139,7 @@ def test_gpus_of_the_owner_count_as_idle_and_others_block_it() -> None:
     assert reason(changed(0, processes=frozenset({5})), "slurm:7") is Reason.BUSY
 
 
-def test_an_owner_of_nothing_asks_for_all_and_one_of_a_single_gpu_has_nobody_to_send_to() -> None:
+def test_an_owner_of_nothing_asks_for_all_and_one_of_a_single_gpu_has_no_peer() -> None:
     told = replace(facts(), slurm=(held("slurm:7", 0, 1), held("slurm:8", 3)))
     assert reason(told, "slurm:9") is Reason.ALLOCATED
     assert len(candidates(told, "slurm:9")) == 4
@@ -383,7 +383,7 @@ def test_finished_pods_hold_nothing() -> None:
     assert facts_of(node).pods[0].holder == "pod:6a1e"  # type: ignore[index]
 
 
-def test_nobody_to_ask_has_given_nothing_away_but_one_that_does_not_answer_may_have() -> None:
+def test_an_allocator_that_is_absent_has_given_nothing_away_but_one_that_does_not_answer_may_have() -> None:
     node = Idle(2)
     assert (facts_of(node).pods, facts_of(node).slurm) == ((), ())
     node.jobs.told = [SlurmJob("7", "RUNNING", None)]

@@ -87,12 +87,12 @@ def test_a_card_of_a_network_that_goes_by_nvidia_com_is_no_gpu() -> None:
     assert pod_holdings([with_gpu], GPUS, LIFE, CROSSED)[0].gpus == (UUIDS[0],)
 
 
-def test_an_address_holds_all_gpus_where_one_of_them_has_not_told_its_own() -> None:
+def test_an_address_holds_all_gpus_where_one_of_them_has_not_given_its_own() -> None:
     lost = Gpu(3, UUIDS[3], "", "", Absent(Why.LOST, "fallen off the bus"))
     assert given_to("0000:f8:00.2", gpus=(*GPUS[:3], lost)).gpus == ALL
 
 
-def test_a_number_of_a_device_file_that_nobody_told_holds_all_gpus() -> None:
+def test_a_device_number_that_is_not_known_holds_all_gpus() -> None:
     assert given_to("nvidia0", names=GpuNames({1: UUIDS[0]})).gpus == ALL
 
 
@@ -223,7 +223,7 @@ NAMES = st.builds(
 
 
 @given(st.lists(PODS, max_size=4), st.sampled_from([LIFE, BLIND]), NAMES)
-def test_whatever_the_kubelet_tells_the_holdings_are_gpus_of_this_node(
+def test_whatever_the_kubelet_says_the_holdings_are_gpus_of_this_node(
     pods: list[Pod], life: PodLife | Absent, names: GpuNames
 ) -> None:
     for holding in pod_holdings(pods, GPUS, life, names):
@@ -321,7 +321,7 @@ def test_a_pod_of_an_old_name_has_the_uid_that_lives() -> None:
     assert life(files).uids("ml", "train-0") == (UIDS[1],)
 
 
-def test_two_pods_of_one_name_that_both_live_are_both_told() -> None:
+def test_two_pods_of_one_name_that_both_live_are_both_reported() -> None:
     files = logs(
         tree(ROOTS[0], ("burstable", UIDS[1]), ("guaranteed", UIDS[0])),
         ("ml", "train-0", UIDS[0]), ("ml", "train-0", UIDS[1]),

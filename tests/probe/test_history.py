@@ -103,7 +103,9 @@ def test_any_text_comes_back_as_it_was(history: History) -> None:
 
 
 @pytest.mark.parametrize("change", [{"document": "\ud800"}, {"engine": "\udcff"}, {"at": float("nan")}])
-def test_what_cannot_be_kept_is_told_and_harms_nothing(history: History, change: dict[str, object]) -> None:
+def test_what_cannot_be_kept_is_reported_and_harms_nothing(
+    history: History, change: dict[str, object]
+) -> None:
     history.add(record(1))
     assert why(history.add(replace(record(2), **change))) is Why.MALFORMED  # type: ignore[arg-type]
     history.add(record(3))
@@ -163,7 +165,7 @@ def test_one_that_is_larger_than_all_is_kept_alone(path: Path) -> None:
     assert numbers(history) == [2]
 
 
-def test_a_process_killed_while_writing_loses_at_most_what_it_had_not_told(path: Path) -> None:
+def test_a_process_killed_while_writing_loses_at_most_what_it_had_not_reported(path: Path) -> None:
     chance = random.Random(11)  # noqa: S311 - the same kills each time
     first = 0
     for _ in range(8):

@@ -208,7 +208,7 @@ def damaged(whole: bytes, spots: list[tuple[int, bytes]], end: int) -> bytes:
 @example([(24, b"\xff" * 72)], 0)
 @example([(100, bytes(300))], 0)
 @example([(16, bytes(4080))], 0)
-def test_a_file_with_garbage_in_it_stops_nobody_and_is_never_lost(
+def test_a_file_with_garbage_in_it_stops_nothing_and_is_never_lost(
     spots: list[tuple[int, bytes]], end: int
 ) -> None:
     file = damaged(WHOLE, spots, end)

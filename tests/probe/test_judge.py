@@ -311,7 +311,7 @@ def test_slow_is_found_at_any_speed_well_below_the_limit(count: int, speed: floa
     assert not slow["probe.busbw"].sure
 
 
-def test_slow_tells_the_worst_and_how_many_more() -> None:
+def test_a_slow_one_names_the_worst_and_how_many_more() -> None:
     told = found(drawn(on_switch(4), noise=(1.0, 1.0, 0.5, 0.6, 1.0, 1.0, 1.0, 1.0, 1.0)))["probe.busbw"]
     assert told.evidence.startswith("all_reduce of 512 MiB: ")
     assert "50 % of the expected" in told.evidence

@@ -146,7 +146,7 @@ def test_pairs_are_compared_where_they_have_the_same_wire() -> None:
     assert folded([drawn(on_pcie(4), left=far)] * 3).held == ()
 
 
-def test_another_product_is_nobody_s_peer() -> None:
+def test_another_product_is_no_peer() -> None:
     """A node of two kinds of GPU: each is compared with its like."""
     (first, *rest) = EIGHT
     old = tuple(replace(gpu, name="NVIDIA H100 80GB HBM3") for gpu in first.group.gpus[:2])
@@ -162,7 +162,7 @@ def test_there_a_pair_is_judged_by_its_own_history() -> None:
     assert [f.rule for f in memory.held] == ["straggler.pair"]
 
 
-def test_processors_are_nobodys_stragglers() -> None:
+def test_processors_are_no_stragglers() -> None:
     memory = folded([gloo()] * 3)
     assert (memory.held, memory.stragglers.named.scores) == ((), {})
 
@@ -200,14 +200,14 @@ def test_an_uneven_link_is_a_slow_link() -> None:
     assert series(memory, "straggler_score")["2", "link"] > 20
 
 
-def test_nobody_is_named_on_a_healthy_node() -> None:
+def test_no_part_is_named_on_a_healthy_node() -> None:
     assert series(folded([GOOD] * 6), "straggler") == {}
 
 
 # --- documents
 
 
-def test_a_probe_names_at_once_whom_it_found() -> None:
+def test_a_probe_names_at_once_what_it_found() -> None:
     memory = folded([GOOD] * 6 + [drawn(EIGHT, left={"pair 1>4": 0.8})])
     assert memory.last is not None
     document = probe(memory.last, memory.measured, memory.held, memory.stragglers.named)
@@ -263,7 +263,7 @@ def test_slices_slow_everything_and_what_the_others_use_decides() -> None:
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_whom_others_use_is_known_by_what_was_asked_before(place: int) -> None:
+def test_which_gpus_others_use_is_known_by_what_was_asked_before(place: int) -> None:
     gpus = tuple(replace(gpu, others_memory=0.0 if n == place else None) for n, gpu in enumerate(GOOD.gpus))
     assert signals(replace(GOOD, gpus=gpus)).used == {GOOD.gpus[place].uuid}
     assert signals(GOOD).used == frozenset()
@@ -352,7 +352,7 @@ def test_the_command_judges_by_the_history_and_looks_twice(tmp_path: Path) -> No
     assert len(node.probes.ordered) == 6
 
 
-def test_a_probe_that_broke_off_tells_no_rates_although_it_has_some() -> None:
+def test_a_probe_that_broke_off_gives_no_rates_although_it_has_some() -> None:
     assert signals(GOOD).rates
     for outcome in ("failed", "preempted", "stuck"):
         assert signals(replace(GOOD, outcome=outcome)).rates == {}

@@ -74,7 +74,7 @@ def test_it_is_given_the_plan_two_pipes_a_session_and_what_the_agent_has(tmp_pat
 
 
 @pytest.mark.parametrize("inherited", [{}, {"NCCL_PROFILER_PLUGIN": "/opt/wirewatch/libwirewatch-tap.so"}])
-def test_it_carries_nobodys_profiler(tmp_path: Path, inherited: dict[str, str]) -> None:
+def test_it_carries_no_profiler(tmp_path: Path, inherited: dict[str, str]) -> None:
     """Unset is no way out: NCCL then takes a libnccl-profiler.so that it finds, and what nccl.conf names."""
     with started("environment", tmp_path, PLAN, **inherited) as worker:
         told = JSON.validate_json(heard(worker) or "")
@@ -123,7 +123,7 @@ def test_a_dead_worker_may_still_be_told_to_go_on(tmp_path: Path) -> None:
         worker.kill()
 
 
-def test_one_that_never_listens_holds_nobody_up(tmp_path: Path) -> None:
+def test_one_that_never_listens_delays_nothing(tmp_path: Path) -> None:
     """Neither with a plan that no pipe holds, nor with more marks than one."""
     big = replace(PLAN, gpus=tuple(f"GPU-{n:032}" for n in range(3_000)))
     began = time.monotonic()

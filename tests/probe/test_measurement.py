@@ -38,7 +38,7 @@ def one(probed: Probed, op: str = "all_reduce", size: int = LARGE, group: int = 
     return found
 
 
-def test_two_h200_reach_what_nccl_tests_told() -> None:
+def test_two_h200_reach_what_nccl_tests_printed() -> None:
     """Times of one probe on two H200s; nccl-tests' busbw of 2 ranks is its algbw for all_reduce."""
     told = drawn(on_switch(2))
     assert one(told).seconds == TWO_H200["all_reduce"][1]
@@ -127,11 +127,11 @@ def test_a_probe_that_was_broken_off_measured_nothing(outcome: str) -> None:
         ("2.19.3", "reduce_scatter", LARGE),
     ],
 )  # fmt: skip
-def test_nccl_tells_of_the_part_of_one_rank_since_2_24(version: str, op: str, told: int) -> None:
+def test_nccl_logs_the_part_of_one_rank_since_2_24(version: str, op: str, told: int) -> None:
     assert logged_size(op, LARGE, 8, version) == told
 
 
-def test_a_gathers_algorithm_is_found_under_the_size_that_nccl_tells() -> None:
+def test_a_gathers_algorithm_is_found_under_the_size_that_nccl_logs() -> None:
     """The drawn log tells sizes as 2.24 and later do: read as an older one's it is of other messages."""
     new = drawn(on_switch(8), algorithm="tree")
     assert [one(new, op).algorithm for op in new.plan.ops] == ["tree", "ring", "ring"]
@@ -141,7 +141,7 @@ def test_a_gathers_algorithm_is_found_under_the_size_that_nccl_tells() -> None:
     assert [one(old, op).algorithm for op in old.plan.ops] == ["tree", "", ""]
 
 
-def test_calls_without_a_name_are_found_by_their_size_and_no_log_tells_nothing() -> None:
+def test_calls_without_a_name_are_found_by_their_size_and_no_log_says_nothing() -> None:
     told = drawn(on_switch(2))
     assert isinstance(told.account, Account)
     nameless = replace(told.account, calls=tuple(replace(call, op="") for call in told.account.calls))

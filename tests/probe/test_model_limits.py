@@ -4,7 +4,7 @@ import pytest
 
 from tests.probe.drawn import drawn, on_switch
 from wirewatch.core.probe import Conditions
-from wirewatch.probe.judge import breaches
+from wirewatch.probe.breaches import breaches
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy, left
 

@@ -229,7 +229,7 @@ def let_go(path: str, within: float = SOON) -> HandleRelease:
     return told
 
 
-def test_what_it_tells_of_its_handles_is_reported_on(listen: Listen, tmp_path: Path) -> None:
+def test_what_it_says_of_its_handles_is_passed_on(listen: Listen, tmp_path: Path) -> None:
     assert let_go(listen(says(http(200, b'{"stuck": [], "more": 1}')))) == HandleRelease()
     assert let_go(listen(says(http(200, b'{"stuck": [12, 13]}')))) == HandleRelease((12, 13))
     # Where nobody is, nobody holds anything; where somebody is and says nothing, it is not known.
@@ -343,7 +343,7 @@ def test_a_prober_that_is_away_costs_probes_and_nothing_else() -> None:
     assert agent.memory.still == Stillness()
 
 
-def test_one_that_vanishes_is_tried_told_and_paid_for_and_no_fault() -> None:
+def test_one_that_vanishes_is_tried_reported_and_paid_for_and_no_fault() -> None:
     agent, prober = watched(2)
     prober.comes = lambda _: LostOrder("connection reset", 9.0)
     findings = agent.poll(20)

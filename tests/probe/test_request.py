@@ -69,7 +69,7 @@ def test_what_a_second_look_does_not_find_is_gone() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timeout", "preempted", "stuck", "garbage", "out_of_memory"])
-def test_a_probe_that_does_not_end_tells_nothing_of_the_node(outcome: str) -> None:
+def test_a_probe_that_does_not_end_says_nothing_of_the_node(outcome: str) -> None:
     node = Idle(4)
     node.outcome = outcome  # type: ignore[assignment]
     told = asked(node)
@@ -117,7 +117,7 @@ def test_reasons_are_those_of_the_gate() -> None:
     assert node.probes.ordered == []
 
 
-def test_another_who_probes_is_waited_for_by_nobody() -> None:
+def test_another_prober_is_not_waited_for() -> None:
     node = Idle(2)
     node.probes.holder = "pid 12 (wirewatch serve)"
     told = asked(node, force=True)
@@ -158,7 +158,7 @@ def test_a_pod_beside_the_owners_gpus_does_not_end_its_probe() -> None:
 
 
 @pytest.mark.parametrize("shut", ["busy", "allocated", "blind", "memory", "prohibited"])
-def test_force_asks_nobody_and_is_labelled(shut: str) -> None:
+def test_force_asks_no_gate_and_is_labelled(shut: str) -> None:
     node = Idle(2)
     if shut == "busy":
         node.busy(0, 4711)

@@ -146,7 +146,7 @@ def test_a_record_that_is_not_understood_is_left_out(
     assert "a probe of before is not understood" in caplog.text
 
 
-def test_what_is_kept_tells_who_how_and_at_what_cost(history: History, path: Path) -> None:
+def test_what_is_kept_says_who_how_and_at_what_cost(history: History, path: Path) -> None:
     keep(history, drawn(TWO, by="command", forced=True, outcome="timeout"), 7.0, "boot-9")
     record = newest(path)
     told = (record.at, record.boot_id, record.result, record.forced, record.started_by, record.engine)

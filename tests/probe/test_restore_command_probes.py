@@ -222,7 +222,7 @@ def test_settings_that_slow_nothing_make_no_difference(node: SharedNode) -> None
     assert node.memory.runs == {"ok": 1}
 
 
-def test_one_whose_boot_is_not_told_is_taken(node: SharedNode) -> None:
+def test_one_whose_boot_is_not_known_is_taken(node: SharedNode) -> None:
     node.other(boot_id="")
     node.poll()
     assert node.memory.runs == {"ok": 1}
@@ -242,7 +242,7 @@ def test_one_that_is_not_understood_is_reported_once_and_does_not_hide_the_next(
 # --- never twice, never missed
 
 
-def test_while_nobody_can_tell_what_an_own_one_would_be_it_waits(node: SharedNode) -> None:
+def test_while_it_is_not_known_what_an_own_one_would_be_it_waits(node: SharedNode) -> None:
     node.other(**SLOW)
     node.gpus.absent = Absent(Why.TIMEOUT, "no answer")
     node.poll(2, every=1.0)
@@ -400,7 +400,7 @@ def test_an_older_copy_put_back_is_not_folded_again(node: SharedNode, tmp_path: 
     assert (node.memory.runs, counts(node)) == ({"ok": 4}, [1])
 
 
-def test_the_oldest_rows_may_go_while_nobody_looks(tmp_path: Path) -> None:
+def test_the_oldest_rows_may_go_between_two_looks(tmp_path: Path) -> None:
     node = SharedNode(tmp_path, limits=HistoryLimits(max_records=3))
     node.other()
     node.poll(every=1.0)
@@ -471,7 +471,7 @@ def test_what_cannot_be_marked_at_once_is_marked_later(
 # --- where no daemon runs
 
 
-def test_without_a_daemon_the_history_tells_of_the_newest_that_is_whole(node: SharedNode) -> None:
+def test_without_a_daemon_the_history_reports_the_newest_that_is_whole(node: SharedNode) -> None:
     history, clock, policy, fresh = node.writing(), node.clock, node.rules_used, node.made.fresh
 
     def newest(terms: ProbeTerms | None) -> ProbeSummary:

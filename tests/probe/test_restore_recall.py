@@ -60,7 +60,7 @@ def test_what_probes_of_before_have_confirmed_is_found(state: StateFolder) -> No
     assert {f.rule: f.health for f in component.findings} == {"probe.busbw": Health.FAILED}
 
 
-def test_probes_that_could_not_be_done_are_reported_as_the_daemon_tells_them(state: StateFolder) -> None:
+def test_probes_that_could_not_be_done_are_reported_as_by_the_daemon(state: StateFolder) -> None:
     node = Idle(4)
     node.outcome = "failed"
     for _ in range(POLICY.failures):

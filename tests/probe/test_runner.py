@@ -161,7 +161,7 @@ def test_links_are_read_before_the_first_part_however_slow_nvml_is(rig: Rig) -> 
     assert tuple(part.name for part in probed.parts) == NAMES
 
 
-def test_nvml_that_tells_nothing_but_processes_costs_the_proofs_and_no_more(rig: Rig) -> None:
+def test_nvml_that_reads_nothing_but_processes_costs_the_proofs_and_no_more(rig: Rig) -> None:
     rig.nvml.table = {("GPU-0", PROCESSES): [], ("GPU-1", PROCESSES): []}
     probed = rig.run("good")
     assert (probed.outcome, probed.links) == ("ok", ())
@@ -170,7 +170,7 @@ def test_nvml_that_tells_nothing_but_processes_costs_the_proofs_and_no_more(rig:
     assert probed.clocks[0] == Clocks(0, None, None, None)
 
 
-def test_gpus_that_were_lost_meanwhile_are_somebody_to_give_way_to(rig: Rig) -> None:
+def test_a_probe_gives_way_to_gpus_that_were_lost_meanwhile(rig: Rig) -> None:
     lost = Absent(Why.LOST, "GPU is lost", 15)
     rig.nvml.table = dict.fromkeys(rig.nvml.table, lost)
     probed = rig.run("silent")

@@ -54,7 +54,7 @@ def seconds_to_give_way(rig: Rig, comes: Comes, why: str) -> float:
     ],
     ids=["somebody", "two", "somebody without a name", "nobody can tell"],
 )
-def test_at_the_first_sight_of_somebody_the_worker_is_gone(rig: Rig, comes: Comes, why: str) -> None:
+def test_at_the_first_sight_of_another_process_the_worker_is_gone(rig: Rig, comes: Comes, why: str) -> None:
     assert any(seconds_to_give_way(rig, comes, why) < AWAY for _ in range(10))
 
 
@@ -70,7 +70,7 @@ def test_a_multi_process_server_counts_too(rig: Rig) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_a_result_is_dropped_that_came_beside_somebody(rig: Rig) -> None:
+def test_a_result_that_came_beside_another_process_is_dropped(rig: Rig) -> None:
     """At the last mark, just before the document."""
 
     def change(_gpu: str | None, question: str) -> None:
@@ -83,7 +83,7 @@ def test_a_result_is_dropped_that_came_beside_somebody(rig: Rig) -> None:
     assert dies(rig.pid(), 0.0)
 
 
-def test_the_worker_itself_is_nobody(rig: Rig) -> None:
+def test_the_worker_itself_is_no_other_process(rig: Rig) -> None:
     def change(gpu: str | None, question: str) -> None:
         if question == "ClockInfo(1)":
             rig.nvml.table[gpu, PROCESSES] = process(rig.pid())
@@ -110,13 +110,13 @@ def test_the_processes_that_the_worker_began_are_its_own_until_the_gpus_have_for
     assert [one.transport for comm in probed.account.comms for one in comm.connections] == ["P2P/CUMEM"]
 
 
-def test_who_came_between_the_gate_and_the_start_is_somebody(rig: Rig) -> None:
+def test_a_process_that_came_between_the_gate_and_the_start_counts(rig: Rig) -> None:
     rig.nvml.table["GPU-1", PROCESSES] = process(4242)
     probed = rig.run("silent")
     assert (probed.outcome, probed.why[-4:]) == ("preempted", "4242")
 
 
-def test_a_forced_probe_runs_beside_those_that_were_there_and_nobody_else(rig: Rig) -> None:
+def test_a_forced_probe_runs_beside_those_that_were_there_and_no_others(rig: Rig) -> None:
     rig.nvml.table["GPU-0", PROCESSES] = process(4242)
     assert rig.run("good", forced=True).outcome == "ok"
 
@@ -129,7 +129,7 @@ def test_a_forced_probe_runs_beside_those_that_were_there_and_nobody_else(rig: R
     assert probed.why == "a process that is not the probe's came to GPU 0: 4243"
 
 
-def test_who_was_on_another_gpu_before_is_somebody_on_this_one(rig: Rig) -> None:
+def test_a_process_that_was_on_another_gpu_before_counts_on_this_one(rig: Rig) -> None:
     rig.nvml.table["GPU-0", PROCESSES] = process(4242)
 
     def change(_gpu: str | None, question: str) -> None:
@@ -170,7 +170,7 @@ def test_allocations_that_cannot_be_asked_end_the_probe(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("often")
-def test_an_answer_on_allocations_that_does_not_come_holds_nobody_up(rig: Rig, tmp_path: Path) -> None:
+def test_an_answer_on_allocations_that_does_not_come_delays_nothing(rig: Rig, tmp_path: Path) -> None:
     answered = threading.Event()
 
     def asked() -> str | None:
@@ -186,7 +186,7 @@ def test_an_answer_on_allocations_that_does_not_come_holds_nobody_up(rig: Rig, t
 
 
 @pytest.mark.usefixtures("often")
-def test_nobody_is_asked_once_the_probe_is_over(rig: Rig) -> None:
+def test_allocations_are_not_asked_for_once_the_probe_is_over(rig: Rig) -> None:
     asked = 0
 
     def count() -> str | None:

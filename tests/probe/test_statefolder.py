@@ -176,7 +176,7 @@ def test_an_agent_and_a_probe_do_not_wait_for_each_other(state: StateFolder) -> 
         pass
 
 
-def test_the_agents_lock_is_nobody_elses_and_the_probes_is_for_all(state: StateFolder) -> None:
+def test_the_agents_lock_is_its_own_and_the_probes_is_for_all(state: StateFolder) -> None:
     before = os.umask(0o022)
     try:
         with lock_agent(state), locked(lock_probe(state)):
@@ -187,13 +187,15 @@ def test_the_agents_lock_is_nobody_elses_and_the_probes_is_for_all(state: StateF
 
 
 @pytest.mark.parametrize("break_it", [lambda path: path.mkdir(), lambda path: path.parent.rmdir()])
-def test_a_lock_that_cannot_be_opened_is_told(state: StateFolder, break_it: Callable[[Path], object]) -> None:
+def test_a_lock_that_cannot_be_opened_is_reported(
+    state: StateFolder, break_it: Callable[[Path], object]
+) -> None:
     break_it(state.agent_lock)
     with pytest.raises(StateError, match=r"^cannot lock [^\n]+agent.lock: [^\n]+$"):
         lock_agent(state)
 
 
-def test_whether_somebody_probes_is_not_known_where_the_lock_cannot_be_opened(state: StateFolder) -> None:
+def test_whether_a_probe_runs_is_not_known_where_the_lock_cannot_be_opened(state: StateFolder) -> None:
     state.probe_lock.mkdir()
     told = lock_probe(state)
     assert isinstance(told, Absent)
@@ -287,7 +289,7 @@ def kernel_tells(state: StateFolder) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["-s"]])
-def test_an_operators_lock_is_held_and_told_by_its_program(state: StateFolder, options: list[str]) -> None:
+def test_an_operators_lock_is_held_and_named_by_its_program(state: StateFolder, options: list[str]) -> None:
     with running(operator(state, *options)) as process:
         kernel_tells(StateFolder(state.directory.parent))
         assert held(lock_probe(state)) == LockHolder(process.pid, "flock")
@@ -313,7 +315,7 @@ def test_a_killed_holder_is_not_taken_for_the_one_after_it(state: StateFolder) -
     assert "a test" not in told.who
 
 
-def test_where_the_kernel_does_not_tell_the_file_does(
+def test_where_the_kernel_does_not_name_the_holder_the_file_does(
     state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As between two containers of a pod."""

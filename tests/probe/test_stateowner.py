@@ -153,7 +153,7 @@ def test_what_leads_to_a_file_of_roots_neither_harms_nor_shows_it(
 
 
 @pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
-def test_what_is_no_file_is_said_and_nobody_waits_for_it(
+def test_what_is_no_file_is_reported_and_not_waited_for(
     state: StateFolder, plant: Callable[[Path], object]
 ) -> None:
     for name in NAMES:

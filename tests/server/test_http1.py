@@ -78,7 +78,7 @@ def answered(*pieces: bytes, bounds: Bounds = QUIET, pause: float = 0.0) -> byte
         (b"GET /raise HTTP/1.1\r\nHost: localhost\r\n\r\n", 500),
     ],
 )
-def test_what_is_refused_is_told_why_and_closed(sent: bytes, status: int) -> None:
+def test_a_refused_request_gets_the_reason_and_is_closed(sent: bytes, status: int) -> None:
     answer = answered(sent)
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert b"connection: close\r\n" in answer.lower()

@@ -89,7 +89,7 @@ def test_the_first_version_has_milliseconds_and_other_names() -> None:
 
 
 @pytest.mark.parametrize("op", sorted(printed.OLD))
-def test_the_columns_tell_the_operation_or_it_is_not_known(op: str) -> None:
+def test_the_columns_name_the_operation_or_it_is_not_known(op: str) -> None:
     """Tables of the same columns with the same factor are told apart by nothing."""
     job = Job(op, form=Form(9))
     run = only(read(printed.lines(job)))

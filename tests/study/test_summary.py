@@ -128,7 +128,7 @@ def test_what_nccl_chooses_by_itself_is_placed_between_the_others() -> None:
     assert "the last, Tree, 50.0%; auto, which is what NCCL chooses by itself, 10.0%" in told
 
 
-def test_nobody_wins_in_a_single_run() -> None:
+def test_no_setting_wins_in_a_single_run() -> None:
     told = words(curve(TABLE, RING), curve({n: us * 1.3 for n, us in TABLE.items()}, TREE))
     assert "no spread, so there is no winner: Ring was 30.0% faster than Tree in its one run" in told
     assert "wins" not in told

@@ -238,7 +238,7 @@ def test_numbers_of_nodes_are_whole() -> None:
     assert strategy["rollingUpdate"] == {"maxUnavailable": 1000000}
 
 
-def test_a_time_that_is_none_is_told_once() -> None:
+def test_a_time_that_is_none_is_reported_once() -> None:
     with pytest.raises(Refused) as caught:
         rendered({"prometheusRule": {"alerts": {"WirewatchGPULost": {"for": "5 minutes"}}}})
     assert str(caught.value).count("is not a time") == 1
@@ -392,7 +392,7 @@ def test_the_runbooks_are_where_they_are_served() -> None:
     }
 
 
-def test_no_dashboard_leads_to_pods_that_nobody_reaches() -> None:
+def test_no_dashboard_leads_to_pods_that_cannot_be_reached() -> None:
     made = boards(LINKED)
     assert {name: links(text) for name, text in made.items()} == {name: set() for name in made}
     for name, text in made.items():

@@ -66,7 +66,7 @@ def test_its_rights_are_what_the_engine_asks() -> None:
     }
 
 
-def test_a_pair_preempts_nobody() -> None:
+def test_a_pair_preempts_no_pod() -> None:
     one = the(made(SETS[0]), "PriorityClass")
     assert one["preemptionPolicy"] == "Never"
     assert one["value"] < 0

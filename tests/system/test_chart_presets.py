@@ -98,7 +98,7 @@ def test_gke_takes_pods_of_each_class_that_the_chart_has() -> None:
     assert scope["values"] == classes == ["system-node-critical", "system-cluster-critical"]
 
 
-def test_constraints_that_are_too_narrow_or_too_wide_are_told() -> None:
+def test_constraints_that_are_too_narrow_or_too_wide_are_reported() -> None:
     given = documents(manifest(MATRIX["preset openshift"]))
     document = the(given, "SecurityContextConstraints")
     narrow = read_constraints(document | {"allowHostPID": False, "volumes": ["configMap"]})

@@ -55,7 +55,7 @@ def test_an_agent_that_answers_passes_and_its_word_is_said(tmp_path: Path) -> No
     assert said.startswith("1 of 1 agents answer: {")
 
 
-def test_over_tls_with_a_password_that_nobody_gave_it(tmp_path: Path) -> None:
+def test_over_tls_with_a_password_that_it_was_not_given(tmp_path: Path) -> None:
     Authority(tmp_path, "ours").pair("here")
     (tmp_path / "web.yml").write_text(web(), "utf-8")
     with Daemon(["--demo", "--web-config", str(tmp_path / "web.yml")], tmp_path) as daemon:

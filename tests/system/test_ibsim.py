@@ -157,7 +157,7 @@ def fabric(tmp_path: Path) -> Iterator[Fabric]:
         yield made
 
 
-def test_the_device_is_told_with_all_its_fields(fabric: Fabric) -> None:
+def test_the_device_is_reported_with_all_its_fields(fabric: Fabric) -> None:
     assert fabric.ibstat().devices == {
         "ibsim0": {
             "CA type": "simulator",
@@ -208,7 +208,7 @@ def test_an_ibstat_that_waits_for_an_answer_that_does_not_come_is_killed(fabric:
     assert fabric.processes() == ["ibsim"]
 
 
-def test_on_this_very_machine_ibstat_tells_of_devices_that_the_kernel_has_and_of_no_others() -> None:
+def test_on_this_very_machine_ibstat_lists_the_devices_that_the_kernel_has_and_no_others() -> None:
     """Without any it prints nothing and succeeds."""
     tool("ibstat")
     told = SystemCommand().run("ibstat")
@@ -218,7 +218,7 @@ def test_on_this_very_machine_ibstat_tells_of_devices_that_the_kernel_has_and_of
     }
 
 
-def test_the_real_ibstat_is_compared_with_sysfs_and_told_when_the_wires_differ(fabric: Fabric) -> None:
+def test_the_real_ibstat_is_compared_with_sysfs_and_a_difference_is_reported(fabric: Fabric) -> None:
     """The simulator has no sysfs of its own: ours says what its port did when both agreed."""
     fabric.manage()
     fabric.wait(lambda port: port.state == "active")

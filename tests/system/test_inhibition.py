@@ -171,6 +171,6 @@ LAST = [
         ),
     ],
 )
-def test_one_cause_is_told_once(alerts: Sequence[Labels], heard: set[str], tmp_path: Path) -> None:
+def test_one_cause_is_reported_once(alerts: Sequence[Labels], heard: set[str], tmp_path: Path) -> None:
     with alertmanager(tmp_path) as url:
         assert notified(url, alerts) == heard

@@ -42,7 +42,7 @@ def test_the_rules_do_what_their_tests_say(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_tells_of_a_rule_that_does_something_else(tmp_path: Path) -> None:
+def test_promtool_reports_a_rule_that_does_something_else(tmp_path: Path) -> None:
     """Else the tests above would prove nothing. Here the rule that holds what a dead agent said is lost."""
     lost = RECORDING.read_text("utf-8").replace(
         "last_over_time(wirewatch:finding_severity:held[1h])", "vector(0) > 1"
@@ -92,7 +92,7 @@ def test_prometheus_takes_the_example_for_listed_nodes() -> None:
         ({"__meta_kubernetes_pod_phase": "Pending"}, 1),
     ],
 )
-def test_the_example_for_kubernetes_labels_what_the_api_tells(
+def test_the_example_for_kubernetes_labels_what_the_api_gives(
     different: dict[str, str], kept: int, tmp_path: Path
 ) -> None:
     """Debian's Prometheus knows no Kubernetes: targets are listed here, as its API would tell of them."""

@@ -48,7 +48,7 @@ def test_an_idle_node_has_no_jobs(cluster: Cluster) -> None:
     assert cluster.slurm(PLAIN).jobs() == ()
 
 
-def test_jobs_are_told_with_the_gpus_that_slurm_gave_them(cluster: Cluster) -> None:
+def test_jobs_are_reported_with_the_gpus_that_slurm_gave_them(cluster: Cluster) -> None:
     first, second = cluster.submit("--gres=gpu:2"), cluster.submit("--gres=gpu:h200:1")
     plain = cluster.submit()
     told = cluster.jobs("RUNNING", "RUNNING", "RUNNING")
@@ -72,7 +72,7 @@ def test_a_suspended_job_still_holds_its_gpus(cluster: Cluster) -> None:
     assert cluster.jobs("SUSPENDED") == {number: SlurmJob(number, "SUSPENDED", (0, 1, 2, 3))}
 
 
-def test_while_an_epilog_runs_nobody_can_tell_what_is_still_held(cluster: Cluster) -> None:
+def test_while_an_epilog_runs_it_is_not_known_what_is_still_held(cluster: Cluster) -> None:
     number = cluster.submit("--gres=gpu:1")
     cluster.jobs("RUNNING")
     (cluster.folder / "slow").touch()
@@ -163,7 +163,7 @@ def test_a_controller_that_hangs_or_is_gone_is_never_a_node_without_jobs(cluster
     cluster.wait(lambda: cluster.slurm().jobs() == ())
 
 
-def test_slurm_without_any_configuration_does_not_say_that_nobody_is_here(
+def test_slurm_without_any_configuration_does_not_say_that_no_job_is_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tool("scontrol")

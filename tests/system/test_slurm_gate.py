@@ -100,7 +100,7 @@ def test_where_no_file_is_kept_the_daemon_is_asked(gate: Gate) -> None:
     assert gate.syslog() == ""
 
 
-def test_nobody_is_asked_where_the_file_says_it(gate: Gate) -> None:
+def test_no_daemon_is_asked_where_the_file_says_it(gate: Gate) -> None:
     gate.misbehave("g1", "exit 70")
     gate.health("failed", "g1")
     assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(PATIENCE) == 1
@@ -402,7 +402,7 @@ def test_the_epilog_drains_for_our_reason(gate: Gate) -> None:
     gate.cluster.wait(lambda: job_state(gate, job) == "COMPLETED")
 
 
-def test_after_a_job_without_gpus_nobody_is_asked(gate: Gate) -> None:
+def test_after_a_job_without_gpus_no_daemon_is_asked(gate: Gate) -> None:
     job = gate.cluster.submit(node="g1", command="true")
     assert gate.turn("epilog", job).status == 0
     assert gate.asked("g1") == []

@@ -140,7 +140,7 @@ def on_node(gate: Gate, job: str) -> Span:
     return Span(job, prolog.began, epilog.ended)
 
 
-def test_of_a_hundred_jobs_the_epilogs_probe_when_it_is_time_and_nobody_is_near(gate: Gate) -> None:
+def test_of_a_hundred_jobs_the_epilogs_probe_when_it_is_time_and_no_job_is_near(gate: Gate) -> None:
     began = time.monotonic()
     whole = [submit(gate, 2, 0.1) for _ in range(WHOLE)]
     halves = [submit(gate, 1, MAX_AGE * 2), *(submit(gate, 1, 1.0) for _ in range(HALVES))]

@@ -35,7 +35,7 @@ def locked(path: Path) -> bool:
         return False
 
 
-def test_a_file_for_each_communicator_with_a_name_that_nobody_guesses(folder: Path) -> None:
+def test_a_file_for_each_communicator_with_a_name_that_cannot_be_guessed(folder: Path) -> None:
     with Player(folder) as player:
         for context in range(8):
             player.do(f"init 5 {context} {context} 1 2 0 -")
@@ -235,7 +235,7 @@ def test_a_job_that_closes_all_descriptors_is_alive(folder: Path) -> None:
         assert player.rings() == []
 
 
-def test_somebody_else_removes_or_renames_the_file(folder: Path) -> None:
+def test_another_user_removes_or_renames_the_file(folder: Path) -> None:
     with Player(folder) as player:
         player.do("init 5 0 1 1 2 0 -")
         player.rings()[0].unlink()

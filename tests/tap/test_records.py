@@ -277,7 +277,7 @@ def test_the_process_is_left_as_it_was(folder: Path) -> None:
         player.do("init 5 3 1 1 2 0 world 0 quiet")
 
 
-def test_finalize_counts_what_is_under_way_and_later_events_are_of_nobody(folder: Path) -> None:
+def test_finalize_counts_what_is_under_way_and_later_events_belong_to_no_communicator(folder: Path) -> None:
     with Player(folder) as player:
         begin(player)
         player.do(collective(channels=2))

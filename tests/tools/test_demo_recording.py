@@ -134,7 +134,7 @@ def test_half_of_the_node_is_on_each_cpu() -> None:
 
 
 @pytest.mark.parametrize("index", GPUS)
-def test_the_levels_that_nvml_tells_between_gpus_fit_the_tree(index: int) -> None:
+def test_the_levels_that_nvml_gives_between_gpus_fit_the_tree(index: int) -> None:
     levels = {40: PciPath.NODE, 50: PciPath.SYS}
     for other in set(GPUS) - {index}:
         told = at().answer(("nvml", f"gpu{index}/TopologyCommonAncestor({other})")).value

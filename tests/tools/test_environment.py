@@ -72,7 +72,7 @@ def test_the_pythons_are_those_of_the_project() -> None:
 
 
 @pytest.mark.parametrize("python", [(3, 10), (3, 14), (2, 7)])
-def test_a_wrong_python_is_told_in_one_line(python: tuple[int, int]) -> None:
+def test_a_wrong_python_is_reported_in_one_line(python: tuple[int, int]) -> None:
     wrong = environment.unfit(python)
     assert "Python 3.11 to 3.13 is needed" in wrong
     assert f"is {python[0]}.{python[1]}: try `make run PYTHON=" in wrong

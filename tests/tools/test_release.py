@@ -86,7 +86,7 @@ def test_what_is_not_committed_is_not_released(monkeypatch: pytest.MonkeyPatch, 
         source.committed()
 
 
-def test_a_missing_program_is_told_before_anything_is_made(
+def test_a_missing_program_is_reported_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -98,7 +98,7 @@ def test_a_missing_program_is_told_before_anything_is_made(
     debian.ready()
 
 
-def test_a_command_that_is_not_there_or_fails_is_told() -> None:
+def test_a_command_that_is_not_there_or_fails_is_reported() -> None:
     with pytest.raises(ReleaseError, match="nothing-of-this-name is not installed"):
         THE.run("nothing-of-this-name")
     with pytest.raises(ReleaseError, match=r"(?s)ended with 3:\nfor this reason"):

@@ -50,7 +50,7 @@ def test_what_is_never_failed_may_come_as_often_as_it_likes(rule: str) -> None:
     assert not node.ledger.entries
 
 
-def test_one_that_stays_while_nobody_reads_has_come_once() -> None:
+def test_one_that_stays_while_nothing_is_read_has_come_once() -> None:
     node = Drawn()
     node.find(DOWN, node.gpu(), D)
     for _ in range(20):
@@ -105,7 +105,7 @@ def test_what_never_was_failed_is_over_when_it_is_not_seen(health: Health) -> No
     assert node.ledger.entries == {}
 
 
-def test_a_fault_is_shown_as_its_collector_tells_it() -> None:
+def test_a_fault_is_shown_as_its_collector_gives_it() -> None:
     node = Drawn()
     node.find(DOWN, node.gpu(link="7"))
     node.look()
@@ -114,7 +114,7 @@ def test_a_fault_is_shown_as_its_collector_tells_it() -> None:
     assert standing.finding == node.state.components["nvlink"].findings[0]
 
 
-def test_for_a_minute_nobody_believes_that_it_is_gone() -> None:
+def test_for_a_minute_it_is_not_believed_to_be_gone() -> None:
     node = sick()
     for _ in range(4):
         assert node.look().health is F

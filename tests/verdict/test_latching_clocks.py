@@ -279,7 +279,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=examples(30))
 @given(st.lists(st.sampled_from([HOUR, -HOUR, YEAR, -YEAR, 0.0]), min_size=1, max_size=5), st.booleans())
-def test_what_the_log_told_is_known_again_by_its_own_clock(
+def test_what_the_log_said_is_known_again_by_its_own_clock(
     folder: Path,
     steps: list[float],
     faulty: bool,  # noqa: FBT001 - drawn

@@ -143,7 +143,7 @@ def test_what_happens_again_as_the_reset_is_seen_is_not_over() -> None:
     assert node.look(times=9).health is D
 
 
-def test_nobody_asked_so_there_was_no_reset() -> None:
+def test_without_a_request_there_was_no_reset() -> None:
     node = fallen()
     assert node.look(times=100).health is F
 
@@ -211,7 +211,7 @@ def test_none_ends_what_stood_and_the_wish_itself() -> None:
     assert node.stage(WISH, node.gpu()) is Stage.PROBATION
 
 
-def test_a_word_that_nobody_tells_after_a_restart_was_not_taken_back(tmp_path: Path) -> None:
+def test_a_request_that_is_not_repeated_after_a_restart_was_not_taken_back(tmp_path: Path) -> None:
     """The log was overwritten meanwhile; that NVML said the contrary all the time proves nothing either."""
     node = fallen(tmp_path, WISH)
     node.look(times=5)
@@ -374,7 +374,7 @@ def test_one_that_got_worse_is_held_as_what_it_became(tmp_path: Path) -> None:
     assert node.look(times=10).health is F
 
 
-def test_an_acknowledged_event_is_forgotten_only_when_nobody_tells_it_any_more(tmp_path: Path) -> None:
+def test_an_acknowledged_event_is_forgotten_only_when_it_is_no_longer_reported(tmp_path: Path) -> None:
     node = fallen(tmp_path)
     node.ack(XID, node.gpu())
     assert node.look(seconds=3600.0, times=24 * 20).health is Health.OK
@@ -393,7 +393,7 @@ def test_an_event_of_a_rule_that_a_person_puts_right_may_be_acknowledged() -> No
     assert node.ledger.entries == {}
 
 
-def test_an_event_that_is_not_told_while_the_log_cannot_be_read_is_held(tmp_path: Path) -> None:
+def test_an_event_that_is_not_reported_while_the_log_cannot_be_read_is_held(tmp_path: Path) -> None:
     node = fallen(tmp_path)
     node.restart()
     node.down["xid"] = HUNG

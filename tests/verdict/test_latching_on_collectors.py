@@ -167,7 +167,7 @@ def test_a_reset_is_seen_by_what_nvml_says(folder: Path) -> None:
     assert (node.health, node.stages()["xid.79"]) == (D, Stage.PROBATION)
 
 
-def test_a_driver_that_does_not_tell_what_a_gpu_needs_needs_a_word(folder: Path) -> None:
+def test_a_driver_that_does_not_say_what_a_gpu_needs_needs_an_acknowledgement(folder: Path) -> None:
     node = RecordedNode(folder, only=GPUS)
     node.change("gpu5/Field(230)", "code", 3)
     tell(node, FELL, ASKS)

@@ -16,13 +16,13 @@ def test_the_defaults_can_be_meant() -> None:
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_seconds_that_are_none(name: str, seconds: float) -> None:
     policy = VerdictPolicy(**{name: seconds})  # type: ignore[arg-type]
-    assert policy.wrong() == f"seconds must not be below 0: {name!r}"
+    assert policy.wrong() == f"must not be below 0: {name!r}"
 
 
 @pytest.mark.parametrize(
     ("policy", "wrong"),
     [
-        (VerdictPolicy(recurrence=DAY - 1), "recurrence must not be shorter than probation"),
+        (VerdictPolicy(recurrence=DAY - 1), "must not be shorter than probation: 'recurrence'"),
         (VerdictPolicy(clean_probes=-1), "clean_probes must be at least 0"),
         (VerdictPolicy(latch_after=1), "latch_after must be at least 2"),
         (VerdictPolicy(settle=0.0, probation=0.0, recurrence=0.0, clean_probes=0, latch_after=2), ""),

@@ -68,7 +68,7 @@ def test_another_collector_that_fails_holds_up_nothing(collector: str) -> None:
     assert node.stage(DOWN, node.gpu()) is Stage.PROBATION
 
 
-def test_a_part_of_which_no_series_tells_is_not_repaired() -> None:
+def test_a_part_that_no_series_shows_is_not_repaired() -> None:
     node = sick()
     node.mute = {"GPU-a"}
     assert node.look(times=100).health is F
@@ -79,14 +79,14 @@ def test_a_part_of_which_no_series_tells_is_not_repaired() -> None:
     assert node.look(times=5).health is D
 
 
-def test_nor_is_it_when_no_series_tells_of_any_part() -> None:
+def test_nor_is_it_when_no_series_shows_any_part() -> None:
     node = sick(gpus=("GPU-a",))
     node.gpus = []
     assert node.look(times=100).health is F
 
 
 @pytest.mark.parametrize("others", [("mlx5_1",), ()])
-def test_a_port_of_which_no_series_tells_is_not_repaired(others: tuple[str, ...]) -> None:
+def test_a_port_that_no_series_shows_is_not_repaired(others: tuple[str, ...]) -> None:
     node = Drawn()
     node.find(PORT_DOWN, PORT)
     node.look(times=3)

@@ -75,7 +75,7 @@ def test_what_is_not_this_node_s_fault_is_degraded_whatever_it_lost(kind: PartKi
     assert found(told(part(kind, loss(0.9), peer="n2"))) == {ROUTE: Health.DEGRADED}
 
 
-def test_of_a_clique_nobody_knows_which_node_it_is() -> None:
+def test_in_a_clique_it_is_not_known_which_node_is_slow() -> None:
     assert found(told(part(PartKind.NODE, loss(0.9)), nodes=18)) == {NODE: Health.DEGRADED}
 
 
@@ -178,7 +178,7 @@ def test_series_are_bounded_by_kinds_and_ways_and_name_no_other_node() -> None:
     assert made[-1].value == AT
 
 
-def test_a_node_that_was_told_nothing_takes_no_part() -> None:
+def test_a_node_without_a_result_takes_no_part() -> None:
     node = Node("demo-dgx-h200")
     node.collectors["pairs"] = pairs_component(PairsOptions(), POLICY)
     node.poll("pairs")
@@ -192,8 +192,8 @@ def test_a_node_that_was_told_nothing_takes_no_part() -> None:
     [
         (PairsPolicy(failed=0.0), "must be above 0 and at most 1: 'failed'"),
         (PairsPolicy(failed=float("nan")), "must be above 0 and at most 1: 'failed'"),
-        (PairsPolicy(lasts=0.0), "seconds must be above 0: 'lasts'"),
-        (PairsPolicy(lasts=float("inf")), "seconds must be above 0: 'lasts'"),
+        (PairsPolicy(lasts=0.0), "must be above 0: 'lasts'"),
+        (PairsPolicy(lasts=float("inf")), "must be above 0: 'lasts'"),
         (PairsPolicy(), ""),
     ],
 )

@@ -169,7 +169,7 @@ def test_every_pair_copies_both_ways(run: tuple[Plan, Document]) -> None:
         assert not copy.direct
 
 
-def test_every_rank_tells_what_it_does_alone(run: tuple[Plan, Document]) -> None:
+def test_every_rank_says_what_it_does_alone(run: tuple[Plan, Document]) -> None:
     plan, document = run
     assert [micro.gpu for micro in document.micros] == list(range(len(plan.gpus)))
     for micro in document.micros:

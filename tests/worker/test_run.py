@@ -155,7 +155,7 @@ def test_everything_that_a_plan_asks_for_is_in_the_document() -> None:
     assert document.versions == {"memory": "1.0"}
 
 
-def test_the_document_tells_what_the_probe_cost() -> None:
+def test_the_document_says_what_the_probe_cost() -> None:
     began = time.monotonic()
     cost = measured(PLAN)[0].cost
     assert 0 < cost.imported <= cost.contexts <= cost.communicators <= cost.done <= time.monotonic() - began

@@ -116,7 +116,7 @@ def test_errors_of_torch_are_reported_by_their_first_line(ask: Ask, text: str, k
     assert told == f"torch says {text.splitlines()[0] if text else 'RuntimeError'}"
 
 
-def test_errors_of_other_classes_are_told_too_and_ours_stay_as_they_are(ask: Ask) -> None:
+def test_errors_of_other_classes_are_reported_too_and_ours_stay_as_they_are(ask: Ask) -> None:
     assert ask("told", "memory", "CUDA out of memory.")[0] == "out_of_memory"
     assert ask("told", "deferred", "CUDA call failed lazily")[0] == "driver"
     assert ask("told", "ours", "NCCL") == ["internal", "NCCL"]

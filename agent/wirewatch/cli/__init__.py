@@ -85,7 +85,7 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         return CONFIG
     except click.ClickException as error:
         # One line: click lists choices one below the other.
-        click.echo(f"wirewatch: {' '.join(error.format_message().split())}", err=True)
+        click.echo(f"wirewatch: {' '.join(_words(error).split())}", err=True)
         return USAGE
     except click.Abort:
         return INTERNAL
@@ -98,6 +98,16 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         # Python's own exit status 1 would read as the verdict DEGRADED.
         _report(error)
         return INTERNAL
+
+
+def _words(error: click.ClickException) -> str:
+    """A refusal; one of a value begins with its option, not with click's `Invalid value for '--size'`."""
+    if isinstance(error, click.MissingParameter) or not isinstance(error, click.BadParameter):
+        return error.format_message()
+    given = error.param
+    name = given.opts[0] if isinstance(given, click.Option) else given.name.upper() if given else ""
+    message = error.message if error.message.endswith("..") else error.message.removesuffix(".")
+    return f"{name}: {message}"
 
 
 def _report(error: Exception) -> None:

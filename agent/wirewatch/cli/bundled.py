@@ -39,7 +39,7 @@ def list_recordings(*, as_json: bool) -> None:
         click.echo(RECORDINGS.dump_json(found, indent=1).decode())
         return
     click.echo(_columns([(one.name, one.about) for one in found.recordings]))
-    click.echo("\nPlay one with --replay NAME, such as: wirewatch check --replay demo-dgx-h200")
+    click.echo("\nPlay one with --replay NAME, such as:\n  wirewatch check --replay h200x8")
 
 
 @overlays.command("list", epilog=examples("wirewatch overlays list", "wirewatch overlays list nvlink"))

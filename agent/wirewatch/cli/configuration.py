@@ -41,7 +41,7 @@ def check(context: click.Context, *, file: Path) -> None:
     """
     from wirewatch.cli import CONFIG
     from wirewatch.cli.tomllines import leaves
-    from wirewatch.core.types import Unusable
+    from wirewatch.core.types import Unusable, utf8
 
     try:
         _read_all(file)
@@ -49,7 +49,7 @@ def check(context: click.Context, *, file: Path) -> None:
         for line in _faults(file, error):
             click.echo(f"wirewatch: {printable(line)}", err=True)
         context.exit(CONFIG)
-    number = len(list(leaves(tomllib.loads(file.read_text("utf-8")))))
+    number = len(list(leaves(tomllib.loads(utf8(file.read_bytes())))))
     click.echo(f"{file}: can be used; it sets {number} value{'' if number == 1 else 's'}")
 
 
@@ -113,10 +113,11 @@ def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> "Itera
     from wirewatch.cli.tomllines import key_lines, leaves, toml_key
     from wirewatch.collectors import discover
     from wirewatch.config import load
+    from wirewatch.core.types import utf8
     from wirewatch.documents.configuration import ConfigValue
 
     loaded, _ = load(file, discover())
-    lines = key_lines(file.read_text("utf-8")) if file else {}
+    lines = key_lines(utf8(file.read_bytes())) if file else {}
     around = dict(_found_out(loaded))
     for path, value in leaves(loaded.model_dump(mode="json")):
         if value == {}:
@@ -189,12 +190,13 @@ def _faults(file: Path, error: Exception) -> Iterator[str]:
     """A line for each fault, with the line of the file where it stands if that is known."""
     from wirewatch.cli.tomllines import key_lines
     from wirewatch.config import ConfigError
+    from wirewatch.core.types import utf8
 
     problems = error.problems if isinstance(error, ConfigError) else ()
     if not problems:
         yield str(error)
         return
-    lines = key_lines(file.read_text("utf-8"))
+    lines = key_lines(utf8(file.read_bytes()))
     placed = sorted((_place(problem.key, lines), problem.text) for problem in problems)
     for line, text in placed:
         yield f"{file}:{line}: {text}" if line else f"{file}: {text}"

@@ -70,7 +70,7 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
     from wirewatch.daemon.notify import Reporters
 
     try:
-        address(listen)
+        address(listen, "--listen")
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     if not context.find_root().params.get("verbose"):

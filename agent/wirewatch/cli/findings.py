@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from wirewatch.cli.groups import CommandGroup, examples
-from wirewatch.cli.options import Duration, daemon_options
+from wirewatch.cli.options import Date, Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
 from wirewatch.cli.output import shown, utc
 from wirewatch.core.types import Subject
@@ -127,7 +127,7 @@ def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: 
 @click.argument("finding")
 @click.option(
     "--until",
-    type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M")),
+    type=Date(),
     metavar="DATE",
     help="Date, or date and time, in UTC: 2027-01-31 or 2027-01-31T18:00.",
 )

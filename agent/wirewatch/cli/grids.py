@@ -69,7 +69,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         found = [whole(part.strip()) for part in value.split(",")]
         numbers = [number for number in found if number is not None and 1 < number <= MOST_RANKS]
         if len(numbers) < len(found):
-            self.fail(f"{value!r} are not numbers of GPUs from 2 to {MOST_RANKS}, such as 2,4", param, ctx)
+            self.fail(f"{value!r} is not a list of numbers from 2 to {MOST_RANKS}, such as 2,4", param, ctx)
         return tuple(dict.fromkeys(numbers))
 
 

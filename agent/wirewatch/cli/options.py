@@ -2,6 +2,8 @@
 
 import math
 import re
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,53 +16,107 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 KINDS = ("slurm", "pod")
+SHOWN = 40
+"""Characters of a wrong value that an error repeats."""
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([smhd]?)", re.ASCII)
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, 0 or more and finite, written as `3s`, `10m`, `2h`, `1d`, or without a letter."""
+    """Seconds, finite, written as `3s`, `10m`, `2h`, `1d`, or without a letter; 0 or more, or in a range."""
 
     name = "duration"
+
+    def __init__(self, least: float = 0.0, most: float = math.inf, *, above_zero: bool = False) -> None:
+        self._least, self._most, self._above_zero = least, most, above_zero
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value).strip().lower()
         found = _FORM.fullmatch(text)
         seconds = float(found[1]) * UNITS[found[2]] if found else math.inf
-        if not math.isfinite(seconds):
-            self.fail(f"{value!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5", param, ctx)
+        within = self._least <= seconds <= self._most and (seconds > 0 or not self._above_zero)
+        if not (math.isfinite(seconds) and within):
+            said = f"{str(value)[:SHOWN]!r} is not a duration{self._range()}, such as 3s, 10m, 2h, 1d or 1.5"
+            self.fail(said, param, ctx)
         return seconds
 
+    def _range(self) -> str:
+        least = " above 0" if self._above_zero else f" of {self._least:g}s or more" if self._least else ""
+        most = f" of at most {self._most / UNITS['d']:g}d" if math.isfinite(self._most) else ""
+        return f"{least} and{most.removeprefix(' of')}" if least and most else least or most
 
-class FiniteRange(click.FloatRange):
+
+def span(bounds: click.IntRange | click.FloatRange) -> str:
+    """The words for a range, such as `from 1 to 50`; empty for one without bounds."""
+    low, high = bounds.min, bounds.max
+    if low is not None and high is not None and not bounds.min_open:
+        return f" from {low:.12g} to {high:.12g}"
+    above = "" if low is None else f" above {low:.12g}" if bounds.min_open else f" of {low:.12g} or more"
+    most = "" if high is None else f" of at most {high:.12g}"
+    return f"{above} and{most.removeprefix(' of')}" if above and most else above or most
+
+
+class WholeNumber(click.IntRange):
+    """A whole number in a range; the error says which one."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return super().convert(value, None, None)
+        except click.BadParameter:
+            self.fail(f"{str(value)[:SHOWN]!r} is not a whole number{span(self)}", param, ctx)
+
+
+class Number(click.FloatRange):
     """A finite number in a range; click's own takes `nan`, which lies in every range, and `inf`."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = math.nan
+        with suppress(click.BadParameter):
+            number = super().convert(value, None, None)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
+            self.fail(f"{str(value)[:SHOWN]!r} is not a number{span(self)}", param, ctx)
         return number
 
 
-def owner(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+class Date(click.DateTime):
+    """A date, or a date and time, in UTC."""
+
+    def __init__(self) -> None:
+        super().__init__(("%Y-%m-%d", "%Y-%m-%dT%H:%M"))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            return super().convert(value, None, None)
+        except click.BadParameter:
+            said = f"{str(value)[:SHOWN]!r} is not a date, such as 2027-01-31 or 2027-01-31T18:00"
+            self.fail(said, param, ctx)
+
+
+class ExistingFile(click.Path):
+    """A file that is there and can be read."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, None, None)
+        except click.BadParameter as error:
+            self.fail(error.message[:1].lower() + error.message[1:], param, ctx)
+
+
+def owner(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """A callback that checks the owner of GPUs.
 
     Raises:
-        UsageError: the value is neither slurm:ID nor pod:UID.
+        BadParameter: the value is neither slurm:ID nor pod:UID.
     """
     kind, _, name = (value or "").partition(":")
     if value is not None and (kind not in KINDS or not name.strip()):
-        raise click.UsageError("--owner must be slurm:ID or pod:UID")
-    return value
-
-
-def percent(_context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    """A callback that checks a percentage.
-
-    Raises:
-        UsageError: it is not above 0, or not finite.
-    """
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise click.UsageError(f"{option.opts[0]} must be above 0, not {value}")
+        raise click.BadParameter(f"{value!r} is neither slurm:ID nor pod:UID", param=option)
     return value
 
 

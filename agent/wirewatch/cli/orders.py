@@ -71,7 +71,10 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
     epilog=examples("wirewatch release --for 10m && nvidia-smi --gpu-reset -i 2", "wirewatch release --end")
 )
 @click.option(
-    "--for", "seconds", type=Duration(), help="How long, such as 90s, 10m (the default) or 2h; at most 1d."
+    "--for",
+    "seconds",
+    type=Duration(most=LONGEST, above_zero=True),
+    help="How long, such as 90s, 10m (the default) or 2h; at most 1d.",
 )
 @click.option("--end", is_flag=True, help="End a release and watch the GPUs again.")
 @daemon_options
@@ -93,8 +96,6 @@ def release(
     """
     if end and seconds is not None:
         raise click.UsageError("give either --for or --end")
-    if seconds is not None and not 0 < seconds <= LONGEST:
-        raise click.UsageError("--for must be above 0 and at most 1d")
     said: dict[str, Any] = {"by": (by or user())[:200]}
     if not end:
         said["seconds"] = DEFAULT if seconds is None else seconds

@@ -1,6 +1,5 @@
 """`wirewatch parse`: what others measured, read and judged."""
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import click
 
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.options import Number, config_option, replay_options
 from wirewatch.cli.output import printable, shown
 from wirewatch.core.probe import PRIMITIVES
 
@@ -71,37 +70,26 @@ class Parsed:
     ratio: float
 
 
-def settings(_context: click.Context, _option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+def settings(_context: click.Context, option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
     """A callback that takes NCCL_NAME=VALUE, several times.
 
     Raises:
-        UsageError: it is something else.
+        BadParameter: it is something else.
     """
     found = {}
     for text in value:
         name, equals, worth = text.partition("=")
         if not equals or not name.startswith("NCCL_") or not name.isidentifier():
-            raise click.UsageError(f"--env must be NCCL_NAME=VALUE, not {printable(text)!r}")
+            raise click.BadParameter(f"{printable(text)!r} is not NCCL_NAME=VALUE", param=option)
         found[name] = worth
     return found
-
-
-def share(_context: click.Context, _option: click.Parameter, value: float) -> float:
-    """A callback that checks a ratio.
-
-    Raises:
-        UsageError: it is not above 0, or not finite.
-    """
-    if not (math.isfinite(value) and value > 0):
-        raise click.UsageError(f"--ratio must be above 0, not {value}")
-    return value
 
 
 @click.command(epilog=examples("all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -"))
 @click.argument("file")
 @click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
 @click.option(
-    "--ratio", type=float, default=0.7, show_default=True, callback=share,
+    "--ratio", type=Number(0, min_open=True), default=0.7, show_default=True,
     help="Share of what is expected below which a size fails.",
 )  # fmt: skip
 @click.option(

@@ -9,7 +9,7 @@ import click
 
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.options import WholeNumber, config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
 from wirewatch.cli.progress import under_way
@@ -72,7 +72,7 @@ class Switches(click.ParamType[tuple[bool, ...]]):
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="Collective to run; repeatable.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Message size, such as 256M; repeatable.")
 @click.option("--dtype", type=click.Choice(tuple(DTYPES)), help="Type of the elements; default float32.")
-@click.option("--iterations", type=click.IntRange(1, 10_000), help="Timed runs of each size.")
+@click.option("--iterations", type=WholeNumber(1, 10_000), help="Timed runs of each size.")
 @click.option("--in-place/--out-of-place", default=None, help="Whether results take the place of the data.")
 @click.option(
     "--engine", "engines", multiple=True, type=click.Choice(("auto", *ENGINES)),

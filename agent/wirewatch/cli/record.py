@@ -13,7 +13,7 @@ import click
 
 from wirewatch import __version__
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import FiniteRange, config_option
+from wirewatch.cli.options import Number, WholeNumber, config_option
 from wirewatch.cli.progress import under_way
 from wirewatch.core.types import Json
 from wirewatch.daemon.signals import Stopped
@@ -38,12 +38,10 @@ INTERNAL = 70
     "--moments",
     default=3,
     show_default=True,
-    type=click.IntRange(1, 1000),
+    type=WholeNumber(1, 1000),
     help="How many readings.",
 )
-@click.option(
-    "--every", default=5.0, show_default=True, type=FiniteRange(0), help="Seconds between two readings."
-)
+@click.option("--every", default=5.0, show_default=True, type=Number(0), help="Seconds between two readings.")
 @click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
 @click.option(
     "--ras", is_flag=True, help="Ask the RAS of running NCCL jobs at each reading: all their processes talk."

@@ -29,16 +29,12 @@ from wirewatch.server.reload import WebCounts
 from wirewatch.server.sockets import ListenError, tcp
 
 if TYPE_CHECKING:
-    from wirewatch.daemon.machine import KeptMachine
     from wirewatch.daemon.notify import Reporters
-    from wirewatch.daemon.operator import TopologyOrders
-    from wirewatch.daemon.pairsresult import PairsResultStore
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.reload import Reread
-    from wirewatch.daemon.service import Remembered, Sockets
+    from wirewatch.daemon.service import Sockets
     from wirewatch.daemon.verdictfile import VerdictFile
     from wirewatch.page.content import PageContext
-    from wirewatch.probe.component import Hints
     from wirewatch.probe.remote import RemoteProber
     from wirewatch.probe.statefolder import StateFolder
 
@@ -87,7 +83,7 @@ def serve(
         raise click.UsageError("--rings goes with --replay; the folder of this node is [jobs] rings")
     if listen:
         try:
-            address(listen)
+            address(listen, "--listen")
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
     given = ServeOptions(
@@ -127,11 +123,10 @@ def run_serve(
         reporters: what reports it, besides those that the configuration asks for.
         listening: called once with the URL at which it will answer.
     """
+    from wirewatch.cli.composition import composed
     from wirewatch.collectors import discover
     from wirewatch.config import load
-    from wirewatch.daemon.machine import KeptMachine, load_kept
     from wirewatch.daemon.service import serve as run_daemon
-    from wirewatch.probe.component import Hints
     from wirewatch.probe.workfolder import remove_left_folders
 
     _return_large_buffers()
@@ -145,26 +140,17 @@ def run_serve(
         remove_left_folders()
         hardware, nvml = _hardware(config, given, state)
         stack.callback(nvml.stop)
-        kept = KeptMachine() if state is None else load_kept(state, every, hardware)
-        hints = Hints()
-        topologies, drifting = _drifting(hardware, state, stack)
         prober = _remote_prober(config, hardware)
-        probing = _probing(config, hardware, state, prober, hints)
-        pairs = _pairs(hardware, state)
-        components = _composer(kept, hints, topologies, probing, drifting, pairs)
-        made = components(config, collectors)
+        parts = composed(config, hardware, state, every, prober, stack)
+        made = parts.components(config, collectors)
         handles = _handles(hardware, nvml, prober)
         stack.callback(handles.end, "the daemon ends")
         announce(hardware, *web)
         listening(base_url(*web))
         run_daemon(
-            made, hardware, expectations(config), sockets, handles, topologies,
-            replace(_remembered(config, hardware, state, kept, every), pairs=pairs), _place(config, hardware),
-            replace(
-                reporters, condition_writer=condition_writer(config, hardware),
-                verdict_file=verdict_file(place, hardware),
-            ),
-            ConfigurationFile(given.config_file, config, components).read_again,
+            made, hardware, expectations(config), sockets, handles, parts.topologies, parts.remembered,
+            _place(config, hardware), _reporters(reporters, config, hardware, place),
+            ConfigurationFile(given.config_file, config, parts.components).read_again,
         )  # fmt: skip
 
 
@@ -340,123 +326,10 @@ def _hardware(
     return live(config, state=state)
 
 
-def _probing(
-    config: Config,
-    hardware: Hardware,
-    state: "StateFolder | None",
-    prober: "RemoteProber | None",
-    hints: "Hints",
-) -> Callable[[Config], Sequence[AnyCollector]]:
-    """What makes the component of the probe, with the history of the state folder; none when it is off."""
-    from wirewatch.probe.component import probe_component
-    from wirewatch.probe.history import History
-    from wirewatch.probe.restore import boot_id, persistent, remember
-
-    if not config.probe.enabled:
-        return lambda _: ()
-    if state is None:
-        return lambda config: (
-            hints.due_after_hint(
-                probe_component(config.probe, config.policy.probe, expectations(config), prober=prober)
-            ),
-        )
-    history, boot = History.open(state.history, hardware.clock), boot_id(hardware)
-    start = remember(history, hardware.clock, config.policy.probe, boot=boot)
-
-    def component(config: Config) -> Sequence[AnyCollector]:
-        expect = expectations(config)
-        made = probe_component(config.probe, config.policy.probe, expect, start, prober)
-        return (hints.due_after_hint(persistent(made, history, boot, expect, prober)),)
-
-    return component
-
-
-def _drifting(
-    hardware: Hardware, state: "StateFolder | None", stack: ExitStack
-) -> "tuple[TopologyOrders, Callable[[Config], Sequence[AnyCollector]]]":
-    """Orders about the topology, and what makes its component; none when it is switched off."""
-    from wirewatch.cli.topologies import given_graph
-    from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
-    from wirewatch.daemon.operator import TopologyOrders
-    from wirewatch.daemon.service import LAST_WRITE
-    from wirewatch.verdict.drift.component import DriftContext, drift_component
-
-    loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
-    store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
-    stack.callback(store.flush, LAST_WRITE)
-    topologies = TopologyOrders(store, hardware.clock)
-
-    def component(config: Config) -> Sequence[AnyCollector]:
-        options = config.drift
-        if not options.enabled:
-            return ()
-        given = given_graph(options.baseline) if options.baseline else None
-        around = DriftContext(store, given, topologies.troubles, foreign)
-        return (drift_component(options, config.policy.drift, around),)
-
-    return topologies, component
-
-
-def _composer(
-    kept: "KeptMachine",
-    hints: "Hints",
-    topologies: "TopologyOrders",
-    probing: Callable[[Config], Sequence[AnyCollector]],
-    drifting: Callable[[Config], Sequence[AnyCollector]],
-    pairs: "PairsResultStore",
-) -> Callable[[Config, Sequence[AnyCollector]], tuple[AnyCollector, ...]]:
-    """What makes all components of a configuration and of its enabled collectors."""
-    from wirewatch.daemon.machine import recalled
-    from wirewatch.verdict.jobs import with_surroundings
-
-    def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
-        own = map(hints.listen_to, recalled(collectors, kept))
-        links, pins = config.expect.nvlink_links, config.probe.pins
-        judged = (with_surroundings(one, topologies.node, links, pins) for one in own)
-        return (*judged, *probing(config), *drifting(config), *_pairs_component(config, pairs))
-
-    return components
-
-
-def _pairs(hardware: Hardware, state: "StateFolder | None") -> "PairsResultStore":
-    """What pairs of nodes found out about this one, with what the state folder has kept of it."""
-    from wirewatch.daemon.pairsresult import PairsResultStore, load_result
-
-    if state is None:
-        return PairsResultStore(None, hardware.clock)
-    return PairsResultStore(state.pairs, hardware.clock, load_result(state.pairs, hardware.clock.now()))
-
-
-def _pairs_component(config: Config, store: "PairsResultStore") -> Sequence[AnyCollector]:
-    """The component of what pairs of nodes found out; none when it is switched off."""
-    from wirewatch.verdict.pairs import pairs_component
-
-    return (pairs_component(config.pairs, config.policy.pairs, store),) if config.pairs.enabled else ()
-
-
-def _remembered(
-    config: Config,
-    hardware: Hardware,
-    state: "StateFolder | None",
-    kept: "KeptMachine",
-    every: Sequence[AnyCollector],
-) -> "Remembered":
-    """What is remembered; `every`: all collectors, also those that a reload may switch on."""
-    from wirewatch.daemon.machine import MachineWriter
-    from wirewatch.daemon.persistence import load_ledger, lost
-    from wirewatch.daemon.service import Remembered
-    from wirewatch.probe.restore import boot_id
-    from wirewatch.verdict.ledger import Ledger
-
-    boot, policy = boot_id(hardware), config.policy.verdict
-    if state is None:
-        return Remembered(policy, Ledger(boot))
-    now = hardware.clock.now()
-    ledger = load_ledger(state.latches, boot, now)
-    if kept.wrong:
-        ledger = lost(ledger, "the machine", kept.wrong, now)
-    writer = MachineWriter(state.machine, kept, every, hardware.clock)
-    return Remembered(policy, ledger, state.latches, writer)
+def _reporters(reporters: "Reporters", config: Config, hardware: Hardware, place: str) -> "Reporters":
+    """With those that the configuration asks for."""
+    writer, file = condition_writer(config, hardware), verdict_file(place, hardware)
+    return replace(reporters, condition_writer=writer, verdict_file=file)
 
 
 def _place(config: Config, hardware: Hardware) -> "PageContext":

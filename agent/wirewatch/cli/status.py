@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SECONDS, PLAY = 10.0, 60.0
 """For a poll of our own, in which a driver may have to wake up, and for a recording that is played."""
-HEAD, LEAST = 11, 40
+HEAD, LEAST = 11, 20
 """Characters of what a line is about, and of its text, at least."""
 
 

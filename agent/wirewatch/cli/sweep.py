@@ -1,7 +1,7 @@
 """`wirewatch sweep`: time and busbw over all message sizes, by algorithm, protocol, launch and setting."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -9,7 +9,7 @@ import click
 
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import config_option, percent
+from wirewatch.cli.options import Number, WholeNumber, config_option
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.probe import DTYPES, ENGINES, OPS, PRIMITIVES
 from wirewatch.study.curve import AUTO
@@ -43,7 +43,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     help="Say what is different in B: folders of sweeps, their sweep.json, or output of nccl-tests.",
 )  # fmt: skip
 @click.option(
-    "--fail-under", type=float, callback=percent, metavar="PERCENT",
+    "--fail-under", type=Number(0, min_open=True), metavar="PERCENT",
     help="With --compare: exit with 1 where B keeps less than this much of A's speed.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --compare: print one JSON document.")
@@ -66,12 +66,12 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 )  # fmt: skip
 @click.option("--dtype", type=click.Choice(tuple(DTYPES)), default="float32", help="Element type.")
 @click.option("--out-of-place", is_flag=True, help="Receive into another buffer.")
-@click.option("--iterations", type=click.IntRange(1, 100_000), help="Timed runs in a row. Default: by size.")
+@click.option("--iterations", type=WholeNumber(1, 100_000), help="Timed runs in a row. Default: by size.")
 @click.option(
-    "--repeats", type=click.IntRange(1, 1000), default=5, show_default=True,
+    "--repeats", type=WholeNumber(1, 1000), default=5, show_default=True,
     help="Passes over all, each configuration in a process of its own each time.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, (1 << 32) - 1), help="Of the order. Default: drawn.")
+@click.option("--seed", type=WholeNumber(0, (1 << 32) - 1), help="Of the order. Default: drawn.")
 @click.option("--engine", type=click.Choice(("auto", *ENGINES)), help="What runs the operations.")
 @click.option(
     "--owner", callback=checked_owner, help="The job whose GPUs count as idle: slurm:ID or pod:UID."
@@ -103,7 +103,6 @@ def sweep(
     if fail_under is not None or as_json:
         raise click.UsageError("--fail-under and --json go with --compare")
     from wirewatch.cli.sweeping import Wish
-    from wirewatch.study.records import RecordsError, read_records
 
     folder = _one_folder(context, out, resume, export, replay)
     if len({name for name, _ in vary}) < len(vary):
@@ -115,18 +114,33 @@ def sweep(
         launches=launch, varied=tuple(vary), dtype=dtype, in_place=not out_of_place, iterations=iterations,
         repeats=repeats,
     )  # fmt: skip
+    if export is not None:
+        context.exit(_ended(folder, lambda: _exported(folder)))
+    wish = None if resume else Wish(options, secrets.randbits(32) if seed is None else seed)
+    context.exit(_ended(folder, lambda: _measure(folder, wish, config_file, owner)))
+
+
+def _exported(folder: Path) -> int:
+    from wirewatch.study.records import read_records
+
+    return _finish(read_records(folder), folder)
+
+
+def _ended(folder: Path, work: Callable[[], int]) -> int:
+    """The exit code of work on a folder.
+
+    Raises:
+        UsageError: the folder holds no sweep that can be used.
+    """
+    from wirewatch.study.records import RecordsError
+
     try:
-        if export is not None:
-            code = _finish(read_records(folder), folder)
-        else:
-            wish = None if resume else Wish(options, secrets.randbits(32) if seed is None else seed)
-            code = _measure(folder, wish, config_file, owner)
+        return work()
     except RecordsError as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         click.echo(f"wirewatch: {folder}: {error.strerror or error}", err=True)
-        code = INTERNAL
-    context.exit(code)
+        return INTERNAL
 
 
 def _compare(

@@ -28,7 +28,9 @@ Look = Callable[[], "NodeSnapshot | str"]
 @click.command(epilog=examples("wirewatch top", "wirewatch top --replay h200x4-traffic --once"))
 @daemon_options
 @replay_options
-@click.option("--every", type=Duration(), default=EVERY, help="Seconds between two looks; 2s by default.")
+@click.option(
+    "--every", type=Duration(SHORTEST), default=EVERY, help="Seconds between two looks; 2s by default."
+)
 @click.option("--once", is_flag=True, help="Print once and end; the same where the output is not a terminal.")
 @click.pass_context
 def top(
@@ -46,8 +48,6 @@ def top(
         raise click.UsageError("--overlay changes a recording: give --replay too")
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
-    if every < SHORTEST:
-        raise click.UsageError(f"--every must be at least {SHORTEST:g}s")
     live = not once and sys.stdout.isatty()
     if live and find_spec("textual") is None:
         raise click.UsageError(NO_TEXTUAL)

@@ -13,7 +13,7 @@ from wirewatch.cli.tables import table
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
-from wirewatch.core.types import Absent, Unusable
+from wirewatch.core.types import Absent, NotText, Unusable, utf8
 from wirewatch.documents.drift import DiffDocument
 from wirewatch.documents.state import TOPOLOGY
 from wirewatch.hw.httpclient import NoAnswer, request
@@ -130,9 +130,11 @@ def of_name(name: str) -> NamedTopology:
     try:
         with path.open("rb") as file:
             body = file.read(LIMIT)
-        document = TOPOLOGY.validate_json(body)
+        document = TOPOLOGY.validate_json(utf8(body))
     except OSError as error:
         raise click.UsageError(f"{name}: neither a recording nor a document: {error.strerror}") from error
+    except NotText as error:
+        raise click.UsageError(f"{name}: {error}") from error
     except ValueError as error:
         raise click.UsageError(f"{name}: not a document wirewatch.topology/1") from error
     if document.topology is None:
@@ -211,7 +213,7 @@ def _of_daemon(path: str) -> NamedTopology | str:
     """The topology that the daemon knows, or why it gave none."""
     try:
         _, body = request(path, "GET", "/api/v1/topology", None, DEADLINE, known=True)
-        document = TOPOLOGY.validate_json(body)
+        document = TOPOLOGY.validate_json(utf8(body))
     except NoAnswer as error:
         return str(error)
     except ValueError:

@@ -30,7 +30,7 @@ from wirewatch.core.collector import (
     unread,
 )
 from wirewatch.core.nvml import Supported, as_count, as_int, ask_gpu, member
-from wirewatch.core.pci import aer_total
+from wirewatch.core.pci import MOST_LANES, aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
 from wirewatch.core.statistics import Streak, Window, lasting
 from wirewatch.core.tree import DEVICES
@@ -244,7 +244,7 @@ _POLLED = (_LINK_GENERATION, _LINK_WIDTH, _REPLAY_COUNTER)
 _ONCE = (_MAX_LINK_GENERATION, _MAX_LINK_WIDTH)
 _AER_FILES = {"correctable": "aer_dev_correctable", "nonfatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
 _NOT_COUNTED = frozenset({Why.MISSING, Why.UNSUPPORTED})
-_MOST_GENERATION, _MOST_LANES = 15, 32
+_MOST_GENERATION = 15
 """No PCIe link has more: a larger number is an error of the driver."""
 _FULL_SPEED = 0
 """Performance state in which a GPU works; in the others it may let its link sleep."""
@@ -260,7 +260,7 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: PcieMemory) -> GpuPcie | Abs
     generation, most = (
         as_count(asked.json(q), _MOST_GENERATION) for q in (_LINK_GENERATION, _MAX_LINK_GENERATION)
     )
-    width, most_width = (as_count(asked.json(q), _MOST_LANES) for q in (_LINK_WIDTH, _MAX_LINK_WIDTH))
+    width, most_width = (as_count(asked.json(q), MOST_LANES) for q in (_LINK_WIDTH, _MAX_LINK_WIDTH))
     return GpuPcie(
         generation=generation,
         most_generation=most,

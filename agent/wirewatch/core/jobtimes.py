@@ -26,7 +26,6 @@ class TimesDoubt(Enum):
     SAME_GPU = "two ranks claim the same GPU"
     UNLIKE = "its rings contradict each other"
     FEW = "too few collectives were timed on all ranks"
-    SPLIT = "it was split or ended before a window was full"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _POINTER = 0xFFC
 _NO_DEVICE = b"\xff\xff"
 LANE_RATES = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """GT/s to PCIe generation."""
+MOST_LANES, _NO_LINK, _ALL_ONES = 32, (0, 255), 63
 _SPEED = re.compile(r"(\d{1,4}(?:\.\d{1,2})?) GT/s(?: PCIe)?", re.ASCII)
 _ERRORS = re.compile(r"(\S.*\S) (\d{1,20})", re.ASCII)
 
@@ -147,13 +148,20 @@ def generation(speed: str | Absent) -> int | Absent:
 
 
 def width(text: str | Absent) -> int | Absent:
-    """Lanes from the text of `current_link_width`; 0 and 255 mean that there is no link."""
+    """Lanes from the text of `current_link_width`.
+
+    0 and 255 mean that there is no link. 63 is a register that reads all ones: the device does not answer.
+    """
     if isinstance(text, Absent):
         return text
     lanes = whole(text)
     if lanes is None:
         return Absent(Why.MALFORMED, f"not a PCIe width: {text[:40]!r}")
-    return lanes if 0 < lanes <= 32 else Absent(Why.UNSUPPORTED, f"no PCIe link (width {lanes})")  # noqa: PLR2004
+    if lanes in _NO_LINK:
+        return Absent(Why.UNSUPPORTED, f"no PCIe link (width {lanes})")
+    if lanes == _ALL_ONES:
+        return Absent(Why.LOST, "the device does not answer: its PCIe width reads all ones")
+    return lanes if lanes <= MOST_LANES else Absent(Why.MALFORMED, f"no PCIe link has {lanes} lanes")
 
 
 def aer_total(text: str | Absent) -> int | Absent:

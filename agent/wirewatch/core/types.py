@@ -230,3 +230,21 @@ def worst(findings: Sequence[Finding]) -> Health:
 def whole(text: str) -> int | None:
     """The number that a text of plain digits stands for, None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
+
+
+class NotText(ValueError):
+    """Bytes that are not text in UTF-8; the message says where, and not in which file."""
+
+
+def utf8(data: bytes) -> str:
+    """The text of a file that somebody names, without a byte order mark.
+
+    Raises:
+        NotText: it is not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # The decoder counts from behind a byte order mark.
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise NotText(f"it is not text in UTF-8: line {line} has the byte {byte:#04x}") from None

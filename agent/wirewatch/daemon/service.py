@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wirewatch.core.collector import AnyCollector
-from wirewatch.core.ports import Hardware
+from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Expect, Tier, Unusable
 from wirewatch.daemon.board import Board, ReportSource
 from wirewatch.daemon.machine import MachineWriter
@@ -94,11 +94,7 @@ async def _serve(
     release = Release(handles, hardware.clock, poll_again)
     collectors = [release.guarded(collector) for collector in collectors]
     writer = LedgerWriter(remembered.path, hardware.clock)
-    board = Board(
-        collectors, hardware.clock, policy=remembered.policy, ledger=remembered.ledger,
-        changed=writer.changed, released_until=release.until,
-        published=remembered.machine.changed if remembered.machine else None,
-    )  # fmt: skip
+    board = _board(collectors, hardware.clock, remembered, writer, release)
     schedule = Schedule(collectors, hardware, expect, board)
     topologies.attach(board, poll_again, schedule.reading, schedule.forget)
     status = DaemonView(
@@ -112,21 +108,19 @@ async def _serve(
         pairs = PairsOrders(store, board, hardware.clock, schedule.reading)
         orders = FindingOrders(board, hardware.clock, pairs.acknowledged)
         control = Control(release.begin, release.end, orders.carry_out, topologies.accept, pairs.tell)
-        orders_only = Connections(sockets.web.counts, within_descriptors(LOCAL))
-        servers.append(HttpServer(control_application(control), sockets.orders, orders_only))
+        servers.append(_orders_server(control, sockets.orders, sockets.web))
 
     def apply(read: Reread) -> None:
         components = [release.guarded(one) for one in read.components]
         board.change(components, read.policy)
         schedule.change(components, read.expect)
 
-    reloader = Reloader(reread, apply)
     source = ReportSource(
         lambda: board.node, board.first_polls_done, schedule.turning,
         lambda: health(board.node, status.daemon()),
     )  # fmt: skip
     with reporters.reporting(source):
-        await _until_signal(schedule, servers, reporters.stopping, reloader.reload)
+        await _until_signal(schedule, servers, reporters.stopping, Reloader(reread, apply).reload)
     await _flush(writer, remembered.machine, remembered.pairs)
 
 
@@ -134,6 +128,25 @@ async def _flush(*writers: LedgerWriter | MachineWriter | PairsResultStore | Non
     """Have written what the last polls and orders gave: the process ends at once afterwards."""
     under_way = [asyncio.ensure_future(one.flush()) for one in writers if one is not None]
     await asyncio.wait(under_way, timeout=LAST_WRITE)
+
+
+def _board(
+    collectors: Sequence[AnyCollector], clock: Clock, remembered: Remembered, writer: LedgerWriter,
+    release: Release,
+) -> Board:  # fmt: skip
+    """The published state; what is remembered of faults and of the machine is written when it changes."""
+    return Board(
+        collectors, clock, policy=remembered.policy, ledger=remembered.ledger,
+        changed=writer.changed, released_until=release.until,
+        published=remembered.machine.changed if remembered.machine else None,
+    )  # fmt: skip
+
+
+def _orders_server(control: Control, listening: socket.socket, web: PortGuard) -> HttpServer:
+    """Orders come on the local socket alone, whose file mode guards it."""
+    return HttpServer(
+        control_application(control), listening, Connections(web.counts, within_descriptors(LOCAL))
+    )
 
 
 def _query_servers(app: Application, sockets: Sockets) -> list[HttpServer]:

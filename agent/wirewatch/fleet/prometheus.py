@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from wirewatch import __version__
-from wirewatch.core.types import Unusable
+from wirewatch.core.types import NotText, Unusable, utf8
 from wirewatch.fleet.worst import SeriesValue
 
 LIMIT = 64 << 20
@@ -87,8 +87,10 @@ def secret(path: Path) -> str:
         AccessError: it cannot be read, or is not one line of visible characters.
     """
     try:
-        text = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        text = utf8(path.read_bytes()).strip()
+    except NotText as error:
+        raise AccessError(f"{path}: {error}") from error
+    except OSError as error:
         raise AccessError(f"{path} cannot be read: {error}") from error
     if not text or not text.isprintable():
         raise AccessError(f"{path} is not one line with a token or a password")

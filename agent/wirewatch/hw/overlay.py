@@ -33,7 +33,7 @@ from typing import Any
 
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why, whole
+from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why, utf8, whole
 from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import Source, absent_code
 from wirewatch.hw.recording import Key, Recording, load_recording, number
@@ -265,7 +265,7 @@ def load_overlay(path: str) -> Overlay:
         OverlayError: missing file, not TOML, unknown word, no or several actions in a change.
     """
     try:
-        data = tomllib.loads(find_overlay(path).read_text("utf-8"))
+        data = tomllib.loads(utf8(find_overlay(path).read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
         raise OverlayError(f"overlay {path}: {error}") from error
     unknown = set(data) - {"about", "change", "finding"}

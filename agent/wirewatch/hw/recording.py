@@ -20,7 +20,7 @@ from typing import IO, Any
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.ports import Answer
 from wirewatch.core.statistics import delta
-from wirewatch.core.types import Absent, Json, Unusable, Why, whole
+from wirewatch.core.types import Absent, Json, NotText, Unusable, Why, utf8, whole
 from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
 
@@ -112,10 +112,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest in a recording's folder.
 
     Raises:
-        RecordingError: of another schema.
+        RecordingError: of another schema, or not text.
         OSError, ValueError, KeyError, TypeError: damaged.
     """
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    try:
+        manifest: dict[str, Any] = json.loads(utf8((folder / MANIFEST).read_bytes()))
+    except NotText as error:
+        raise RecordingError(f"{folder / MANIFEST}: {error}") from error
     if manifest["schema"] != SCHEMA:
         raise RecordingError(f"{folder}: schema {manifest['schema']!r}, this version plays {SCHEMA!r}")
     return manifest
@@ -133,6 +136,8 @@ def load_recording(name: str) -> Recording:
         times = tuple(float(m["seconds"]) for m in manifest["moments"])
         with gzip.open(folder / MOMENTS, "rb") as packed:
             answers = _answers(_lines(packed))
+    except NotText as error:
+        raise RecordingError(f"{folder / MOMENTS}: it is not text in UTF-8") from error
     except _ERRORS as error:
         raise RecordingError(f"{folder}: damaged recording ({error.__class__.__name__}: {error})") from error
     if not times or list(times) != sorted(times):
@@ -236,9 +241,9 @@ def _rows(lines: Iterable[bytes]) -> Iterator[Any]:
     for line in lines:
         held.append(line)
         if len(held) == _AT_ONCE or len(line) > _LONG:
-            yield from json.loads(b"[%b]" % b",".join(held))
+            yield from json.loads(utf8(b"[%b]" % b",".join(held)))
             held.clear()
-    yield from json.loads(b"[%b]" % b",".join(held))
+    yield from json.loads(utf8(b"[%b]" % b",".join(held)))
 
 
 def _answers(lines: Iterable[bytes]) -> dict[Key, tuple[tuple[int, Answer], ...]]:

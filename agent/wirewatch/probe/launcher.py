@@ -66,26 +66,30 @@ class Worker:
         self._ends: set[int] = set()
         self._lock = threading.Lock()
         self._waited = False
+        self._process = self._start(command, environment(inherited, plan))
+        assert self._process.stdin is not None  # noqa: S101
+        self._stdin = self._process.stdin
+        os.set_blocking(self._stdin.fileno(), False)
+        self._send_line(encode_plan(plan))
+
+    def _start(self, command: Sequence[str], variables: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+        """The process, with a pipe for its document and one for its marks; raises StartError."""
         fds: list[int] = []
         try:
             for _ in range(2):
                 fds += os.pipe()
             self._document, write_document, self._mark, write_marks = fds
             with self._errors.open("wb") as errors:
-                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                process = subprocess.Popen(  # noqa: S603 - our own module
                     python(*command, str(write_document), str(write_marks)), cwd=FOLDER,
                     stdin=subprocess.PIPE, stdout=errors, stderr=errors, bufsize=0,
-                    env=environment(inherited, plan), start_new_session=True,
-                    pass_fds=(write_document, write_marks),
+                    env=variables, start_new_session=True, pass_fds=(write_document, write_marks),
                 )  # fmt: skip
         except OSError as error:
             self._close(*fds)
             raise StartError(f"the worker cannot be started: {error.strerror}") from error
         self._close(write_document, write_marks)
-        assert self._process.stdin is not None  # noqa: S101
-        self._stdin = self._process.stdin
-        os.set_blocking(self._stdin.fileno(), False)
-        self._send_line(encode_plan(plan))
+        return process
 
     @property
     def pid(self) -> int:

@@ -77,22 +77,23 @@ class ProbeOptions(Options):
             "interval": self.interval, "deadline": self.deadline, "every": self.every,
             "kill_after": self.kill_after, "fresh": self.fresh,
         }  # fmt: skip
+        room = {"unseen_bytes": self.unseen_bytes, "free_bytes": self.free_bytes}
         checks = (
             (unknown_ops(self.ops), f"ops are {', '.join(OPS)}, each once"),
-            ([name for name, value in above.items() if not 0 < value < math.inf], "must be above 0 s"),
+            ([name for name, value in above.items() if not 0 < value < math.inf], "must be above 0"),
             ([self.jitter] if not 0 <= self.jitter < 1 else [], "jitter must be from 0 to below 1"),
             ([self.budget] if not 0 < self.budget <= 1 else [], "budget must be above 0 and at most 1"),
-            ([self.settle] if not 0 <= self.settle < math.inf else [], "settle must not be below 0 s"),
+            (["settle"] if not 0 <= self.settle < math.inf else [], "must not be below 0"),
             (
                 bad_sizes(self.latency_sizes, self.bandwidth),
                 "sizes are multiples of 4 B, each once, runs are above 0",
             ),
-            ([b for b in (self.unseen_bytes, self.free_bytes) if b < 0], "bytes must not be below 0"),
+            ([name for name, value in room.items() if value < 0], "must not be below 0"),
             ([self.ranks] if self.ranks < 1 else [], "ranks must be above 0"),
             (bad_pins(self.pins), "pins are named OP or OP@BYTES and above 0 B/s"),
             (
-                [self.deadline] if self.deadline <= self.kill_after else [],
-                "deadline must be above kill_after",
+                ["deadline"] if self.deadline <= self.kill_after else [],
+                "must be above kill_after",
             ),
         )
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)

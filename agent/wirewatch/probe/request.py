@@ -138,6 +138,12 @@ def probe_now(
     return replace(found, study=wish.study)
 
 
+def _keep(history: History | None, probed: Probed, hardware: Hardware) -> None:
+    if history is not None:
+        at, mono = hardware.clock.now(), hardware.clock.mono()
+        keep(history, probed, at, boot_id(hardware), "command", mono)
+
+
 def _confirmed(
     hardware: Hardware, policy: ProbePolicy, start: Callable[[ProbeOverrides], Start | Refusal],
     wish: ProbeOverrides, state: StateFolder | None, end: float,
@@ -167,9 +173,7 @@ def _confirmed(
             if probed is None:
                 return ProbeResult(hardware.clock.now(), None, (), None, not_recorded=missing)
             last, refusal = probed, None
-            if history is not None:
-                at, mono = hardware.clock.now(), hardware.clock.mono()
-                keep(history, probed, at, boot_id(hardware), "command", mono)
+            _keep(history, probed, hardware)
             memory = fold_probe(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
             again = memory.unconfirmed or (memory.held and number < confirm)
             if probed.outcome != "ok" or not again:

@@ -325,16 +325,22 @@ class _Run:
         return Probed(
             schema=PROBED_SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why,
             plan=order.plan,
-            gpus=tuple(
-                ProbedGpu(gpu.index, gpu.uuid, memory[n], self._seen.peak.get(gpu.key), after[n], others[n])
-                for n, gpu in enumerate(order.gpus)
-            ),
+            gpus=self._gpus(memory, after, others),
             conditions=order.conditions, settings=dict(order.settings), seconds=seconds,
             held_seconds=max(0.0, seconds - (document.cost.imported if document else 0.0)),
             document=document, account=_account(plan), parts=tuple(self._seen.parts),
             links=self._links(), clocks=self._seen.clocks,
             ports=counters.grown(sent, counters.sent_bytes(self._around.sysfs)),
         )  # fmt: skip
+
+    def _gpus(
+        self, before: Sequence[int | None], after: Sequence[int | None], others: Sequence[float | None]
+    ) -> tuple[ProbedGpu, ...]:
+        """The GPUs of the plan with their memory, and how busy others kept it."""
+        return tuple(
+            ProbedGpu(gpu.index, gpu.uuid, before[n], self._seen.peak.get(gpu.key), after[n], others[n])
+            for n, gpu in enumerate(self._order.gpus)
+        )
 
     def _with_log(self, folder: Path) -> Plan:
         return replace(self._order.plan, log=str(folder / "nccl.log"), pauses=True)

@@ -158,7 +158,7 @@ def application(status: DaemonView) -> FastAPI:
         app, PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
     )
     add_runbook(app)
-    _api(app, status)
+    _add_documents(app, status)
     return app
 
 
@@ -187,8 +187,14 @@ def add_runbook(app: FastAPI) -> None:
         return Response(made.text, headers=dict(made.headers))
 
 
-def _api(app: FastAPI, status: DaemonView) -> None:
-    """The JSON documents."""
+def _add_documents(app: FastAPI, status: DaemonView) -> None:
+    _add_node(app, status)
+    _add_findings(app, status)
+    _add_runs(app, status)
+
+
+def _add_node(app: FastAPI, status: DaemonView) -> None:
+    """The JSON documents of the node and its topology."""
 
     @app.get("/api/v1/state", response_model=state.StateDocument)
     async def api_state() -> Response:
@@ -208,6 +214,10 @@ def _api(app: FastAPI, status: DaemonView) -> None:
         document = drift_of_state(status.node().state, status.now())
         return _json(drift.DRIFT.dump_json(document), 200)
 
+
+def _add_findings(app: FastAPI, status: DaemonView) -> None:
+    """The JSON documents of findings."""
+
     @app.get("/api/v1/findings", response_model=state.FindingsDocument)
     async def api_findings() -> Response:
         """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
@@ -221,6 +231,10 @@ def _api(app: FastAPI, status: DaemonView) -> None:
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, NOT_FOUND)
         return _json(finding.FINDING.dump_json(document), 200)
+
+
+def _add_runs(app: FastAPI, status: DaemonView) -> None:
+    """The JSON documents of what runs on the GPUs: jobs and probes."""
 
     @app.get("/api/v1/jobs", response_model=jobs.JobsDocument)
     async def api_jobs() -> Response:

@@ -176,6 +176,12 @@ def prober_application(probing: Probing) -> FastAPI:
             log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)
         return JSONResponse({"detail": str(error)}, error.status)
 
+    _probing(app, probing)
+    _releasing(app, probing)
+    return app
+
+
+def _probing(app: FastAPI, probing: Probing) -> None:
     @app.post(remote.FACTS)
     async def look(request: Request) -> Response:
         """Which processes use the GPUs."""
@@ -201,9 +207,6 @@ def prober_application(probing: Probing) -> FastAPI:
         """The terms of the probe that would run now."""
         wanted = await _accepted_order(request, remote.PROBE_REQUEST, probing)
         return _json(remote.PROBE_TERMS, await probing.terms(wanted))
-
-    _releasing(app, probing)
-    return app
 
 
 class _RequestRefused(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wirewatch.core.types import Kind, Metric, Sample, Tier
+from wirewatch.core.types import Kind, Metric, NotText, Sample, Tier, utf8
 from wirewatch.server.webconfig import Settings, WebConfigError, named_files, parse, readable, settings
 
 log = logging.getLogger(__name__)
@@ -141,9 +141,9 @@ class CurrentSettings:
         """Each file's stamp is taken before it is read: a change in between is seen at the next check."""
         self._stamps = {self._path: _stamp(self._path)}
         try:
-            text = readable(self._path).decode()
-        except UnicodeDecodeError as error:
-            raise WebConfigError(f"{self._path}: not YAML") from error
+            text = utf8(readable(self._path))
+        except NotText as error:
+            raise WebConfigError(f"{self._path}: {error}") from error
         file, folder = parse(text, self._path), self._path.parent
         self._stamps |= {path: _stamp(path) for path in named_files(file, folder)}
         return settings(file, folder)

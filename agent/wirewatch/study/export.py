@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.busbw.formulas import busbw
 from wirewatch.core.probe import PRIMITIVES
+from wirewatch.core.types import NotText, utf8
 from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
 from wirewatch.study.records import NAME, Positive, Records, RecordsError, read_records, study_of
 
@@ -136,9 +137,11 @@ def read_study(path: Path) -> Study:
         return study_of(read_records(path), str(path))
     source, path = path, path / JSON if path.is_dir() else path
     try:
-        found = SWEEP.validate_json(path.read_bytes())
+        found = SWEEP.validate_json(utf8(path.read_bytes()))
     except OSError as error:
         raise RecordsError(f"{path}: {error.strerror or error}") from error
+    except NotText as error:
+        raise RecordsError(f"{path}: {error}") from error
     except ValidationError as error:
         said = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, said["loc"]))

@@ -199,12 +199,12 @@ class VerdictPolicy:
         }  # fmt: skip
         bad = [name for name, value in seconds.items() if not 0 <= value < math.inf]
         if bad:
-            return f"seconds must not be below 0: {bad[0]!r}"
+            return f"must not be below 0: {bad[0]!r}"
         odd = [name for name in self.fail_on if name not in FAIL_ON_NAMES]
         if odd or "failed" not in self.fail_on:
             return f"fail_on must name failed, and besides unknown and degraded at most: {list(self.fail_on)}"
         if self.recurrence < self.probation:
-            return "recurrence must not be shorter than probation"
+            return "must not be shorter than probation: 'recurrence'"
         counts = {
             "clean_probes": (self.clean_probes, 0),
             "latch_after": (self.latch_after, 2),

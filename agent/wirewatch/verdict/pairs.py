@@ -31,9 +31,9 @@ SLOW = Rule(
     "(`[policy.pairs] failed`) is FAILED; a smaller one, and one of a clique that ran as one, is DEGRADED. "
     "The result came by `wirewatch fleet tell` and lasts a day (`[policy.pairs] lasts`), or until a newer "
     "result",
-    look="`wirewatch findings show ID` has direction, rail, loss and partners. First the node's NIC side "
-    "alone, without a second node: `wirewatch probe --transport net`; then `wirewatch topology diff` and the "
-    "ports of the rail",
+    look="the direction, rail, loss and partners in `wirewatch findings show ID`; the node's NICs alone, "
+    "without a second node (`wirewatch probe --transport net`); `wirewatch topology diff` and the ports of "
+    "the rail",
     do=f"check its ports, cables and PCIe, first with `wirewatch probe --transport net`; {_NEWER}",
     rehearse="it takes a second node: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
 )
@@ -42,7 +42,7 @@ ROUTE = Rule(
     DEGRADED,
     means="measurements between pairs of nodes show that the path between this node and another, or from "
     "its leaf to others, is slow, while the node is fast with others. The node itself is not at fault",
-    look="`wirewatch findings show ID` names the other end, or the leaf",
+    look="the other end, or the leaf, in `wirewatch findings show ID`",
     do=f"check the route: switches, uplinks and cables between the two; {_NEWER}",
     rehearse="it takes other nodes: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
 )
@@ -50,7 +50,7 @@ KEPT = Rule(
     "pairs.kept",
     UNKNOWN,
     means="the result of pairs of nodes about this node can no longer be read from the state folder",
-    look="the finding names the file, and where it was put",
+    look="the file that the finding names, and where it was put",
     do="see the file named here; let the fleet's pairs run again, or restart the agent to go on without the "
     "result",
     rehearse="write nonsense to `pairs.json` of the state folder and restart the agent",
@@ -184,7 +184,7 @@ class PairsOptions(Options):
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
         bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
-        return f"must be above 0 s: {bad[0]!r}" if bad else ""
+        return f"must be above 0: {bad[0]!r}" if bad else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class PairsPolicy:
         """What cannot be meant, in words; empty when all can."""
         if not 0 < self.failed <= 1:
             return "must be above 0 and at most 1: 'failed'"
-        return "" if 0 < self.lasts < math.inf else "seconds must be above 0: 'lasts'"
+        return "" if 0 < self.lasts < math.inf else "must be above 0: 'lasts'"
 
 
 class PairsResultHolder(Protocol):

@@ -56,7 +56,7 @@ def test_a_watch_gives_changes_and_no_bookmarks(tmp_path: Path) -> None:
     play(api, tmp_path, script)
 
 
-def test_a_watch_from_a_version_that_is_forgotten_is_told_by_its_number(tmp_path: Path) -> None:
+def test_a_watch_from_a_version_that_is_forgotten_is_reported_by_its_number(tmp_path: Path) -> None:
     api = NodesApi()
     api.refused["GET", "nodes"] = [410]
 

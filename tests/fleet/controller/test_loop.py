@@ -92,7 +92,7 @@ def test_the_budget_holds_while_ten_fail_at_once(tmp_path: Path) -> None:
     assert len(api.patches) == 2
 
 
-def test_steps_do_not_wait_until_what_is_left_has_been_told(tmp_path: Path) -> None:
+def test_steps_do_not_wait_until_what_is_left_has_been_reported(tmp_path: Path) -> None:
     """Events that are refused, or take their time, keep no node in use."""
     api = NodesApi(*(raw(f"n{number}") for number in range(6)))
     api.refused["POST", "events"] = [403] * 4
@@ -142,7 +142,7 @@ def test_a_step_that_fails_is_tried_again_on_what_is_listed_anew(tmp_path: Path)
 @pytest.mark.parametrize(
     ("stuck", "places"), [(raw("a", since=900.0), 1), (raw("a", "ok", taints=[OURS], marked=mark()), 2)]
 )
-def test_a_node_of_which_no_patch_is_taken_keeps_nobody_waiting(
+def test_a_node_whose_patches_are_refused_delays_no_other(
     stuck: dict[str, Any], places: int, tmp_path: Path
 ) -> None:
     """Oldest first, it would have the budget's one place for ever, and all others none."""
@@ -157,7 +157,7 @@ def test_a_node_of_which_no_patch_is_taken_keeps_nobody_waiting(
     assert {name for name, _ in api.patches} == {"b"}
 
 
-def test_an_annotation_that_nobody_can_read_is_of_its_node_alone(tmp_path: Path) -> None:
+def test_an_unreadable_annotation_concerns_its_node_alone(tmp_path: Path) -> None:
     deep = "[" * 100_000
     api = NodesApi(raw("odd", marked=deep, since=900.0), raw("bad"))
 
@@ -218,7 +218,7 @@ def test_who_loses_the_lease_does_nothing_more(tmp_path: Path) -> None:
     assert not api.patches
 
 
-def test_a_right_that_is_lacking_is_told_and_tried_again(
+def test_a_right_that_is_lacking_is_reported_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = NodesApi(raw("bad"))

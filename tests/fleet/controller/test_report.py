@@ -23,7 +23,7 @@ def series(report: ControllerReport) -> dict[str, float]:
     return {f"{one.metric.name}{list(one.labels) or ''}": one.value for one in samples(report)}
 
 
-def test_a_leader_tells_what_is_out_due_and_refused() -> None:
+def test_a_leader_reports_what_is_out_due_and_refused() -> None:
     report = ControllerReport(dry_run=False, leader=True, plan=PLAN, synced_at=NOW)
     told = series(report)
     assert {one.metric for one in samples(report)} == set(METRICS)
@@ -37,7 +37,7 @@ def test_a_leader_tells_what_is_out_due_and_refused() -> None:
     )
 
 
-def test_a_process_that_waits_for_the_lease_tells_of_no_node() -> None:
+def test_a_process_that_waits_for_the_lease_reports_no_node() -> None:
     told = series(ControllerReport(dry_run=True))
     assert told["controller_leader"] == told["controller_last_sync_timestamp_seconds"] == 0
     assert not [name for name in told if name.startswith(("controller_nodes", "controller_refused"))]

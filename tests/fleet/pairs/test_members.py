@@ -29,7 +29,7 @@ def said(found: PairsDocument, name: str) -> PairsResult | str:
     return result_for(found, member)
 
 
-def test_a_named_node_is_told_what_is_slow_and_its_neighbour_that_it_is_well() -> None:
+def test_a_named_node_gets_what_is_slow_and_its_neighbour_that_it_is_well() -> None:
     found = result(NODE)
     mine, other = said(found, "n0003"), said(found, "n0004")
     assert isinstance(mine, PairsResult)
@@ -67,7 +67,7 @@ def test_silence_about_a_node_that_was_not_measured_enough_says_nothing() -> Non
     assert result_for(open_, member) == f"{member.name} is open: slow so far, but not beyond chance"
 
 
-def test_a_named_member_is_told_though_something_else_of_it_is_open() -> None:
+def test_a_named_member_is_reported_though_something_else_of_it_is_open() -> None:
     found = result(NODE)
     mine = said(replace(found, suspects=[replace(found.named[0], kind=PartKind.PAIR)]), "n0003")
     assert isinstance(mine, PairsResult)

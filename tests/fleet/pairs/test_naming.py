@@ -236,7 +236,7 @@ def _slower_together(run: PairRun, name: str) -> PairRun:
 
 @settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 10_000), size=st.integers(2, 40), leaf=st.sampled_from([0, 8]))
-def test_nobody_is_named_in_a_healthy_fleet(seed: int, size: int, leaf: int) -> None:
+def test_no_node_is_named_in_a_healthy_fleet(seed: int, size: int, leaf: int) -> None:
     found = verdict(DrawnFleet(size, rails=2, leaf=leaf, seed=seed))
     assert not found.assessment.named
     assert found.rounds <= 8
@@ -271,7 +271,7 @@ def test_two_members_cannot_be_told_apart() -> None:
     assert not found.assessment.named
 
 
-def test_a_loss_under_the_least_is_nobodys_fault() -> None:
+def test_a_loss_under_the_least_is_no_fault() -> None:
     found = verdict(
         DrawnFleet(32, rails=3, leaf=8, noise=CALM, faults=(DrawnFault(node("n0003"), BOTH, 0.01),))
     )

@@ -63,7 +63,7 @@ def test_later_rounds_are_of_suspects_with_partners_that_are_well() -> None:
     assert isinstance(step, PairsVerdict)
 
 
-def test_nobody_idle_ends_it_at_once() -> None:
+def test_no_idle_node_ends_it_at_once() -> None:
     step = next_step(DrawnFleet(8).fleet, [], set())
     assert isinstance(step, PairsVerdict)
     assert len(step.assessment.thin) == 8

@@ -36,7 +36,7 @@ def test_a_node_that_sends_slowly_is_named_by_its_direction() -> None:
     assert [len(one.rounds) for one in view.kept] == list(range(1, len(made.rounds) + 1))
 
 
-def test_nothing_slow_takes_three_rounds_and_names_nobody() -> None:
+def test_nothing_slow_takes_three_rounds_and_names_no_node() -> None:
     made, _ = run(PlayedEngine(NODES))
     found = pairs_document(made)
     assert (found.health, found.rounds, found.named) == ("ok", 3, [])

@@ -87,7 +87,7 @@ def test_each_pod_says_which_node_it_is_on_whatever_the_template_says() -> None:
     assert "args" not in pod_of(made(options=replace(OPTIONS, template=own)))["containers"][0]
 
 
-def test_nothing_stays_when_nobody_is_left_to_delete_it() -> None:
+def test_nothing_stays_when_no_process_is_left_to_delete_it() -> None:
     spec = made(options=replace(OPTIONS, owner=("probe-x", "u-1")))["spec"]
     assert spec["activeDeadlineSeconds"] == 120 + 60 + 30
     assert spec["ttlSecondsAfterFinished"] > 0

@@ -88,7 +88,7 @@ def test_a_pair_that_refused_is_done_by_its_own_answer(rig: Rig) -> None:
     assert rig.polled(engine)[0] == (PairState.DONE, f"{refusal}\n")
 
 
-def test_the_last_word_of_a_pod_without_an_answer_is_told(rig: Rig) -> None:
+def test_the_last_word_of_a_pod_without_an_answer_is_reported(rig: Rig) -> None:
     engine = rig.started()
     rig.api.pods_of(FIRST, "Failed", "Traceback\nModuleNotFoundError: torch\n")
     rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
@@ -117,7 +117,7 @@ def test_an_api_server_that_is_away_for_a_while_is_no_end_of_the_round(rig: Rig)
     assert rig.polled(engine)[0][0] is PairState.DONE
 
 
-def test_an_api_server_that_stays_away_in_a_round_is_told(rig: Rig) -> None:
+def test_an_api_server_that_stays_away_in_a_round_is_reported(rig: Rig) -> None:
     engine = rig.started()
     rig.api.refuse["GET", "jobs"] = (503, "etcd is away")
     rig.polled(engine)
@@ -157,7 +157,7 @@ def test_jobs_that_stay_are_said(rig: Rig) -> None:
         engine.cancel()
 
 
-def test_a_job_that_somebody_deleted_has_failed(rig: Rig) -> None:
+def test_a_job_that_was_deleted_has_failed(rig: Rig) -> None:
     engine = rig.started()
     del rig.api.kept["jobs"][SECOND]
     assert rig.polled(engine)[1] == (PairState.FAILED, "its Job is gone")

@@ -38,7 +38,7 @@ def test_where_they_meet(meet: str, address: tuple[str, int]) -> None:
         ({}, {"environment": {"A B": "1"}}, "not the name of a variable"),
     ],
 )
-def test_what_nobody_can_follow(changes: dict[str, object], work: dict[str, object], said: str) -> None:
+def test_what_cannot_be_followed(changes: dict[str, object], work: dict[str, object], said: str) -> None:
     members = json.loads(encode_pair_plan(GOOD))
     text = json.dumps(members | changes | {"work": members["work"] | work})
     with pytest.raises(PlanError, match=said):

@@ -91,7 +91,7 @@ def test_one_gpu_a_node_has_no_rails() -> None:
     assert [(case.group, case.op) for case in plan.cases] == [(0, SEND), (1, SEND), (0, ALL_REDUCE)]
 
 
-def test_rates_follow_from_times_and_what_grew_is_told() -> None:
+def test_rates_follow_from_times_and_what_grew_is_reported() -> None:
     node = Node()
     answer = take_part(node.hardware, PeerRequest(PLAN, "a"), ProbeOptions())
     size = 1 << 20
@@ -110,7 +110,7 @@ def test_rates_follow_from_times_and_what_grew_is_told() -> None:
     assert (order.deadline, [gpu.uuid for gpu in order.gpus]) == (WORK.seconds, ["GPU-0", "GPU-1"])
 
 
-def test_one_connection_beside_gpudirect_is_told() -> None:
+def test_one_connection_beside_gpudirect_is_reported() -> None:
     node = Node()
     node.transports = ["NET/IB/0/GDRDMA", "NET/IB/1"]
     answer = take_part(node.hardware, PeerRequest(PLAN, "a"), ProbeOptions())

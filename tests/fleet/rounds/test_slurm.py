@@ -79,7 +79,7 @@ def test_those_of_a_reservation_are_idle_in_it(tmp_path: Path) -> None:
     assert asked(tmp_path, "sinfo")[-1].endswith("--nodes=n1,n3")
 
 
-def test_inside_an_allocation_its_own_job_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_inside_an_allocation_its_own_job_is_not_in_the_way(tmp_path: Path) -> None:
     made = engine(tmp_path, SlurmOptions(job="77"))
     made.environment = {**made.environment, "SLURM_JOB_NODELIST": "n[1,10]"}
     assert {one.name: one.busy for one in made.members()}["n10"] == ""

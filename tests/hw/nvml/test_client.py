@@ -48,7 +48,7 @@ def _absent(value: object, why: Why) -> Absent:
     return value
 
 
-def test_a_poll_tells_every_gpu_and_answers_in_order(rig: Start) -> None:
+def test_a_poll_names_every_gpu_and_answers_in_order(rig: Start) -> None:
     node = rig()
     gpus = node.gpus()
     assert [g.index for g in gpus] == list(range(8))
@@ -60,7 +60,7 @@ def test_a_poll_tells_every_gpu_and_answers_in_order(rig: Start) -> None:
     assert node.ask(None, Question("Count"))[0].value == 8
 
 
-def test_one_process_answers_all_polls_and_tells_what_it_cost(rig: Start) -> None:
+def test_one_process_answers_all_polls_and_says_what_it_cost(rig: Start) -> None:
     node = rig()
     for gpu in node.gpus():
         node.name(gpu.key)
@@ -72,7 +72,7 @@ def test_one_process_answers_all_polls_and_tells_what_it_cost(rig: Start) -> Non
 
 
 @pytest.mark.parametrize("timed", [True, False])
-def test_an_answer_tells_how_long_its_call_took_when_that_is_wanted(rig: Start, *, timed: bool) -> None:
+def test_an_answer_says_how_long_its_call_took_when_that_is_wanted(rig: Start, *, timed: bool) -> None:
     node = rig(source=Source("h200x8", epoch=time.monotonic(), timed=timed))
     (answer,) = node.ask(node.key(0), POWER)
     assert (answer.us > 0) is timed
@@ -97,9 +97,7 @@ def test_a_slow_answer_within_the_deadline_is_an_answer(rig: Start, tmp_path: Pa
     assert node.nvml.session() == 1
 
 
-def test_a_gpu_that_hangs_is_left_out_and_nobody_else_and_comes_back_by_itself(
-    rig: Start, tmp_path: Path
-) -> None:
+def test_a_gpu_that_hangs_is_left_out_alone_and_comes_back_by_itself(rig: Start, tmp_path: Path) -> None:
     node = rig(one_change(tmp_path, "hang = true", "gpu3/*"))
     assert node.ask(None, Question("Count"))[0].value == 8
     # The process that runs hangs; the next one finds a driver that does not.

@@ -106,7 +106,7 @@ def test_one_that_was_never_asked_is_released_and_comes_back(rig: Start) -> None
     assert len(node.gpus()) == 8
 
 
-def test_a_second_release_tells_its_own_reason(rig: Start) -> None:
+def test_a_second_release_gives_its_own_reason(rig: Start) -> None:
     node = rig()
     node.gpus()
     _release(node)
@@ -133,7 +133,7 @@ def test_a_question_that_hangs_dies_with_the_process_and_no_gpu_is_left_out_for_
     assert [gpu.absent for gpu in node.gpus()] == [None] * 8
 
 
-def test_an_enumeration_in_the_middle_tells_the_release_and_no_gpu_that_cannot_be_read(
+def test_an_enumeration_in_the_middle_reports_the_release_and_no_gpu_that_cannot_be_read(
     rig: Start, tmp_path: Path
 ) -> None:
     node = rig(one_change(tmp_path, "hang = true", "gpu3/UUID()"), limits=LONG)

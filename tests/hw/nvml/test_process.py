@@ -36,7 +36,7 @@ def test_the_waiting_time_stays_within_its_limits_for_ever(failures: int) -> Non
     assert 10.0 <= Delay(10.0, 600.0).after(failures) <= 600.0
 
 
-def test_nobody_is_left_out_at_first() -> None:
+def test_no_gpu_is_left_out_at_first() -> None:
     left_out = Quarantine(Delay(10.0, 600.0), Time())
     assert left_out.holds("GPU-3") is None
     assert left_out.suspects("GPU-3") is None

@@ -104,7 +104,7 @@ def test_a_healthy_job_is_looked_at_to_the_end(monkeypatch: pytest.MonkeyPatch) 
     assert trial.looks > 1
 
 
-def test_a_finding_that_stays_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finding_that_stays_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hangs, "LOOK", 0.0)
     with pytest.raises(KitError, match="still found"):
         settled(Shown([finding("hangs.stopped")]), 0.05)

@@ -84,12 +84,12 @@ def test_gathered_pieces_are_not_empty() -> None:
     assert [smallest(op, 2) for op in OPS] == [8, 32, 32]
 
 
-def test_a_missing_folder_is_told() -> None:
+def test_a_missing_folder_is_reported() -> None:
     with pytest.raises(KitError, match=r"give --nccl-tests DIR, .*all_reduce_perf, all_gather_perf"):
         NcclTests(None, 2)
 
 
-def test_a_missing_program_is_told(tmp_path: Path) -> None:
+def test_a_missing_program_is_reported(tmp_path: Path) -> None:
     with pytest.raises(KitError, match="no program all_reduce_perf"):
         NcclTests(tmp_path, 2)
 

@@ -54,7 +54,7 @@ def test_one_wrong_name_or_none_tried_fails(tmp_path: Path, how: str) -> None:
     assert f"{how}: the right word" in judged(tmp_path, without, [])
 
 
-def test_somebody_named_or_too_few_healthy_probes_fail(tmp_path: Path) -> None:
+def test_a_named_part_or_too_few_healthy_probes_fail(tmp_path: Path) -> None:
     assert judged(tmp_path, GOOD, ["pair 0>1"]) == ["healthy: nobody is named"]
     assert judged(tmp_path, GOOD, [], HEALTHY - 1) == ["healthy: nobody is named"]
     assert judged(tmp_path, GOOD[1:], []) == ["own: trials"]
@@ -105,7 +105,7 @@ def test_trials_are_shared_out_among_jobs_whose_gpus_do_the_same() -> None:
     assert set(shares(SHAPES, 0).values()) == {0}
 
 
-def test_a_part_that_names_nobody_ends_early() -> None:
+def test_a_part_that_names_no_gpu_ends_early() -> None:
     assert not hopeless(watched(0, HOPELESS - 1))
     assert hopeless(watched(0, HOPELESS))
     assert not hopeless([*watched(0, HOPELESS), *watched(1, 0)])

@@ -93,7 +93,7 @@ def test_another_end_than_expected_fails(here: Probing) -> None:
     assert [check["ok"] for check in here.report.checks] == [False, True, True]
 
 
-def test_what_is_left_behind_is_told(here: Probing, sleeper: subprocess.Popen[bytes]) -> None:
+def test_what_is_left_behind_is_reported(here: Probing, sleeper: subprocess.Popen[bytes]) -> None:
     before = [0] * GPUS
     assert str(sleeper.pid) in here.left(before, within=0.0)
     assert here.pid() == sleeper.pid

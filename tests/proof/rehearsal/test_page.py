@@ -53,7 +53,7 @@ def test_the_page_that_is_kept_is_of_a_rehearsal_that_passed() -> None:
     )
 
 
-def test_alerts_that_nothing_here_raises_are_told() -> None:
+def test_alerts_that_nothing_here_raises_are_reported() -> None:
     assert {"WirewatchProbeStale", "WirewatchFleetBlind"} <= set(unheard())
     assert not {"WirewatchNVLinkDown", "WirewatchAgentDown"} & set(unheard())
 

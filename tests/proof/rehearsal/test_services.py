@@ -56,14 +56,16 @@ def test_it_runs_within_the_block_and_not_after(tmp_path: Path) -> None:
     assert process.poll() is not None
 
 
-def test_a_port_that_somebody_else_has_is_changed(tmp_path: Path) -> None:
+def test_a_port_that_another_program_has_is_changed(tmp_path: Path) -> None:
     service = Listening(tmp_path, LISTENS)
     taken = service.port
     with somebody_else(taken), service:
         assert service.port != taken
 
 
-def test_what_does_not_start_is_told_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_start_is_reported_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(services, "START", 5.0)
     with (
         pytest.raises(AssertionError, match="no disk"),

@@ -173,7 +173,7 @@ def test_what_must_be_known(what: str) -> None:
     assert (baseline is None) is (what in MATTERS)
 
 
-def test_numa_nodes_that_no_part_tells_are_a_fact_of_the_machine() -> None:
+def test_numa_nodes_that_no_part_gives_are_a_fact_of_the_machine() -> None:
     def untold(box: Box) -> None:
         box.numa_nodes = None
         for n in range(8):
@@ -342,7 +342,7 @@ def test_what_cannot_be_read_of_a_gpu_is_unknown_and_no_excuse(what: str) -> Non
 
 
 @pytest.mark.parametrize("what", [*OF_NICS, "gpu place", "gpu numa", "nodes", "versions"])
-def test_what_else_is_not_told_is_counted_as_well_as_can_be(what: str) -> None:
+def test_what_else_is_not_known_is_counted_as_well_as_can_be(what: str) -> None:
     omit: Edit = lambda box: {**OF_GPUS, **OF_NICS}[what](box, 1)  # noqa: E731
     assert health(drawn(), another(omit)) is OK
     assert health(drawn(omit), another()) is OK
@@ -350,7 +350,7 @@ def test_what_else_is_not_told_is_counted_as_well_as_can_be(what: str) -> None:
     assert health(drawn(omit), another(gpu_lost)) is FAILED
 
 
-def test_a_port_that_is_not_told_may_be_any() -> None:
+def test_a_port_that_is_not_known_may_be_any() -> None:
     def two_ports(box: Box) -> None:
         for number in box.nics:
             box.nic(number, ports=(("1", "InfiniBand"), ("2", "InfiniBand")))
@@ -364,7 +364,7 @@ def test_a_port_that_is_not_told_may_be_any() -> None:
     assert found.evidence == "15 of 16 InfiniBand ports" + BY
 
 
-def test_wires_that_nobody_ever_sees_are_not_asked() -> None:
+def test_wires_that_are_never_seen_are_not_asked() -> None:
     """In a virtual machine with some of the GPUs of a mesh."""
     blind: Edit = lambda box: OF_GPUS["peers"](box, 1)  # noqa: E731
     assert health(drawn(blind, make=meshed), another(blind, make=meshed)) is OK

@@ -216,7 +216,7 @@ def test_a_gpu_that_left_the_mesh_is_one_change() -> None:
     assert (severity(change).health, severity(back).health) == (FAILED, OK)
 
 
-def test_a_gpu_without_a_link_to_the_switch_tells_its_links() -> None:
+def test_a_gpu_without_a_link_to_the_switch_gives_its_links() -> None:
     (change,) = changes(switched, lambda box: box.cut(3, *range(18)))
     assert change.text == "GPU 3 (...0003): NVLink 18 -> 0 links up, links 0-17 down"
 

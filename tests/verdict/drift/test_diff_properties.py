@@ -129,7 +129,7 @@ def test_what_is_not_known_is_no_change(
 
 
 @given(st.sampled_from(BOXES), st.sampled_from([*OF_GPUS, *OF_NICS]), st.integers(0, 3), SEEDS)
-def test_what_is_not_told_is_listed_and_only_a_whole_graph_has_a_name(
+def test_what_is_not_known_is_listed_and_only_a_whole_graph_has_a_name(
     make: Make, what: str, number: int, seed: int
 ) -> None:
     whole, part = graph_of(make().build()), graph_of(renumbered(without(make, {(what, number)}), seed))

@@ -90,7 +90,7 @@ def test_cards_with_the_same_guid_go_by_address() -> None:
     ]
 
 
-def test_a_nic_that_tells_no_guid_is_the_one_at_its_address() -> None:
+def test_a_nic_that_gives_no_guid_is_the_one_at_its_address() -> None:
     def silent(box: Box) -> None:
         box.nic(3, guid="", firmware="28.44.1036")
 
@@ -131,7 +131,7 @@ def test_a_lost_part_that_never_had_a_name_is_lost() -> None:
     assert change.part == "0000:33:00.0"
 
 
-def test_numa_nodes_that_no_part_tells_are_a_fact_and_those_that_some_do_are_not() -> None:
+def test_numa_nodes_that_no_part_gives_are_a_fact_and_those_that_some_give_are_not() -> None:
     box = bridged()
     places = {n: box.gpus[n].place for n in box.gpus}
 
@@ -145,7 +145,7 @@ def test_numa_nodes_that_no_part_tells_are_a_fact_and_those_that_some_do_are_not
     assert isinstance(told(0, 1), Absent)
 
 
-def test_with_one_numa_node_it_does_not_matter_who_tells_it() -> None:
+def test_with_one_numa_node_it_does_not_matter_which_part_gives_it() -> None:
     def alone(place: Place) -> Place:
         return replace(place, numa=None)
 

@@ -90,7 +90,7 @@ def test_a_blind_spot_elsewhere_hides_nothing() -> None:
     assert compared(BASE, [drawn(link_lost), drawn(link_lost), elsewhere]).changes == ()
 
 
-def test_a_lost_gpu_stays_lost_while_one_does_not_tell_its_name() -> None:
+def test_a_lost_gpu_stays_lost_while_one_does_not_give_its_name() -> None:
     def nameless(box: Box) -> None:
         gpu_lost(box)
         OF_GPUS["uuid"](box, 6)
@@ -227,7 +227,7 @@ def test_what_is_accepted_twice_or_is_not_there_is_refused() -> None:
     assert accept_one(baseline, memory, name, WORD) == f"there is no change {name}, and no other"
 
 
-def test_names_tell_changes_apart() -> None:
+def test_names_distinguish_changes() -> None:
     change = TopologyChange(ChangeKind.NIC_LOST, "a", "b", "", "text", worse=True)
     others = [replace(change, **{field: "x"}) for field in ("part", "before", "after")]  # type: ignore[arg-type]
     others += [replace(change, kind=ChangeKind.NIC_NEW), replace(change, part="", before="a", after="b")]
@@ -285,7 +285,7 @@ def test_what_cannot_be_seen_ends_no_acceptance() -> None:
     assert followed(still, [drawn()], memory)[1] == BASE
 
 
-def test_a_nic_that_somebody_was_given_ends_no_acceptance() -> None:
+def test_a_nic_that_was_given_away_ends_no_acceptance() -> None:
     baseline = all_accepted(BASE, compared(BASE, [drawn(nic_ports)] * 2))
     (nic,) = {one.part for one in baseline.accepted}
     assert followed(baseline, [drawn()] * 5, away={nic})[1] is baseline

@@ -190,9 +190,9 @@ def test_the_defaults_can_be_meant() -> None:
 @pytest.mark.parametrize(
     ("policy", "wrong"),
     [
-        (DriftPolicy(replaced_for=-1.0), "seconds must not be below 0: 'replaced_for'"),
-        (DriftPolicy(replaced_for=float("nan")), "seconds must not be below 0: 'replaced_for'"),
-        (DriftPolicy(replaced_for=float("inf")), "seconds must not be below 0: 'replaced_for'"),
+        (DriftPolicy(replaced_for=-1.0), "must not be below 0: 'replaced_for'"),
+        (DriftPolicy(replaced_for=float("nan")), "must not be below 0: 'replaced_for'"),
+        (DriftPolicy(replaced_for=float("inf")), "must not be below 0: 'replaced_for'"),
         (DriftPolicy(confirm=0), "confirm must be at least 1"),
         (DriftPolicy(confirm=0, learn=0), "confirm must be at least 1; learn must be at least 1"),
         (DriftPolicy(confirm=1, learn=1, replaced_for=0.0), ""),

@@ -81,7 +81,7 @@ def seen_of(memory: DriftWatch) -> set[tuple[ChangeKind, str]]:
 
 
 @pytest.mark.parametrize("what", [*OF_GPUS, *OF_NICS])
-def test_nothing_that_is_not_told_clears_any_kind_of_change(what: str) -> None:
+def test_nothing_that_is_not_known_clears_any_kind_of_change(what: str) -> None:
     for make, edits in EDITS.items():
         base = accepted(make=make)
         for edit in edits:

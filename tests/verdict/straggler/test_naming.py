@@ -26,7 +26,7 @@ def slow(signals: Signals, count: int, *, cold: bool = False) -> list[str]:
 
 @pytest.mark.parametrize("cold", [False, True])
 @pytest.mark.parametrize("count", [1, *COUNTS])
-def test_a_healthy_node_names_nobody(count: int, *, cold: bool) -> None:
+def test_a_healthy_node_names_no_part(count: int, *, cold: bool) -> None:
     found = named(probe(count), count, cold=cold)
     assert (found.slow, found.uniform) == ((), ())
 
@@ -175,7 +175,7 @@ COPYING = {"pair 0>1": 0.815, "memory 0": 0.937, "memory 1": 0.8, "compute 1": 0
 
 @pytest.mark.parametrize(("used", "expected"), [("0", "pair 0>1"), ("1", "compute 1"), ("01", "compute 1")])
 @pytest.mark.parametrize("cold", [False, True])
-def test_a_gpu_that_nobody_else_uses_is_not_why_a_wire_is_slow(
+def test_a_gpu_that_no_other_process_uses_is_not_why_a_wire_is_slow(
     used: str, expected: str, *, cold: bool
 ) -> None:
     signals = replace(probe(2, COPYING), used=frozenset(gpu(int(one)) for one in used))
@@ -183,7 +183,7 @@ def test_a_gpu_that_nobody_else_uses_is_not_why_a_wire_is_slow(
     assert (slow(signals, 2, cold=cold) == ["pair 0>1"]) == (expected == "pair 0>1")
 
 
-def test_somebody_else_elsewhere_hides_no_cause() -> None:
+def test_another_process_elsewhere_hides_no_cause() -> None:
     faults = {"compute 1": 0.6, "memory 1": 0.6, "pair 0>1": 0.6}
     signals = replace(probe(4, faults), used=frozenset({gpu(3)}))
     (one,) = named(signals, 4).slow

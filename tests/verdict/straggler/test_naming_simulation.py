@@ -122,7 +122,7 @@ def test_the_fit_finds_what_was_drawn(factor: float) -> None:
         assert 0.01 < one.far < 0.03
 
 
-def test_normal_noise_is_told_from_students() -> None:
+def test_normal_noise_is_distinguished_from_students() -> None:
     draw = chance()
     assert likeliest([draw.gauss(0.0, 1.0) for _ in range(4000)]) >= 20
     assert likeliest([student(draw) for _ in range(4000)]) in {3, 4, 5}
@@ -192,7 +192,7 @@ def without(run: Run, number: int) -> Run:
     return Run([*run.at[:number], *run.at[number + 1 :]], rates)
 
 
-def test_the_page_tells_the_noise_and_the_count_of_the_real_probes() -> None:
+def test_the_page_gives_the_noise_and_the_count_of_the_real_probes() -> None:
     text = (DOCS / "simulation.md").read_text("utf-8")
     told = of_probes(of_real(REAL))
     (words,) = (part for part in TEXT.read_text("utf-8").split("\n## ") if part.startswith("What healthy"))

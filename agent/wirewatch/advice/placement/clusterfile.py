@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from wirewatch.advice.described import PORTS
 from wirewatch.advice.placement.cluster import Cluster, ClusterNode, Indices, Wiring, wiring
 from wirewatch.core.hostlist import HostlistError, expanded, natural, topology_places
-from wirewatch.core.types import Health
+from wirewatch.core.types import Health, NotText, utf8
 from wirewatch.documents.health import Health as HealthName
 
 LIMIT = 64 << 20
@@ -153,9 +153,9 @@ def _text(path: Path) -> str:
     if len(data) > LIMIT:
         raise ClusterError(f"{path}: more than {LIMIT >> 20} MiB")
     try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ClusterError(f"{path}: not UTF-8") from error
+        return utf8(data)
+    except NotText as error:
+        raise ClusterError(f"{path}: {error}") from error
 
 
 def _nodes(file: ClusterFile) -> tuple[ClusterNode, ...]:

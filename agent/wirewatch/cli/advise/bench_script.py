@@ -17,7 +17,7 @@ from wirewatch.advice.benchscript import (
 )
 from wirewatch.cli.grids import Sizes
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration
+from wirewatch.cli.options import Duration, WholeNumber
 from wirewatch.core.probe import OPS, PRIMITIVES
 
 TESTS = "/opt/nccl-tests/build"
@@ -31,10 +31,8 @@ IMAGE = "nccl-tests:latest"
 @click.command(
     "bench-script", epilog=examples("wirewatch advise bench-script --nodes 16 --alone --out bench.sh")
 )
-@click.option("--nodes", type=click.IntRange(1, 10_000), required=True, help="How many nodes.")
-@click.option(
-    "--gpus-per-node", type=click.IntRange(1, 64), default=8, show_default=True, help="GPUs of each."
-)
+@click.option("--nodes", type=WholeNumber(1, 10_000), required=True, help="How many nodes.")
+@click.option("--gpus-per-node", type=WholeNumber(1, 64), default=8, show_default=True, help="GPUs of each.")
 @click.option(
     "--launcher", type=click.Choice(["slurm", "mpijob"]), default="slurm", show_default=True,
     help="A batch script, or manifests for Kubeflow's MPI operator.",
@@ -49,16 +47,17 @@ IMAGE = "nccl-tests:latest"
 )  # fmt: skip
 @click.option("--alone", is_flag=True, help="Measure every node by itself first.")
 @click.option("--pairs", is_flag=True, help="Measure neighbours in pairs, in two rounds.")
-@click.option(
-    "--iterations", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Timed runs."
-)
-@click.option("--warmup", type=click.IntRange(0, 100_000), default=5, show_default=True, help="Runs before.")
+@click.option("--iterations", type=WholeNumber(1, 100_000), default=20, show_default=True, help="Timed runs.")
+@click.option("--warmup", type=WholeNumber(0, 100_000), default=5, show_default=True, help="Runs before.")
 @click.option("--nccl-tests", "tests", default=TESTS, show_default=True, help="The folder of their programs.")
 @click.option(
     "--results", default="", help=f"The folder of the tables. Default: {RESULTS}; in a pod {POD_RESULTS}."
 )
 @click.option("--name", default="nccl-tests", show_default=True, help="Name of the job.")
-@click.option("--time", "limit", type=Duration(), default=7200.0, help="Its limit, such as 2h (the default).")
+@click.option(
+    "--time", "limit", type=Duration(most=LONGEST), default=7200.0,
+    help="Its limit, such as 2h (the default).",
+)  # fmt: skip
 @click.option("--image", default="", help="Container image; on Slurm by its plugin pyxis.")
 @click.option("--partition", default="", help="Slurm's partition.")
 @click.option("--account", default="", help="Slurm's account.")
@@ -83,8 +82,6 @@ def bench_script(
         if foreign:
             raise click.UsageError(f"--{foreign[0]} is Slurm's: leave it out with --launcher mpijob")
         image, results = image or IMAGE, results or POD_RESULTS
-    if limit > LONGEST:
-        raise click.UsageError(f"--time: at most {LONGEST // 86400} days")
     chosen = sizes or (SOURCE_SIZES, SWEEP)
     wanted = BenchScript(
         launcher, nodes, gpus_per_node, tuple(dict.fromkeys(ops or OPS)),

@@ -20,6 +20,7 @@ from wirewatch.cli.advise.costtext import cost_lines
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.grids import Numbers
 from wirewatch.cli.groups import examples
+from wirewatch.cli.options import WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.cli.probe import Primitive
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
@@ -76,12 +77,12 @@ class _Model:
 def _model_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option("--model", type=ModelName(), help="A published architecture."),
-        click.option("--layers", type=click.IntRange(1, MOST_LAYERS), help="Layers of another model."),
-        click.option("--hidden", type=click.IntRange(1, MOST_HIDDEN), help="Its hidden size."),
+        click.option("--layers", type=WholeNumber(1, MOST_LAYERS), help="Layers of another model."),
+        click.option("--hidden", type=WholeNumber(1, MOST_HIDDEN), help="Its hidden size."),
         click.option("--parameters", type=Count(), help="Its parameters, such as 70B."),
-        click.option("--kv-heads", type=click.IntRange(1, 1024), help="Its heads of keys and values."),
-        click.option("--experts", type=click.IntRange(0, 4096), default=0, help="Experts of each layer."),
-        click.option("--active", type=click.IntRange(0, 4096), default=0, help="Experts that a token takes."),
+        click.option("--kv-heads", type=WholeNumber(1, 1024), help="Its heads of keys and values."),
+        click.option("--experts", type=WholeNumber(0, 4096), default=0, help="Experts of each layer."),
+        click.option("--active", type=WholeNumber(0, 4096), default=0, help="Experts that a token takes."),
     )
     return _with(command, options)
 
@@ -93,22 +94,22 @@ def _work_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Of weights; activations, keys and values have 16 bits or more.",
         ),
         click.option(
-            "--batch", type=click.IntRange(1, MOST_TOKENS), default=1, show_default=True,
+            "--batch", type=WholeNumber(1, MOST_TOKENS), default=1, show_default=True,
             help="Sequences at once.",
         ),
         click.option(
-            "--context", type=click.IntRange(0, MOST_TOKENS), default=2048, show_default=True,
+            "--context", type=WholeNumber(0, MOST_TOKENS), default=2048, show_default=True,
             help="Tokens of each sequence that are in memory.",
         ),
-        click.option("--prompt", type=click.IntRange(1, MOST_TOKENS), help="Show prefill of so many tokens."),
-        click.option("--tp", type=click.IntRange(1, 65536), help="Tensor-parallel degree; else all GPUs."),
+        click.option("--prompt", type=WholeNumber(1, MOST_TOKENS), help="Show prefill of so many tokens."),
+        click.option("--tp", type=WholeNumber(1, 65536), help="Tensor-parallel degree; else all GPUs."),
         click.option(
             "--tokens-per-second", "rate", type=Count(),
             help="Of each sequence: show the share of the collectives in that budget.",
         ),
         click.option("--train", is_flag=True, help="Show a training step too: bytes, memory, buckets."),
         click.option(
-            "--tokens", type=click.IntRange(1, MOST_TOKENS), default=8192, show_default=True,
+            "--tokens", type=WholeNumber(1, MOST_TOKENS), default=8192, show_default=True,
             help="With --train: tokens of a step on each GPU.",
         ),
     )  # fmt: skip
@@ -123,7 +124,7 @@ def _with(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -
 
 @click.command("cost", epilog=examples("wirewatch advise cost --machine 8xH200 --model llama-3-70b --tp 8"))
 @machine_options
-@click.option("--nodes", type=click.IntRange(1, MOST_NODES), default=1, help="Machines of this kind.")
+@click.option("--nodes", type=WholeNumber(1, MOST_NODES), default=1, help="Machines of this kind.")
 @click.option("--gpus", type=Numbers(), help="How many take part, such as 2,4. Default: all.")
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="A collective; repeatable.")
 @click.option(

@@ -23,6 +23,7 @@ from wirewatch.cli.advise.nccltexts import FORMATS, advice_lines, check_lines
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.compare import read_study
 from wirewatch.cli.groups import examples
+from wirewatch.cli.options import WholeNumber
 from wirewatch.cli.output import printable, shown
 from wirewatch.cli.parse import Node
 from wirewatch.cli.topologies import is_recording
@@ -43,15 +44,15 @@ class SettingsScene:
     places: Places | None
 
 
-def known_version(_context: click.Context, _option: click.Parameter, value: str | None) -> Version | None:
+def known_version(_context: click.Context, option: click.Parameter, value: str | None) -> Version | None:
     """A callback that reads a version of NCCL.
 
     Raises:
-        UsageError: it is not a version.
+        BadParameter: it is not a version.
     """
     found = version(value) if value is not None else None
     if value is not None and found is None:
-        raise click.UsageError(f"--nccl must be a version such as 2.28.9, not {printable(value[:40])!r}")
+        raise click.BadParameter(f"{printable(value[:40])!r} is not a version, such as 2.28.9", param=option)
     return found
 
 
@@ -66,7 +67,7 @@ def known_version(_context: click.Context, _option: click.Parameter, value: str 
     "--format", "form", type=click.Choice((TABLE, *FORMATS)), default=TABLE, help="For people or for a job."
 )
 @click.option("--check", "checking", is_flag=True, help="Say what is wrong with the settings of a job.")
-@click.option("--pid", type=click.IntRange(min=1), help="With --check: of this process.")
+@click.option("--pid", type=WholeNumber(min=1), help="With --check: of this process.")
 @click.option(
     "--file", "file", type=click.Path(path_type=Path),
     help="With --check: of this file (`-`: standard input): an nccl.conf, an env file, a script, YAML of "

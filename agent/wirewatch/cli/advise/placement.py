@@ -31,7 +31,7 @@ from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.placementtext import placement_lines
 from wirewatch.cli.compare import read_study
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import FiniteRange
+from wirewatch.cli.options import Number, WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.core.types import whole
 
@@ -49,7 +49,7 @@ NOTE = "GPUs in use and the node's health were not looked at: `wirewatch check` 
 NOTHING_NEAR = "nothing near it fits either: no other TP, no other number of stages or replicas"
 _FORMS = ("nodelist", "hostfile", "rankfile", "devices")
 _SIZES = re.compile(r"(tp|pp|replicas|dp)=(\d{1,6})", re.ASCII)
-_COUNT = click.IntRange(1, MOST)
+_COUNT = WholeNumber(1, MOST)
 Several = tuple[int, int, int]
 
 
@@ -130,15 +130,15 @@ _of_the_model = _options(
         help="16 bytes a parameter (Adam, mixed precision, nothing sharded over replicas), and costs a step.",
     ),
     click.option(
-        "--tokens", type=click.IntRange(1, 1 << 24),
+        "--tokens", type=WholeNumber(1, 1 << 24),
         help=f"Tokens that pass at once: 1 by default, {MICRO_BATCH} with --training.",
     ),
     click.option(
-        "--kv-tokens", type=click.IntRange(0, 1 << 40), default=0,
+        "--kv-tokens", type=WholeNumber(0, 1 << 40), default=0,
         help="Tokens whose keys and values each replica keeps in memory.",
     ),
     click.option(
-        "--headroom", type=FiniteRange(0, 0.9), default=0.1, show_default=True,
+        "--headroom", type=Number(0, 0.9), default=0.1, show_default=True,
         help="Share of each GPU's memory to keep free: CUDA, NCCL, activations.",
     ),
     click.option("--graph", is_flag=True, help="Costs with CUDA graphs, not eager launches."),

@@ -69,12 +69,6 @@ class Healths(click.ParamType[frozenset[Health]]):
         return value if isinstance(value, frozenset) else frozenset({Health.FAILED, *given})
 
 
-def _above_zero(_context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and value <= 0:
-        raise click.BadParameter("must be above 0 s", param=option)
-    return value
-
-
 @click.command(
     epilog=examples("wirewatch check", "wirewatch check --replay demo-dgx-h200 --overlay nvlink-link-down")
 )
@@ -87,8 +81,7 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float |
 )
 @click.option(
     "--deadline",
-    type=Duration(),
-    callback=_above_zero,
+    type=Duration(above_zero=True),
     help="Time for the answer, whatever hangs; default: 3s, and 1m to play a recording.",
 )
 @click.option(

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 import click
 
 from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds, reported
-from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable
+from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable, utf8
 from wirewatch.documents.health import HealthDocument
 from wirewatch.hw.httpclient import NoAnswer, listens, request
 from wirewatch.server.sockets import default_path, demo_path
@@ -213,7 +213,7 @@ def _toml(config: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(config.read_text("utf-8"))
+        return tomllib.loads(utf8(config.read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
         raise Unusable(f"{config}: {getattr(error, 'strerror', None) or error}") from error
 

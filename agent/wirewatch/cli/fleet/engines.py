@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wirewatch.core.types import Unusable
+from wirewatch.cli.options import ExistingFile
+from wirewatch.core.types import NotText, Unusable, utf8
 
 if TYPE_CHECKING:
     from wirewatch.fleet.rounds.engine import RoundEngine
@@ -69,7 +70,7 @@ def kubernetes_options(command: Command) -> Command:
         kind = {"multiple": True} if many else {"default": GPU if name == "gpu-resource" else ""}
         command = click.option(f"--{name}", metavar="NAME", help=said, **kind)(command)
     return click.option(
-        "--pod-template", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.json",
+        "--pod-template", type=ExistingFile(), metavar="FILE.json",
         help="With --kubernetes: the pod of a pair as JSON, metadata and spec; its first container runs it.",
     )(command)  # fmt: skip
 
@@ -110,9 +111,11 @@ def _template(file: Path | None) -> Mapping[str, Any]:
     if file is None:
         raise click.UsageError("--kubernetes takes --pod-template: which image runs the pairs, and how")
     try:
-        return checked(json.loads(file.read_bytes()))
+        return checked(json.loads(utf8(file.read_bytes())))
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror or error}") from error
+    except NotText as error:
+        raise click.UsageError(f"{file}: {error}") from error
     except (ValueError, RecursionError, TemplateError) as error:
         raise click.UsageError(f"{file}: not a pod template: {error}") from error
 

@@ -9,7 +9,7 @@ import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import FiniteRange
+from wirewatch.cli.options import ExistingFile, Number, WholeNumber
 from wirewatch.cli.output import shown, utc
 from wirewatch.cli.tables import table
 
@@ -24,7 +24,7 @@ SUSPECTS = 10
 MEASURES = {"rails": "sends on one rail", "send": "sends on all rails", "all_reduce": "all_reduce of a pair"}
 CLASSES = {True: " across leafs", False: " inside a leaf", None: ""}
 WAYS = {"sends": "sends", "receives": "receives", "together": "both ways"}
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = ExistingFile()
 
 
 @click.command(epilog=examples("wirewatch fleet pairs rounds.json"))
@@ -37,14 +37,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--least",
-    type=FiniteRange(1, 50),
+    type=Number(1, 50),
     default=3.0,
     show_default=True,
     help="Name what is so many percent slower, or more.",
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(1, 100),
+    type=WholeNumber(1, 100),
     default=8,
     show_default=True,
     help="Rounds at most, with what is still open left so.",

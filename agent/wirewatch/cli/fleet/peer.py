@@ -3,6 +3,7 @@
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,11 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.types import Health
+
+if TYPE_CHECKING:
+    from wirewatch.config import Config
+    from wirewatch.fleet.rounds.answer import PeerAnswer
+    from wirewatch.fleet.rounds.plan import PairPlan
 
 PLAN, NAME = "WIREWATCH_PAIR_PLAN", "SLURMD_NODENAME"
 
@@ -35,14 +41,10 @@ def peer(
     (wirewatch.fleet-peer/1), also where the GPUs are in use or nothing could be measured. Ends with 0 where
     the pair was measured, else with 3.
     """
-    from wirewatch.cli.hardware import live
     from wirewatch.collectors import discover
     from wirewatch.config import load
-    from wirewatch.daemon.signals import SIGNALS
     from wirewatch.fleet.rounds.answer import encode_answer
-    from wirewatch.fleet.rounds.peer import PeerRequest, take_part
     from wirewatch.fleet.rounds.plan import PlanError, decode_pair_plan
-    from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory
     from wirewatch.probe.workfolder import remove_left_folders
 
     try:
@@ -53,6 +55,18 @@ def peer(
         raise click.UsageError(f"{name} is neither {plan.first} nor {plan.second}, the nodes of the plan")
     config, _ = load(config_file, discover())
     remove_left_folders()
+    answer = _measured(config, plan, name, owner or _own_job())
+    click.echo(encode_answer(answer))
+    context.exit(EXIT[Health.UNKNOWN if answer.cause else Health.OK])
+
+
+def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) -> "PeerAnswer":
+    """The answer of this node, which a signal ends early."""
+    from wirewatch.cli.hardware import live
+    from wirewatch.daemon.signals import SIGNALS
+    from wirewatch.fleet.rounds.peer import PeerRequest, take_part
+    from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory
+
     ended: list[str] = []
     with ExitStack() as stack:
         state = None
@@ -65,10 +79,8 @@ def peer(
         stack.enter_context(
             SIGNALS.taken(stop=lambda by: ended.append(f"ended by {by}"), reload=lambda: None)
         )
-        wanted = PeerRequest(plan, name, owner or _own_job(), lambda: ended[0] if ended else None)
-        answer = take_part(hardware, wanted, config.probe)
-    click.echo(encode_answer(answer))
-    context.exit(EXIT[Health.UNKNOWN if answer.cause else Health.OK])
+        wanted = PeerRequest(plan, name, owner, lambda: ended[0] if ended else None)
+        return take_part(hardware, wanted, config.probe)
 
 
 def _own_job() -> str | None:

@@ -11,7 +11,7 @@ from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.fleet.engines import ENGINES, kubernetes_options, slurm_options
 from wirewatch.cli.fleet.pairs import pairs_lines, read_past
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration, FiniteRange
+from wirewatch.cli.options import Duration, ExistingFile, Number, WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.cli.probe import Size
 
@@ -34,13 +34,13 @@ GLOO_SIZE = 4 << 20
 @click.option(
     "--nodes", multiple=True, metavar="LIST", help="Only these, such as n[01-16]; repeatable. Else all idle."
 )
-@click.option("--rounds", type=click.IntRange(1, 100), default=8, show_default=True, help="Rounds at most.")
+@click.option("--rounds", type=WholeNumber(1, 100), default=8, show_default=True, help="Rounds at most.")
 @click.option(
-    "--least", type=FiniteRange(1, 50), default=3.0, show_default=True,
+    "--least", type=Number(1, 50), default=3.0, show_default=True,
     help="Name what is so many percent slower, or more.",
 )  # fmt: skip
 @click.option(
-    "--past", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
+    "--past", type=ExistingFile(), multiple=True,
     help="An earlier result of this fleet (--json), to see whether all are slower alike; repeatable.",
 )  # fmt: skip
 @click.option(
@@ -52,21 +52,19 @@ GLOO_SIZE = 4 << 20
     "--engine", type=click.Choice(("distributed", "gloo")), default="distributed", show_default=True,
     help="NCCL by torch.distributed, or gloo on processors.",
 )  # fmt: skip
-@click.option("--gpus", type=click.IntRange(1, 64), help="GPUs of each node, or processes of gloo.")
+@click.option("--gpus", type=WholeNumber(1, 64), help="GPUs of each node, or processes of gloo.")
 @click.option("--size", type=Size(), help="Bytes that a rail sends at a time, such as 256M.")
-@click.option(
-    "--iterations", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Timed runs."
-)
+@click.option("--iterations", type=WholeNumber(1, 10_000), default=8, show_default=True, help="Timed runs.")
 @click.option("--interface", metavar="NAME", help="The network interface of NCCL's and gloo's sockets.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="For the workers; repeatable.")
 @click.option("--wait", type=Duration(), default=60.0, help="To be admitted, for each pair; default 60s.")
 @click.option("--limit", type=Duration(), default=20.0, help="To measure, for each pair; default 20s.")
 @click.option(
-    "--port", type=click.IntRange(1024, 60_000), default=28700, show_default=True,
+    "--port", type=WholeNumber(1024, 60_000), default=28700, show_default=True,
     help="At which the first node of a pair listens.",
 )  # fmt: skip
 @click.option("--command", default="wirewatch", show_default=True, help="wirewatch on the nodes.")
-@click.option("--seed", type=click.IntRange(0, 1 << 31), default=0, help="Of the random pairs; default 0.")
+@click.option("--seed", type=WholeNumber(0, 1 << 31), default=0, help="Of the random pairs; default 0.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (wirewatch.fleet-pairs/1).")
 @slurm_options
 @kubernetes_options

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration
-from wirewatch.core.types import Tier, Unusable
+from wirewatch.cli.options import Duration, WholeNumber
+from wirewatch.core.types import Tier, Unusable, utf8
 from wirewatch.fleet.simulation import (
     GONE,
     SILENT,
@@ -128,7 +128,7 @@ def page_of(recording: str, overlays: Sequence[str], tier: Tier) -> PageTemplate
 
 @click.command(epilog=examples("wirewatch fleet simulate --nodes 200 --fault nvlink-link-down=3@5m"))
 @click.option(
-    "--nodes", default=100, show_default=True, type=click.IntRange(1, MOST_NODES), help="How many nodes."
+    "--nodes", default=100, show_default=True, type=WholeNumber(1, MOST_NODES), help="How many nodes."
 )
 @click.option("--listen", default="127.0.0.1:9420", show_default=True, help="HOST:PORT.")
 @click.option(
@@ -162,7 +162,7 @@ def simulate(
     from wirewatch.config import address
     from wirewatch.server.sockets import tcp
 
-    host, port = address(listen)
+    host, port = address(listen, "--listen")
     script = Script(nodes, faults)
     names = {fault.name for fault in faults} - {SILENT, GONE}
     pages = [_read(path) for path in files] or [page_of(recording, (), Tier(tier))]
@@ -178,7 +178,7 @@ def simulate(
 
 def _read(path: Path) -> PageTemplate:
     try:
-        return PageTemplate(path.read_text("utf-8"))
+        return PageTemplate(utf8(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise Unusable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     except Unusable as error:

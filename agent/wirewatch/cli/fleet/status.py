@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration
+from wirewatch.cli.options import Duration, ExistingFile
 from wirewatch.cli.output import shown, utc
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ WIDTH = 110
 HEADER = ("state", "cluster", "node", "reason", "where", "since", "last heard", "findings")
 PLACES = ("rack", "leaf")
 WORDS = {"failed": "FAILED", "unknown": "UNKNOWN", "silent": "silent", "degraded": "DEGRADED", "ok": "OK"}
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = ExistingFile()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

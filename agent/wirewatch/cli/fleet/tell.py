@@ -11,7 +11,7 @@ import click
 
 from wirewatch.cli.findings import listing
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import daemon_options
+from wirewatch.cli.options import ExistingFile, daemon_options
 from wirewatch.cli.orders import control_socket, order, user
 from wirewatch.cli.output import shown
 
@@ -25,7 +25,7 @@ NAMES = ("SLURMD_NODENAME", "NODE_NAME")
 @click.command(
     epilog=examples("wirewatch fleet tell result.json", "srun --overlap wirewatch fleet tell result.json")
 )
-@click.argument("result", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("result", type=ExistingFile())
 @click.option("--node", help="This node's name in RESULT; default: as Slurm, Kubernetes or the host name it.")
 @daemon_options
 @click.option("--by", help="Who tells it, for the daemon's log; default: the user's name.")

@@ -28,59 +28,63 @@ from wirewatch.core.types import Absent, Expect, Finding, Ok, Subject
 
 PAST = 16
 """Hangs that are remembered."""
-NO_DRAIN = "the node is not at fault: no drain"
+NO_DRAIN = "the node is not at fault: do not drain it"
 ALERT = "JobHangs"
 STOPPED = Rule(
     "hangs.stopped",
     DEGRADED,
     ALERT,
-    means="a process of a job is stopped, has ended or answers nothing, and the others wait for it",
-    look="state and parent of the process (`ps -o pid,ppid,stat,wchan`), the kernel's log for XID and OOM",
-    do="continue or end the process that is named (SIGCONT, or cancel the job); one that is in the kernel "
-    f"(state D) hangs in a driver or a file system: look there. Else {NO_DRAIN}",
+    means="a process of a job is stopped, has ended or does not answer, and the other processes wait for it",
+    look="the process's state and parent (`ps -o pid,ppid,stat,wchan`), and the kernel log for XIDs and the "
+    "OOM killer",
+    do="continue the process that is named with SIGCONT, or cancel the job. A process in state D hangs in a "
+    f"driver or a file system: look there. Otherwise {NO_DRAIN}",
 )
 ASYMMETRIC = Rule(
     "hangs.asymmetric",
     DEGRADED,
     ALERT,
-    means="ranks of a job have not launched a collective in which all others wait",
-    look="the stack of the process that is named: `py-spy dump --pid`; PyTorch's flight recorder of its rank",
-    do="dump the stack of the process that is named (py-spy, or the flight recorder of its rank): it is in "
-    f"the program, a loader or a lock, or has skipped a collective; {NO_DRAIN}",
+    means="some ranks of a job have not launched a collective in which all the others wait",
+    look="the stack of the process that is named (`py-spy dump --pid PID`), and PyTorch's flight recorder of "
+    "its rank",
+    do="dump the stack of the process that is named (py-spy, or the flight recorder of its rank). Its "
+    f"program waits in a loader or a lock, or has skipped a collective; {NO_DRAIN}",
 )
 SYMMETRIC = Rule(
     "hangs.symmetric",
     DEGRADED,
     ALERT,
     means="all ranks of a job have launched the same collectives, and none of these completes",
-    look="findings of links, ports and XIDs since the hang began; the job's log with NCCL_DEBUG=INFO; on "
-    "several nodes the same page of the others",
-    do="look for a finding of a link, a port or an XID of the same time, here and on the job's other nodes: "
-    "drain where there is one. Without one cancel the job and start it again; if it hangs again, probe",
+    look="findings about links, ports and XIDs since the hang began, here and on the job's other nodes, and "
+    "the job's log with NCCL_DEBUG=INFO",
+    do="look for a finding about a link, a port or an XID of the same time, here and on the job's other "
+    "nodes, and drain the node that has one. If none has one, cancel the job and start it again; if it hangs "
+    "again, probe its nodes",
 )
 ERROR = Rule(
     "hangs.error",
     DEGRADED,
     ALERT,
-    means="NCCL has reported an error to ranks of a job, and the job has not ended",
-    look="the log of the ranks that are named; whether the program asks ncclCommGetAsyncError",
-    do="cancel the job: NCCL will not recover. Look for a finding of a link, a port or an XID, and at the "
-    "node of a rank that others call remote; in PyTorch set TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+    means="NCCL has reported an error to some ranks of a job, and the job has not ended",
+    look="the logs of the ranks that are named, and whether the program calls ncclCommGetAsyncError",
+    do="cancel the job: NCCL will not recover. Look for a finding about a link, a port or an XID, also on "
+    "the node of a rank that the others call remote. In PyTorch set TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
 )
 SUSPECTED = Rule(
     "hangs.suspected",
     DEGRADED,
     ALERT,
-    means="a job looks as if it hangs, and its RAS could not be asked: why stands in the evidence",
-    look="whether the job goes on by its own log; what keeps RAS from being asked",
-    do="see by the job's log whether it goes on; dump the stack of the process of an idle GPU (py-spy). For "
-    f"RAS see docs/hangs.md; {NO_DRAIN}",
+    means="a job looks as if it hangs, and its RAS could not be asked; the evidence says why",
+    look="the job's own log, which shows whether it goes on, and the evidence, which says why RAS was not "
+    "asked",
+    do="see in the job's log whether it goes on, and dump the stack of the process of an idle GPU (py-spy). "
+    f"docs/hangs.md says what RAS needs; {NO_DRAIN}",
 )
 OPEN = Rule(
     "hangs.ras_open",
     DEGRADED,
-    means="NCCL's RAS of a job listens at an address that other machines can reach; it asks for no password, "
-    "and since NCCL 2.31 whoever connects can change the job",
+    means="NCCL's RAS of a job listens at an address that other machines can reach. RAS asks for no "
+    "password, and since NCCL 2.31 whoever connects can change the job",
     look="NCCL_RAS_ADDR in the job's environment and in nccl.conf",
     do="take NCCL_RAS_ADDR out of the job's environment, or set it to localhost:28028",
 )

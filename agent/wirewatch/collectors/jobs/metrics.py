@@ -8,8 +8,6 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
 
 MOST_SERIES = 16
 """Operations with sizes and ranks that have series: those that took most of the time."""
-OPS_A_GPU = 12
-"""Operations of one GPU that have counters; NCCL has eleven."""
 _AT = ("op", "size", "ranks")
 _GPU = ("gpu", "uuid")
 _UNPROVEN = "more than 4 GPUs, and communicators over several nodes"

@@ -40,8 +40,8 @@ class JobsOptions(Options):
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     interval: float = 2.0
-    """Well below `JobsPolicy.window`, which ends at a poll: polls as far apart as a window is long come a moment
-    early as often as not, and every window of which that is true lasts twice as long. [seconds]"""
+    """Well below `JobsPolicy.window`, since a window ends at a poll: polls as far apart as it is long come a
+    moment early as often as not, and each window of which that is true lasts twice as long. [seconds]"""
     deadline: float = 2.0
     names: bool = False
     """Whether series name the job that holds a GPU. Off, so that no job's name is in a label."""
@@ -107,7 +107,7 @@ class JobsPolicy:
             "windows": self.windows,
         }
         checks = (
-            ([n for n, v in seconds.items() if not 0 < v < math.inf], "must be above 0 s"),
+            ([n for n, v in seconds.items() if not 0 < v < math.inf], "must be above 0"),
             ([n for n, v in ratios.items() if not 0 < v <= 1], "must be above 0 and at most 1"),
             ([n for n, v in counts.items() if v < 1], "must be above 0"),
             ([] if self.window <= self.longest else ["longest"], "must not be below window"),

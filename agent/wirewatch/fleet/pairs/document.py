@@ -10,7 +10,7 @@ from annotated_types import Ge, Len
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.pairs import Measure, PartKind, Way
-from wirewatch.core.types import Health
+from wirewatch.core.types import Health, NotText, utf8
 from wirewatch.documents import health as healths
 from wirewatch.fleet.pairs.model import (
     DEFAULT_LIMITS,
@@ -275,7 +275,9 @@ def _read(path: Path, adapter: TypeAdapter[T], what: str) -> T:
     if len(text) > MOST_BYTES:
         raise RoundsError(f"{path}: larger than {MOST_BYTES >> 20} MiB")
     try:
-        return adapter.validate_json(text)
+        return adapter.validate_json(utf8(text))
+    except NotText as error:
+        raise RoundsError(f"{path}: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"

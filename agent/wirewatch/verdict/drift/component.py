@@ -46,7 +46,7 @@ class DriftOptions(Options):
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
         bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
-        return f"must be above 0 s: {bad[0]!r}" if bad else ""
+        return f"must be above 0: {bad[0]!r}" if bad else ""
 
 
 class BaselineHolder(Protocol):

@@ -32,7 +32,7 @@ class DriftPolicy:
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
         if not 0 <= self.replaced_for < math.inf:
-            return "seconds must not be below 0: 'replaced_for'"
+            return "must not be below 0: 'replaced_for'"
         counts = {"confirm": self.confirm, "learn": self.learn}
         return "; ".join(f"{name} must be at least 1" for name, count in counts.items() if count < 1)
 
