@@ -73,6 +73,7 @@ def faults() -> Iterator[Fault]:
     yield Fault("the same 10 %, 4 of 8 ranks on this node", replace(LATE, ranks=8, nodes=2), "2")
     yield Fault("P2P off, 25 GB/s", P2P_OFF)
     yield Fault("P2P off, 2 GPUs", replace(P2P_OFF, gpus=TWO))
+    yield Fault("P2P off, 2 GPUs, one with 4 % more work", replace(P2P_OFF, gpus=TWO, slow={1: 1.04}))
     yield Fault("Tree, 234 GB/s", TREE)
     yield Fault("LL, 150 GB/s", LL)
     for part in (0.5, 0.6, 0.65, 0.68, 0.72, 0.8):

@@ -1,11 +1,12 @@
 """The limits of what is said of a job: each a little above, and a little below."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from wirewatch.collectors.jobs.bias import bias
-from wirewatch.collectors.jobs.confirm import chance, late_votes, slow_rows
+from wirewatch.collectors.jobs.confirm import chance, late_votes, slow_rows, slow_wire
 from wirewatch.collectors.jobs.join import RankRecords, join, records_of
 from wirewatch.collectors.jobs.model import CommunicatorMemory, JobsPolicy, JoinedCollective
 from wirewatch.collectors.jobs.windows import Shape, roll, vote, window_of
@@ -124,11 +125,29 @@ def slow(ratio: float, **values: object) -> CommunicatorWindow:
         (slow(0.3, joined=3), False),
         (slow(0.3, votes={2: 8}), False),
         (slow(0.3, votes={2: 7, 1: 3}), True),
+        (slow(0.3, votes={2: 10}, waits={0: 0.3e-3, 2: 0.0}), True),
+        (slow(0.3, votes={2: 10}, waits={0: 0.4e-3, 2: 0.0}), False),
+        (replace(slow(0.3, votes={2: 10}, waits={0: 0.3e-3, 2: 0.0}), late=2), True),
+        (replace(slow(0.3, votes={2: 10}, waits={0: 0.4e-3, 2: 0.0}), late=2), False),
+        (slow(0.71, votes={2: 10}, waits={0: 0.0, 2: 0.0}), False),
     ],
 )
-def test_a_wire_is_slow_below_its_limit_where_nobody_is_late(one: CommunicatorWindow, *, said: bool) -> None:
+def test_a_wire_is_slow_below_its_limit_where_nobody_is_late_or_it_costs_far_more(
+    one: CommunicatorWindow, *, said: bool
+) -> None:
+    """With P2P off one of two H200 was always last, by too little to be named, and the wire was not named."""
     assert bool(slow_rows([one] * 3, POLICY)) is said
     assert slow_rows([one] * 2, POLICY) == ()
+
+
+def test_a_slow_wire_says_who_is_always_last() -> None:
+    waits = {0: 0.3e-3, 2: 0.0}
+    (one,) = slow_rows([slow(0.3, votes={2: 10}, waits=waits)] * 3, POLICY)
+    assert (
+        "on all ranks alike, and waiting for rank 2, the last, costs far less" in slow_wire(one, 0.0, ()).text
+    )
+    (other,) = slow_rows([slow(0.3)] * 3, POLICY)
+    assert "on all ranks alike, and nobody is late" in slow_wire(other, 0.0, ()).text
 
 
 MEASURED = (

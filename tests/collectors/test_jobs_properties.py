@@ -238,6 +238,16 @@ def test_more_communicators_than_are_followed_are_counted() -> None:
     assert len(node.memory.communicators) == MOST_COMMUNICATORS
 
 
+@settings(max_examples=examples(15))
+@given(more=st.floats(1.0, 1.04), seed=SEEDS)
+@example(1.04, 0)
+def test_a_slow_wire_is_named_beside_a_rank_that_is_always_a_little_late(more: float, seed: int) -> None:
+    shape = replace(P2P_OFF, gpus=(0, 1), slow={1: more})
+    facts = DrawnNode(shape, seed=seed).poll(7)
+    assert slow(facts)
+    assert not lates(facts)
+
+
 def closed_windows(step: float, phase: float, late_polls: Sequence[float]) -> list[tuple[float, float]]:
     """When each window closed, and its first collective, of a job that the tap samples as it does by default.
 

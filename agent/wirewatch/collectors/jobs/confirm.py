@@ -17,6 +17,8 @@ LEAST_ROW = 4
 """Collectives of one operation and size that a window must hold to say something of the wire."""
 SLOWER = 1.5
 """Times its own best that a collective over several nodes must take to be waiting for another node."""
+OUTWEIGHS = 2.0
+"""Times the longest mean wait that is lost on a wire which is named although one rank is always last."""
 _EVEN = 1 / 3
 """At least what a rank may have of all slots in a healthy job, however many ranks there are."""
 Row = tuple[str, int]
@@ -36,12 +38,16 @@ class LateVotes:
 
 @dataclass(frozen=True, slots=True)
 class SlowRow:
-    """Windows of the last `of` in which one operation and size was too slow; the newest of them as `row`."""
+    """Windows of the last `of` in which one operation and size was too slow; the newest of them as `row`.
+
+    `last`: the rank that nearly always came last in that one, None for nobody.
+    """
 
     row: OperationTimes
     windows: int
     of: int
     ratio: float
+    last: int | None = None
 
 
 def late_votes(
@@ -105,16 +111,17 @@ def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> Late
 def slow_rows(windows: Sequence[CommunicatorWindow], policy: JobsPolicy) -> tuple[SlowRow, ...]:
     """Operations and sizes whose wire is slow in enough of the last windows, the slowest first.
 
-    Slow on all ranks alike: their shortest duration is, and nobody in particular is waited for.
+    Slow on all ranks alike: their shortest duration is, and nobody in particular is waited for, or for far
+    less time than is lost on the wire.
     """
     last = windows[-policy.windows :]
     seen: dict[Row, list[OperationTimes]] = {}
     for window in last:
         for row in window.collectives:
-            if window.late is None and _slow(row, policy):
+            if _slow(row, policy) and (window.late is None or _outweighs(row)):
                 seen.setdefault((row.op, row.size_bytes), []).append(row)
     found = [
-        SlowRow(rows[-1], len(rows), len(last), low_median(_ratios(rows)))
+        SlowRow(rows[-1], len(rows), len(last), low_median(_ratios(rows)), _always_last(rows[-1], policy))
         for rows in seen.values()
         if len(rows) >= policy.confirm
     ]
@@ -130,10 +137,13 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
     with_bias = (
         f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
     )
+    behind = (
+        "nobody is late" if found.last is None else f"waiting for rank {found.last}, the last, costs far less"
+    )
     text = (
         f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
-        f"alike, and nobody is late ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){why}"
+        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){why}"
     )
     return SlowWire(
         row.op, row.size_bytes, got, due, found.ratio, found.windows, found.of, since, witnesses,
@@ -174,8 +184,21 @@ def _slow(row: OperationTimes, policy: JobsPolicy) -> bool:
     ratio = row.best_ratio
     if ratio is None or not row.trusted or row.joined < LEAST_ROW:
         return False
-    scattered = max(row.votes.values(), default=0) < policy.votes * row.joined
-    return scattered and ratio < (policy.other_ratio if row.other_way else policy.ratio)
+    if ratio >= (policy.other_ratio if row.other_way else policy.ratio):
+        return False
+    return _always_last(row, policy) is None or _outweighs(row)
+
+
+def _always_last(row: OperationTimes, policy: JobsPolicy) -> int | None:
+    rank = max(row.votes, key=lambda one: row.votes[one], default=None)
+    return None if rank is None or row.votes[rank] < policy.votes * row.joined else rank
+
+
+def _outweighs(row: OperationTimes) -> bool:
+    """Whether more time is lost on the wire than the ranks wait for each other, by far."""
+    if row.best_ratio is None or not row.waits:
+        return False
+    return row.wire_seconds * (1 - row.best_ratio) > OUTWEIGHS * max(row.waits.values())
 
 
 def _ratios(rows: Iterable[OperationTimes]) -> list[float]:
