@@ -248,6 +248,20 @@ def test_a_slow_wire_is_named_beside_a_rank_that_is_always_a_little_late(more: f
     assert not lates(facts)
 
 
+@settings(max_examples=examples(15))
+@given(busbw=st.floats(200e9, 600e9), count=st.sampled_from([4, 8]), seed=SEEDS)
+@example(526e9, 4, 0)
+def test_tree_is_a_slow_wire_however_short_the_last_rank_sees_it(busbw: float, count: int, seed: int) -> None:
+    """On 4 H200 the last rank showed 526 GB/s, which no wire there has: the others' data had gone ahead."""
+    facts = DrawnNode(replace(TREE, gpus=tuple(range(count)), busbw=busbw), seed=seed).poll(7)
+    assert slow(facts)
+    rows = [row for job in facts.jobs for one in job.communicators for row in one.windows[-1].collectives]
+    for row in rows:
+        assert isinstance(row.expected, float)
+        assert isinstance(row.best, float)
+        assert row.best <= row.expected * (count - 1) / count
+
+
 def closed_windows(step: float, phase: float, late_polls: Sequence[float]) -> list[tuple[float, float]]:
     """When each window closed, and its first collective, of a job that the tap samples as it does by default.
 

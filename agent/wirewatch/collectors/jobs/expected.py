@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from wirewatch.busbw.curves import CURVES
 from wirewatch.busbw.expected import Expectation, expect
-from wirewatch.busbw.formulas import NVLS, RING
+from wirewatch.busbw.formulas import NVLS, RING, TREE
 from wirewatch.busbw.references import LEAST_BYTES, Confidence, architecture
 from wirewatch.collectors.jobs.model import JobSurroundings
 from wirewatch.core.jobtimes import CommunicatorWindow, OperationTimes
@@ -21,6 +21,7 @@ _ONE = Absent(Why.UNSUPPORTED, "fewer than two of its GPUs are known here")
 _WORDS = {"TREE": "Tree", "RING": RING, "NVLS_TREE": "NVLSTree", "SIMPLE": "Simple"}
 _BETWEEN = frozenset({"NCCL_NET", "NCCL_IB_DISABLE", "NCCL_CROSS_NIC", "NCCL_SHM_DISABLE"})
 """Of no account where GPUs reach each other."""
+PAIR = 2
 _COSTS = {
     "LL": "LL sends 4 bytes of flags with each 4 of data",
     "LL128": "LL128 sends 8 bytes of flags with each 120 of data",
@@ -95,10 +96,28 @@ def _with_expected(
     row = replace(row, explained=(*ways, *inside_settings(settings)), other_way=bool(ways))
     if isinstance(found, Absent):
         return replace(row, expected=found)
-    return replace(
+    row = replace(
         row, expected=found.busbw, derivation=found.derivation,
         trusted=found.confidence is not Confidence.LOW,
     )  # fmt: skip
+    return row if isinstance(conditions, Absent) else _within_tree(row, conditions)
+
+
+def _within_tree(row: OperationTimes, conditions: Conditions) -> OperationTimes:
+    """The row with no more bus bandwidth than Tree can have on wires that give a Ring so much.
+
+    In a ring each GPU sends 2 (n - 1) / n of the message, in a tree of more than two most send it twice: up
+    and down. The shortest duration can be less than that takes: while the last rank is awaited, data of the
+    others fill the buffers on the way (docs/hardware/2026-11-26-h200.md: 360 and 526 GB/s of 342 on 4 H200).
+    """
+    if row.algorithm.upper() != TREE.upper() or row.ranks <= PAIR:
+        return row
+    ring = expect(replace(conditions, multicast=False), row.op, row.bytes)
+    if isinstance(ring, Absent) or ring.algorithm != RING:
+        return row
+    most = ring.busbw * (row.ranks - 1) / row.ranks
+    got, best = (one if isinstance(one, Absent) else min(one, most) for one in (row.busbw, row.best))
+    return replace(row, busbw=got, best=best)
 
 
 def _expect(conditions: Conditions, row: OperationTimes) -> Expectation | Absent:
