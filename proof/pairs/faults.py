@@ -1,5 +1,6 @@
 """Faults of the wires between eight nodes, what must be named for each, and the table of what was."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,16 @@ RATE, SLOW = 16e6, 0.5
 ANSWERED = 0.75
 """Share of the runs that must have answered: without answers nobody is named, whatever is slow."""
 WORK = ("--engine", "gloo", "--size", "1M", "--iterations", "10", "--limit", "120s")
+WIRES = f"""\
+Eight nodes, in two leafs of four, are network namespaces of one machine with {os.cpu_count()} processors.
+Each node has a wire of {RATE / 1e6:.0f} Mbit/s each way, which `tc` (tbf) holds. Pairs measure with engine
+gloo on processors, one process a node, 1 MiB at a time. Where the table says slowly, {SLOW:.0%} of the rate
+is left. In the row of one pair a filter slows what the first node sends to the second, and nothing else.
+Those two meet in the first round: three rounds of eight nodes bring 12 of the 28 pairs together, and a
+pair that never met cannot be named."""
+"""What pairs were measured over, for both pages."""
+LONGEST = 200
+"""Characters of a reason on a page."""
 Named = tuple[str, ...]
 
 
@@ -86,6 +97,11 @@ def _named(part: dict[str, object], way: dict[str, object]) -> Named:
     if part["kind"] == "pair":
         return str(part["name"]), "to", str(part["peer"])
     return str(part["name"]), str(way["way"])
+
+
+def shortened(why: str) -> str:
+    """A reason as a page has it: what libraries say fills lines."""
+    return why if len(why) <= LONGEST else f"{why[:LONGEST].rstrip()} ..."
 
 
 def printed(one: Outcome, errors: str = "") -> Outcome:
