@@ -1,5 +1,8 @@
 """Faults of the wires between eight nodes, what must be named for each, and the table of what was."""
 
+import os
+import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +18,16 @@ RATE, SLOW = 16e6, 0.5
 ANSWERED = 0.75
 """Share of the runs that must have answered: without answers nobody is named, whatever is slow."""
 WORK = ("--engine", "gloo", "--size", "1M", "--iterations", "10", "--limit", "120s")
+WIRES = f"""\
+Eight nodes, in two leafs of four, are network namespaces of one machine with {os.cpu_count()} processors.
+Each node has a wire of {RATE / 1e6:.0f} Mbit/s each way, which `tc` (tbf) holds. Pairs measure with engine
+gloo on processors, one process a node, 1 MiB at a time. Where the table says slowly, {SLOW:.0%} of the rate
+is left. In the row of one pair a filter slows what the first node sends to the second, and nothing else.
+Those two meet in the first round: three rounds of eight nodes bring 12 of the 28 pairs together, and a
+pair that never met cannot be named. A percentage after a name is how much slower it was found to be."""
+"""What pairs were measured over, for both pages."""
+LONGEST = 120
+"""Characters of a reason on a page."""
 Named = tuple[str, ...]
 
 
@@ -86,6 +99,11 @@ def _named(part: dict[str, object], way: dict[str, object]) -> Named:
     if part["kind"] == "pair":
         return str(part["name"]), "to", str(part["peer"])
     return str(part["name"]), str(way["way"])
+
+
+def shortened(why: str) -> str:
+    """A reason as a page has it, without the place in a library's source; what libraries say fills lines."""
+    return textwrap.shorten(re.sub(r"\[/\S+\] ", "", why), LONGEST, placeholder=" ...")
 
 
 def printed(one: Outcome, errors: str = "") -> Outcome:

@@ -90,15 +90,19 @@ class Kubelet:
         return began
 
     def _end(self, pod: Document, mine: Running | None) -> None:
-        """Ask it to end, kill it after the pod's grace, and let the pod go."""
+        """Ask it to end, kill it after the pod's grace, say how it ended, and let the pod go."""
         if mine is not None and mine.process.poll() is None:
             os.killpg(mine.process.pid, signal.SIGTERM)
             try:
                 mine.process.wait(pod["metadata"].get("deletionGracePeriodSeconds", 30))
             except subprocess.TimeoutExpired:
                 os.killpg(mine.process.pid, signal.SIGKILL)
+                mine.process.wait()
         meta = pod["metadata"]
         try:
+            if mine is not None and not mine.said:
+                self._say(pod, *_ended(mine))
+                mine.said = True
             self._ask(
                 "DELETE",
                 f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}",

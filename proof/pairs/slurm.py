@@ -20,9 +20,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from proof.pairs.faults import NODES, RATE, SLOW, WORK, Outcome, Slowed, judged, printed, slowed, table
+from proof.pairs.faults import (
+    NODES,
+    RATE,
+    WIRES,
+    WORK,
+    Outcome,
+    Slowed,
+    judged,
+    printed,
+    shortened,
+    slowed,
+    table,
+)
 from tests.system.cluster import tool
 from tests.system.namespaces import NamespacedCluster, Wires
+from tools.prose import formatted
 from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument
 
 PAGE = Path("docs/pairs-slurm.md")
@@ -92,7 +105,7 @@ def main() -> int:
     outcomes = [_faulty(one) for one in slowed() if one.title.startswith(wanted or "")]
     outcomes += [_survival(title, run) for title, run in SURVIVALS.items() if title.startswith(wanted or "")]
     if options.write:
-        PAGE.write_text(_page(outcomes), "utf-8")
+        PAGE.write_text(formatted(_page(outcomes)), "utf-8")
     return 0 if all(one.good for one in outcomes) else 1
 
 
@@ -154,7 +167,8 @@ def _dies(wires: Wires, campaign: Campaign) -> tuple[bool, str]:
     others = [run for one in made.rounds for run in one.runs if "n5" not in {run.first, run.second}]
     answered = sum(not run.failed for run in others)
     good = bool(failed) and "" not in failed and answered == len(others) and process.returncode == 3
-    return good, f"its pair: {'; '.join(sorted(failed))}; {answered} of {len(others)} other runs answered"
+    why = "; ".join(map(shortened, sorted(failed)))
+    return good, f"the run of n5: {why}; {answered} of {len(others)} other runs answered"
 
 
 def _is_step(process: Path, node: str) -> bool:
@@ -213,7 +227,7 @@ def _preempted(_: Wires, campaign: Campaign) -> tuple[bool, str]:
     first = campaign.rounds().rounds[0]
     failed = {run.failed for run in first.runs if run.failed}
     good = len(failed) == 1 and "n2" in "".join(f"{r.first} {r.second}" for r in first.runs if r.failed)
-    return good, f"the job runs after {took:.1f} s; its pair: {'; '.join(failed)}"
+    return good, f"the job runs after {took:.1f} s; the run of n2: {'; '.join(map(shortened, failed))}"
 
 
 def _allocated(_: Wires, campaign: Campaign) -> tuple[bool, str]:
@@ -247,18 +261,22 @@ def _page(outcomes: Sequence[Outcome]) -> str:
     version = subprocess.run([tool("slurmctld"), "-V"], check=True, capture_output=True, text=True).stdout
     return f"""# Rounds of pairs under a real Slurm
 
-What `make pairs-slurm` saw on {time.strftime("%Y-%m-%d")}. {version.strip()}, eight nodes in network
-namespaces on one machine of {os.cpu_count()} cores, {RATE / 1e6:.0f} Mbit/s each way of each node by `tc`
-(tbf), two leafs of four; engine gloo on processors, one process a node, 1 MiB at a time. What is slowed
-has {SLOW:.0%} of its rate left; a pair is slowed by a filter for one destination. The slowed pair is one
-that the first round brings together: three rounds of eight nodes bring 12 of 28 pairs together, and of
-others no round tells.
+`make pairs-slurm` made this page on {time.strftime("%Y-%m-%d")}. It ran `wirewatch fleet probe --slurm`
+with a real {version.strip().replace("slurm-wlm", "Slurm")}: slurmctld, and a slurmd for each node.
+
+{WIRES}
 
 {table(outcomes)}
 
+What is done in rows without a slow wire:
+
+- *a node dies in a round*: the slurmd of n5 and all its processes are killed and its wire is cut.
+- *jobs are never admitted*: the partition takes jobs and starts none.
+- *Ctrl-C in a round*: it comes in the second round. Then the same command is run again.
+- *a job with priority comes*: a user's job on n2, in a partition that preempts that of the pairs.
+
 Not shown by this: real NICs, NCCL, RDMA, more than one machine, more than eight nodes, other versions of
-Slurm. Seconds are with the start of Slurm, on a machine that was busy with
-other work.
+Slurm. Seconds include the start of Slurm.
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fleet.rounds.playedapi import PlayedApi
 from tests.fleet.rounds.playedengine import answers
-from wirewatch.fleet.rounds.answer import run_of
+from wirewatch.fleet.rounds.answer import PeerAnswer, encode_answer, run_of
 from wirewatch.fleet.rounds.engine import NodesError, PairState, RoundEngineError, RoundOrder
 from wirewatch.fleet.rounds.jobs import CAMPAIGN, JobsOptions
 from wirewatch.fleet.rounds.kubernetes import ASK_SECONDS, AWAY_SECONDS, KubernetesRounds
@@ -93,6 +93,63 @@ def test_the_last_word_of_a_pod_without_an_answer_is_reported(rig: Rig) -> None:
     rig.api.pods_of(FIRST, "Failed", "Traceback\nModuleNotFoundError: torch\n")
     rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
     assert rig.polled(engine)[0] == (PairState.FAILED, "BackoffLimitExceeded; ModuleNotFoundError: torch")
+
+
+GONE = PeerAnswer(
+    "wirewatch.fleet-peer/1", 1e9, "n2", "n1", "n2", "failed", "connection closed by peer [10.0.0.1]"
+)
+
+
+def test_a_pod_that_was_preempted_is_told_before_what_its_partner_says_of_it(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Running")
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "p9"}
+    rig.api.kept["pods"][f"{FIRST}-0"]["status"]["conditions"] = [taken]
+    assert rig.polled(engine)[0] == (PairState.RUNNING, "")
+    rig.api.pods_of(FIRST, "Failed", "", encode_answer(GONE))
+    del rig.api.kept["pods"][f"{FIRST}-0"]
+    rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
+    assert rig.polled(engine)[0] == (
+        PairState.FAILED, "n1: PreemptionByScheduler: p9; n2: failed: connection closed by peer [10.0.0.1]",
+    )  # fmt: skip
+
+
+def test_a_pod_that_is_gone_is_told_before_what_its_partner_says_of_it(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Failed", "", encode_answer(GONE))
+    del rig.api.kept["pods"][f"{FIRST}-0"]
+    rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
+    assert rig.polled(engine)[0] == (
+        PairState.FAILED, "the pod of n1 was deleted; n2: failed: connection closed by peer [10.0.0.1]",
+    )  # fmt: skip
+
+
+def test_what_is_said_of_a_pod_that_was_preempted_is_said_once(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Failed", "no answer", "none here")
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "p9"}
+    rig.api.kept["pods"][f"{FIRST}-0"]["status"]["conditions"] = [taken]
+    rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
+    assert rig.polled(engine)[0] == (PairState.FAILED, "n1: PreemptionByScheduler: p9; none here")
+
+
+def test_when_no_pod_was_taken_away_a_failure_is_the_answer_of_its_node(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Failed", "", encode_answer(GONE))
+    rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
+    assert rig.polled(engine)[0] == (PairState.DONE, f"\n{encode_answer(GONE)}")
+
+
+def test_a_pod_that_was_preempted_in_an_earlier_round_is_not_told_again(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Running")
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "p9"}
+    rig.api.kept["pods"][f"{FIRST}-0"]["status"]["conditions"] = [taken]
+    rig.polled(engine)
+    engine.cancel()
+    engine.start(replace(ORDER, number=2))
+    rig.api.ends("camp-r2-p0", "Failed", "DeadlineExceeded")
+    assert rig.polled(engine)[0] == (PairState.FAILED, "DeadlineExceeded")
 
 
 def test_output_that_cannot_be_read_is_no_answer_and_no_end_of_the_round(rig: Rig) -> None:

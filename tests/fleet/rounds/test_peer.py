@@ -148,7 +148,11 @@ def test_a_lock_that_is_held_and_an_engine_that_is_missing() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "cause", "why"),
-    [("preempted", "preempted", "as drawn"), ("timeout", "failed", "timeout: as drawn")],
+    [
+        ("preempted", "preempted", "as drawn"),
+        ("timeout", "failed", "timeout: as drawn"),
+        ("failed", "failed", "as drawn"),
+    ],
 )
 def test_what_ended_it_early_is_the_answer(outcome: Outcome, cause: str, why: str) -> None:
     node = Node()

@@ -77,8 +77,8 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     Ctrl-C cancels its jobs, and the same command goes on later.
 
     Ends as `wirewatch fleet pairs` does: 0 nothing is slow, 1 something is named, 2 it has lost 30 % or more,
-    3 something is open. 64: nodes that are not there, or options that cannot be meant; 69: the scheduler does
-    not answer.
+    3 something is open. 64: nodes that do not exist, or options that do not fit together; 69: the scheduler
+    does not answer.
     """
     from wirewatch.fleet.pairs.model import asked_limits
     from wirewatch.fleet.rounds.engine import NodesError, RoundEngineError

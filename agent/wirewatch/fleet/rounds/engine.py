@@ -59,7 +59,8 @@ class PairState(StrEnum):
 class PairProgress:
     """How far one pair is. `said`: why it waits, all that its two processes printed, or why it failed.
 
-    A pair that printed answers and then failed is DONE: its answers say what became of it.
+    A pair that printed answers and then failed is DONE: its answers say what became of it. It is FAILED where
+    the scheduler knows better, as when it has taken the place of one of the two.
     """
 
     first: str

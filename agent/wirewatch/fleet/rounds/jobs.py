@@ -183,6 +183,21 @@ def job_progress(made: Document | None, pods: Sequence[Document]) -> JobProgress
     return JobProgress(PairState.WAITING, why or _without(pods))
 
 
+def disrupted(pods: Sequence[Document]) -> str:
+    """Why the cluster ends pods of a pair, such as for one of higher priority; "" while it does not."""
+    return "; ".join(dict.fromkeys(filter(None, map(_disruption, pods))))
+
+
+def deleted(pods: Sequence[Document], pair: Sequence[str]) -> str:
+    """Which node's pod is no longer there while the other's is; "" where both are, or neither is.
+
+    Once the Job's time is up, its controller deletes both.
+    """
+    there = {pod["spec"].get("nodeName") for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+    gone = [node for node in pair if node not in there]
+    return f"the pod of {gone[0]} was deleted" if len(gone) == 1 else ""
+
+
 def _node(one: Document, options: JobsOptions, used: Mapping[str, int]) -> PairNode:
     labels, status = one["metadata"].get("labels", {}), one.get("status", {})
     name = one["metadata"]["name"]
@@ -292,18 +307,26 @@ def _started(pod: Document) -> bool:
 
 def _failure(pod: Document) -> str:
     """Why a pod failed, by the API server."""
-    status = pod.get("status", {})
-    disrupted = next((c for c in _conditions(pod) if c["type"] == "DisruptionTarget"), None)
-    name = pod["spec"].get("nodeName") or pod["metadata"]["name"]
-    if disrupted is not None:
-        return _words(name, disrupted.get("reason"), disrupted.get("message"))
-    if status.get("reason"):
-        return _words(name, status["reason"], status.get("message"))
-    for one in status.get("containerStatuses") or ():
+    if why := _disruption(pod):
+        return why
+    for one in pod.get("status", {}).get("containerStatuses") or ():
         ended = one.get("state", {}).get("terminated")
         if ended and ended.get("exitCode"):
-            return _words(name, ended.get("reason"), f"exit code {ended['exitCode']}")
+            return _words(_place(pod), ended.get("reason"), f"exit code {ended['exitCode']}")
     return ""
+
+
+def _disruption(pod: Document) -> str:
+    """Why the cluster ends a pod; "" while it does not."""
+    status = pod.get("status", {})
+    disrupted = next((c for c in _conditions(pod) if c["type"] == "DisruptionTarget"), None)
+    if disrupted is not None:
+        return _words(_place(pod), disrupted.get("reason"), disrupted.get("message"))
+    return _words(_place(pod), status["reason"], status.get("message")) if status.get("reason") else ""
+
+
+def _place(pod: Document) -> str:
+    return str(pod["spec"].get("nodeName") or pod["metadata"]["name"])
 
 
 def _words(*some: str | None) -> str:

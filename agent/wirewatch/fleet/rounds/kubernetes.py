@@ -28,6 +28,8 @@ from wirewatch.fleet.rounds.jobs import (
     Document,
     JobProgress,
     JobsOptions,
+    deleted,
+    disrupted,
     job,
     job_progress,
     name_of,
@@ -66,6 +68,7 @@ class KubernetesRounds:
     _nodes: dict[str, PairNode] = field(default_factory=dict)
     _order: RoundOrder | None = None
     _known: dict[int, PairProgress] = field(default_factory=dict)
+    _taken: dict[int, str] = field(default_factory=dict)
     _asked: float = 0.0
     _heard: float = 0.0
     _blind: bool = False
@@ -80,7 +83,7 @@ class KubernetesRounds:
         return found
 
     def start(self, order: RoundOrder) -> None:
-        self._order, self._known, self._asked = order, {}, self.mono()
+        self._order, self._known, self._taken, self._asked = order, {}, {}, self.mono()
         refused = self._run(lambda client: self._start(client, order))
         self._heard = self.mono()
         if order.pairs and len(refused) == len(order.pairs):
@@ -180,23 +183,35 @@ class KubernetesRounds:
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(place: int) -> tuple[int, PairProgress]:
-            name = name_of(self.campaign, order, place)
-            seen = job_progress(jobs.get(name), pods.get(name, []))
+            name, pair = name_of(self.campaign, order, place), order.pairs[place]
+            own = pods.get(name, [])
+            if words := disrupted(own):
+                # It is gone once the Job has failed, and with it what it said.
+                self._taken[place] = words
+            seen = job_progress(jobs.get(name), own)
             async with room:
-                return place, await self._told(core, order.pairs[place], seen)
+                return place, await self._told(core, pair, seen, self._taken.get(place) or deleted(own, pair))
 
         return dict(await asyncio.gather(*map(one, live)))
 
-    async def _told(self, core: CoreV1Api, pair: tuple[str, str], seen: JobProgress) -> PairProgress:
-        """The progress of a pair, with all that its pods printed once it has ended."""
+    async def _told(
+        self, core: CoreV1Api, pair: tuple[str, str], seen: JobProgress, taken: str
+    ) -> PairProgress:
+        """The progress of a pair, with all that its pods printed once it has ended.
+
+        Where a pod was `taken` away, that comes first: its partner tells of a lost connection alone.
+        """
         if seen.state not in {PairState.DONE, PairState.FAILED}:
             return PairProgress(*pair, seen.state, seen.said)
         printed = [await self._log(core, name) for name in seen.pods]
         said = "\n".join(printed)
-        if any(answers_in(said)):
+        answers = list(answers_in(said))
+        if any(one.cause != "failed" or not taken for one in answers):
             return PairProgress(*pair, PairState.DONE, said)
-        words = [line for text in printed for line in text.splitlines() if line.strip()]
-        why = "; ".join(filter(None, [seen.said, words[-1] if words else ""]))
+        lines = [line for text in printed for line in text.splitlines() if line.strip()]
+        words = [f"{one.name}: failed: {one.why}" for one in answers] or [seen.said, *lines[-1:]]
+        known = [] if taken in words[0] else [taken]
+        why = "; ".join(filter(None, [*known, *words]))
         return PairProgress(*pair, PairState.FAILED, why or "its pods ended without an answer")
 
     async def _log(self, core: CoreV1Api, pod: str) -> str:

@@ -135,6 +135,8 @@ def _measured(
 def _in_the_way(probed: Probed, wrong: int) -> tuple[Cause, str]:
     if probed.outcome == "preempted":
         return "preempted", probed.why
+    if probed.outcome == "failed":
+        return "failed", probed.why
     if probed.outcome != "ok":
         return "failed", f"{probed.outcome}: {probed.why}"
     return ("failed", f"wrong data: {wrong} elements did not come as they were sent") if wrong else ("", "")
