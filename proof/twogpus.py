@@ -22,16 +22,16 @@ RECORDED = Path(__file__).parent / "h200x2.json"
 WITHOUT, WITH = "without", "with"
 
 
-def study(name: str) -> Study:
-    """One of both sweeps, as our own workers made it."""
-    recorded = json.loads(RECORDED.read_text("utf-8"))[name]
+def study(name: str, file: Path = RECORDED, ranks: int = 2) -> Study:
+    """One of a file's sweeps, as our own workers made it."""
+    recorded = json.loads(file.read_text("utf-8"))[name]
     curves = tuple(
-        Curve(op, Configuration(2, launch=launch), tuple(
+        Curve(op, Configuration(ranks, launch=launch), tuple(
             CurvePoint(int(size), tuple(us * 1e-6 for us in repeats)) for size, repeats in sizes.items()
         ))
         for op, launches in recorded.items() for launch, sizes in launches.items()
     )  # fmt: skip
-    return Study(0.0, f"2 H200, {name}", {"engine": "nccl"}, curves)
+    return Study(0.0, f"{ranks} H200, {name}", {"engine": "nccl"}, curves)
 
 
 def predicted(op: str, launch: str, shape: str) -> list[PredictedTime]:
@@ -52,13 +52,17 @@ HEADER = (
 def rows() -> Iterator[str]:
     """A row for each collective, launch and table: the worst error of each range, in per cent."""
     for op, launch, shape in product(OPS, LAUNCHES, (WITHOUT, WITH)):
-        found = predicted(op, launch, shape)
-        errors = {one.size_bytes: one.off for one in found}
-        cells = " | ".join(worst(errors, low, high) for low, high in PARTS)
-        spreads = [one.spread for one in found if one.spread > WITHIN]
-        apart = f", up to {100 * max(spreads):.0f} % apart" if spreads else ""
-        held = "yes" if all(holds(found)) else "no"
-        yield f"| {op}, {launch} | {shape} | {cells} | {len(spreads)} of {len(found)}{apart} | {held} |"
+        yield f"| {op}, {launch} | {shape} | {cells(predicted(op, launch, shape))} |"
+
+
+def cells(found: Sequence[PredictedTime]) -> str:
+    """The worst errors of each range, how many sizes are not reproducible, and whether the limits hold."""
+    errors = {one.size_bytes: one.off for one in found}
+    spreads = [one.spread for one in found if one.spread > WITHIN]
+    apart = f", up to {100 * max(spreads):.0f} % apart" if spreads else ""
+    held = "yes" if all(holds(found)) else "no"
+    parts = (worst(errors, low, high) for low, high in PARTS)
+    return " | ".join((*parts, f"{len(spreads)} of {len(found)}{apart}", held))
 
 
 def holds(found: Sequence[PredictedTime]) -> list[bool]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from proof import fourgpus
 from proof.hardware.predicted import LIMITS, judged
 from proof.times import LARGE, LARGE_LIMIT, LIMIT, Trial, by_size, summary, trials, two
 from proof.twogpus import WITH, WITHOUT, predicted, table
@@ -21,6 +22,9 @@ MISSES = {
 }
 """What is farther off than the limit, as docs/advice/times.md says: one size of eight GPUs, a floor that the
 source gives as one figure for sizes from 1 to 64 KiB, and small messages of eight H20."""
+
+
+SMALLEST = {("all_reduce", "eager"): 16, ("all_reduce", "graph"): 8}
 
 
 def name(trial: Trial) -> str:
@@ -60,9 +64,20 @@ def test_a_table_of_two_gpus_gives_the_middle_its_shape() -> None:
     assert abs(off[WITH]) < 0.05 < abs(off[WITHOUT])
 
 
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("which", fourgpus.MACHINES)
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_four_gpus_are_predicted_by_three_sizes_of_two(which: str, op: str, launch: str) -> None:
+    found = fourgpus.predicted(which, op, launch)
+    assert (found[0].size_bytes, found[-1].size_bytes) == (SMALLEST.get((op, launch), 64), 1 << 30)
+    for _, least, limit in LIMITS:
+        part = [one for one in found if one.size_bytes >= least]
+        assert judged(part, limit)[0], [one for one in part if one.over(limit) > 0]
+
+
 def test_the_page_has_the_tables_of_this_tree() -> None:
     text = PAGE.read_text("utf-8")
-    for line in f"{summary()}\n{by_size()}\n{table()}".splitlines():
+    for line in f"{summary()}\n{by_size()}\n{table()}\n{fourgpus.table()}".splitlines():
         assert line in text
 
 

@@ -1,0 +1,66 @@
+"""Four H200 that were measured on 2026-11-26, beside times that are fitted to three sizes of two of them.
+
+`h200x4.json` has the repeats of sweeps on two machines, in microseconds; docs/hardware/2026-11-26-h200.md
+says how they were taken. Of `two` GPUs the smallest size, 64 and 256 MiB are given; `all` four are predicted
+by structure, without a table of four. What the structure says of LL was chosen with the `second` machine in
+view, what it says of launches with both.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from proof.hardware.predicted import PredictedTime, predictions, three_sizes
+from proof.times import machine, others
+from proof.twogpus import cells, study
+from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes
+from wirewatch.core.probe import ALL_REDUCE, OPS
+from wirewatch.study.curve import Study
+from wirewatch.study.grid import EAGER
+
+RECORDED = Path(__file__).parent / "h200x4.json"
+MACHINES = ("second", "third")
+FIRST = 8
+"""Bytes of the first case of each process: launches ran ahead of the GPUs there, which was mended after."""
+
+
+def sweep(name: str, ranks: int) -> Study:
+    """A sweep without what its processes measured first one by one."""
+    whole = study(name, RECORDED, ranks)
+    curves = tuple(
+        replace(one, points=tuple(point for point in one.points if point.size_bytes != FIRST))
+        if (one.op, one.configuration.launch) == (ALL_REDUCE, EAGER)
+        else one
+        for one in whole.curves
+    )
+    return replace(whole, curves=curves)
+
+
+def predicted(which: str, op: str, launch: str) -> list[PredictedTime]:
+    """Every size."""
+    given = three_sizes(sweep(f"{which}_two", 2))
+    times = CollectiveTimes(machine(4, given), others(4))
+    return list(predictions(times, given, sweep(f"{which}_all", 4), op, launch))
+
+
+HEADER = (
+    "| predicted | to 64 KiB | to 2 MiB | to 32 MiB | to 1 GiB "
+    "| sizes whose repeats differ by more than 15 % | within the limits, or as repeats differ |\n"
+    "| -- | -- | -- | -- | -- | -- | -- |"
+)
+
+
+def rows() -> Iterator[str]:
+    """A row for each machine, collective and launch: the worst error of each range, in per cent."""
+    for which, op, launch in product(MACHINES, OPS, LAUNCHES):
+        yield f"| {which} machine, {op}, {launch} | {cells(predicted(which, op, launch))} |"
+
+
+def table() -> str:
+    """All of them."""
+    return "\n".join([HEADER, *rows()])
+
+
+if __name__ == "__main__":
+    print(table())
