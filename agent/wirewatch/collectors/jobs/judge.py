@@ -34,7 +34,8 @@ SLOW_WIRE = Rule(
     DEGRADED,
     means="a collective of a running job is slow on the wire: even its best reaches less than 70 % of what "
     "NCCL's defaults should give on this topology (90 % if it ran another algorithm or protocol), in three "
-    "of the last four windows, on all local ranks alike and with no rank late; and other evidence agrees: a "
+    "of the last four windows, on all local ranks alike and with no rank late, or late by far less than is "
+    "lost on the wire; and other evidence agrees: a "
     "finding about links, PCIe or a probe, NVLink's own counters, a setting of the job, another job. "
     "Without such evidence it is only a hint that makes a probe run sooner, since compute beside "
     "collectives slows them too",
