@@ -3,7 +3,7 @@
     make pairs-slurm
 
 Eight nodes in network namespaces with a veth each, of which tc's tbf holds the rate; slurmctld and eight
-slurmds; `wirewatch fleet probe --slurm` with engine gloo. Root, some fifteen minutes on two cores.
+slurmds; `wirewatch fleet probe --slurm` with engine gloo. Root, half an hour on two cores.
 """
 
 import argparse

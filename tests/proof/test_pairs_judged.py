@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proof.pairs.faults import Slowed, judged
+from proof.pairs.faults import LONGEST, Slowed, judged, shortened
 
 N3 = {"kind": "node", "name": "n3", "peer": "", "losses": [{"way": "sends", "loss": 0.5}]}
 HEALTHY = Slowed("nothing", lambda _: None, frozenset())
@@ -25,3 +25,10 @@ def found(*named: dict[str, Any], answered: int = 12) -> dict[str, Any]:
 )  # fmt: skip
 def test_what_is_named_and_how_many_answered_decide(one: Slowed, result: Any, good: bool) -> None:  # noqa: FBT001
     assert judged(one, result)[0] is good
+
+
+def test_a_reason_on_a_page_is_short_and_without_the_place_in_a_librarys_source() -> None:
+    assert shortened("gloo says [/src/pair.cc:553] closed by peer [10.0.0.2]:1") == (
+        "gloo says closed by peer [10.0.0.2]:1"
+    )
+    assert len(shortened("word " * 100)) <= LONGEST
