@@ -5,13 +5,26 @@ before a release (`EXAMPLES=1`) new ones are drawn.
 """
 
 import gc
+from collections.abc import MutableSequence
 
+import pytest
 from hypothesis import settings
 
 from tests.examples import SHARE, examples
 
 settings.register_profile("wirewatch", deadline=None, max_examples=examples(100), derandomize=SHARE < 1)
 settings.load_profile("wirewatch")
+
+
+LONG = (
+    "tests/cli/test_check_hanging.py", "tests/daemon/", "tests/proof/", "tests/tools/test_blocks.py",
+    "tests/tools/test_faults.py", "tests/tools/test_generated.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: MutableSequence[pytest.Item]) -> None:
+    """Long tests first: one that is left for the end runs alone."""
+    items[:] = sorted(items, key=lambda item: not item.nodeid.startswith(LONG))
 
 
 def pytest_collection_finish() -> None:
