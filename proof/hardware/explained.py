@@ -18,9 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from proof.hardware import lane
 from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
+from proof.hardware.runningjobs import slow_wires
 from proof.hardware.tap import READY, TMPFS, WIRES, Taps
 from wirewatch.explain.evidence import Wall
 
@@ -108,7 +110,8 @@ def watched(ask: Callable[[], Explained], case: ExplainCase, within: float, ever
 def run(report: Report, options: argparse.Namespace) -> None:
     wanted = options.shapes or (*(case.name for case in CASES), *HEALTHY)
     trials: list[ExplainTrial] = []
-    cases = [case for case in CASES if case.name in wanted]
+    wires = slow_wires(lane.here(), None)
+    cases = [case for case in CASES if case.name in wanted and (case.name not in WIRES or case.name in wires)]
     with tempfile.TemporaryDirectory(prefix="wirewatch-explain-", dir=TMPFS) as folder:
         taps, path = Taps(Path(folder), follow=False), f"{folder}/w.sock"
         config = DEFAULTS.replace('socket = ""', f'socket = "{path}"')

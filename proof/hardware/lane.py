@@ -37,13 +37,23 @@ exec "$@"
 """A tmpfs without devices: a file that a library makes there again opens nothing."""
 
 
+def by_number(files: Sequence[str]) -> dict[int, str]:
+    """The device files of GPUs, by number."""
+    return {int(match[1]): match[0] for name in files if (match := GPU_FILE.fullmatch(name))}
+
+
+def here() -> int:
+    """How many GPUs have a device file."""
+    return len(by_number([file.name for file in Path("/dev").iterdir()]))
+
+
 def hidden(gpus: Sequence[int], files: Sequence[str]) -> list[str]:
     """The device files, by name, of all GPUs but these; `gpus` by the number of their file.
 
     Raises:
         ValueError: a GPU has no file.
     """
-    found = {int(match[1]): match[0] for name in files if (match := GPU_FILE.fullmatch(name))}
+    found = by_number(files)
     if missing := sorted(set(gpus) - set(found)):
         raise ValueError(f"no /dev/nvidia{missing[0]} here")
     return [name for number, name in sorted(found.items()) if number not in gpus]
