@@ -1,4 +1,4 @@
-"""How many examples a property is tried on: a seventh for each change, all of them before a release."""
+"""How many examples a property is tried on: a tenth for each change, all of them before a release."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SHARE = float(os.environ.get("EXAMPLES", "0.15"))
+SHARE = float(os.environ.get("EXAMPLES", "0.1"))
 
 
 def examples(most: int) -> int:
