@@ -5,9 +5,9 @@ import shutil
 from hashlib import file_digest
 from pathlib import Path
 
-from proof.containers import attempt, run, store
+from proof.containers import run, store
 from proof.image import builder
-from proof.release.place import CLONE, DIST, PLACE, clone, make
+from proof.release.place import CLONE, DIST, PLACE, clone, make, typed
 from tools.release.image import Builder
 
 MB = 1e6
@@ -87,7 +87,7 @@ def refused() -> str:
 
 def failing(*words: str) -> list[str]:
     """What `make` says on standard error where it must fail."""
-    done = attempt("make", "--no-print-directory", "-C", str(CLONE), *words)
+    done = typed(*words)
     assert done.returncode != 0
     return done.stderr.splitlines()
 
