@@ -10,7 +10,7 @@ from proof.image import builder
 from proof.release.place import CLONE, DIST, PLACE, clone, make, typed
 from tools.release.image import Builder
 
-MB = 1e6
+KB, MB = 1e3, 1e6
 KEY = """
 %no-protection
 Key-Type: eddsa
@@ -46,8 +46,13 @@ def made() -> str:
         str(DIST / "SHA256SUMS"),
     )
     run("sh", "-c", f"cd {DIST} && sha256sum --check --strict --quiet SHA256SUMS")
-    told_files = ", ".join(f"{path.name} {path.stat().st_size / MB:.1f}" for path in sorted(DIST.iterdir()))
-    return f"MB: {told_files}; the checksums fit, and so does a signature of a key that was made for it"
+    files = ", ".join(f"{path.name} ({size(path)})" for path in sorted(DIST.iterdir()))
+    return f"{files}; the checksums fit, and so does a signature of a key that was made for it"
+
+
+def size(path: Path) -> str:
+    found = path.stat().st_size
+    return f"{found / MB:.1f} MB" if found >= MB else f"{found / KB:.1f} kB"
 
 
 def again() -> str:
