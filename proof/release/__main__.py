@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from proof.containers import needs, run
-from proof.release import making, node, published, pythons, reader
+from proof.release import carried, making, node, published, pythons, reader
 from proof.release.place import PLACE
 from tools.prose import formatted
 from tools.version import ROOT, version
@@ -24,6 +24,7 @@ STEPS: Mapping[str, Callable[[], str | Sequence[tuple[str, str]]]] = {
     "wheel-over-0.1": pythons.upgraded,
     "source-archive": pythons.source,
     "wrong-Python": pythons.wrong,
+    "without-an-index": carried.carried,
     "chart": published.chart,
     "image": published.image,
     "Debian": node.lived,

@@ -1,16 +1,18 @@
 """`make release` in a clean clone, twice, signed. Each step asserts, and says what was seen."""
 
 import shlex
-import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
 
-from proof.containers import attempt, run, store
+from proof.containers import run, store
 from proof.image import builder
-from proof.release.place import CLONE, DIST, PLACE, clone, make
+from proof.release.place import CLONE, DIST, PLACE, clone, make, typed
 from tools.release.image import Builder
 
-MB = 1e6
+KB, MB = 1e3, 1e6
 KEY = """
 %no-protection
 Key-Type: eddsa
@@ -25,29 +27,35 @@ def made() -> str:
     """All of it, with the base of e2e-image in the place of python:3.12-slim-bookworm."""
     builder.prepare()
     clone()
-    home = PLACE / "gpg"
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(mode=0o700)
-    (home / "key").write_text(KEY, "ascii")
-    run("gpg", "--homedir", str(home), "--batch", "--quiet", "--generate-key", str(home / "key"))
     told = Builder(f"buildah {' '.join(store(builder.PLACE))}", shlex.join(builder.how()), builder.base())
-    sign = f"gpg --homedir {home} --batch --armor --detach-sign"
-    *_, last = make(
-        "release", f"BUILDER={told.program}", f"WORDS={told.words}", f"BASE={told.base}", f"SIGN={sign}"
-    )
-    assert last.endswith("SHA256SUMS: signed"), last
-    run(
-        "gpg",
-        "--homedir",
-        str(home),
-        "--batch",
-        "--verify",
-        str(DIST / "SHA256SUMS.asc"),
-        str(DIST / "SHA256SUMS"),
-    )
+    with key() as gpg:
+        sign = f"{shlex.join(gpg)} --armor --detach-sign"
+        *_, last = make(
+            "release", f"BUILDER={told.program}", f"WORDS={told.words}", f"BASE={told.base}", f"SIGN={sign}"
+        )
+        assert last.endswith("SHA256SUMS: signed"), last
+        run(*gpg, "--verify", str(DIST / "SHA256SUMS.asc"), str(DIST / "SHA256SUMS"))
     run("sh", "-c", f"cd {DIST} && sha256sum --check --strict --quiet SHA256SUMS")
-    told_files = ", ".join(f"{path.name} {path.stat().st_size / MB:.1f}" for path in sorted(DIST.iterdir()))
-    return f"MB: {told_files}; the checksums fit, and so does a signature of a key that was made for it"
+    files = ", ".join(f"{path.name} ({size(path)})" for path in sorted(DIST.iterdir()))
+    return f"{files}; the checksums fit, and so does a signature of a key that was made for it"
+
+
+@contextmanager
+def key() -> Iterator[tuple[str, ...]]:
+    """gpg with a new key. Its agent is ended: one whose folder is gone takes the next one's socket along."""
+    with tempfile.TemporaryDirectory() as home:
+        gpg = ("gpg", "--homedir", home, "--batch")
+        (Path(home) / "key").write_text(KEY, "ascii")
+        try:
+            run(*gpg, "--quiet", "--generate-key", f"{home}/key")
+            yield gpg
+        finally:
+            run("gpgconf", "--homedir", home, "--kill", "gpg-agent")
+
+
+def size(path: Path) -> str:
+    found = path.stat().st_size
+    return f"{found / MB:.1f} MB" if found >= MB else f"{found / KB:.1f} kB"
 
 
 def again() -> str:
@@ -87,7 +95,7 @@ def refused() -> str:
 
 def failing(*words: str) -> list[str]:
     """What `make` says on standard error where it must fail."""
-    done = attempt("make", "--no-print-directory", "-C", str(CLONE), *words)
+    done = typed(*words)
     assert done.returncode != 0
     return done.stderr.splitlines()
 

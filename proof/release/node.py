@@ -21,6 +21,7 @@ CONFIG_FILE = "/etc/wirewatch/wirewatch.toml"
 WIREWATCH = "/opt/wirewatch/bin/wirewatch"
 NEXT = "99"
 """The version of a package that holds the same and is newer."""
+NEWER, NEWER_ENGINE = "wirewatch-newer.deb", "wirewatch-nccl-newer.deb"
 CONFIG = """
 [listen]
 socket = "/run/wirewatch/wirewatch.sock"
@@ -69,6 +70,10 @@ systemctl enable wirewatch
 """
 """To 0.1, as docs/install.md says."""
 RULE = "xid.79"
+ANSWERS = {"2": "FAILED (that XID)", "3": "UNKNOWN (as it restarts)"}
+"""What `wirewatch check --cached` may answer during an upgrade, on a machine with that fault."""
+BOOTED = {"running", "degraded"}
+"""Not `starting`: then /tmp is still to be emptied, under the feet of what runs."""
 KEEP = ("-o", "Dpkg::Options::=--force-confold", "-o", "Dpkg::Use-Pty=0")
 
 
@@ -80,7 +85,7 @@ def image() -> None:
     packages.mkdir()
     for name in ("wirewatch", "wirewatch-nccl"):
         shutil.copy2(package(name), packages)
-    newer(packages)
+        newer(packages, name)
     container = run("buildah", *store(HERE), "from", "scratch").strip()
     try:
         for what, where in (
@@ -96,15 +101,21 @@ def image() -> None:
         run("buildah", *store(HERE), "rm", container)
 
 
-def newer(packages: Path) -> None:
-    """The package of a later version, with another text of its configuration file."""
+def newer(packages: Path, name: str) -> None:
+    """A package of a later version; with another text of its configuration file, where it has one."""
     tree = HERE / "newer"
     shutil.rmtree(tree, ignore_errors=True)
-    run("dpkg-deb", "--raw-extract", str(package()), str(tree))
-    for path in (tree / "DEBIAN/control", tree / "etc/wirewatch/wirewatch.toml"):
-        text = path.read_text("utf-8").replace(f"Version: {version()}", f"Version: {NEXT}")
-        path.write_text(text.replace("For a Prometheus", "For the Prometheus"), "utf-8")
-    run("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(tree), str(packages / "newer.deb"))
+    run("dpkg-deb", "--raw-extract", str(package(name)), str(tree))
+    control = tree / "DEBIAN/control"
+    text = control.read_text("utf-8").replace(f"Version: {version()}", f"Version: {NEXT}")
+    control.write_text(text.replace(f"wirewatch (= {version()})", f"wirewatch (= {NEXT})"), "utf-8")
+    config = tree / "etc/wirewatch/wirewatch.toml"
+    if config.exists():
+        text = config.read_text("utf-8")
+        assert "For a Prometheus" in text
+        config.write_text(text.replace("For a Prometheus", "For the Prometheus"), "utf-8")
+    made = packages / f"{name}-newer.deb"
+    run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(made))
 
 
 def old(machine: Machine) -> str:
@@ -144,7 +155,7 @@ def upgraded(machine: Machine) -> str:
     changed = f"{CONFIG}\n# mine\n"
     machine.write(CONFIG_FILE, changed)
     before, env = machine.unit()["MainPID"], machine.do("readlink", "/opt/wirewatch/env").strip()
-    answered = watched(machine, lambda: install(machine, "newer.deb"))
+    answered = watched(machine, lambda: install(machine, NEWER))
     running(machine)
     remembers(machine)
     assert machine.unit()["MainPID"] != before
@@ -166,17 +177,28 @@ def rolled_back(machine: Machine) -> str:
 
 
 def engine(machine: Machine) -> str:
-    """wirewatch-nccl comes, and goes."""
+    """wirewatch-nccl comes, stays in an upgrade of both packages, and goes."""
     asked = ("/opt/wirewatch/env/bin/python", "-c", LOADS)
     assert machine.attempt(*asked) != 0
     install(machine, package("wirewatch-nccl").name)
     number = int(machine.do(*asked))
     told = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
     running(machine)
+    install(machine, NEWER, NEWER_ENGINE)
+    assert int(machine.do(*asked)) == number
+    running(machine)
+    said = install(machine, "--allow-downgrades", package().name)
+    assert "Removing wirewatch-nccl" in said, said
+    assert machine.attempt(*asked) != 0
+    install(machine, package("wirewatch-nccl").name)
     machine.do("apt-get", "remove", "--yes", "wirewatch-nccl")
     assert machine.attempt(*asked) != 0
     running(machine)
-    return f"wirewatch-nccl installed: NCCL {told} loads, the service is restarted; removed: NCCL is gone"
+    return (
+        f"wirewatch-nccl installed: NCCL {told} loads, the service is restarted; both packages upgraded in "
+        "one command: it loads; wirewatch alone replaced: apt removes wirewatch-nccl; installed again and "
+        "removed: NCCL is gone"
+    )
 
 
 def newer_state(machine: Machine) -> str:
@@ -257,9 +279,8 @@ def configured(machine: Machine, more: str = "") -> None:
 
 def install(machine: Machine, *words: str) -> str:
     """What apt says."""
-    *more, name = words
-    place = name if name.startswith("/") else f"/packages/{name}"
-    words = ("apt-get", "install", "--yes", *KEEP, *more, place)
+    placed = (f"/packages/{word}" if word.endswith(".deb") else word for word in words)
+    words = ("apt-get", "install", "--yes", *KEEP, *placed)
     done = machine.tried("env", "DEBIAN_FRONTEND=noninteractive", *words)
     assert done.returncode == 0, done.stdout + done.stderr + machine.journal()
     return done.stdout + done.stderr
@@ -286,10 +307,10 @@ def watched(machine: Machine, work: Callable[[], str]) -> str:
     work()
     machine.do("touch", "/tmp/done")
     codes = machine.do("cat", "/tmp/codes").split()
-    strange = {code for code in codes if code not in {"0", "1", "2", "3"}}
-    told = ", ".join(f"{codes.count(code)} times {code}" for code in sorted(set(codes)))
-    assert not strange - {"69"}, told
-    return f"`wirewatch check --cached` meanwhile: exit status {told}"
+    strange = set(codes) - ANSWERS.keys()
+    told = ", ".join(f"{codes.count(code)} times {ANSWERS.get(code, code)}" for code in sorted(set(codes)))
+    assert not strange, told
+    return f"`wirewatch check --cached`, asked meanwhile, answered {told}"
 
 
 def aside(machine: Machine) -> list[str]:
@@ -313,10 +334,7 @@ def lived() -> list[tuple[str, str]]:
     image()
     rows = []
     with Machine(HERE, IMAGE) as machine:
-        end = time.monotonic() + 60
-        while machine.attempt("systemctl", "is-system-running", "--quiet") not in {0, 1}:
-            assert time.monotonic() < end
-            time.sleep(0.5)
+        until(machine, lambda: machine.tried("systemctl", "is-system-running").stdout.strip() in BOOTED)
         for step in STEPS:
             told = step(machine)
             print(f"{step.__name__}: {told}", flush=True)

@@ -15,6 +15,8 @@ DIST = CLONE / "dist"
 OLD = "ad375981"
 """The last commit whose state was 0.1's: history of version 1, no file of the machine."""
 PYTHONS = ("3.11", "3.12", "3.13")
+INHERITED = ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
+"""How make tells a make below it that it is one."""
 
 
 def file(ending: str) -> Path:
@@ -59,13 +61,19 @@ def old_wheels() -> Path:
     return wheels
 
 
-def make(*words: str, cwd: Path = CLONE, **environment: str) -> Iterator[str]:
+def typed(*words: str, cwd: Path = CLONE) -> "subprocess.CompletedProcess[str]":
+    """`make` as somebody types it: it knows nothing of the make that runs these proofs."""
+    bare = [word for name in INHERITED for word in ("-u", name)]
+    return attempt("env", *bare, "make", "--no-print-directory", "-C", str(cwd), *words, seconds=3000)
+
+
+def make(*words: str) -> Iterator[str]:
     """Lines that make prints on standard output.
 
     Raises:
         AssertionError: it failed; with the end of what it said.
     """
-    done = attempt("make", "--no-print-directory", "-C", str(cwd), *words, seconds=3000, **environment)
+    done = typed(*words)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     yield from done.stdout.splitlines()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from proof.containers import attempt, run
 from proof.image.running import get
 from proof.rehearsal.services import free_port
-from proof.release.place import CLONE, PLACE, PYTHONS, file, old_wheels, python, running, wheel
+from proof.release.place import CLONE, PLACE, PYTHONS, file, old_wheels, python, running, typed, wheel
 from tests.waiting import until
 from tools.version import version
 
@@ -74,14 +74,13 @@ def source() -> str:
 def wrong() -> str:
     """`make run` and `pip install` with a Python that is too old; and the next `make` with a right one."""
     shutil.rmtree(CLONE / ".venv-wrong", ignore_errors=True)
-    words = ("make", "--no-print-directory", "-C", str(CLONE), "VENV=.venv-wrong")
-    done = attempt(*words, "run", f"PYTHON={python(WRONG)}")
+    done = typed("VENV=.venv-wrong", "run", f"PYTHON={python(WRONG)}")
     first, *rest = done.stderr.splitlines()
     assert done.returncode != 0
     assert first.startswith("make: Python 3.11 to 3.13 is needed"), first
     assert all(line.startswith("make: ***") for line in rest), rest
     assert not (CLONE / ".venv-wrong").exists()
-    done = attempt(*words, ".venv-wrong/bin/python", f"PYTHON={python(PYTHONS[0])}")
+    done = typed("VENV=.venv-wrong", ".venv-wrong/bin/python", f"PYTHON={python(PYTHONS[0])}")
     assert done.returncode == 0, done.stderr
     shutil.rmtree(CLONE / ".venv-wrong")
     shutil.rmtree(PLACE / "venv-wrong", ignore_errors=True)

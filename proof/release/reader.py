@@ -35,7 +35,7 @@ SCRAPES = """
 global: {{scrape_interval: 5s}}
 scrape_configs: [{{job_name: wirewatch, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
 """
-MOST_LINES = 14
+MOST_LINES = 24
 VERDICTS = range(4)
 """Exit codes that are answers."""
 

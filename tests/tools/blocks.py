@@ -26,11 +26,11 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)\n(?P<body>.*?)^ *```$", re.
 SPAN = re.compile(r"(?<!`)`((?:\.venv/bin/)?wirewatch [a-z][^`:]*)`(?!`)")
 SHELLS = ("bash", "console")
 PROGRAMS = """
-all_reduce_perf amtool apt apt-get awk cat cd cosign curl cut dmesg docker dot dpkg dpkg-deb echo env ethtool
-exec export git gpg grep gunzip head helm ibdiagnet ibstat install ip journalctl jq kubectl ls lsmod lsof
-lspci mkdir mlnx_qos mlxlink modprobe mount nvidia-smi perfquery podman printf promtool python3 reboot rm
-salloc sbatch scontrol scp sed setpci sh sha256sum sinfo skopeo smpquery sort source squeue srun ssh sudo
-systemctl systemd-sysusers systemd-tmpfiles tail tar tee test touch xargs zgrep
+all_reduce_perf amtool apt apt-get ar awk cat cd cosign curl cut dmesg docker dot dpkg dpkg-deb echo env
+ethtool exec export git gpg grep gunzip head helm ibdiagnet ibstat install ip journalctl jq kubectl ls
+lsmod lsof lspci mkdir mlnx_qos mlxlink modprobe mount nvidia-smi perfquery podman printf promtool
+python3 reboot rm salloc sbatch scontrol scp sed setpci sh sha256sum sinfo skopeo smpquery sort source squeue
+srun ssh sudo systemctl systemd-sysusers systemd-tmpfiles tail tar tee test touch xargs zgrep
 """
 OTHERS = frozenset(PROGRAMS.split())
 """Programs that are not ours: of these only the name is known here."""
