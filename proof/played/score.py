@@ -4,9 +4,9 @@ import json
 import random
 from dataclasses import asdict, dataclass
 
-MIB = 1 << 20
-BEHIND_WORK = 57e-6 / (256 * MIB)
-"""Seconds that each byte lasts longer behind a job's other kernels than in nccl-tests; measured on H200."""
+from wirewatch.busbw.formulas import factor
+from wirewatch.collectors.jobs.bias import bias
+from wirewatch.core.probe import ALL_REDUCE, MIB
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,8 @@ class Score:
     @property
     def wire(self) -> float:
         """Seconds of one all_reduce on the wire, behind other work."""
-        return (
-            2 * (self.ranks - 1) / self.ranks * self.size_bytes / self.busbw + BEHIND_WORK * self.size_bytes
-        )
+        alone = factor(ALL_REDUCE, self.ranks) * self.size_bytes / self.busbw
+        return alone + bias(ALL_REDUCE, self.size_bytes)
 
     def arrivals(self, number: int) -> list[float]:
         """When each rank comes to a collective, in seconds after the step's beginning; alike in all ranks."""
