@@ -1,7 +1,9 @@
 """runningjobs: what the daemon says of jobs with the tap: who is late, which wire is slow, else nobody.
 
 A late rank 20 times (10 % more work, or 10 % slower), P2P off, Tree and LL 20 times, and healthy jobs of
-every shape for two minutes each. Some 40 minutes of two GPUs, less with --kinds, --trials, --each, --shapes.
+every shape for two minutes each, watched by everything that accuses jobs: the tap, the look for hangs with
+its threshold at 10 s, the look for the GPU that never waits. Some 40 minutes of two GPUs, less with --kinds,
+--trials, --each, --shapes.
 """
 
 import argparse
@@ -9,7 +11,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
@@ -19,6 +21,7 @@ from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import probing
+from proof.hardware.scrape import Scrape
 from proof.hardware.tap import HOWS, READY, TMPFS, WIRES, Taps
 from wirewatch.explain.evidence import Wall
 
@@ -27,7 +30,16 @@ WITHIN = 30.0
 """Seconds in which a late rank or a slow wire is named."""
 CLEARED_WITHIN = 60.0
 KINDS = ("healthy", "late", "wire")
-HEALTHY = ("data_parallel", "tensor_parallel", "sharded", "ddp", "fsdp")
+HEALTHY = ("data_parallel", "tensor_parallel", "sharded", "memory_bound", "ddp", "fsdp")
+WATCHED = """
+[collectors.lockstep]
+enabled = true
+[collectors.hangs]
+interval = 2.0
+[policy.hangs]
+after = 10.0
+again = 4.0
+"""
 LATE_IN = ("data_parallel", "tensor_parallel")
 SLOW_IN = "data_parallel"
 PERCENT = 10
@@ -37,6 +49,7 @@ SETTLED = 12.0
 """Seconds after which a healthy job has windows."""
 WIRE, LATE = Wall.SLOW_WIRE.value, Wall.LATE_RANK.value
 ACCUSED = frozenset({WIRE, LATE, Wall.UNEVEN_WORK.value, Wall.HANG.value})
+WRONG = ("degraded", "failed")
 Answer = Mapping[str, Any]
 
 
@@ -69,6 +82,14 @@ def look(daemon: Daemon) -> list[Answer]:
     return walls(json.loads(answer.body))
 
 
+def findings(daemon: Daemon) -> list[Answer]:
+    """All findings of the daemon, of whatever rule."""
+    found = json.loads(daemon.get("/api/v1/findings").body).get("findings")
+    if not isinstance(found, list):
+        raise KitError("/api/v1/findings holds no findings")
+    return found
+
+
 def watch(
     answers: Callable[[], Sequence[Answer]], what: str, wall: str, words: Sequence[str], within: float
 ) -> JobTrial:
@@ -94,9 +115,14 @@ def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-jobs-", dir=TMPFS) as folder:
         taps = Taps(Path(folder), follow=False)
         report.note(gpus=[gpu.uuid for gpu in here.gpus])
-        with Daemon(f'{DEFAULTS}[jobs]\nrings = "{taps.rings}"\n') as daemon:
-            for shape in shapes if "healthy" in kinds else ():
-                report.attempt(shape, partial(_healthy, report, daemon, taps, shape, options.each))
+        config = f'{DEFAULTS}[jobs]\nrings = "{taps.rings}"\n'
+        if "healthy" in kinds:
+            with Daemon(f"{config}{WATCHED}") as daemon:
+                for shape in shapes:
+                    report.attempt(shape, partial(_healthy, report, daemon, taps, shape, options.each))
+        if set(kinds) <= {"healthy"}:
+            return
+        with Daemon(config) as daemon:
             cases = list(islice(_cases(len(here.gpus)), count)) if "late" in kinds else []
             for shape in LATE_IN:
                 mine = [case for case in cases if case[0] == shape]
@@ -138,18 +164,51 @@ def judge(report: Report, trials: Sequence[JobTrial], counts: Mapping[str, int])
         report.check(name, ok=right == len(mine) == count, told=f"{right} of {count}")
 
 
+@dataclass
+class HealthySeen:
+    """What was seen of a healthy job: `named`, all accusations; the others show that somebody looked at it.
+
+    `judged`: kinds of collectives; `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked.
+    """
+
+    named: set[str] = field(default_factory=set)
+    judged: int = 0
+    windows: set[float] = field(default_factory=set)
+    looks: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        return not self.named and self.judged > 0 and bool(self.windows)
+
+    def add(self, answers: Sequence[Answer], findings: Sequence[Answer], scrape: Scrape) -> None:
+        """One look at what the daemon says."""
+        self.named |= {str(one["sentence"]) for one in answers if one["wall"] in ACCUSED}
+        self.named |= {f"{one['rule']}: {one['evidence']}" for one in findings if one["health"] in WRONG}
+        self.named |= {f"slow: GPU {of['gpu']}" for of, value in scrape.find("straggler_hint") if value}
+        self.named |= {
+            f"more: GPU {of['gpu']}" for of, value in scrape.find("job_uneven_work_ratio") if value
+        }
+        self.judged = max(self.judged, len(scrape.find("job_busbw_ratio")))
+        polled = scrape.polled("lockstep")
+        if polled and scrape.find("gpu_sm_busy_ratio"):
+            self.windows.add(polled)
+        self.looks = scrape.value("job_ras_looks_total") or 0.0
+
+
 def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: float) -> None:
-    accused, timed, end = list[str](), 0, time.monotonic() + seconds
+    seen = HealthySeen()
     with Job("shapes", shape, settings=taps.settings()) as job:
         job.wait("READY", READY)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            accused += [str(one["sentence"]) for one in look(daemon) if one["wall"] in ACCUSED]
-            timed = max(timed, len(daemon.scrape().find("job_busbw_ratio")))
+            seen.add(look(daemon), findings(daemon), daemon.scrape())
             time.sleep(LOOK)
         job.must_run()
-    told = f"{seconds:g} s, {timed} kinds judged, said {sorted(set(accused))}"
-    report.check(f"healthy {shape}: nobody is named", ok=not accused and timed > 0, told=told)
+    told = (
+        f"{seconds:g} s, {seen.judged} kinds judged, {len(seen.windows)} windows, "
+        f"RAS asked {seen.looks:g} times in all, said {sorted(seen.named)}"
+    )
+    report.check(f"healthy {shape}: nobody is named", ok=seen.good, told=told)
 
 
 def _late(

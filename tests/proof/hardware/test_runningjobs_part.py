@@ -7,7 +7,8 @@ import pytest
 
 from proof.hardware import runningjobs
 from proof.hardware.kit import KitError, Report
-from proof.hardware.runningjobs import JobTrial, judge, slow_wires, walls, watch
+from proof.hardware.runningjobs import HealthySeen, JobTrial, judge, slow_wires, walls, watch
+from proof.hardware.scrape import Scrape
 
 
 def answer(wall: str, sentence: str, *causes: str) -> dict[str, Any]:
@@ -51,3 +52,39 @@ def test_tree_is_a_slow_wire_between_more_than_two_gpus_alone() -> None:
     assert slow_wires(2, None) == ["P2P off", "LL"]
     assert slow_wires(4, None) == slow_wires(4, ["ddp"]) == ["P2P off", "Tree", "LL"]
     assert slow_wires(4, ["Tree", "ddp"]) == ["Tree"]
+
+
+JUDGED = """
+wirewatch_job_busbw_ratio{op="all_reduce"} 0.95
+wirewatch_gpu_sm_busy_ratio{gpu="0"} 0.9
+wirewatch_collector_success{collector="lockstep"} 1
+wirewatch_collector_last_success_timestamp_seconds{collector="lockstep"} 1000
+wirewatch_straggler_hint{gpu="0"} 0
+"""
+UNREADABLE = {"rule": "gpudirect.modules", "health": "unknown", "evidence": "/proc/modules"}
+HANGS = {"rule": "hangs.symmetric", "health": "degraded", "evidence": "nothing moves"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "findings", "more", "named"),
+    [
+        ([answer("nothing", "No wall of this node")], [UNREADABLE], "", set()),
+        ([LATE], [], "", {"Waiting: GPU 1 is late"}),
+        ([], [HANGS], "", {"hangs.symmetric: nothing moves"}),
+        ([], [], 'wirewatch_straggler_hint{gpu="1"} 1\n', {"straggler_hint: GPU 1"}),
+        ([], [], 'wirewatch_job_uneven_work_ratio{gpu="1"} 0.1\n', {"job_uneven_work_ratio: GPU 1"}),
+    ],
+)
+def test_whatever_accuses_a_healthy_job_is_kept(
+    answers: list[dict[str, Any]], findings: list[dict[str, Any]], more: str, named: set[str]
+) -> None:
+    seen = HealthySeen()
+    seen.add(answers, findings, Scrape(JUDGED + more))
+    assert (seen.named, seen.good) == (named, not named)
+
+
+@pytest.mark.parametrize("line", JUDGED.strip().splitlines()[:4])
+def test_a_healthy_job_that_nobody_looked_at_is_not_good(line: str) -> None:
+    seen = HealthySeen()
+    seen.add([], [], Scrape(JUDGED.replace(line, "")))
+    assert not seen.good
