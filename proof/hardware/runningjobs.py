@@ -82,12 +82,12 @@ def look(daemon: Daemon) -> list[Answer]:
     return walls(json.loads(answer.body))
 
 
-def findings(daemon: Daemon) -> list[Answer]:
+def findings_of(daemon: Daemon) -> list[Answer]:
     """All findings of the daemon, of whatever rule."""
-    found = json.loads(daemon.get("/api/v1/findings").body).get("findings")
-    if not isinstance(found, list):
+    listed = json.loads(daemon.get("/api/v1/findings").body).get("findings")
+    if not isinstance(listed, list):
         raise KitError("/api/v1/findings holds no findings")
-    return found
+    return listed
 
 
 def watch(
@@ -168,44 +168,51 @@ def judge(report: Report, trials: Sequence[JobTrial], counts: Mapping[str, int])
 class HealthySeen:
     """What was seen of a healthy job: `named`, all accusations; the others show that somebody looked at it.
 
-    `judged`: kinds of collectives; `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked.
+    `before`: findings that were there already, by rule and evidence. `measured`: kinds of collectives;
+    `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked.
     """
 
+    before: frozenset[str] = frozenset()
     named: set[str] = field(default_factory=set)
-    judged: int = 0
+    measured: int = 0
     windows: set[float] = field(default_factory=set)
     looks: float = 0.0
 
     @property
     def good(self) -> bool:
-        return not self.named and self.judged > 0 and bool(self.windows)
+        return not self.named and self.measured > 0 and bool(self.windows)
 
     def add(self, answers: Sequence[Answer], findings: Sequence[Answer], scrape: Scrape) -> None:
         """One look at what the daemon says."""
         self.named |= {str(one["sentence"]) for one in answers if one["wall"] in ACCUSED}
-        self.named |= {f"{one['rule']}: {one['evidence']}" for one in findings if one["health"] in WRONG}
+        self.named |= found(findings) - self.before
         self.named |= {f"slow: GPU {of['gpu']}" for of, value in scrape.find("straggler_hint") if value}
         self.named |= {
             f"more: GPU {of['gpu']}" for of, value in scrape.find("job_uneven_work_ratio") if value
         }
-        self.judged = max(self.judged, len(scrape.find("job_busbw_ratio")))
+        self.measured = max(self.measured, len(scrape.find("job_busbw_bytes_per_second")))
         polled = scrape.polled("lockstep")
         if polled and scrape.find("gpu_sm_busy_ratio"):
             self.windows.add(polled)
         self.looks = scrape.value("job_ras_looks_total") or 0.0
 
 
+def found(findings: Sequence[Answer]) -> frozenset[str]:
+    """Rule and evidence of what is wrong."""
+    return frozenset(f"{one['rule']}: {one['evidence']}" for one in findings if one["health"] in WRONG)
+
+
 def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: float) -> None:
-    seen = HealthySeen()
+    seen = HealthySeen(found(findings_of(daemon)))
     with Job("shapes", shape, settings=taps.settings()) as job:
         job.wait("READY", READY)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            seen.add(look(daemon), findings(daemon), daemon.scrape())
+            seen.add(look(daemon), findings_of(daemon), daemon.scrape())
             time.sleep(LOOK)
         job.must_run()
     told = (
-        f"{seconds:g} s, {seen.judged} kinds judged, {len(seen.windows)} windows, "
+        f"{seconds:g} s, {seen.measured} kinds measured, {len(seen.windows)} windows, "
         f"RAS asked {seen.looks:g} times in all, said {sorted(seen.named)}"
     )
     report.check(f"healthy {shape}: nobody is named", ok=seen.good, told=told)

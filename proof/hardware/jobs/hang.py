@@ -96,6 +96,8 @@ def idle(_r: Rank, plan: Plan) -> None:
 def end(r: Rank, plan: Plan) -> None:
     dist.barrier()
     torch.cuda.synchronize()
+    # NCCL destroys no communicator while a graph holds its collectives: it waits for the graph for ever.
+    r.graph = None
     dist.destroy_process_group()
     time.sleep(plan.seconds.value)
     if r.rank == 0:
