@@ -49,7 +49,8 @@ SETTLED = 12.0
 """Seconds after which a healthy job has windows."""
 WIRE, LATE = Wall.SLOW_WIRE.value, Wall.LATE_RANK.value
 ACCUSED = frozenset({WIRE, LATE, Wall.UNEVEN_WORK.value, Wall.HANG.value})
-WRONG = ("degraded", "failed")
+OF_JOBS = ("hangs.", "jobs.", "straggler.")
+"""Findings that a job can be the cause of."""
 Answer = Mapping[str, Any]
 
 
@@ -168,11 +169,9 @@ def judge(report: Report, trials: Sequence[JobTrial], counts: Mapping[str, int])
 class HealthySeen:
     """What was seen of a healthy job: `named`, all accusations; the others show that somebody looked at it.
 
-    `before`: findings that were there already, by rule and evidence. `measured`: kinds of collectives;
-    `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked.
+    `measured`: kinds of collectives; `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked.
     """
 
-    before: frozenset[str] = frozenset()
     named: set[str] = field(default_factory=set)
     measured: int = 0
     windows: set[float] = field(default_factory=set)
@@ -185,11 +184,9 @@ class HealthySeen:
     def add(self, answers: Sequence[Answer], findings: Sequence[Answer], scrape: Scrape) -> None:
         """One look at what the daemon says."""
         self.named |= {str(one["sentence"]) for one in answers if one["wall"] in ACCUSED}
-        self.named |= found(findings) - self.before
-        self.named |= {f"slow: GPU {of['gpu']}" for of, value in scrape.find("straggler_hint") if value}
-        self.named |= {
-            f"more: GPU {of['gpu']}" for of, value in scrape.find("job_uneven_work_ratio") if value
-        }
+        self.named |= {f"{of['rule']}: {of['evidence']}" for of in findings if of["rule"].startswith(OF_JOBS)}
+        for name in ("straggler_hint", "job_uneven_work_ratio"):
+            self.named |= {f"{name}: GPU {of['gpu']}" for of, value in scrape.find(name) if value}
         self.measured = max(self.measured, len(scrape.find("job_busbw_bytes_per_second")))
         polled = scrape.polled("lockstep")
         if polled and scrape.find("gpu_sm_busy_ratio"):
@@ -197,13 +194,8 @@ class HealthySeen:
         self.looks = scrape.value("job_ras_looks_total") or 0.0
 
 
-def found(findings: Sequence[Answer]) -> frozenset[str]:
-    """Rule and evidence of what is wrong."""
-    return frozenset(f"{one['rule']}: {one['evidence']}" for one in findings if one["health"] in WRONG)
-
-
 def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: float) -> None:
-    seen = HealthySeen(found(findings_of(daemon)))
+    seen = HealthySeen()
     with Job("shapes", shape, settings=taps.settings()) as job:
         job.wait("READY", READY)
         end = time.monotonic() + seconds
