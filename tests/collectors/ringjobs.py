@@ -59,12 +59,14 @@ class JobShape:
     `gpus`: index of the GPU of each rank. A step is `work` seconds of computing in as many equal parts as
     there are `calls`, each (op, message bytes) after one part. `busbw`: bytes per second of the wire for
     large messages; `floor`: seconds of the smallest. `slow`: by rank, how many times its work takes.
-    `noise`: standard deviation of work, `wire_noise` of the wire. `overlap`: collectives run beside the work
-    and take 1 to 1 + `overlap` times as long, each rank's own part of that drawn too; ranks meet at the end
-    of each step alone. `uneven`: by how much its kernels last longer on the last rank than on the first, each
-    time. `ranks`, `nodes`: of the whole communicator; `elsewhere`: seconds by which a rank of
-    another node is late each time. `algorithm`, `protocol` as in records. `on`, `period`, `skew`: a tap times
-    for `on` of every `period` seconds, up to `skew` later than another's. `lost`: share of records.
+    `noise`: standard deviation of work, `wire_noise` of the wire. `overlap`: collectives run beside the
+    work and take 1 to 1 + `overlap` times as long, each rank's own part of that drawn too; ranks meet at
+    the end of each step alone. `forward`: seconds of work in front of such a step's first part, in which
+    nothing is sent; `behind`: by rank, seconds by which it begins each such step later. `uneven`: by how
+    much its kernels last longer on the last rank than on the first, each time. `ranks`, `nodes`: of the
+    whole communicator; `elsewhere`: seconds by which a rank of another node is late each time.
+    `algorithm`, `protocol` as in records. `on`, `period`, `skew`: a tap times for `on` of every `period`
+    seconds, up to `skew` later than another's. `lost`: share of records.
     """
 
     gpus: tuple[int, ...] = (0, 1, 2, 3)
@@ -76,6 +78,8 @@ class JobShape:
     noise: float = 0.002
     wire_noise: float = 0.003
     overlap: float = 0.0
+    forward: float = 0.0
+    behind: Mapping[int, float] = field(default_factory=dict)
     uneven: float = 0.0
     ranks: int = 0
     nodes: int = 1
@@ -147,9 +151,11 @@ class DrawnJob:
             self._overlapped() if self.shape.overlap else self._step()
 
     def _work(self, rank: int, parts: int) -> float:
-        shape = self.shape
-        drawn = 1.0 + self._draw.gauss(0.0, shape.noise) * math.sqrt(parts)
-        return shape.work / parts * shape.slow.get(rank, 1.0) * max(0.1, drawn)
+        return self._computing(rank, self.shape.work / parts, math.sqrt(parts))
+
+    def _computing(self, rank: int, seconds: float, noisier: float = 1.0) -> float:
+        drawn = 1.0 + self._draw.gauss(0.0, self.shape.noise) * noisier
+        return seconds * self.shape.slow.get(rank, 1.0) * max(0.1, drawn)
 
     def _step(self) -> None:
         shape = self.shape
@@ -166,6 +172,8 @@ class DrawnJob:
         """Buckets beside the work: each is ready as its part of the backward pass ends."""
         shape = self.shape
         ready, stream = list(self._free), list(self._free)
+        for rank in range(shape.here):
+            ready[rank] += shape.behind.get(rank, 0.0) + self._computing(rank, shape.forward)
         for op, size in shape.calls:
             for rank in range(shape.here):
                 ready[rank] += self._work(rank, len(shape.calls))
@@ -284,6 +292,10 @@ P2P_OFF = replace(TRAINING, busbw=25.1e9)
 TREE = replace(TRAINING, busbw=234e9, algorithm="TREE")
 LL = replace(TRAINING, busbw=150e9, protocol="LL")
 DDP = replace(TRAINING, work=0.25, calls=(("all_reduce", 25 * MIB),) * 40, overlap=0.6)
+BUCKETS = replace(
+    TRAINING, gpus=(0, 1), forward=0.016, work=0.033, calls=(("all_reduce", 32 * MIB),) * 36, overlap=0.3,
+    noise=0.001,
+)  # fmt: skip
 FSDP = replace(
     TRAINING, work=0.4, overlap=0.6,
     calls=tuple(one for _ in range(16) for one in (("all_gather", 128 * MIB), ("reduce_scatter", 128 * MIB))),

@@ -1,5 +1,6 @@
 """The limits of what is said of a job: each a little above, and a little below."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import pytest
 
 from wirewatch.collectors.jobs.bias import bias
 from wirewatch.collectors.jobs.confirm import chance, late_votes, slow_rows, slow_wire
-from wirewatch.collectors.jobs.join import RankRecords, join, records_of
+from wirewatch.collectors.jobs.join import RankRecords, gaps, join, records_of
 from wirewatch.collectors.jobs.model import CommunicatorMemory, JobsPolicy, JoinedCollective
 from wirewatch.collectors.jobs.windows import Shape, roll, vote, window_of
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingState, TimedCollective
@@ -249,3 +250,32 @@ def test_many_records_are_thinned_alike_on_all_ranks() -> None:
     kept = [{one.sequence for one in rank.calls} for rank in found]
     assert len(kept[0]) == 500
     assert kept[0] & set(range(700, 4000)) == kept[1] & set(range(4000))
+
+
+def spaced(*found: tuple[str, int, float]) -> dict[tuple[str, int], dict[int, TimedCollective]]:
+    """Each of (operation, number, start) takes a second on rank 0, and begins 0.5 s later on rank 1."""
+    return {
+        (op, sequence): {
+            rank: replace(call(1, sequence), op=op, started=start + 0.5 * rank, stopped=start + 1.0)
+            for rank in BOTH
+        }
+        for op, sequence, start in found
+    }
+
+
+def test_gaps_are_of_what_follows_each_other_by_every_operations_numbers() -> None:
+    found = gaps(
+        spaced(
+            ("all_reduce", 4, 0.0), ("all_reduce", 5, 3.0), ("all_gather", 9, 6.0), ("all_gather", 10, 9.0),
+            ("all_reduce", 6, 10.0), ("all_gather", 12, 15.0), ("all_reduce", 7, 18.0),
+        ), BOTH,
+    )  # fmt: skip
+    # Of the second all_gather on nothing is missing, until number 11 is, somewhere before number 12.
+    assert found == {("all_gather", 10): 2.25, ("all_reduce", 7): 2.25}
+
+
+def test_gaps_by_clocks_that_hold_nonsense_are_none() -> None:
+    odd = spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, math.inf), ("all_reduce", 6, math.nan))
+    assert gaps(odd, BOTH) == {}
+    assert gaps({}, BOTH) == gaps({}, frozenset()) == {}
+    assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 0.5)), BOTH) == {("all_reduce", 5): 0.0}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.collectors.ringjobs import (
     AROUND,
+    BUCKETS,
     DDP,
     FSDP,
     LATE,
@@ -46,6 +47,7 @@ LARGE = (("all_reduce", 256 * MIB),)
 WIRES = st.sampled_from([TRAINING, P2P_OFF, TREE, LL])
 SEEDS = st.integers(0, 10**6)
 POLICY = JobsPolicy()
+LOGS = replace(BUCKETS, gpus=(0, 1, 2, 3), behind={0: 0.12e-3})
 NAMED_WITHIN = 30.0
 """Seconds in which a rank that comes late is to be named."""
 
@@ -97,7 +99,7 @@ def test_how_ranks_are_numbered_and_listed_changes_nothing(
 
 @settings(max_examples=examples(25))
 @given(
-    shape=st.sampled_from([TRAINING, LATE, P2P_OFF, TREE, DDP, FSDP]), lost=st.floats(0.05, 0.95),
+    shape=st.sampled_from([TRAINING, LATE, P2P_OFF, TREE, DDP, FSDP, LOGS]), lost=st.floats(0.05, 0.95),
     unseen=st.sets(st.integers(0, 3)), seed=SEEDS,
 )  # fmt: skip
 def test_losing_records_or_whole_rings_accuses_no_rank(
@@ -121,6 +123,17 @@ def test_losing_records_or_whole_rings_accuses_no_rank(
 @given(shape=st.sampled_from([DDP, FSDP, TENSOR_PARALLEL]), overlap=st.floats(0.1, 0.6), seed=SEEDS)
 def test_healthy_overlap_names_no_rank(shape: JobShape, overlap: float, seed: int) -> None:
     node = DrawnNode(replace(shape, overlap=overlap, gpus=(0, 1)), seed=seed)
+    for facts in node.watch(30):
+        assert accused(node, facts) == set()
+
+
+@settings(max_examples=examples(12))
+@given(count=st.integers(2, 4), behind=st.floats(0.0, 0.2e-3), overlap=st.floats(0.1, 0.6), seed=SEEDS)
+def test_who_writes_the_log_before_each_step_is_not_late(
+    count: int, behind: float, overlap: float, seed: int
+) -> None:
+    shape = replace(BUCKETS, gpus=tuple(range(count)), behind={0: behind}, overlap=overlap)
+    node = DrawnNode(shape, seed=seed, every=2.0)
     for facts in node.watch(30):
         assert accused(node, facts) == set()
 

@@ -100,7 +100,7 @@ def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> Late
     others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
     text = (
         f"rank {found.rank} ({gpu}) is late: last in {found.votes} of {found.voted} collectives of "
-        f"{found.windows} of {found.of} windows; {others} wait {found.cost:.0%} of the time"
+        f"{found.windows} of {found.of} windows; {others} lose {found.cost:.0%} of the time to it"
     )
     return LateRank(
         found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,

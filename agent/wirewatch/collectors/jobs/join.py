@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from wirewatch.collectors.jobs.model import (
     MOST_JOINED,
@@ -73,7 +74,9 @@ def join(
     if len(left) > MOST_PENDING:
         newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-MOST_PENDING:]
         left = {key: left[key] for key in newest}
-    found = [_joined(key, one, ranks) for key, one in whole.items() if not one.replayed]
+    once = {key: one for key, one in whole.items() if not one.replayed}
+    before = gaps({key: one.records for key, one in once.items()}, ranks)
+    found = [_joined(key, one, ranks, before.get(key)) for key, one in once.items()]
     replayed = sum(one.replayed for one in whole.values())
     kept = _kept(memory, found)
     return replace(
@@ -114,7 +117,35 @@ def _ended(known: Mapping[str, int], keys: Iterable[CallKey]) -> dict[str, int]:
     return ended
 
 
-def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int]) -> JoinedCollective:
+def gaps(
+    calls: Mapping[CallKey, Mapping[int, TimedCollective]], ranks: frozenset[int]
+) -> dict[CallKey, float]:
+    """Seconds between the end of one collective and the start of the next, the mean of the ranks.
+
+    Only where none is missing between the two: NCCL numbers those of each operation, so that a number left
+    out, and an operation seen for the first time, say that there may be others anywhere before it.
+    """
+    clock = min(ranks, default=0)
+    ordered = sorted(calls, key=lambda key: calls[key][clock].started)
+    doubtful = set[int]()
+    last: dict[str, tuple[int, int]] = {}
+    for place, (op, sequence) in enumerate(ordered):
+        number, at = last.get(op, (None, -1))
+        if number is None or sequence != number + 1:
+            doubtful.update(range(at + 1, place + 1))
+        last[op] = (sequence, place)
+    pairs = enumerate(pairwise(ordered), 1)
+    found = {two: _gap(calls[one], calls[two], ranks) for place, (one, two) in pairs if place not in doubtful}
+    return {key: max(0.0, gap) for key, gap in found.items() if math.isfinite(gap)}
+
+
+def _gap(
+    first: Mapping[int, TimedCollective], then: Mapping[int, TimedCollective], ranks: frozenset[int]
+) -> float:
+    return sum(then[rank].started - first[rank].stopped for rank in ranks) / len(ranks)
+
+
+def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: float | None) -> JoinedCollective:
     records = {rank: call.records[rank] for rank in ranks}
     sizes = {one.size_bytes for one in records.values()}
     ways = Counter((one.algorithm, one.protocol, one.channels) for one in records.values())
@@ -129,6 +160,7 @@ def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int]) -> JoinedCol
         channels=channels,
         at=min(one.enqueued for one in records.values()),
         seconds={rank: one.seconds for rank, one in records.items()},
+        before=before,
     )
 
 

@@ -72,7 +72,7 @@ class JobsPolicy:
     votes: float = 0.8
     """Share of a window's collectives that must name the same rank. [share]"""
     cost: float = 0.03
-    """Least share of the time for which the others wait for that rank alone. [share]"""
+    """Least share of the time that the others lose by waiting for that rank alone. [share]"""
     chance: float = 2e-3
     """How likely it may be at most that a healthy job has one rank last in so many moments. [probability]"""
     ratio: float = 0.7
@@ -184,7 +184,11 @@ CallKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class JoinedCollective:
-    """One collective as all local ranks timed it: `seconds` by rank; `at`: when it was enqueued first."""
+    """One collective as all local ranks timed it: `seconds` by rank; `at`: when it was enqueued first.
+
+    `before`: seconds since the one in front of it ended, the mean of the ranks, each by its own GPU's clock;
+    None where that one was not joined, or others between may not have been.
+    """
 
     op: str
     sequence: int
@@ -194,6 +198,7 @@ class JoinedCollective:
     channels: int
     at: float
     seconds: Mapping[int, float]
+    before: float | None = None
 
     @property
     def wire(self) -> float:
