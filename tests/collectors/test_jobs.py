@@ -1,6 +1,7 @@
 """Running jobs as the collector judges them: who is waited for, which wire is slow, who is left in peace."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,25 @@ def test_a_late_rank_beside_computing_is_named_with_about_what_it_costs_the_step
     late = facts.jobs[0].late
     assert late is not None
     assert 0.5 * cost < late.cost < 2 * cost
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [({"busbw": 25.1e9}, "all_reduce of 32 MiB"), ({"busbw": 110e9, "protocol": "LL"}, "the protocol LL")],
+    ids=["p2p off", "ll"],
+)
+def test_a_wire_far_too_slow_for_buckets_of_32_mib_is_named_though_what_is_due_is_not_sure(
+    change: dict[str, Any], name: str, seed: int
+) -> None:
+    """DDP's buckets are 25 MB by default, and references of most products begin at 64 MiB."""
+    facts = polls(DrawnNode(replace(BUCKETS, **change), seed=seed, every=2.0), WITHIN)
+    assert lates(facts) == []
+    assert slow(facts) == ["pid:4000"]
+    wire = facts.jobs[0].wire
+    assert wire is not None
+    assert name in wire.text
+    assert "what is expected there is not sure" in wire.text
 
 
 def test_overlap_lowers_busbw_and_is_no_fault() -> None:

@@ -19,6 +19,8 @@ SLOWER = 1.5
 """Times its own best that a collective over several nodes must take to be waiting for another node."""
 OUTWEIGHS = 2.0
 """Times the longest mean wait that is lost on a wire which is named although one rank is always last."""
+UNSURE = 0.5
+"""Of the limit, where what is expected is of other sizes, numbers of GPUs or wires than were measured."""
 _EVEN = 1 / 3
 """At least what a rank may have of all slots in a healthy job, however many ranks there are."""
 Row = tuple[str, int]
@@ -140,10 +142,11 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
     behind = (
         "nobody is late" if found.last is None else f"waiting for rank {found.last}, the last, costs far less"
     )
+    unsure = "" if row.trusted else "; what is expected there is not sure"
     text = (
         f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
-        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){why}"
+        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){unsure}{why}"
     )
     return SlowWire(
         row.op, row.size_bytes, got, due, found.ratio, found.windows, found.of, since, witnesses,
@@ -182,11 +185,16 @@ def operation(row: OperationTimes) -> str:
 
 def _slow(row: OperationTimes, policy: JobsPolicy) -> bool:
     ratio = row.best_ratio
-    if ratio is None or not row.trusted or row.joined < LEAST_ROW:
-        return False
-    if ratio >= (policy.other_ratio if row.other_way else policy.ratio):
+    if ratio is None or row.joined < LEAST_ROW or ratio >= _limit(row, policy):
         return False
     return _always_last(row, policy) is None or _outweighs(row)
+
+
+def _limit(row: OperationTimes, policy: JobsPolicy) -> float:
+    """The share of what is expected below which a wire is slow: less where that is not sure."""
+    if row.trusted:
+        return policy.other_ratio if row.other_way else policy.ratio
+    return policy.ratio if row.other_way else UNSURE * policy.ratio
 
 
 def _always_last(row: OperationTimes, policy: JobsPolicy) -> int | None:
