@@ -1,7 +1,8 @@
 """explained: the first line of `wirewatch explain` for jobs with one known cause each, and for healthy ones.
 
-All causes that the tests draw are made here but one, since this kit throttles no GPU. A case takes some 80 s
-of two GPUs; --shapes for some of them by name.
+The jobs are a transformer trained with DDP or FSDP and one served with CUDA graphs, but for Tree and launch
+gaps. All causes that the tests draw are made here but one, since this kit throttles no GPU. A case takes some
+80 s of two GPUs; --shapes for some of them by name.
 """
 
 import argparse
@@ -60,16 +61,17 @@ class ExplainCase:
 
 
 CASES = (
-    ExplainCase("late rank", "data_parallel", Wall.LATE_RANK, ("rank 1", "GPU 1"), "slow 1 10 same"),
-    ExplainCase("P2P off", "data_parallel", Wall.SLOW_WIRE, ("NCCL_P2P_DISABLE",), settings=WIRES["P2P off"]),
+    ExplainCase("late rank", "ddp", Wall.LATE_RANK, ("rank 1", "GPU 1"), "slow 1 10 same"),
+    ExplainCase("late rank of FSDP", "fsdp", Wall.LATE_RANK, ("rank 0", "GPU 0"), "slow 0 10 same"),
+    ExplainCase("P2P off", "ddp", Wall.SLOW_WIRE, ("NCCL_P2P_DISABLE",), settings=WIRES["P2P off"]),
     ExplainCase("Tree", "data_parallel", Wall.SLOW_WIRE, ("Tree",), settings=WIRES["Tree"]),
-    ExplainCase("LL", "data_parallel", Wall.SLOW_WIRE, ("LL",), settings=WIRES["LL"]),
-    ExplainCase("memory", "memory_bound", Wall.MEMORY),
+    ExplainCase("LL", "ddp", Wall.SLOW_WIRE, ("LL",), settings=WIRES["LL"]),
+    ExplainCase("memory", "served", Wall.MEMORY),
     ExplainCase("launch gaps", "launches", Wall.LAUNCH_GAPS),
-    ExplainCase("loader of all ranks", "bursts", Wall.HOST),
-    ExplainCase("loader of one rank", "stalls", Wall.HOST, ("wait for rank",)),
-    ExplainCase("uneven work", "data_parallel", Wall.UNEVEN_WORK, ("GPU 1",), "slow 1 10 more"),
-    ExplainCase("stopped rank", "data_parallel", Wall.HANG, stopped=1),
+    ExplainCase("loader of all ranks", "ddp_pauses", Wall.HOST),
+    ExplainCase("loader of one rank", "ddp_stalls", Wall.HOST, ("wait for rank",)),
+    ExplainCase("uneven work", "ddp", Wall.UNEVEN_WORK, ("GPU 1",), "slow 1 10 more"),
+    ExplainCase("stopped rank", "served", Wall.HANG, stopped=1),
 )
 HEALTHY = ("data_parallel", "sharded", "ddp", "fsdp")
 Explained = Mapping[str, Any]

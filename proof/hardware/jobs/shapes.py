@@ -21,6 +21,8 @@ import torch.multiprocessing as mp
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
 from torch.distributed.fsdp import fully_shard
 
+from proof.hardware.jobs.graphs import Captured, captured
+from proof.hardware.jobs.layers import Layers
 from proof.hardware.jobs.listening import say
 
 MATRIX = 8192
@@ -31,6 +33,8 @@ LAUNCHES = 4000
 """Of a step of that shape."""
 """Short messages of a step, and bytes of each."""
 WIDTH, LAYERS = 2048, 12
+SERVED_WIDTH, SERVED_BATCH, SERVED_PASSES = 16384, 16, 20
+"""Of a served transformer: weights of 8.6 GB on each of two GPUs, read once a pass."""
 SLEEPER = r"""
 extern "C" __global__ void hold(unsigned long long nanoseconds) {
   unsigned long long begin, now;
@@ -69,8 +73,11 @@ class Rank:
         self.tiny = torch.zeros(TINY // 2, dtype=torch.bfloat16, device=self.device)
         self.side = torch.cuda.Stream(self.device)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.passes: Captured | None = None
         self.model: Any = None
         self._hold = _sleeper(self.device)
+        self.step = 0.0
+        """Seconds of a whole step, before anybody is slow."""
         self._owed = 0.0
         self._each = self._time_one()
 
@@ -94,6 +101,10 @@ class Rank:
         for _ in range(count):
             torch.matmul(self.left[:rows], self.right, out=self.product[:rows])
             self.drag(share)
+
+    def drag_step(self) -> None:
+        """What the slow rank has to bear for the work of a whole step."""
+        self.drag(self.step / self._each)
 
     def drag(self, share: float) -> None:
         """What the slow rank has to bear for work of so many products."""
@@ -282,6 +293,29 @@ def fsdp(r: Rank, _step: int) -> None:
     _train(r, r.model)
 
 
+def ddp_stalls(r: Rank, step: int) -> None:
+    """The loader of the last rank is late."""
+    if r.rank == r.ranks - 1:
+        time.sleep(0.020)
+    ddp(r, step)
+
+
+def ddp_pauses(r: Rank, step: int) -> None:
+    """Everybody waits for the host after each step."""
+    ddp(r, step)
+    torch.cuda.synchronize()
+    time.sleep(0.030)
+
+
+def served(r: Rank, _step: int) -> None:
+    """Tokens of a tensor-parallel transformer for a small batch, each pass a CUDA graph."""
+    if r.passes is None:
+        layers = Layers(SERVED_WIDTH, SERVED_BATCH, r.ranks, r.device)
+        r.passes = captured(layers.step, layers.step)
+    for _ in range(SERVED_PASSES):
+        r.passes()
+
+
 def _transformer(device: torch.device) -> Any:
     layer = torch.nn.TransformerEncoderLayer(
         WIDTH, 16, 4 * WIDTH, dropout=0.0, batch_first=True, device=device, dtype=torch.bfloat16
@@ -292,7 +326,7 @@ def _transformer(device: torch.device) -> Any:
 def _train(r: Rank, model: Any) -> None:
     states = torch.randn((8, 1024, WIDTH), device=r.device, dtype=torch.bfloat16)
     model(states).float().pow(2).mean().backward()
-    r.drag(1.0)
+    r.drag_step()
     model.zero_grad(set_to_none=True)
 
 
@@ -301,7 +335,7 @@ SHAPES: dict[str, Callable[[Rank, int], None]] = {
     "memory_bound": memory_bound, "pipeline": pipeline, "experts": experts, "checkpoints": checkpoints,
     "stalls": stalls, "bursts": bursts, "launches": launches, "series": series,
     "apart": apart, "small": small, "decode": decode,
-    "ddp": ddp, "fsdp": fsdp,
+    "ddp": ddp, "fsdp": fsdp, "ddp_stalls": ddp_stalls, "ddp_pauses": ddp_pauses, "served": served,
 }  # fmt: skip
 
 
@@ -315,6 +349,8 @@ def work(rank: int, ranks: int, shape: str, port: int, orders: Orders, ready: An
         SHAPES[shape](me, step)
         torch.cuda.current_stream().synchronize()
         step += 1
+        if step <= WARM_UP:
+            me.step = time.monotonic() - began
         if step == WARM_UP:
             ready.release()
         if rank == 0 and step > WARM_UP:
