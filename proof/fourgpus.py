@@ -8,6 +8,7 @@ view, what it says of launches with both.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -25,6 +26,7 @@ FIRST = 8
 """Bytes of the first case of each process: launches ran ahead of the GPUs there, which was mended after."""
 
 
+@cache
 def sweep(name: str, ranks: int) -> Study:
     """A sweep without what its processes measured first one by one."""
     whole = study(name, RECORDED, ranks)
@@ -37,11 +39,12 @@ def sweep(name: str, ranks: int) -> Study:
     return replace(whole, curves=curves)
 
 
-def predicted(which: str, op: str, launch: str) -> list[PredictedTime]:
+@cache
+def predicted(which: str, op: str, launch: str) -> tuple[PredictedTime, ...]:
     """Every size."""
     given = three_sizes(sweep(f"{which}_two", 2))
     times = CollectiveTimes(machine(4, given), others(4))
-    return list(predictions(times, given, sweep(f"{which}_all", 4), op, launch))
+    return tuple(predictions(times, given, sweep(f"{which}_all", 4), op, launch))
 
 
 HEADER = (

@@ -9,6 +9,7 @@ structure's own figures were chosen on the same recordings, for all of them at o
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
@@ -65,6 +66,7 @@ class Trial:
     published: tuple[ReferenceCurve, ...] = CURVES
     """References that take part."""
 
+    @cached_property
     def errors(self) -> dict[int, float]:
         """How far each size up to 1 GiB is off, as a share of what was measured."""
         times = CollectiveTimes(machine(self.truth.ranks, self.study), self.published)
@@ -75,8 +77,13 @@ class Trial:
         }
 
 
-def trials() -> Iterator[Trial]:
-    """All of them."""
+@cache
+def trials() -> tuple[Trial, ...]:
+    """All of them, with what they once showed."""
+    return tuple(_trials())
+
+
+def _trials() -> Iterator[Trial]:
     for op in OPS:
         four, eight = table_of(op, 4), table_of(op, 8)
         for truth in (four, eight):
@@ -149,7 +156,7 @@ def summary() -> str:
         "| -- | -- | -- | -- | -- | -- |",
     ]
     for one in trials():
-        errors, truth = one.errors(), one.truth
+        errors, truth = one.errors, one.truth
         how = "graph" if truth.launch == GRAPH else "eager"
         cells = " | ".join(worst(errors, low, high) for low, high in PARTS)
         gpus = f"{truth.ranks} {'H200' if truth.ranks == 8 else 'H100'}, {how}"
@@ -161,7 +168,7 @@ def summary() -> str:
 def by_size() -> str:
     """The errors of four GPUs by two, size by size."""
     found = [Trial("", two(op), table_of(op, 4)) for op in OPS]
-    errors = [one.errors() for one in found]
+    errors = [one.errors for one in found]
     lines = [f"| size | {' | '.join(OPS)} |", "| -- | -- | -- | -- |"]
     for size, _ in table_of(OPS[0], 4).sizes:
         if size <= MOST:

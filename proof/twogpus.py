@@ -8,6 +8,7 @@ are predicted without it, by structure alone, and with it.
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -22,6 +23,7 @@ RECORDED = Path(__file__).parent / "h200x2.json"
 WITHOUT, WITH = "without", "with"
 
 
+@cache
 def study(name: str, file: Path = RECORDED, ranks: int = 2) -> Study:
     """One of a file's sweeps, as our own workers made it."""
     recorded = json.loads(file.read_text("utf-8"))[name]
@@ -34,12 +36,13 @@ def study(name: str, file: Path = RECORDED, ranks: int = 2) -> Study:
     return Study(0.0, f"{ranks} H200, {name}", {"engine": "nccl"}, curves)
 
 
-def predicted(op: str, launch: str, shape: str) -> list[PredictedTime]:
+@cache
+def predicted(op: str, launch: str, shape: str) -> tuple[PredictedTime, ...]:
     """Every size, `shape` with or without the references of two GPUs."""
     given = three_sizes(study("two"))
     published = CURVES if shape == WITH else others(2)
     times = CollectiveTimes(machine(2, given), published)
-    return list(predictions(times, given, study("all"), op, launch))
+    return tuple(predictions(times, given, study("all"), op, launch))
 
 
 HEADER = (

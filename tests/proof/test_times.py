@@ -12,7 +12,7 @@ from wirewatch.advice.times.estimate import LAUNCHES
 from wirewatch.busbw.curves import CURVES, table_of
 from wirewatch.core.probe import MIB, OPS
 
-TRIALS = tuple(trials())
+TRIALS = trials()
 PAGE = Path(__file__).parents[2] / "docs" / "advice" / "times.md"
 GIVEN_TWO = "2 H200 at 8 B (a graph), 64 and 256 MiB"
 MISSES = {
@@ -33,7 +33,7 @@ def name(trial: Trial) -> str:
 
 @pytest.mark.parametrize("trial", TRIALS, ids=name)
 def test_every_size_is_within_fifteen_per_cent_and_large_ones_within_ten(trial: Trial) -> None:
-    errors = trial.errors()
+    errors = trial.errors
     assert errors
     graph = ", graph" if trial.truth.launch == "graph" else ""
     limit = MISSES.get((trial.given, f"{trial.truth.op}{graph}", trial.truth.ranks), LIMIT)
@@ -88,7 +88,7 @@ def test_a_line_through_what_is_given_would_miss_the_middle(op: str) -> None:
     line = fast - low * (slow - fast) / (high - low)
     (eight,) = (point.seconds[0] for point in two(op).curves[0].points)
     assert line > 2 * eight
-    errors = Trial("", two(op), table_of(op, 4)).errors()
+    errors = Trial("", two(op), table_of(op, 4)).errors
     assert max(abs(errors[size]) for size in (4 * MIB, 16 * MIB)) < 0.15
 
 
