@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tests.collectors.ringjobs import (
+    BUCKETS,
     DDP,
     FSDP,
     LATE,
@@ -67,6 +68,8 @@ def faults() -> Iterator[Fault]:
     )
     yield Fault("the same 10 %, DDP with overlap", replace(DDP, slow={2: 1.1}), "2")
     yield Fault("the same 10 %, FSDP with overlap", replace(FSDP, slow={2: 1.1}), "2")
+    yield Fault("the same 10 %, DDP of 36 buckets, 2 GPUs", replace(BUCKETS, slow={1: 1.1}), "1")
+    yield Fault("each step begun 5 ms late, DDP of 36 buckets", replace(BUCKETS, behind={1: 5e-3}), "1")
     yield Fault("the same 10 %, one step a second", replace(LATE, work=0.97), "2", 720.0)
     yield Fault("the same 10 %, taps 150 ms apart", replace(LATE, skew=0.15), "2")
     yield Fault("the same 10 %, half of the records lost", replace(LATE, lost=0.16), "2", 120.0)
@@ -79,6 +82,7 @@ def faults() -> Iterator[Fault]:
     for part in (0.5, 0.6, 0.65, 0.68, 0.72, 0.8):
         yield Fault(f"Ring at {100 * part:g} % of 340 GB/s", replace(TRAINING, busbw=part * 340e9))
     yield Fault("P2P off beside computing, FSDP", replace(FSDP, busbw=25.1e9))
+    yield Fault("P2P off beside computing, DDP of 36 buckets", replace(BUCKETS, busbw=25.1e9))
 
 
 def healthy() -> Iterator[tuple[str, JobShape]]:
@@ -97,6 +101,9 @@ def healthy() -> Iterator[tuple[str, JobShape]]:
         yield f"FSDP, stretched up to {1 + overlap:g} times", replace(FSDP, overlap=overlap)
     yield "FSDP, 2 GPUs, one 3 % more than the other", replace(FSDP, gpus=TWO, uneven=0.06)
     yield "DDP, 2 GPUs, one 3 % more than the other", replace(DDP, gpus=TWO, uneven=0.06)
+    for gpus in (TWO, (0, 1, 2, 3)):
+        buckets = replace(BUCKETS, gpus=gpus, behind={0: 0.12e-3})
+        yield f"DDP of 36 buckets, {len(gpus)} GPUs, one begins each step 0.12 ms late", buckets
 
 
 def trial(fault: Fault, seed: int) -> Named:
@@ -165,7 +172,8 @@ What is drawn: ranks arrive at a collective when their own work is done and leav
 by 0.2 % and the wire by 0.3 % unless said; the wire gives 340 GB/s; a step is 31 ms of work and one
 all_reduce of 256 MiB unless said. Each tap times for 0.2 s of every 2 s, up to 20 ms apart. With overlap a
 collective takes 1 to so many times as long, drawn again each time, and each rank's kernel a few per cent
-more than the next one's. The collector reads every {COLLECTOR.options.interval:g} s, windows are
+more than the next one's. DDP of 36 buckets: of 32 MiB each, over 33 ms behind a forward pass of 16 ms,
+stretched up to 1.3 times. The collector reads every {COLLECTOR.options.interval:g} s, windows are
 {policy.window:g} s and more.
 
 ## A fault, from the start of its job
