@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from dashboards.parts import Label, Limit, Limits, Matrix, NoLimit, Table, Value, queries
 from dashboards.sdk import DATASOURCE, NEUTRAL, REFS, about, by_thresholds, mappings, now, steps
 
-_NARROWEST = 50
+NARROWEST = 50
 """Pixels of a cell of a matrix, so that eight GPUs fit in a third of the page; and of a table's column,
 which has
 more where there is room."""
@@ -109,7 +109,7 @@ def _any_table(panel: Table | Matrix) -> table.Panel:
         table.Panel().title(panel.title).description(about(panel)).datasource(DATASOURCE)
         .show_header(True).cell_height(_high(panel)).filterable(isinstance(panel, Table))
         .color_scheme(by_thresholds()).thresholds(steps(Limits(NEUTRAL)))
-        .footer(common.TableFooterOptions().show(False)).min_width(_NARROWEST)
+        .footer(common.TableFooterOptions().show(False)).min_width(NARROWEST)
     )  # fmt: skip
 
 
@@ -123,9 +123,9 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
     """What is particular to a column. What a panel says when it is empty is not for its empty cells."""
     yield model.DynamicConfigValue("noValue", "")
     if column.width:
-        yield model.DynamicConfigValue("custom.width", max(column.width, _header(column.shown)))
+        yield model.DynamicConfigValue("custom.width", max(column.width, header_of(column.shown)))
     else:
-        yield model.DynamicConfigValue("custom.minWidth", max(_NARROWEST, _header(column.shown)))
+        yield model.DynamicConfigValue("custom.minWidth", max(NARROWEST, header_of(column.shown)))
     if column.words:
         yield model.DynamicConfigValue("mappings", mappings(column.words))
     if isinstance(column, Label):
@@ -151,7 +151,7 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
         yield model.DynamicConfigValue("custom.cellOptions", _background())
 
 
-def _header(text: str) -> int:
+def header_of(text: str) -> int:
     """Pixels at which a header is not cut."""
     return _LETTER * len(text) + _AROUND
 

@@ -88,7 +88,7 @@ def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
         (
             Value("severity", _doing(f"topk(100, {severity} or {unknown})"), "none", COLOURED, 90, SEVERITY),
             *((CLUSTER, NODE) if nodes else ()), REASON, GPU if nodes else GPU_HERE, Label("link", 45),
-            Label("device", 140), Label("port", 45),
+            Label("device", 172), Label("port", 45),
             Value("since", f"({since}) * 1000", "dateTimeFromNow", SINCE, 130, of=by),
             Label("do", header="what to do", words=what_to_do(), whole=True),
         ),
@@ -116,7 +116,7 @@ def alerts(*, width: int, height: int, nodes: bool) -> Table:
             Label("alertname", 215, "alert", goes=f"{RUNBOOK}runbooks/${{__value.raw}}.md",
                   leads="What to do"),
             *((CLUSTER, NODE) if nodes else ()), Label("rule", 185, "reason"), GPU if nodes else GPU_HERE,
-            Label("link", 45), Label("device", 140), Label("port", 45),
+            Label("link", 45), Label("device", 172), Label("port", 45),
             Value("since", f"max by ({by}) (ALERTS_FOR_STATE{{{which}}}) * 1000", "dateTimeFromNow", SINCE,
                   of=by),
         ),

@@ -19,7 +19,7 @@ from wirewatch.verdict.ledger import VerdictPolicy
 
 SCRAPE = 15.0
 """Seconds, as deploy/prometheus/prometheus.yml has it."""
-GROUP_WAIT, GROUP_INTERVAL = 120.0, 300.0
+GROUP_WAIT, GROUP_INTERVAL = 180.0, 300.0
 """Seconds that Alertmanager waits before the first word of a node, and between two, in service."""
 PROBING = 5.0
 """Seconds of the recorded probe; nothing squeezes them."""

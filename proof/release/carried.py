@@ -8,6 +8,7 @@ from proof.containers import run
 from proof.release.node import LOADS
 from proof.release.place import PLACE, PYTHONS, package, python
 from proof.release.pythons import serves
+from tools.release.pages import linked
 from tools.version import ROOT
 
 SECTION = "## Without a network"
@@ -24,6 +25,7 @@ def carried() -> str:
         trees.append(fresh(HERE / name))
         typed(lines, trees[-1])
     run("diff", "--recursive", "--no-dereference", *(str(tree / "carried") for tree in trees))
+    pages = linked(trees[-1] / "carried/usr/share/doc/wirewatch")
     engines = set()
     for number in PYTHONS:
         place = HERE / f"venv-{number}"
@@ -36,7 +38,8 @@ def carried() -> str:
     (engine,) = engines
     told = f"{engine // 10000}.{engine // 100 % 100}.{engine % 100}"
     return (
-        "unpacked by dpkg-deb and by ar, which gives the same; installed with no index on "
+        "unpacked by dpkg-deb and by ar, which gives the same; README's links, and those of the pages that "
+        f"they lead to, lead to {len(pages)} files that are there; installed with no index on "
         f"{', '.join(PYTHONS)}: it serves, and NCCL {told} loads"
     )
 

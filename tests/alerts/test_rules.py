@@ -185,6 +185,28 @@ def test_the_routes_name_alerts_that_there_are() -> None:
     assert set(re.findall(r'severity=~?"([^"]+)"', text)) <= {*SEVERITIES, "ticket|info"}
 
 
+def _keep_quiet(alert: Alert) -> bool:
+    """Whether a rule of inhibition names it as the one that is heard, for others than itself."""
+    text = (alerting.PROMETHEUS / "alertmanager.yml").read_text("utf-8")
+    for rule in load_yaml(text)["inhibit_rules"]:
+        named = dict(re.findall(r'(alertname|severity)=~?"([^"]+)"', " ".join(rule["source_matchers"])))
+        if "alertname" in rule["equal"] or named["alertname"] == "Wirewatch.+":
+            continue
+        if (
+            re.fullmatch(named["alertname"], alert.name)
+            and named.get("severity", alert.severity) == alert.severity
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("alert", [one for one in alerts() if _keep_quiet(one)], ids=lambda one: one.name)
+def test_who_keeps_others_quiet_outlasts_them(alert: Alert) -> None:
+    """Prometheus looks at each group at another moment: what ends with it may end half a minute later."""
+    assert alert.keep
+    assert _seconds(alert.keep) >= 2 * _seconds(alert.interval)
+
+
 def _seconds(duration: str) -> int:
     return int(duration[:-1]) * _UNITS[duration[-1]]
 

@@ -20,16 +20,19 @@ from dashboards.parts import (
     Dashboard,
     Label,
     Limits,
+    Matrix,
     NoLimit,
     Panel,
     Row,
     Stat,
     Table,
     Text,
+    Value,
     queries,
     selected,
 )  # fmt: skip
 from dashboards.shared import COLOURED
+from dashboards.tables import NARROWEST, header_of
 from dashboards.wrong import what_to_do
 from tests.dashboards.grafana import panels
 from wirewatch.core.types import Health
@@ -186,6 +189,29 @@ def test_no_header_is_cut(board: Dashboard) -> None:
             if one["id"] in {"custom.width", "custom.minWidth"}
         ]
         assert sum(least) <= PIXELS * panel["gridPos"]["w"] / WIDTH - 30, (panel["title"], sum(least))
+
+
+@each_board
+def test_no_column_reaches_over_the_edge_of_its_panel(board: Dashboard) -> None:
+    """Columns without a width share what the others leave, each as much as another."""
+    for panel in panels_of(board):
+        room = PIXELS * panel.width / WIDTH - 26
+        if isinstance(panel, Matrix):
+            # Eight GPUs, the most that a node has.
+            assert panel.first + 8 * NARROWEST <= room, panel.title
+        if isinstance(panel, Table):
+            columns = [one for one in panel.columns if one.shown]
+            fixed = sum(max(one.width, header_of(one.shown)) for one in columns if one.width)
+            shared = [max(NARROWEST, header_of(one.shown)) for one in columns if not one.width]
+            assert room - fixed >= len(shared) * max(shared, default=0), panel.title
+
+
+@each_board
+def test_how_long_ago_something_was_is_not_cut(board: Dashboard) -> None:
+    """`13 minutes ago`, or `a few seconds ago`."""
+    columns = [c for p in panels_of(board) if isinstance(p, Table) for c in p.columns if isinstance(c, Value)]
+    ago = [one.width for one in columns if one.unit == "dateTimeFromNow"]
+    assert all(not width or width >= 130 for width in ago)
 
 
 def test_titles_say_what_is_listed() -> None:

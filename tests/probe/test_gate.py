@@ -122,7 +122,9 @@ def test_the_refusal_says_who_and_where() -> None:
     assert detail(changed(3, processes=frozenset({42, None}))) == "GPU 3 is used by process 42, unknown"
     assert "about slurm:9" in detail(replace(facts(), slurm=(held("slurm:9", 1),)))
     assert "no answer" in detail(changed(2, used=ABSENT))
-    assert detail(facts(mono=30.0)) == "unchanged for 30 of 120 s"
+    assert detail(facts(mono=30.0)) == (
+        "who uses the GPUs changed or was first seen 30 s ago; a probe waits until that is 120 s ago"
+    )
 
 
 # --- owners

@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.markers import Marker
 
 from tests.ship.locks import PIN, blocks
+from tools.release.pages import carry
 from tools.release.source import BUILD, ReleaseError, Source
 
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -38,13 +39,14 @@ def packages(source: Source, folder: Path) -> Iterator[Path]:
     """wirewatch_VERSION_ARCH.deb and wirewatch-nccl_VERSION_ARCH.deb; asks the package index for wheels.
 
     Raises:
-        ReleaseError: a wheel has another hash than the lock, or a program is missing.
+        ReleaseError: a wheel has another hash than the lock, a program is missing, or a link is dead.
     """
     place = source.tree(BUILD / "debian" / f"wirewatch-{source.version}")
     built = place / "built"
     for lock, where in LOCKS.items():
         _wheelhouse(source, lock, built / where)
         shutil.copy2(place / "deploy/image" / f"{lock}.txt", built)
+    carry(place, built / "doc")
     _own(source, place, built)
     for kind in ("sysusers", "tmpfiles"):
         (built / f"{kind}.d").mkdir()

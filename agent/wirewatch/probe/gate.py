@@ -437,7 +437,11 @@ def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusa
 def _settling(facts: GateFacts, still: Stillness, touched: set[str], rules: GateLimits) -> Refusal | None:
     waited = min(facts.mono - still.since.get(key, facts.mono) for key in touched)
     if waited < rules.settle:
-        return Refusal(Reason.SETTLING, f"unchanged for {waited:.0f} of {rules.settle:.0f} s")
+        return Refusal(
+            Reason.SETTLING,
+            f"who uses the GPUs changed or was first seen {waited:.0f} s ago; "
+            f"a probe waits until that is {rules.settle:.0f} s ago",
+        )
     return None
 
 
