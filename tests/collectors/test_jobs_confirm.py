@@ -280,5 +280,6 @@ def test_gaps_are_of_what_follows_each_other_by_every_operations_numbers() -> No
 def test_gaps_by_clocks_that_hold_nonsense_are_none() -> None:
     odd = spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, math.inf), ("all_reduce", 6, math.nan))
     assert gaps(odd, BOTH) == {}
+    assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 1e308)), BOTH) == {}
     assert gaps({}, BOTH) == gaps({}, frozenset()) == {}
     assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 0.5)), BOTH) == {("all_reduce", 5): 0.0}

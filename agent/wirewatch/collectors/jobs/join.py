@@ -136,7 +136,7 @@ def gaps(
         last[op] = (sequence, place)
     pairs = enumerate(pairwise(ordered), 1)
     found = {two: _gap(calls[one], calls[two], ranks) for place, (one, two) in pairs if place not in doubtful}
-    return {key: max(0.0, gap) for key, gap in found.items() if math.isfinite(gap)}
+    return {key: max(0.0, gap) for key, gap in found.items() if gap < LONGEST}
 
 
 def _gap(
