@@ -46,7 +46,8 @@ class Row:
 
     `looks` of `collector` show it; `again`: looks of the probe that come a minute later, at most.
     `told`: seconds in service for which it is told after it has ended. `real`: seconds that are the same in
-    service and here, since nothing squeezes them. `at_start`: the fault is older than the agent.
+    service and here, since nothing squeezes them. `at_start`: the fault is older than what the
+    agent remembers of the machine's parts; its baseline is older still.
     `later`: alerts that come only once the fault is over, and go as well. `changes`: of a fault that is not
     bundled; `kills`: the agent is killed, and started again when the fault is over.
     `about`: the fault in words, where no overlay has them.

@@ -87,7 +87,7 @@ def play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Played:
 def _play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Judged:
     most = limits(row, pace)
     span = span_of(name, row, most)
-    with fleet.node(name) as node:
+    with fleet.node(name, remembers=not row.at_start) as node:
         with fleet.starting:
             node.start(list(ending(changes_of(name, row), span)))
             node.daemon.ready()

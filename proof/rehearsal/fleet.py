@@ -40,8 +40,12 @@ class Fleet:
     past: Path | None
     starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(STARTING))
 
-    def node(self, name: str) -> Node:
-        return Node(name, self.folder / "nodes" / name, self.past)
+    def node(self, name: str, *, remembers: bool = True) -> Node:
+        """A node with that past; `remembers`: which parts it had, too."""
+        node = Node(name, self.folder / "nodes" / name, self.past)
+        if not remembers:
+            (node.state / "machine.json").unlink(missing_ok=True)
+        return node
 
 
 @contextmanager

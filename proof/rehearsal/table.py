@@ -220,8 +220,8 @@ OTHERS: Mapping[str, Row] = {
     ),
     "xid-13-repeated": Row(
         (ticket("XidApplication", gpu="0", rule="xid.13"),), "xid", ending=Ending.LATCHED,
-        changes=xids(*("13, pid=4711, name=train, Graphics SM Warp Exception",) * 10),
-        about="an error of applications, ten times on GPU 0 alone",
+        changes=xids(*(f"13, pid={4711 + n}, name=train, Graphics SM Warp Exception" for n in range(10))),
+        about="an error of applications, of ten processes on GPU 0 alone",
     ),
     "xid-48": Row(
         (page("XidReset", gpu="0", rule="xid.48"),), "xid", ending=Ending.LATCHED,
