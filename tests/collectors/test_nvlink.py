@@ -149,6 +149,16 @@ def test_under_mig_there_is_nothing_to_watch() -> None:
     assert component.samples == ()
 
 
+def test_a_gpu_that_mig_splits_beside_whole_ones_has_no_finding_of_its_links() -> None:
+    node = Node()
+    node.poll("nvlink", times=2)
+    node.change("gpu3/MigMode()", "set", [1, 1])
+    states_of(node, 3, 0)
+    node.poll("nvlink", times=5)
+    assert node.findings() == ()
+    assert node.state.components["nvlink"].applicable
+
+
 def without_nvlink(node: Node) -> None:
     for question in ("Field(1[0-9][0-9],*)", "Field(91)", "Field(90)", "NvLinkState(*)", "GpuFabricInfoV()"):
         node.change(f"gpu*/{question}", "code", 3)
