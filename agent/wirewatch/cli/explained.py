@@ -213,7 +213,7 @@ def _said(comm: CommunicatorTimes) -> Iterator[str]:
         late = comm.late
         yield (
             f"who waits for whom: all for rank {late.rank} on {gpu_name(late.index, late.gpu)}, last in "
-            f"{late.votes} of {late.voted} collectives; the others wait {percent(late.cost)} of the time"
+            f"{late.votes} of {late.voted} collectives; the others lose {percent(late.cost)} of the time"
         )
     if comm.elsewhere:
         yield comm.elsewhere

@@ -124,8 +124,8 @@ class OperationTimes:
 class CommunicatorWindow:
     """What a communicator did in one window, from `started` (monotonic seconds) on.
 
-    `late`: the rank that was late in most collectives, None for nobody; `cost`: the share of the window for
-    which the other ranks waited, the median of them. `alike`: all local ranks waited alike.
+    `late`: the rank that was late in most collectives, None for nobody; `cost`: the share of the window that
+    the other ranks lost to it, the median of them. `alike`: all local ranks waited alike.
     """
 
     started: float
@@ -141,8 +141,9 @@ class CommunicatorWindow:
 class LateRank:
     """The rank for which the others wait: in `windows` of the last `of`, `votes` of `voted` collectives.
 
-    `cost`: the share of the time for which the others wait, the median over ranks and windows. `since` in
-    Unix seconds. `text` says it with these numbers.
+    `cost`: the share of the time that the others lose, the median over ranks and windows: what they wait,
+    without lateness that is only older (ADR 0075). `since` in Unix seconds. `text` says it with these
+    numbers.
     """
 
     rank: int

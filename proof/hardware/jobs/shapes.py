@@ -29,9 +29,9 @@ MATRIX = 8192
 WARM_UP = 10
 MIB = 1 << 20
 SMALL, TINY = 32, 8192
+"""Short messages of a step, and bytes of each."""
 LAUNCHES = 4000
 """Of a step of that shape."""
-"""Short messages of a step, and bytes of each."""
 WIDTH, LAYERS = 2048, 12
 SERVED_WIDTH, SERVED_BATCH, SERVED_PASSES = 16384, 16, 20
 """Of a served transformer: weights of 8.6 GB on each of two GPUs, read once a pass."""
