@@ -1,8 +1,8 @@
-"""explained: the first line of `wirewatch explain` for jobs with one known cause each, and for healthy ones.
+"""explained: the first line of `wirewatch explain` for jobs with one known cause each.
 
 The jobs are a transformer trained with DDP or FSDP and one served with CUDA graphs, but for Tree and launch
-gaps. All causes that the tests draw are made here but one, since this kit throttles no GPU. A case takes some
-80 s of two GPUs; --shapes for some of them by name.
+gaps. All causes that the tests draw are made here but one, since this kit throttles no GPU. Healthy jobs are
+in `runningjobs`. A case takes some 60 s of two GPUs; --shapes for some of them by name.
 """
 
 import argparse
@@ -27,18 +27,21 @@ from proof.hardware.runningjobs import slow_wires
 from proof.hardware.tap import READY, TMPFS, WIRES, Taps
 from wirewatch.explain.evidence import Wall
 
-WITHIN, HEALTHY_FOR = 90.0, 60.0
-"""Seconds until the right line must stand, and for which a healthy job is looked at once it is settled."""
-SETTLED = 40.0
+WITHIN = 90.0
+"""Seconds until the right line must stand."""
+SETTLED = 20.0
+"""Seconds of healthy work before a rank is stopped."""
 EVERY = 3.0
 CONFIG = """
 [collectors.lockstep]
 enabled = true
+[collectors.hangs]
+interval = 2.0
 [policy.lockstep]
 settle = 10.0
 [policy.hangs]
 after = 10.0
-again = 10.0
+again = 4.0
 """
 ACCUSED = frozenset(one.value for one in Wall if one not in {Wall.NOTHING, Wall.NOT_KNOWN})
 
@@ -73,7 +76,6 @@ CASES = (
     ExplainCase("uneven work", "ddp", Wall.UNEVEN_WORK, ("GPU 1",), "slow 1 10 more"),
     ExplainCase("stopped rank", "served", Wall.HANG, stopped=1),
 )
-HEALTHY = ("data_parallel", "sharded", "ddp", "fsdp")
 Explained = Mapping[str, Any]
 
 
@@ -110,7 +112,7 @@ def watched(ask: Callable[[], Explained], case: ExplainCase, within: float, ever
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    wanted = options.shapes or (*(case.name for case in CASES), *HEALTHY)
+    wanted = options.shapes or [case.name for case in CASES]
     trials: list[ExplainTrial] = []
     wires = slow_wires(lane.here(), None)
     cases = [case for case in CASES if case.name in wanted and (case.name not in WIRES or case.name in wires)]
@@ -120,14 +122,9 @@ def run(report: Report, options: argparse.Namespace) -> None:
         with Daemon(f'{config}[jobs]\nrings = "{taps.rings}"\n{CONFIG}'):
             for case in cases:
                 report.attempt(case.name, partial(_case, report, taps, path, case, trials))
-            for shape in HEALTHY:
-                if shape in wanted:
-                    report.attempt(f"healthy {shape}", partial(_healthy, report, taps, path, shape))
-    if cases:
-        good = sum(one.after is not None for one in trials)
-        report.check(
-            "the first line is right for each cause", ok=good == len(cases), told=f"{good} of {len(cases)}"
-        )
+    good = sum(one.after is not None for one in trials)
+    name = "the first line is right for each cause"
+    report.check(name, ok=good == len(cases) > 0, told=f"{good} of {len(cases)}")
 
 
 def explained(path: str, pid: int) -> Explained:
@@ -166,23 +163,6 @@ def _case(
     trials.append(trial)
     report.note(trials=[asdict(one) for one in trials])
     report.progress(json.dumps(asdict(trial)))
-
-
-def _healthy(report: Report, taps: Taps, path: str, shape: str) -> None:
-    said: list[str] = []
-    with Job("shapes", shape, settings=taps.settings()) as job:
-        pids = _pids(job.wait("READY", READY))
-        time.sleep(SETTLED)
-        end = time.monotonic() + HEALTHY_FOR
-        while time.monotonic() < end:
-            said.append(str(explained(path, pids[0])["sentence"]))
-            time.sleep(EVERY)
-        job.must_run()
-    good = sum(one.startswith("No wall of this node") for one in said)
-    report.check(
-        f"healthy {shape}: no wall", ok=bool(said) and good == len(said),
-        told=f"{good} of {len(said)} times; else {sorted({one for one in said if one[:7] != 'No wall'})}",
-    )  # fmt: skip
 
 
 def _pids(ready: str) -> Sequence[int]:

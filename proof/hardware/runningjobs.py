@@ -10,6 +10,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -47,6 +48,10 @@ LOOK = 0.5
 PAIR = 2
 SETTLED = 12.0
 """Seconds after which a healthy job has windows."""
+UNWALLED = ("data_parallel", "sharded", "ddp", "fsdp")
+"""Healthy jobs that hit no wall at all."""
+ALONE = 40.0
+"""Seconds after which no window holds anything from before the job."""
 WIRE, LATE = Wall.SLOW_WIRE.value, Wall.LATE_RANK.value
 ACCUSED = frozenset({WIRE, LATE, Wall.UNEVEN_WORK.value, Wall.HANG.value})
 OF_JOBS = ("hangs.", "jobs.", "straggler.")
@@ -169,10 +174,12 @@ def judge(report: Report, trials: Sequence[JobTrial], counts: Mapping[str, int])
 class HealthySeen:
     """What was seen of a healthy job: `named`, all accusations; the others show that somebody looked at it.
 
-    `measured`: kinds of collectives; `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked.
+    `measured`: kinds of collectives; `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked;
+    `walls`: how often each was answered once all windows were of this job alone.
     """
 
     named: set[str] = field(default_factory=set)
+    walls: Counter[str] = field(default_factory=Counter)
     measured: int = 0
     windows: set[float] = field(default_factory=set)
     looks: float = 0.0
@@ -180,6 +187,10 @@ class HealthySeen:
     @property
     def good(self) -> bool:
         return not self.named and self.measured > 0 and bool(self.windows)
+
+    @property
+    def unwalled(self) -> bool:
+        return set(self.walls) == {Wall.NOTHING.value}
 
     def add(self, answers: Sequence[Answer], findings: Sequence[Answer], scrape: Scrape) -> None:
         """One look at what the daemon says."""
@@ -198,16 +209,21 @@ def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: fl
     seen = HealthySeen()
     with Job("shapes", shape, settings=taps.settings()) as job:
         job.wait("READY", READY)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            seen.add(look(daemon), findings_of(daemon), daemon.scrape())
+        began = time.monotonic()
+        while (ran := time.monotonic() - began) < seconds:
+            answers = look(daemon)
+            seen.add(answers, findings_of(daemon), daemon.scrape())
+            if ran > ALONE:
+                seen.walls.update(str(one["wall"]) for one in answers)
             time.sleep(LOOK)
         job.must_run()
     told = (
         f"{seconds:g} s, {seen.measured} kinds measured, {len(seen.windows)} windows, "
-        f"RAS asked {seen.looks:g} times in all, said {sorted(seen.named)}"
+        f"RAS asked {seen.looks:g} times in all, said {sorted(seen.named)}, walls {dict(seen.walls)}"
     )
     report.check(f"healthy {shape}: nobody is named", ok=seen.good, told=told)
+    if shape in UNWALLED:
+        report.check(f"healthy {shape}: no wall", ok=seen.unwalled, told=str(dict(seen.walls)))
 
 
 def _late(

@@ -334,6 +334,7 @@ def _cost(report: Report, taps: Taps, pairs: int) -> None:
                     if line.startswith("TIMED "):
                         one = json.loads(line.removeprefix("TIMED "))
                         taken[one["shape"], watched].append(one["median"])
+                        report.progress(f"pair {pair + 1}, {'with' if watched else 'without'}: {line}")
     rows = []
     for shape in sorted({shape for shape, _ in taken}):
         off, on = taken[shape, False], taken[shape, True]

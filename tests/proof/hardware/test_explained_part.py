@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proof.hardware.explained import CASES, HEALTHY, ExplainCase, explained, right, watched
+from proof.hardware.explained import CASES, ExplainCase, explained, right, watched
 from proof.hardware.kit import KitError
 from tests.explain.test_walls import CAUSES
 from wirewatch.explain.evidence import Wall
@@ -42,7 +42,7 @@ def test_each_cause_that_tests_draw_is_made_on_gpus_but_a_throttled_one() -> Non
     drawn = {wall for wall, _ in CAUSES.values()}
     assert drawn == {case.wall for case in CASES}
     assert len(CASES) >= len(CAUSES) - 1
-    assert len({case.name for case in CASES} | set(HEALTHY)) == len(CASES) + len(HEALTHY)
+    assert len({case.name for case in CASES}) == len(CASES)
 
 
 def test_without_a_daemon_the_part_fails(tmp_path: Path) -> None:

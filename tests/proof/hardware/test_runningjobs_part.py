@@ -87,3 +87,12 @@ def test_a_healthy_job_that_nobody_looked_at_is_not_good(line: str) -> None:
     seen = HealthySeen()
     seen.add([], [], Scrape(JUDGED.replace(line, "")))
     assert not seen.good
+
+
+def test_a_job_hits_no_wall_where_every_answer_says_so_and_there_was_one() -> None:
+    seen = HealthySeen()
+    assert not seen.unwalled
+    seen.walls.update(["nothing"])
+    assert seen.unwalled
+    seen.walls.update(["host"])
+    assert not seen.unwalled
