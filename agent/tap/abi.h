@@ -61,6 +61,15 @@ struct nccl_p2p_call {
     bool captured;
 };
 
+/* Where NCCL keeps what it knows of the call that a thread makes (2.28 to 2.31). Its own, and no part of the interface:
+ * whoever reads or writes it makes sure first that it is there. The handle of a collective's call is written to
+ * `collective`; `mask` was copied from the one of init before the tap hears of the call, and is asked afterwards.
+ */
+struct nccl_call_state {
+    int depth, mask, state;
+    void *group, *p2p, *collective;
+};
+
 struct nccl_channel {
     uint8_t channel;
     uint64_t started; /* the GPU's globaltimer */
@@ -113,5 +122,7 @@ _Static_assert(offsetof(struct nccl_collective, channels) == 56, "layout of a co
 _Static_assert(offsetof(struct nccl_collective, algorithm) == 64, "layout of a collective");
 _Static_assert(offsetof(struct nccl_collective_call, captured) == 40, "layout of a call");
 _Static_assert(offsetof(struct nccl_p2p_call, captured) == 32, "layout of a call");
+_Static_assert(offsetof(struct nccl_call_state, mask) == 4, "layout of a thread's call");
+_Static_assert(offsetof(struct nccl_call_state, collective) == 32, "layout of a thread's call");
 
 #endif

@@ -142,7 +142,6 @@ uint64_t ww_start_collective(struct ww_communicator *communicator, uint64_t tick
     uint64_t now_ns = ww_monotonic_ns(), name;
     uint8_t function = ww_function(collective->function), datatype = ww_datatype(collective->datatype);
     struct ww_slot *slot = NULL;
-    ww_sample(communicator, now_ns);
     ww_add(&header->enqueued, 1);
     count_call(communicator, function, datatype, collective->count);
     __atomic_store_n(&header->event_ns, now_ns, __ATOMIC_RELAXED);

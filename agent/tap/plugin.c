@@ -59,7 +59,7 @@ static const char *watch(const struct ww_called *called, const char **directory)
     __atomic_store_n(&communicator->ranks, (uint32_t)called->ranks, __ATOMIC_RELAXED);
     __atomic_store_n(&communicator->since, __atomic_load_n(&communicator->collectives, __ATOMIC_RELAXED),
                      __ATOMIC_RELAXED);
-    ww_sampling_settings(communicator);
+    ww_sampling_settings(communicator, called->interface);
     failed = ww_ring_open(communicator, called);
     if (failed) {
         __atomic_store_n(&communicator->taken, 0, __ATOMIC_RELEASE);
@@ -116,13 +116,18 @@ static int init_6(void **context, uint64_t communicator, int *mask, const char *
  * NCCL does not tell of calls, and tells of a collective only where its group has a handle.
  */
 static uint64_t called(struct ww_communicator *communicator, uint64_t ticket, bool captured) {
-    uint64_t now_ns;
     if (!captured) return ww_handle(WW_CALL, ww_number(ticket), 0, 0, 1);
-    now_ns = ww_monotonic_ns();
-    ww_captured(communicator, now_ns);
-    ww_sample(communicator, now_ns);
+    ww_captured(communicator);
     ww_add(&ww_header(communicator)->captured, 1);
     return 0;
+}
+
+/* Times the call of a collective where it is time to. */
+static void time_call(uint64_t type, uint64_t handle, void **place) {
+    uint64_t ticket;
+    struct ww_communicator *communicator
+        = type == NCCL_COLL_API && ww_kind(handle) == WW_CALL ? watched(handle, &ticket) : NULL;
+    if (communicator) ww_time_call(communicator, place, ww_monotonic_ns());
 }
 
 static uint64_t start_channel(const struct nccl_event *event) {
@@ -142,6 +147,7 @@ static uint64_t start(uint64_t type, uint64_t context, const struct nccl_event *
         return calls_are_told ? 0 : ww_handle(WW_CALL, ww_number(ticket), 0, 0, 1);
     case NCCL_COLL:
         if (calls_are_told && ww_kind((uint64_t)(uintptr_t)event->parent) != WW_CALL) return 0;
+        if (!calls_are_told) ww_sample(communicator, ww_monotonic_ns());
         return ww_start_collective(communicator, ticket, &event->of.collective);
     case NCCL_P2P:
         if (calls_are_told && ww_kind((uint64_t)(uintptr_t)event->parent) != WW_CALL) return 0;
@@ -164,9 +170,13 @@ static int start_4(void *context, void **handle, struct nccl_event *event) {
 }
 
 static int start_5(void *context, void **handle, struct nccl_event *event) {
-    uint64_t number = (uint64_t)(uintptr_t)context;
+    uint64_t number = (uint64_t)(uintptr_t)context, made = 0;
     if (!handle) return 0;
-    *handle = event ? (void *)(uintptr_t)start(event->type.wide, number, event, true) : NULL;
+    if (event) {
+        made = start(event->type.wide, number, event, true);
+        time_call(event->type.wide, made, handle);
+    }
+    *handle = (void *)(uintptr_t)made;
     return 0;
 }
 

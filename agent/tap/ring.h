@@ -68,7 +68,7 @@ struct ww_header {
     char tap_version[16];
     int32_t nccl_version;   /* such as 22809; 0 where it could not be had */
     uint32_t channel_words; /* reserved, 0 */
-    uint32_t on_ms, period_ms; /* sampling: channels are timed for on_ms of every period_ms */
+    uint32_t on_ms, period_ms; /* sampling: calls of on_ms of every period_ms are timed */
     uint8_t pad0[40];
     /* counters, from byte 256 on */
     uint64_t written;       /* records so far, also those that were overwritten since */
@@ -78,9 +78,9 @@ struct ww_header {
     uint64_t event_ns;      /* CLOCK_MONOTONIC of the last event */
     uint64_t captured;      /* calls captured into CUDA graphs, where NCCL says so (interface 5 and later); after one
                              * this communicator is not timed any more */
-    uint64_t windows;       /* how often timing was switched on */
+    uint64_t windows;       /* how often timing began */
     uint32_t state;         /* enum ww_state */
-    uint32_t timing;        /* 1 while channels are timed */
+    uint32_t timing;        /* 1 where the last call was timed */
     uint64_t calls[WW_FUNCTIONS];  /* enqueued, by function */
     uint64_t bytes[WW_FUNCTIONS];  /* message bytes as nccl-tests counts them; collectives of unknown type not counted */
     uint64_t unsized[WW_FUNCTIONS]; /* of these the type, and so the bytes, was not known */

@@ -140,10 +140,11 @@ void ww_ring_forget(struct ww_communicator *communicator); /* in a forked child 
 /* sampling.c */
 uint64_t ww_monotonic_ns(void);
 uint64_t ww_realtime_ns(void);
-void ww_sampling_settings(struct ww_communicator *communicator);
+void ww_sampling_settings(struct ww_communicator *communicator, uint32_t interface);
 void ww_first_mask(struct ww_communicator *communicator);
-void ww_sample(struct ww_communicator *communicator, uint64_t now_ns);
-void ww_captured(struct ww_communicator *communicator, uint64_t now_ns); /* a call was: no timing for a while */
+void ww_time_call(struct ww_communicator *communicator, void **handle, uint64_t now_ns); /* of an eager collective */
+void ww_captured(struct ww_communicator *communicator);                   /* one of its calls was */
+void ww_sample(struct ww_communicator *communicator, uint64_t now_ns);    /* of interface 4 */
 
 /* events.c */
 uint64_t ww_start_collective(struct ww_communicator *communicator, uint64_t ticket,

@@ -224,7 +224,11 @@ class DrawnJob:
     def _reading(self, one: DrawnRank, mono: float, after: int) -> RingReading:
         new = one.calls[after : bisect_right(one.done, mono)]
         counts = RingCounts(
-            written=len(one.calls), enqueued=self.made.total(), calls=dict(self.made), bytes=dict(self.sent)
+            windows=len(one.calls),
+            written=len(one.calls),
+            enqueued=self.made.total(),
+            calls=dict(self.made),
+            bytes=dict(self.sent),
         )
         return RingReading(replace(one.ring, counts=counts), tuple(new))
 

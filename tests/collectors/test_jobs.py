@@ -26,7 +26,7 @@ from tests.collectors.ringjobs import (
 )
 from wirewatch.collectors.jobs import COLLECTOR, NvlinkSent, Witness, judge
 from wirewatch.collectors.jobs.metrics import samples
-from wirewatch.core.jobs import RingReading, RingState
+from wirewatch.core.jobs import RingCounts, RingReading, RingState
 from wirewatch.core.jobtimes import JobRemarkKind, JobsFacts, TimesDoubt
 from wirewatch.core.types import Absent, Expect, Health, Ok, Subject
 
@@ -267,6 +267,26 @@ def test_taps_that_never_time_together_say_nothing() -> None:
     assert comm.joined == 0
     assert comm.doubt is TimesDoubt.FEW
     assert lates(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("on", "counts", "doubt"),
+    [
+        (0.0, RingCounts(enqueued=9), TimesDoubt.OFF),
+        (0.2, RingCounts(enqueued=9), TimesDoubt.FEW),
+        (0.2, RingCounts(enqueued=5000), TimesDoubt.UNKNOWN_NCCL),
+        (0.2, RingCounts(enqueued=5000, windows=1), TimesDoubt.FEW),
+        (0.2, RingCounts(enqueued=5000, captured=1), TimesDoubt.FEW),
+    ],
+)
+def test_a_tap_that_only_counts_says_why(on: float, counts: RingCounts, doubt: TimesDoubt) -> None:
+    def counted(one: RingReading) -> RingReading:
+        return replace(one, ring=replace(one.ring, on=on, counts=counts), calls=())
+
+    facts = DrawnNode(TRAINING, change=counted).poll(6)
+    (comm,) = facts.jobs[0].communicators
+    assert comm.doubt is doubt
+    assert facts.hints == ()
 
 
 def test_a_rank_that_is_not_seen_leaves_the_others_unjudged() -> None:

@@ -21,7 +21,8 @@ BUILT = ROOT / "build" / "tap"
 MS = 10**6
 PATIENCE = 60.0
 """Seconds after which a process that plays is ended: its test fails by what it did not answer."""
-BASE, TIMED = 2 | 4 | 512, 2 | 4 | 512 | 64
+BASE = 0x57 << 24 | 2 | 4 | 512
+TIMED = BASE | 64
 """The masks: without and with timed channels."""
 SANITIZERS = {
     "ASAN_OPTIONS": "halt_on_error=1:exitcode=66:detect_leaks=0:allocator_may_return_null=1",

@@ -67,13 +67,19 @@ static uint64_t real_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Of the thread that calls, as NCCL keeps it. */
+static _Thread_local struct {
+    int depth, mask, state;
+    void *group, *p2p, *collective;
+} calling;
+
 static void *call(void *context, bool captured) {
     uint64_t event[16] = {CALL};
-    void *handle;
     ((uint8_t *)event)[64] = captured;
-    tap->start(context, &handle, event);
-    tap->stop(handle);
-    return handle;
+    calling.mask = __atomic_load_n(&mask, __ATOMIC_RELAXED);
+    tap->start(context, &calling.collective, event);
+    tap->stop(calling.collective);
+    return calling.collective;
 }
 
 static void *collective(void *context, void *parent, uint64_t number) {
@@ -200,7 +206,7 @@ static long resident_kib(void) {
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* One step of a job every 20 ms: 32 collectives in each communicator, timed where the mask says so; each 10 minutes
+/* One step of a job every 20 ms: 32 collectives in each communicator, timed where the call's mask says so; each 10 minutes
  * one communicator is made again, each hour another one captures graphs, and of every 1000th collective a channel never stops.
  */
 static void day(double hours) {
@@ -217,11 +223,11 @@ static void day(double hours) {
         }
         for (size_t c = 0; c < COMMUNICATORS; c++)
             for (int i = 0; i < 32; i++, number++, events += 4) {
-                bool timing = mask & CHANNEL, capturing = !c && s % 180000 >= 179990;
+                bool timing, capturing = !c && s % 180000 >= 179990;
                 void *parent = call(contexts[c], capturing), *handle;
                 if (capturing) continue;
+                timing = calling.mask & CHANNEL;
                 handle = collective(contexts[c], parent, number);
-                timing = timing && handle;
                 for (unsigned channel = number % 1000 == 0; timing && channel < CHANNELS; channel++, events += 3)
                     play(handle, number, channel);
                 timed += timing;

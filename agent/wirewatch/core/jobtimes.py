@@ -26,6 +26,8 @@ class TimesDoubt(Enum):
     SAME_GPU = "two ranks claim the same GPU"
     UNLIKE = "its rings contradict each other"
     FEW = "too few collectives were timed on all ranks"
+    OFF = "its tap only counts: WIREWATCH_TAP_ON_MS is 0, as with NCCL 2.27 unless the job sets it"
+    UNKNOWN_NCCL = "its tap only counts: this NCCL keeps its calls where the tap does not know them"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from wirewatch.core.types import Absent, Why
 
 _UNKNOWN = RingProcess("", Absent(Why.MISSING, "its process is not known"))
 TWO = 2
+MANY_CALLS = 1000
+"""Calls among which some are at a moment of timing, but for the first seconds of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,18 @@ def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...],
     every = [_ring_group(key, rings) for key, rings in found.items()]
     every.sort(key=lambda group: (not group.live, -max(one.ring.created for one in group.rings), group.key))
     return tuple(every[:MOST_COMMUNICATORS]), max(0, len(every) - MOST_COMMUNICATORS)
+
+
+def untimed(group: RingGroup) -> TimesDoubt:
+    """Why a communicator has no window of times yet."""
+    rings = [one.ring for one in group.rings]
+    if rings and not any(ring.on for ring in rings):
+        return TimesDoubt.OFF
+    never = [
+        ring for ring in rings
+        if ring.counts.enqueued >= MANY_CALLS and not (ring.counts.windows or ring.counts.captured)
+    ]  # fmt: skip
+    return TimesDoubt.UNKNOWN_NCCL if never else TimesDoubt.FEW
 
 
 def job_groups(groups: Sequence[RingGroup], processes: Mapping[str, RingProcess]) -> tuple[JobGroup, ...]:

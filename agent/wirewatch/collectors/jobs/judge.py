@@ -13,6 +13,7 @@ from wirewatch.collectors.jobs.grouping import (
     possible,
     ring_groups,
     settings_of_rank,
+    untimed,
 )
 from wirewatch.collectors.jobs.join import join, records_of
 from wirewatch.collectors.jobs.model import (
@@ -145,7 +146,7 @@ def _communicator(
     memory = roll(memory, group.shape, ok.mono, policy)
     if memory.windows is not before:
         memory = _expected(memory, group, here, reading)
-    doubt = group.doubt or (None if memory.windows else TimesDoubt.FEW)
+    doubt = group.doubt or (None if memory.windows else untimed(group))
     fresh = group.live and memory.closed is not None and ok.mono - memory.closed <= policy.stale
     if doubt is not None or not fresh:
         forgotten = replace(memory, late_since=None, wire_since={})
