@@ -60,7 +60,7 @@ def accused(node: DrawnNode, facts: JobsFacts) -> set[tuple[str, str, str]]:
 
 @settings(max_examples=examples(25))
 @given(
-    count=st.integers(2, 8), late=st.integers(0, 7), more=st.floats(1.05, 2.0), work=st.floats(0.02, 0.1),
+    count=st.integers(2, 8), late=st.integers(0, 7), more=st.floats(1.08, 2.0), work=st.floats(0.02, 0.1),
     seed=SEEDS,
 )  # fmt: skip
 def test_a_late_rank_is_named_and_never_called_the_wire(

@@ -244,13 +244,6 @@ def test_a_late_rank_whose_gpu_waits_for_its_host_is_the_host_s() -> None:
     assert alone.certainty is Certainty.MEDIUM
 
 
-@pytest.mark.parametrize(("cost", "said"), [(0.034, True), (0.05, True), (0.12, False)])
-def test_what_healthy_gpus_may_differ_by_is_doubted(cost: float, *, said: bool) -> None:
-    answer = decide(evidence(job(late=late(2, cost), waiting=cost)))
-    assert answer.wall is Wall.LATE_RANK
-    assert ("healthy GPUs at their power limit differ by as much" in answer.doubts) is said
-
-
 def test_clocks_that_all_gpus_hold_down_name_no_late_rank() -> None:
     found = [replace(one, throttled=("hw_power_brake",)) for one in gpus()]
     answer = decide(evidence(job(late=late()), found))

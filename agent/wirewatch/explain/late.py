@@ -20,11 +20,6 @@ LESS_ACTIVE = 0.08
 """A GPU on which so much less of the time something runs than on the others is kept waiting by its host.
 
 Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
-ALIKE = 0.05
-"""Healthy GPUs at their power limit may lose each other so much of the time.
-
-The clocks of four H100 were 1335 to 1395 MHz, and a sharded job on two others lost 3.4 to 5.0 % to one of
-them (docs/hardware/2026-11-27-h100.md)."""
 THROTTLE = "gpu.throttle"
 
 
@@ -69,10 +64,7 @@ def _explained(evidence: JobEvidence, late: LateRank) -> JobAnswer:
         "look for more work, a slower loader, or another program on its GPU or cores",
         "`wirewatch probe` on idle GPUs says whether that GPU itself is slow",
     )
-    doubts = ["why that rank is late is not known"]
-    if late.cost <= ALIKE:
-        doubts.append("healthy GPUs at their power limit differ by as much")
-    return replace(base, doubts=(*base.doubts, *doubts), advice=advice)
+    return replace(base, doubts=(*base.doubts, "why that rank is late is not known"), advice=advice)
 
 
 def _of_other_nodes(evidence: JobEvidence, late: LateRank) -> tuple[str, ...]:

@@ -71,8 +71,11 @@ class JobsPolicy:
     """The same as a share of the time on the wire. [share]"""
     votes: float = 0.8
     """Share of a window's collectives that must name the same rank. [share]"""
-    cost: float = 0.03
-    """Least share of the time that the others lose by waiting for that rank alone. [share]"""
+    cost: float = 0.05
+    """Least share of the time that the others lose by waiting for that rank alone.
+
+    Healthy GPUs of a node differ by as much as that. [share]
+    """
     chance: float = 2e-3
     """How likely it may be at most that a healthy job has one rank last in so many moments. [probability]"""
     ratio: float = 0.7
