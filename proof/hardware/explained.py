@@ -2,7 +2,7 @@
 
 The jobs are a transformer trained with DDP or FSDP and one served with CUDA graphs, but for Tree and launch
 gaps. All causes that the tests draw are made here but one, since this kit throttles no GPU. Healthy jobs are
-in `runningjobs`. A case takes some 60 s of two GPUs; --shapes for some of them by name.
+in `runningjobs`. A case takes some 70 s of two GPUs; --shapes for some of them by name.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,15 @@ from proof.hardware import lane
 from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
-from proof.hardware.runningjobs import slow_wires
+from proof.hardware.runningjobs import ALONE, slow_wires
 from proof.hardware.tap import READY, TMPFS, WIRES, Taps
 from wirewatch.explain.evidence import Wall
 
 WITHIN = 90.0
 """Seconds until the right line must stand."""
-SETTLED = 20.0
-"""Seconds of healthy work before a rank is stopped."""
+SETTLED, EVEN = 20.0, 50.0
+"""Seconds of healthy work: before a rank is stopped, and before work is uneven, which two GPUs may have been
+made for unless they were even before."""
 EVERY = 3.0
 CONFIG = """
 [collectors.lockstep]
@@ -50,8 +51,8 @@ ACCUSED = frozenset(one.value for one in Wall if one not in {Wall.NOTHING, Wall.
 class ExplainCase:
     """A job with one cause: its shape, settings and order, and what the first line must be.
 
-    `stopped`: the process of this rank is stopped once the job runs, -1 for none. `words` of the sentence or
-    of what shows it.
+    `stopped`: the process of this rank is stopped once the job runs, -1 for none. `healthy`: seconds before
+    anything happens. `words` of the sentence or of what shows it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class ExplainCase:
     order: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     stopped: int = -1
+    healthy: float = 0.0
 
 
 CASES = (
@@ -69,24 +71,28 @@ CASES = (
     ExplainCase("P2P off", "ddp", Wall.SLOW_WIRE, ("NCCL_P2P_DISABLE",), settings=WIRES["P2P off"]),
     ExplainCase("Tree", "data_parallel", Wall.SLOW_WIRE, ("Tree",), settings=WIRES["Tree"]),
     ExplainCase("LL", "ddp", Wall.SLOW_WIRE, ("LL",), settings=WIRES["LL"]),
-    ExplainCase("memory", "served", Wall.MEMORY),
-    ExplainCase("launch gaps", "launches", Wall.LAUNCH_GAPS),
-    ExplainCase("loader of all ranks", "ddp_pauses", Wall.HOST),
-    ExplainCase("loader of one rank", "ddp_stalls", Wall.HOST, ("wait for rank",)),
-    ExplainCase("uneven work", "ddp", Wall.UNEVEN_WORK, ("GPU 1",), "slow 1 10 more"),
-    ExplainCase("stopped rank", "served", Wall.HANG, stopped=1),
+    ExplainCase("memory", "served", Wall.MEMORY, healthy=ALONE),
+    ExplainCase("launch gaps", "launches", Wall.LAUNCH_GAPS, healthy=ALONE),
+    ExplainCase("loader of all ranks", "ddp_pauses", Wall.HOST, healthy=ALONE),
+    ExplainCase("loader of one rank", "ddp_stalls", Wall.HOST, ("wait for rank",), healthy=ALONE),
+    ExplainCase("uneven work", "ddp", Wall.UNEVEN_WORK, ("GPU 1",), "slow 1 10 more", healthy=EVEN),
+    ExplainCase("stopped rank", "served", Wall.HANG, stopped=1, healthy=SETTLED),
 )
 Explained = Mapping[str, Any]
 
 
 @dataclass
 class ExplainTrial:
-    """`after`: seconds until the right line stood, None for never; `others`: walls that were said before."""
+    """`after`: seconds until the right line stood, None for never; `others`: walls that were said before.
+
+    `last`: all that was said at the end, where the line never was right.
+    """
 
     name: str
     after: float | None
     others: list[str]
     sentence: str
+    last: Explained = field(default_factory=dict)
 
 
 def right(case: ExplainCase, found: Explained) -> bool:
@@ -98,17 +104,16 @@ def right(case: ExplainCase, found: Explained) -> bool:
 
 def watched(ask: Callable[[], Explained], case: ExplainCase, within: float, every: float) -> ExplainTrial:
     """Ask until the line is right; other walls meanwhile are kept."""
-    began, others, last = time.monotonic(), list[str](), ""
+    began, others, found = time.monotonic(), list[str](), ask()
     while time.monotonic() - began < within:
-        found = ask()
-        last = str(found["sentence"])
         if right(case, found):
-            return ExplainTrial(case.name, time.monotonic() - began, others, last)
+            return ExplainTrial(case.name, time.monotonic() - began, others, str(found["sentence"]))
         wall = str(found["answer"]["wall"])
         if wall in ACCUSED and wall not in others:
             others.append(wall)
         time.sleep(every)
-    return ExplainTrial(case.name, None, others, last)
+        found = ask()
+    return ExplainTrial(case.name, None, others, str(found["sentence"]), found)
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
@@ -150,10 +155,10 @@ def _case(
 ) -> None:  # fmt: skip
     with Job("shapes", case.shape, settings=taps.settings(case.settings)) as job:
         pids = _pids(job.wait("READY", READY))
+        time.sleep(case.healthy)
         if case.order:
             job.send(case.order)
         if case.stopped >= 0:
-            time.sleep(SETTLED)
             os.kill(pids[case.stopped], signal.SIGSTOP)
         try:
             trial = watched(lambda: explained(path, pids[0]), case, WITHIN, EVERY)
@@ -162,7 +167,7 @@ def _case(
                 os.kill(pids[case.stopped], signal.SIGCONT)
     trials.append(trial)
     report.note(trials=[asdict(one) for one in trials])
-    report.progress(json.dumps(asdict(trial)))
+    report.progress(json.dumps(asdict(replace(trial, last={}))))
 
 
 def _pids(ready: str) -> Sequence[int]:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -42,8 +43,10 @@ Key = tuple[int, str, int]
 
 
 def run(report: Report, _options: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory(prefix="wirewatch-posing-", dir=TMPFS) as folder:
-        taps = Taps(Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="wirewatch-posing-", dir=TMPFS) as folder,
+        closing(Taps(Path(folder))) as taps,
+    ):
         report.attempt("timed always", partial(_timed, report, taps))
         report.attempt("sampled", partial(_sampled, report, taps))
         report.attempt("calls", partial(_calls, report, taps))

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ WIRES: Mapping[str, Mapping[str, str]] = {
     "P2P off": {"NCCL_P2P_DISABLE": "1"}, "Tree": {"NCCL_ALGO": "Tree"}, "LL": {"NCCL_PROTO": "LL"},
 }  # fmt: skip
 HOWS = ("more", "same")
-KINDS = ("rates", "late", "wires", "cost")
+KINDS = ("rates", "late", "wires", "graphs", "cost")
 Key = tuple[str, int]
 """Op and bytes."""
 
@@ -85,15 +85,21 @@ class Taps:
         self._seen: dict[str, int] = {}
         self._found: dict[str, RingReading] = {}
         self._turn = threading.Lock()
+        self._over = threading.Event()
         if follow:
             threading.Thread(target=self._follow, daemon=True).start()
 
+    def close(self) -> None:
+        """No more is read."""
+        with self._turn:
+            self._over.set()
+
     def _follow(self) -> None:
         """A ring is gone with its communicator: what it holds is read while it is there."""
-        while True:
+        while not self._over.wait(0.05):
             with self._turn:
-                self._read()
-            time.sleep(0.05)
+                if not self._over.is_set():
+                    self._read()
 
     def settings(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         return {
@@ -148,13 +154,17 @@ def by_key(joined: Sequence[Joined]) -> dict[Key, list[Joined]]:
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-tap-", dir=TMPFS) as folder:
+    with (
+        probing(report) as here,
+        tempfile.TemporaryDirectory(prefix="wirewatch-tap-", dir=TMPFS) as folder,
+        closing(Taps(Path(folder))) as taps,
+    ):
         gpus = len(here.gpus)
-        taps = Taps(Path(folder))
         pieces = {
             "rates": lambda: _rates(report, taps, options.nccl_tests, gpus),
             "late": lambda: report.attempt("late ranks", lambda: _late(report, taps, gpus)),
             "wires": lambda: _wires(report, taps, gpus),
+            "graphs": lambda: report.attempt("graphs", lambda: _graphs(report, taps)),
             "cost": lambda: report.attempt("cost", lambda: _cost(report, taps, options.trials or PAIRS)),
         }
         for kind in options.kinds or KINDS:
@@ -320,6 +330,16 @@ def _overlapped(report: Report, taps: Taps, shape: str, gpus: int) -> None:
         )
     report.table(shape, ["op", "bytes", "n", "wire us", "GB/s", "late", "by rank us"], rows)
     report.check(f"{shape}: timed", ok=bool(rows), told=f"{len(rows)} kinds")
+
+
+def _graphs(report: Report, taps: Taps) -> None:
+    """A job that captures its graph at a moment of timing, since there is no other: it must end."""
+    with Job("costs", settings=taps.settings(ALWAYS)) as job:
+        job.wait("DONE", READY)
+    counts = [one.ring.counts for one in taps.poll()]
+    told = f"{sum(one.captured for one in counts)} calls captured, {sum(one.written for one in counts)} timed"
+    good = bool(counts) and all(one.captured and one.written for one in counts)
+    report.check("a graph captured at a moment of timing: the job ends", ok=good, told=told)
 
 
 def _cost(report: Report, taps: Taps, pairs: int) -> None:

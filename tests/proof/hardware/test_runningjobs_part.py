@@ -1,5 +1,6 @@
 """The kit's part `runningjobs`: what it takes for right, and that what is missing is not."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,7 @@ def test_a_healthy_job_that_nobody_looked_at_is_not_good(line: str) -> None:
 
 
 def test_a_job_hits_no_wall_where_every_answer_says_so_and_there_was_one() -> None:
-    seen = HealthySeen()
-    assert not seen.unwalled
-    seen.walls.update(["nothing"])
-    assert seen.unwalled
-    seen.walls.update(["host"])
-    assert not seen.unwalled
+    def unwalled(*walls: str) -> bool:
+        return HealthySeen(walls=Counter(walls)).unwalled
+
+    assert (unwalled(), unwalled("nothing"), unwalled("nothing", "host")) == (False, True, False)
