@@ -69,6 +69,10 @@ GPU: Mapping[str, Row] = {
     "gpu-recovery-action": failed(page("XidRecovery", gpu="7", rule="gpu.recovery_action"), "gpu", 2),
     # gpu.blind, nvlink.blind and pcie.blind come with it; FAILED is the worse, so no NodeUnknown.
     "gpu-lost": failed(page("GPULost", gpu="5"), "inventory", 2, Ending.RELEASE),
+    # NVML counts its GPUs when it starts: the agent finds one that is missing when it starts itself.
+    "gpu-missing": Row(
+        (page("GPULost", gpu="7", rule="gpu.missing"),), "inventory", 2, ending=Ending.RELEASE, at_start=True
+    ),
     # The process that hangs is killed after 5 s; then the GPU is left out and tried again, ever more seldom.
     "gpu-hang": Row((BLIND,), "gpu", ending=Ending.RELEASE, real=3 * FIRST_LEFT_OUT),
     "gpu-slow": Row((BLIND,), "gpu", ending=Ending.RELEASE, real=3 * FIRST_LEFT_OUT),
@@ -212,9 +216,12 @@ OTHERS: Mapping[str, Row] = {
     "agent-killed": Row(
         (ticket("AgentDown"),), "agent", 0, kills=True, about="the agent is killed, and started again"
     ),
-    # It was there when the baseline was learned; since the agent was started it was not.
+    # It was there when the baseline was learned; since the agent was started it was not. Its PCI device is
+    # known from before; once that is acknowledged, it is missing in the baseline.
     "nic-gone-at-boot": Row(
-        (page("TopologyDrift", device="mlx5_4", rule="topology.nic_lost"),), "drift", 2, at_start=True,
+        (page("PortDown", device="0000:9a:00.0", rule="infiniband.device_gone"),), "infiniband",
+        ending=Ending.ACK, at_start=True,
+        later=(page("TopologyDrift", device="mlx5_4", rule="topology.nic_lost"),),
         changes=({"port": "sysfs", "match": "list /sys/class/infiniband", "set": LISTED}, NO_IBSTAT),
         about="mlx5_4 is not there when the node comes up",
     ),
