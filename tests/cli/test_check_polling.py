@@ -11,7 +11,7 @@ import pytest
 from tests.collectors.drawn import Watched
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
 from wirewatch.cli.check.command import Work
-from wirewatch.cli.check.polling import PAUSE, Poll, polls_needed, quiet
+from wirewatch.cli.check.polling import PACE, PAUSE, Poll, paced, polls_needed, quiet
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.documents.health import ProbeStatus
@@ -219,3 +219,8 @@ def test_a_play_is_quiet_and_leaves_the_levels_of_loggers_as_they_were() -> None
     with quiet():
         assert not logger.isEnabledFor(logging.INFO)
     assert logger.getEffectiveLevel() == before
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [(0.05, PACE), (PACE, PACE), (60.0, 60.0)])
+def test_a_play_of_minutes_is_not_polled_at_each_part_of_a_second(interval: float, seconds: float) -> None:
+    assert paced(replace(collector("one", good), options=Options(interval=interval))) == seconds

@@ -204,3 +204,10 @@ def test_the_node_is_failed_and_its_topology_is_not_learned_without_the_missing_
     assert ("gpu.missing", "", "", FAILED) in made.rules()
     found = next(f for f in made.findings() if f.rule == "gpu.missing")
     assert found.evidence.startswith("0000:df:00.0: the PCI tree shows it")
+
+
+def test_a_gpu_that_was_exchanged_in_its_slot_is_not_missed() -> None:
+    old = GpuSlots({**kept().slots, LAST: SlotGpu("GPU-9", "NVIDIA H100")})
+    made = node(tree(*SLOTS), answering(4), old)
+    made.poll()
+    assert made.rules() == {}

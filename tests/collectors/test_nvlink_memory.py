@@ -171,6 +171,20 @@ def test_links_are_remembered_through_mig() -> None:
     assert node.rules() == {("nvlink.link_down", "0", "15", FAILED)}
 
 
+def test_a_bridge_that_is_lost_while_both_its_gpus_are_split_is_missed() -> None:
+    node = cards(H100_NVL, (12, 12))
+    node.poll(times=2)
+    split = [node.change(f"gpu{gpu}/MigMode()", "set", [1, 1]) for gpu in (0, 1)]
+    node.poll(times=2)
+    restarted(node)
+    for gpu in (0, 1):
+        node.undo(split[gpu])
+        for link in (12, 13, 14, 15):
+            node.change(f"gpu{gpu}/Field(165,{link})", "set", 0)
+    node.poll(times=CONFIRMED)
+    assert {(rule, gpu) for rule, gpu, _, _ in node.rules()} == {("nvlink.link_down", gpu) for gpu in "01"}
+
+
 def test_bridges_that_were_taken_off_are_forgotten() -> None:
     node = cards(H100_NVL, (12, 12))
     node.poll(times=2)

@@ -106,7 +106,8 @@ static int collective(int version, char **w) {
 }
 
 /* call VERSION CONTEXT HANDLE CAPTURED (of a collective): also what the call's mask is then, and how many bytes beside
- * it were changed. NCCL keeps handle and mask in one place of the calling thread; `layout` puts the handle elsewhere.
+ * it were changed. NCCL keeps handle and mask in one place of the calling thread; `layout WORDS` puts the handle
+ * elsewhere in it, `layout` where nothing is before it.
  */
 static int call(int version, char **w) {
     uint64_t event[16] = {0}, place[32], before[32];
@@ -118,6 +119,13 @@ static int call(int version, char **w) {
     put_number(event, 0, 512, 8);
     put_number(event, 64, number(w[4]), 1);
     if (version == 4) return printf("interface 4 tells of no calls\n");
+    if (!handle_at) {
+        void **alone = malloc(sizeof *alone);
+        result = plugins[version]->start(contexts[number(w[2])], alone, event);
+        handles[number(w[3])] = *alone;
+        free(alone);
+        return printf("%d %p %d 0\n", result, handles[number(w[3])], mask);
+    }
     result = plugins[version]->start(contexts[number(w[2])], (void **)(void *)((char *)place + handle_at), event);
     memcpy(&handle, (char *)place + handle_at, sizeof handle);
     memcpy(&mask, (char *)place + 100, sizeof mask);
@@ -263,7 +271,7 @@ static int plain(char **w) {
     if (!strcmp(w[0], "context")) return printf("%p\n", contexts[number(w[1])] = (void *)(uintptr_t)number(w[2]));
     if (!strcmp(w[0], "setenv")) return printf("%d\n", w[2] ? setenv(w[1], w[2], 1) : unsetenv(w[1]));
     if (!strcmp(w[0], "maskset")) return printf("%d\n", masks[number(w[1]) & 3] = (int)number(w[2]));
-    if (!strcmp(w[0], "layout")) return printf("%zu\n", handle_at = (size_t)(128 + 8 * atoi(w[1])));
+    if (!strcmp(w[0], "layout")) return printf("%zu\n", handle_at = w[1] ? (size_t)(128 + 8 * atoi(w[1])) : 0);
     if (!strcmp(w[0], "limit")) return limit(number(w[1]));
     if (!strcmp(w[0], "child")) return child(w[1] != NULL);
     if (!strcmp(w[0], "user")) return printf("%d\n", setgid((gid_t)number(w[1])) || setuid((uid_t)number(w[1])));

@@ -137,8 +137,9 @@ def _communicator(
     if memory.ranks != who:
         # Other ranks than before: what was joined is of another set, and no window spans both.
         memory = replace(
-            memory, ranks=who, pending={}, window=(), seen=0, stride=1, windows=(), begun=None, slots={}
-        )
+            memory, ranks=who, pending={}, window=(), seen=0, stride=1, windows=(), begun=None, slots={},
+            met=(),
+        )  # fmt: skip
     if group.doubt in NOT_JOINED:
         return JudgedCommunicator(group, memory, here, group.doubt)
     memory = join(memory, records_of(group.rings), group.shape.here, poll)

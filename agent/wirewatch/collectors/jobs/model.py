@@ -244,7 +244,8 @@ class CommunicatorMemory:
     `ended`: by operation the highest number that was joined, so that a late record does not count twice.
     `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
     so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by
-    slot of time who was late in most of its collectives, the newest ones. `late_since`,
+    slot of time who was late in most of its collectives, the newest ones. `met`: the newest moments at which
+    a rank was late anew: the rank, seconds of computing before it, and seconds of lateness. `late_since`,
     `wire_since`: since when (Unix seconds) the same rank was late, and an operation at a size was slow.
     """
 
@@ -257,6 +258,7 @@ class CommunicatorMemory:
     windows: tuple[CommunicatorWindow, ...] = ()
     closed: float | None = None
     slots: Mapping[int, int | None] = field(default_factory=dict)
+    met: tuple[tuple[int, float, float], ...] = ()
     joined: int = 0
     partial: int = 0
     replayed: int = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.collectors.jobs.bias import bias
+from wirewatch.collectors.jobs.lateness import gap, lost_by, meetings
 from wirewatch.collectors.jobs.model import (
     KEPT_SLOTS,
     KEPT_WINDOWS,
@@ -21,10 +22,9 @@ from wirewatch.core.statistics import high_median, low_median
 from wirewatch.core.types import Absent, Why
 
 LOW, HIGH = 0.1, 0.9
+KEPT_MEETINGS = 8
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
-LONGEST_STRETCHES = 0.25
-"""Share of all computing that the longest stretches make up from which a rank's loss is read."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
 _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
@@ -53,9 +53,14 @@ def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPoli
         return memory
     if count < policy.fewest:
         return begun
+    ranks = _rank_times(memory.window, _rates(memory.window), shape, policy)
+    latest = max(ranks, key=lambda one: one.late).rank
+    memory = replace(memory, met=(*memory.met, *meetings(memory.window, latest))[-KEPT_MEETINGS:])
     windows = (*memory.windows, window_of(memory, shape, policy))
     slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
-    return replace(begun, windows=windows[-KEPT_WINDOWS:], closed=mono, slots=dict(slots[-KEPT_SLOTS:]))
+    return replace(
+        begun, met=memory.met, windows=windows[-KEPT_WINDOWS:], closed=mono, slots=dict(slots[-KEPT_SLOTS:])
+    )
 
 
 def window_of(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> CommunicatorWindow:
@@ -69,7 +74,7 @@ def window_of(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> C
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:MOST_ROWS]
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
     ranks = _rank_times(found, rates, shape, policy)
-    late, cost = _late(found, ranks, rates, policy)
+    late, cost = _late(memory, ranks, rates, policy)
     return CommunicatorWindow(begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found))
 
 
@@ -189,49 +194,28 @@ def _rank_times(
 
 
 def _late(
-    found: Sequence[JoinedCollective], ranks: Sequence[RankTime], rates: Mapping[str, float],
-    policy: JobsPolicy,
-) -> tuple[int | None, float]:  # fmt: skip
-    """The rank that is late in most collectives, and the share of the time for which the others wait.
+    memory: CommunicatorMemory, ranks: Sequence[RankTime], rates: Mapping[str, float], policy: JobsPolicy
+) -> tuple[int | None, float]:
+    """The rank that is late in most collectives, and the share of the time that the others lose by it.
 
     What counts is by how much it is later than the next one: so much sooner would all go on without it. A
     spread among the others comes from overlap with computing, and is not the fault of the last of them.
+    Where this window does not show what is lost, it is what the one before it showed.
     """
-    first = max(ranks, key=lambda one: one.late, default=None)
+    found, first = memory.window, max(ranks, key=lambda one: one.late, default=None)
     if first is None or first.late < policy.votes:
         return None, 0.0
-    anew, alone = made_anew(found, first.rank), 0.0
+    alone = 0.0
     for op, rate in rates.items():
         some = [one for one in found if one.op == op]
-        alone += rate * _mean([_gap(one.seconds, first.rank) for one in some])
-    waits = [one.waiting for one in ranks if one.rank != first.rank]
-    return (first.rank, anew * high_median(sorted(waits))) if anew * alone >= policy.cost else (None, 0.0)
-
-
-def made_anew(found: Sequence[JoinedCollective], rank: int) -> float:
-    """The share of what a rank is late by that is not the same lateness once more; 1 where that is not known.
-
-    Computing goes on beside the collectives of a backward pass: who begins it 0.1 ms late is waited for
-    0.1 ms in each bucket, and the step takes that longer once. A rank that loses time is the later, the
-    longer it has computed. So its lateness after the longest stretches of computing, as a share of these,
-    is what it loses; all other lateness is older. Within a factor of two of what the step loses (ADR
-    0075).
-    """
-    known = [(one.before, _gap(one.seconds, rank)) for one in found if one.before is not None]
-    computed, late = (math.fsum(values) for values in zip(*known, strict=True)) if known else (0.0, 0.0)
-    if computed <= 0 or late <= 0:
-        return 1.0
-    longest, lost = 0.0, 0.0
-    for before, gap in sorted(known, reverse=True):
-        longest, lost = longest + before, lost + gap
-        if longest >= LONGEST_STRETCHES * computed:
-            break
-    return min(1.0, max(0.0, (lost / longest) / (late / computed)))
-
-
-def _gap(seconds: Mapping[int, float], rank: int) -> float:
-    """Seconds by which a rank is after the next one; below 0 where another one is last."""
-    return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
+        alone += rate * _mean([gap(one.seconds, first.rank) for one in some])
+    met = [(computed, late) for rank, computed, late in memory.met if rank == first.rank]
+    lost = lost_by(found, first.rank, alone, met)
+    if lost is None:
+        before = memory.windows[-1] if memory.windows else None
+        return (first.rank, before.cost) if before is not None and before.late == first.rank else (None, 0.0)
+    waits = high_median(sorted(one.waiting for one in ranks if one.rank != first.rank))
+    return (first.rank, waits * lost / alone) if lost >= policy.cost else (None, 0.0)
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:

@@ -1,0 +1,151 @@
+"""What a job loses by a rank that is late: of all that the others wait, what makes its steps longer. Pure.
+
+Without overlap all ranks meet in each collective, and all waiting is lost. Where computing goes on beside the
+collectives of a step, a rank that is 0.1 ms late is waited for in each of them, and the step takes 0.1 ms
+longer once. What is lost is the lateness that is new (ADR 0075).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from wirewatch.collectors.jobs.model import JoinedCollective
+from wirewatch.core.statistics import low_median
+
+LONGEST = 0.25
+"""Share of all computing that the longest stretches make up."""
+NEW = 0.35
+"""New lateness is less than such a part of all lateness, for the computing in front of it."""
+APART = 2.0
+"""How many times as long as the median are stretches that are not of the same kind."""
+WENT_AHEAD, AHEAD = 0.1, 0.3
+"""A rank went ahead that needs at most such a part of the late one's time between two collectives; where it
+did at so many of them, computing goes on beside them."""
+SLOWEST, HELD_UP = 0.35, 0.2
+"""More than such a share of its computing no slow GPU loses, which would be half again as slow as others; and
+after long stretches it rather was held up once, by its loader for example."""
+
+
+ALIKE = 0.2
+"""Lateness that differs by no more is of a GPU that is much slower, after stretches that are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """A rank at a collective: `late` seconds after the next one, after `computed` seconds, the ranks' mean.
+
+    `ahead`: the next rank had done its computing while it waited in the collective in front.
+    """
+
+    computed: float
+    late: float
+    ahead: bool
+
+
+def lost_by(
+    found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[tuple[float, float]]
+) -> float | None:
+    """The share of the time that a job loses by a rank, for which the others wait `alone` of the time.
+
+    `met`: the newest moments at which all had met, in these collectives and earlier ones: seconds of
+    computing and of lateness.
+
+    Computing goes on beside the collectives where ranks go ahead, where a rank is later than a slow GPU can
+    be and not alike, or where its lateness after far longer stretches of computing is far less, for these,
+    than usual. New lateness is seen where it has suddenly shrunk, since all ranks have met, and after such
+    stretches. A slow rank loses of all the time what it is late by there, as a share of the computing in
+    front; and at least what came at once. Elsewhere what is lost is the lateness of ranks that had gone ahead
+    and do not any more.
+
+    Returns:
+        None where computing goes on beside the collectives and no lateness was seen that is new.
+    """
+    order = sorted(found, key=lambda one: one.at)
+    known = [made for one in order if (made := _lateness(one, rank)) is not None]
+    usual, longest = _share(known), _longest(known)
+    if usual <= 0:
+        return alone
+    apart = longest[-1].computed >= APART * low_median([one.computed for one in known])
+    long = _share(longest) if apart else math.inf
+    ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
+    grows = usual > SLOWEST and _spread(known) > ALIKE
+    if not ahead and not grows and long >= NEW * usual:
+        return alone
+    anew = _share([Lateness(*one, ahead=False) for one in met])
+    least = alone * _at_once(known)
+    if 0 <= anew < NEW * usual:
+        return max(least, min(alone, anew))
+    if apart and 0 <= long < min(usual, HELD_UP):
+        return max(least, min(alone, long))
+    return alone * _new(known) or None
+
+
+def meetings(found: Sequence[JoinedCollective], rank: int) -> list[tuple[int, float, float]]:
+    """Where a rank was suddenly less late than in the collective in front: itself, computing and lateness.
+
+    But after short stretches, which show little.
+    """
+    order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
+    pairs = [(gap(old.seconds, rank), _lateness(new, rank)) for old, new in pairwise(order)]
+    known = [(old, new) for old, new in pairs if new is not None]
+    usual = low_median([new.computed for _, new in known]) if known else 0.0
+    return [
+        (rank, new.computed, new.late)
+        for old, new in known
+        if new.late < old / 2 and new.computed >= usual / 2
+    ]
+
+
+def gap(seconds: Mapping[int, float], rank: int) -> float:
+    """Seconds by which a rank is after the next one; below 0 where another one is last."""
+    return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
+
+
+def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
+    if one.before is None:
+        return None
+    late = gap(one.seconds, rank)
+    own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - one.seconds[rank]
+    return Lateness(one.before, late, own - late <= WENT_AHEAD * own)
+
+
+def _share(stretches: Sequence[Lateness]) -> float:
+    """All lateness as a share of the computing in front of it; below 0 where there is none."""
+    computed = math.fsum(one.computed for one in stretches)
+    return math.fsum(one.late for one in stretches) / computed if computed > 0 else -1.0
+
+
+def _spread(stretches: Sequence[Lateness]) -> float:
+    """The middle half of all lateness, as a share of its median."""
+    late = sorted(one.late for one in stretches)
+    middle = low_median(late)
+    return (late[3 * len(late) // 4] - late[len(late) // 4]) / middle if middle > 0 else 0.0
+
+
+def _longest(stretches: Sequence[Lateness]) -> Sequence[Lateness]:
+    ordered, part = sorted(stretches, key=lambda one: -one.computed), 0.0
+    least = LONGEST * math.fsum(one.computed for one in ordered)
+    for count, one in enumerate(ordered, 1):
+        part += one.computed
+        if part >= least:
+            return ordered[:count]
+    return ordered
+
+
+def _at_once(stretches: Sequence[Lateness]) -> float:
+    """The share of all lateness that came at once: more than the rank is late by most of the time."""
+    late = [one.late for one in stretches]
+    usual = max(0.0, low_median(late))
+    return _part((new - old for old, new in pairwise(late) if new - old > usual), late)
+
+
+def _new(stretches: Sequence[Lateness]) -> float:
+    """The share of all lateness that came at the first collective of ranks that had gone ahead before."""
+    came = (new.late for old, new in pairwise(stretches) if old.ahead and not new.ahead and new.late > 0)
+    return _part(came, [one.late for one in stretches])
+
+
+def _part(some: Iterable[float], late: Sequence[float]) -> float:
+    total = math.fsum(one for one in late if one > 0)
+    return min(1.0, math.fsum(some) / total) if total > 0 else 0.0

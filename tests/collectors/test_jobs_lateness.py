@@ -1,0 +1,91 @@
+"""What a late rank is said to cost, beside what the steps of a drawn job really lose by it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.collectors.ringjobs import (
+    BUCKETS,
+    DDP,
+    FSDP,
+    TENSOR_PARALLEL,
+    TRAINING,
+    DrawnNode,
+    JobShape,
+    lates,
+)
+from wirewatch.core.jobtimes import JobsFacts
+
+SHAPES: Mapping[str, JobShape] = {
+    "training": TRAINING, "tensor parallel": TENSOR_PARALLEL, "buckets": BUCKETS, "ddp": DDP, "fsdp": FSDP,
+}  # fmt: skip
+POLLS = 8
+TWO, FOUR = (0, 1), (0, 1, 2, 3)
+EVERY_SHAPE = pytest.mark.parametrize("name", SHAPES)
+SEEDS = pytest.mark.parametrize("seed", range(3))
+
+
+_SEEN: dict[tuple[str, int], tuple[JobsFacts, int]] = {}
+
+
+def watched(shape: JobShape, seed: int) -> tuple[JobsFacts, int]:
+    """What is said of the job, and how many collectives it made meanwhile."""
+    key = (repr(shape), seed)
+    if key not in _SEEN:
+        node = DrawnNode(shape, seed=seed)
+        _SEEN[key] = node.poll(POLLS), node.jobs[0].made.total()
+    return _SEEN[key]
+
+
+def lost(shape: JobShape, seed: int) -> float:
+    """The share of the time that the job loses by its slow rank."""
+    healthy = replace(shape, slow={}, behind={})
+    return 1 - watched(shape, seed)[1] / watched(healthy, seed)[1]
+
+
+def cost(facts: JobsFacts) -> float | None:
+    late = facts.jobs[0].late
+    return late.cost if late else None
+
+
+@EVERY_SHAPE
+@SEEDS
+@pytest.mark.parametrize("gpus", [TWO, FOUR], ids=["two", "four"])
+@pytest.mark.parametrize("slower", [1.12, 1.2])
+def test_a_slow_gpu_is_said_to_cost_about_what_the_step_loses(
+    name: str, gpus: tuple[int, ...], slower: float, seed: int
+) -> None:
+    shape = replace(SHAPES[name], gpus=gpus, slow={0: slower})
+    facts, _ = watched(shape, seed)
+    assert lates(facts) == ["0"]
+    assert cost(facts) == pytest.approx(lost(shape, seed), rel=0.35)
+
+
+@EVERY_SHAPE
+@SEEDS
+@pytest.mark.parametrize("gpus", [TWO, FOUR], ids=["two", "four"])
+def test_what_healthy_gpus_cost_each_other_names_nobody(name: str, gpus: tuple[int, ...], seed: int) -> None:
+    """3.3 to 5.0 % of the time on real ones, with and without overlap (docs/hardware)."""
+    facts, _ = watched(replace(SHAPES[name], gpus=gpus, slow={0: 1.04}), seed)
+    assert lates(facts) == []
+
+
+@SEEDS
+@pytest.mark.parametrize("gpus", [TWO, FOUR], ids=["two", "four"])
+@pytest.mark.parametrize(("name", "behind"), [("buckets", 5e-3), ("ddp", 0.027), ("fsdp", 0.05)])
+def test_a_loader_that_is_late_once_a_step_costs_that_once(
+    name: str, behind: float, gpus: tuple[int, ...], seed: int
+) -> None:
+    """A tenth of a step; it is waited for in each collective, most of the time in all."""
+    shape = replace(SHAPES[name], gpus=gpus, behind={0: behind})
+    facts, _ = watched(shape, seed)
+    assert lates(facts) == ["0"]
+    assert cost(facts) == pytest.approx(lost(shape, seed), rel=0.8)
+
+
+@SEEDS
+def test_a_gpu_of_half_the_speed_loses_half(seed: int) -> None:
+    shape = replace(TRAINING, slow={2: 2.0})
+    facts, _ = watched(shape, seed)
+    assert cost(facts) == pytest.approx(lost(shape, seed), rel=0.05)
