@@ -114,7 +114,7 @@ Nanoseconds, median of {ROUNDS} rounds and their range, without NCCL and without
 | -- | -- | -- |
 {rows}
 
-The clock is read once in each collective, through the vDSO. The timed part runs on NCCL's progress
+The clock is read twice in each collective, through the vDSO. The timed part runs on NCCL's progress
 thread, the rest on the thread that enqueues.
 
 {_day(result)}"""

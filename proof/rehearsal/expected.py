@@ -48,7 +48,8 @@ class Row:
     `told`: seconds in service for which it is told after it has ended. `real`: seconds that are the same in
     service and here, since nothing squeezes them. `at_start`: the fault is older than what the
     agent remembers of the machine's parts; its baseline is older still.
-    `later`: alerts that come only once the fault is over, and go as well. `changes`: of a fault that is not
+    `later`: alerts that come only once the fault is over, and go as well. `besides`: alerts that may come
+    too, for a reason that is not the fault. `changes`: of a fault that is not
     bundled; `kills`: the agent is killed, and started again when the fault is over.
     `about`: the fault in words, where no overlay has them.
     """
@@ -62,6 +63,7 @@ class Row:
     real: float = 0.0
     at_start: bool = False
     later: tuple[Alert, ...] = ()
+    besides: tuple[Alert, ...] = ()
     changes: Sequence[Change] = ()
     kills: bool = False
     about: str = ""

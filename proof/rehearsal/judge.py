@@ -68,6 +68,7 @@ def judge(row: Row, notices: Sequence[Notice], times: Times, limits: Limits) -> 
         alert: [life for life in every if alert.is_told_by(life[0])] for alert in row.every
     }
     known = [life for found in of.values() for life in found]
+    known += [life for life in every if any(alert.is_told_by(life[0]) for alert in row.besides)]
     strange = [f"{named(life[0])} fired, and should not" for life in every if life not in known]
     told, troubles = [], strange
     for alert, found in of.items():

@@ -172,7 +172,16 @@ HARMLESS: Mapping[str, Row] = {
     name: Row((), at_start=name in {"gpu-mig", "peermem-unloaded"})
     for name in ("gpu-busy", "gpu-mig", "nic-moved", "peermem-unloaded")
 }
-WRITTEN: Mapping[str, Row] = {**NVLINK, **GPU, **PCIE, **RDMA, **KERNEL, **PROBE, **HARMLESS}
+# The job has the GPUs all the time, and no probe runs on them for what two weeks are here.
+HANGS: Mapping[str, Row] = {
+    name: Row(
+        (ticket("JobHangs", gpu=gpu, rule=rule),), "hangs", 3, besides=(ticket("ProbeStale"),)
+    )
+    for name, gpu, rule in (
+        ("job-hang-skipped", "5", "hangs.asymmetric"), ("job-hang-stopped", "3", "hangs.stopped"),
+    )
+}  # fmt: skip
+WRITTEN: Mapping[str, Row] = {**NVLINK, **GPU, **PCIE, **RDMA, **KERNEL, **PROBE, **HANGS, **HARMLESS}
 
 
 def derived(name: str) -> Row:

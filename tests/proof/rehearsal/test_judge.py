@@ -77,6 +77,16 @@ def test_whatever_is_not_as_the_row_says_is_a_trouble(told: list[Notice], troubl
     assert any(trouble in one for one in judge(ROW, told, TIMES, LIMITS).troubles)
 
 
+def test_what_may_come_besides_is_no_trouble_and_need_not_come() -> None:
+    stale = Alert("WirewatchProbeStale", TICKET)
+    row = Row(ROW.alerts, ROW.collector, ROW.looks, ending=ROW.ending, besides=(stale,))
+    more = {**labels(TICKET), "alertname": stale.name}
+    beside = [notice(150.0, FIRING, more, "ticket"), notice(300.0, OVER, more, "ticket")]
+    assert judge(row, GOOD, TIMES, LIMITS).troubles == ()
+    assert judge(row, [*GOOD, *beside], TIMES, LIMITS).troubles == ()
+    assert judge(ROW, [*GOOD, *beside], TIMES, LIMITS).troubles != ()
+
+
 def test_a_harmless_fault_raises_nothing() -> None:
     assert judge(Row(()), [], TIMES, LIMITS).troubles == ()
     assert judge(Row(()), GOOD, TIMES, LIMITS).troubles

@@ -34,7 +34,9 @@ def test_a_line_names_alerts_and_collectors_that_there_are(name: str) -> None:
     # What was FAILED does not go by itself, but for drift, which is over when it is as it was.
     paged = any(alert.severity == CRITICAL for alert in row.alerts)
     assert not (paged and row.ending is Ending.ITSELF) or row.collector == "drift"
-    assert all(alert.severity == TICKET for alert in row.later)
+    names = {alert.name for alert in row.alerts}
+    assert all(alert.severity == TICKET for alert in row.later if alert.name in names)
+    assert {(alert.name, alert.severity) for alert in row.besides} <= set(WAITS)
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in HARMLESS])
