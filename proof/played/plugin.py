@@ -50,6 +50,15 @@ class Event(ctypes.Structure):
     _fields_ = (("type", ctypes.c_uint64), ("parent", _P), ("rank", ctypes.c_int), ("of", _Of))
 
 
+class _Calling(ctypes.Structure):
+    """What NCCL keeps of the call that a thread makes: the mask is copied before the plugin hears of it."""
+
+    _fields_ = (
+        ("depth", ctypes.c_int), ("mask", ctypes.c_int), ("state", ctypes.c_int), ("group", _P), ("p2p", _P),
+        ("collective", _P),
+    )  # fmt: skip
+
+
 class _Profiler(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -75,12 +84,8 @@ class Plugin:
     def __init__(self, library: Path, log: Callable[[str], None]) -> None:
         self._profiler = _Profiler.in_dll(ctypes.CDLL(str(library)), "ncclProfiler_v5")
         self._mask = ctypes.c_int(0)
+        self._calling = _Calling()
         self._log = _LOG(lambda _level, _system, _file, _line, text: log(text.decode()))
-
-    @property
-    def mask(self) -> int:
-        """What the plugin asks for now."""
-        return self._mask.value
 
     def init(self, communicator: int, name: str, ranks: int, rank: int) -> int | None:
         """The plugin's context for a communicator; None where it gives none.
@@ -98,6 +103,16 @@ class Plugin:
         event, handle = Event(type=kind, parent=parent, rank=rank, of=_Of(**of)), _P()
         self._ok(self._profiler.start(context, handle, event))
         return handle.value
+
+    def call(self, context: int | None, rank: int, call: Call) -> tuple[int | None, int]:
+        """The plugin's handle for a call of a collective, and the mask by which NCCL goes for it."""
+        calling = self._calling
+        calling.mask = self._mask.value
+        if calling.mask & COLL_API:
+            event = Event(type=COLL_API, parent=None, rank=rank, of=_Of(call=call))
+            place = ctypes.cast(ctypes.addressof(calling) + _Calling.collective.offset, ctypes.POINTER(_P))
+            self._ok(self._profiler.start(context, place, event))
+        return calling.collective, calling.mask
 
     def stop(self, handle: int | None) -> None:
         """NCCL stops events that have a handle alone."""

@@ -1,7 +1,7 @@
 """One rank of a played job, a process of its own: `python -m proof.played.rank RANK TAP STANDIN BEGIN SCORE`.
 
 The enqueues come from this thread and the channels from another one, as in NCCL, which starts a channel's
-events only while the plugin's mask asked for them at the call. It plays until SIGTERM, or its end by signal.
+events only where the call's mask asked for them. It plays until SIGTERM, or its end by signal.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from proof.played.plugin import COLL, COLL_API, KERNEL_CHANNEL, Call, Channel, Collective, Plugin
+from proof.played.plugin import COLL, KERNEL_CHANNEL, Call, Channel, Collective, Plugin
 from proof.played.score import Score, parsed
 
 FLOAT32 = 4
@@ -34,6 +34,8 @@ class PlayedRank:
         self._clock = (rank + 1) * 1_000_000_000_000
         self._progress = threading.Thread(target=self._channels)
         self._context: int | None = None
+        self._graph = 0
+        """The mask of the call that a graph captured: it goes for all its replays."""
 
     def play(self) -> None:
         """Play step after step until told to end; then finalize in good order."""
@@ -78,10 +80,11 @@ class PlayedRank:
 
         The first time a graph is captured, and nothing runs; later it is replayed without a call.
         """
-        mask, call = self._plugin.mask, None
-        if captured <= 1 and mask & COLL_API:
-            call = self._start(COLL_API, None, call=self._described(captured=captured == 1))
+        call, mask = None, self._graph
+        if captured <= 1:
+            call, mask = self._plugin.call(self._context, self._rank, self._described(captured=captured == 1))
         if captured == 1:
+            self._graph = mask
             self._plugin.stop(call)
             return
         handle = None
