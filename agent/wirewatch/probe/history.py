@@ -5,11 +5,13 @@ Each call opens the file again: one that was moved or replaced meanwhile is neve
 """
 
 import errno
+import fcntl
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from stat import S_ISREG
@@ -194,13 +196,12 @@ class History:
         except (sqlite3.Error, UnicodeDecodeError, UnusableHistory) as error:
             if self._read_only:
                 raise
-            if _inode(self._path) == file:
-                if _is_denied(error, self._path):
-                    self._take_over()
-                elif _is_damage(error, self._path):
-                    self._set_aside(error)
-                else:
-                    raise
+            if not self._path.parent.is_dir():
+                raise
+            # Who finds the same damage waits, and then finds the file that came instead.
+            with _alone(self._path.parent, self._limits.busy):
+                if _inode(self._path) == file:
+                    self._replace(error)
         return self._try(work, begin)
 
     def _try(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
@@ -217,6 +218,15 @@ class History:
     def _connected(self, path: Path, mode: str) -> sqlite3.Connection:
         name = f"{path.absolute().as_uri()}?mode={mode}"
         return sqlite3.connect(name, uri=True, timeout=self._limits.busy, isolation_level=None)
+
+    def _replace(self, error: Exception) -> None:
+        """Begin anew in the place of a file that cannot be used; raises the error of one that can."""
+        if _is_denied(error, self._path):
+            self._take_over()
+        elif _is_damage(error, self._path):
+            self._set_aside(error)
+        else:
+            raise error
 
     def _take_over(self) -> None:
         """Put a copy that is ours in the place of another user's file, which we may read and not write."""
@@ -366,6 +376,32 @@ def _one(connection: sqlite3.Connection, question: str) -> Any:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(_one(connection, "PRAGMA user_version"))
+
+
+@contextmanager
+def _alone(folder: Path, seconds: float) -> Iterator[None]:
+    """Hold a lock on a folder, for which this waits so long at most.
+
+    Raises:
+        OSError: another process holds it all that time, or the folder cannot be opened.
+    """
+    handle, end = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), time.monotonic() + seconds
+    try:
+        while not _locked(handle):
+            if time.monotonic() > end:
+                raise OSError(errno.EAGAIN, "another process replaces a file in it", str(folder))
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _inode(path: Path) -> int | None:
