@@ -32,7 +32,7 @@ def joined(count: int, *, late: int, gap: float, wire: float = 1e-3) -> tuple[Jo
 
 
 def window(found: Sequence[JoinedCollective]) -> CommunicatorWindow:
-    return window_of(CommunicatorMemory(window=tuple(found)), SHAPE, POLICY)
+    return window_of(CommunicatorMemory(window=tuple(found)), SHAPE, POLICY)[0]
 
 
 @pytest.mark.parametrize(("late", "named"), [(10, 1), (8, 1), (7, None), (5, None)])

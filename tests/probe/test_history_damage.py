@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.disks import fill, make_room, remount, small_disk
-from tests.probe.histories import NOW, numbers, opened, read, record, set_aside, writer
+from tests.probe.histories import NOW, Standing, numbers, opened, read, record, set_aside, writer
 from wirewatch.core.types import Absent, Why
-from wirewatch.probe.history import MOST_ASIDE, History
+from wirewatch.probe.history import MOST_ASIDE, History, HistoryLimits
 
 COUNT, SIZE = 12, 9000
 """Documents of more than a page: they have overflow pages."""
@@ -186,6 +186,29 @@ def test_processes_that_find_the_same_damage_set_aside_one_file(path: Path) -> N
     assert [len(process.communicate(timeout=30)[0].splitlines()) for process in writers] == [31] * 3
     assert len(set_aside(path)) == 1
     assert sorted(numbers(opened(path))) == [first + n for first in (0, 1000, 2000) for n in range(30)]
+
+
+class Meanwhile(Standing):
+    """A clock that is asked while a file is set aside; another process finds the same damage then."""
+
+    def __init__(self, other: History) -> None:
+        self._other = other
+        self.answers: list[Absent | None] = []
+
+    def now(self) -> float:
+        self.answers.append(self._other.add(record(1)))
+        return super().now()
+
+
+def test_who_finds_the_damage_while_it_is_set_aside_leaves_the_file_alone(path: Path) -> None:
+    clock = Meanwhile(opened(path, HistoryLimits(busy=0.05)))
+    history = History.open(path, clock, HistoryLimits())
+    path.write_bytes(WHOLE[:20_000])
+    assert history.add(record(0)) is None
+    (refused,) = clock.answers
+    assert isinstance(refused, Absent)
+    assert len(set_aside(path)) == 1
+    assert numbers(opened(path)) == [0]
 
 
 _SPOT = st.tuples(st.integers(0, len(WHOLE) - 1) | st.integers(0, 200), st.binary(min_size=1, max_size=40))

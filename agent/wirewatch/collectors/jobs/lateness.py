@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wirewatch.collectors.jobs.model import JoinedCollective
+from wirewatch.collectors.jobs.model import JoinedCollective, Meeting
 from wirewatch.core.statistics import low_median
 
 LONGEST = 0.25
@@ -44,12 +44,11 @@ class Lateness:
 
 
 def lost_by(
-    found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[tuple[float, float]]
+    found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[Meeting]
 ) -> float | None:
     """The share of the time that a job loses by a rank, for which the others wait `alone` of the time.
 
-    `met`: the newest moments at which all had met, in these collectives and earlier ones: seconds of
-    computing and of lateness.
+    `met`: the rank's newest meetings, in these collectives and earlier ones.
 
     Computing goes on beside the collectives where ranks go ahead, where a rank is later than a slow GPU can
     be and not alike, or where its lateness after far longer stretches of computing is far less, for these,
@@ -72,7 +71,7 @@ def lost_by(
     grows = usual > SLOWEST and _spread(known) > ALIKE
     if not ahead and not grows and long >= NEW * usual:
         return alone
-    anew = _share([Lateness(*one, ahead=False) for one in met])
+    anew = _share(met)
     least = alone * _at_once(known)
     if 0 <= anew < NEW * usual:
         return max(least, min(alone, anew))
@@ -81,17 +80,14 @@ def lost_by(
     return alone * _new(known) or None
 
 
-def meetings(found: Sequence[JoinedCollective], rank: int) -> list[tuple[int, float, float]]:
-    """Where a rank was suddenly less late than in the collective in front: itself, computing and lateness.
-
-    But after short stretches, which show little.
-    """
+def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
+    """Where a rank was suddenly less late than in the collective in front, but after short stretches."""
     order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
     pairs = [(gap(old.seconds, rank), _lateness(new, rank)) for old, new in pairwise(order)]
     known = [(old, new) for old, new in pairs if new is not None]
     usual = low_median([new.computed for _, new in known]) if known else 0.0
     return [
-        (rank, new.computed, new.late)
+        Meeting(rank, new.computed, new.late)
         for old, new in known
         if new.late < old / 2 and new.computed >= usual / 2
     ]
@@ -110,7 +106,7 @@ def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
     return Lateness(one.before, late, own - late <= WENT_AHEAD * own)
 
 
-def _share(stretches: Sequence[Lateness]) -> float:
+def _share(stretches: Sequence[Lateness | Meeting]) -> float:
     """All lateness as a share of the computing in front of it; below 0 where there is none."""
     computed = math.fsum(one.computed for one in stretches)
     return math.fsum(one.late for one in stretches) / computed if computed > 0 else -1.0

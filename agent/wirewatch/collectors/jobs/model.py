@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from wirewatch.core.collector import Options
 from wirewatch.core.jobs import RingCounts, RingsReading, TimedCollective
@@ -237,6 +237,17 @@ class RingProgress:
     gone: int = 0
 
 
+class Meeting(NamedTuple):
+    """A collective before which all ranks had met: what `rank` is late by there is new.
+
+    `computed`, `late`: seconds of computing before it, the ranks' mean, and of lateness.
+    """
+
+    rank: int
+    computed: float
+    late: float
+
+
 @dataclass(frozen=True, slots=True)
 class CommunicatorMemory:
     """What is remembered of one communicator.
@@ -244,8 +255,8 @@ class CommunicatorMemory:
     `ended`: by operation the highest number that was joined, so that a late record does not count twice.
     `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
     so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by
-    slot of time who was late in most of its collectives, the newest ones. `met`: the newest moments at which
-    a rank was late anew: the rank, seconds of computing before it, and seconds of lateness. `late_since`,
+    slot of time who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the
+    ranks that were late in most collectives. `late_since`,
     `wire_since`: since when (Unix seconds) the same rank was late, and an operation at a size was slow.
     """
 
@@ -258,7 +269,7 @@ class CommunicatorMemory:
     windows: tuple[CommunicatorWindow, ...] = ()
     closed: float | None = None
     slots: Mapping[int, int | None] = field(default_factory=dict)
-    met: tuple[tuple[int, float, float], ...] = ()
+    met: tuple[Meeting, ...] = ()
     joined: int = 0
     partial: int = 0
     replayed: int = 0

@@ -16,6 +16,7 @@ from wirewatch.collectors.jobs.model import (
     CommunicatorMemory,
     JobsPolicy,
     JoinedCollective,
+    Meeting,
 )
 from wirewatch.core.jobtimes import LATENCY_BELOW, CommunicatorWindow, OperationTimes, RankTime
 from wirewatch.core.statistics import high_median, low_median
@@ -53,18 +54,18 @@ def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPoli
         return memory
     if count < policy.fewest:
         return begun
-    ranks = _rank_times(memory.window, _rates(memory.window), shape, policy)
-    latest = max(ranks, key=lambda one: one.late).rank
-    memory = replace(memory, met=(*memory.met, *meetings(memory.window, latest))[-KEPT_MEETINGS:])
-    windows = (*memory.windows, window_of(memory, shape, policy))
+    window, met = window_of(memory, shape, policy)
+    windows = (*memory.windows, window)
     slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
     return replace(
-        begun, met=memory.met, windows=windows[-KEPT_WINDOWS:], closed=mono, slots=dict(slots[-KEPT_SLOTS:])
+        begun, met=met, windows=windows[-KEPT_WINDOWS:], closed=mono, slots=dict(slots[-KEPT_SLOTS:])
     )
 
 
-def window_of(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> CommunicatorWindow:
-    """The window that a memory holds the collectives of; there is at least one."""
+def window_of(
+    memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy
+) -> tuple[CommunicatorWindow, tuple[Meeting, ...]]:
+    """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
     found = memory.window
     rates = _rates(found)
     begun, ended = min(one.at for one in found), max(one.at for one in found)
@@ -74,8 +75,11 @@ def window_of(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> C
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:MOST_ROWS]
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
     ranks = _rank_times(found, rates, shape, policy)
-    late, cost = _late(memory, ranks, rates, policy)
-    return CommunicatorWindow(begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found))
+    latest = max(ranks, key=lambda one: one.late)
+    met = (*memory.met, *meetings(found, latest.rank))[-KEPT_MEETINGS:]
+    late, cost = _late(replace(memory, met=met), latest, ranks, rates, policy)
+    window = CommunicatorWindow(begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found))
+    return window, met
 
 
 def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
@@ -194,28 +198,30 @@ def _rank_times(
 
 
 def _late(
-    memory: CommunicatorMemory, ranks: Sequence[RankTime], rates: Mapping[str, float], policy: JobsPolicy
-) -> tuple[int | None, float]:
+    memory: CommunicatorMemory, latest: RankTime, ranks: Sequence[RankTime], rates: Mapping[str, float],
+    policy: JobsPolicy,
+) -> tuple[int | None, float]:  # fmt: skip
     """The rank that is late in most collectives, and the share of the time that the others lose by it.
 
     What counts is by how much it is later than the next one: so much sooner would all go on without it. A
     spread among the others comes from overlap with computing, and is not the fault of the last of them.
     Where this window does not show what is lost, it is what the one before it showed.
     """
-    found, first = memory.window, max(ranks, key=lambda one: one.late, default=None)
-    if first is None or first.late < policy.votes:
+    found = memory.window
+    if latest.late < policy.votes:
         return None, 0.0
     alone = 0.0
     for op, rate in rates.items():
         some = [one for one in found if one.op == op]
-        alone += rate * _mean([gap(one.seconds, first.rank) for one in some])
-    met = [(computed, late) for rank, computed, late in memory.met if rank == first.rank]
-    lost = lost_by(found, first.rank, alone, met)
+        alone += rate * _mean([gap(one.seconds, latest.rank) for one in some])
+    met = [one for one in memory.met if one.rank == latest.rank]
+    lost = lost_by(found, latest.rank, alone, met)
     if lost is None:
         before = memory.windows[-1] if memory.windows else None
-        return (first.rank, before.cost) if before is not None and before.late == first.rank else (None, 0.0)
-    waits = high_median(sorted(one.waiting for one in ranks if one.rank != first.rank))
-    return (first.rank, waits * lost / alone) if lost >= policy.cost else (None, 0.0)
+        known = before is not None and before.late == latest.rank
+        return (latest.rank, before.cost) if before is not None and known else (None, 0.0)
+    waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest.rank))
+    return (latest.rank, waits * lost / alone) if lost >= policy.cost else (None, 0.0)
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:
