@@ -105,12 +105,12 @@ def others(ranks: int) -> tuple[ReferenceCurve, ...]:
     return tuple(one for one in CURVES if one.ranks != ranks)
 
 
-def machine(ranks: int, study: Study) -> AdvisedMachine:
+def machine(ranks: int, *studies: Study) -> AdvisedMachine:
     """So many H200 on a switch, without NVLS, and what was measured on them."""
     gpus = tuple(GpuPart(f"gpu-{n}", n, "NVIDIA H200", Place("", "", (), None)) for n in range(ranks))
     group = Group(gpus, WireKind.SWITCH, (18,) * ranks, whole=True)
     conditions = Conditions(group, settings={"NCCL_NVLS_ENABLE": "0"})
-    return AdvisedMachine(f"{ranks} H200", Absent(Why.MISSING, "drawn"), (conditions,), (study,))
+    return AdvisedMachine(f"{ranks} H200", Absent(Why.MISSING, "drawn"), (conditions,), studies)
 
 
 def two(op: str) -> Study:

@@ -1,16 +1,18 @@
 """advice: times that are fitted to two GPUs and three sizes, beside what all GPUs then take.
 
-By the command, `wirewatch sweep`: two GPUs at the smallest size, 64 and 256 MiB, one by one and as CUDA
-graphs; then all GPUs from 8 B to 1 GiB. And a toy tensor-parallel transformer in torch, a process a GPU: what
-its all-reduces take for a token, at five sizes, with two and with four GPUs, beside what is predicted from
-one all-reduce of two GPUs at 8 B, 64 and 256 MiB in the same program.
+By the command, `wirewatch sweep`: two GPUs at the smallest size, 64 and 256 MiB; then all GPUs from 8 B to 1
+GiB. Once as CUDA graphs, and once one by one with a process for each GPU, as jobs launch: what one process
+takes to launch on all GPUs differs by half from process to process on a virtual machine. And a toy
+tensor-parallel transformer in torch, a process a GPU: what its all-reduces take for a token, at five sizes,
+with two and with four GPUs, beside what is predicted from one all-reduce of two GPUs at 8 B, 64 and 256 MiB
+in the same program.
 
 The transformer's collective time, where the pass is one CUDA graph, is that between events before and after
 each all-reduce; so is that of the given sizes, in a row of as many. The pass less the same pass without
 all-reduces is none: products run faster where all-reduces let the GPUs rest, and gaps between kernels vanish
 (16 MiB took 63 us less so, and 76 us by themselves). Launched one by one, the host launches ahead while the
 GPUs compute: there it is the same sequence of all-reduces alone. All these figures are printed. Everything is
-repeated in turns. Some six minutes of four GPUs; --trials for other repeats than three.
+repeated in turns. Some five minutes of four GPUs; --trials for other repeats than three.
 """
 
 import argparse
@@ -19,6 +21,8 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -47,13 +51,18 @@ from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probe.setup import read_scene
 from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
 from wirewatch.study.export import read_study
-from wirewatch.study.grid import GRAPH
+from wirewatch.study.grid import EAGER, GRAPH
 
 SECONDS = 420.0
-"""Of both sweeps."""
+"""Of all sweeps."""
 REPEATS = 3
-FIT = ("--gpus", "2", "--size", "8,32,64M,256M", "--launch", "eager,graph")
-WHOLE = ("--size", "8:1G", "--launch", "eager,graph")
+HOW: Mapping[str, tuple[str, ...]] = {
+    GRAPH: ("--launch", GRAPH, "--engine", "nccl"),
+    EAGER: ("--launch", EAGER, "--engine", "distributed", "--iterations", "200"),
+}
+"""A launch of the host differs from the next: of 200 it is the mean."""
+FIT = ("--gpus", "2", "--size", "8,32,64M,256M")
+WHOLE = ("--size", "8:1G")
 HEADER = ["bytes", "predicted us", "measured us", "off", "repeats differ %", "given differ %"]
 DEGREES = (2, 4)
 DECODER_WITHIN = 240.0
@@ -68,14 +77,16 @@ def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-kit-") as state:
         report.note(gpus=[gpu.uuid for gpu in here.gpus])
         machine = machine_of(here)
-        two, all_of = (Sweeping(here, report.out / name, state, end) for name in ("two", "all"))
-        report.attempt("two GPUs at three sizes", lambda: _swept(two, *FIT, *repeats))
-        gpus = ("--gpus", str(len(here.gpus)))
-        report.attempt("all GPUs at all sizes", lambda: _swept(all_of, *gpus, *WHOLE, *repeats))
-        report.attempt(
-            "collectives",
-            lambda: collectives(report, machine, read_study(two.folder), read_study(all_of.folder)),
-        )
+        whole = ("--gpus", str(len(here.gpus)), *WHOLE)
+        swept: dict[tuple[str, str], Sweeping] = {}
+        for (name, sizes), launch in product((("two", FIT), ("all", whole)), LAUNCHES):
+            one = swept[name, launch] = Sweeping(here, report.out / f"{name}-{launch}", state, end)
+            report.attempt(f"{name}, {launch}", partial(_swept, one, *sizes, *HOW[launch], *repeats))
+
+        def studies(name: str) -> dict[str, Study]:
+            return {launch: read_study(swept[name, launch].folder) for launch in LAUNCHES}
+
+        report.attempt("collectives", lambda: collectives(report, machine, studies("two"), studies("all")))
         report.attempt("the toy transformer", lambda: _decoders(report, machine, len(here.gpus)))
 
 
@@ -91,17 +102,21 @@ def machine_of(here: Probing) -> AdvisedMachine:
     return AdvisedMachine("this node", Absent(Why.MISSING, "not asked for"), scene.conditions)
 
 
-def collectives(report: Report, machine: AdvisedMachine, two: Study, whole: Study) -> None:
-    """Every size of every collective, by three sizes of two GPUs and no table of as many as are predicted."""
-    given = three_sizes(two)
-    ranks = {curve.configuration.ranks for curve in whole.curves}
+def collectives(
+    report: Report, machine: AdvisedMachine, two: Mapping[str, Study], whole: Mapping[str, Study]
+) -> None:
+    """Every size of every collective, by three sizes of two GPUs and no table of as many as are predicted.
+
+    Both have a study for each launch.
+    """
+    given = {launch: three_sizes(study) for launch, study in two.items()}
+    ranks = {curve.configuration.ranks for study in whole.values() for curve in study.curves}
     published = [curve for curve in CURVES if curve.ranks not in ranks]
-    times = CollectiveTimes(replace(machine, measured=(given,)), published)
-    for op in OPS:
-        for launch in LAUNCHES:
-            found = list(predictions(times, given, whole, op, launch))
-            report.table(f"{op}, {launch}", HEADER, [row(one) for one in found])
-            judge(report, f"{op}, {launch}", found)
+    times = CollectiveTimes(replace(machine, measured=tuple(given.values())), published)
+    for op, launch in product(OPS, LAUNCHES):
+        found = list(predictions(times, given[launch], whole[launch], op, launch))
+        report.table(f"{op}, {launch}", HEADER, [row(one) for one in found])
+        judge(report, f"{op}, {launch}", found)
 
 
 def row(one: PredictedTime) -> list[object]:

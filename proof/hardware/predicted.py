@@ -60,11 +60,12 @@ def differ(values: Sequence[float]) -> float:
 def predictions(
     times: CollectiveTimes, given: Study, whole: Study, op: str, launch: str
 ) -> Iterator[PredictedTime]:
-    """Each size of a collective up to 1 GiB.
+    """Each size of a collective up to 1 GiB, predicted as the whole study launched it.
 
     Raises:
         KitError: one was not measured, or nothing is predicted of it.
     """
+    one_process = whole.environment.get("engine") != "distributed"
     for curve in whole.curves:
         if (curve.op, curve.configuration.launch) != (op, launch):
             continue
@@ -73,7 +74,10 @@ def predictions(
                 continue
             if not point.seconds:
                 raise KitError(f"{op}, {launch}, {point.size_bytes} B: not measured")
-            seconds, on_gpus = (_seconds(times, curve, point.size_bytes, how) for how in (launch, GRAPH))
+            seconds, on_gpus = (
+                _seconds(times, curve, point.size_bytes, how, one_process=one_process)
+                for how in (launch, GRAPH)
+            )
             held = stands_on(given, op, launch, point.size_bytes, seconds, on_gpus)
             apart = max((differ(one.seconds) for one in held), default=0.0)
             measured = median(point.seconds)
@@ -132,9 +136,11 @@ def _farthest(part: Iterable[PredictedTime]) -> str:
     return f"{worst.size_bytes} B: {percent(worst)}"
 
 
-def _seconds(times: CollectiveTimes, curve: Curve, size_bytes: int, launch: str) -> float:
+def _seconds(
+    times: CollectiveTimes, curve: Curve, size_bytes: int, launch: str, *, one_process: bool
+) -> float:
     span = Ranks(curve.configuration.ranks)
-    found = times.estimate(curve.op, span, size_bytes, launch, one_process=True)
+    found = times.estimate(curve.op, span, size_bytes, launch, one_process=one_process)
     if isinstance(found, Absent):
         raise KitError(f"{curve.op}, {launch}, {size_bytes} B: {found}")
     assert isinstance(found, Estimate)

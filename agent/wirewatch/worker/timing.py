@@ -72,15 +72,15 @@ class Taken(NamedTuple):
 def in_queue(members: Sequence[Queue], one: Callable[[], object], warmup: int, count: int) -> Taken:
     """Warm-up and timed runs in one queue, so that no launch is waited for where it is the shorter.
 
-    The time is the slowest member's, of all runs together; single runs are the first member's. The first of
-    several warm-up runs is waited for: it may connect a communicator and load kernels, and while the GPUs do
-    that, all launches after it would run ahead, and what they take would not be seen.
+    The time is the slowest member's, of all runs together; single runs are the first member's. Each warm-up
+    run but the last is waited for: the first connects a communicator and loads kernels, and on H200 the GPUs
+    begin the second late too. All launches after it would run ahead, and what they take would not be seen.
     """
     for queue in members:
         queue.begin()
     for run in range(warmup):
         one()
-        if run == 0 and warmup > 1:
+        if run < warmup - 1:
             for queue in members:
                 queue.wait()
     first = [queue.event() for queue in members]

@@ -1,6 +1,6 @@
 """The kit's part `advice`: what it compares, by which limits, and that nothing missing passes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 
 from proof.hardware.advice import (
     FIT,
+    HOW,
     JOB_SIZES,
     WHOLE,
     collectives,
@@ -33,27 +34,34 @@ def failed(report: Report) -> list[str]:
     return [check["name"] for check in report.checks if not check["ok"]]
 
 
-def measured(ranks: int, sizes: tuple[int, ...], given: Study, slower: float = 1.0) -> Study:
+ENGINES = {"graph": "nccl", "eager": "distributed"}
+
+
+def measured(
+    launch: str, ranks: int, sizes: tuple[int, ...], given: Sequence[Study], slower: float = 1.0
+) -> Study:
     """A sweep of a machine that is just as the model says, or slower."""
-    times = CollectiveTimes(machine(4, given))
+    times = CollectiveTimes(machine(4, *given))
     curves = []
     for op in OPS:
-        for launch in LAUNCHES:
-            found = [times.estimate(op, Ranks(ranks), size, launch, one_process=True) for size in sizes]
-            seconds = [slower * one.seconds for one in found if isinstance(one, Estimate)]
-            points = tuple(CurvePoint(size, (at,)) for size, at in zip(sizes, seconds, strict=True))
-            curves.append(Curve(op, Configuration(ranks, launch=launch), points))
-    return Study(0.0, "made up", {"engine": "nccl"}, tuple(curves))
+        found = [times.estimate(op, Ranks(ranks), size, launch) for size in sizes]
+        seconds = [slower * one.seconds for one in found if isinstance(one, Estimate)]
+        points = tuple(CurvePoint(size, (at,)) for size, at in zip(sizes, seconds, strict=True))
+        curves.append(Curve(op, Configuration(ranks, launch=launch), points))
+    return Study(0.0, "made up", {"engine": ENGINES[launch]}, tuple(curves))
 
 
-TWO = measured(2, (32, 64 * MIB, 256 * MIB), two("all_reduce"))
+THREE = (32, 64 * MIB, 256 * MIB)
+TWO = {launch: measured(launch, 2, THREE, [two("all_reduce")]) for launch in LAUNCHES}
 SIZES = (64, 1 << 20, 64 * MIB, 1 << 30)
 
 
 @pytest.mark.parametrize(("slower", "fails"), [(1.0, 0), (1.12, 6), (1.3, 12)])
 def test_ten_per_cent_of_large_messages_and_fifteen_of_all(tmp_path: Path, slower: float, fails: int) -> None:
     report = Report("advice", tmp_path)
-    collectives(report, machine(4, TWO), TWO, measured(4, SIZES, TWO, slower))
+    given = list(TWO.values())
+    whole = {launch: measured(launch, 4, SIZES, given, slower) for launch in LAUNCHES}
+    collectives(report, machine(4), TWO, whole)
     assert len(report.checks) == LIMITS * len(OPS) * len(LAUNCHES)
     assert len(failed(report)) == fails
 
@@ -106,7 +114,7 @@ def test_a_launch_on_more_gpus_than_were_given_may_decide_where_theirs_did_not()
 
 
 def test_three_sizes_are_the_smallest_and_the_two_large_ones() -> None:
-    more = measured(2, (8, 32, MIB, 64 * MIB, 256 * MIB), TWO)
+    more = measured("graph", 2, (8, 32, MIB, 64 * MIB, 256 * MIB), list(TWO.values()))
     kept = {tuple(point.size_bytes for point in curve.points) for curve in three_sizes(more).curves}
     assert kept == {(8, 64 * MIB, 256 * MIB)}
     first = more.curves[0]
@@ -138,7 +146,7 @@ def line(what: str, launch: str, size: int, seconds: float) -> dict[str, Any]:
 
 def test_a_tokens_time_is_that_of_its_all_reduces_alone() -> None:
     for launch in LAUNCHES:
-        found = per_token(machine(2, TWO), job_curve(list(timed()), 2), list(timed()), launch, 2)
+        found = per_token(machine(2), job_curve(list(timed()), 2), list(timed()), launch, 2)
         assert [one.compared.size_bytes for one in found] == [
             2 * hidden * tokens for hidden, tokens in SHAPES
         ]
@@ -164,10 +172,10 @@ def test_repeats_of_one_process_count_without_the_highest_and_lowest_quarter() -
 def test_all_reduces_that_take_no_time_or_were_not_measured_are_no_measurement(launch: str) -> None:
     curve = job_curve(list(timed()), 2)
     with pytest.raises(KitError):
-        per_token(machine(2, TWO), curve, list(timed(sequence=0.0)), launch, 2)
+        per_token(machine(2), curve, list(timed(sequence=0.0)), launch, 2)
     for what in ("step", "compute", "sequence"):
         with pytest.raises(KitError):
-            per_token(machine(2, TWO), curve, [one for one in timed() if one["what"] != what], launch, 2)
+            per_token(machine(2), curve, [one for one in timed() if one["what"] != what], launch, 2)
 
 
 def test_a_curve_without_one_of_its_sizes_is_no_curve() -> None:
@@ -175,7 +183,8 @@ def test_a_curve_without_one_of_its_sizes_is_no_curve() -> None:
         job_curve([one for one in timed() if one["size"] != 64 * MIB], 2)
 
 
-@pytest.mark.parametrize("arguments", [FIT, ("--gpus", "4", *WHOLE)])
-def test_the_sweeps_are_what_the_command_takes(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    context = sweep.make_context("sweep", ["--out", str(tmp_path), *arguments])
+@pytest.mark.parametrize("launch", LAUNCHES)
+@pytest.mark.parametrize("sizes", [FIT, ("--gpus", "4", *WHOLE)])
+def test_the_sweeps_are_what_the_command_takes(sizes: tuple[str, ...], launch: str, tmp_path: Path) -> None:
+    context = sweep.make_context("sweep", ["--out", str(tmp_path), *sizes, *HOW[launch]])
     assert isinstance(context, click.Context)

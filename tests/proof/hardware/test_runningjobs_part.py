@@ -95,3 +95,4 @@ def test_a_job_hits_no_wall_where_every_answer_says_so_and_there_was_one() -> No
         return HealthySeen(walls=Counter(walls)).unwalled
 
     assert (unwalled(), unwalled("nothing"), unwalled("nothing", "host")) == (False, True, False)
+    assert (unwalled("nothing", "nothing", "not known"), unwalled("nothing", "not known")) == (True, False)
