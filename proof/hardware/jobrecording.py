@@ -61,7 +61,7 @@ class Phase:
         return set(self.seen) == {self.expected} if self.expected else not self.seen
 
 
-def run(report: Report, _options: argparse.Namespace) -> None:
+def run(report: Report, options: argparse.Namespace) -> None:
     names, gpus = secrets(), len(uuids())
     folder = report.out / f"{product()}x{gpus}-jobs"
     phases: list[Phase] = []
@@ -73,8 +73,11 @@ def run(report: Report, _options: argparse.Namespace) -> None:
         with Daemon(config) as daemon, recording(folder, file) as end:
             watched = partial(_watched, report, daemon, phases)
             watched(Phase("idle", "no job", ""), 6.0)
-            report.attempt("the slow wire", partial(_slow_wire, taps, watched))
-            report.attempt("the late and the stopped rank", partial(_ranks, taps, watched, end))
+            for shape in options.shapes or ():
+                report.attempt(f"a late rank of {shape}", partial(_late, taps, watched, shape))
+            if not options.shapes:
+                report.attempt("the slow wire", partial(_slow_wire, taps, watched))
+                report.attempt("the late and the stopped rank", partial(_ranks, taps, watched, end))
     annotate(folder, phases)
     _judge(report, folder, phases, names)
 
@@ -84,6 +87,16 @@ def _slow_wire(taps: Taps, watched: Watched) -> None:
         watched(Phase("starting", "a job starts", None), 0.0)
         job.wait("READY", READY)
         watched(Phase("slow wire", "a job with NCCL_P2P_DISABLE=1", Wall.SLOW_WIRE.value), 30.0)
+        job.must_run()
+
+
+def _late(taps: Taps, watched: Watched, shape: str) -> None:
+    with Job("shapes", shape, settings=taps.settings()) as job:
+        watched(Phase("starting", f"a job starts: {shape}", None), 0.0)
+        job.wait("READY", READY)
+        watched(Phase(f"healthy {shape}", "healthy", ""), 15.0)
+        job.send(f"slow {LATE} 10 same")
+        watched(Phase(f"late {shape}", f"rank {LATE} 10 % slower", Wall.LATE_RANK.value), 36.0)
         job.must_run()
 
 
