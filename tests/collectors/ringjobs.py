@@ -57,8 +57,9 @@ class JobShape:
     """A job in lockstep.
 
     `gpus`: index of the GPU of each rank. A step is `work` seconds of computing in as many equal parts as
-    there are `calls`, each (op, message bytes) after one part. `busbw`: bytes per second of the wire for
-    large messages; `floor`: seconds of the smallest. `slow`: by rank, how many times its work takes.
+    there are `calls`, each (op, message bytes) after one part; beside calls that overlap it the parts may
+    differ, as `parts` do. `busbw`: bytes per second of the wire for large messages; `floor`: seconds of the
+    smallest. `slow`: by rank, how many times its work takes.
     `noise`: standard deviation of work, `wire_noise` of the wire. `overlap`: collectives run beside the
     work and take 1 to 1 + `overlap` times as long, each rank's own part of that drawn too; ranks meet at
     the end of each step alone. `forward`: seconds of work in front of such a step's first part, in which
@@ -72,6 +73,7 @@ class JobShape:
     gpus: tuple[int, ...] = (0, 1, 2, 3)
     work: float = 0.031
     calls: Sizes = (("all_reduce", 256 * MIB),)
+    parts: tuple[float, ...] = ()
     busbw: float = 340e9
     floor: float = 8e-6
     slow: Mapping[int, float] = field(default_factory=dict)
@@ -174,9 +176,11 @@ class DrawnJob:
         ready, stream = list(self._free), list(self._free)
         for rank in range(shape.here):
             ready[rank] += shape.behind.get(rank, 0.0) + self._computing(rank, shape.forward)
-        for op, size in shape.calls:
+        parts = shape.parts or (1.0,) * len(shape.calls)
+        for (op, size), part in zip(shape.calls, parts, strict=True):
+            noisier = math.sqrt(len(parts))
             for rank in range(shape.here):
-                ready[rank] += self._work(rank, len(shape.calls))
+                ready[rank] += self._computing(rank, shape.work * part / sum(parts), noisier)
                 stream[rank] = max(stream[rank], ready[rank])
             beside = 1 + shape.overlap * self._draw.random()
             end = max(stream) + shape.wire(op, size) * beside
@@ -300,6 +304,9 @@ BUCKETS = replace(
     TRAINING, gpus=(0, 1), forward=0.016, work=0.033, calls=(("all_reduce", 32 * MIB),) * 36, overlap=0.3,
     noise=0.001,
 )  # fmt: skip
+LAYERS = replace(BUCKETS, parts=(1.0, 1.0, 0.3, 0.1, 0.6) * 6 + (0.6,) * 3 + (0.05,) * 3)
+"""As the gradients of a transformer's layers become ready, the last ones at once."""
+AT_ONCE = replace(BUCKETS, parts=(2.0, 0.02, 0.02) * 12)
 FSDP = replace(
     TRAINING, work=0.4, overlap=0.6,
     calls=tuple(one for _ in range(16) for one in (("all_gather", 128 * MIB), ("reduce_scatter", 128 * MIB))),

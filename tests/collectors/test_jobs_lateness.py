@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.collectors.ringjobs import (
+    AT_ONCE,
     BUCKETS,
     DDP,
     FSDP,
+    LAYERS,
     TENSOR_PARALLEL,
     TRAINING,
     DrawnNode,
@@ -18,7 +20,8 @@ from tests.collectors.ringjobs import (
 from wirewatch.core.jobtimes import JobsFacts
 
 SHAPES: Mapping[str, JobShape] = {
-    "training": TRAINING, "tensor parallel": TENSOR_PARALLEL, "buckets": BUCKETS, "ddp": DDP, "fsdp": FSDP,
+    "training": TRAINING, "tensor parallel": TENSOR_PARALLEL, "buckets": BUCKETS, "layers": LAYERS,
+    "at once": AT_ONCE, "ddp": DDP, "fsdp": FSDP,
 }  # fmt: skip
 POLLS = 8
 TWO, FOUR = (0, 1), (0, 1, 2, 3)
@@ -73,7 +76,9 @@ def test_what_healthy_gpus_cost_each_other_names_nobody(name: str, gpus: tuple[i
 
 @SEEDS
 @pytest.mark.parametrize("gpus", [TWO, FOUR], ids=["two", "four"])
-@pytest.mark.parametrize(("name", "behind"), [("buckets", 5e-3), ("ddp", 0.027), ("fsdp", 0.05)])
+@pytest.mark.parametrize(("name", "behind"), [
+    ("buckets", 5e-3), ("layers", 5e-3), ("at once", 5e-3), ("ddp", 0.027), ("fsdp", 0.05),
+])  # fmt: skip
 def test_a_loader_that_is_late_once_a_step_costs_that_once(
     name: str, behind: float, gpus: tuple[int, ...], seed: int
 ) -> None:

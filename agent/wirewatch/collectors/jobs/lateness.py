@@ -25,22 +25,28 @@ did at so many of them, computing goes on beside them."""
 SLOWEST, HELD_UP = 0.35, 0.2
 """More than such a share of its computing no slow GPU loses, which would be half again as slow as others; and
 after long stretches it rather was held up once, by its loader for example."""
-
-
 ALIKE = 0.2
 """Lateness that differs by no more is of a GPU that is much slower, after stretches that are alike."""
+QUEUED = 0.1
+"""A collective in front of which the rank computed less than such a part of its mean was queued: it was ready
+before the one in front ended, and shows nobody's lateness."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """A rank at a collective: `late` seconds after the next one, after `computed` seconds, the ranks' mean.
 
-    `ahead`: the next rank had done its computing while it waited in the collective in front.
+    `own`: seconds from the end of the collective in front until the rank came.
     """
 
     computed: float
+    own: float
     late: float
-    ahead: bool
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next rank had done its computing while it waited in the collective in front."""
+        return self.own - self.late <= WENT_AHEAD * self.own
 
 
 def lost_by(
@@ -60,8 +66,7 @@ def lost_by(
     Returns:
         None where computing goes on beside the collectives and no lateness was seen that is new.
     """
-    order = sorted(found, key=lambda one: one.at)
-    known = [made for one in order if (made := _lateness(one, rank)) is not None]
+    known = [one for _, one in _came(found, rank) if one is not None]
     usual, longest = _share(known), _longest(known)
     if usual <= 0:
         return alone
@@ -77,14 +82,13 @@ def lost_by(
         return max(least, min(alone, anew))
     if apart and 0 <= long < min(usual, HELD_UP):
         return max(least, min(alone, long))
-    return alone * _new(known) or None
+    return max(least, alone * _new(known)) or None
 
 
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
     """Where a rank was suddenly less late than in the collective in front, but after short stretches."""
-    order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
-    pairs = [(gap(old.seconds, rank), _lateness(new, rank)) for old, new in pairwise(order)]
-    known = [(old, new) for old, new in pairs if new is not None]
+    came = _came(found, rank)
+    known = [(old, new) for (old, _), (_, new) in pairwise(came) if new is not None]
     usual = low_median([new.computed for _, new in known]) if known else 0.0
     return [
         Meeting(rank, new.computed, new.late)
@@ -98,12 +102,20 @@ def gap(seconds: Mapping[int, float], rank: int) -> float:
     return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
 
 
+def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
+    """By how much the rank was late for each collective that was not queued, in their order."""
+    order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
+    every = [(gap(one.seconds, rank), _lateness(one, rank)) for one in order]
+    known = [one for _, one in every if one is not None]
+    least = QUEUED * math.fsum(one.own for one in known) / max(1, len(known))
+    return [(late, one) for late, one in every if one is None or one.own > least]
+
+
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
     if one.before is None:
         return None
-    late = gap(one.seconds, rank)
     own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - one.seconds[rank]
-    return Lateness(one.before, late, own - late <= WENT_AHEAD * own)
+    return Lateness(one.before, own, gap(one.seconds, rank))
 
 
 def _share(stretches: Sequence[Lateness | Meeting]) -> float:

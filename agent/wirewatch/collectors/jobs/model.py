@@ -70,7 +70,7 @@ class JobsPolicy:
     clear: float = 0.05
     """The same as a share of the time on the wire. [share]"""
     votes: float = 0.8
-    """Share of a window's collectives that must name the same rank. [share]"""
+    """Share of a window's collectives in which a rank is late that must name the same rank. [share]"""
     cost: float = 0.05
     """Least share of the time that the others lose by waiting for that rank alone.
 

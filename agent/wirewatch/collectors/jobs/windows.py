@@ -24,6 +24,10 @@ from wirewatch.core.types import Absent, Why
 
 LOW, HIGH = 0.1, 0.9
 KEPT_MEETINGS = 8
+DECIDED = 0.2
+"""Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
+become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
+MOSTLY = 0.5
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
@@ -75,9 +79,8 @@ def window_of(
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:MOST_ROWS]
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
     ranks = _rank_times(found, rates, shape, policy)
-    latest = max(ranks, key=lambda one: one.late)
-    met = (*memory.met, *meetings(found, latest.rank))[-KEPT_MEETINGS:]
-    late, cost = _late(replace(memory, met=met), latest, ranks, rates, policy)
+    met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
+    late, cost = _late(replace(memory, met=met), ranks, rates, policy)
     window = CommunicatorWindow(begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found))
     return window, met
 
@@ -104,15 +107,22 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
-    """By slot of time the rank that was late in more than half of its collectives, None for nobody."""
+    """By slot of time the rank that was late in more than half of what was late there, None for nobody."""
     votes: dict[int, list[int | None]] = defaultdict(list)
     for one in found:
         votes[math.floor(one.at / SLOT)].append(vote(one.seconds, policy))
-    slots: dict[int, int | None] = {}
-    for slot, given in votes.items():
-        rank, times = Counter(given).most_common(1)[0]
-        slots[slot] = rank if 2 * times > len(given) else None
-    return slots
+    most = {slot: _most_late(given) for slot, given in votes.items()}
+    return {slot: rank if share > MOSTLY else None for slot, (rank, share) in most.items()}
+
+
+def _most_late(votes: Sequence[int | None]) -> tuple[int | None, float]:
+    """Who is late most often, and in what share of the collectives in which any rank is late."""
+    named = Counter(rank for rank in votes if rank is not None)
+    decided = named.total()
+    if not decided or decided < DECIDED * len(votes):
+        return None, 0.0
+    rank, times = min(named.items(), key=lambda item: (-item[1], item[0]))
+    return rank, times / decided
 
 
 def _power(size: int | None) -> int:
@@ -198,30 +208,30 @@ def _rank_times(
 
 
 def _late(
-    memory: CommunicatorMemory, latest: RankTime, ranks: Sequence[RankTime], rates: Mapping[str, float],
-    policy: JobsPolicy,
-) -> tuple[int | None, float]:  # fmt: skip
-    """The rank that is late in most collectives, and the share of the time that the others lose by it.
+    memory: CommunicatorMemory, ranks: Sequence[RankTime], rates: Mapping[str, float], policy: JobsPolicy
+) -> tuple[int | None, float]:
+    """The rank that is late in most collectives that are late, and what share of the time the others lose.
 
     What counts is by how much it is later than the next one: so much sooner would all go on without it. A
     spread among the others comes from overlap with computing, and is not the fault of the last of them.
     Where this window does not show what is lost, it is what the one before it showed.
     """
     found = memory.window
-    if latest.late < policy.votes:
+    latest, share = _most_late([vote(one.seconds, policy) for one in found])
+    if latest is None or share < policy.votes:
         return None, 0.0
     alone = 0.0
     for op, rate in rates.items():
         some = [one for one in found if one.op == op]
-        alone += rate * _mean([gap(one.seconds, latest.rank) for one in some])
-    met = [one for one in memory.met if one.rank == latest.rank]
-    lost = lost_by(found, latest.rank, alone, met)
+        alone += rate * _mean([gap(one.seconds, latest) for one in some])
+    met = [one for one in memory.met if one.rank == latest]
+    lost = lost_by(found, latest, alone, met)
     if lost is None:
         before = memory.windows[-1] if memory.windows else None
-        known = before is not None and before.late == latest.rank
-        return (latest.rank, before.cost) if before is not None and known else (None, 0.0)
-    waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest.rank))
-    return (latest.rank, waits * lost / alone) if lost >= policy.cost else (None, 0.0)
+        known = before is not None and before.late == latest
+        return (latest, before.cost) if before is not None and known else (None, 0.0)
+    waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest))
+    return (latest, waits * lost / alone) if lost >= policy.cost else (None, 0.0)
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:
