@@ -24,7 +24,7 @@ WENT_AHEAD, AHEAD = 0.1, 0.3
 did at so many of them, computing goes on beside them."""
 SLOWEST, HELD_UP = 0.35, 0.2
 """More than such a share of its computing no slow GPU loses, which would be half again as slow as others; and
-after long stretches it rather was held up once, by its loader for example."""
+what comes at once, or after long stretches, is rather that it was held up, by its loader for example."""
 ALIKE = 0.2
 """Lateness that differs by no more is of a GPU that is much slower, after stretches that are alike."""
 QUEUED = 0.1
@@ -49,6 +49,15 @@ class Lateness:
         return self.own - self.late <= WENT_AHEAD * self.own
 
 
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """A rank that came `seconds` later than it did to the collective in front; `at` as of the collective."""
+
+    rank: int
+    at: float
+    seconds: float
+
+
 def lost_by(
     found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[Meeting]
 ) -> float | None:
@@ -66,7 +75,7 @@ def lost_by(
     Returns:
         None where computing goes on beside the collectives and no lateness was seen that is new.
     """
-    known = [one for _, one in _came(found, rank) if one is not None]
+    known = [came for *_, came in _came(found, rank) if came is not None]
     usual, longest = _share(known), _longest(known)
     if usual <= 0:
         return alone
@@ -88,7 +97,7 @@ def lost_by(
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
     """Where a rank was suddenly less late than in the collective in front, but after short stretches."""
     came = _came(found, rank)
-    known = [(old, new) for (old, _), (_, new) in pairwise(came) if new is not None]
+    known = [(old, new) for (_, old, _), (*_, new) in pairwise(came) if new is not None]
     usual = low_median([new.computed for _, new in known]) if known else 0.0
     return [
         Meeting(rank, new.computed, new.late)
@@ -97,18 +106,47 @@ def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
     ]
 
 
+def held_up(found: Sequence[JoinedCollective]) -> list[HeldUp]:
+    """Where a rank came suddenly later than in front, by more of its computing than a slow GPU takes.
+
+    So it is where a loader or its host holds a rank up once a step, and the others go on at once when it has
+    come: in few collectives of a step, and another rank may be a little late in all others. Behind one for
+    which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
+    """
+    seen = []
+    for rank in sorted({rank for one in found for rank in one.seconds}):
+        for (*_, old), (one, late, came) in pairwise(_came(found, rank)):
+            if old is None or came is None or old.ahead:
+                continue
+            more = late - max(0.0, old.late)
+            if more > HELD_UP * came.own:
+                seen.append(HeldUp(rank, one.at, more))
+    return seen
+
+
+def covered(found: Sequence[JoinedCollective]) -> float:
+    """Seconds of the collectives in front of which computing was seen, and of that computing."""
+    return math.fsum(
+        one.before + math.fsum(one.seconds.values()) / len(one.seconds)
+        for one in found
+        if one.before is not None and len(one.seconds) > 1
+    )
+
+
 def gap(seconds: Mapping[int, float], rank: int) -> float:
     """Seconds by which a rank is after the next one; below 0 where another one is last."""
     return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
 
 
-def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
+def _came(
+    found: Sequence[JoinedCollective], rank: int
+) -> list[tuple[JoinedCollective, float, Lateness | None]]:
     """By how much the rank was late for each collective that was not queued, in their order."""
     order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
-    every = [(gap(one.seconds, rank), _lateness(one, rank)) for one in order]
-    known = [one for _, one in every if one is not None]
-    least = QUEUED * math.fsum(one.own for one in known) / max(1, len(known))
-    return [(late, one) for late, one in every if one is None or one.own > least]
+    every = [(one, gap(one.seconds, rank), _lateness(one, rank)) for one in order]
+    known = [came for *_, came in every if came is not None]
+    least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
+    return [row for row in every if row[2] is None or row[2].own > least]
 
 
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:

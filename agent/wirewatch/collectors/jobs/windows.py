@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.collectors.jobs.bias import bias
-from wirewatch.collectors.jobs.lateness import gap, lost_by, meetings
+from wirewatch.collectors.jobs.lateness import covered, gap, held_up, lost_by, meetings
 from wirewatch.collectors.jobs.model import (
     KEPT_SLOTS,
     KEPT_WINDOWS,
@@ -81,6 +81,8 @@ def window_of(
     ranks = _rank_times(found, rates, shape, policy)
     met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
     late, cost = _late(replace(memory, met=met), ranks, rates, policy)
+    if late is None:
+        late, cost = _held_up(found, policy.votes, policy.cost)
     window = CommunicatorWindow(begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found))
     return window, met
 
@@ -107,12 +109,20 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
-    """By slot of time the rank that was late in more than half of what was late there, None for nobody."""
-    votes: dict[int, list[int | None]] = defaultdict(list)
+    """By slot of time the rank that was held up most there, or late in more than half of what was late.
+
+    None for nobody.
+    """
+    parts: dict[int, list[JoinedCollective]] = defaultdict(list)
     for one in found:
-        votes[math.floor(one.at / SLOT)].append(vote(one.seconds, policy))
-    most = {slot: _most_late(given) for slot, given in votes.items()}
-    return {slot: rank if share > MOSTLY else None for slot, (rank, share) in most.items()}
+        parts[math.floor(one.at / SLOT)].append(one)
+    slots: dict[int, int | None] = {}
+    for slot, some in parts.items():
+        slots[slot], _ = _held_up(some, MOSTLY, policy.cost / 2)
+        if slots[slot] is None:
+            rank, share = _most_late([vote(one.seconds, policy) for one in some])
+            slots[slot] = rank if share > MOSTLY else None
+    return slots
 
 
 def _most_late(votes: Sequence[int | None]) -> tuple[int | None, float]:
@@ -232,6 +242,20 @@ def _late(
         return (latest, before.cost) if before is not None and known else (None, 0.0)
     waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest))
     return (latest, waits * lost / alone) if lost >= policy.cost else (None, 0.0)
+
+
+def _held_up(
+    found: Sequence[JoinedCollective], least_share: float, least_cost: float
+) -> tuple[int | None, float]:
+    """The rank that is held up, where that is mostly this one, and the share of the time that it costs."""
+    seconds: dict[int, float] = defaultdict(float)
+    for one in held_up(found):
+        seconds[one.rank] += one.seconds
+    if not seconds:
+        return None, 0.0
+    rank = max(seconds, key=lambda one: (seconds[one], -one))
+    cost, share = seconds[rank] / covered(found), seconds[rank] / sum(seconds.values())
+    return (rank, cost) if share > least_share and cost >= least_cost else (None, 0.0)
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:
