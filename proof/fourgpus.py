@@ -1,9 +1,10 @@
-"""Four H200 that were measured on 2026-11-26, beside times that are fitted to three sizes of two of them.
+"""Four H200 that were measured, beside times that are fitted to three sizes of two of them.
 
-`h200x4.json` has the repeats of sweeps on two machines, in microseconds; docs/hardware/2026-11-26-h200.md
-says how they were taken. Of `two` GPUs the smallest size, 64 and 256 MiB are given; `all` four are predicted
-by structure, without a table of four. What the structure says of LL was chosen with the `second` machine in
-view, what it says of launches with both.
+`h200x4.json` has the repeats of sweeps on three machines, in microseconds; docs/hardware/2026-11-26-h200.md
+says how those of the second and third were taken, docs/hardware/2026-11-27-h200.md those of the fifth, whose
+graphs alone are here. Of `two` GPUs the smallest size, 64 and 256 MiB are given; `all` four are predicted by
+structure, without a table of four. What the structure says of LL was chosen with the `second` machine in
+view, what it says of launches with all of them.
 """
 
 from collections.abc import Iterator
@@ -18,10 +19,11 @@ from proof.twogpus import cells, study
 from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes
 from wirewatch.core.probe import ALL_REDUCE, OPS
 from wirewatch.study.curve import Study
-from wirewatch.study.grid import EAGER
+from wirewatch.study.grid import EAGER, GRAPH
 
 RECORDED = Path(__file__).parent / "h200x4.json"
-MACHINES = ("second", "third")
+MACHINES = {"second": LAUNCHES, "third": LAUNCHES, "fifth": (GRAPH,)}
+MEASURED = [(which, launch) for which, launches in MACHINES.items() for launch in launches]
 FIRST = 8
 """Bytes of the first case of each process: launches ran ahead of the GPUs there, which was mended after."""
 
@@ -56,8 +58,9 @@ HEADER = (
 
 def rows() -> Iterator[str]:
     """A row for each machine, collective and launch: the worst error of each range, in per cent."""
-    for which, op, launch in product(MACHINES, OPS, LAUNCHES):
-        yield f"| {which} machine, {op}, {launch} | {cells(predicted(which, op, launch))} |"
+    for which, launches in MACHINES.items():
+        for op, launch in product(OPS, launches):
+            yield f"| {which} machine, {op}, {launch} | {cells(predicted(which, op, launch))} |"
 
 
 def table() -> str:

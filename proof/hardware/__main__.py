@@ -40,9 +40,11 @@ PARTS = (
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
     "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
 )  # fmt: skip
+WHOLE = frozenset({"preempt"})
+"""Parts that need the whole machine: a daemon that sees some of its GPUs reports the others missing."""
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
+def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m proof.hardware", description="Proof on real hardware.")
     parser.add_argument("parts", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--out", required=True, type=Path, help="folder for the results")
@@ -75,7 +77,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         default="distributed",
         help="pairs: on GPUs or processors",
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.gpus and (alone := sorted(WHOLE & set(options.parts))):
+        parser.error(f"{', '.join(alone)}: not with --gpus, since it takes all GPUs of the machine")
+    return options
 
 
 def without_gpus(arguments: Sequence[str]) -> list[str]:
@@ -100,7 +105,7 @@ def _terminated(_number: int, _frame: object) -> None:
 
 
 def main() -> int:
-    options = _options(sys.argv[1:])
+    options = options_of(sys.argv[1:])
     if options.gpus:
         lane.enter(options.gpus, without_gpus(sys.argv[1:]))
     options.out.mkdir(parents=True, exist_ok=True)

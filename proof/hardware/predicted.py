@@ -74,10 +74,8 @@ def predictions(
                 continue
             if not point.seconds:
                 raise KitError(f"{op}, {launch}, {point.size_bytes} B: not measured")
-            seconds, on_gpus = (
-                _seconds(times, curve, point.size_bytes, how, one_process=one_process)
-                for how in (launch, GRAPH)
-            )
+            seconds = _seconds(times, curve, point.size_bytes, launch, one_process=one_process)
+            on_gpus = _seconds(times, curve, point.size_bytes, GRAPH, one_process=False)
             held = stands_on(given, op, launch, point.size_bytes, seconds, on_gpus)
             apart = max((differ(one.seconds) for one in held), default=0.0)
             measured = median(point.seconds)

@@ -178,6 +178,24 @@ def test_launches_of_one_process_grow_with_the_gpus_and_those_of_a_job_do_not() 
     assert any("launch" in remark for remark in job.remarks)
 
 
+def test_graphs_that_one_process_launches_one_after_the_other_take_longer_with_each_gpu() -> None:
+    """Of two H200 a host that took twice as long added 1 us to each of 50 operations, of four 2.5 to 3 us."""
+
+    def floor(ranks: int, given_us: float, *, one_process: bool) -> float:
+        curve = Curve("all_reduce", Configuration(2, launch="graph"), (CurvePoint(8, (given_us * 1e-6,)),))
+        machine = without_nvls("8xH200", study(curve, engine="nccl"))
+        times = CollectiveTimes(machine, [])
+        return 1e6 * known(
+            times.estimate("all_reduce", Ranks(ranks), 8, "graph", one_process=one_process)
+        ).seconds  # fmt: skip
+
+    for ranks, more in ((2, 1.0), (4, 3.0), (8, 7.0)):
+        later = floor(ranks, 7.8, one_process=True) - floor(ranks, 6.8, one_process=True)
+        assert later == pytest.approx(more, rel=0.01)
+        job = floor(ranks, 7.8, one_process=False) - floor(ranks, 6.8, one_process=False)
+        assert job == pytest.approx(1.0, rel=0.01)
+
+
 def test_what_our_own_workers_python_takes_does_not_grow_with_the_gpus() -> None:
     small = replace(CURVE, configuration=Configuration(2), points=(CurvePoint(8, (1.9e-5,)),))
     found = {

@@ -65,8 +65,7 @@ def test_a_table_of_two_gpus_gives_the_middle_its_shape() -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("which", fourgpus.MACHINES)
-@pytest.mark.parametrize("launch", LAUNCHES)
+@pytest.mark.parametrize(("which", "launch"), fourgpus.MEASURED)
 def test_four_gpus_are_predicted_by_three_sizes_of_two(which: str, op: str, launch: str) -> None:
     found = fourgpus.predicted(which, op, launch)
     assert (found[0].size_bytes, found[-1].size_bytes) == (SMALLEST.get((op, launch), 64), 1 << 30)

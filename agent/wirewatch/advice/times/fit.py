@@ -99,7 +99,9 @@ class Correction:
 
     Beyond these sizes the nearest factor holds. `nvls`: of what runs by NVLS, which is another model. `host`:
     factor of a launch's time, `once`: seconds beside it where one process launches. What small messages take
-    more than the model says is added, not multiplied: gaps between kernels do not grow with the ranks.
+    more than the model says is added, not multiplied: gaps between kernels do not grow with the ranks. But
+    one process launches the graphs of all GPUs one after the other, and the first waits for the last in its
+    first operation: `launched` is of how many GPUs `start` was seen so, 0 where it was not.
     """
 
     gpu: tuple[tuple[float, float], ...] = ()
@@ -107,11 +109,12 @@ class Correction:
     nvls: tuple[tuple[float, float], ...] = ()
     start: float = 0.0
     once: float = 0.0
+    launched: int = 0
 
     def seconds(self, model: CollectiveModel, size_bytes: float, *, graph: bool, one_process: bool) -> float:
         """The time of one operation."""
         if graph:
-            return self.gpu_seconds(model, size_bytes)
+            return self.gpu_seconds(model, size_bytes, one_process=one_process)
         # Launched one by one, kernels lack the gaps of a graph: of 2 MiB, 16 in a row of a job, each took
         # 30.6 us in a graph and 27 so, on 2 and on 4 H200.
         gpu = replace(self, start=min(self.start, 0.0)).gpu_seconds(model, size_bytes)
@@ -119,15 +122,16 @@ class Correction:
         launches = model.host_seconds(size_bytes, one_process=one_process, level=self.host)
         return max(gpu, once + launches)
 
-    def gpu_seconds(self, model: CollectiveModel, size_bytes: float) -> float:
-        """The time on the GPUs."""
+    def gpu_seconds(self, model: CollectiveModel, size_bytes: float, *, one_process: bool = False) -> float:
+        """The time on the GPUs; `one_process`: of graphs that one process launches."""
         ratios = self.nvls if model.taken(size_bytes).algorithm == NVLS else self.gpu
-        return self.bare(model, size_bytes) * _between(model, ratios, size_bytes)
+        return self.bare(model, size_bytes, one_process=one_process) * _between(model, ratios, size_bytes)
 
-    def bare(self, model: CollectiveModel, size_bytes: float) -> float:
+    def bare(self, model: CollectiveModel, size_bytes: float, *, one_process: bool = False) -> float:
         """The time on the GPUs before a factor."""
         plain = model.gpu_seconds(size_bytes)
-        return max(plain + self.start, _LEAST * plain)
+        later = (model.ranks - 1) / (self.launched - 1) if one_process and self.launched > 1 else 1.0
+        return max(plain + self.start * later, _LEAST * plain)
 
 
 def fitted(
@@ -144,7 +148,10 @@ def fitted(
     ordered = sorted(curves, key=lambda curve: not curve.graph)
     shows = next((one for one in ordered if _more(one) is not None), None)
     started = None if shows is None else _more(shows)
-    found = replace(before, start=before.start if started is None else started)
+    if shows is not None and started is not None:
+        alone = shows.graph and shows.one_process
+        before = replace(before, start=started, launched=shows.model.ranks if alone else 0)
+    found = before
     gpu: dict[float, float] = {}
     nvls: dict[float, float] = {}
     for one in ordered:
@@ -154,7 +161,8 @@ def fitted(
                 continue
             into = nvls if one.model.taken(size).algorithm == NVLS else gpu
             if into is nvls or not held[0] <= size <= held[1]:
-                into.setdefault(size, seconds / found.bare(one.model, size))
+                alone = one.graph and one.one_process
+                into.setdefault(size, seconds / found.bare(one.model, size, one_process=alone))
     if gpu and min(gpu) > SMALL:
         gpu[SMALL] = _between(curves[0].model, before.gpu, SMALL)
     found = replace(
