@@ -2,7 +2,8 @@
 
 What the rings held every 3 s on 2026-11-27, by `python -m proof.hardware jobrecording --shapes ddp fsdp`.
 Rank 1 waits at the end of each step for a tenth of what a step took before. Of DDP the others then wait in
-most buckets; of FSDP in the first all_gather of a step, while rank 0 is a little late in most others.
+most buckets; of FSDP in the first all_gather of a step, while rank 0 is a little late in most others. By the
+number of calls a second DDP then loses 5.4 % of its time and FSDP 6.4 %.
 """
 
 import gzip
@@ -63,7 +64,7 @@ def test_the_late_rank_of_ddp_is_named_within_half_a_minute_with_about_what_it_c
     first = next(at for at, note, _ in polls() if note == SLOWED)
     assert {found.rank for _, found in late} == {1}
     assert EVERY * (late[0][0] - first) <= 30
-    assert all(0.06 < found.cost < 0.15 for _, found in late)
+    assert all(0.07 < found.cost < 0.12 for _, found in late)
 
 
 def test_every_window_of_fsdp_but_one_names_the_rank_that_is_held_up_and_none_the_other() -> None:

@@ -6,7 +6,8 @@ longer once. What is lost is the lateness that is new (ADR 0075).
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,15 +50,6 @@ class Lateness:
         return self.own - self.late <= WENT_AHEAD * self.own
 
 
-@dataclass(frozen=True, slots=True)
-class HeldUp:
-    """A rank that came `seconds` later than it did to the collective in front; `at` as of the collective."""
-
-    rank: int
-    at: float
-    seconds: float
-
-
 def lost_by(
     found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[Meeting]
 ) -> float | None:
@@ -69,13 +61,13 @@ def lost_by(
     be and not alike, or where its lateness after far longer stretches of computing is far less, for these,
     than usual. New lateness is seen where it has suddenly shrunk, since all ranks have met, and after such
     stretches. A slow rank loses of all the time what it is late by there, as a share of the computing in
-    front; and at least what came at once. Elsewhere what is lost is the lateness of ranks that had gone ahead
-    and do not any more.
+    front; and at least what it was held up by. Elsewhere what is lost is the lateness of ranks that had gone
+    ahead and do not any more.
 
     Returns:
         None where computing goes on beside the collectives and no lateness was seen that is new.
     """
-    known = [came for *_, came in _came(found, rank) if came is not None]
+    known = [came for _, came in _came(found, rank) if came is not None]
     usual, longest = _share(known), _longest(known)
     if usual <= 0:
         return alone
@@ -86,7 +78,7 @@ def lost_by(
     if not ahead and not grows and long >= NEW * usual:
         return alone
     anew = _share(met)
-    least = alone * _at_once(known)
+    least = min(alone, held_up(found).get(rank, 0.0) / covered(found))
     if 0 <= anew < NEW * usual:
         return max(least, min(alone, anew))
     if apart and 0 <= long < min(usual, HELD_UP):
@@ -97,7 +89,7 @@ def lost_by(
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
     """Where a rank was suddenly less late than in the collective in front, but after short stretches."""
     came = _came(found, rank)
-    known = [(old, new) for (_, old, _), (*_, new) in pairwise(came) if new is not None]
+    known = [(old, new) for (old, _), (_, new) in pairwise(came) if new is not None]
     usual = low_median([new.computed for _, new in known]) if known else 0.0
     return [
         Meeting(rank, new.computed, new.late)
@@ -106,22 +98,22 @@ def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
     ]
 
 
-def held_up(found: Sequence[JoinedCollective]) -> list[HeldUp]:
-    """Where a rank came suddenly later than in front, by more of its computing than a slow GPU takes.
+def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
+    """Seconds by which ranks came suddenly later than in front: more of its computing than a slow GPU takes.
 
     So it is where a loader or its host holds a rank up once a step, and the others go on at once when it has
     come: in few collectives of a step, and another rank may be a little late in all others. Behind one for
     which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
     """
-    seen = []
+    seconds: dict[int, float] = defaultdict(float)
     for rank in sorted({rank for one in found for rank in one.seconds}):
-        for (*_, old), (one, late, came) in pairwise(_came(found, rank)):
+        for (_, old), (_, came) in pairwise(_came(found, rank)):
             if old is None or came is None or old.ahead:
                 continue
-            more = late - max(0.0, old.late)
+            more = came.late - max(0.0, old.late)
             if more > HELD_UP * came.own:
-                seen.append(HeldUp(rank, one.at, more))
-    return seen
+                seconds[rank] += more
+    return dict(seconds)
 
 
 def covered(found: Sequence[JoinedCollective]) -> float:
@@ -138,15 +130,13 @@ def gap(seconds: Mapping[int, float], rank: int) -> float:
     return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
 
 
-def _came(
-    found: Sequence[JoinedCollective], rank: int
-) -> list[tuple[JoinedCollective, float, Lateness | None]]:
+def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
     """By how much the rank was late for each collective that was not queued, in their order."""
     order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
-    every = [(one, gap(one.seconds, rank), _lateness(one, rank)) for one in order]
-    known = [came for *_, came in every if came is not None]
+    every = [(gap(one.seconds, rank), _lateness(one, rank)) for one in order]
+    known = [came for _, came in every if came is not None]
     least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
-    return [row for row in every if row[2] is None or row[2].own > least]
+    return [(late, came) for late, came in every if came is None or came.own > least]
 
 
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
@@ -179,19 +169,8 @@ def _longest(stretches: Sequence[Lateness]) -> Sequence[Lateness]:
     return ordered
 
 
-def _at_once(stretches: Sequence[Lateness]) -> float:
-    """The share of all lateness that came at once: more than the rank is late by most of the time."""
-    late = [one.late for one in stretches]
-    usual = max(0.0, low_median(late))
-    return _part((new - old for old, new in pairwise(late) if new - old > usual), late)
-
-
 def _new(stretches: Sequence[Lateness]) -> float:
     """The share of all lateness that came at the first collective of ranks that had gone ahead before."""
     came = (new.late for old, new in pairwise(stretches) if old.ahead and not new.ahead and new.late > 0)
-    return _part(came, [one.late for one in stretches])
-
-
-def _part(some: Iterable[float], late: Sequence[float]) -> float:
-    total = math.fsum(one for one in late if one > 0)
-    return min(1.0, math.fsum(some) / total) if total > 0 else 0.0
+    total = math.fsum(one.late for one in stretches if one.late > 0)
+    return min(1.0, math.fsum(came) / total) if total > 0 else 0.0

@@ -248,9 +248,7 @@ def _held_up(
     found: Sequence[JoinedCollective], least_share: float, least_cost: float
 ) -> tuple[int | None, float]:
     """The rank that is held up, where that is mostly this one, and the share of the time that it costs."""
-    seconds: dict[int, float] = defaultdict(float)
-    for one in held_up(found):
-        seconds[one.rank] += one.seconds
+    seconds = held_up(found)
     if not seconds:
         return None, 0.0
     rank = max(seconds, key=lambda one: (seconds[one], -one))
