@@ -149,8 +149,8 @@ def fitted(
     shows = next((one for one in ordered if _more(one) is not None), None)
     started = None if shows is None else _more(shows)
     if shows is not None and started is not None:
-        alone = shows.graph and shows.one_process
-        before = replace(before, start=started, launched=shows.model.ranks if alone else 0)
+        in_turn = shows.graph and shows.one_process
+        before = replace(before, start=started, launched=shows.model.ranks if in_turn else 0)
     found = before
     gpu: dict[float, float] = {}
     nvls: dict[float, float] = {}
@@ -161,8 +161,8 @@ def fitted(
                 continue
             into = nvls if one.model.taken(size).algorithm == NVLS else gpu
             if into is nvls or not held[0] <= size <= held[1]:
-                alone = one.graph and one.one_process
-                into.setdefault(size, seconds / found.bare(one.model, size, one_process=alone))
+                in_turn = one.graph and one.one_process
+                into.setdefault(size, seconds / found.bare(one.model, size, one_process=in_turn))
     if gpu and min(gpu) > SMALL:
         gpu[SMALL] = _between(curves[0].model, before.gpu, SMALL)
     found = replace(
