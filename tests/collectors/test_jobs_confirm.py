@@ -7,12 +7,19 @@ from dataclasses import replace
 import pytest
 
 from wirewatch.collectors.jobs.bias import bias
-from wirewatch.collectors.jobs.confirm import chance, late_votes, slow_rows, slow_wire
+from wirewatch.collectors.jobs.confirm import (
+    LateVotes,
+    chance,
+    late_rank,
+    late_votes,
+    slow_rows,
+    slow_wire,
+)
 from wirewatch.collectors.jobs.join import RankRecords, gaps, join, records_of
 from wirewatch.collectors.jobs.model import CommunicatorMemory, JobsPolicy, JoinedCollective
 from wirewatch.collectors.jobs.windows import Shape, roll, vote, window_of
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingState, TimedCollective
-from wirewatch.core.jobtimes import CommunicatorWindow, OperationTimes
+from wirewatch.core.jobtimes import CommunicatorWindow, JobRank, OperationTimes
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
 
 POLICY = JobsPolicy()
@@ -283,3 +290,24 @@ def test_gaps_by_clocks_that_hold_nonsense_are_none() -> None:
     assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 1e308)), BOTH) == {}
     assert gaps({}, BOTH) == gaps({}, frozenset()) == {}
     assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 0.5)), BOTH) == {("all_reduce", 5): 0.0}
+
+
+@pytest.mark.parametrize(
+    ("votes", "said"),
+    [
+        (
+            240,
+            "rank 1 (GPU 1) is late: last in 240 of 266 collectives of 3 of 4 windows; the others lose 9%",
+        ),
+        (
+            46,
+            "rank 1 (GPU 1) is held up: last in 46 of 266 collectives of 3 of 4 windows, by far; the others",
+        ),
+    ],
+)
+def test_a_rank_that_is_held_up_in_a_few_collectives_is_not_said_to_be_late_in_all(
+    votes: int, said: str
+) -> None:
+    rank = JobRank(1, "GPU-1", "1", 4001, 4001, "2.28.9", RingState.LIVE, {})
+    found = late_rank(LateVotes(1, 3, 4, votes, 266, 0.09), rank, 0.0, 1)
+    assert found.text.startswith(said)

@@ -54,7 +54,7 @@ class JobRank:
 class RankTime:
     """One rank in one window: shares of the window's time in collectives and, of that time, in waiting.
 
-    `late`: the share of the collectives with a late rank in which this one was it.
+    `late`: the share of the collectives in which this rank was late.
     """
 
     rank: int

@@ -100,9 +100,11 @@ def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> Late
         f"GPU {rank.index}" if rank.index else (rank.gpu if isinstance(rank.gpu, str) else "a GPU not known")
     )
     others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
+    often = 2 * found.votes >= found.voted
     text = (
-        f"rank {found.rank} ({gpu}) is late: last in {found.votes} of {found.voted} collectives of "
-        f"{found.windows} of {found.of} windows; {others} lose {found.cost:.0%} of the time to it"
+        f"rank {found.rank} ({gpu}) is {'late' if often else 'held up'}: last in {found.votes} of "
+        f"{found.voted} collectives of {found.windows} of {found.of} windows{'' if often else ', by far'}; "
+        f"{others} lose {found.cost:.0%} of the time to it"
     )
     return LateRank(
         found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,
