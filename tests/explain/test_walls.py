@@ -57,7 +57,7 @@ def loader_stall() -> JobEvidence:
 
 
 def uneven_work() -> JobEvidence:
-    return evidence(job(late=late(3, 0.09), waiting=0.09), more=UNEVEN)
+    return evidence(job(late=late(3, 0.15), waiting=0.15), more=UNEVEN)
 
 
 def stopped_rank() -> JobEvidence:

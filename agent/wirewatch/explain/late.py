@@ -119,7 +119,7 @@ def _host_of(base: JobAnswer, who: str, less: tuple[float, float], cost: float |
 def _uneven(evidence: JobEvidence, more: MoreWork, late: LateRank | None) -> JobAnswer:
     who = gpu_name(more.index, more.uuid)
     amount = f"{percent(more.more)} more" if not isinstance(more.more, Absent) else "more"
-    share = late.cost if late is not None else more.waiting
+    share = late.cost if late is not None and isinstance(more.waiting, Absent) else more.waiting
     waits = f"; the others wait {percent(share)} of the time" if not isinstance(share, Absent) else ""
     doubts = () if late is not None else ("waiting is inferred from activity: the tap would measure it",)
     if _throttled(evidence, _find(evidence, more.uuid, more.index)):
