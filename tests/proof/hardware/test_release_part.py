@@ -60,7 +60,8 @@ def test_ours_are_all_that_have_the_state_folder_of_the_daemon_also_without_a_pa
         assert daemon.stdout is not None
         orphan = int(daemon.stdout.readline())
         ours = Ours.of(daemon.pid)
-        assert ours.processes() == {daemon.pid, orphan}
+        # For a moment of its start a process has no environment.
+        until(lambda: ours.processes() == {daemon.pid, orphan})
         daemon.kill()
         daemon.wait()
         try:
