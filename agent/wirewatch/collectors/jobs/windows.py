@@ -28,8 +28,8 @@ DECIDED = 0.2
 """Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
 become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
 MOSTLY, MOMENT = 0.5, 0.5
-"""In a moment, which holds a few steps: the share of what is late that must be more than this of one rank, and
-the share of a late rank's cost that it must cost. Healthy ranks are held up 0.6 % of the time (two H200)."""
+"""Limits of a moment, which holds a few steps: the share of what is late that must be one rank's, and of a
+late rank's cost what it must cost there. Healthy ranks are held up 0.6 % of the time (two H200)."""
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
