@@ -3,7 +3,8 @@
 A rank arrives at a collective when its own work is done; all leave it together once the last one has arrived
 and the wire has carried it. So a rank's duration is its waiting and the wire, as on real GPUs. What is drawn
 beside that: noise of work and wire, compute beside collectives that stretches them, the moments at which each
-rank's tap times, and records that are lost.
+rank's tap times, and records that are lost. A step that no tap times is the one before once more: of it
+nothing but counts is seen.
 """
 
 import math
@@ -134,6 +135,7 @@ class DrawnJob:
         self.made: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self._ended: list[tuple[float, str, int]] = []
+        self._step_from, self._step_seconds = 0, 0.0
         self._counted = 0
         self.ranks = [DrawnRank(self._ring(rank, gpu)) for rank, gpu in enumerate(shape.gpus)]
 
@@ -149,8 +151,28 @@ class DrawnJob:
 
     def run(self, until: float) -> None:
         """Draw steps until this monotonic second."""
-        while max(self._free) < until:
+        while (began := max(self._free)) < until:
+            if self._step_seconds and not self._timed(began):
+                self._again(began)
+                continue
+            self._step_from = len(self._ended)
             self._overlapped() if self.shape.overlap else self._step()
+            self._step_seconds = max(self._free) - began
+
+    def _timed(self, began: float) -> bool:
+        """Whether a tap may time in a step that begins then; one step may last half as long again as another."""
+        since = (began - max(self._phases) - self.shape.on) % self.shape.period
+        pause = self.shape.period - self.shape.on - max(self._phases) + min(self._phases)
+        return since + 1.5 * self._step_seconds >= pause
+
+    def _again(self, began: float) -> None:
+        """The last step once more, of which no rank has a record."""
+        step = self._ended[self._step_from :]
+        self._step_from = len(self._ended)
+        for end, op, size in step:
+            self._sequence[op] += 1
+            self._ended.append((end + self._step_seconds, op, size))
+        self._free = [began + self._step_seconds] * self.shape.here
 
     def _work(self, rank: int, parts: int) -> float:
         return self._computing(rank, self.shape.work / parts, math.sqrt(parts))
