@@ -175,11 +175,12 @@ class HealthySeen:
     """What was seen of a healthy job: `named`, all accusations; the others show that somebody looked at it.
 
     `measured`: kinds of collectives; `windows`: of the GPUs in lockstep; `looks`: how often RAS was asked;
-    `walls`: how often each was answered once all windows were of this job alone.
+    `walls`: how often each was answered once all windows were of this job alone, and `sentences`: how.
     """
 
     named: set[str] = field(default_factory=set)
     walls: Counter[str] = field(default_factory=Counter)
+    sentences: dict[str, str] = field(default_factory=dict)
     measured: int = 0
     windows: set[float] = field(default_factory=set)
     looks: float = 0.0
@@ -217,6 +218,7 @@ def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: fl
             seen.add(answers, findings_of(daemon), daemon.scrape())
             if ran > ALONE:
                 seen.walls.update(str(one["wall"]) for one in answers)
+                seen.sentences |= {str(one["wall"]): str(one["sentence"]) for one in answers}
             time.sleep(LOOK)
         job.must_run()
     told = (
@@ -225,7 +227,8 @@ def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: fl
     )
     report.check(f"healthy {shape}: nobody is named", ok=seen.good, told=told)
     if shape in UNWALLED:
-        report.check(f"healthy {shape}: no wall", ok=seen.unwalled, told=str(dict(seen.walls)))
+        each = (f"{wall}, {times} times: {seen.sentences[wall]}" for wall, times in seen.walls.items())
+        report.check(f"healthy {shape}: no wall", ok=seen.unwalled, told="; ".join(each))
 
 
 def _late(

@@ -160,7 +160,7 @@ class DrawnJob:
             self._step_seconds = max(self._free) - began
 
     def _timed(self, began: float) -> bool:
-        """Whether a tap may time in a step that begins then; one step may last half as long again as another."""
+        """Whether a tap may time in a step that begins then, which may last half as long again as another."""
         since = (began - max(self._phases) - self.shape.on) % self.shape.period
         pause = self.shape.period - self.shape.on - max(self._phases) + min(self._phases)
         return since + 1.5 * self._step_seconds >= pause

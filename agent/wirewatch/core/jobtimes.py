@@ -54,13 +54,15 @@ class JobRank:
 class RankTime:
     """One rank in one window: shares of the window's time in collectives and, of that time, in waiting.
 
-    `late`: the share of the collectives in which this rank was late.
+    `late`: the share of the collectives in which this rank was late. `behind`: the share of the time by which
+    it came to them after the next rank, on average; below 0 by which it came before the last one.
     """
 
     rank: int
     in_collectives: float
     waiting: float
     late: float
+    behind: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ class CommunicatorWindow:
     """What a communicator did in one window, from `started` (monotonic seconds) on.
 
     `late`: the rank that was late in most collectives, None for nobody; `cost`: the share of the window that
-    the other ranks lost to it, the median of them. `alike`: all local ranks waited alike.
+    the other ranks lost to it, the median of them. `grown`: by how much of the time that rank is farther
+    behind than while nobody was late, None where that is not known. `alike`: all local ranks waited alike.
     """
 
     started: float
@@ -137,6 +140,7 @@ class CommunicatorWindow:
     late: int | None = None
     cost: float = 0.0
     alike: bool = True
+    grown: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

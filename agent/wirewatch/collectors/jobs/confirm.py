@@ -19,6 +19,8 @@ SLOWER = 1.5
 """Times its own best that a collective over several nodes must take to be waiting for another node."""
 OUTWEIGHS = 2.0
 """Times the longest mean wait that is lost on a wire which is named although one rank is always last."""
+MOSTLY_NEW = 0.5
+"""Of what a late rank costs, from which on it is said that it came while the job ran."""
 UNSURE = 0.5
 """Of the limit, where what is expected is of other sizes, numbers of GPUs or wires than were measured."""
 _EVEN = 1 / 3
@@ -28,7 +30,10 @@ Row = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class LateVotes:
-    """Windows of the last `of` in which `rank` was late, and the votes of all of these windows."""
+    """Windows of the last `of` in which `rank` was late, and the votes of all of these windows.
+
+    `grown`: by how much of the time it is farther behind than while nobody was late, None if not known.
+    """
 
     rank: int
     windows: int
@@ -36,6 +41,7 @@ class LateVotes:
     votes: int
     voted: int
     cost: float
+    grown: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,9 @@ def late_votes(
     if times < policy.confirm or not _is_no_chance(rank, slots, ranks, policy):
         return None
     costs = [one.cost for one in last if one.late == rank]
-    return LateVotes(rank, times, len(last), votes, voted, low_median(costs))
+    grown = [one.grown for one in last if one.late == rank and one.grown is not None]
+    new = low_median(grown) if grown else None
+    return LateVotes(rank, times, len(last), votes, voted, low_median(costs), new)
 
 
 def _is_no_chance(rank: int, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
@@ -101,10 +109,12 @@ def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> Late
     )
     others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
     often = 2 * found.votes >= found.voted
+    new = found.grown is not None and found.grown >= MOSTLY_NEW * found.cost
+    grown = f", and it fell behind by {found.grown:.0%} while the job ran" if new else ""
     text = (
         f"rank {found.rank} ({gpu}) is {'late' if often else 'held up'}: last in {found.votes} of "
         f"{found.voted} collectives of {found.windows} of {found.of} windows{'' if often else ', by far'}; "
-        f"{others} lose {found.cost:.0%} of the time to it"
+        f"{others} lose {found.cost:.0%} of the time to it{grown}"
     )
     return LateRank(
         found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,

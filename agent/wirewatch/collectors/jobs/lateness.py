@@ -67,16 +67,10 @@ def lost_by(
     Returns:
         None where computing goes on beside the collectives and no lateness was seen that is new.
     """
-    known = [came for _, came in _came(found, rank) if came is not None]
-    usual, longest = _share(known), _longest(known)
-    if usual <= 0:
+    known = _known(found, rank)
+    if not _overlap(known):
         return alone
-    apart = longest[-1].computed >= APART * low_median([one.computed for one in known])
-    long = _share(longest) if apart else math.inf
-    ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
-    grows = usual > SLOWEST and _spread(known) > ALIKE
-    if not ahead and not grows and long >= NEW * usual:
-        return alone
+    usual, (apart, long) = _share(known), _long(known)
     anew = _share(met)
     least = min(alone, held_up(found).get(rank, 0.0) / covered(found))
     if 0 <= anew < NEW * usual:
@@ -84,6 +78,11 @@ def lost_by(
     if apart and 0 <= long < min(usual, HELD_UP):
         return max(least, min(alone, long))
     return max(least, alone * _new(known)) or None
+
+
+def overlap(found: Sequence[JoinedCollective], rank: int) -> bool:
+    """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost."""
+    return _overlap(_known(found, rank))
 
 
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
@@ -144,6 +143,24 @@ def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
         return None
     own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - one.seconds[rank]
     return Lateness(one.before, own, gap(one.seconds, rank))
+
+
+def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
+    return [came for _, came in _came(found, rank) if came is not None]
+
+
+def _overlap(known: Sequence[Lateness]) -> bool:
+    usual, (apart, long) = _share(known), _long(known)
+    ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
+    grows = usual > SLOWEST and _spread(known) > ALIKE
+    return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
+
+
+def _long(known: Sequence[Lateness]) -> tuple[bool, float]:
+    """Whether some stretches are far longer than others, and how late the rank is after those, as a share."""
+    longest = _longest(known)
+    apart = bool(known) and longest[-1].computed >= APART * low_median([one.computed for one in known])
+    return apart, _share(longest)
 
 
 def _share(stretches: Sequence[Lateness | Meeting]) -> float:

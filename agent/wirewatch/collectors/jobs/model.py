@@ -74,7 +74,8 @@ class JobsPolicy:
     cost: float = 0.05
     """Least share of the time that the others lose by waiting for that rank alone.
 
-    Healthy GPUs of a node differ by as much as that. [share]
+    Healthy GPUs of a node differ by as much as that. Of a rank that has come to be late while the job ran,
+    three fifths of it are enough. [share]
     """
     chance: float = 2e-3
     """How likely it may be at most that a healthy job has one rank last in so many moments. [probability]"""
@@ -256,7 +257,8 @@ class CommunicatorMemory:
     `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
     so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by
     slot of time who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the
-    ranks that were late in most collectives. `late_since`,
+    ranks that were late in most collectives. `even`: of the newest windows that named nobody, by how much of
+    the time each rank was behind (`RankTime`). `late_since`,
     `wire_since`: since when (Unix seconds) the same rank was late, and an operation at a size was slow.
     """
 
@@ -270,6 +272,7 @@ class CommunicatorMemory:
     closed: float | None = None
     slots: Mapping[int, int | None] = field(default_factory=dict)
     met: tuple[Meeting, ...] = ()
+    even: tuple[Mapping[int, float], ...] = ()
     joined: int = 0
     partial: int = 0
     replayed: int = 0

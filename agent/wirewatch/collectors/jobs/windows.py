@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.collectors.jobs.bias import bias
-from wirewatch.collectors.jobs.lateness import covered, gap, held_up, lost_by, meetings
+from wirewatch.collectors.jobs.lateness import covered, gap, held_up, lost_by, meetings, overlap
 from wirewatch.collectors.jobs.model import (
     KEPT_SLOTS,
     KEPT_WINDOWS,
@@ -30,6 +30,10 @@ become ready several at once, only the first of them waits for the late rank; th
 MOSTLY, MOMENT = 0.5, 0.5
 """Limits of a moment, which holds a few steps: the share of what is late that must be one rank's, and of a
 late rank's cost what it must cost there. Healthy ranks are held up 0.6 % of the time (two H200)."""
+SLIGHT, GREW = 0.6, 1.2
+"""Of the limit, what a rank must cost, and by how much it must be farther behind than while nobody was late,
+to be late although it costs less: a GPU that became slower may have been the fastest."""
+KEPT_EVEN, LEAST_EVEN = 8, 3
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
@@ -63,9 +67,11 @@ def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPoli
     window, met = window_of(memory, shape, policy)
     windows = (*memory.windows, window)
     slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
+    even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
     return replace(
-        begun, met=met, windows=windows[-KEPT_WINDOWS:], closed=mono, slots=dict(slots[-KEPT_SLOTS:])
-    )
+        begun, met=met, even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
+        slots=dict(slots[-KEPT_SLOTS:]),
+    )  # fmt: skip
 
 
 def window_of(
@@ -82,10 +88,12 @@ def window_of(
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
     ranks = _rank_times(found, rates, shape, policy)
     met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
-    late, cost = _late(replace(memory, met=met), ranks, rates, policy)
+    late, cost, grown = _late(replace(memory, met=met), ranks, policy)
     if late is None:
         late, cost = _held_up(found, policy.votes, policy.cost)
-    window = CommunicatorWindow(begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found))
+    window = CommunicatorWindow(
+        begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found), grown
+    )
     return window, met
 
 
@@ -215,35 +223,46 @@ def _rank_times(
         waiting = sum(
             rates[op] * _mean([one.seconds[rank] - one.wire for one in some]) for op, some in by_op.items()
         )
-        times.append(RankTime(rank, min(1.0, inside), min(1.0, waiting), votes[rank] / len(found)))
+        behind = sum(
+            rates[op] * _mean([gap(one.seconds, rank) for one in some if len(one.seconds) > 1])
+            for op, some in by_op.items()
+        )
+        times.append(RankTime(rank, min(1.0, inside), min(1.0, waiting), votes[rank] / len(found), behind))
     return tuple(times)
 
 
 def _late(
-    memory: CommunicatorMemory, ranks: Sequence[RankTime], rates: Mapping[str, float], policy: JobsPolicy
-) -> tuple[int | None, float]:
-    """The rank that is late in most collectives that are late, and what share of the time the others lose.
+    memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy
+) -> tuple[int | None, float, float | None]:
+    """The rank that is late in most collectives that are late, what the others lose, and what of that is new.
 
-    What counts is by how much it is later than the next one: so much sooner would all go on without it. A
-    spread among the others comes from overlap with computing, and is not the fault of the last of them.
-    Where this window does not show what is lost, it is what the one before it showed.
+    Both are shares of the time. What counts is by how much it is later than the next one: so much sooner
+    would all go on without it. A spread among the others comes from overlap with computing, and is not the
+    fault of the last of them. Where this window does not show what is lost, it is what the one before it
+    showed.
     """
     found = memory.window
     latest, share = _most_late([vote(one.seconds, policy) for one in found])
     if latest is None or share < policy.votes:
-        return None, 0.0
-    alone = 0.0
-    for op, rate in rates.items():
-        some = [one for one in found if one.op == op]
-        alone += rate * _mean([gap(one.seconds, latest) for one in some])
-    met = [one for one in memory.met if one.rank == latest]
-    lost = lost_by(found, latest, alone, met)
+        return None, 0.0, None
+    alone = next(one.behind for one in ranks if one.rank == latest)
+    lost = lost_by(found, latest, alone, [one for one in memory.met if one.rank == latest])
     if lost is None:
         before = memory.windows[-1] if memory.windows else None
         known = before is not None and before.late == latest
-        return (latest, before.cost) if before is not None and known else (None, 0.0)
+        return (latest, before.cost, None) if before is not None and known else (None, 0.0, None)
+    grown = None if overlap(found, latest) else _grown(memory.even, latest, lost)
+    slowed = grown is not None and lost >= SLIGHT * policy.cost and grown >= GREW * policy.cost
+    if lost < policy.cost and not slowed:
+        return None, 0.0, None
     waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest))
-    return (latest, waits * lost / alone) if lost >= policy.cost else (None, 0.0)
+    return latest, waits * lost / alone, grown
+
+
+def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> float | None:
+    """By how much a rank is farther behind than while nobody was late; None after too few such windows."""
+    usual = [window[rank] for window in even if rank in window]
+    return behind - low_median(usual) if len(usual) >= LEAST_EVEN else None
 
 
 def _held_up(
