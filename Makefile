@@ -50,12 +50,12 @@ run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
 
 # All tests that need nothing but Python packages, in four processes: tests of the daemon wait more than they compute.
-# They start some hundreds of others, so that compiled modules are kept, whatever the environment says. The first two lines
-# compile the tests, half of them each, which each of the four would do for itself.
+# They start some hundreds of others, so that compiled modules are kept, whatever the environment says. In a new clone the
+# first lines compile the tests, half of them each, which each of the four would do for itself.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest $(ALONE) --collect-only -q $(wildcard $(FIRST)) >/dev/null & \
-	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/system,$(wildcard tests/*)) >/dev/null; wait
+	@[ -d tests/__pycache__ ] || { $(BIN)/python -m pytest $(ALONE) --collect-only -q $(wildcard $(FIRST)) >/dev/null & \
+	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/system,$(wildcard tests/*)) >/dev/null; wait; }
 	$(BIN)/python -m pytest $(ALONE) $(FOUR)
 
 # The same, with what of the agent they run, in all its processes: twice as long. Less than 90 % fails. Before a release.

@@ -124,7 +124,7 @@ def test_the_faster_gpu_is_named_when_it_becomes_a_tenth_slower(
 
 
 @SEEDS
-@EVERY_SHAPE
+@pytest.mark.parametrize("name", ["training", "tensor parallel"])
 def test_a_gpu_that_is_a_little_slower_from_the_start_is_not_named_later(name: str, seed: int) -> None:
     node = DrawnNode(replace(SHAPES[name], slow={1: 1.04}), seed=seed)
     for facts in node.watch(120):
