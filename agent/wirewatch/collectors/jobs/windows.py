@@ -34,6 +34,7 @@ SLIGHT, GREW = 0.6, 1.2
 """Of the limit, what a rank must cost, and by how much it must be farther behind than while nobody was late,
 to be late although it costs less: a GPU that became slower may have been the fastest."""
 KEPT_EVEN, LEAST_EVEN = 8, 3
+"""Windows in which nobody was late that are kept, and how many it takes to say how far behind is usual."""
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
