@@ -53,23 +53,18 @@ class Lateness:
 def lost_by(
     found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[Meeting]
 ) -> float | None:
-    """The share of the time that a job loses by a rank, for which the others wait `alone` of the time.
+    """The share of the time that a job loses by a rank where computing goes on beside its collectives.
 
-    `met`: the rank's newest meetings, in these collectives and earlier ones.
-
-    Computing goes on beside the collectives where ranks go ahead, where a rank is later than a slow GPU can
-    be and not alike, or where its lateness after far longer stretches of computing is far less, for these,
-    than usual. New lateness is seen where it has suddenly shrunk, since all ranks have met, and after such
-    stretches. A slow rank loses of all the time what it is late by there, as a share of the computing in
-    front; and at least what it was held up by. Elsewhere what is lost is the lateness of ranks that had gone
-    ahead and do not any more.
+    The others wait for it `alone` of the time. `met`: the rank's newest meetings, in these collectives and
+    earlier ones. What is lost is lateness that is new. It is seen where it has suddenly shrunk, since all
+    ranks have met, and after far longer stretches of computing than the others. A slow rank loses of all the
+    time what it is late by there, as a share of the computing in front; and at least what it was held up by.
+    Elsewhere what is lost is the lateness of ranks that had gone ahead and do not any more.
 
     Returns:
-        None where computing goes on beside the collectives and no lateness was seen that is new.
+        None where no lateness was seen that is new.
     """
     known = _known(found, rank)
-    if not _overlap(known):
-        return alone
     usual, (apart, long) = _share(known), _long(known)
     anew = _share(met)
     least = min(alone, held_up(found).get(rank, 0.0) / covered(found))
@@ -81,8 +76,16 @@ def lost_by(
 
 
 def overlap(found: Sequence[JoinedCollective], rank: int) -> bool:
-    """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost."""
-    return _overlap(_known(found, rank))
+    """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
+
+    It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, or where its
+    lateness after far longer stretches of computing is far less, for these, than usual.
+    """
+    known = _known(found, rank)
+    usual, (apart, long) = _share(known), _long(known)
+    ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
+    grows = usual > SLOWEST and _spread(known) > ALIKE
+    return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
 
 
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
@@ -147,13 +150,6 @@ def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
 
 def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
     return [came for _, came in _came(found, rank) if came is not None]
-
-
-def _overlap(known: Sequence[Lateness]) -> bool:
-    usual, (apart, long) = _share(known), _long(known)
-    ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
-    grows = usual > SLOWEST and _spread(known) > ALIKE
-    return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
 
 
 def _long(known: Sequence[Lateness]) -> tuple[bool, float]:

@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.collectors.jobs.bias import bias
@@ -53,6 +54,18 @@ class Shape:
     here: frozenset[int]
 
 
+class LateInWindow(NamedTuple):
+    """The late rank of a window, None for nobody.
+
+    `cost`: the share of the time that the others lose to it. `grown`: by how much of the time it is farther
+    behind than while nobody was late, None where that is not known.
+    """
+
+    rank: int | None = None
+    cost: float = 0.0
+    grown: float | None = None
+
+
 def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPolicy) -> CommunicatorMemory:
     """The memory, with the window under way closed where it is full; `mono` in monotonic seconds."""
     if memory.begun is None:
@@ -89,11 +102,11 @@ def window_of(
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
     ranks = _rank_times(found, rates, shape, policy)
     met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
-    late, cost, grown = _late(replace(memory, met=met), ranks, policy)
-    if late is None:
-        late, cost = _held_up(found, policy.votes, policy.cost)
+    late = _late(replace(memory, met=met), ranks, policy)
+    if late.rank is None:
+        late = _held_up(found, policy.votes, policy.cost)
     window = CommunicatorWindow(
-        begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found), grown
+        begun, max(0.0, ended - begun), times, ranks, late.rank, late.cost, _alike(found), late.grown
     )
     return window, met
 
@@ -129,7 +142,7 @@ def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, i
         parts[math.floor(one.at / SLOT)].append(one)
     slots: dict[int, int | None] = {}
     for slot, some in parts.items():
-        slots[slot], _ = _held_up(some, MOSTLY, MOMENT * policy.cost)
+        slots[slot] = _held_up(some, MOSTLY, MOMENT * policy.cost).rank
         if slots[slot] is None:
             rank, share = _most_late([vote(one.seconds, policy) for one in some])
             slots[slot] = rank if share > MOSTLY else None
@@ -232,32 +245,31 @@ def _rank_times(
     return tuple(times)
 
 
-def _late(
-    memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy
-) -> tuple[int | None, float, float | None]:
-    """The rank that is late in most collectives that are late, what the others lose, and what of that is new.
+def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy) -> LateInWindow:
+    """The rank that is late in most collectives that are late.
 
-    Both are shares of the time. What counts is by how much it is later than the next one: so much sooner
-    would all go on without it. A spread among the others comes from overlap with computing, and is not the
-    fault of the last of them. Where this window does not show what is lost, it is what the one before it
-    showed.
+    What counts is by how much it is later than the next one: so much sooner would all go on without it. A
+    spread among the others comes from overlap with computing, and is not the fault of the last of them.
+    Where this window does not show what is lost, it is what the one before it showed.
     """
     found = memory.window
     latest, share = _most_late([vote(one.seconds, policy) for one in found])
     if latest is None or share < policy.votes:
-        return None, 0.0, None
+        return LateInWindow()
     alone = next(one.behind for one in ranks if one.rank == latest)
-    lost = lost_by(found, latest, alone, [one for one in memory.met if one.rank == latest])
+    beside = overlap(found, latest)
+    met = [one for one in memory.met if one.rank == latest]
+    lost = lost_by(found, latest, alone, met) if beside else alone
+    grown = None if beside else _grown(memory.even, latest, alone)
     if lost is None:
         before = memory.windows[-1] if memory.windows else None
         known = before is not None and before.late == latest
-        return (latest, before.cost, None) if before is not None and known else (None, 0.0, None)
-    grown = None if overlap(found, latest) else _grown(memory.even, latest, lost)
+        return LateInWindow(latest, before.cost) if before is not None and known else LateInWindow()
     slowed = grown is not None and lost >= SLIGHT * policy.cost and grown >= GREW * policy.cost
     if lost < policy.cost and not slowed:
-        return None, 0.0, None
+        return LateInWindow()
     waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest))
-    return latest, waits * lost / alone, grown
+    return LateInWindow(latest, waits * lost / alone, grown)
 
 
 def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> float | None:
@@ -266,16 +278,14 @@ def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> flo
     return behind - low_median(usual) if len(usual) >= LEAST_EVEN else None
 
 
-def _held_up(
-    found: Sequence[JoinedCollective], least_share: float, least_cost: float
-) -> tuple[int | None, float]:
-    """The rank that is held up, where that is mostly this one, and the share of the time that it costs."""
+def _held_up(found: Sequence[JoinedCollective], least_share: float, least_cost: float) -> LateInWindow:
+    """The rank that is held up, where that is mostly this one."""
     seconds = held_up(found)
     if not seconds:
-        return None, 0.0
+        return LateInWindow()
     rank = max(seconds, key=lambda one: (seconds[one], -one))
     cost, share = seconds[rank] / covered(found), seconds[rank] / sum(seconds.values())
-    return (rank, cost) if share > least_share and cost >= least_cost else (None, 0.0)
+    return LateInWindow(rank, cost) if share > least_share and cost >= least_cost else LateInWindow()
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:
