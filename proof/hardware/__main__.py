@@ -68,7 +68,7 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
     parser.add_argument(
         "--kinds", nargs="+", metavar="KIND",
-        help="kills: of nvml, worker, daemon only; runningjobs: healthy, late, wire; tap: its pieces",
+        help="kills: nvml, worker, daemon; runningjobs: healthy, late, wire; tap, probe: their pieces",
     )  # fmt: skip
     parser.add_argument("--gpus", nargs="+", type=int, metavar="N", help="as if there were these GPUs alone")
     parser.add_argument(

@@ -144,6 +144,7 @@ def _report_memory(report: Report, memory: dict[str, dict[str, int]]) -> None:
 
 
 def _report_scrapes(report: Report, seconds: list[float]) -> None:
+    report.note(scrape_seconds=seconds)
     p99 = quantile(seconds, 0.99)
     row = [len(seconds), 1e3 * statistics.median(seconds), 1e3 * p99, 1e3 * max(seconds)]
     report.table("scrapes, ms", ["scrapes", "median", "p99", "max"], [row])

@@ -33,10 +33,14 @@ def run(report: Report, options: argparse.Namespace) -> None:
         oracle = NcclTests(options.nccl_tests, len(here.gpus))
         report.note(gpus=[gpu.uuid for gpu in here.gpus], nccl_tests=oracle.ran)
         # The first probe on this machine shows what a cold start costs.
-        report.attempt("the cost of probes", lambda: probecost.run(here, oracle))
-        report.attempt("the default plan", lambda: probedefault.run(here, oracle))
-        report.attempt("parity", lambda: parity(here, oracle))
-        report.attempt("latency", lambda: latency(here, oracle))
+        pieces = {
+            "cost": lambda: probecost.run(here, oracle),
+            "default": lambda: probedefault.run(here, oracle),
+            "parity": lambda: parity(here, oracle),
+            "latency": lambda: latency(here, oracle),
+        }
+        for kind in options.kinds or pieces:
+            report.attempt(kind, pieces[kind])
 
 
 def parity(here: Probing, oracle: NcclTests) -> None:
