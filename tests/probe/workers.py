@@ -297,13 +297,17 @@ WORKERS: dict[str, Callable[[Ends], None]] = {
 }  # fmt: skip
 
 
+def write_pid() -> None:
+    """Put our process id where whoever started us looks for it, in one step: nobody reads half of it."""
+    file = Path(os.environ[PID_FILE])
+    file.with_suffix(".new").write_text(str(os.getpid()), "utf-8")
+    file.with_suffix(".new").rename(file)
+
+
 def main() -> None:
     name, (document_fd, marks_fd) = os.environ[WHICH], sys.argv[1:]
     if PID_FILE in os.environ:
-        # In one step, so that nobody reads half of it.
-        file = Path(os.environ[PID_FILE])
-        file.with_suffix(".new").write_text(str(os.getpid()), "utf-8")
-        file.with_suffix(".new").rename(file)
+        write_pid()
     time.sleep(DELAYS.get(name, 0.0))
     WORKERS[name](Ends(int(document_fd), int(marks_fd)))
 
