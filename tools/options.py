@@ -12,6 +12,8 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -122,18 +124,26 @@ def _texts(kind: type) -> Mapping[str, str]:
     """What the code says of each key, below it; what a class above says holds where it says nothing."""
     found: dict[str, str] = {}
     for part in reversed(kind.__mro__):
-        # The model's own classes are made when it runs.
-        if (
-            getattr(sys.modules[part.__module__], part.__name__, None) is part
-            and part.__module__ != "builtins"
-        ):
-            (written,) = ast.parse(dedent(inspect.getsource(part))).body
-            assert isinstance(written, ast.ClassDef)
-            for first, second in zip(written.body, written.body[1:], strict=False):
-                if isinstance(first, ast.AnnAssign) and isinstance(first.target, ast.Name):
-                    match second:
-                        case ast.Expr(value=ast.Constant(value=str(text))):
-                            found[first.target.id] = " ".join(inspect.cleandoc(text).split())
+        found |= _own_texts(part)
+    return found
+
+
+@cache
+def _own_texts(part: type) -> Mapping[str, str]:
+    """What one class says below its own keys; nothing for a class that the model makes when it runs."""
+    if (
+        part.__module__ == "builtins"
+        or getattr(sys.modules[part.__module__], part.__name__, None) is not part
+    ):
+        return {}
+    (written,) = ast.parse(dedent(inspect.getsource(part))).body
+    assert isinstance(written, ast.ClassDef)
+    found: dict[str, str] = {}
+    for first, second in pairwise(written.body):
+        if isinstance(first, ast.AnnAssign) and isinstance(first.target, ast.Name):
+            match second:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    found[first.target.id] = " ".join(inspect.cleandoc(text).split())
     return found
 
 

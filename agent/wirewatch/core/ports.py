@@ -3,15 +3,21 @@
 A question is a plain value with a canonical text, so that an answer can be recorded and played back.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from wirewatch.core.jobs import RasListener, RasReport, RingsReading
-from wirewatch.core.probe import Conditions, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Json, Why
+
+if TYPE_CHECKING:
+    # Types alone: the process that talks to NVML needs none of them, and starts in two thirds of the time.
+    from contextlib import AbstractContextManager
+
+    from wirewatch.core.jobs import RasListener, RasReport, RingsReading
+    from wirewatch.core.probe import Conditions, Plan, Probed, Timed
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope id of a link-scoped NVML field that means "the sum over all links" (nvml.h, nvmlFieldValue_t)."""
