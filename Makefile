@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system
-FOUR := -n 4 --dist worksteal
+FIVE := -n 5 --dist worksteal
 FIRST := tests/a* tests/b* tests/c* tests/d*
 
 .PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pairs-simulation pictures terminals screenshots \
@@ -49,18 +49,18 @@ run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 	@echo "make: starts the daemon, which runs until Ctrl-C; in another terminal try $(BIN)/wirewatch status"
 	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
 
-# All tests that need nothing but Python packages, in four processes: tests of the daemon wait more than they compute.
+# All tests that need nothing but Python packages, in five processes: tests of the daemon wait more than they compute.
 # They start some hundreds of others, so that compiled modules are kept, whatever the environment says. In a new clone the
-# first lines compile the tests, half of them each, which each of the four would do for itself.
+# first lines compile the tests, half of them each, which each of the five would do for itself.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
 	@[ -d tests/__pycache__ ] || { $(BIN)/python -m pytest $(ALONE) --collect-only -q $(wildcard $(FIRST)) >/dev/null & \
 	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/system,$(wildcard tests/*)) >/dev/null; wait; }
-	$(BIN)/python -m pytest $(ALONE) $(FOUR)
+	$(BIN)/python -m pytest $(ALONE) $(FIVE)
 
 # The same, with what of the agent they run, in all its processes: twice as long. Less than 90 % fails. Before a release.
 coverage: $(VENV)/.dev
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) $(FOUR) --cov --cov-report=term:skip-covered
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) $(FIVE) --cov --cov-report=term:skip-covered
 
 # Faults that would hurt a user, each put into a copy of the tree alone: the tests of what it touches must fail. Some
 # twenty minutes; NAMES for a family or single ones, WRITE=--write for docs/mutants.md.
