@@ -76,11 +76,14 @@ def server(folder: Path, behave: Behaviour) -> Iterator[str]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(path)
         listening.listen()
-        threading.Thread(target=_accept, args=(listening, behave), daemon=True).start()
+        accepting = threading.Thread(target=_accept, args=(listening, behave), daemon=True)
+        accepting.start()
         try:
             yield path
         finally:
             listening.shutdown(socket.SHUT_RDWR)
+            # The next server may get this one's descriptor, on which this thread must not accept any more.
+            accepting.join()
 
 
 def _accept(listening: socket.socket, behave: Behaviour) -> None:

@@ -44,7 +44,8 @@ def listening(folder: Path) -> Iterator[Listen]:
         servers.append(server)
 
         def serve() -> None:
-            with suppress(OSError):
+            # Closed here: else the next server could get the descriptor on which this thread still accepts.
+            with server, suppress(OSError):
                 while True:
                     client, _ = server.accept()
                     with client, suppress(OSError):
@@ -56,7 +57,6 @@ def listening(folder: Path) -> Iterator[Listen]:
     yield start
     for server in servers:
         server.shutdown(socket.SHUT_RDWR)
-        server.close()
 
 
 def says(answer: bytes, *, piece: int = 1 << 20, pause: float = 0.0, stays: float = 0.0) -> Behaviour:

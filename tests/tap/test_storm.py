@@ -14,6 +14,8 @@ from wirewatch.hw.rings import FileRings
 
 CHANNELS = 24
 SECONDS = "0.7"
+LOST = 0.01
+"""Most of all records that lack the time of a channel's stop: NCCL's thread waits for no other."""
 
 
 def command(kind: str, what: str, seconds: str) -> list[str]:
@@ -33,14 +35,19 @@ def storm(kind: str, what: str, folder: Path, seconds: str = SECONDS) -> dict[st
     return {name: int(value) for name, value in (line.split() for line in ran.stdout.splitlines())}
 
 
+def last_stop(number: int) -> int:
+    """When the last channel of the storm's collective of this number stops, in nanoseconds."""
+    return number * 1000 + 500 + CHANNELS - 1
+
+
 def whole(ring: RingBytes) -> None:
     """Every record has the times that the storm gives a collective of its number, and its place."""
     for record in ring.records:
         number = record.collective
-        assert (record.started, record.stopped) == (number * 1000, number * 1000 + 500 + CHANNELS - 1)
-        assert (record.longest, record.channels, record.ended, record.elements) == (
-            500, CHANNELS, CHANNELS, 1000 + number % 1000,
-        )  # fmt: skip
+        assert record.started == number * 1000
+        assert 0 <= last_stop(number) - record.stopped <= CHANNELS - record.ended
+        assert (record.longest, record.channels, record.elements) == (500, CHANNELS, 1000 + number % 1000)
+    assert sum(record.ended < CHANNELS for record in ring.records) <= LOST * len(ring.records)
     numbers = sorted(record.sequence for record in ring.records)
     assert numbers == list(range(max(1, ring.written - 4095), ring.written + 1))
 
@@ -80,7 +87,7 @@ def test_a_record_is_whole_after_every_single_store() -> None:
 
 
 def test_a_reader_beside_it_sees_no_torn_record(folder: Path) -> None:
-    rings, seen, after = FileRings(folder), 0, dict[str, int]()
+    rings, seen, lost, after = FileRings(folder), 0, 0, dict[str, int]()
     with subprocess.Popen(
         command("PLAIN", "threads", SECONDS),
         stdout=subprocess.DEVNULL,
@@ -95,10 +102,13 @@ def test_a_reader_beside_it_sees_no_torn_record(folder: Path) -> None:
                 assert ring.implausible == 0
                 for call in ring.calls:
                     assert round(call.started * 1e9) == call.sequence * 1000
-                    assert round(call.stopped * 1e9) == call.sequence * 1000 + 500 + CHANNELS - 1
+                    early = last_stop(call.sequence) - round(call.stopped * 1e9)
+                    assert 0 <= early < CHANNELS
+                    lost += early > 0
                     assert (round(call.seconds * 1e9), call.channels) == (500, CHANNELS)
                     assert call.size_bytes == 4 * (1000 + call.sequence % 1000)
                 seen += len(ring.calls)
     rings.close()
     assert process.returncode == 0
     assert seen > 1000
+    assert lost <= LOST * seen
