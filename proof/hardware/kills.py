@@ -19,7 +19,7 @@ from pathlib import Path
 from proof.hardware.daemon import Daemon, every
 from proof.hardware.holders import Ours
 from proof.hardware.job import NO_MULTICAST
-from proof.hardware.kit import KitError, Report, quantile
+from proof.hardware.kit import KitError, Report, chosen, quantile
 from proof.hardware.processes import alive, with_argument
 
 TRIALS = 50
@@ -50,7 +50,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     report.note(seed=SEED, trials=count)
     with tempfile.TemporaryDirectory(prefix="wirewatch-kills-") as folder:
         os.environ |= {"TMPDIR": folder, "RUNTIME_DIRECTORY": folder}
-        for kind in options.kinds or KINDS:
+        for kind in chosen(options.kinds, KINDS):
             work = partial(KINDS[kind], report, count, moments, Path(folder))
             report.attempt(f"kills of the {kind}", work)
 

@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,19 @@ from typing import Any
 
 class KitError(Exception):
     """A part cannot go on; the text says why."""
+
+
+def chosen(wanted: Sequence[str] | None, known: Iterable[str]) -> Sequence[str]:
+    """The pieces of a part that are wanted, in that order; all of them where none is named.
+
+    Raises:
+        KitError: there is no such piece.
+    """
+    names = tuple(known)
+    for name in wanted or ():
+        if name not in names:
+            raise KitError(f"no piece {name!r}: there are {', '.join(names)}")
+    return wanted or names
 
 
 @dataclass

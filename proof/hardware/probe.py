@@ -7,7 +7,7 @@ from typing import Any
 
 from proof.hardware import probecost, probedefault
 from proof.hardware.comparing import compare, farthest, percent
-from proof.hardware.kit import KitError, Report
+from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.nccltests import ITERATIONS, WARMUP, NcclTests, smallest
 from proof.hardware.probing import Probing, probing
 from wirewatch.core.probe import MIB, OPS, Probed
@@ -39,7 +39,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
             "parity": lambda: parity(here, oracle),
             "latency": lambda: latency(here, oracle),
         }
-        for kind in options.kinds or pieces:
+        for kind in chosen(options.kinds, pieces):
             report.attempt(kind, pieces[kind])
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
-from proof.hardware.kit import KitError, Report
+from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.probing import probing
 from proof.hardware.scrape import Scrape
 from proof.hardware.tap import HOWS, READY, TMPFS, WIRES, Taps
@@ -116,7 +116,7 @@ def watch(
 def run(report: Report, options: argparse.Namespace) -> None:
     count = TRIALS if options.trials is None else options.trials
     shapes = options.shapes or HEALTHY
-    kinds = options.kinds or KINDS
+    kinds = chosen(options.kinds, KINDS)
     trials: list[JobTrial] = []
     with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-jobs-", dir=TMPFS) as folder:
         taps = Taps(Path(folder), follow=False)

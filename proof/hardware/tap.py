@@ -21,7 +21,7 @@ from statistics import median
 from typing import Protocol
 
 from proof.hardware.job import Job
-from proof.hardware.kit import KitError, Report
+from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import probing
 from wirewatch.busbw.formulas import busbw
@@ -167,7 +167,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
             "graphs": lambda: report.attempt("graphs", lambda: _graphs(report, taps)),
             "cost": lambda: report.attempt("cost", lambda: _cost(report, taps, options.trials or PAIRS)),
         }
-        for kind in options.kinds or KINDS:
+        for kind in chosen(options.kinds, KINDS):
             pieces[kind]()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from wirewatch.core.types import Absent, Json, Why
 
 if TYPE_CHECKING:
-    # Types alone: the process that talks to NVML needs none of them, and starts in two thirds of the time.
+    # Types alone: the process that talks to NVML needs none of them, and starts sooner without.
     from contextlib import AbstractContextManager
 
     from wirewatch.core.jobs import RasListener, RasReport, RingsReading

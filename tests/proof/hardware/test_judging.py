@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proof.hardware import startup
 from proof.hardware.comparing import compare, farthest, percent
 from proof.hardware.faults import WAYS, judge_way
-from proof.hardware.kit import KitError, Report
+from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.preemption import SLACK, Comer, Ended, Trial, freed_at, judge, trial
 
 GIB = 1 << 30
@@ -42,6 +42,13 @@ def test_medians_are_compared() -> None:
 def test_a_witness_that_is_off_by_a_factor(values: list[float], factor: float) -> None:
     found = compare({1: values}, {1: [value * factor for value in values]})
     assert found[1].off == pytest.approx(factor - 1)
+
+
+def test_pieces_are_those_that_are_named_and_no_other_name_is_taken() -> None:
+    assert chosen(None, ("cost", "latency")) == ("cost", "latency")
+    assert chosen(["latency"], ("cost", "latency")) == ["latency"]
+    with pytest.raises(KitError, match="no piece 'lateness': there are cost, latency"):
+        chosen(["lateness"], ("cost", "latency"))
 
 
 def test_a_piece_that_cannot_be_done_is_a_limit_that_fails(report: Report) -> None:
