@@ -25,7 +25,7 @@ FROM ${BASE} AS tap
 # hadolint ignore=DL3008
 RUN command -v cc || { apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*; }
 COPY agent /src/agent
-RUN PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/src/agent python3 -c "from pathlib import Path; from wirewatch.hw.tapfile import install; install(Path('/tap'))"
+RUN PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/src/agent python3 -c "from pathlib import Path; from wirewatch.jobs.tap.tapfile import install; install(Path('/tap'))"
 
 FROM tools AS app
 COPY deploy/image/build.txt /src/

@@ -78,7 +78,7 @@ check: $(VENV)/.dev
 
 # Every generated file: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
 # their tests, runbook), Grafana's alerts, dashboards/json, the chart's schema, README and copies, deploy/kubernetes by Helm's
-# engine where it can be installed, and tests/goldens. Read the difference before committing it.
+# engine where it can be installed, and tests/node/goldens. Read the difference before committing it.
 generated: $(VENV)/.dev
 	@$(MAKE) --no-print-directory $(VENV)/.helm || true
 	$(BIN)/python -m tools.generated
@@ -124,7 +124,7 @@ build/tap/libwirewatch-tap.so: $(TAP_SOURCES) Makefile
 	$(CC) $(TAP_CFLAGS) -O2 -fvisibility=hidden $(CFLAGS) -o $@.new $(filter %.c,$^) $(TAP_LDFLAGS) $(LDFLAGS)
 	@mv $@.new $@
 
-# The same with sanitizers, and the programs that play NCCL to it: tests/tap asks for them.
+# The same with sanitizers, and the programs that play NCCL to it: tests/node/jobs/tap asks for them.
 TAP_PLAIN := -O2
 TAP_ADDRESS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 TAP_THREAD := -O1 -fsanitize=thread
@@ -133,15 +133,15 @@ build/tap/%/tap.so: $(TAP_SOURCES) Makefile
 	@mkdir -p $(@D)
 	$(CC) $(TAP_CFLAGS) $(TAP_$*) -fvisibility=hidden -o $@.new $(filter %.c,$^) $(TAP_LDFLAGS)
 	@mv $@.new $@
-build/tap/%/harness build/tap/%/storm: tests/tap/harness.c tests/tap/storm.c Makefile
+build/tap/%/harness build/tap/%/storm: tests/node/jobs/tap/harness.c tests/node/jobs/tap/storm.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/harness tests/tap/harness.c -ldl
-	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/storm tests/tap/storm.c -ldl
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/harness tests/node/jobs/tap/harness.c -ldl
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/storm tests/node/jobs/tap/storm.c -ldl
 
-build/tap/%/order: tests/tap/order.c $(TAP_SOURCES) Makefile
+build/tap/%/order: tests/node/jobs/tap/order.c $(TAP_SOURCES) Makefile
 	@mkdir -p $(@D)
 	$(CC) $(TAP_CFLAGS) $(TAP_$*) -o $@ $<
-build/tap/%/libcuda.so.1: tests/tap/libraries.c Makefile
+build/tap/%/libcuda.so.1: tests/node/jobs/tap/libraries.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(TAP_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 

@@ -2,8 +2,8 @@
 
 from dashboards.parts import SEVERITY, STATE, Blank, Label, NoLimit, Table, Value, Words
 from dashboards.shared import CLUSTER, COLOURED, COUNTED, GPU, GPU_HERE, NODE, RUNBOOK, SINCE
-from wirewatch.fleet import worst
-from wirewatch.fleet.reasons import OF_NODES, of_rules
+from wirewatch_fleet import worst
+from wirewatch_fleet.reasons import OF_NODES, of_rules
 
 REASON = Label(
     "rule", 185, "reason", goes=f"{RUNBOOK}runbook.md#:~:text=${{__value.raw}}",

@@ -16,10 +16,10 @@ from pathlib import Path
 from proof.hardware.predicted import PredictedTime, predictions, three_sizes
 from proof.times import machine, others
 from proof.twogpus import cells, study
-from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes
 from wirewatch.core.probe import ALL_REDUCE, OPS
-from wirewatch.study.curve import Study
-from wirewatch.study.grid import EAGER, GRAPH
+from wirewatch_lab.advice.times.estimate import LAUNCHES, CollectiveTimes
+from wirewatch_lab.study.curve import Study
+from wirewatch_lab.study.grid import EAGER, GRAPH
 
 RECORDED = Path(__file__).parent / "h200x4.json"
 MACHINES = {"second": LAUNCHES, "third": LAUNCHES, "fifth": (GRAPH,)}

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.study.sweeps import WorkerNode, measured, small
-from wirewatch.study.records import NAME, keys, read_records
+from tests.lab.study.sweeps import WorkerNode, measured, small
+from wirewatch_lab.study.records import NAME, keys, read_records
 
 SEED = 20261123
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
@@ -93,7 +93,7 @@ def _run(folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
     state.mkdir(exist_ok=True)
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "wirewatch", "sweep", *arguments], stdout=log, stderr=log,
+            [sys.executable, "-m", "wirewatch_lab", "sweep", *arguments], stdout=log, stderr=log,
             env={**os.environ, "STATE_DIRECTORY": str(state)}, start_new_session=True,
         )  # fmt: skip
 

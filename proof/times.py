@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from wirewatch.advice.machine import AdvisedMachine
-from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch.busbw.curves import CURVES, H200_PROBE, ReferenceCurve, table_of
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import factor
@@ -21,8 +19,10 @@ from wirewatch.core.pci import Place
 from wirewatch.core.probe import KIB, MIB, OPS, Conditions
 from wirewatch.core.topology import GpuPart, Group, WireKind
 from wirewatch.core.types import Absent, Why
-from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
-from wirewatch.study.grid import GRAPH
+from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
+from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.study.grid import GRAPH
 
 LARGE, MOST = 64 * MIB, 1024 * MIB
 GIVEN = (LARGE, 256 * MIB)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from proof.hardware.predicted import LIMITS, WITHIN, PredictedTime, judged, predictions, three_sizes
 from proof.times import PARTS, machine, others, worst
-from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes
 from wirewatch.busbw.curves import CURVES
 from wirewatch.core.probe import OPS
-from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.advice.times.estimate import LAUNCHES, CollectiveTimes
+from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 
 RECORDED = Path(__file__).parent / "h200x2.json"
 WITHOUT, WITH = "without", "with"

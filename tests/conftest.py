@@ -17,8 +17,8 @@ settings.load_profile("wirewatch")
 
 
 LONG = (
-    "tests/cli/test_check_hanging.py", "tests/daemon/", "tests/proof/", "tests/tools/test_blocks.py",
-    "tests/tools/test_faults.py", "tests/tools/test_generated.py",
+    "tests/node/cli/test_check_hanging.py", "tests/node/daemon/", "tests/proof/",
+    "tests/tools/test_blocks.py", "tests/tools/test_faults.py", "tests/tools/test_generated.py",
 )  # fmt: skip
 
 

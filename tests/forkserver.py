@@ -19,10 +19,11 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
-import wirewatch
-
+PACKAGES = ("wirewatch", "wirewatch_lab", "wirewatch_fleet")
+"""The node alone is tested without the other two."""
 MOST = 1 << 20
 """Bytes of a request."""
 DESCRIPTORS = 4
@@ -47,8 +48,10 @@ def main() -> None:
 
 
 def _modules() -> Iterator[str]:
-    found = (one.name for one in pkgutil.walk_packages(wirewatch.__path__, "wirewatch."))
-    return (name for name in found if not name.startswith(NOT_IMPORTED))
+    for name in PACKAGES:
+        if find_spec(name) is not None:
+            found = pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}.")
+            yield from (one.name for one in found if not one.name.startswith(NOT_IMPORTED))
 
 
 def _serve(requests: socket.socket) -> list[str]:

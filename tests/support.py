@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from wirewatch.catalogue import components
 from wirewatch.core.collector import AnyCollector, Component, NodeState, after
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
@@ -12,8 +13,6 @@ from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player
-from wirewatch.hw.recordedras import ReplayRas
-from wirewatch.hw.recordedrings import ReplayRings
 from wirewatch.hw.recording import Key, Recording, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -24,7 +23,8 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.probe.component import components
+from wirewatch.jobs.ras.recorded import ReplayRas
+from wirewatch.jobs.tap.recorded import ReplayRings
 from wirewatch.verdict.node import judge_node
 
 _loaded = cache(load_recording)

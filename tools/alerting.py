@@ -17,9 +17,9 @@ import yaml
 
 from tools.prose import formatted
 from tools.yamlfile import load_yaml
+from wirewatch.catalogue import rules as declared
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
-from wirewatch.probe.component import rules as declared
 
 ROOT = Path(__file__).parents[1]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

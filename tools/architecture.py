@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from tools.imports import PACKAGE, ROOT, graph, room
+from tools.imports import PACKAGE, PACKAGES, ROOT, graph, room
 from tools.prose import formatted
 
 ROOMS, PICTURE = "<!-- rooms -->", "docs/architecture.svg"
@@ -20,7 +20,7 @@ NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]*(?:\.py)?)`")
 """Files and folders of the agent that the prose names."""
 BOX, STEP, COLUMN, RADIUS, MARGIN = 30, 44, 46, 12, 16
 """Pixels: a box's height, from row to row and column to column, a count's circle, and around it all."""
-WIDTH, TAIL = 104, 24
+WIDTH, TAIL = 132, 24
 """Pixels of a box, and of its part right of the line that ends on it."""
 BANDS = ("#f2f5f9", "#e4eaf2")
 LINE, INK, FILL, EDGE, UPWARD = "#8a99ad", "#1f2937", "#ffffff", "#33507a", "#c0392b"
@@ -52,18 +52,19 @@ def files(root: Path = ROOT) -> dict[Path, str]:
 def missing(root: Path = ROOT) -> list[str]:
     """Files and folders that the prose names and the agent does not have; `.py` may be left out."""
     names = sorted(set(NAMED.findall(_prose(root))))
-    places = [root / "agent" / PACKAGE, root]
+    places = [root / "agent" / PACKAGE, root / "agent", root]
     return [n for n in names if not any((at / f"{n}{end}").exists() for at in places for end in ("", ".py"))]
 
 
 def rooms_in_layers(root: Path) -> Sequence[Sequence[str]]:
-    """The rooms there are, the highest layer first, as import-linter holds them."""
+    """Return the other packages, then the node's rooms, as import-linter holds them: highest layer first."""
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
     (contract,) = [
         one for one in settings["contracts"] if one["type"] == "layers" and one["containers"] == [PACKAGE]
     ]
     named = [[name.strip(" ()") for name in re.split(r"[|:]", layer)] for layer in contract["layers"]]
-    there = [[name for name in layer if _file(root, name).exists()] for layer in named]
+    beside = [name for name in PACKAGES if name != PACKAGE]
+    there = [[name for name in layer if _file(root, name).exists()] for layer in (beside, *named)]
     return [layer for layer in there if layer]
 
 
@@ -109,7 +110,8 @@ def _prose(root: Path) -> str:
 
 def _file(root: Path, name: str) -> Path:
     """The file that describes a room: its package's, or the module that it is."""
-    package = root / "agent" / PACKAGE / name / "__init__.py"
+    parent = root / "agent" if name in PACKAGES else root / "agent" / PACKAGE
+    package = parent / name / "__init__.py"
     return package if package.exists() else root / "agent" / PACKAGE / f"{name}.py"
 
 

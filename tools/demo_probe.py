@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from pydantic import TypeAdapter
 
-from tests.hw.direct import DirectNvml
+from tests.node.hw.direct import DirectNvml
 from wirewatch.busbw.formulas import RING, wire_bytes
 from wirewatch.core.account import Account, Call, Comm, Connection
 from wirewatch.core.ports import Hardware

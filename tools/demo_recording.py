@@ -29,9 +29,10 @@ from tools.demo_pci import (
 )
 from tools.demo_probe import probed
 from tools.demo_rdma import REFUSED, SECONDS, rdma_files
+from wirewatch.cli import recorder
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json
-from wirewatch.hw import record, recording
+from wirewatch.hw import recording
 from wirewatch.hw.files import SystemSysfs, absent_errno
 from wirewatch.hw.overlay import is_counter
 from wirewatch.hw.recording import Key, Recording, load_recording
@@ -139,7 +140,7 @@ def _sysfs(moment: int, driver: str) -> Iterator[tuple[int, Key, Answer]]:
             "read": sysfs.read, "list": sysfs.entries, "link": sysfs.link,
             "data": lambda path: _hex(sysfs.data(path)),
         }  # fmt: skip
-        for call, path in record.walk(sysfs):
+        for call, path in recorder.walk(sysfs):
             yield moment, ("sysfs", f"{call} {path}"), Answer(calls[call](path), FILE_US)
 
 

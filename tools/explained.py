@@ -1,6 +1,6 @@
 """The examples of docs/explain.md are what the code prints today: `make generated` prints them again.
 
-A line `<!-- drawn: NAME -->` before a block of code says which drawn job (tests/collectors/ringjobs.py) or
+A line `<!-- drawn: NAME -->` before a block of code says which drawn job (tests/node/jobs/ringjobs.py) or
 node it is of.
 """
 
@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cli.topnodes import finding, snapshot
-from tests.collectors.ringjobs import FSDP, LATE, P2P_OFF, JobShape
-from tests.explain.drawn import evidence, job, late
-from tests.explain.drawnnodes import watched
+from tests.node.cli.topnodes import finding, snapshot
+from tests.node.jobs.explain.drawn import evidence, job, late
+from tests.node.jobs.explain.drawnnodes import watched
+from tests.node.jobs.ringjobs import FSDP, LATE, P2P_OFF, JobShape
 from tests.support import EPOCH
-from wirewatch.cli.explain import played_jobs
-from wirewatch.cli.explained import page as explained_page
+from wirewatch.cli.jobs.explain import played_jobs
+from wirewatch.cli.jobs.explained import page as explained_page
+from wirewatch.cli.jobs.topview import LinkRates, view
 from wirewatch.cli.output import shown
-from wirewatch.cli.topview import LinkRates, view
 from wirewatch.documents.jobs import explain
-from wirewatch.explain.gather import jobs_of
+from wirewatch.jobs.explain.gather import jobs_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "explain.md"
 HOURS = 7200.0

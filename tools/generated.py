@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.goldens import made as golden
+from tests.node.goldens import made as golden
 from tools import (
     alerting,
     architecture,
@@ -83,7 +83,7 @@ def manifests() -> Files:
 
 
 def goldens() -> Files:
-    """tests/goldens."""
+    """tests/node/goldens."""
     return golden.made()
 
 

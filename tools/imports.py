@@ -7,6 +7,8 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "wirewatch"
+PACKAGES = (PACKAGE, "wirewatch_lab", "wirewatch_fleet")
+"""The node's agent, and the programs beside it in the same wheel."""
 
 
 def graph(root: Path) -> grimp.ImportGraph:
@@ -17,11 +19,13 @@ def graph(root: Path) -> grimp.ImportGraph:
     place = str(root / "agent")
     sys.path.insert(0, place)
     try:
-        return grimp.build_graph(PACKAGE, cache_dir=None)
+        there = [name for name in PACKAGES if (root / "agent" / name).is_dir()]
+        return grimp.build_graph(*there, cache_dir=None)
     finally:
         sys.path.remove(place)
 
 
 def room(module: str) -> str:
-    """The room that a module of the agent belongs to: the name after the package's; "" for the package."""
-    return module.partition(".")[2].partition(".")[0]
+    """Return the room that a module belongs to: the name after the node's package, or the other package."""
+    package, _, rest = module.partition(".")
+    return rest.partition(".")[0] if package == PACKAGE else package

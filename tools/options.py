@@ -21,7 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 
 from tools.prose import formatted
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.config import RESTART, model
 from wirewatch.core.collector import Options
 from wirewatch.core.types import ErrorLimit

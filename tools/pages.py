@@ -10,12 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tools.prose import formatted
-from wirewatch.advice import benchscript
-from wirewatch.advice.cost import document as cost_document
-from wirewatch.advice.gpunic import document as gpunic_document
-from wirewatch.advice.placement import clusterfile
-from wirewatch.advice.placement import document as placement_document
-from wirewatch.advice.settings import advice, check
+from wirewatch.catalogue import components
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
@@ -34,18 +29,23 @@ from wirewatch.documents import (
     status,
 )
 from wirewatch.documents.health import CheckDocument
-from wirewatch.fleet import document as fleet
-from wirewatch.fleet.controller import report as controller
-from wirewatch.fleet.controller.decide import MEANING as GROUNDS
-from wirewatch.fleet.pairs import document as pairs
-from wirewatch.fleet.rounds import answer, plan
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.kubernetes.outcome import MEANING as RESULTS
-from wirewatch.probe.component import components
 from wirewatch.probe.gate import MEANING
 from wirewatch.server import control, reload
-from wirewatch.study import compare, export, parsed
+from wirewatch_fleet import document as fleet
+from wirewatch_fleet.controller import report as controller
+from wirewatch_fleet.controller.decide import MEANING as GROUNDS
+from wirewatch_fleet.pairs import document as pairs
+from wirewatch_fleet.rounds import answer, plan
+from wirewatch_lab.advice import benchscript
+from wirewatch_lab.advice.cost import document as cost_document
+from wirewatch_lab.advice.gpunic import document as gpunic_document
+from wirewatch_lab.advice.placement import clusterfile
+from wirewatch_lab.advice.placement import document as placement_document
+from wirewatch_lab.advice.settings import advice, check
+from wirewatch_lab.study import compare, export, parsed
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tests.page.states import state
+from tests.node.page.states import state
 from tests.system.browser import Size, Visit, at_another_place, chromium, served
 from wirewatch.page.content import PageContent
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.products.rows import NONE, ROWS, Row
+from tests.node.products.rows import NONE, ROWS, Row
 from tools.prose import formatted
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -8,12 +8,12 @@ from itertools import chain
 
 import promql_parser as ast
 
+from wirewatch.catalogue import components
 from wirewatch.documents import process
 from wirewatch.documents import series as node
-from wirewatch.fleet.controller import report as controller
 from wirewatch.kubernetes import outcome as condition
-from wirewatch.probe.component import components
 from wirewatch.server import reload as web
+from wirewatch_fleet.controller import report as controller
 
 Labels = frozenset[str]
 TARGET: Labels = frozenset({"cluster", "node", "rack", "leaf", "job", "instance"})

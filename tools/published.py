@@ -19,11 +19,11 @@ from wirewatch.busbw.curves import CURVES, H100_SCALING
 from wirewatch.busbw.expected import GB, human
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from wirewatch.core.types import Absent, Why
-from wirewatch.study.compare import Key, key_of
-from wirewatch.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
-from wirewatch.study.export import read_study
-from wirewatch.study.spread import usable
-from wirewatch.study.summary import RepeatedFigure, estimate, rates_of, setting, summarize
+from wirewatch_lab.study.compare import Key, key_of
+from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.study.export import read_study
+from wirewatch_lab.study.spread import usable
+from wirewatch_lab.study.summary import RepeatedFigure, estimate, rates_of, setting, summarize
 
 MIB, GIB = 1 << 20, 1 << 30
 RANKS, TWO = 4, 2

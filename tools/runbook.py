@@ -14,14 +14,14 @@ from markdown_it.token import Token
 from tools import alerting
 from tools.alerting import RUNBOOKS
 from tools.prose import formatted
+from wirewatch.catalogue import components, rules
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
-from wirewatch.fleet.reasons import FILE, OF_NODES
-from wirewatch.fleet.worst import pasted
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.page import runbook as served
-from wirewatch.probe.component import components, rules
 from wirewatch.verdict.ledger import VerdictPolicy
+from wirewatch_fleet.reasons import FILE, OF_NODES
+from wirewatch_fleet.worst import pasted
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
 REASONS = Path(str(files("wirewatch.fleet"))) / FILE

@@ -20,8 +20,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from wirewatch.cli.top import playing
-from wirewatch.cli.topapp import TopApp
+from wirewatch.cli.jobs.top import playing
+from wirewatch.cli.jobs.topapp import TopApp
 
 OUT = Path(__file__).parents[1] / "docs" / "screenshots"
 WIREWATCH = Path(sys.executable).with_name("wirewatch")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from wirewatch.cli.advise import advise
+from wirewatch_lab.cli.advise import advise
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(ROOT / "docs" / "advice" / name for name in ("cost.md", "gpu-nic.md", "placement.md"))

@@ -1,7 +1,7 @@
 /* The file in which one process writes what one of its communicators does: a header, then a ring of records.
  *
  * Written by the tap inside a job, read by the agent with pread. Both run on one machine: numbers are in its byte
- * order, which the magic shows. A reader trusts nothing in it. hw/rings.py holds the same layout.
+ * order, which the magic shows. A reader trusts nothing in it. jobs/tap/rings.py holds the same layout.
  *
  * The magic is written last: a file without it is not finished (or its writer died at once). The writer holds an
  * exclusive flock from before the magic to its end, by its mapping: a file whose lock is free has no writer any more.

@@ -25,7 +25,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until then Ctrl-C ends this process without a traceback of its imports.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from wirewatch.daemon.signals import SIGNALS
+    from wirewatch.signals import SIGNALS
 
     words = tuple(text for text in sys.argv[1:] if not text.startswith("-"))
     daemon = words[:1] in DAEMONS or words[:2] in DAEMONS

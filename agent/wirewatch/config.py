@@ -25,7 +25,7 @@ from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.types import Expect, Tier, Unusable, utf8, whole
 from wirewatch.hw.kubelet import SOCKET
-from wirewatch.hw.ras import ADDRESSES, split_address
+from wirewatch.jobs.ras.client import ADDRESSES, split_address
 from wirewatch.probe.component import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions

@@ -1,6 +1,6 @@
 """Queries that several rows of the fleet dashboard use."""
 
-from wirewatch.fleet import worst
+from wirewatch_fleet import worst
 
 RATIO_OF = "min by (cluster,node) (wirewatch_probe_busbw_ratio{HERE})"
 KNOWN = worst.heard("HERE")

@@ -20,8 +20,8 @@ from dashboards.parts import (
     queries,
     selected,
 )
+from wirewatch.catalogue import components
 from wirewatch.core.types import Kind, Metric
-from wirewatch.probe.component import components
 
 UNITS = {
     "bytes_per_second": "Bps", "bytes": "bytes", "seconds": "s", "watts": "watt", "celsius": "celsius",

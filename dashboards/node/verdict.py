@@ -17,7 +17,7 @@ from dashboards.parts import (
 )
 from dashboards.shared import AGE, COLOURED, COUNTED
 from dashboards.wrong import alerts, findings
-from wirewatch.fleet import worst
+from wirewatch_fleet import worst
 
 _HEALTH = " + ".join(
     (

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from wirewatch.catalogue import components
 from wirewatch.cli.hardware import replayed
 from wirewatch.core.collector import Component, NodeState, after
 from wirewatch.core.types import Expect
 from wirewatch.daemon.schedule import Job
-from wirewatch.probe.component import components
 from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.cli.replies import health, holding, reply, replying, server
-from tests.daemon.process import Daemon
+from tests.node.cli.replies import health, holding, reply, replying, server
+from tests.node.daemon.process import Daemon
 
 DEADLINE = 3.0
 MANY, FEW = 200, 6

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.daemon.process import FAST, Daemon
+from tests.node.daemon.process import FAST, Daemon
 from wirewatch.documents.verdictfile import VALID
 
 ROOT = Path(__file__).resolve().parents[2]

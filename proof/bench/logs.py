@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import get_context
 
-from wirewatch.study.nccllog import read_log
+from wirewatch_lab.study.nccllog import read_log
 
 MEGABYTES = 100
 

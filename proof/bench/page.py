@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.collectors.test_overlays import DEMO
-from tests.daemon.process import Daemon
-from tests.page.states import faulty
+from tests.node.collectors.test_overlays import DEMO
+from tests.node.daemon.process import Daemon
+from tests.node.page.states import faulty
 from wirewatch.documents.state import DaemonStatus
 from wirewatch.page.content import page_content
 from wirewatch.page.html import page, render

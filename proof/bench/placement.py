@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wirewatch.advice.placement.clusterfile import read_cluster
-from wirewatch.advice.placement.layouts import Workload, layout_cost
-from wirewatch.advice.placement.proposals import Proposals
-from wirewatch.advice.placement.solver import Infeasible, PlacementJob, place
-from wirewatch.advice.placement.space import Level
-from wirewatch.advice.shapes import SHAPES
+from wirewatch_lab.advice.placement.clusterfile import read_cluster
+from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
+from wirewatch_lab.advice.placement.proposals import Proposals
+from wirewatch_lab.advice.placement.solver import Infeasible, PlacementJob, place
+from wirewatch_lab.advice.placement.space import Level
+from wirewatch_lab.advice.shapes import SHAPES
 
 NODES, RUNS = 2000, 7
 BUSY = ("", "", "", "", "busy = [0, 1]", "busy = [4, 5, 6, 7]", "drained = true")

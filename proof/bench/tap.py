@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wirewatch.core.jobs import RingsReading
-from wirewatch.hw.rings import FileRings
+from wirewatch.jobs.tap.rings import FileRings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tap-measured.md"

@@ -23,9 +23,9 @@ from proof.kubernetes.plane import Plane
 from proof.kubernetes.programs import Programs
 from tests.waiting import until
 from tools.chart.helm import NAME, rendered
-from wirewatch.fleet.controller.node import MARK, TAINT_KEY
 from wirewatch.kubernetes.apiserver import rfc3339
 from wirewatch.kubernetes.condition import TYPE
+from wirewatch_fleet.controller.node import MARK, TAINT_KEY
 
 Document = dict[str, Any]
 ACCOUNT = f"{NAME}-controller"

@@ -9,7 +9,7 @@ from typing import TypeVar
 from proof.controller.fleet import ACCOUNT, LEASE, MERGE, Fleet, Running
 from tests.waiting import until as wait
 from tools.chart.helm import NAME
-from wirewatch.fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY
+from wirewatch_fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY
 
 NODES = 20
 BUDGET = {"cluster": "25%", "pool": 4, "rack": 2}

@@ -43,15 +43,15 @@ from proof.hardware.predicted import (
 )
 from proof.hardware.probing import Probing, probing
 from proof.hardware.sweep import Sweeping
-from wirewatch.advice.machine import AdvisedMachine
-from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Ranks
 from wirewatch.busbw.curves import CURVES
 from wirewatch.core.probe import ALL_REDUCE, OPS
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probe.setup import read_scene
-from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
-from wirewatch.study.export import read_study
-from wirewatch.study.grid import EAGER, GRAPH
+from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.times.estimate import LAUNCHES, CollectiveTimes, Ranks
+from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.study.export import read_study
+from wirewatch_lab.study.grid import EAGER, GRAPH
 
 SECONDS = 420.0
 """Of all sweeps."""

@@ -15,13 +15,13 @@ from proof.hardware.daemon import NO_PROBE, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from wirewatch.busbw.formulas import busbw
-from wirewatch.collectors.bursts.estimate import LONG_ENOUGH, BurstFigures, figures
-from wirewatch.collectors.bursts.read import reads_of
 from wirewatch.core.nvml import BURST
 from wirewatch.core.ports import Gpu
 from wirewatch.core.probe import MIB
 from wirewatch.core.types import Absent
 from wirewatch.hw.nvml.client import NvmlClient
+from wirewatch.jobs.bursts.estimate import LONG_ENOUGH, BurstFigures, figures
+from wirewatch.jobs.bursts.read import reads_of
 
 SIZES = (512 * MIB, 1024 * MIB, 2048 * MIB, 4096 * MIB)
 STEPS_FOR, LOOKS = 3.5, 6

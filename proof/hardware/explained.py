@@ -25,7 +25,7 @@ from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from proof.hardware.runningjobs import ALONE, slow_wires
 from proof.hardware.tap import READY, TMPFS, WIRES, Taps
-from wirewatch.explain.evidence import Wall
+from wirewatch.jobs.explain.evidence import Wall
 
 WITHIN = 90.0
 """Seconds until the right line must stand."""

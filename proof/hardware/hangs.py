@@ -40,7 +40,7 @@ HEALTHY: Mapping[str, float] = {"loader": 18.0, "checkpoint": 30.0, "decode": 18
 SCENARIOS = (*HUNG, *HEALTHY)
 WRONG_OF = 24
 """Of so many trials one may be wrong, of fewer none."""
-LOGGER = "wirewatch.collectors.hangs"
+LOGGER = "wirewatch.jobs.hangs"
 
 
 @dataclass

@@ -29,8 +29,8 @@ from proof.hardware.record import leaks, pack, product, secrets
 from proof.hardware.runningjobs import ACCUSED, LOOK, look
 from proof.hardware.smi import uuids
 from proof.hardware.tap import READY, TMPFS, WIRES, Taps
-from wirewatch.explain.evidence import Wall
 from wirewatch.hw.recording import MANIFEST
+from wirewatch.jobs.explain.evidence import Wall
 
 EVERY = 3.0
 """Seconds between two moments."""

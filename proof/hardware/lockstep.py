@@ -40,7 +40,7 @@ PHASE = 4.0
 """Seconds by which every second trial begins later: a GPU does not become slow just as a window begins."""
 HOPELESS = 3
 """Wrong trials in a row, after which more would show nothing new."""
-LOGGER = "wirewatch.collectors.lockstep"
+LOGGER = "wirewatch.jobs.lockstep"
 BEGUN = "straggler hint, no verdict: "
 UNEVEN = "uneven"
 """Asked for by name alone: it is no shape of its own, and nobody is slow in it."""

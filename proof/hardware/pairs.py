@@ -19,13 +19,13 @@ from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report
 from proof.pairs.faults import Slowed, judged
 from tests.system.namespaces import INTERFACE, Wires
-from wirewatch.cli.fleet.rounds import ShownCampaign
 from wirewatch.core.probe import MIB
-from wirewatch.fleet.pairs.document import PAIRS, ROUNDS, RoundsDocument, pairs_document, rounds_document
-from wirewatch.fleet.pairs.model import MeasuredRound, PairFleet, PairMember
-from wirewatch.fleet.rounds.campaign import CampaignOptions, run_rounds
-from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundOrder
-from wirewatch.fleet.rounds.plan import PairWork, WorkEngine, encode_pair_plan, pair_plan
+from wirewatch_fleet.cli.rounds import ShownCampaign
+from wirewatch_fleet.pairs.document import PAIRS, ROUNDS, RoundsDocument, pairs_document, rounds_document
+from wirewatch_fleet.pairs.model import MeasuredRound, PairFleet, PairMember
+from wirewatch_fleet.rounds.campaign import CampaignOptions, run_rounds
+from wirewatch_fleet.rounds.engine import PairNode, PairProgress, PairState, RoundOrder
+from wirewatch_fleet.rounds.plan import PairWork, WorkEngine, encode_pair_plan, pair_plan
 
 NODES = ("n1", "n2", "n3", "n4")
 PORT = 29500

@@ -26,7 +26,7 @@ from proof.hardware.tap import ALWAYS, READY, TMPFS, Taps
 from wirewatch.core.jobs import RasReport, RingReading, RingState
 from wirewatch.core.probe import MIB
 from wirewatch.core.types import Absent
-from wirewatch.hw.ras import SocketRas
+from wirewatch.jobs.ras.client import SocketRas
 
 RANKS, EACH, SIZES = 2, 30, (1 * MIB, 4 * MIB)
 WITHIN, DAEMON_WITHIN = 240.0, 60.0

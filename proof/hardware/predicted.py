@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from proof.hardware.kit import KitError, Report
-from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch.core.probe import KIB, MIB
 from wirewatch.core.types import Absent
-from wirewatch.study.curve import Curve, CurvePoint, Study
-from wirewatch.study.grid import EAGER, GRAPH
+from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
+from wirewatch_lab.study.curve import Curve, CurvePoint, Study
+from wirewatch_lab.study.grid import EAGER, GRAPH
 
 SMALL, LARGE, MOST = 64 * KIB, 64 * MIB, 1024 * MIB
 GIVEN = (LARGE, 256 * MIB)

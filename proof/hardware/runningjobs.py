@@ -24,7 +24,7 @@ from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.probing import probing
 from proof.hardware.scrape import Scrape
 from proof.hardware.tap import HOWS, READY, TMPFS, WIRES, Taps
-from wirewatch.explain.evidence import Wall
+from wirewatch.jobs.explain.evidence import Wall
 
 TRIALS = 20
 WITHIN = 30.0

@@ -26,9 +26,9 @@ from proof.hardware.preemption import SIGKILL_WITHIN, Comer, Ended, trial
 from proof.hardware.probing import Probing, probing
 from wirewatch.busbw.formulas import busbw
 from wirewatch.core.probe import ALL_REDUCE, MIB
-from wirewatch.study.curve import AUTO, Study
-from wirewatch.study.export import read_study
-from wirewatch.study.records import NAME, keys, read_records
+from wirewatch_lab.study.curve import AUTO, Study
+from wirewatch_lab.study.export import read_study
+from wirewatch_lab.study.records import NAME, keys, read_records
 
 SECONDS = 420.0
 """Of all of it."""
@@ -63,7 +63,7 @@ class Sweeping:
     def running(self, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
         with self._log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "wirewatch", "sweep", *arguments], stdout=log, stderr=log,
+                [sys.executable, "-m", "wirewatch_lab", "sweep", *arguments], stdout=log, stderr=log,
                 env={**os.environ, "STATE_DIRECTORY": self.state},
             )  # fmt: skip
         try:

@@ -25,11 +25,11 @@ from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import probing
 from wirewatch.busbw.formulas import busbw
-from wirewatch.collectors.jobs.bias import bias
 from wirewatch.core.jobs import RingReading
 from wirewatch.core.probe import MIB, OPS
 from wirewatch.core.types import Absent
-from wirewatch.hw.rings import FileRings
+from wirewatch.jobs.running.bias import bias
+from wirewatch.jobs.tap.rings import FileRings
 
 SIZES = (64 * MIB, 256 * MIB)
 LIMITS: Mapping[int, float] = {64 * MIB: 0.10, 256 * MIB: 0.03}

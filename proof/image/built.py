@@ -17,7 +17,7 @@ OWN = "65532"
 LABELS = ("title", "description", "version", "revision", "licenses", "base.name")
 TAP = """
 import shutil
-from wirewatch.hw.tapfile import LIBRARY, PLACES, described
+from wirewatch.jobs.tap.tapfile import LIBRARY, PLACES, described
 assert shutil.which("cc") is None
 print(described(PLACES[0] / LIBRARY), LIBRARY)
 """

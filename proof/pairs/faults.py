@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.system.namespaces import Wires
-from wirewatch.fleet.pairs.model import PairFleet, PairMember
-from wirewatch.fleet.pairs.plan import PlannedRound, next_step
+from wirewatch_fleet.pairs.model import PairFleet, PairMember
+from wirewatch_fleet.pairs.plan import PlannedRound, next_step
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 LEAFS = {name: leaf for leaf, names in (("leaf1", NODES[:4]), ("leaf2", NODES[4:])) for name in names}

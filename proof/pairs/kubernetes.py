@@ -48,9 +48,9 @@ from tests.system.namespaces import Wires
 from tests.waiting import until
 from tools.chart.helm import NAME, rendered
 from tools.prose import formatted
-from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument
-from wirewatch.fleet.rounds.jobs import PAIR
 from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
+from wirewatch_fleet.rounds.jobs import PAIR
 
 PAGE = Path("docs/pairs-kubernetes.md")
 WIREWATCH = Path(".venv-torch/bin/wirewatch").absolute()

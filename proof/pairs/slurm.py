@@ -36,7 +36,7 @@ from proof.pairs.faults import (
 from tests.system.cluster import tool
 from tests.system.namespaces import NamespacedCluster, Wires
 from tools.prose import formatted
-from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument
+from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
 
 PAGE = Path("docs/pairs-slurm.md")
 WIREWATCH = Path(".venv-torch/bin/wirewatch").absolute()

@@ -5,8 +5,8 @@ import random
 from dataclasses import asdict, dataclass
 
 from wirewatch.busbw.formulas import factor
-from wirewatch.collectors.jobs.bias import bias
 from wirewatch.core.probe import ALL_REDUCE, MIB
+from wirewatch.jobs.running.bias import bias
 
 
 @dataclass(frozen=True)

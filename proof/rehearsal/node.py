@@ -12,7 +12,7 @@ from typing import Any, Self
 from proof.rehearsal.expected import Change
 from proof.rehearsal.overlays import as_toml
 from proof.rehearsal.settings import configuration
-from tests.daemon.process import Daemon
+from tests.node.daemon.process import Daemon
 
 DEMO = "demo-dgx-h200"
 ORDER = 60.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from proof.rehearsal.expected import CRITICAL, Alert, Ending, Row
 from proof.rehearsal.rules import Rule, Rules, seconds
 from proof.rehearsal.squeeze import squeezed
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.collectors.gpudirect.model import GpudirectOptions
 from wirewatch.collectors.infiniband.model import InfinibandOptions
 from wirewatch.probe.component import CONFIRM_SECONDS

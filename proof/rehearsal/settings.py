@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from proof.rehearsal.squeeze import squeezed
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.core.types import ErrorLimit

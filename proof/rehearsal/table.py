@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from proof.rehearsal.expected import CRITICAL, TICKET, Alert, Change, Ending, Row
+from wirewatch.catalogue import components, rule_of
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import Expected, bundled_overlays, load_overlay
-from wirewatch.probe.component import components, rule_of
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 GRACE = 21

@@ -9,7 +9,7 @@ from pathlib import Path
 from proof.hardware import processes
 from proof.siege.clients import Address, scrape
 from proof.siege.daemon import ROOT, Besieged, Ground, Start
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.probe.model import ProbeOptions
 
 FASTER = 15.0

@@ -38,7 +38,7 @@ from proof.siege.running import hold
 from tools.faults.changes import begun, ended
 from tools.faults.machine import EPOCH, DirectChild, DirectLane, JumpingClock
 from tools.pages import DOCS
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
@@ -61,7 +61,8 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.probe.component import Hints, probe_component
+from wirewatch.jobs.hints import newest_hint
+from wirewatch.probe.component import due_after_hint, probe_component
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.restore import boot_id, persistent, remember
@@ -159,15 +160,20 @@ class Day:
         self.lived = Lived()
 
     def _components(self, store: BaselineStore, topologies: TopologyOrders) -> tuple[AnyCollector, ...]:
-        options, policy, expect, hints = ProbeOptions(), ProbePolicy(), Expect(), Hints()
+        options, policy, expect = ProbeOptions(), ProbePolicy(), Expect()
         history = History.open(self._history, self.clock)
         boot = boot_id(self._hardware)
         probe = probe_component(options, policy, expect, remember(history, self.clock, policy, boot=boot))
-        probing = hints.due_after_hint(persistent(probe, history, boot, expect))
+
+        def hinted() -> float | None:
+            node = topologies.node()
+            return None if node is None else newest_hint(node.state)
+
+        probing = due_after_hint(persistent(probe, history, boot, expect), hinted)
         drifting = drift_component(
             DriftOptions(), DriftPolicy(), DriftContext(store, None, topologies.troubles, foreign)
         )
-        every = (*map(hints.listen_to, discover()), probing, drifting)
+        every = (*discover(), probing, drifting)
         return tuple(one for one in every if one.options.enabled)
 
     def view(self, schedule: Schedule) -> DaemonView:

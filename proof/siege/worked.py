@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.daemon.proberprocess import Real
+from tests.node.daemon.proberprocess import Real
 from wirewatch.__main__ import main as wirewatch
 from wirewatch.cli import hardware
 from wirewatch.probe.runner import RunnerPorts
@@ -14,7 +14,7 @@ LATE = f"""
 import sys, time
 time.sleep(0.7)
 sys.path.insert(0, {str(ROOT)!r})
-from tests.probe.workers import Ends, good
+from tests.node.probe.workers import Ends, good
 good(Ends(*map(int, sys.argv[1:3])))
 """
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.study.drawn import FULL, Noise, study
+from tests.lab.study.drawn import FULL, Noise, study
 from tools.pages import DOCS
 from tools.prose import formatted
-from wirewatch.study.compare import Comparison, compare
-from wirewatch.study.contest import contests
+from wirewatch_lab.study.compare import Comparison, compare
+from wirewatch_lab.study.contest import contests
 
 PAGE = DOCS / "studies" / "comparison.md"
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.verdict.straggler.nodes import gpu
+from tests.node.verdict.straggler.nodes import gpu
 from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
 
 FILE = Path(__file__).with_name("healthy.json")

@@ -1,13 +1,13 @@
 """How often running jobs are judged rightly, in docs/jobs-simulation.md: `make simulation`, three minutes.
 
-Jobs are drawn (tests/collectors/ringjobs.py) and read by the real collector with its default policy. What is
+Jobs are drawn (tests/node/jobs/ringjobs.py) and read by the real collector with its default policy. What is
 counted: after how many seconds a fault is named, by its right name, and what healthy jobs are accused of.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tests.collectors.ringjobs import (
+from tests.node.jobs.ringjobs import (
     BUCKETS,
     DDP,
     FSDP,
@@ -24,8 +24,8 @@ from tests.collectors.ringjobs import (
 )
 from tools.pages import DOCS
 from tools.prose import formatted
-from wirewatch.collectors.jobs import COLLECTOR
-from wirewatch.core.jobtimes import JobsFacts
+from wirewatch.jobs.running import COLLECTOR
+from wirewatch.jobs.times import JobsFacts
 
 PAGE = DOCS / "jobs-simulation.md"
 TRIALS = 20

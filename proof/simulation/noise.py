@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.verdict.straggler.nodes import MEMORY, PAIR, PRODUCTS, gpu
+from tests.node.verdict.straggler.nodes import MEMORY, PAIR, PRODUCTS, gpu
 from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
 
 RHO = 0.5

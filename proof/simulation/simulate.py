@@ -7,7 +7,7 @@ from random import Random
 
 from proof.simulation.healthy import Run
 from proof.simulation.noise import Fault, Scales, probes, slowed
-from tests.verdict.straggler.nodes import gpu
+from tests.node.verdict.straggler.nodes import gpu
 from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowPart, StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import Resource, Signals, StragglerPolicy, Unit
 

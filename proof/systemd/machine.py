@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from proof.containers import LIMITS, attempt, debian, needs, podman, run, store
-from wirewatch.hw.tapfile import install
+from wirewatch.jobs.tap.tapfile import install
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "e2e-systemd"

@@ -10,9 +10,9 @@ import promql_parser as ast
 from dashboards.runbook import entries
 from tools import promql
 from tools.alerting import HELD, Alert, alerts
+from wirewatch.catalogue import rule_of
 from wirewatch.core.types import Health
 from wirewatch.core.xids import XIDS, Severity
-from wirewatch.probe.component import rule_of
 
 REST = "WirewatchFinding"
 """The alert for all rules that no other alert names."""

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from tools import alerting
+from wirewatch.catalogue import rules
 from wirewatch.core.collector import Rule
-from wirewatch.probe.component import rules
 
 _CACHED = (alerting.alerts, alerting.alerts_text, alerting.made_alerts)
 

@@ -11,7 +11,7 @@ from tests.alerts.coverage import REST, alerts_for, known_rules, levels_of, sele
 from tools import alerting, promql
 from tools.alerting import HELD, RECORDING, SEVERITIES, Alert, alerts, alerts_text, records
 from tools.yamlfile import load_yaml
-from wirewatch.probe.component import rule_of
+from wirewatch.catalogue import rule_of
 
 MOST_SAMPLES = 240
 """Of one series in one range: an hour of scrapes. A day of scrapes of 2,000 nodes is 11 million samples."""

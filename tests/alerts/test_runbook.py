@@ -13,10 +13,12 @@ import click
 import pytest
 
 from dashboards.runbook import LABELS, PAGE, Entry, code, entries, entry_of, page
-from tests.collectors.test_overlays import AFTER_HALF_AN_HOUR, OF_THE_DRIVER, TABLE
+from tests.node.collectors.test_overlays import AFTER_HALF_AN_HOUR, OF_THE_DRIVER, TABLE
 from tests.support import Node
 from tools import pages, rules
 from tools.alerting import records
+from wirewatch.catalogue import components
+from wirewatch.catalogue import rules as declared
 from wirewatch.cli import cli
 from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
@@ -28,8 +30,6 @@ from wirewatch.core.types import Expect, Health
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.documents import series
 from wirewatch.hw.overlay import bundled_overlays
-from wirewatch.probe.component import components
-from wirewatch.probe.component import rules as declared
 from wirewatch.probe.slowparts import DO
 from wirewatch.verdict.drift.change import SEVERITY
 from wirewatch.verdict.ledger import VerdictPolicy

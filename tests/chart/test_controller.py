@@ -10,12 +10,12 @@ from tests.chart.documents import KUBERNETES, TOML, Document, of_kind, read, the
 from tests.chart.policies import Pod, admits
 from tests.chart.restricted import refused
 from tests.fleet.controller.drawn import GPU, NOW, OTHERS, OURS, apply, mark, raw, settings
-from wirewatch.cli.fleet.controller import controller
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.config import load
-from wirewatch.fleet.controller.decide import decide
-from wirewatch.fleet.controller.node import MARK, node_of
-from wirewatch.fleet.controller.patch import patch_of
+from wirewatch_fleet.cli.controller import controller
+from wirewatch_fleet.controller.decide import decide
+from wirewatch_fleet.controller.node import MARK, node_of
+from wirewatch_fleet.controller.patch import patch_of
 
 GIVEN = read(KUBERNETES / "controller" / "controller.yaml")
 NAME = "wirewatch-controller"

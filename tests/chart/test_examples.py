@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tests.chart.documents import EXAMPLES, KUBERNETES, Document, of_kind, pod_of, read, the
+from wirewatch.catalogue import discover
 from wirewatch.cli.check.command import check
-from wirewatch.collectors import discover
 from wirewatch.config import load
 
 CONDITION = "InterconnectHealthy"

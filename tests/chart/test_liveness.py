@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.chart.documents import KUBERNETES, container, pod_of, read
-from tests.daemon.proberprocess import DEMO, ProberProcess
+from tests.node.daemon.proberprocess import DEMO, ProberProcess
 
 PROBE = container(pod_of(read(KUBERNETES / "default.yaml")), "prober")["livenessProbe"]
 

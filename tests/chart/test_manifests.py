@@ -20,9 +20,9 @@ from tests.chart.documents import (
 )
 from tests.chart.restricted import refused
 from tests.chart.rules import broken
+from wirewatch.catalogue import discover
 from wirewatch.cli.prober import prober
 from wirewatch.cli.serve import serve
-from wirewatch.collectors import discover
 from wirewatch.config import load
 
 COMMANDS: dict[str, click.Command] = {"agent": serve, "prober": prober}

@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.daemon.process import Daemon
 from tests.dashboards.panels import answers
 from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
 from tests.dashboards.rig import QUICK
+from tests.node.daemon.process import Daemon
 
 CLUSTER = "many"
 _OVERLAYS = ("probe-slow", "straggler-pair", "nvlink-crc", "acs-on", "xid-94")

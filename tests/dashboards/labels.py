@@ -11,12 +11,12 @@ import promql_parser as promql
 
 from tools import alerting
 from tools import promql as rules
+from wirewatch.catalogue import components
 from wirewatch.core.types import Kind, Metric
 from wirewatch.documents import process, series
-from wirewatch.fleet.controller import report as controller
 from wirewatch.kubernetes import outcome as condition
-from wirewatch.probe.component import components
 from wirewatch.server import reload as web
+from wirewatch_fleet.controller import report as controller
 
 TARGET = frozenset({"cluster", "node"})
 """What the scrape adds to every series; `instance` and `job` too, which no query may lean on."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from proof.played.job import PlayedJob, build
 from proof.played.score import Score
-from tests.collectors.burstlooks import DrawnJob, as_json
-from tests.daemon.process import Daemon
 from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
+from tests.node.daemon.process import Daemon
+from tests.node.jobs.burstlooks import DrawnJob, as_json
 
 CALM, STORM = "calm", "storm"
 _EVERY = 2.0

@@ -35,9 +35,9 @@ from dashboards.shared import COLOURED
 from dashboards.tables import NARROWEST, header_of
 from dashboards.wrong import what_to_do
 from tests.dashboards.grafana import panels
+from wirewatch.catalogue import rules
 from wirewatch.core.types import Health
-from wirewatch.fleet import worst
-from wirewatch.probe.component import rules
+from wirewatch_fleet import worst
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 CORE = {"row", "stat", "table", "text", "timeseries"}

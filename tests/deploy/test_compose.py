@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from dashboards.boards import FOLDER as BOARDS
 from dashboards.boards import files
 from tests.deploy.compose import FILE, FOLDER, agents, arguments, mounts, services, source_of
+from wirewatch.catalogue import discover
 from wirewatch.cli.serve import serve
-from wirewatch.collectors import discover
 from wirewatch.config import load
 
 PINNED = re.compile(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?\d+\.\d+(\.\d+)?(-[a-z-]+)?\}")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from wirewatch.config import JobsSection
-from wirewatch.hw.ringfile import RING_BYTES
-from wirewatch.hw.rings import RINGS
-from wirewatch.hw.tapfile import LIBRARY
+from wirewatch.jobs.tap.ringfile import RING_BYTES
+from wirewatch.jobs.tap.rings import RINGS
+from wirewatch.jobs.tap.tapfile import LIBRARY
 from wirewatch.nccl.settings import parse_nccl_conf
 
 ROOT = Path(__file__).parents[2]

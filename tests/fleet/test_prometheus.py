@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.promapi import NOW, PromApi, reply, row, served, vector
-from tests.kubernetes.apiserver import certify
-from wirewatch.fleet import prometheus
-from wirewatch.fleet.prometheus import Access, AccessError, NoPrometheus, address, instant, secret, tls
+from tests.node.kubernetes.apiserver import certify
+from wirewatch_fleet import prometheus
+from wirewatch_fleet.prometheus import Access, AccessError, NoPrometheus, address, instant, secret, tls
 
 ROWS = {"up": [row(1, node="n1", __name__="up")]}
 

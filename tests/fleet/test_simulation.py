@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.examples import examples
-from tests.goldens.made import metrics, played
+from tests.node.goldens.made import metrics, played
 from wirewatch.core.types import Unusable
-from wirewatch.fleet.simulation import (
+from wirewatch_fleet.simulation import (
     GONE,
     POLLS,
     SILENT,

@@ -11,12 +11,12 @@ from dashboards.runbook import page
 from tests.fleet.promapi import FINDINGS, HEARD, NOW, SINCE, STATE, fleet
 from tools.alerting import records
 from tools.promql import labels_of, recorded, selectors
+from wirewatch.catalogue import rules
 from wirewatch.core.types import Health
-from wirewatch.fleet import worst
-from wirewatch.fleet.document import FLEET_STATUS, document
-from wirewatch.fleet.reasons import OF_NODES, OTHERWISE, of_rules, reason
-from wirewatch.fleet.worst import Answers, SeriesValue, clusters, table
-from wirewatch.probe.component import rules
+from wirewatch_fleet import worst
+from wirewatch_fleet.document import FLEET_STATUS, document
+from wirewatch_fleet.reasons import OF_NODES, OTHERWISE, of_rules, reason
+from wirewatch_fleet.worst import Answers, SeriesValue, clusters, table
 
 SERIES = recorded((one.name, one.expr, one.labels) for one in records())
 

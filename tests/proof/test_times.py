@@ -8,9 +8,9 @@ from proof import fourgpus
 from proof.hardware.predicted import LIMITS, judged
 from proof.times import LARGE, LARGE_LIMIT, LIMIT, Trial, by_size, summary, trials, two
 from proof.twogpus import WITH, WITHOUT, predicted, table
-from wirewatch.advice.times.estimate import LAUNCHES
 from wirewatch.busbw.curves import CURVES, table_of
 from wirewatch.core.probe import MIB, OPS
+from wirewatch_lab.advice.times.estimate import LAUNCHES
 
 TRIALS = trials()
 PAGE = Path(__file__).parents[2] / "docs" / "advice" / "times.md"

@@ -1,4 +1,4 @@
-"""Debian's Chromium, and the status page of states of tests/page, each below its name."""
+"""Debian's Chromium, and the status page of states of tests/node/page, each below its name."""
 
 import contextlib
 import threading

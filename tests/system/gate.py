@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Self
 
-from tests.daemon.process import FAST, Daemon
+from tests.node.daemon.process import FAST, Daemon
 from tests.system.cluster import Cluster
 from tests.waiting import until
 

@@ -11,12 +11,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.advice.benchscripts import nccl_tests, program, script
-from tests.advice.test_benchscript import EVIL
+from tests.lab.advice.benchscripts import nccl_tests, program, script
+from tests.lab.advice.test_benchscript import EVIL
 from tests.processes import run_wirewatch
 from tests.system.cluster import PATH, Cluster, tool
-from wirewatch.advice.benchscript import MIB, render
 from wirewatch.core.probe import OPS
+from wirewatch_lab.advice.benchscript import MIB, render
 
 pytestmark = pytest.mark.system
 

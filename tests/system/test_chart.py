@@ -37,9 +37,9 @@ from tools.chart.helm import NOTES, Refused, complaints, hooks, manifest, render
 from tools.chart.made import CHART
 from tools.chart.manifests import manifests
 from tools.chart.readme import thresholds
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.config import JobsSection, load
-from wirewatch.hw.tapfile import LIBRARY
+from wirewatch.jobs.tap.tapfile import LIBRARY
 
 pytestmark = pytest.mark.system
 VERSIONS = ("1.29", "1.37")

@@ -10,8 +10,8 @@ from tests.chart.documents import documents, the
 from tests.chart.restricted import refused
 from tests.system.matrix import MATRIX
 from tools.chart.helm import manifest
-from wirewatch.cli.fleet.engines import kubernetes_engine
-from wirewatch.cli.fleet.probe import probe
+from wirewatch_fleet.cli.engines import kubernetes_engine
+from wirewatch_fleet.cli.probe import probe
 
 pytestmark = pytest.mark.system
 SETS = [name for name in MATRIX if name.startswith("rounds of pairs")]

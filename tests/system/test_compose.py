@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.process import Daemon
 from tests.dashboards.promserver import Prometheus, serving
 from tests.deploy.compose import agents, arguments, mounts, services, source_of
+from tests.node.daemon.process import Daemon
 from tests.system.test_inhibition import wait_for
 
 pytestmark = pytest.mark.system

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectors.test_contributing import example
 from tests.examples import sampled
+from tests.node.collectors.test_contributing import example
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
@@ -146,6 +146,6 @@ def test_a_collector_is_one_file(name: str, code: str, copy: Path) -> None:
     run(copy, *PYTEST, "-k", name, *(f"tests/{suite}" for suite in SUITES))
     run(copy, *PYTEST, *WHOLE)
     changed = git(copy, "status", "--porcelain", "--untracked-files=all").splitlines()
-    goldens = {line for line in changed if "tests/goldens/" in line}
+    goldens = {line for line in changed if "tests/node/goldens/" in line}
     assert goldens
     assert all(line.startswith("??") and line.endswith(f"/{name}.txt") for line in goldens)

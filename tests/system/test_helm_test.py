@@ -14,9 +14,9 @@ import pytest
 from tests.chart.documents import Document, by_pool, documents, of_kind, pod_of, the
 from tests.chart.policies import Pod, admits, selects
 from tests.chart.restricted import refused
-from tests.daemon.process import SOON, Daemon
-from tests.daemon.test_service_tls import web
-from tests.server.authority import Authority
+from tests.node.daemon.process import SOON, Daemon
+from tests.node.daemon.test_service_tls import web
+from tests.node.server.authority import Authority
 from tests.system.matrix import MATRIX, WEB
 from tools.chart.helm import hooks, manifest
 

@@ -13,7 +13,7 @@ from typing import Self
 
 import pytest
 
-from tests.collectors.drawn import Watched
+from tests.node.collectors.drawn import Watched
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Ibstat, PortFacts, parse_ibstat
 from wirewatch.core.types import Absent, Health, Why

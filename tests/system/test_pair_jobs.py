@@ -6,7 +6,7 @@ import kubernetes_validate
 import pytest
 
 from tests.fleet.rounds.test_jobs import OPTIONS, TEMPLATE, made
-from wirewatch.fleet.rounds.jobs import JobsOptions, service
+from wirewatch_fleet.rounds.jobs import JobsOptions, service
 
 pytestmark = pytest.mark.system
 

@@ -16,10 +16,10 @@ import pytest
 
 from proof.played.job import PlayedJob, PlayedLibraries, build
 from proof.played.score import Score
-from tests.daemon.process import Daemon, every_finding
+from tests.node.daemon.process import Daemon, every_finding
 from tests.processes import run_wirewatch
 from tests.waiting import until
-from wirewatch.hw.rings import KEPT, FileRings
+from wirewatch.jobs.tap.rings import KEPT, FileRings
 
 pytestmark = pytest.mark.system
 

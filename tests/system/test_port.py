@@ -15,8 +15,8 @@ from urllib.request import urlopen
 import bcrypt
 import pytest
 
-from tests.daemon.process import FAST, SOON, Daemon
-from tests.server.authority import Authority
+from tests.node.daemon.process import FAST, SOON, Daemon
+from tests.node.server.authority import Authority
 
 pytestmark = pytest.mark.system
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.schemas import complaints
-from tests.daemon.proberprocess import ROOT, SOON, ProberProcess
-from tests.daemon.process import FAST, Daemon
-from tests.daemon.test_service_probe import PROBES, probes
 from tests.groups import living
-from tests.hw.children import until
-from tests.worker.workerprocess import torch_python
+from tests.node.cli.schemas import complaints
+from tests.node.daemon.proberprocess import ROOT, SOON, ProberProcess
+from tests.node.daemon.process import FAST, Daemon
+from tests.node.daemon.test_service_probe import PROBES, probes
+from tests.node.hw.children import until
+from tests.node.worker.workerprocess import torch_python
 from wirewatch.core.probe import OPS
 
 pytestmark = pytest.mark.system

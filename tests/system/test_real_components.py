@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import Daemon
-from tests.goldens import made
+from tests.node.daemon.process import Daemon
+from tests.node.goldens import made
 from wirewatch.hw.recording import bundled_names
 
 pytestmark = pytest.mark.system

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from tests.page.pages import Strict
-from tests.study.drawn import Noise, study
+from tests.lab.study.drawn import Noise, study
+from tests.node.page.pages import Strict
 from tests.system.browser import Visit, chromium
-from wirewatch.study.curve import KnownRates, Study
-from wirewatch.study.report import write_report
+from wirewatch_lab.study.curve import KnownRates, Study
+from wirewatch_lab.study.report import write_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

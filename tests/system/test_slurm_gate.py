@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import gatefile, replies
-from tests.cli.gatefile import written
+from tests.node.cli import gatefile, replies
+from tests.node.cli.gatefile import written
 from tests.system.cluster import Cluster, tool
 from tests.system.gate import SCRIPTS, Gate, daemons, slurm_lines
 
@@ -426,7 +426,7 @@ def test_a_hung_check_holds_the_epilog_until_its_deadline(gate: Gate) -> None:
 
 
 def test_each_shell_reads_the_verdict_alike(tmp_path: Path) -> None:
-    """Of those that nodes have; all cases, in those that are here: tests/cli/test_gate_without_python.py."""
+    """The shells that nodes have; tests/node/cli/test_gate_without_python.py has all cases."""
     failed = written(tmp_path / "verdict", replies.health(1e9, "failed", replies.finding()))
     said = {shell: gatefile.gate(failed, shell=shell) for shell in gatefile.SHELLS}
     assert len(said) == 4

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import FAST
 from tests.disks import OTHER
-from tests.probe.histories import stored
+from tests.node.daemon.process import FAST
+from tests.node.probe.histories import stored
 from tests.system.cluster import Cluster
 from tests.system.gate import Gate, Turn, slurm_lines
 from wirewatch.probe.restore import probe_of

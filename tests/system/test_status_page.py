@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from tests.collectors.test_overlays import DEMO
-from tests.daemon.process import Daemon
-from tests.page.pages import Strict, html_of
-from tests.page.states import STATES, state
+from tests.node.collectors.test_overlays import DEMO
+from tests.node.daemon.process import Daemon
+from tests.node.page.pages import Strict, html_of
+from tests.node.page.states import STATES, state
 from tests.system.browser import Size, Visit, chromium, served
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import pytest
 
 from tests.system.tapjob import COMMUNICATOR, SIZE, STEP
 from wirewatch.core.jobs import RingReading, RingsReading, RingState
-from wirewatch.hw.carriers import carriers
-from wirewatch.hw.ringfile import RECORDS
-from wirewatch.hw.rings import FileRings
-from wirewatch.hw.tapfile import LINK, described, install
+from wirewatch.jobs.tap.carriers import carriers
+from wirewatch.jobs.tap.ringfile import RECORDS
+from wirewatch.jobs.tap.rings import FileRings
+from wirewatch.jobs.tap.tapfile import LINK, described, install
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ def test_every_room_is_drawn_and_no_import_goes_up() -> None:
     rooms = [name for layer in layers for name in layer]
     agent = ROOT / "agent" / "wirewatch"
     there = {path.parent.name for path in agent.glob("*/__init__.py")} | {p.stem for p in agent.glob("*.py")}
-    assert set(rooms) == there - {"__init__"}
+    assert set(rooms) == there - {"__init__"} | {"wirewatch_lab", "wirewatch_fleet"}
     places = {name: number for number, layer in enumerate(layers) for name in layer}
     assert all(places[one] < places[other] for one, other in crossings(ROOT))
 

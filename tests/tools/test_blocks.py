@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import Daemon
+from tests.node.daemon.process import Daemon
 from tests.processes import TIMEOUT, Process
 from tests.tools.blocks import OTHERS, ROOT, SHELLS, Block, blocks, pages, simple, spans, wrong
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.hw.recordings import Time, player
+from tests.node.hw.recordings import Time, player
 from tools.demo_nics import ETHERNET, INFINIBAND, NICS, Nic
 from tools.demo_pci import GPU_BUSES, address, gpu_address
 from tools.demo_recording import build
+from wirewatch.cli import recorder
 from wirewatch.core.kernellog import parse_events, parse_record, wanted
 from wirewatch.core.nvml import as_str, identify, member
 from wirewatch.core.pci import Path as PciPath
@@ -17,7 +18,6 @@ from wirewatch.core.pci import Place, acs_redirects, hidden, path_between
 from wirewatch.core.rdma import WORD, parse_ibstat, physical_state, port_rate, port_state
 from wirewatch.core.tree import count_nodes, rdma_address, read_place
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw import record
 from wirewatch.hw.host import CATALOGUE as HOST
 from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import Player
@@ -45,7 +45,7 @@ def where(pci: str) -> Place:
 
 
 def port(name: str, file: str) -> str:
-    return f"{record.RDMA}/{name}/ports/1/{file}"
+    return f"{recorder.RDMA}/{name}/ports/1/{file}"
 
 
 def lines(folder: Path) -> list[str]:
@@ -79,7 +79,7 @@ def test_the_manifest_says_that_part_of_it_is_made_up() -> None:
 def test_every_file_that_a_recording_holds_is_in_it(seconds: float) -> None:
     sysfs = files(seconds)
     calls = {"read": sysfs.read, "list": sysfs.entries, "link": sysfs.link, "data": sysfs.data}
-    walked = {access: calls[access[0]](access[1]) for access in record.walk(sysfs)}
+    walked = {access: calls[access[0]](access[1]) for access in recorder.walk(sysfs)}
     assert {call for call, _ in walked} == set(calls)
     reasons = {value.why for value in walked.values() if isinstance(value, Absent)}
     assert reasons == {Why.MISSING, Why.UNSUPPORTED}
@@ -106,7 +106,7 @@ def test_nvml_and_sysfs_agree_where_a_gpu_is(index: int) -> None:
     nvml = ReplayNvml(at())
     gpu = identify(nvml.answer, index, None)
     assert gpu.pci == gpu_address(index)
-    assert files().read(f"{record.PCI}/{gpu.pci}/device") == "0x2335"
+    assert files().read(f"{recorder.PCI}/{gpu.pci}/device") == "0x2335"
     for call in ("PciInfo", "PciInfo_v3"):
         info = at().answer(("nvml", f"gpu{index}/{call}()")).value
         assert member(info, "busId") == f"0000{gpu_address(index).upper()}"
@@ -145,7 +145,7 @@ def test_the_levels_that_nvml_gives_between_gpus_fit_the_tree(index: int) -> Non
 
 def test_no_bridge_redirects_packets_between_peers() -> None:
     sysfs = files()
-    found = [path for call, path in record.walk(sysfs) if call == "data"]
+    found = [path for call, path in recorder.walk(sysfs) if call == "data"]
     assert len(found) == 8 * 4 + 2 + 5
     for path in found:
         config = sysfs.data(path)
@@ -164,7 +164,7 @@ def test_ibstat_and_sysfs_say_the_same(seconds: float) -> None:
     assert not isinstance(printed, Absent)
     told = parse_ibstat(printed.out)
     assert told.unknown == ()
-    assert list(told.devices) == sysfs.entries(record.RDMA) == sorted(nic.name for nic in NICS)
+    assert list(told.devices) == sysfs.entries(recorder.RDMA) == sorted(nic.name for nic in NICS)
     for (name, number), facts in told.ports.items():
         rate = port_rate(sysfs.read(port(name, "rate")))
         assert not isinstance(rate, Absent)
@@ -174,7 +174,7 @@ def test_ibstat_and_sysfs_say_the_same(seconds: float) -> None:
         assert facts.link_layer == sysfs.read(port(name, "link_layer"))
         assert facts.lid == int(as_text(sysfs.read(port(name, "lid"))), 16)
         guid = told.devices[name]["Node GUID"].removeprefix("0x")
-        assert guid == as_text(sysfs.read(f"{record.RDMA}/{name}/node_guid")).replace(":", "")
+        assert guid == as_text(sysfs.read(f"{recorder.RDMA}/{name}/node_guid")).replace(":", "")
 
 
 def as_text(value: str | Absent) -> str:
@@ -187,8 +187,8 @@ def test_there_are_eight_ports_of_infiniband_and_two_of_ethernet() -> None:
     layers = [files().read(port(nic.name, "link_layer")) for nic in NICS]
     assert layers == [INFINIBAND] * 8 + [ETHERNET] * 2
     for nic in NICS:
-        assert files().entries(f"{record.RDMA}/{nic.name}/device/net") == [nic.netdev]
-        assert files().read(f"{record.NET}/{nic.netdev}/operstate") == "up"
+        assert files().entries(f"{recorder.RDMA}/{nic.name}/device/net") == [nic.netdev]
+        assert files().read(f"{recorder.NET}/{nic.netdev}/operstate") == "up"
 
 
 @pytest.mark.parametrize("nic", NICS, ids=lambda nic: nic.name)
@@ -212,6 +212,6 @@ def test_bytes_grow_between_the_moments_and_errors_do_not(nic: Nic) -> None:
 
 
 def test_names_look_like_masked_ones() -> None:
-    guids = [as_text(files().read(f"{record.RDMA}/{nic.name}/node_guid")) for nic in NICS]
+    guids = [as_text(files().read(f"{recorder.RDMA}/{nic.name}/node_guid")) for nic in NICS]
     assert len(set(guids)) == len(NICS)
     assert all(guid.startswith("0000:0000:0000:00") for guid in guids)

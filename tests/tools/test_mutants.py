@@ -24,8 +24,8 @@ FILES = {
     "agent/wirewatch/core/__init__.py": "",
     "agent/wirewatch/core/a.py": "LIMIT = 3\n\n\ndef bad(value: int) -> bool:\n    return value > LIMIT\n",
     "agent/wirewatch/core/b.py": "LIMIT = 4\n",
-    "tests/core/test_a.py": "from wirewatch.core.a import bad\n\n\ndef test_a():\n    assert bad(4)\n",
-    "tests/probe/test_a.py": "def test_nothing():\n    assert True\n",
+    "tests/node/core/test_a.py": "from wirewatch.core.a import bad\n\n\ndef test_a():\n    assert bad(4)\n",
+    "tests/node/probe/test_a.py": "def test_nothing():\n    assert True\n",
     "deploy/rules.yml": "expr: a > 3\n",
     "tests/system/test_rules.py": "def test_one():\n    assert 'a > 3' in open('deploy/rules.yml').read()\n",
     "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n',
@@ -61,7 +61,7 @@ def test_a_text_is_found_wherever_it_stands_and_however_it_is_wrapped(tmp_path: 
     placed = place(tree(tmp_path), replace(MUTANT, find="return   value\n > LIMIT"))
     assert placed.path == Path("agent/wirewatch/core/a.py")
     assert "return value >= LIMIT" in placed.text
-    assert placed.tests == (Path("tests/core/test_a.py"), Path("tests/probe/test_a.py"))
+    assert placed.tests == (Path("tests/node/core/test_a.py"), Path("tests/node/probe/test_a.py"))
     assert place(tmp_path, replace(MUTANT, tests=("core/test_a.py",))).tests == placed.tests[:1]
     assert place(tmp_path, replace(MUTANT, tests=("moved/test_a.py",))).tests == placed.tests
 
@@ -121,12 +121,12 @@ def test_an_entry_has_the_fields_that_it_needs_and_no_others(tmp_path: Path, ent
 def test_one_is_killed_one_survives_and_the_copy_is_as_it_was(tmp_path: Path) -> None:
     root, place_of = tree(tmp_path / "root"), tmp_path / "copy"
     copy = Copy(root, place_of)
-    assert copy.healthy([Path("tests/core/test_a.py")]) == ""
+    assert copy.healthy([Path("tests/node/core/test_a.py")]) == ""
     survived = copy.try_one(place(root, MUTANT))
     killed = copy.try_one(place(root, replace(MUTANT, put="return value < LIMIT")))
     broken = copy.try_one(place(root, replace(MUTANT, put="return value > NOWHERE")))
     assert [one.end for one in (survived, killed, broken)] == [End.SURVIVED, End.KILLED, End.KILLED]
-    assert killed.why == "tests/core/test_a.py::test_a"
+    assert killed.why == "tests/node/core/test_a.py::test_a"
     assert (place_of / "agent/wirewatch/core/a.py").read_text() == FILES["agent/wirewatch/core/a.py"]
 
 

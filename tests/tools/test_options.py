@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.options import COMMON, EXAMPLES, PAGE, Option, sections
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.config import load
 
 EXAMPLE = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -1,11 +1,11 @@
 """docs/METRICS.md names what the code exports."""
 
 from tools import pages
+from wirewatch.catalogue import components
 from wirewatch.documents import series
-from wirewatch.fleet.controller import report as controller
 from wirewatch.kubernetes import outcome as condition
-from wirewatch.probe.component import components
 from wirewatch.server import reload
+from wirewatch_fleet.controller import report as controller
 
 
 def test_the_page_names_every_metric_once() -> None:

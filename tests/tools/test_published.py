@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from tests.study.drawn import FULL, Noise, curve, study
+from tests.lab.study.drawn import FULL, Noise, curve, study
 from tools.published import figures, merged, page, published_of_two
 from wirewatch.core.types import Absent
-from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 
 SAMPLE = Path(__file__).parents[3] / "shared/samples/nccltests.2.18.3.h100x4.allreduce.txt"
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from tools.alerting import alerts
 from tools.chart.values import Agent, Folder, Gpu, Image, Jobs, Prober, Values
 from tools.chart.words import KEY, rules
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.config import model
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tools.faults.machine import DirectLane, JumpingClock, JumpingLoop, Machine
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.core.types import Expect, Health
 from wirewatch.daemon.baselines import BaselineStore, foreign, load_baseline, save_baseline
@@ -21,7 +21,8 @@ from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.hw.overlay import AnswerChange
 from wirewatch.hw.recording import load_recording
-from wirewatch.probe.component import Hints, probe_component
+from wirewatch.jobs.hints import newest_hint
+from wirewatch.probe.component import due_after_hint, probe_component
 from wirewatch.probe.history import History
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.restore import boot_id, persistent, remember
@@ -170,15 +171,20 @@ class ReplayedDaemon:
         self, boot: str, topologies: TopologyOrders, state: NodeState | None
     ) -> tuple[AnyCollector, ...]:
         """As `wirewatch serve` puts them together."""
-        options, policy, expect, hints = ProbeOptions(), ProbePolicy(), Expect(), Hints()
+        options, policy, expect = ProbeOptions(), ProbePolicy(), Expect()
         history = History.open(self._folder / HISTORY, self.clock)
         # A state has what is remembered of probes, which takes long to read.
         start = remember(history, self.clock, policy) if state is None else None
         probe = probe_component(options, policy, expect, start)
-        probing = hints.due_after_hint(persistent(probe, history, boot, expect))
+
+        def hinted() -> float | None:
+            node = topologies.node()
+            return None if node is None else newest_hint(node.state)
+
+        probing = due_after_hint(persistent(probe, history, boot, expect), hinted)
         around = DriftContext(self._store, None, topologies.troubles, foreign)
         drifting = drift_component(DriftOptions(), DriftPolicy(), around)
-        every = (*map(hints.listen_to, discover()), probing, drifting)
+        every = (*discover(), probing, drifting)
         return tuple(one for one in every if one.options.enabled and one.name != SELF)
 
     def _keep_baseline(self, folder: Path) -> None:

@@ -12,7 +12,6 @@ from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.process import Child, ChildDied, ChildHung
 from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player
-from wirewatch.hw.recordedras import ReplayRas
 from wirewatch.hw.recording import Key, Recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -23,6 +22,7 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
+from wirewatch.jobs.ras.recorded import ReplayRas
 
 EPOCH = 1_795_223_090.0
 """Unix seconds at which a play begins."""

@@ -6,8 +6,8 @@ from functools import cache
 
 from tools.faults.daemon import ReplayedDaemon
 from tools.faults.height import LONGEST, RECORDING, Found, Height, healthy
+from wirewatch.catalogue import components
 from wirewatch.core.types import Metric
-from wirewatch.probe.component import components
 
 _SAME = 1e-9
 Key = tuple[str, tuple[str, ...]]

@@ -10,9 +10,9 @@ from tools import alerting
 from tools.faults.course import Course, Stage
 from tools.faults.height import Found
 from tools.prose import formatted
+from wirewatch.catalogue import components, rule_of, rules
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
-from wirewatch.probe.component import components, rule_of, rules
 from wirewatch.verdict.node import PROBATION
 
 TEXT = Path(__file__).with_name("page.in.md")

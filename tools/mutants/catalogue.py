@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 
 LIST = Path(__file__).parent / "list"
-SOURCE, TESTS = Path("agent/wirewatch"), Path("tests")
+SOURCE, TESTS = Path("agent"), Path("tests")
 ELSEWHERE = frozenset({"system", "proof"})
 """Folders of tests that are not of the agent alone."""
 

@@ -12,7 +12,6 @@ from wirewatch.core.types import Unusable
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS: Mapping[str, Listed] = {
-    "advise": Listed("wirewatch.cli.advise:advise", "Advise on collectives, placement and settings."),
     "check": Listed("wirewatch.cli.check.command:check", "Say whether a job may start on this node."),
     "completion": Listed(
         "wirewatch.cli.completion:completion",
@@ -22,17 +21,15 @@ COMMANDS: Mapping[str, Listed] = {
         "wirewatch.cli.configuration:config", "Check a configuration, and show what holds with it."
     ),
     "demo": Listed("wirewatch.cli.demo:demo", "Show wirewatch at work on a recorded node with a FAULT."),
-    "explain": Listed("wirewatch.cli.explain:explain", "Explain why a running job is as fast as it is."),
+    "explain": Listed("wirewatch.cli.jobs.explain:explain", "Explain why a running job is as fast as it is."),
     "findings": Listed(
         "wirewatch.cli.findings:findings",
         "List findings; show, acknowledge or suppress one.",
     ),
-    "fleet": Listed("wirewatch.cli.fleet:fleet", "See and mind many nodes at once."),
-    "jobs": Listed("wirewatch.cli.jobs:jobs", "Time the collectives of running jobs."),
+    "jobs": Listed("wirewatch.cli.jobs.tap:jobs", "Time the collectives of running jobs."),
     "overlays": Listed(
         "wirewatch.cli.bundled:overlays", "List the faults that can be laid over a recording."
     ),
-    "parse": Listed("wirewatch.cli.parse:parse", "Judge what nccl-tests or NCCL printed into FILE."),
     "probe": Listed("wirewatch.cli.probe:probe", "Measure busbw between this node's idle GPUs."),
     "prober": Listed("wirewatch.cli.prober:prober", "Run probes for an agent in another container."),
     "record": Listed("wirewatch.cli.record:record", "Record everything that can be read of this node."),
@@ -42,18 +39,28 @@ COMMANDS: Mapping[str, Listed] = {
     "release": Listed("wirewatch.cli.orders:release", "Close the daemon's GPU handles for a while."),
     "serve": Listed("wirewatch.cli.serve:serve", "Run the daemon: metrics, health and state over HTTP."),
     "status": Listed("wirewatch.cli.status:status", "Show how this node is, on a dozen lines."),
-    "sweep": Listed("wirewatch.cli.sweep:sweep", "Measure collectives over all message sizes."),
-    "top": Listed("wirewatch.cli.top:top", "Show GPUs, running jobs and findings live."),
+    "top": Listed("wirewatch.cli.jobs.top:top", "Show GPUs, running jobs and findings live."),
     "topology": Listed("wirewatch.cli.topology:topology", "Show, compare and accept this node's topology."),
 }
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a disk with no room left."""
+PACKAGES = "wirewatch.commands"
+"""The group of entry points by which other packages add commands: each names a table like `COMMANDS`."""
 QUIET = frozenset({"check"})
 """Commands that set up logging and garbage collection themselves, if at all: most end before it pays."""
 
 
+def added() -> Mapping[str, Listed]:
+    """Return the commands of the lab, the fleet and other packages that are installed here."""
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
+    there = (one for one in entry_points(group=PACKAGES) if find_spec(one.module.partition(".")[0]))
+    return {name: listed for one in there for name, listed in one.load().items()}
+
+
 @click.group(
-    cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]},
+    cls=LazyGroup, table=COMMANDS, more=added, context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples("wirewatch demo nvlink-link-down", "wirewatch status", "wirewatch check --help"),
 )  # fmt: skip
 @click.version_option(__version__, prog_name="wirewatch")

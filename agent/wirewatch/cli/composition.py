@@ -14,13 +14,14 @@ from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.pairsresult import PairsResultStore, load_result
 from wirewatch.daemon.persistence import load_ledger, lost
 from wirewatch.daemon.service import LAST_WRITE, Remembered
-from wirewatch.probe.component import Hints, probe_component
+from wirewatch.jobs.hints import newest_hint
+from wirewatch.jobs.surroundings import with_surroundings
+from wirewatch.probe.component import due_after_hint, probe_component
 from wirewatch.probe.history import History
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.restore import boot_id, persistent, remember
 from wirewatch.probe.statefolder import StateFolder
 from wirewatch.verdict.drift.component import DriftContext, drift_component
-from wirewatch.verdict.jobs import with_surroundings
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.pairs import pairs_component
 
@@ -40,12 +41,16 @@ def composed(
 ) -> Parts:  # fmt: skip
     """`every`: all collectors, also those that a reload may switch on."""
     kept = KeptMachine() if state is None else load_kept(state, every, hardware)
-    hints = Hints()
     topologies, drifting = _drifting(hardware, state, stack)
-    probing = _probing(config, hardware, state, prober, hints)
+
+    def hinted() -> float | None:
+        node = topologies.node()
+        return None if node is None else newest_hint(node.state)
+
+    probing = _probing(config, hardware, state, prober, hinted)
     pairs = _pairs(hardware, state)
     remembered = replace(_remembered(config, hardware, state, kept, every), pairs=pairs)
-    return Parts(topologies, remembered, _composer(kept, hints, topologies, probing, drifting, pairs))
+    return Parts(topologies, remembered, _composer(kept, topologies, probing, drifting, pairs))
 
 
 def _probing(
@@ -53,15 +58,16 @@ def _probing(
     hardware: Hardware,
     state: StateFolder | None,
     prober: RemoteProber | None,
-    hints: Hints,
+    hinted: Callable[[], float | None],
 ) -> Callable[[Config], Sequence[AnyCollector]]:
     """What makes the component of the probe, with the history of the state folder; none when it is off."""
     if not config.probe.enabled:
         return lambda _: ()
     if state is None:
         return lambda config: (
-            hints.due_after_hint(
-                probe_component(config.probe, config.policy.probe, expectations(config), prober=prober)
+            due_after_hint(
+                probe_component(config.probe, config.policy.probe, expectations(config), prober=prober),
+                hinted,
             ),
         )
     history, boot = History.open(state.history, hardware.clock), boot_id(hardware)
@@ -70,7 +76,7 @@ def _probing(
     def component(config: Config) -> Sequence[AnyCollector]:
         expect = expectations(config)
         made = probe_component(config.probe, config.policy.probe, expect, start, prober)
-        return (hints.due_after_hint(persistent(made, history, boot, expect, prober)),)
+        return (due_after_hint(persistent(made, history, boot, expect, prober), hinted),)
 
     return component
 
@@ -97,7 +103,6 @@ def _drifting(
 
 def _composer(
     kept: KeptMachine,
-    hints: Hints,
     topologies: TopologyOrders,
     probing: Callable[[Config], Sequence[AnyCollector]],
     drifting: Callable[[Config], Sequence[AnyCollector]],
@@ -106,7 +111,7 @@ def _composer(
     """What makes all components of a configuration and of its enabled collectors."""
 
     def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
-        own = map(hints.listen_to, recalled(collectors, kept))
+        own = recalled(collectors, kept)
         links, pins = config.expect.nvlink_links, config.probe.pins
         judged = (with_surroundings(one, topologies.node, links, pins) for one in own)
         return (*judged, *probing(config), *drifting(config), *_pairs_component(config, pairs))

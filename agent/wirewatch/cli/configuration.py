@@ -110,8 +110,8 @@ def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> "Itera
     Raises:
         ConfigError: the file cannot be used.
     """
+    from wirewatch.catalogue import discover
     from wirewatch.cli.tomllines import key_lines, leaves, toml_key
-    from wirewatch.collectors import discover
     from wirewatch.config import load
     from wirewatch.core.types import utf8
     from wirewatch.documents.configuration import ConfigValue
@@ -173,8 +173,8 @@ def _read_all(file: Path) -> None:
     Raises:
         Unusable: something of it cannot be used.
     """
+    from wirewatch.catalogue import discover
     from wirewatch.cli.topologies import given_graph
-    from wirewatch.collectors import discover
     from wirewatch.config import address, load
     from wirewatch.server.reload import CurrentSettings, WebCounts
 

@@ -1,6 +1,7 @@
 """What all commands of wirewatch have in common for a person: help that is whole, examples, nearest names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import IO, Any, NamedTuple
 
@@ -60,24 +61,38 @@ class CommandGroup(click.Group):
 
 
 class LazyGroup(CommandGroup):
-    """A group of commands that are imported when called."""
+    """A group of commands that are imported when called.
 
-    def __init__(self, *, table: Mapping[str, Listed], **kwargs: Any) -> None:
+    `more` finds commands of other packages. It is called once, for the first name that `table` does not have.
+    """
+
+    def __init__(
+        self, *, table: Mapping[str, Listed], more: Callable[[], Mapping[str, Listed]] = dict, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self._table = table
+        self._table, self._more = table, cache(more)
+
+    def offer(self, table: Mapping[str, Listed]) -> None:
+        """Add the commands of another package, which no entry point names."""
+        self._table = {**self._table, **table}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(self._table)
+        return sorted({*self._table, *self._more()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in self._table:
+        listed = self._listed(cmd_name)
+        if listed is None:
             return None
-        module, _, attribute = self._table[cmd_name].where.partition(":")
+        module, _, attribute = listed.where.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def sentence(self, ctx: click.Context, name: str) -> str:  # noqa: ARG002
-        return self._table[name].sentence
+        listed = self._listed(name)
+        return "" if listed is None else listed.sentence
+
+    def _listed(self, name: str) -> Listed | None:
+        return self._table.get(name) or self._more().get(name)
 
 
 def whole_sentence(command: click.Command) -> str:

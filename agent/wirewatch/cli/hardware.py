@@ -10,15 +10,11 @@ from wirewatch.hw.command import SystemCommand
 from wirewatch.hw.files import SystemKmsg, SystemSysfs
 from wirewatch.hw.host import SystemClock, SystemHost
 from wirewatch.hw.interpreter import absolute
-from wirewatch.hw.jobshere import RecordedSysfs, RingsHere
 from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
 from wirewatch.hw.overlay import HURRY, Player, find_overlay, load_overlay, open_player
 from wirewatch.hw.play import PlayClock, PlayedChild, effects
-from wirewatch.hw.ras import SocketRas, split_address
-from wirewatch.hw.recordedras import ReplayRas
-from wirewatch.hw.recordedrings import ReplayRings
 from wirewatch.hw.recording import find, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -29,8 +25,12 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.hw.rings import FileRings
 from wirewatch.hw.slurm import SystemSlurm
+from wirewatch.jobs.ras.client import SocketRas, split_address
+from wirewatch.jobs.ras.recorded import ReplayRas
+from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
+from wirewatch.jobs.tap.recorded import ReplayRings
+from wirewatch.jobs.tap.rings import FileRings
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.probe.statefolder import StateFolder

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from wirewatch.cli.output import printable
-from wirewatch.daemon.signals import SIGNALS
 from wirewatch.documents.process import PROCESS, ProcessCounts
+from wirewatch.signals import SIGNALS
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LINE, TRACEBACK = 2000, 6000

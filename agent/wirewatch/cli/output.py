@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
@@ -47,3 +48,14 @@ def coloured(text: str, health: str) -> str:
     """
     plain = not is_terminal(sys.stdout) or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain or health not in COLOURS else click.style(text, **COLOURS[health])
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Put a file in place of the one of that name in one step.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, "utf-8")
+    new.replace(path)

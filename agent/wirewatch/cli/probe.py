@@ -169,8 +169,8 @@ def _check_configured(wish: "ProbeOverrides", options: "ProbeOptions") -> None:
 def _ask(
     config_file: Path | None, wish: "ProbeOverrides", replay: str | None, overlays: Sequence[str]
 ) -> "ProbeResult":
+    from wirewatch.catalogue import discover
     from wirewatch.cli.hardware import live, remote_prober, replayed
-    from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
     from wirewatch.probe.request import probe_now
     from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory

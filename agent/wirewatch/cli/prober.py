@@ -36,8 +36,8 @@ def prober(
     Exit codes: 0 stopped; 64 wrong usage; 70 internal error; 78 wrong configuration, or the socket cannot be
     made.
     """
+    from wirewatch.catalogue import discover
     from wirewatch.cli.hardware import live, replayed
-    from wirewatch.collectors import discover
     from wirewatch.config import load
     from wirewatch.daemon.prober import serve_prober
     from wirewatch.daemon.release import Handles

@@ -16,12 +16,12 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Number, WholeNumber, config_option
 from wirewatch.cli.progress import under_way
 from wirewatch.core.types import Json
-from wirewatch.daemon.signals import Stopped
+from wirewatch.signals import Stopped
 
 if TYPE_CHECKING:
+    from wirewatch.cli.recorder import Recorder
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
-    from wirewatch.hw.record import Recorder
     from wirewatch.probe.statefolder import StateFolder
 
 INTERNAL = 70
@@ -61,10 +61,10 @@ def record(
     Exit codes: 0 all was recorded; 64 wrong usage, or FOLDER cannot be written; 70 it ended before, by
     Ctrl-C, by SIGTERM or since the disk is full.
     """
+    from wirewatch.catalogue import discover
     from wirewatch.cli.hardware import live
-    from wirewatch.collectors import discover
+    from wirewatch.cli.recorder import Recorder
     from wirewatch.config import load
-    from wirewatch.hw.record import Recorder
 
     config, _ = load(config_file, discover())
     state = _state(config) if probe else None

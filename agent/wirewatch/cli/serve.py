@@ -123,8 +123,8 @@ def run_serve(
         reporters: what reports it, besides those that the configuration asks for.
         listening: called once with the URL at which it will answer.
     """
+    from wirewatch.catalogue import discover
     from wirewatch.cli.composition import composed
-    from wirewatch.collectors import discover
     from wirewatch.config import load
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.workfolder import remove_left_folders
@@ -184,7 +184,7 @@ class ConfigurationFile:
         Raises:
             Unusable: there is no file, or it cannot be used; what held before holds.
         """
-        from wirewatch.collectors import discover
+        from wirewatch.catalogue import discover
         from wirewatch.config import load
         from wirewatch.daemon.reload import Reread
 

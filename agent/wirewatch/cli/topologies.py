@@ -224,8 +224,8 @@ def _of_daemon(path: str) -> NamedTopology | str:
 
 
 def _read_here(config: Path | None) -> NamedTopology:
+    from wirewatch.catalogue import discover
     from wirewatch.cli.hardware import live
-    from wirewatch.collectors import discover
     from wirewatch.config import load
 
     hardware, nvml = live(load(config, discover())[0])

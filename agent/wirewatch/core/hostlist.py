@@ -2,7 +2,7 @@
 
 As scontrol has it (22.05): a number in brackets keeps its width, the last brackets end a name, and names that
 go on after their number stand alone. Source: `scontrol show hostnames` and `scontrol show hostlist`, which
-tests/core/test_hostlist.py compares with where they are installed.
+tests/node/core/test_hostlist.py compares with where they are installed.
 """
 
 import re

@@ -15,7 +15,6 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane
-from wirewatch.daemon.signals import SIGNALS
 from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts, watch_users
 from wirewatch.probe.model import ProbeOptions
@@ -26,6 +25,7 @@ from wirewatch.server.control import Probing, prober_application
 from wirewatch.server.listener import HttpServer
 from wirewatch.server.peer import Peer
 from wirewatch.server.reload import WebCounts
+from wirewatch.signals import SIGNALS
 
 log = logging.getLogger(__name__)
 PATIENCE = 2.0

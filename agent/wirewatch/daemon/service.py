@@ -21,7 +21,6 @@ from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.reload import Reloader, Reread
 from wirewatch.daemon.schedule import Schedule
-from wirewatch.daemon.signals import SIGNALS
 from wirewatch.documents.state import health
 from wirewatch.page.content import NO_CONTEXT, PageContext
 from wirewatch.server.api import DaemonView, application
@@ -29,6 +28,7 @@ from wirewatch.server.connections import LOCAL, Bounds, Connections, within_desc
 from wirewatch.server.control import Control, control_application
 from wirewatch.server.guard import Application, PortGuard, guarded
 from wirewatch.server.listener import HttpServer
+from wirewatch.signals import SIGNALS
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from wirewatch.core.jobs import Ring, RingsReading
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.carriers import Carriers
+from wirewatch.jobs.tap.carriers import Carriers
 
 
 @dataclass(frozen=True, slots=True)

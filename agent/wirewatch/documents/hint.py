@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from wirewatch.collectors.bursts import BurstFacts
-from wirewatch.collectors.lockstep import Hint, LockstepFacts, UnevenWork
 from wirewatch.core.collector import NodeState
-from wirewatch.core.jobtimes import JobsFacts
+from wirewatch.jobs.bursts import BurstFacts
+from wirewatch.jobs.lockstep import Hint, LockstepFacts, UnevenWork
+from wirewatch.jobs.times import JobsFacts
 
 HintKind = Literal["slow_gpu", "uneven_work", "slower_collectives", "late_gpu", "slow_wire"]
 _OF_JOBS: dict[str, HintKind] = {"late": "late_gpu", "wire": "slow_wire"}

@@ -6,9 +6,9 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from wirewatch.core.collector import NodeState
-from wirewatch.explain.evidence import JobAnswer, JobEvidence
-from wirewatch.explain.gather import jobs_of
-from wirewatch.explain.walls import decide
+from wirewatch.jobs.explain.evidence import JobAnswer, JobEvidence
+from wirewatch.jobs.explain.gather import jobs_of
+from wirewatch.jobs.explain.walls import decide
 
 
 @dataclass(frozen=True, slots=True)

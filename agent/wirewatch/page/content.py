@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from wirewatch.collectors.hangs import HangFacts
 from wirewatch.core.collector import blind_rule
-from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
 from wirewatch.documents import state as documents
@@ -14,6 +12,8 @@ from wirewatch.documents.drift import DriftDocument, drift_of_state
 from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.probes import ProbesDocument, probes_of
 from wirewatch.documents.state import DaemonStatus, FindingsDocument, StateDocument
+from wirewatch.jobs.hangs import HangFacts
+from wirewatch.jobs.times import JobsFacts
 from wirewatch.page.tables import moment, span
 from wirewatch.probe.component import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy

@@ -1,6 +1,6 @@
 """The section of jobs that hang, and of those that did: which kind, and whom they wait for. Pure."""
 
-from wirewatch.collectors.hangs import HangFacts, HangingJob, PastHang
+from wirewatch.jobs.hangs import HangFacts, HangingJob, PastHang
 from wirewatch.page.model import Cell, Column, Section, Sentence, Tone
 from wirewatch.page.tables import cell, count, moment, span, table, unknown
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from wirewatch.busbw.expected import human
-from wirewatch.collectors.jobs import algorithm_words
-from wirewatch.core.jobtimes import GpuTime, JobsFacts, OperationTimes, RunningJob
 from wirewatch.core.types import Absent
+from wirewatch.jobs.running import algorithm_words
+from wirewatch.jobs.times import GpuTime, JobsFacts, OperationTimes, RunningJob
 from wirewatch.page.model import Cell, Column, Section, Sentence, Table
 from wirewatch.page.tables import cell, count, listed, number, percent, table, unknown
 

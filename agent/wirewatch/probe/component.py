@@ -1,29 +1,16 @@
 """The probe as a component: each turn it reads the gate, and runs a probe if one is due and may run."""
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
 
-from wirewatch.collectors import discover
-from wirewatch.collectors.bursts import NAME as BURSTS
-from wirewatch.collectors.bursts import BurstFacts
-from wirewatch.collectors.jobs import NAME as JOBS
-from wirewatch.collectors.lockstep import NAME as LOCKSTEP
-from wirewatch.collectors.lockstep import LockstepFacts
 from wirewatch.core.collector import (
-    UNKNOWN,
-    AnyCollector,
     Collector,
     Component,
     Observed,
-    Rule,
-    blind_rule,
     subject,
 )
-from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.ports import Gpu, Hardware
 from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample, Tier
@@ -45,10 +32,6 @@ from wirewatch.probe.measurement import Measured, comms_of, without_expectation
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading, complete
 from wirewatch.probe.remote import LostOrder, RemoteProber, lost_probe
 from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
-from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
-from wirewatch.verdict.drift.watch import DriftPolicy
-from wirewatch.verdict.ledger import LOST
-from wirewatch.verdict.pairs import PairsOptions, PairsPolicy, pairs_component
 
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
@@ -64,54 +47,21 @@ SOON = 1e-3
 """Seconds between probes while one is wanted: the gate and the budget alone decide."""
 
 
-class Hints:
-    """When a hint was last seen (monotonic seconds): from the collectors of jobs to the probe.
+def due_after_hint(
+    component: Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy],
+    hinted: Callable[[], float | None],
+) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:
+    """Return the probe's component, due at once after a hint; it waits for idle GPUs as ever.
 
-    Each of them has a thread of its own; the value between them is replaced as a whole.
+    `hinted`: when a hint was last seen, monotonic seconds; None for never.
     """
 
-    def __init__(self) -> None:
-        self._mono: float | None = None
+    def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
+        mono = hinted()
+        wanted = mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
+        return component.read(hardware, memory, replace(options, every=SOON) if wanted else options)
 
-    def listen_to(self, collector: AnyCollector) -> AnyCollector:
-        """The collector, whose hints are seen from now on; any other as it is."""
-        offered = collector.facts
-        if collector.name not in {BURSTS, JOBS, LOCKSTEP} or offered is None:
-            return collector
-
-        def facts(reading: Any, memory: Any) -> object:
-            known = offered(reading, memory)
-            mono = _hinted(known)
-            if mono is not None:
-                self._mono = mono if self._mono is None else max(self._mono, mono)
-            return known
-
-        return replace(collector, facts=facts)
-
-    def wanted(self, memory: ProbeMemory) -> bool:
-        """Whether no probe was tried since the newest hint."""
-        mono = self._mono
-        return mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
-
-    def due_after_hint(
-        self, component: Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
-    ) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:
-        """The probe's component, due at once after a hint; it waits for idle GPUs as ever."""
-
-        def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
-            soon = replace(options, every=SOON) if self.wanted(memory) else options
-            return component.read(hardware, memory, soon)
-
-        return replace(component, read=read)
-
-
-def _hinted(facts: object) -> float | None:
-    """When a collector of jobs last saw that a GPU or a wire may be slow, in monotonic seconds."""
-    if isinstance(facts, LockstepFacts) and facts.last_hint is not None:
-        return facts.last_hint.last.mono
-    if isinstance(facts, BurstFacts | JobsFacts) and facts.last_hint is not None:
-        return facts.last_hint.mono
-    return None
+    return replace(component, read=read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,31 +274,6 @@ def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> Pro
         pointless=pointless,
         no_expectation=without_expectation(memory.measured),
     )
-
-
-def components() -> tuple[AnyCollector, ...]:
-    """Every component with its defaults."""
-    return (
-        *discover(),
-        probe_component(ProbeOptions(), ProbePolicy(), Expect()),
-        drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
-        pairs_component(PairsOptions(), PairsPolicy()),
-    )
-
-
-def rules() -> tuple[Rule, ...]:
-    """Every rule that a finding can carry."""
-    every = components()
-    own = (rule for one in every for rule in one.rules)
-    blind = (Rule(blind_rule(one.name), UNKNOWN) for one in every)
-    return (*own, *blind, Rule(LOST, UNKNOWN))
-
-
-def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
-    """The rule by that name, else the first whose pattern has it; None where no component declares it."""
-    known = rules() if among is None else tuple(among)
-    exact = (one for one in known if one.name == name)
-    return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)
 
 
 def observed(reading: ProbeReading, _memory: ProbeMemory) -> Observed:

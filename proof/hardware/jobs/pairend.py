@@ -7,9 +7,9 @@ import sys
 
 from wirewatch.cli.hardware import live
 from wirewatch.core.types import Absent
-from wirewatch.fleet.rounds.answer import encode_answer
-from wirewatch.fleet.rounds.peer import PeerRequest, carry_out, peer_order
-from wirewatch.fleet.rounds.plan import decode_pair_plan
+from wirewatch_fleet.rounds.answer import encode_answer
+from wirewatch_fleet.rounds.peer import PeerRequest, carry_out, peer_order
+from wirewatch_fleet.rounds.plan import decode_pair_plan
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from proof.siege.attack import Book, Siege
 from proof.siege.clients import client
 from proof.siege.daemon import Besieged, Start
 from proof.siege.watch import ask, connection
-from tests.server.authority import Authority
+from tests.node.server.authority import Authority
 
 BOOK = Book()
 TOKEN, COST, HIGHEST = "correct-horse-battery", 12, 14

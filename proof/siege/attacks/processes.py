@@ -27,7 +27,7 @@ AT_ONCE = 2
 BLIND = ("nvlink", "gpu", "pcie", "inventory", "xid", "gpudirect", "topology", "drift", "probe")
 RETRY = 15.0
 """Seconds until a collector that failed runs again, at most."""
-NVML, WORKER = b"wirewatch.hw.nvml.child", b"tests.probe.workers"
+NVML, WORKER = b"wirewatch.hw.nvml.child", b"tests.node.probe.workers"
 
 
 def children(pid: int, mark: bytes) -> list[int]:

@@ -6,8 +6,8 @@ from random import Random
 
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
 from wirewatch.core.pairs import PartKind, Way
-from wirewatch.fleet.pairs.model import MeasuredRound, SlowPart, SlowPlace
-from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
+from wirewatch_fleet.pairs.model import MeasuredRound, SlowPart, SlowPlace
+from wirewatch_fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 LEAST, MOST = 0.05, 0.6
 """Share of its speed that a drawn fault takes."""

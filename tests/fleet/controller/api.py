@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.fleet.controller.drawn import apply
-from tests.server.authority import Authority
+from tests.node.server.authority import Authority
 from wirewatch.kubernetes.apiserver import ApiEndpoint
 
 Document = dict[str, Any]

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wirewatch.config import BudgetSection, ControllerSection
-from wirewatch.fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY, FleetNode, node_of
 from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch_fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY, FleetNode, node_of
 
 NOW = 1_800_000_000.0
 OURS = {"key": TAINT_KEY, "effect": TAINT_EFFECT}

@@ -8,10 +8,10 @@ import pytest
 
 from tests.fleet.controller.api import TOKEN, NodesApi, serving
 from tests.fleet.controller.drawn import raw
-from wirewatch.fleet.controller import cluster
-from wirewatch.fleet.controller.cluster import Cluster, connected
-from wirewatch.fleet.kubeclient import RequestFailed
 from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch_fleet.controller import cluster
+from wirewatch_fleet.controller.cluster import Cluster, connected
+from wirewatch_fleet.kubeclient import RequestFailed
 
 
 def play(api: NodesApi, folder: Path, script: Callable[[Cluster], Awaitable[None]]) -> None:

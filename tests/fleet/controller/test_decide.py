@@ -20,10 +20,10 @@ from tests.fleet.controller.drawn import (
     settings,
 )
 from wirewatch.config import BudgetSection, ControllerSection
-from wirewatch.fleet.controller.brake import Brake, Scope, allowed
-from wirewatch.fleet.controller.decide import Ground, NodeDecision, Plan, Step, decide
-from wirewatch.fleet.controller.node import FleetNode, node_of, obstacles
-from wirewatch.fleet.controller.patch import patch_of
+from wirewatch_fleet.controller.brake import Brake, Scope, allowed
+from wirewatch_fleet.controller.decide import Ground, NodeDecision, Plan, Step, decide
+from wirewatch_fleet.controller.node import FleetNode, node_of, obstacles
+from wirewatch_fleet.controller.patch import patch_of
 
 
 def about(one: FleetNode, ours: ControllerSection | None = None) -> NodeDecision:

@@ -11,10 +11,10 @@ import pytest
 from tests.fleet.controller.api import NodesApi, serving
 from tests.fleet.controller.drawn import NOW, OTHERS, OURS, mark, raw, settings
 from wirewatch.config import BudgetSection
-from wirewatch.fleet.controller import cluster, loop
-from wirewatch.fleet.controller.decide import Step
-from wirewatch.fleet.controller.loop import Controller, Identity
 from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch_fleet.controller import cluster, loop
+from wirewatch_fleet.controller.decide import Step
+from wirewatch_fleet.controller.loop import Controller, Identity
 
 SOON = 30.0
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.fleet.controller.drawn import NOW, OURS, mark, node, settings
 from wirewatch.config import BudgetSection
-from wirewatch.fleet.controller.decide import decide
-from wirewatch.fleet.controller.node import Measure
-from wirewatch.fleet.controller.report import METRICS, ControllerReport, event, samples, words
 from wirewatch.server.controller import ControllerView, controller_application
+from wirewatch_fleet.controller.decide import decide
+from wirewatch_fleet.controller.node import Measure
+from wirewatch_fleet.controller.report import METRICS, ControllerReport, event, samples, words
 
 FLEET = (
     node("a", "failed", taints=[OURS], marked=mark()), node("b"), node("c", since=700.0),

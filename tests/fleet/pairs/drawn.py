@@ -12,7 +12,7 @@ from random import Random
 from statistics import median
 
 from wirewatch.core.pairs import PartKind, Way
-from wirewatch.fleet.pairs.model import (
+from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
     MeasuredRound,
     PairFleet,
@@ -22,7 +22,7 @@ from wirewatch.fleet.pairs.model import (
     PairRun,
     SlowPlace,
 )
-from wirewatch.fleet.pairs.plan import PairsVerdict, next_step
+from wirewatch_fleet.pairs.plan import PairsVerdict, next_step
 
 RATE = 48e9
 """Bytes per second of a rail of 400 Gb/s."""

@@ -5,10 +5,10 @@ from functools import cache
 
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
 from wirewatch.core.pairs import PartKind, Way
-from wirewatch.fleet.pairs.document import PairsDocument, pairs_document, rounds_document
-from wirewatch.fleet.pairs.members import concerned, member_of, result_for
-from wirewatch.fleet.pairs.model import SlowPlace
 from wirewatch.verdict.pairs import PairsResult
+from wirewatch_fleet.pairs.document import PairsDocument, pairs_document, rounds_document
+from wirewatch_fleet.pairs.members import concerned, member_of, result_for
+from wirewatch_fleet.pairs.model import SlowPlace
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
 NODE = DrawnFault(SlowPlace(PartKind.NODE, "n0003"), frozenset({Way.SENDS}), 0.2)

@@ -10,9 +10,9 @@ from tests.examples import examples
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Health
-from wirewatch.fleet.pairs.model import DEFAULT_LIMITS, MeasuredRound, PairRun, SlowPart, SlowPlace
-from wirewatch.fleet.pairs.naming import assess
-from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
+from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, MeasuredRound, PairRun, SlowPart, SlowPlace
+from wirewatch_fleet.pairs.naming import assess
+from wirewatch_fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
 """So small a fleet cannot tell much other traffic from faults; docs/pairs-simulation.md has large ones."""

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
 from wirewatch.core.pairs import PartKind
-from wirewatch.fleet.pairs.model import MeasuredRound, PairFleet, PairMember, Purpose, SlowPlace
-from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
+from wirewatch_fleet.pairs.model import MeasuredRound, PairFleet, PairMember, Purpose, SlowPlace
+from wirewatch_fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 
 def planned(fleet: PairFleet, rounds: list[MeasuredRound], idle: set[str] | None = None) -> PlannedRound:

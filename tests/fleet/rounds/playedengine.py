@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wirewatch.fleet.pairs.document import RoundsDocument
-from wirewatch.fleet.pairs.model import MeasuredRound
-from wirewatch.fleet.rounds.answer import PeerAnswer, encode_answer
-from wirewatch.fleet.rounds.campaign import CampaignOptions
-from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundOrder
-from wirewatch.fleet.rounds.plan import PairWork
+from wirewatch_fleet.pairs.document import RoundsDocument
+from wirewatch_fleet.pairs.model import MeasuredRound
+from wirewatch_fleet.rounds.answer import PeerAnswer, encode_answer
+from wirewatch_fleet.rounds.campaign import CampaignOptions
+from wirewatch_fleet.rounds.engine import PairNode, PairProgress, PairState, RoundOrder
+from wirewatch_fleet.rounds.plan import PairWork
 
 RATE = 10e9
 WORK = PairWork("gloo", ranks=1, seconds=20.0, patience=5.0)

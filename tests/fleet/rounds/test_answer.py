@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tests.fleet.rounds.playedengine import answers
-from wirewatch.fleet.pairs.model import PairEnd
-from wirewatch.fleet.rounds.answer import LONGEST, PeerAnswer, answers_in, encode_answer, run_of
+from wirewatch_fleet.pairs.model import PairEnd
+from wirewatch_fleet.rounds.answer import LONGEST, PeerAnswer, answers_in, encode_answer, run_of
 
 GOOD = PeerAnswer(
     "wirewatch.fleet-peer/1", 1e9, "a", "a", "b", sends=4e9, receives=3e9, all_reduce=2e9,

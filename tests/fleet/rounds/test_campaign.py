@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from tests.fleet.rounds.playedengine import OPTIONS, PlayedEngine, PlayedView
-from wirewatch.fleet.pairs.document import (
+from wirewatch_fleet.pairs.document import (
     ROUNDS,
     RoundsDocument,
     measured_of,
     pairs_document,
     rounds_document,
 )
-from wirewatch.fleet.pairs.model import PairFleet, PairMember
-from wirewatch.fleet.rounds.campaign import run_rounds
-from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError
+from wirewatch_fleet.pairs.model import PairFleet, PairMember
+from wirewatch_fleet.rounds.campaign import run_rounds
+from wirewatch_fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError
 
 NODES = tuple(PairNode(f"n{number}", gpus=0) for number in range(16))
 NOTHING = rounds_document(1e9, PairFleet(tuple(PairMember(one.name) for one in NODES)), (), seed=4)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from wirewatch.fleet.rounds.engine import PairNode, PairState, RoundOrder
-from wirewatch.fleet.rounds.jobs import (
+from wirewatch_fleet.rounds.engine import PairNode, PairState, RoundOrder
+from wirewatch_fleet.rounds.jobs import (
     CAMPAIGN,
     PAIR,
     QUEUE,
@@ -20,7 +20,7 @@ from wirewatch.fleet.rounds.jobs import (
     service,
     used_gpus,
 )
-from wirewatch.fleet.rounds.plan import PairWork, decode_pair_plan
+from wirewatch_fleet.rounds.plan import PairWork, decode_pair_plan
 
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"team": "hpc"}, "annotations": {"k8s.v1.cni.cncf.io/networks": "rdma"}},

@@ -8,11 +8,11 @@ import pytest
 
 from tests.fleet.rounds.playedapi import PlayedApi
 from tests.fleet.rounds.playedengine import answers
-from wirewatch.fleet.rounds.answer import PeerAnswer, encode_answer, run_of
-from wirewatch.fleet.rounds.engine import NodesError, PairState, RoundEngineError, RoundOrder
-from wirewatch.fleet.rounds.jobs import CAMPAIGN, JobsOptions
-from wirewatch.fleet.rounds.kubernetes import ASK_SECONDS, AWAY_SECONDS, KubernetesRounds
-from wirewatch.fleet.rounds.plan import PairWork
+from wirewatch_fleet.rounds.answer import PeerAnswer, encode_answer, run_of
+from wirewatch_fleet.rounds.engine import NodesError, PairState, RoundEngineError, RoundOrder
+from wirewatch_fleet.rounds.jobs import CAMPAIGN, JobsOptions
+from wirewatch_fleet.rounds.kubernetes import ASK_SECONDS, AWAY_SECONDS, KubernetesRounds
+from wirewatch_fleet.rounds.plan import PairWork
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "pair", "image": "x"}]}}
 ORDER = RoundOrder(1, (("n1", "n2"), ("n3", "n4")), PairWork(), 60.0, 120.0)
@@ -195,7 +195,7 @@ def test_the_end_of_many_jobs_may_take_longer_than_one_request(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = rig.started()
-    monkeypatch.setattr("wirewatch.fleet.rounds.kubernetes.REQUEST", 1e-9)
+    monkeypatch.setattr("wirewatch_fleet.rounds.kubernetes.REQUEST", 1e-9)
     engine.cancel()
     assert not rig.api.kept["jobs"]
 

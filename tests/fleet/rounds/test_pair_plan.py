@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.fleet.rounds.playedengine import WORK
-from wirewatch.fleet.rounds.plan import PlanError, decode_pair_plan, encode_pair_plan, pair_plan
+from wirewatch_fleet.rounds.plan import PlanError, decode_pair_plan, encode_pair_plan, pair_plan
 
 GOOD = pair_plan("a", "b", "10.0.0.1:28900", WORK)
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.collectors.drawn import Watched
-from tests.probe.idle import idle_gpus
+from tests.node.collectors.drawn import Watched
+from tests.node.probe.idle import idle_gpus
 from wirewatch.core.account import Account, Comm, Connection
 from wirewatch.core.ports import Order, SlurmJob
 from wirewatch.core.probe import (
@@ -21,9 +21,9 @@ from wirewatch.core.probe import (
     Timed,
 )
 from wirewatch.core.types import Absent, Why
-from wirewatch.fleet.rounds.peer import PeerRequest, take_part, worker_plan
-from wirewatch.fleet.rounds.plan import PairWork, pair_plan
 from wirewatch.probe.model import ProbeOptions
+from wirewatch_fleet.rounds.peer import PeerRequest, take_part, worker_plan
+from wirewatch_fleet.rounds.plan import PairWork, pair_plan
 
 WORK = PairWork("distributed", ranks=2, size_bytes=1 << 20, iterations=4, environment={"NCCL_IB_HCA": "mlx5"})
 PLAN = pair_plan("a", "b", "10.0.0.1:28700", WORK)

@@ -9,15 +9,15 @@ import pytest
 
 from tests.fleet.rounds.playedengine import WORK, answers
 from tests.waiting import until
-from wirewatch.fleet.rounds.engine import (
+from wirewatch_fleet.rounds.engine import (
     NodesError,
     PairProgress,
     PairState,
     RoundEngineError,
     RoundOrder,
 )
-from wirewatch.fleet.rounds.plan import decode_pair_plan
-from wirewatch.fleet.rounds.slurm import SlurmOptions, SlurmRounds, gpus_of, reason
+from wirewatch_fleet.rounds.plan import decode_pair_plan
+from wirewatch_fleet.rounds.slurm import SlurmOptions, SlurmRounds, gpus_of, reason
 
 NODES = """\
 n1|idle|gpu:h200:8(S:0-1),nic:2|10.0.0.1
@@ -154,7 +154,7 @@ def test_pairs_of_nodes_with_one_address_meet_at_ports_of_their_own(tmp_path: Pa
 
 
 def test_what_waits_says_why_and_what_runs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirewatch.fleet.rounds.slurm.ASK_SECONDS", 1.0)
+    monkeypatch.setattr("wirewatch_fleet.rounds.slurm.ASK_SECONDS", 1.0)
     made = engine(tmp_path, srun="exec sleep 60")
     made.start(ORDER)
     assert {one.state for one in made.poll()} == {PairState.WAITING}

@@ -22,10 +22,10 @@ from proof.hardware.jobs.tokens import REDUCTIONS, SHAPES
 from proof.hardware.kit import KitError, Report
 from proof.hardware.predicted import PredictedTime, judge, stands_on, three_sizes
 from proof.times import machine, two
-from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, Ranks
-from wirewatch.cli.sweep import sweep
 from wirewatch.core.probe import MIB, OPS
-from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, Ranks
+from wirewatch_lab.cli.sweep import sweep
+from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 
 LIMITS = 2
 

@@ -7,8 +7,8 @@ import pytest
 
 from proof.hardware.explained import CASES, ExplainCase, explained, right, watched
 from proof.hardware.kit import KitError
-from tests.explain.test_walls import CAUSES
-from wirewatch.explain.evidence import Wall
+from tests.node.jobs.explain.test_walls import CAUSES
+from wirewatch.jobs.explain.evidence import Wall
 
 LATE = ExplainCase("late rank", "data_parallel", Wall.LATE_RANK, ("rank 1",))
 

@@ -9,7 +9,7 @@ import pytest
 from proof.hardware import hangs
 from proof.hardware.hangs import HEALTHY, HUNG, SCENARIOS, HangTrial, hangs_in, judge, settled, watch
 from proof.hardware.kit import KitError, Report
-from wirewatch.collectors.hangs.judge import RULES
+from wirewatch.jobs.hangs.judge import RULES
 
 
 def good(scenario: str) -> HangTrial:

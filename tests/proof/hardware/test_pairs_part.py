@@ -8,9 +8,9 @@ import pytest
 from proof.hardware.kit import Report
 from proof.hardware.pairs import NODES, RATE, ROUND, SLOW, judge, slowed
 from proof.pairs.faults import Slowed
-from wirewatch.fleet.pairs.document import RoundsDocument, RoundsMember, RunEntry, rounds_document
-from wirewatch.fleet.pairs.model import MeasuredRound, PairEnd, PairFleet, PairMember, PairRun
-from wirewatch.fleet.pairs.plan import PlannedRound, next_step
+from wirewatch_fleet.pairs.document import RoundsDocument, RoundsMember, RunEntry, rounds_document
+from wirewatch_fleet.pairs.model import MeasuredRound, PairEnd, PairFleet, PairMember, PairRun
+from wirewatch_fleet.pairs.plan import PlannedRound, next_step
 
 SOCKET = "NET/Socket"
 FULL = RATE / 8

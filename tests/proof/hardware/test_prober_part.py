@@ -10,7 +10,7 @@ import pytest
 from proof.hardware import processes
 from proof.hardware.kit import Report
 from proof.hardware.prober import ROUNDS, Busbw, judge_busbw
-from tests.hw.children import until
+from tests.node.hw.children import until
 
 SMALL, LARGE = ("all_reduce", 64 << 20), ("all_reduce", 256 << 20)
 DIRECT: Busbw = {SMALL: [100e9, 99e9, 101e9, 100e9, 100e9], LARGE: [300e9] * ROUNDS}

@@ -13,7 +13,7 @@ import pytest
 from proof.hardware.holders import Ours, open_devices, others
 from proof.hardware.kit import KitError, Report
 from proof.hardware.release import Round, judge
-from tests.hw.children import until
+from tests.node.hw.children import until
 
 GOOD = Round(
     "round 1", {7: ["/dev/nvidia0"]}, 200, closed=1.9, scrapes=[0.01], back=29.0,

@@ -22,7 +22,7 @@ from proof.hardware.lockstep import TRIALS as WATCHED
 from proof.hardware.lockstep import Trial as Watched
 from proof.hardware.lockstep import judge as judge_watched
 from proof.hardware.straggler import COLD, HEALTHY, TRIALS, Case, Trial, judge, named_by, parts
-from tests.probe.drawn import drawn, on_switch
+from tests.node.probe.drawn import drawn, on_switch
 from wirewatch.verdict.straggler.signals import RateHistory
 
 

@@ -16,7 +16,7 @@ from proof.hardware import processes, trouble
 from proof.hardware.jobs.observer import Look, watch
 from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import Probing
-from tests.collectors.drawn import Gpus, Watched
+from tests.node.collectors.drawn import Gpus, Watched
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Json
 

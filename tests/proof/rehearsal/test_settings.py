@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from proof.rehearsal.settings import REAL, SQUEEZED, configuration
-from wirewatch.collectors import discover
+from wirewatch.catalogue import discover
 from wirewatch.config import load
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions

@@ -13,11 +13,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
+from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import Grounds, duration, reported
 from wirewatch.cli.hardware import PlayedPorts, live, played, remote_prober
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.topologies import given_graph
-from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
 from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule, overdue
 from wirewatch.core.machine import Machine, read_machine

@@ -1,0 +1,59 @@
+"""All collectors, components and rules of this wirewatch, from every room that has some."""
+
+import pkgutil
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
+
+from wirewatch import collectors
+from wirewatch.core.collector import UNKNOWN, AnyCollector, Collector, Rule, blind_rule
+from wirewatch.core.types import Expect
+from wirewatch.jobs import bursts, hangs, lockstep, running
+from wirewatch.probe.component import probe_component
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
+from wirewatch.verdict.drift.watch import DriftPolicy
+from wirewatch.verdict.ledger import LOST
+from wirewatch.verdict.pairs import PairsOptions, PairsPolicy, pairs_component
+
+
+@cache
+def discover() -> tuple[AnyCollector, ...]:
+    """Return every collector by name: each module of `collectors` offers one, and running jobs have four.
+
+    Raises:
+        TypeError: a module of `collectors` does not offer a `COLLECTOR`.
+    """
+    found: list[AnyCollector] = [part.COLLECTOR for part in (bursts, hangs, lockstep, running)]
+    for module in pkgutil.iter_modules(collectors.__path__, f"{collectors.__name__}."):
+        collector = getattr(import_module(module.name), "COLLECTOR", None)
+        if not isinstance(collector, Collector):
+            raise TypeError(f"{module.name} has no COLLECTOR")
+        found.append(collector)
+    return tuple(sorted(found, key=lambda c: c.name))
+
+
+def components() -> tuple[AnyCollector, ...]:
+    """Return every component with its defaults."""
+    return (
+        *discover(),
+        probe_component(ProbeOptions(), ProbePolicy(), Expect()),
+        drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
+        pairs_component(PairsOptions(), PairsPolicy()),
+    )
+
+
+def rules() -> tuple[Rule, ...]:
+    """Return every rule that a finding can carry."""
+    every = components()
+    own = (rule for one in every for rule in one.rules)
+    blind = (Rule(blind_rule(one.name), UNKNOWN) for one in every)
+    return (*own, *blind, Rule(LOST, UNKNOWN))
+
+
+def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
+    """Return the rule by that name, else the first whose pattern matches; None where none is declared."""
+    known = rules() if among is None else tuple(among)
+    exact = (one for one in known if one.name == name)
+    return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)

@@ -1,0 +1,299 @@
+"""The page of `wirewatch explain`: the answer in one line, and below it all that it stands on."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wirewatch.core.types import Absent
+from wirewatch.documents.jobs import ExplainDocument
+from wirewatch.jobs.explain.evidence import JobEvidence, JobGpu, JobSettings
+from wirewatch.jobs.explain.wires import timed_rows, wire_in_use
+from wirewatch.jobs.explain.words import gpu_name, operation, percent, rate, share_or_dash
+from wirewatch.jobs.times import CommunicatorTimes, OperationTimes, RunningJob
+from wirewatch.nccl.settings import slowing_settings
+
+WIDTH = 80
+"""Characters of a line where no terminal says another width, but for the first."""
+TITLE, GAP = 11, 2
+MOST_ROWS, MOST_RANKS = 12, 64
+MICRO = 1e-6
+SOURCES = {"replay": "a recording", "synthetic": "a recording that was changed"}
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """Lines of at most so many characters, where no single word is longer."""
+
+    width: int
+
+    def headed(self, head: str, text: str) -> Iterator[str]:
+        """A text beside its head."""
+        yield from self.wrapped(text, head, " " * len(head))
+
+    def listed(self, title: str, texts: Sequence[str]) -> Iterator[str]:
+        """Texts under one title, with the title beside the first."""
+        for number, text in enumerate(texts):
+            yield from self.headed(f"{title if number == 0 else '':<{TITLE}}- ", text)
+
+    def indented(self, text: str) -> Iterator[str]:
+        """A text of its own."""
+        yield from self.wrapped(text, " " * GAP, " " * 2 * GAP)
+
+    def titled(self, title: str, rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
+        """A table with its title; the first `left` columns to the left, the others to the right.
+
+        One that is too wide goes on below, with its first column again.
+        """
+        yield ""
+        yield title
+        widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+        for number, columns in enumerate(self._parts(widths)):
+            if number:
+                yield ""
+            for row in rows:
+                cells = [row[n].ljust(widths[n]) if n < left else row[n].rjust(widths[n]) for n in columns]
+                yield f"{' ' * GAP}{(' ' * GAP).join(cells)}".rstrip()
+
+    def _parts(self, widths: Sequence[int]) -> Iterator[list[int]]:
+        """Columns that fit beside each other."""
+        part, taken = [0], GAP + widths[0]
+        for column, width in enumerate(widths[1:], 1):
+            if len(part) > 1 and taken + GAP + width > self.width:
+                yield part
+                part, taken = [0], GAP + widths[0]
+            part.append(column)
+            taken += GAP + width
+        yield part
+
+    def wrapped(self, text: str, first: str, following: str) -> list[str]:
+        """A text in lines: what the first begins with, and what those after it do."""
+        return textwrap.wrap(
+            text, self.width, initial_indent=first, subsequent_indent=following, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+
+
+def page(document: ExplainDocument, width: int = WIDTH) -> list[str]:
+    """The lines of the page; the first one is the answer, however long."""
+    answer, evidence, layout = document.answer, document.evidence, PageLayout(width)
+    cost = (
+        ""
+        if isinstance(answer.cost, Absent) or not answer.cost
+        else f", takes {percent(answer.cost)} of the time"
+    )
+    source = f"; of {SOURCES[document.source]}" if document.source in SOURCES else ""
+    wall = f"{answer.wall.value}{cost}; certainty {answer.certainty.value}"
+    return [
+        document.sentence,
+        "",
+        *layout.headed(f"{'job':<{TITLE}}", f"{_about(evidence)}{source}"),
+        *layout.headed(f"{'wall':<{TITLE}}", wall),
+        *layout.listed("because", answer.because),
+        *layout.listed("in doubt", answer.doubts),
+        *layout.listed("to do", answer.advice),
+        *_ranks(evidence, layout),
+        *_wires(evidence, layout),
+        *_waits(evidence.job, layout),
+        *_remarks(evidence.job, layout),
+        *_counters(evidence, layout),
+        *_settings(evidence.settings, layout),
+        *_sources(evidence, layout),
+    ]
+
+
+def _about(evidence: JobEvidence) -> str:
+    gpus = f"{len(evidence.gpus)} GPU{'s' if len(evidence.gpus) != 1 else ''} of this node"
+    job = evidence.job
+    if isinstance(job, Absent):
+        return f"{evidence.name}, {gpus}; {job.detail}"
+    ranks = max((comm.ranks for comm in job.communicators), default=0)
+    nodes = max((comm.nodes for comm in job.communicators), default=0)
+    where = f"{ranks} ranks on {nodes} node{'s' if nodes != 1 else ''}" if ranks else "no communicator yet"
+    hours = (evidence.now - job.since) / 3600
+    owners = [one for one in job.owners if one != job.name]
+    return f"{', '.join((job.name, *owners))}, {where}, {gpus}, user {job.uid}, since {hours:.1f} h"
+
+
+def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
+    shares = {} if isinstance(evidence.job, Absent) else {gpu.gpu: gpu for gpu in evidence.job.gpus}
+    ranks = _ranks_by_gpu(evidence.job)
+    head = (
+        "GPU", "ranks", "pid", "in coll.", "waiting", "late", "active", "SM", "memory", "arith.", "thread",
+        "power", "throttled",
+    )  # fmt: skip
+    rows = [head]
+    for gpu in evidence.gpus:
+        share = shares.get(gpu.uuid)
+        times = (
+            ("-", "-", "-")
+            if share is None
+            else (percent(share.in_collectives), percent(share.waiting), percent(share.late))
+        )
+        rows.append((
+            gpu.index or gpu.uuid, ranks.get(gpu.uuid, "-"), ",".join(map(str, gpu.pids)) or "-", *times,
+            share_or_dash(_active(gpu)), share_or_dash(gpu.sm), share_or_dash(gpu.dram),
+            share_or_dash(gpu.math), share_or_dash(gpu.thread), _power(gpu.power), _reasons(gpu),
+        ))  # fmt: skip
+    yield from layout.titled("Ranks and GPUs (shares of the time)", rows)
+
+
+def _active(gpu: JobGpu) -> float | Absent:
+    return gpu.utilisation if isinstance(gpu.graphics, Absent) else gpu.graphics
+
+
+def _power(watts: float | Absent) -> str:
+    return "-" if isinstance(watts, Absent) else f"{watts:.0f} W"
+
+
+def _reasons(gpu: JobGpu) -> str:
+    return "-" if isinstance(gpu.throttled, Absent) else ",".join(gpu.throttled) or "no"
+
+
+def _ranks_by_gpu(job: RunningJob | Absent) -> dict[str, str]:
+    """The rank of each GPU in the job's largest communicator."""
+    if isinstance(job, Absent) or not job.communicators:
+        return {}
+    largest = max(job.communicators, key=lambda comm: comm.ranks)
+    return {rank.gpu: str(rank.rank) for rank in largest.here if not isinstance(rank.gpu, Absent)}
+
+
+def _wires(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
+    wire = wire_in_use(evidence)
+    yield ""
+    said = f"not known ({wire.detail})" if isinstance(wire, Absent) else wire
+    yield from layout.wrapped(f"Wire in use: {said}", "", " " * GAP)
+    found = timed_rows(evidence.job)
+    if not found:
+        return
+    head = ("operation", "algorithm", "ranks", "timed", "time", "got", "best", "expected", "best/exp.")
+    yield from layout.titled("Collectives", [head, *map(_row, found[:MOST_ROWS])], left=2)
+    if len(found) > MOST_ROWS:
+        yield f"  and {len(found) - MOST_ROWS} more, which take less of the time"
+    seen: set[tuple[str, ...]] = set()
+    for row in found[:MOST_ROWS]:
+        if row.derivation and row.derivation not in seen:
+            seen.add(row.derivation)
+            yield from layout.indented(
+                f"expected of {operation(row.op, row.bytes)}: {'; '.join(row.derivation)}"
+            )
+
+
+def _row(row: OperationTimes) -> tuple[str, ...]:
+    way = ", ".join(one for one in (row.algorithm, row.protocol) if one) or "-"
+    ratio = row.best_ratio
+    seconds = f"{row.wire_seconds / MICRO:.0f} us" if row.small else f"{row.wire_seconds * 1e3:.3g} ms"
+    due = row.floor if row.small else row.expected
+    expected = "-" if isinstance(due, Absent) else f"{due / MICRO:.0f} us" if row.small else rate(due)
+    return (
+        operation(row.op, row.bytes), f"{way}, {row.channels} channels", str(row.ranks), str(row.joined),
+        seconds, _rate(row.busbw), _rate(row.best), expected, "-" if ratio is None else percent(ratio),
+    )  # fmt: skip
+
+
+def _rate(value: float | Absent) -> str:
+    return "-" if isinstance(value, Absent) else rate(value)
+
+
+def _plateau(gpu: JobGpu) -> str:
+    least = "at least " if gpu.short and not isinstance(gpu.plateau, Absent) else ""
+    return f"{least}{_rate(gpu.plateau)}"
+
+
+def _waits(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
+    comms = () if isinstance(job, Absent) else job.communicators
+    for comm in comms:
+        if comm.late is not None or comm.doubt is not None or comm.elsewhere or comm.captured:
+            yield ""
+            yield f"Communicator {comm.name or comm.id}: {comm.ranks} ranks, {len(comm.here)} here"
+            yield from layout.indented("; ".join(_said(comm)))
+
+
+def _said(comm: CommunicatorTimes) -> Iterator[str]:
+    if comm.late is not None:
+        late = comm.late
+        yield (
+            f"who waits for whom: all for rank {late.rank} on {gpu_name(late.index, late.gpu)}, last in "
+            f"{late.votes} of {late.voted} collectives; the others lose {percent(late.cost)} of the time"
+        )
+    if comm.elsewhere:
+        yield comm.elsewhere
+    if comm.doubt is not None:
+        yield f"not judged: {comm.doubt.value}"
+    if comm.captured:
+        yield f"{comm.captured} calls in CUDA graphs: from then on counted, not timed"
+
+
+def _remarks(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
+    """What the job's owner should know, and no fault of the node is."""
+    remarks = () if isinstance(job, Absent) else job.remarks
+    if remarks:
+        yield ""
+        yield "Remarks"
+    for one in remarks:
+        cost = "" if one.cost is None else f" (costs {percent(one.cost)} of the time)"
+        yield from layout.indented(f"{one.kind.value}: {one.text}{cost}")
+
+
+def _counters(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
+    known = [
+        gpu
+        for gpu in evidence.gpus
+        if not isinstance(gpu.sent, Absent) or not isinstance(gpu.plateau, Absent)
+    ]
+    if known:
+        head = ("GPU", "NVLink sent", "of peak", "in bursts", "bursts take")
+        rows = [
+            (
+                gpu.index or gpu.uuid,
+                _rate(gpu.sent),
+                _of_peak(gpu),
+                _plateau(gpu),
+                share_or_dash(gpu.duty),
+            )
+            for gpu in known
+        ]
+        yield from layout.titled("Counters", [head, *rows])
+    for one in evidence.findings:
+        yield from layout.indented(
+            f"finding {one.rule} ({one.health}) at {one.subject}: {one.evidence}; {one.action}"
+        )
+
+
+def _of_peak(gpu: JobGpu) -> str:
+    if isinstance(gpu.sent, Absent) or isinstance(gpu.peak, Absent) or gpu.peak <= 0:
+        return "-"
+    return percent(gpu.sent / gpu.peak)
+
+
+def _settings(read: Sequence[JobSettings], layout: PageLayout) -> Iterator[str]:
+    """Settings that slow, and those of all processes alike in short; which processes could not be read."""
+    if not read:
+        return
+    yield ""
+    yield "NCCL settings of its processes"
+    for one in read[:MOST_RANKS]:
+        if isinstance(one.settings, Absent):
+            yield f"  process {one.pid}: not read: {one.settings.detail or one.settings.why.value}"
+    texts: dict[str, list[int]] = {}
+    for one in read:
+        if not isinstance(one.settings, Absent):
+            slowing = {name: effect for name, _, effect in slowing_settings(one.settings)}
+            for name, value in sorted(one.settings.items()):
+                slow = f"; slows: {slowing[name]}" if name in slowing else ""
+                texts.setdefault(f"{name}={value}{slow}", []).append(one.pid)
+    known = sum(not isinstance(one.settings, Absent) for one in read)
+    for text, pids in texts.items():
+        whose = "" if len(pids) == len(read) else f" (process {', '.join(map(str, pids[:8]))})"
+        yield from layout.indented(f"{text}{whose}")
+    if known and not texts:
+        yield "  none is set"
+
+
+def _sources(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
+    missing = [one for one in evidence.sources if not one.watched]
+    if not missing:
+        return
+    yield ""
+    yield "Not watched"
+    for one in missing:
+        yield from layout.indented(f"{one.source.value}: {one.switch_on} ({one.why})")

@@ -1,0 +1,204 @@
+"""`wirewatch jobs`: the tap onto this node and off it, and who carries it."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wirewatch.cli.groups import CommandGroup, examples
+from wirewatch.cli.options import config_option, replay_options
+
+if TYPE_CHECKING:
+    from wirewatch.documents.carried import JobsStatusDocument, RingStatus
+    from wirewatch.jobs.tap.carriers import Carriers
+    from wirewatch.jobs.tap.tapfile import Installed
+
+INTERNAL = 70
+DEFAULT = "/run/wirewatch-jobs"
+"""Where the tap writes if nothing else is set in the job."""
+
+
+@click.group(cls=CommandGroup)
+def jobs() -> None:
+    """Time the collectives of running jobs.
+
+    These commands put NCCL's plugin onto this node, and show who carries it.
+    """
+
+
+@jobs.command(epilog=examples("wirewatch jobs install /opt/wirewatch/lib"))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--compiler", help="Compile it here with this C compiler, even where a binary is at hand.")
+@config_option
+def install(*, folder: Path, compiler: str | None, config_file: Path | None) -> None:
+    """Put the tap, libwirewatch-tap.so, into FOLDER.
+
+    No job uses it before a variable of NCCL names it, which this command prints and does not set. Jobs that
+    run with an older tap keep that one until they end.
+
+    Exit codes: 0 installed; 64 nothing was changed.
+    """
+    from wirewatch.jobs.tap.tapfile import TapError
+    from wirewatch.jobs.tap.tapfile import install as put
+
+    rings = _rings_folder(config_file)
+    try:
+        done = put(folder.absolute(), compiler)
+    except TapError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo("\n".join(_installed(done, rings)))
+
+
+@jobs.command(epilog=examples("wirewatch jobs uninstall /opt/wirewatch/lib"))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def uninstall(*, folder: Path) -> None:
+    """Remove the tap from FOLDER.
+
+    Jobs that run with it go on with it; jobs that start with the variable still set run without a plugin.
+
+    Exit codes: 0 removed; 64 there is no tap, or the file is not a tap: nothing was changed.
+    """
+    from wirewatch.cli.output import shown
+    from wirewatch.jobs.tap.carriers import carriers
+    from wirewatch.jobs.tap.tapfile import TapError
+    from wirewatch.jobs.tap.tapfile import uninstall as remove
+
+    try:
+        path = remove(folder.absolute())
+    except TapError as error:
+        raise click.UsageError(str(error)) from error
+    found = carriers()
+    click.echo(f"{path} is removed; take NCCL_PROFILER_PLUGIN={path} out of where it is set, too")
+    click.echo(shown(_carrying(found)))
+
+
+@jobs.command(epilog=examples("wirewatch jobs status"))
+@config_option
+@replay_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@click.pass_context
+def status(
+    context: click.Context, *, config_file: Path | None, replay: str | None, overlays: tuple[str, ...],
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Show who carries the tap: communicators, their GPUs and processes, versions, and what was dropped.
+
+    Root sees all of it. The agent's user sees all but the processes of others.
+
+    Exit codes: 0 whatever there is, also nothing; 70 the folder of rings is there and cannot be read.
+    """
+    from wirewatch.cli.output import shown
+    from wirewatch.documents.carried import STATUS
+
+    if overlays and not replay:
+        raise click.UsageError("--overlay changes a recording; give --replay too")
+    document = _played(replay, overlays) if replay else _here(_rings_folder(config_file))
+    click.echo(STATUS.dump_json(document, indent=1).decode() if as_json else shown(_text(document)))
+    context.exit(INTERNAL if not document.read and document.why != "missing" else 0)
+
+
+def _rings_folder(config_file: Path | None) -> str:
+    from wirewatch.catalogue import discover
+    from wirewatch.config import load
+
+    return load(config_file, discover())[0].jobs.rings
+
+
+def _here(folder: str) -> "JobsStatusDocument":
+    from wirewatch.core.types import Absent, Why
+    from wirewatch.documents.carried import jobs_status
+    from wirewatch.jobs.tap.carriers import carriers
+    from wirewatch.jobs.tap.ringfolder import remarks
+    from wirewatch.jobs.tap.rings import FileRings
+
+    off = Absent(Why.MISSING, "the configuration names no folder of rings")
+    port = FileRings(folder) if folder else None
+    found = off if port is None else port.poll({})
+    now = (time.time(), time.monotonic())
+    return jobs_status(folder, found, carriers(), remarks(Path(folder)) if folder else (), now)
+
+
+def _played(replay: str, overlays: tuple[str, ...]) -> "JobsStatusDocument":
+    from wirewatch.cli.hardware import replayed
+    from wirewatch.documents.carried import jobs_status
+    from wirewatch.jobs.tap.carriers import Carriers
+
+    hardware, nvml = replayed(replay, overlays, at_fault=True)
+    try:
+        found = hardware.rings.poll({})
+        now = (hardware.clock.now(), hardware.clock.mono())
+        return jobs_status(hardware.about, found, Carriers(), (), now)
+    finally:
+        nvml.close()
+
+
+def _installed(done: "Installed", rings: str) -> Iterator[str]:
+    from wirewatch.jobs.tap.ringfolder import remarks
+
+    yield f"{done.path} is there: {done.machine}, {done.size_bytes // 1000} kB, {done.made}"
+    yield from (f"but {remark}" for remark in done.remarks)
+    setting = f"NCCL_PROFILER_PLUGIN={done.path}"
+    yield "Nothing uses it yet. For jobs that start from now on, one of:"
+    yield f"  every job of this node        a line `{setting}` in /etc/nccl.conf"
+    yield f'  every job of a Slurm cluster  echo "export {setting}" in the TaskProlog'
+    yield f"  one job                       `export {setting}` before it starts"
+    yield "What it costs, when not to, containers and pods: docs/jobs.md. Off: NCCL_PROFILER_PLUGIN=none"
+    if not rings:
+        yield "The agent reads no rings: [jobs] rings is empty in its configuration"
+    elif rings != DEFAULT:
+        yield f"and WIREWATCH_TAP_DIR={rings} in the same place, since the agent reads there"
+    yield from (f"{rings}: {remark}" for remark in remarks(Path(rings)) if rings)
+
+
+def _carrying(found: "Carriers") -> Iterator[str]:
+    for one in found.found:
+        version = ", a file that has been replaced or removed since" if one.replaced else ""
+        yield f"process {one.pid} of user {one.uid} maps {one.path}{version}, until it ends"
+    if not found.found:
+        yield "no process that can be seen maps it"
+    if found.closed:
+        yield f"not looked into, which root may: {found.closed} of the processes"
+    if found.late:
+        yield "not all processes could be looked into in time"
+
+
+def _text(document: "JobsStatusDocument") -> Iterator[str]:
+    from wirewatch.cli.tables import table
+
+    if not document.read:
+        none = f"no folder of rings at {document.folder}: no job of this node is timed"
+        yield none if document.why == "missing" else f"{document.folder} cannot be read: {document.why}"
+    elif not document.rings:
+        yield f"no rings in {document.folder}: no communicator of a running job carries the tap"
+    else:
+        yield f"{len(document.rings)} rings in {document.folder}"
+        header = (
+            "communicator", "rank", "gpu", "pid", "uid", "tap", "nccl", "state", "collectives", "timed",
+            "dropped", "quiet",
+        )  # fmt: skip
+        yield from table(header, [_row(one) for one in document.rings])
+    yield from (f"{document.folder}: {remark}" for remark in document.remarks)
+    yield from (f"refused: {one.name}: {one.why}" for one in document.refused)
+    known = {one.host_pid for one in document.rings}
+    for one in document.carriers:
+        if one.pid not in known:
+            yield f"process {one.pid} of user {one.uid} maps {one.path} and has no ring here"
+    if replaced := [str(one.pid) for one in document.carriers if one.replaced]:
+        yield f"with a tap that has been replaced or removed since, until they end: {', '.join(replaced)}"
+    if document.unread_processes:
+        yield f"not looked into, which root may: {document.unread_processes} of the processes"
+    if document.late:
+        yield "not all processes could be looked into in time"
+
+
+def _row(one: "RingStatus") -> tuple[str, ...]:
+    name = f" {one.communicator_name}" if one.communicator_name else ""
+    pid = "-" if one.host_pid is None else str(one.host_pid)
+    quiet = f"{one.quiet_seconds:.0f} s" if one.state == "live" else "-"
+    return (
+        f"{one.communicator}{name}", f"{one.rank}/{one.ranks}", (one.gpu or "-")[:12],
+        pid if one.host_pid in {None, one.pid} else f"{pid} ({one.pid} inside)", str(one.uid), one.tap or "-",
+        one.nccl or "-", one.state, str(one.collectives), str(one.timed), str(one.dropped), quiet,
+    )  # fmt: skip

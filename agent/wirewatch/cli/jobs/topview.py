@@ -1,0 +1,293 @@
+"""What `wirewatch top` shows: GPUs, jobs and findings, as lines no wider than the terminal. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from wirewatch.busbw.expected import GB
+from wirewatch.cli.output import printable
+from wirewatch.core.types import Absent, Subject
+from wirewatch.documents.jobs import ExplainedJob
+from wirewatch.documents.state import FindingsDocument, StateDocument
+from wirewatch.documents.status import NodeSnapshot
+from wirewatch.jobs.explain.evidence import JobEvidence, Wall
+from wirewatch.jobs.explain.wires import timed_rows
+from wirewatch.jobs.explain.words import operation
+
+WIDTH = 80
+LEAST_WIDTH = 60
+SENT, RECEIVED = "wirewatch_nvlink_transmit_bytes_total", "wirewatch_nvlink_receive_bytes_total"
+SORTS = ("gpu", "utilisation", "nvlink", "waiting", "findings")
+"""By what GPUs can be sorted; the first is the order of their numbers."""
+CUT = "…"
+NOT_KNOWN = "-"
+PLAYED = frozenset({"replay", "synthetic"})
+"""Sources of a state that are recordings."""
+BAD = frozenset({Wall.HANG, Wall.SLOW_WIRE, Wall.LATE_RANK})
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """NVLink bytes per second of each GPU (UUID), sent and received, between two polls of its counters.
+
+    Of a recording: between two of its moments.
+
+    `polled`: Unix seconds of the newest poll; `bytes` at it. A counter that shrank was reset: no rate.
+    """
+
+    polled: float = 0.0
+    bytes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def after(self, state: StateDocument) -> "LinkRates":
+        """The rates once this state is known; the same ones while the counters were not read again."""
+        collector = next((one for one in state.collectors if one.collector == "nvlink"), None)
+        if collector is None or not collector.success:
+            return LinkRates()
+        sent, received = ({s.labels["uuid"]: s.value for s in collector.samples if s.name == name}
+                          for name in (SENT, RECEIVED))  # fmt: skip
+        now = {uuid: (sent[uuid], received[uuid]) for uuid in sent if uuid in received}
+        seconds = collector.last_success - self.polled
+        # A recording has the same counters until its next moment: the node was not read again.
+        again = state.source in PLAYED and self.polled and now == self.bytes
+        if seconds <= 0 or again:
+            return self
+        rates = {
+            uuid: ((now[uuid][0] - was[0]) / seconds, (now[uuid][1] - was[1]) / seconds)
+            for uuid, was in self.bytes.items()
+            if uuid in now and all(b >= a for a, b in zip(was, now[uuid], strict=True))
+        }
+        return LinkRates(collector.last_success, now, rates if self.polled else {})
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLine:
+    """One GPU; shares of time 0 to 1, bytes per second, None where not known. `links`: as `up/expected`."""
+
+    index: str
+    utilisation: float | None = None
+    power: float | None = None
+    celsius: float | None = None
+    links: str = NOT_KNOWN
+    sent: float | None = None
+    received: float | None = None
+    busbw: float | None = None
+    waiting: float | None = None
+    job: str = ""
+    findings: int = 0
+    health: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class TopLine:
+    """A line of text, and how it is meant: `head`, `ok`, `degraded`, `unknown`, `failed`, or `quiet`."""
+
+    text: str
+    tone: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class TopView:
+    """The lines of the screen, each at most as wide as was asked."""
+
+    title: TopLine
+    gpus: tuple[TopLine, ...]
+    jobs: tuple[TopLine, ...]
+    findings: tuple[TopLine, ...]
+
+    @property
+    def lines(self) -> tuple[TopLine, ...]:
+        """All of them, from top to bottom."""
+        return (self.title, *self.gpus, *self.jobs, *self.findings)
+
+
+def view(snapshot: NodeSnapshot, rates: LinkRates, width: int = WIDTH, sort: str = SORTS[0]) -> TopView:
+    """The screen for a snapshot. Texts of jobs and findings are made printable, and cut at the width."""
+    wide = max(LEAST_WIDTH, width)
+    return TopView(
+        _title(snapshot, wide),
+        tuple(_gpus(gpu_lines(snapshot, rates), wide, sort)),
+        tuple(_jobs(snapshot.jobs.jobs, wide)),
+        tuple(_findings(snapshot.findings, wide)),
+    )
+
+
+def gpu_lines(snapshot: NodeSnapshot, rates: LinkRates) -> list[GpuLine]:
+    """Every GPU that has a series, by its number."""
+    series = _Samples(snapshot.state)
+    found = []
+    for uuid, index in series.gpus().items():
+        sent, received = rates.rates.get(uuid, (None, None))
+        here = [one for one in snapshot.findings.findings if one.subject.get("uuid") == uuid]
+        worst = min((one.health for one in here), key=_RANK.index, default="ok")
+        line = GpuLine(
+            index, series.value("gpu_utilization_ratio", uuid), series.value("gpu_power_watts", uuid),
+            series.value("gpu_temperature_celsius", uuid, sensor="core"), series.links(uuid), sent, received,
+            findings=len(here), health=worst,
+        )  # fmt: skip
+        found.append(_of_job(line, uuid, snapshot.jobs.jobs))
+    return sorted(found, key=lambda one: int(one.index) if one.index.isdigit() else 1 << 30)
+
+
+class _Samples:
+    """The newest samples of a state, by name and GPU; a collector that cannot read now has none."""
+
+    def __init__(self, state: StateDocument) -> None:
+        self._by_gpu: dict[tuple[str, str], list[tuple[Mapping[str, str], float]]] = {}
+        self._gpus: dict[str, str] = {}
+        for collector in state.collectors:
+            for one in collector.samples:
+                uuid = one.labels.get("uuid")
+                if uuid:
+                    self._gpus.setdefault(uuid, one.labels.get("gpu", ""))
+                    name = one.name.removeprefix("wirewatch_")
+                    self._by_gpu.setdefault((name, uuid), []).append((one.labels, one.value))
+
+    def gpus(self) -> Mapping[str, str]:
+        """The number of each GPU by its UUID."""
+        return {uuid: index for uuid, index in self._gpus.items() if index}
+
+    def value(self, name: str, uuid: str, **labels: str) -> float | None:
+        """The value of a GPU's series with these labels; None where there is none."""
+        return next(
+            (value for own, value in self._by_gpu.get((name, uuid), ()) if labels.items() <= own.items()),
+            None,
+        )
+
+    def links(self, uuid: str) -> str:
+        """Active links of those that there should be."""
+        up = self.value("nvlink_links", uuid, state="active")
+        due = self.value("nvlink_links_expected", uuid)
+        if up is None:
+            return NOT_KNOWN
+        asleep = self.value("nvlink_links", uuid, state="sleep") or 0.0
+        return f"{up + asleep:.0f}/{due:.0f}" if due is not None else f"{up + asleep:.0f}"
+
+
+def _of_job(line: GpuLine, uuid: str, jobs: Sequence[ExplainedJob]) -> GpuLine:
+    for one in jobs:
+        if all(gpu.uuid != uuid for gpu in one.evidence.gpus):
+            continue
+        waiting = None
+        if not isinstance(one.evidence.job, Absent):
+            waiting = next((gpu.waiting for gpu in one.evidence.job.gpus if gpu.gpu == uuid), None)
+        return replace(line, job=one.evidence.name, waiting=waiting, busbw=_got(one.evidence)[0])
+    return line
+
+
+def _got(evidence: JobEvidence) -> tuple[float | None, float | None, str]:
+    """Got and expected bytes per second of the operation that takes most time, and which one it is."""
+    for row in timed_rows(evidence.job):
+        if not isinstance(row.busbw, Absent):
+            due = None if isinstance(row.expected, Absent) else row.expected
+            return row.busbw, due, operation(row.op, row.bytes)
+    rows = timed_rows(evidence.job)
+    return None, None, operation(rows[0].op, rows[0].bytes) if rows else ""
+
+
+def _title(snapshot: NodeSnapshot, width: int) -> TopLine:
+    findings = snapshot.findings
+    ready = "a job may start" if findings.job_ready else "no job may start"
+    count = sum(one.stage not in {"acknowledged", "suppressed"} for one in findings.findings)
+    source = "" if snapshot.state.source == "live" else f", {snapshot.state.source}"
+    text = (
+        f"wirewatch{source}: {findings.health.upper()}, {ready}; {_count(len(snapshot.jobs.jobs), 'job')}, "
+        f"{_count(count, 'finding')}"
+    )
+    return TopLine(_cut(text, width), findings.health)
+
+
+def _gpus(lines: Sequence[GpuLine], width: int, sort: str) -> Iterator[TopLine]:
+    head = ("GPU", "util", "power", "temp", "links", "NVLink out", "in GB/s", "busbw", "wait", "!", "job")
+    ordered = sorted(lines, key=_ORDERS[sort]) if sort in _ORDERS else list(lines)
+    rows = [head, *map(_gpu_cells, ordered)]
+    tones = ["head", *(one.health for one in ordered)]
+    yield from _table(rows, tones, width, left=(10,))
+    if not lines:
+        yield TopLine("no GPU has been read", "unknown")
+
+
+def _gpu_cells(one: GpuLine) -> tuple[str, ...]:
+    return (
+        one.index, _percent(one.utilisation), _whole(one.power, "W"), _whole(one.celsius, "C"), one.links,
+        _rate(one.sent), _rate(one.received), _rate(one.busbw), _percent(one.waiting),
+        str(one.findings) if one.findings else "", one.job,
+    )  # fmt: skip
+
+
+def _jobs(jobs: Sequence[ExplainedJob], width: int) -> Iterator[TopLine]:
+    head = ("JOB", "GPUs", "operation", "got", "of GB/s", "costs", "wall")
+    rows, tones = [head], ["head"]
+    sentences = []
+    for one in jobs:
+        got, due, what = _got(one.evidence)
+        cost = None if isinstance(one.answer.cost, Absent) else one.answer.cost
+        rows.append((
+            one.evidence.name, str(len(one.evidence.gpus)), what, _rate(got), _rate(due), _percent(cost),
+            one.answer.wall.value,
+        ))  # fmt: skip
+        tone = (
+            "failed" if one.answer.wall in BAD else "unknown" if one.answer.wall is Wall.NOT_KNOWN else "ok"
+        )
+        tones.append(tone)
+        sentences.append(TopLine(_cut(f"  {one.answer.sentence}", width), "quiet"))
+    lines = list(_table(rows, tones, width, left=(0, 2, 6)))
+    yield lines[0]
+    for line, sentence in zip(lines[1:], sentences, strict=True):
+        yield line
+        yield sentence
+    if not jobs:
+        yield TopLine("no job is seen on these GPUs", "quiet")
+
+
+def _findings(document: FindingsDocument, width: int) -> Iterator[TopLine]:
+    yield TopLine(_cut("FINDINGS", width), "head")
+    for one in document.findings:
+        stage = "" if one.stage == "live" else f" ({one.stage})"
+        text = f"{one.health.upper():<9}{one.rule} {Subject.of(one.subject)}{stage}: {one.evidence}"
+        quiet = one.stage in {"acknowledged", "suppressed"}
+        yield TopLine(_cut(text, width), "quiet" if quiet else one.health)
+    if not document.findings:
+        yield TopLine("none", "quiet")
+
+
+def _table(
+    rows: Sequence[Sequence[str]], tones: Sequence[str], width: int, left: Sequence[int]
+) -> Iterator[TopLine]:
+    """Rows whose columns are aligned, to the left where `left` says so; each line is cut at the width."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    for row, tone in zip(rows, tones, strict=True):
+        cells = (
+            cell.ljust(wide) if n in left else cell.rjust(wide)
+            for n, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        )
+        yield TopLine(_cut(" ".join(cells).rstrip(), width), tone)
+
+
+def _cut(text: str, width: int) -> str:
+    plain = printable(text)
+    return plain if len(plain) <= width else f"{plain[: width - 1]}{CUT}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _percent(share: float | None) -> str:
+    return NOT_KNOWN if share is None else f"{100 * share:.0f}%"
+
+
+def _whole(value: float | None, unit: str) -> str:
+    return NOT_KNOWN if value is None else f"{value:.0f}{unit}"
+
+
+def _rate(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value / GB:.1f}"
+
+
+_RANK = ("failed", "unknown", "degraded", "ok")
+_ORDERS: Mapping[str, Callable[[GpuLine], tuple[float, float]]] = {
+    "utilisation": lambda one: (-(one.utilisation or 0.0), 0),
+    "nvlink": lambda one: (-(one.sent or 0.0) - (one.received or 0.0), 0),
+    "waiting": lambda one: (-(one.waiting or 0.0), 0),
+    "findings": lambda one: (_RANK.index(one.health), -one.findings),
+}

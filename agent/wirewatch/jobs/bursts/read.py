@@ -1,0 +1,151 @@
+"""Reading jobs and one burst of one GPU: who computes where, and what the counters of the GPU on turn did."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from wirewatch.core.collector import GpuReading, read_gpus
+from wirewatch.core.nvml import (
+    BURST,
+    LINK_COUNT,
+    MIG_MODE,
+    Asked,
+    MigMode,
+    Supported,
+    as_ints,
+    as_mig_mode,
+    ask_gpu,
+    link_speed,
+    member,
+)
+from wirewatch.core.nvml import PROCESSES as LISTS
+from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
+from wirewatch.core.types import Absent, Json, Why
+from wirewatch.jobs.bursts.estimate import BurstFigures, CounterRead, figures
+from wirewatch.jobs.bursts.model import BurstJob, BurstMemory, BurstOptions, BurstReading, GpuJob
+
+PROCESSES = LISTS[0]
+ONCE: tuple[Question, ...] = (LINK_COUNT, link_speed(0))
+KIB = 1024
+_MEGA = 1e6
+_JOB = re.compile(r".*?/job_\d+(?=/|$)|.*?pod[0-9a-fA-F]{8}[-_0-9a-fA-F]{28}[^/]*")
+"""The part of a control group's path that names a job of Slurm or a pod; steps and containers are below."""
+
+
+def read(hardware: Hardware, memory: BurstMemory, _options: BurstOptions) -> BurstReading | Absent:
+    """One reading of every GPU, and a burst of the one whose turn it is."""
+    nvml, sysfs = hardware.nvml, hardware.sysfs
+    reading = read_gpus(
+        nvml, lambda gpu: _gpu_job(nvml, sysfs, gpu, memory.supported.get(gpu.key, Supported()))
+    )
+    if isinstance(reading, Absent):
+        return reading
+    turn = whose_turn(memory.jobs, {item.gpu.key: item.value for item in reading})
+    return tuple(_with_burst(nvml, item) if item.gpu.key == turn else item for item in reading)
+
+
+def whose_turn(jobs: Sequence[BurstJob], gpus: Mapping[str, GpuJob | Absent]) -> str | None:
+    """The GPU to look at: of the job that has waited longest, the one that has; None where no job is.
+
+    A GPU counts only while its processes are still those of its job.
+    """
+    ready: list[tuple[float, float, str]] = []
+    for job in jobs:
+        if not job.settled:
+            continue
+        last = max(job.turns.values(), default=-math.inf)
+        for key, pids in job.processes.items():
+            gpu = gpus.get(key)
+            if isinstance(gpu, GpuJob) and gpu.watched and gpu.processes == pids:
+                ready.append((last, job.turns.get(key, -math.inf), key))
+    return min(ready)[2] if ready else None
+
+
+def reads_of(answer: Json | Absent) -> Sequence[CounterRead] | Absent:
+    """The reads in NVML's answer; MALFORMED for a clock or counters that go back."""
+    if isinstance(answer, Absent):
+        return answer
+    listed = member(answer, "reads")
+    if isinstance(listed, Absent):
+        return listed
+    if not isinstance(listed, list | tuple):
+        return Absent(Why.MALFORMED, f"not a list of reads: {listed!r:.80}")
+    reads: list[CounterRead] = []
+    for one in listed:
+        row = as_ints(one, 3)
+        if isinstance(row, Absent):
+            return row
+        micros, sent, received = row
+        read = CounterRead(micros / _MEGA, sent * KIB, received * KIB)
+        if reads and not _after(reads[-1], read):
+            return Absent(Why.MALFORMED, f"went back from {reads[-1]} to {read}")
+        reads.append(read)
+    return reads
+
+
+def group_of(cgroups: str | Absent) -> str:
+    """Slurm job, pod or session of a process, by its /proc/PID/cgroup; empty where that is not known."""
+    if isinstance(cgroups, Absent):
+        return ""
+    paths = [line.split(":", 2)[2] for line in cgroups.splitlines() if line.count(":") > 1]
+    named = next((match[0] for path in paths if (match := _JOB.match(path))), None)
+    return named or next((path for path in paths if path != "/"), "")
+
+
+def _after(before: CounterRead, now: CounterRead) -> bool:
+    return now.seconds > before.seconds and now.sent >= before.sent and now.received >= before.received
+
+
+def _gpu_job(nvml: Nvml, sysfs: Sysfs, gpu: Gpu, known: Supported) -> GpuJob | Absent:
+    asked = ask_gpu(nvml, gpu.key, (PROCESSES, MIG_MODE), known, ONCE)
+    if isinstance(asked, Absent):
+        return asked
+    mode, links = as_mig_mode(asked.json(MIG_MODE)), asked.whole(LINK_COUNT)
+    split = isinstance(mode, MigMode) and mode.now
+    watched = not split and not isinstance(links, Absent) and links > 0
+    processes = _processes(asked.json(PROCESSES))
+    groups = {} if isinstance(processes, Absent) else {pid: _group(sysfs, pid) for pid in processes}
+    return GpuJob(watched, processes, groups, _peak(asked, links), supported=asked.supported)
+
+
+def _group(sysfs: Sysfs, pid: int) -> str:
+    return group_of(sysfs.read(f"/proc/{pid}/cgroup"))
+
+
+def _peak(asked: Asked, links: int | Absent) -> float | Absent:
+    """Line rate of all links, each way: all have that of the first."""
+    speed = asked.whole(link_speed(0))
+    if isinstance(links, Absent):
+        return links
+    return speed if isinstance(speed, Absent) else links * speed * _MEGA
+
+
+def _processes(answer: Json | Absent) -> frozenset[int] | Absent:
+    if isinstance(answer, Absent):
+        return answer
+    if not isinstance(answer, list | tuple):
+        return Absent(Why.MALFORMED, f"not a list of processes: {answer!r:.80}")
+    found = as_ints([_pid(one) for one in answer], len(answer))
+    return found if isinstance(found, Absent) else frozenset(found)
+
+
+def _pid(entry: Json) -> Json:
+    pid = member(entry, "pid")
+    return None if isinstance(pid, Absent) else pid
+
+
+def _with_burst(nvml: Nvml, item: GpuReading[GpuJob]) -> GpuReading[GpuJob]:
+    gpu = item.value
+    if isinstance(gpu, Absent):
+        return item
+    asked = ask_gpu(nvml, item.gpu.key, (BURST,), gpu.supported)
+    if isinstance(asked, Absent):
+        return GpuReading(item.gpu, _seen(gpu, asked, gpu.supported))
+    reads = reads_of(asked.json(BURST))
+    return GpuReading(
+        item.gpu, _seen(gpu, reads if isinstance(reads, Absent) else figures(reads), asked.supported)
+    )
+
+
+def _seen(gpu: GpuJob, burst: BurstFigures | Absent, supported: Supported) -> GpuJob:
+    return GpuJob(gpu.watched, gpu.processes, gpu.groups, gpu.peak, burst, supported)

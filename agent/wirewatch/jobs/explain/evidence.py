@@ -1,0 +1,187 @@
+"""What is known of one running job, from all sources, as the decision takes it; and the answer.
+
+Shares are of time, 0 to 1. A source that is missing is an `Absent` with its reason, and stands among the
+`sources` with what switches it on: missing evidence is never evidence of health.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.times import RunningJob
+
+NOT_WATCHED = Absent(Why.MISSING, "not watched")
+
+
+class EvidenceSource(Enum):
+    """Where evidence of a job comes from; each value is its name for people."""
+
+    TAP = "collectives (tap)"
+    ACTIVITY = "SM and memory activity (GPM)"
+    GPU = "clocks, power, utilisation (NVML)"
+    BURSTS = "NVLink bursts"
+    HANGS = "hang detection"
+    THREADS = "threads of its processes"
+    SETTINGS = "NCCL settings of its processes"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """Whether a source is watched for this job. `why` it is not, and what would switch it on, in words."""
+
+    source: EvidenceSource
+    watched: bool
+    why: str = ""
+    switch_on: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobGpu:
+    """One GPU of a job. `index`: of it today. `pids`: processes of the job on it.
+
+    `utilisation`: share of the last second in which some kernel ran. `power` in watts. `throttled`: the
+    reasons of NVML that hold its clocks down and are faults. `graphics`: share of the last window in which
+    anything ran; `sm`, `dram`: busy share of its SMs and of its memory's bandwidth; `math`: of its busiest
+    arithmetic unit. `sent`: NVLink bytes per second in that window, `peak` of all its links, one way.
+    `plateau`: bytes per second while bytes move, a lower bound where its bursts are `short`; `duty`: the
+    share of time in which they do. `thread`: share of one core that the busiest thread of its processes took.
+    """
+
+    uuid: str
+    index: str
+    pids: tuple[int, ...] = ()
+    utilisation: float | Absent = NOT_WATCHED
+    power: float | Absent = NOT_WATCHED
+    throttled: tuple[str, ...] | Absent = NOT_WATCHED
+    graphics: float | Absent = NOT_WATCHED
+    sm: float | Absent = NOT_WATCHED
+    dram: float | Absent = NOT_WATCHED
+    math: float | Absent = NOT_WATCHED
+    sent: float | Absent = NOT_WATCHED
+    peak: float | Absent = NOT_WATCHED
+    plateau: float | Absent = NOT_WATCHED
+    duty: float | Absent = NOT_WATCHED
+    thread: float | Absent = NOT_WATCHED
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LateGpu:
+    """A GPU for which the others wait, found without the tap; `text` has the numbers."""
+
+    uuid: str
+    index: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoreWork:
+    """A GPU that does more work than the others: `more` of theirs; `waiting`: the share that they wait."""
+
+    uuid: str
+    index: str
+    more: float | Absent
+    waiting: float | Absent
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HungJob:
+    """A hang: its kind and culprit in one sentence `text`, what shows it, and what to do."""
+
+    text: str
+    since: float
+    evidence: tuple[str, ...] = ()
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinding:
+    """A finding about a part that the job uses, as the verdict has it; `gpu`: UUID, empty for other parts."""
+
+    rule: str
+    health: str
+    subject: str
+    gpu: str
+    evidence: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """NCCL's settings of one process, or why they cannot be read."""
+
+    pid: int
+    settings: Mapping[str, str] | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvidence:
+    """All that is known of one job on this node; `name` as in RunningJob.
+
+    `job`: what the tap says of it; Absent without the tap. `now`: Unix seconds.
+    """
+
+    name: str
+    now: float
+    gpus: tuple[JobGpu, ...]
+    job: RunningJob | Absent = NOT_WATCHED
+    late: LateGpu | None = None
+    more: MoreWork | None = None
+    hang: HungJob | None = None
+    findings: tuple[JobFinding, ...] = ()
+    settings: tuple[JobSettings, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes as this machine counts them, those that are known."""
+        of_gpus = {pid for gpu in self.gpus for pid in gpu.pids}
+        of_tap = () if isinstance(self.job, Absent) else self.job.pids
+        return tuple(sorted(of_gpus | set(of_tap)))
+
+    def watches(self, source: EvidenceSource) -> bool:
+        """Whether this source is watched."""
+        return any(one.watched for one in self.sources if one.source is source)
+
+
+class Wall(Enum):
+    """What holds a job up most. NOTHING: nothing of this node does, as far as all is watched."""
+
+    HANG = "hang"
+    SLOW_WIRE = "slow wire"
+    LATE_RANK = "late rank"
+    UNEVEN_WORK = "uneven work"
+    HOST = "host"
+    LAUNCH_GAPS = "launch gaps"
+    MEMORY = "memory"
+    COLLECTIVES = "collectives"
+    NOTHING = "nothing"
+    NOT_KNOWN = "not known"
+
+
+class Certainty(Enum):
+    """HIGH: two sources agree. MEDIUM: one says so. LOW: something that would decide is not watched."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnswer:
+    """The wall that a job hits, in one `sentence`. `cost`: the share of its time that it takes.
+
+    `causes`: names of what is behind it, such as `NCCL_P2P_DISABLE=1`, `Tree` or `hw_thermal_slowdown`.
+    `because`: what shows it. `doubts`: what is not known and would matter. `advice`: what to do.
+    """
+
+    wall: Wall
+    sentence: str
+    certainty: Certainty
+    cost: float | Absent = NOT_WATCHED
+    causes: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    advice: tuple[str, ...] = field(default_factory=tuple)

@@ -1,0 +1,329 @@
+"""From the state of the node to what is known of each running job on it. Pure.
+
+Jobs that carry the tap are as the collector `jobs` has them. The processes on other GPUs are jobs too, of
+which only what the GPUs show is known: those in lockstep together, all others by process.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from wirewatch.collectors.gpu import GpuFacts, GpuNow
+from wirewatch.collectors.nvlink import NvlinkFacts
+from wirewatch.core.collector import NodeState
+from wirewatch.core.nvml import UP
+from wirewatch.core.types import Absent, Failed, Why
+from wirewatch.jobs.bursts import BurstFacts, BurstLook
+from wirewatch.jobs.explain.evidence import (
+    EvidenceSource,
+    HungJob,
+    JobEvidence,
+    JobFinding,
+    JobGpu,
+    JobSettings,
+    LateGpu,
+    MoreWork,
+    SourceStatus,
+)
+from wirewatch.jobs.hangs import HangFacts, HangingJob
+from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
+from wirewatch.jobs.times import JobsFacts, RunningJob
+
+JOBS, LOCKSTEP, GPU, BURSTS, HANGS, NVLINK = "jobs", "lockstep", "gpu", "bursts", "hangs", "nvlink"
+"""Collectors."""
+NAMED = frozenset({"slurm", "pod", "container"})
+"""Kinds of owners that name a job."""
+TAP_ON = (
+    "install the tap with `wirewatch jobs install DIR` and name it in the job's NCCL_PROFILER_PLUGIN "
+    "(docs/jobs.md)"
+)
+HERE = "run `wirewatch explain` on this machine, as the job's user or as root"
+_OWN = ("jobs.", "hangs.", "lockstep.", "bursts.")
+"""Rules about jobs themselves: what they say is in the evidence already."""
+_NO_TAP = Absent(Why.MISSING, "its processes do not carry the tap")
+_NO_THREADS = Absent(Why.MISSING, HERE)
+
+
+def jobs_of(state: NodeState, now: float) -> tuple[JobEvidence, ...]:
+    """The running jobs of this node at `now` (Unix seconds), those with the tap first."""
+    facts = state.facts(JobsFacts)
+    tapped = [job for job in facts.jobs if job.live] if facts else []
+    found = [_of_tap(state, job, now) for job in tapped]
+    taken = {gpu.uuid for one in found for gpu in one.gpus}
+    found += [_of_gpus(state, uuids, now) for uuids in _untapped(state, taken)]
+    return tuple(found)
+
+
+def switch_on(collector: str) -> str:
+    """What switches a collector on."""
+    return f"set enabled = true under [collectors.{collector}] and reload the daemon"
+
+
+def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -> JobEvidence:
+    """The evidence with how busy the busiest thread of each process (by pid) was; the least on each GPU."""
+    gpus = tuple(
+        replace(gpu, thread=_least([threads[p] for p in gpu.pids if p in threads])) for gpu in evidence.gpus
+    )
+    seen = any(not isinstance(gpu.thread, Absent) for gpu in gpus)
+    why = next(
+        (str(one) for one in threads.values() if isinstance(one, Absent)), "none of its processes is known"
+    )
+    return _with_source(
+        replace(evidence, gpus=gpus), SourceStatus(EvidenceSource.THREADS, seen, "" if seen else why, HERE)
+    )
+
+
+def with_settings(evidence: JobEvidence, read: Sequence[JobSettings]) -> JobEvidence:
+    """The evidence with settings that were read beside the daemon, where it could not read them itself."""
+    known = {one.pid: one for one in read}
+    own = {one.pid: one for one in evidence.settings if not isinstance(one.settings, Absent)}
+    merged = tuple({**known, **own}.values())
+    return _with_source(replace(evidence, settings=merged), _settings_status(merged))
+
+
+def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
+    # Of its windows a fresh one says how it is now; what older ones have shown is in `late` and `wire`.
+    newest = (replace(comm, windows=comm.windows[-1:] if comm.fresh else ()) for comm in job.communicators)
+    job = replace(job, communicators=tuple(newest))
+    ranks = [rank for comm in job.communicators for rank in comm.here]
+    uuids = {gpu.gpu: gpu.index for gpu in job.gpus}
+    pids: dict[str, set[int]] = {uuid: set() for uuid in uuids}
+    settings: dict[int, JobSettings] = {}
+    for rank in ranks:
+        if isinstance(rank.gpu, Absent):
+            continue
+        uuids.setdefault(rank.gpu, rank.index)
+        if not isinstance(rank.pid, Absent):
+            pids.setdefault(rank.gpu, set()).add(rank.pid)
+            settings[rank.pid] = JobSettings(rank.pid, rank.settings)
+    gpus = tuple(_gpu(state, uuid, index, pids.get(uuid, ())) for uuid, index in uuids.items())
+    read = tuple(settings[pid] for pid in sorted(settings))
+    return _completed(state, JobEvidence(job.name, now, _sorted(gpus), job, settings=read))
+
+
+def _of_gpus(state: NodeState, uuids: Iterable[str], now: float) -> JobEvidence:
+    gpus = tuple(_gpu(state, uuid, "", ()) for uuid in uuids)
+    pids = sorted(pid for gpu in gpus for pid in gpu.pids)
+    names = {_owners(state).get(pid, "") for pid in pids}
+    name = names.pop() if len(names) == 1 else ""
+    name = name if _is_named(name) else f"pid:{pids[0]}"
+    return _completed(state, JobEvidence(name, now, _sorted(gpus), _NO_TAP))
+
+
+def _is_named(owner: str) -> bool:
+    return owner.partition(":")[0] in NAMED
+
+
+def _owners(state: NodeState) -> Mapping[int, str]:
+    """Whose each process on the GPUs is; empty where that is not read now."""
+    facts = state.facts(HangFacts)
+    return facts.owners if facts and _status(state, HANGS) is None else {}
+
+
+def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
+    """The evidence with findings, what lockstep says, and which sources are watched."""
+    facts = state.facts(LockstepFacts)
+    hint = facts.hint if facts and _status(state, LOCKSTEP) is None else None
+    here = {gpu.uuid for gpu in evidence.gpus}
+    late = LateGpu(hint.uuid, hint.gpu, hint.text) if hint is not None and hint.uuid in here else None
+    uneven = facts.uneven if facts and _status(state, LOCKSTEP) is None else None
+    more = (
+        MoreWork(uneven.uuid, uneven.gpu, uneven.more, uneven.waits, uneven.text)
+        if uneven is not None and uneven.uuid in here
+        else None
+    )
+    made = replace(
+        evidence, late=late, more=more, hang=_hang(state, evidence),
+        findings=tuple(_findings(state, evidence)),
+    )  # fmt: skip
+    return replace(made, sources=tuple(_sources(state, made)))
+
+
+def _hang(state: NodeState, evidence: JobEvidence) -> HungJob | None:
+    """The hang of this job: that of its processes, or where these are not known, of its GPUs."""
+    pids, here = set(evidence.pids), {gpu.uuid for gpu in evidence.gpus}
+    for hang in _hanging(state):
+        theirs = {pid for some in hang.processes.values() for pid in some} - {0}
+        if pids & theirs if pids and theirs else here & set(hang.processes):
+            return HungJob(hang.text, hang.found, tuple(hang.snapshot.splitlines()), hang.action)
+    return None
+
+
+def _hanging(state: NodeState) -> tuple[HangingJob, ...]:
+    """The jobs that hang; none where that is not watched now."""
+    facts = state.facts(HangFacts)
+    return facts.now if facts and _status(state, HANGS) is None else ()
+
+
+def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu:
+    lockstep, gpus = state.facts(LockstepFacts), state.facts(GpuFacts)
+    made = JobGpu(uuid, index, tuple(sorted(pids)))
+    now = gpus.now.get(uuid) if gpus else None
+    if now is not None:
+        # Whose GPU it is stays as it was last read; how busy it is does not.
+        made = replace(made, index=str(now.index), pids=made.pids or _pids(now))
+        if _status(state, GPU) is None:
+            made = replace(made, utilisation=now.utilization, power=now.power, throttled=now.throttled)
+    window = lockstep.windows.get(uuid) if lockstep and _status(state, LOCKSTEP) is None else None
+    look = _look(state, uuid)
+    made = replace(_with_window(made, window) if window else made, peak=_peak(state, uuid))
+    if look is None:
+        return made
+    seen = look.figures
+    return replace(made, plateau=seen.plateau, duty=seen.duty, short=not seen.long)
+
+
+def _peak(state: NodeState, uuid: str) -> float | Absent:
+    """Bytes per second of all links of a GPU that are up, one way."""
+    facts = state.facts(NvlinkFacts)
+    known = facts.links if facts and _status(state, NVLINK) is None else {}
+    links = next((links for gpu, links in known.items() if gpu.uuid == uuid), ())
+    speeds = [one.speed for one in links if one.state in UP and not isinstance(one.speed, Absent)]
+    return sum(speeds) if speeds else Absent(Why.MISSING, "the rates of its NVLinks are not known")
+
+
+def _look(state: NodeState, uuid: str) -> BurstLook | None:
+    facts = state.facts(BurstFacts)
+    looks = facts.looks if facts and _status(state, BURSTS) is None else ()
+    return next((one for one in looks if one.uuid == uuid), None)
+
+
+def _with_window(gpu: JobGpu, window: GpuWindow) -> JobGpu:
+    math = (
+        max(window.math.values())
+        if window.math
+        else Absent(Why.UNSUPPORTED, "no arithmetic unit is reported")
+    )
+    return replace(
+        gpu, graphics=window.graphics, sm=window.sm, dram=window.dram, math=math, sent=window.sent
+    )  # fmt: skip
+
+
+def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
+    """GPUs of each job without the tap: of one owner or process, or in a hang or lockstep; largest first."""
+    gpus, owners = state.facts(GpuFacts), _owners(state)
+    known = {uuid: _pids(now) for uuid, now in (gpus.now if gpus else {}).items() if uuid not in taken}
+    groups: list[set[str]] = [set(hang.processes) for hang in _hanging(state)]
+    groups.append(_in_step(state, known))
+    shared: dict[str, set[str]] = {}
+    for uuid, pids in known.items():
+        for pid in pids:
+            shared.setdefault(owners.get(pid) or f"pid:{pid}", set()).add(uuid)
+    left = {uuid for uuid, pids in known.items() if pids}
+    found = []
+    for first in known:
+        if first not in left:
+            continue
+        job = {first}
+        while more := {uuid for one in (*groups, *shared.values()) if one & job for uuid in one & left} - job:
+            job |= more
+        left -= job
+        found.append(tuple(uuid for uuid in known if uuid in job))
+    yield from sorted(found, key=len, reverse=True)
+
+
+def _in_step(state: NodeState, known: Mapping[str, Sequence[int]]) -> set[str]:
+    """The GPUs that run in lockstep now; none where owners that have names say that they are several jobs."""
+    facts = state.facts(LockstepFacts)
+    if facts is None or not facts.in_step or _status(state, LOCKSTEP) is not None:
+        return set()
+    owners = {_owners(state).get(pid, "") for uuid in facts.windows for pid in known.get(uuid, ())}
+    return set(facts.windows) if sum(map(_is_named, owners)) < 2 else set()  # noqa: PLR2004
+
+
+def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
+    job = evidence.job
+    network = not isinstance(job, Absent) and any(comm.nodes > 1 for comm in job.communicators)
+    here = {gpu.uuid for gpu in evidence.gpus}
+    for component in state.components.values():
+        for one in component.findings:
+            ours = one.subject.uuid in here or (network and one.subject.device)
+            if ours and not one.rule.startswith(_OWN):
+                yield JobFinding(
+                    one.rule,
+                    one.health.name.lower(),
+                    str(one.subject),
+                    one.subject.uuid,
+                    one.evidence,
+                    one.action,
+                )
+
+
+def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
+    yield _tap_status(state, evidence.job)
+    active = any(not isinstance(gpu.graphics, Absent) for gpu in evidence.gpus)
+    facts = state.facts(LockstepFacts)
+    why = _status(state, LOCKSTEP) or (facts.why if facts else "") or "no window yet"
+    yield SourceStatus(EvidenceSource.ACTIVITY, active, "" if active else why, switch_on(LOCKSTEP))
+    known = any(not isinstance(gpu.throttled, Absent) for gpu in evidence.gpus)
+    why = _status(state, GPU) or "NVML does not say it of these GPUs"
+    yield SourceStatus(EvidenceSource.GPU, known, "" if known else why, switch_on(GPU))
+    looked = any(not isinstance(gpu.plateau, Absent) for gpu in evidence.gpus)
+    why = _status(state, BURSTS) or "no look at its GPUs yet"
+    yield SourceStatus(EvidenceSource.BURSTS, looked, "" if looked else why, switch_on(BURSTS))
+    why = _status(state, HANGS) or ""
+    yield SourceStatus(EvidenceSource.HANGS, not why, why, switch_on(HANGS))
+    yield SourceStatus(
+        EvidenceSource.THREADS, watched=False, why="the daemon does not read them", switch_on=HERE
+    )
+    yield _settings_status(evidence.settings)
+
+
+def _tap_status(state: NodeState, job: RunningJob | Absent) -> SourceStatus:
+    facts, off = state.facts(JobsFacts), _status(state, JOBS)
+    if isinstance(job, Absent):
+        folder = facts.folder if facts else None
+        why = off or (str(folder) if folder is not None else job.detail)
+        return SourceStatus(EvidenceSource.TAP, watched=False, why=why, switch_on=TAP_ON)
+    timed = off is None and any(comm.windows for comm in job.communicators)
+    why = off or _untimed(job)
+    return SourceStatus(EvidenceSource.TAP, timed, "" if timed else why, "" if timed else "wait a window")
+
+
+def _untimed(job: RunningJob) -> str:
+    """Why no window shows how it is now."""
+    captured = sum(comm.captured for comm in job.communicators)
+    if captured:
+        return f"{captured} calls are in CUDA graphs, and their communicators are not timed"
+    joined = any(comm.joined for comm in job.communicators)
+    return "no collective has been timed lately" if joined else "no window is full yet"
+
+
+def _settings_status(read: Sequence[JobSettings]) -> SourceStatus:
+    known = [one for one in read if not isinstance(one.settings, Absent)]
+    if read and len(known) == len(read):
+        return SourceStatus(EvidenceSource.SETTINGS, watched=True)
+    denied = next(
+        (str(one.settings) for one in read if isinstance(one.settings, Absent)),
+        "the daemon reads those of jobs with the tap",
+    )
+    return SourceStatus(EvidenceSource.SETTINGS, watched=False, why=denied, switch_on=HERE)
+
+
+def _status(state: NodeState, collector: str) -> str | None:
+    """Why what a collector says cannot be taken now; None where it can."""
+    component = state.components.get(collector)
+    if component is None:
+        return "its collector is off"
+    if component.outcome is None:
+        return "its collector has not read yet"
+    if isinstance(component.outcome, Failed):
+        return str(component.outcome.absent)
+    return None if component.succeeding else "its collector is overdue"
+
+
+def _with_source(evidence: JobEvidence, status: SourceStatus) -> JobEvidence:
+    others = tuple(one for one in evidence.sources if one.source is not status.source)
+    return replace(evidence, sources=(*others, status))
+
+
+def _least(values: Sequence[float | Absent]) -> float | Absent:
+    known = [one for one in values if not isinstance(one, Absent)]
+    return min(known) if known else next(iter(values), _NO_THREADS)
+
+
+def _pids(now: GpuNow) -> tuple[int, ...]:
+    return () if isinstance(now.pids, Absent) else tuple(sorted(now.pids))
+
+
+def _sorted(gpus: Sequence[JobGpu]) -> tuple[JobGpu, ...]:
+    return tuple(sorted(gpus, key=lambda gpu: (int(gpu.index) if gpu.index.isdigit() else 1 << 30, gpu.uuid)))

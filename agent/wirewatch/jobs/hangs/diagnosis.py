@@ -1,0 +1,394 @@
+"""What two looks at a job that seems to hang show: its kind, and whom it waits for. Pure.
+
+The rules are those of docs/hangs.md. One look is never enough: counts that differ are usual in a job at
+work, and only two answers show that they stand still.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from wirewatch.core.jobs import RasCommunicator, RasPhase, RasRank, RasReport
+from wirewatch.core.ports import Gpu
+from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.hangs.model import (
+    Culprit,
+    Diagnosis,
+    GpuLoad,
+    GpuLoads,
+    HangKind,
+    HangPolicy,
+    JobLook,
+    JobProcess,
+    WatchedJob,
+)
+
+IDLE = 0.05
+"""Of 1: below it a GPU has nothing to do."""
+_NAMED = 4
+"""Culprits that one text names."""
+_SNAPSHOT = 1500
+"""Characters kept of what was seen."""
+_STATES: Mapping[str, str] = {
+    "T": "is stopped by a signal",
+    "t": "is stopped by a debugger",
+    "Z": "has ended, a zombie",
+    "X": "has ended",
+    "D": "is inside the kernel, which does not let it be ended",
+}
+_ENDED = frozenset({"T", "t", "Z", "X"})
+_QUIET = frozenset({RasPhase.STARTING, RasPhase.FINALIZING, RasPhase.ABORTING, RasPhase.LEFT})
+Peer = tuple[str, int]
+"""Host and pid as RAS names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A job with what is known of it: its GPUs by key, their loads, its two looks and what RAS said at each.
+
+    `host`: this machine as the job's RAS names it. `inner`: processes here by their id as the job sees it.
+    `places`: GPUs, by key, of processes here.
+    """
+
+    job: WatchedJob
+    gpus: Mapping[str, Gpu]
+    loads: GpuLoads
+    older: JobLook
+    newer: JobLook
+    policy: HangPolicy
+    before: RasReport | Absent
+    now: RasReport | Absent
+    host: str
+    inner: Mapping[int, int]
+    places: Mapping[int, str]
+
+    @property
+    def seconds(self) -> float:
+        """Between the looks."""
+        return self.newer.mono - self.older.mono
+
+    @property
+    def held(self) -> float:
+        """Seconds for which it has looked stuck."""
+        return 0.0 if self.job.since is None else self.newer.mono - self.job.since
+
+    def gpu(self, pid: int) -> Gpu | None:
+        """The GPU of a process here; None for one that is on none."""
+        return self.gpus.get(self.places.get(pid, ""))
+
+    def here(self, rank: RasRank) -> int:
+        """The process on this machine that is a rank; 0 where it is not here, or that is not known."""
+        return self.inner.get(rank.pid, 0) if rank.host == self.host else 0
+
+    def own_loads(self) -> dict[str, GpuLoad]:
+        """The loads of the job's GPUs that were read."""
+        mine = {key: load for key, load in self.loads.items() if key in self.job.processes}
+        return {key: load for key, load in mine.items() if not isinstance(load, Absent)}
+
+
+def case_of(job: WatchedJob, gpus: Mapping[str, Gpu], loads: GpuLoads, policy: HangPolicy) -> Case | None:
+    """The case of a job that has been looked at twice; None before."""
+    if len(job.looks) < 2:  # noqa: PLR2004
+        return None
+    older, newer = job.looks
+    before, now = own_report(older), own_report(newer)
+    # A process that has ended since is known by the older look alone.
+    inner = {_inner(pid, one): pid for look in (older, newer) for pid, one in look.processes.items()}
+    hosts = Counter[str]()
+    if not isinstance(now, Absent):
+        peers = {(rank.host, rank.pid) for _, rank in _ranks(now) if rank.pid in inner}
+        hosts.update(host for host, _ in peers)
+    host = hosts.most_common(1)[0][0] if hosts else ""
+    places = _places(job, gpus, now, host, inner)
+    return Case(job, gpus, loads, older, newer, policy, before, now, host, inner, places)
+
+
+def _places(
+    job: WatchedJob, gpus: Mapping[str, Gpu], now: RasReport | Absent, host: str, inner: Mapping[int, int]
+) -> dict[int, str]:
+    """GPUs of processes: as NVML says, and only where it does not know them as RAS does, by index."""
+    places = {**job.gone, **{pid: key for key, pids in job.processes.items() for pid in pids}}
+    if isinstance(now, Absent) or set(inner.values()) & set(places):
+        return places
+    indices = {gpu.index: key for key, gpu in gpus.items() if key in job.processes}
+    for _, rank in _ranks(now):
+        if rank.host == host and rank.pid in inner and rank.nvml in indices:
+            places[inner[rank.pid]] = indices[rank.nvml]
+    return places
+
+
+def diagnose(case: Case) -> Diagnosis:
+    """The kind of a hang and its culprits; no kind where the job does not hang, or that is not known yet."""
+    stopped = tuple(_stopped(case))
+    if stopped:
+        return _found(case, HangKind.STOPPED, stopped, "the others wait for it")
+    if isinstance(case.now, Absent):
+        return _unasked(case, case.now)
+    if isinstance(case.before, Absent):
+        return _unasked(case, case.before)
+    return _by_reports(case, case.before, case.now)
+
+
+def _by_reports(case: Case, older: RasReport, newer: RasReport) -> Diagnosis:
+    """What two answers of RAS show of a job whose processes all run."""
+    failed = [(one, rank) for one, rank in _ranks(newer) if rank.errors]
+    if failed:
+        named = tuple(_culprit(case, rank, ", ".join(rank.errors)) for _, rank in failed)
+        return _found(case, HangKind.ERROR, named, "NCCL reports errors, and the job has not ended")
+    if any(rank.phase in _QUIET for _, rank in _ranks(newer)) or any(
+        one.phase in _QUIET for one in newer.communicators
+    ):
+        return Diagnosis(None, "the job begins or ends: some ranks are not in their communicators")
+    if _advanced(older, newer):
+        return Diagnosis(None, "the job goes on: it has launched collectives since")
+    return _compared(case, newer)
+
+
+def own_report(look: JobLook) -> RasReport | Absent:
+    """The report whose ranks are the processes of a job, by their ids inside their own namespace and owner.
+
+    Returns:
+        MISSING where RAS answered, but for nobody of this job: another user has the port, say.
+    """
+    if isinstance(look.ras, Absent):
+        return _reason(look, look.ras)
+    inner = {_inner(pid, one) for pid, one in look.processes.items()}
+    uids = {one.uid for one in look.processes.values() if not isinstance(one.uid, Absent)}
+    best: RasReport | None = None
+    most = 0
+    for report in look.ras:
+        if not isinstance(report.uid, Absent) and uids and report.uid not in uids:
+            continue
+        pids = {rank.pid for _, rank in _ranks(report) if rank.pid >= 0}
+        score = len(pids & inner) + (not pids and report.processes >= len(inner) > 0)
+        if score > most:
+            best, most = report, score
+    if best is not None:
+        return best
+    return _reason(look, Absent(Why.MISSING, "RAS answered for other jobs, not for this one"))
+
+
+def _reason(look: JobLook, why: Absent) -> Absent:
+    if look.elsewhere:
+        return Absent(Why.DENIED, "no RAS: the job is in a network namespace of its own, a pod's for example")
+    return why
+
+
+def _inner(pid: int, process: JobProcess) -> int:
+    """The id of a process in its own namespace; its id here where that cannot be read."""
+    return pid if isinstance(process.inner, Absent) else process.inner
+
+
+def _ranks(report: RasReport) -> Iterator[tuple[RasCommunicator, RasRank]]:
+    for one in report.communicators:
+        for rank in one.ranks:
+            yield one, rank
+
+
+def _stopped(case: Case) -> Iterator[Culprit]:
+    """Processes that cannot go on: stopped or ended here, or silent to RAS at both looks."""
+    named: set[int] = set()
+    for pid, now in sorted(case.newer.processes.items()):
+        before = case.older.processes.get(pid)
+        if before is not None and now.state in _ENDED and before.state in _ENDED:
+            named.add(pid)
+            yield _culprit_here(case, pid, _STATES[str(now.state)])
+    for pid in sorted(case.job.gone):
+        named.add(pid)
+        yield _culprit_here(case, pid, "has ended")
+    older, newer = case.before, case.now
+    if isinstance(older, Absent) or isinstance(newer, Absent):
+        return
+    silent = {(one.hash, rank.rank) for one, rank in _ranks(older) if rank.missing}
+    seen: set[Peer] = set()
+    for one, rank in _ranks(newer):
+        peer = (rank.host, rank.pid)
+        if rank.missing and (one.hash, rank.rank) in silent and peer not in seen:
+            seen.add(peer)
+            pid = case.here(rank)
+            if not pid or pid not in named:
+                yield _culprit(case, rank, _silence(case, rank, pid))
+
+
+def _silence(case: Case, rank: RasRank, pid: int) -> str:
+    process = case.newer.processes.get(pid)
+    state = _STATES.get(str(process.state), "") if process is not None else ""
+    return f"does not answer RAS ({rank.missing}){f' and {state}' if state else ''}"
+
+
+def _advanced(older: RasReport, newer: RasReport) -> bool:
+    """Whether any rank has launched anything between two answers; only ranks in both are compared."""
+    before = {
+        (one.hash, one.secondary, rank.rank): rank.counts for one, rank in _ranks(older) if rank.counts
+    }  # fmt: skip
+    for one, rank in _ranks(newer):
+        known = before.get((one.hash, one.secondary, rank.rank))
+        if known is not None and any(rank.counts.get(op, 0) > count for op, count in known.items()):
+            return True
+    crowds = {(one.hash, each) for one in older.communicators for each in one.crowds}
+    now = {(one.hash, each) for one in newer.communicators for each in one.crowds}
+    return bool(crowds and now) and crowds != now
+
+
+def _compared(case: Case, report: RasReport) -> Diagnosis:
+    """Of a job that stands still with all ranks there: who has launched less, else whose GPU is idle."""
+    idle = _idle(case)
+    late = _late(case, report, idle)
+    if late:
+        named = tuple(_culprit(case, rank, f"has launched {text}") for rank, text in late)
+        pids = [pid for rank, _ in late if (pid := case.here(rank))]
+    elif idle:
+        text = "has launched as much as the others by RAS, and its GPU is idle"
+        pids = _on_gpus(case, idle)
+        named = tuple(_culprit_here(case, pid, text) for pid in pids)
+    else:
+        uncounted = not any(rank.counts for _, rank in _ranks(report))
+        how = "this NCCL shows no counts" if uncounted else "all have launched as much as each other"
+        return _found(case, HangKind.SYMMETRIC, (), f"{how}, and none completes: the wire or its proxy")
+    rate = max((_files(case, pid) for pid in pids), default=0.0)
+    if rate >= case.policy.files:
+        return Diagnosis(
+            None,
+            f"{_joined(named)}; it is at work on files ({rate / 1e6:.0f} MB/s): a checkpoint or a loader",
+        )
+    unseen = next((why for pid in pids if (why := _unseen(case, pid))), "")
+    doubt = f" (whether it is at work on files cannot be seen: {unseen})" if unseen else ""
+    return _found(case, HangKind.ASYMMETRIC, named, f"the others wait in what it has not launched{doubt}")
+
+
+def _unseen(case: Case, pid: int) -> str:
+    process = case.newer.processes.get(pid)
+    return str(process.files) if process is not None and isinstance(process.files, Absent) else ""
+
+
+def _files(case: Case, pid: int) -> float:
+    """Bytes per second that a process read and wrote between the looks; 0 where that is not known."""
+    before, now = case.older.processes.get(pid), case.newer.processes.get(pid)
+    if before is None or now is None or isinstance(before.files, Absent) or isinstance(now.files, Absent):
+        return 0.0
+    return (now.files - before.files) / case.seconds if case.seconds > 0 else 0.0
+
+
+def _late(case: Case, report: RasReport, idle: Sequence[str]) -> list[tuple[RasRank, str]]:
+    """The ranks that have launched less than others and wait for nobody, each with what it has launched.
+
+    Where each is ahead of another one somewhere, those with an idle GPU: they wait in no kernel.
+    """
+    behind: dict[Peer, tuple[RasRank, str]] = {}
+    waiting: set[Peer] = set()
+    for one in report.communicators:
+        ops = {op for rank in one.ranks for op in rank.counts} | {crowd.op for crowd in one.crowds}
+        for op in sorted(ops):
+            counts = [(rank, rank.counts[op]) for rank in one.ranks if op in rank.counts]
+            values = {count for _, count in counts} | {c.launched for c in one.crowds if c.op == op}
+            if len(values) < 2:  # noqa: PLR2004
+                continue
+            low, high = min(values), max(values)
+            text = f"{low} {op}, others {high} (communicator {one.hash} of {one.size})"
+            for rank, count in counts:
+                if count == low:
+                    behind.setdefault((rank.host, rank.pid), (rank, text))
+                else:
+                    waiting.add((rank.host, rank.pid))
+    roots = [found for peer, found in behind.items() if peer not in waiting]
+    resting = set(_on_gpus(case, idle))
+    idlers = [found for found in behind.values() if case.here(found[0]) in resting]
+    return roots or idlers or list(behind.values())
+
+
+def _idle(case: Case) -> list[str]:
+    """GPUs of the job, by key, that have nothing to do while others are all busy."""
+    busy = {key: load.busy for key, load in case.own_loads().items()}
+    return [key for key, share in busy.items() if not isinstance(share, Absent) and share < IDLE]
+
+
+def _on_gpus(case: Case, keys: Sequence[str]) -> list[int]:
+    """The processes on these GPUs, those that are known here before those that are not."""
+    found = sorted(pid for pid, key in case.places.items() if key in keys)
+    return [pid for pid in found if pid in case.newer.processes] or found
+
+
+def _unasked(case: Case, why: Absent) -> Diagnosis:
+    """What can be said where RAS cannot: for long nothing, then what the GPUs show."""
+    if case.held < case.policy.unasked:
+        return Diagnosis(None, f"it looks stuck, and nobody says more: {why}")
+    idle = _idle(case)
+    pids = _on_gpus(case, idle)
+    rate = max((_files(case, pid) for pid in pids), default=0.0)
+    if rate >= case.policy.files:
+        return Diagnosis(None, f"the process of an idle GPU is at work on files ({rate / 1e6:.0f} MB/s)")
+    named = tuple(_culprit_here(case, pid, "its GPU is idle while others wait") for pid in pids)
+    return _found(case, HangKind.SUSPECTED, named, f"RAS does not say more: {why}")
+
+
+def _found(case: Case, kind: HangKind, named: Sequence[Culprit], what: str) -> Diagnosis:
+    who = _joined(named)
+    gpus = len({*case.job.processes, *case.job.gone.values()})
+    seen = f"{gpus} GPUs at {_watts(case)}, no byte over NVLink"
+    text = f"{case.newer.about}: {f'{who}; ' if who else ''}{what}; {seen}"
+    return Diagnosis(kind, text, tuple(named), _snapshot(case))
+
+
+def _watts(case: Case) -> str:
+    powers = [load.power for load in case.own_loads().values() if not isinstance(load.power, Absent)]
+    if not powers:
+        return "power not read"
+    low, high = round(min(powers)), round(max(powers))
+    return f"{low} W" if low == high else f"{low}-{high} W"
+
+
+def _joined(named: Sequence[Culprit]) -> str:
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return "; ".join(one.text for one in named[:_NAMED]) + more
+
+
+def _culprit(case: Case, rank: RasRank, what: str) -> Culprit:
+    """A rank by its number, with its GPU and process here, or with its host where it is elsewhere."""
+    pid = case.here(rank)
+    if pid:
+        gpu = case.gpu(pid)
+        return _named(f"rank {rank.rank} ({_on(gpu)}process {pid})", what, gpu, pid)
+    where = f"GPU {rank.nvml} as the job counts, process {rank.pid}"
+    if rank.host != case.host:
+        where += f" on host {rank.host}"
+    return Culprit(f"rank {rank.rank} ({where}) {what}")
+
+
+def _culprit_here(case: Case, pid: int, what: str) -> Culprit:
+    """A process here, with its rank where RAS says which that is."""
+    if not isinstance(case.now, Absent):
+        rank = next((rank for _, rank in _ranks(case.now) if case.here(rank) == pid), None)
+        if rank is not None:
+            return _culprit(case, rank, what)
+    gpu = case.gpu(pid)
+    return _named(f"{_on(gpu)}process {pid}" if pid else "a process without an id", what, gpu, pid)
+
+
+def _on(gpu: Gpu | None) -> str:
+    return "" if gpu is None else f"GPU {gpu.index}, "
+
+
+def _named(who: str, what: str, gpu: Gpu | None, pid: int) -> Culprit:
+    if gpu is None:
+        return Culprit(f"{who} {what}", pid=pid)
+    return Culprit(f"{who} {what}", str(gpu.index), gpu.uuid, pid)
+
+
+def _snapshot(case: Case) -> str:
+    """What was seen, to be kept when the job is gone: processes, and each communicator's counts."""
+    lines = []
+    for pid, one in sorted(case.newer.processes.items()):
+        lines.append(f"{_on(case.gpu(pid))}process {pid}, state {one.state}")
+    report = case.now
+    if isinstance(report, Absent):
+        lines.append(f"RAS: {report}")
+    else:
+        lines.append(f"NCCL {report.nccl}, answer after {report.seconds:.1f} s")
+        for comm in report.communicators:
+            counts = [
+                f"{rank.rank}:{rank.missing or '/'.join(str(n) for n in rank.counts.values())}"
+                for rank in comm.ranks
+            ]  # fmt: skip
+            crowds = [f"{each.ranks} ranks:{each.launched} {each.op}" for each in comm.crowds]
+            lines.append(f"communicator {comm.hash or '?'} of {comm.size}: {' '.join(counts + crowds)}")
+    return "\n".join(lines)[:_SNAPSHOT]

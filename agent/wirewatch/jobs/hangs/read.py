@@ -1,0 +1,231 @@
+"""Reading for hangs: each GPU's load, whose its processes are; and while a job looks stuck, a look at it.
+
+Only such a look asks RAS, and reads about processes what a poll does not need.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from wirewatch.core.collector import GpuReading, read_gpus
+from wirewatch.core.jobs import RasListener, RasReport
+from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
+from wirewatch.core.owners import owner_of, state_and_parent
+from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, Sysfs
+from wirewatch.core.types import Absent, Json, Why, whole
+from wirewatch.jobs.hangs.model import (
+    GpuLoad,
+    HangMemory,
+    HangOptions,
+    HangReading,
+    JobLook,
+    JobProcess,
+    WatchedJob,
+)
+
+PROCESSES = Question("ComputeRunningProcesses")
+UTILIZATION = Question("UtilizationRates")
+POWER = Question("PowerUsage")
+LIMIT = Question("PowerManagementDefaultLimit")
+"""Both in milliwatts."""
+SENT = (Question("Field", (202, ALL_LINKS)), Question("Field", (138, ALL_LINKS)))
+"""Bytes sent on NVLink 5, and KiB before it; a GPU has one of them."""
+KIB = 1024
+ALL_BUSY = 0.99
+"""Of 1: a kernel that waits for other ranks runs all the time."""
+UNSEEN = Absent(Why.MISSING, "nothing computes there")
+LISTENED = 60.0
+"""Seconds between two looks at who listens for RAS."""
+_NAMED = 256
+"""Processes of RAS that are looked for here."""
+_CHILDREN = 64
+"""Of a process, whose files are looked at too: workers that load data."""
+
+
+def read(hardware: Hardware, memory: HangMemory, options: HangOptions) -> HangReading | Absent:
+    """One reading of every GPU and, of jobs that are due and still look stuck, a look."""
+    nvml = hardware.nvml
+    gpus = read_gpus(nvml, lambda gpu: _load(nvml, gpu, memory.supported.get(gpu.key, Supported())))
+    if isinstance(gpus, Absent):
+        return gpus
+    pids = {pid for item in gpus for pid in _pids(item)}
+    owners = {pid: _owner(hardware.sysfs, pid) for pid in sorted(pids)}
+    mono = hardware.clock.mono()
+    reading = HangReading(gpus, owners)
+    if pids and mono >= memory.listened + LISTENED:
+        reading = replace(reading, listeners=_listeners(hardware.ras, owners))
+    due = {owner: job for owner, job in memory.jobs.items() if mono >= job.due and still_stuck(job, reading)}
+    if not due:
+        return reading
+    answers = hardware.ras.ask(options.ask)
+    looks = {owner: _look(hardware, owner, job, answers) for owner, job in due.items()}
+    return replace(reading, looks=looks)
+
+
+def still_stuck(job: WatchedJob, reading: HangReading) -> bool:
+    """Whether a job looks as it did at the last poll: some GPU all busy, and no byte since."""
+    loads = [load for key, load in reading.loads.items() if key in job.processes]
+    known = [load for load in loads if not isinstance(load, Absent)]
+    busy = any(not isinstance(load.busy, Absent) and load.busy >= ALL_BUSY for load in known)
+    return len(known) == len(job.processes) and busy
+
+
+def _owner(sysfs: Sysfs, pid: int) -> str:
+    """Whose a process is: pod:UID, slurm:ID, container:ID, or the process that started it.
+
+    What cannot be read has no owner, ``""``: all such processes count as of one job.
+    """
+    groups = sysfs.read(f"/proc/{pid}/cgroup")
+    if not isinstance(groups, Absent) and (named := owner_of(groups)):
+        return named
+    parent = _stat(sysfs, pid)[1]
+    return f"parent:{parent}" if not isinstance(parent, Absent) and parent > 1 else ""
+
+
+def _look(hardware: Hardware, owner: str, job: WatchedJob, answers: Sequence[RasReport] | Absent) -> JobLook:
+    sysfs, ras = hardware.sysfs, hardware.ras
+    pids = sorted({pid for held in job.processes.values() for pid in held if pid})
+    there = ras.listeners(pids[0] if pids else None)
+    processes = {pid: _process(sysfs, pid) for pid in pids}
+    if all(isinstance(one.state, Absent) for one in processes.values()):
+        # NVML names processes as another pid namespace does, or not at all: those of RAS may be ours.
+        named = {pid: _process(sysfs, pid) for pid in _named(answers)}
+        processes = {p: one for p, one in named.items() if not isinstance(one.state, Absent)} or processes
+    return JobLook(
+        hardware.clock.mono(), processes, answers, there,
+        elsewhere=_elsewhere(ras, there), about=_about(sysfs, owner),
+    )  # fmt: skip
+
+
+def _listeners(ras: Ras, owners: Mapping[int, str]) -> Sequence[RasListener]:
+    """Who listens in the network namespaces of jobs, one process of each asked for it."""
+    first = {owner: pid for pid, owner in sorted(owners.items(), reverse=True)}
+    found: dict[int, RasListener] = {}
+    for pid in first.values():
+        there = ras.listeners(pid)
+        found |= {} if isinstance(there, Absent) else {one.inode: one for one in there}
+    return tuple(found.values())
+
+
+def _elsewhere(ras: Ras, there: Sequence[RasListener] | Absent) -> bool:
+    """Whether the job's RAS listens where we cannot reach it: in a network namespace of its own."""
+    here = ras.listeners()
+    if isinstance(there, Absent) or isinstance(here, Absent):
+        return False
+    known = {one.inode for one in here}
+    return bool(there) and all(one.inode not in known for one in there)
+
+
+def _process(sysfs: Sysfs, pid: int) -> JobProcess:
+    status = sysfs.read(f"/proc/{pid}/status")
+    state = _stat(sysfs, pid)[0]
+    if isinstance(status, Absent):
+        return JobProcess(state, status, status, _files(sysfs, pid))
+    fields = dict(line.partition(":")[::2] for line in status.splitlines())
+    return JobProcess(
+        state, _last_number(fields.get("NSpid", "")), _first_number(fields.get("Uid", "")), _files(sysfs, pid)
+    )
+
+
+def _files(sysfs: Sysfs, pid: int) -> int | Absent:
+    """Bytes that a process and its children have read and written; only root and its owner may know."""
+    own = _own_files(sysfs, pid)
+    if isinstance(own, Absent):
+        return own
+    children = sysfs.read(f"/proc/{pid}/task/{pid}/children")
+    listed = () if isinstance(children, Absent) else children.split()[:_CHILDREN]
+    theirs = (_own_files(sysfs, int(child)) for child in listed if whole(child) is not None)
+    return own + sum(each for each in theirs if not isinstance(each, Absent))
+
+
+def _own_files(sysfs: Sysfs, pid: int) -> int | Absent:
+    text = sysfs.read(f"/proc/{pid}/io")
+    if isinstance(text, Absent):
+        return text
+    fields = dict(line.partition(":")[::2] for line in text.splitlines())
+    moved = [_first_number(fields.get(name, "")) for name in ("rchar", "wchar")]
+    known = [each for each in moved if not isinstance(each, Absent)]
+    return sum(known) if known else Absent(Why.MALFORMED, f"/proc/{pid}/io")
+
+
+def _stat(sysfs: Sysfs, pid: int) -> tuple[str | Absent, int | Absent]:
+    """State and parent of a process."""
+    text = sysfs.read(f"/proc/{pid}/stat")
+    if isinstance(text, Absent):
+        return text, text
+    odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
+    return state_and_parent(text) or (odd, odd)
+
+
+def _last_number(text: str) -> int | Absent:
+    return _number(text.split()[-1:])
+
+
+def _first_number(text: str) -> int | Absent:
+    return _number(text.split()[:1])
+
+
+def _number(words: Sequence[str]) -> int | Absent:
+    found = whole(words[0]) if words else None
+    return Absent(Why.MALFORMED, "no number") if found is None else found
+
+
+def _load(nvml: Nvml, gpu: Gpu, known: Supported) -> GpuLoad | Absent:
+    """A GPU's load; its NVLink counter, which costs most, only where something computes."""
+    asked = ask_gpu(nvml, gpu.key, (PROCESSES, UTILIZATION, POWER), known, (LIMIT,))
+    if isinstance(asked, Absent):
+        return asked
+    processes = _listed(asked.json(PROCESSES))
+    busy = as_float(member(asked.json(UTILIZATION), "gpu"))
+    load = GpuLoad(
+        processes, busy if isinstance(busy, Absent) else busy / 100, _watts(asked.number(POWER)),
+        _watts(asked.number(LIMIT)), UNSEEN, asked.supported,
+    )  # fmt: skip
+    if isinstance(processes, Absent) or not processes:
+        return load
+    counters = ask_gpu(nvml, gpu.key, SENT, load.supported)
+    if isinstance(counters, Absent):
+        return replace(load, sent=counters)
+    true, kib = (counters.whole(question) for question in SENT)
+    sent = true if not isinstance(true, Absent) else kib if isinstance(kib, Absent) else kib * KIB
+    return replace(load, sent=sent, supported=counters.supported)
+
+
+def _watts(milliwatts: float | Absent) -> float | Absent:
+    return milliwatts if isinstance(milliwatts, Absent) else milliwatts / 1000
+
+
+def _listed(answer: Json | Absent) -> frozenset[int | None] | Absent:
+    if isinstance(answer, Absent):
+        return answer
+    if not isinstance(answer, list | tuple):
+        return Absent(Why.MALFORMED, f"not a list of processes: {answer!r}")
+    found = (as_int(member(one, "pid")) for one in answer)
+    return frozenset(None if isinstance(pid, Absent) else pid for pid in found)
+
+
+def _pids(item: GpuReading[GpuLoad]) -> Iterable[int]:
+    load = item.value
+    if isinstance(load, Absent) or isinstance(load.processes, Absent):
+        return ()
+    return (pid for pid in load.processes if pid is not None)
+
+
+def _named(answers: Sequence[RasReport] | Absent) -> Sequence[int]:
+    """The processes that RAS names, not too many of them."""
+    reports = () if isinstance(answers, Absent) else answers
+    ranks = (rank for one in reports for comm in one.communicators for rank in comm.ranks)
+    return sorted({rank.pid for rank in ranks if rank.pid > 0})[:_NAMED]
+
+
+def _about(sysfs: Sysfs, owner: str) -> str:
+    """Whose a job is, in words; a pod by its name, as far as its log folder shows that."""
+    kind, _, name = owner.partition(":")
+    if kind == "slurm":
+        return f"Slurm job {name}"
+    if kind == "pod":
+        folders = sysfs.entries("/var/log/pods")
+        parts = () if isinstance(folders, Absent) else (folder.split("_") for folder in folders)
+        named = next((f"{one[0]}/{one[1]}" for one in parts if one[2:] == [name]), name)
+        return f"pod {named}"
+    words = {"container": f"container {name}", "parent": f"a job that process {name} started"}
+    return words.get(kind, "a job")

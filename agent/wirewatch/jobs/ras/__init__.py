@@ -1,0 +1,1 @@
+"""RAS, which NCCL answers itself: asking a job that seems to hang, and reading the answer."""

@@ -1,0 +1,237 @@
+"""From windows to what is believed: the late rank, a wire that is slow alone, a late rank elsewhere. Pure.
+
+One window says nothing: so many of the last ones must agree.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wirewatch.busbw.expected import GB, human
+from wirewatch.core.statistics import low_median
+from wirewatch.jobs.running.model import JobsPolicy
+from wirewatch.jobs.times import CommunicatorWindow, JobRank, LateRank, OperationTimes, SlowWire
+
+LEAST_ROW = 4
+"""Collectives of one operation and size that a window must hold to say something of the wire."""
+SLOWER = 1.5
+"""Times its own best that a collective over several nodes must take to be waiting for another node."""
+OUTWEIGHS = 2.0
+"""Times the longest mean wait that is lost on a wire which is named although one rank is always last."""
+MOSTLY_NEW = 0.5
+"""Of what a late rank costs, from which on it is said that it came while the job ran."""
+UNSURE = 0.5
+"""Of the limit, where what is expected is of other sizes, numbers of GPUs or wires than were measured."""
+_EVEN = 1 / 3
+"""At least what a rank may have of all slots in a healthy job, however many ranks there are."""
+Row = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LateVotes:
+    """Windows of the last `of` in which `rank` was late, and the votes of all of these windows.
+
+    `grown`: by how much of the time it is farther behind than while nobody was late, None if not known.
+    """
+
+    rank: int
+    windows: int
+    of: int
+    votes: int
+    voted: int
+    cost: float
+    grown: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRow:
+    """Windows of the last `of` in which one operation and size was too slow; the newest of them as `row`.
+
+    `last`: the rank that nearly always came last in that one, None for nobody.
+    """
+
+    row: OperationTimes
+    windows: int
+    of: int
+    ratio: float
+    last: int | None = None
+
+
+def late_votes(
+    windows: Sequence[CommunicatorWindow], slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy
+) -> LateVotes | None:
+    """The rank that enough of the last windows name, in more slots than chance gives; None for nobody."""
+    last = windows[-policy.windows :]
+    named = Counter(one.late for one in last if one.late is not None)
+    if not named:
+        return None
+    rank, times = min(named.items(), key=lambda item: (-item[1], item[0]))
+    votes = sum(row.votes.get(rank, 0) for one in last for row in one.collectives)
+    voted = sum(row.joined for one in last for row in one.collectives)
+    if times < policy.confirm or not _is_no_chance(rank, slots, ranks, policy):
+        return None
+    costs = [one.cost for one in last if one.late == rank]
+    grown = [one.grown for one in last if one.late == rank and one.grown is not None]
+    new = low_median(grown) if grown else None
+    return LateVotes(rank, times, len(last), votes, voted, low_median(costs), new)
+
+
+def _is_no_chance(rank: int, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
+    """Whether one rank of a healthy job would hardly be last in so many of the newest slots.
+
+    Any of its ranks could be, so that there are as many chances.
+    """
+    even, mine = max(_EVEN, 1 / max(1, ranks)), 0
+    for count, slot in enumerate(sorted(slots, reverse=True), 1):
+        mine += slots[slot] == rank
+        if ranks * chance(mine, count, even) <= policy.chance:
+            return True
+    return False
+
+
+def chance(votes: int, voted: int, even: float) -> float:
+    """At most how likely so many of `voted` votes or more are for one rank that gets each with `even`.
+
+    Chernoff's bound of a binomial tail: never below the tail itself.
+    """
+    share = votes / voted if voted else 0.0
+    if share <= even:
+        return 1.0
+    other = 0.0 if share == 1 else (1 - share) * math.log((1 - share) / (1 - even))
+    return math.exp(-voted * (share * math.log(share / even) + other))
+
+
+def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> LateRank:
+    """The late rank with its GPU, and a sentence that says all this."""
+    gpu = (
+        f"GPU {rank.index}" if rank.index else (rank.gpu if isinstance(rank.gpu, str) else "a GPU not known")
+    )
+    others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
+    often = 2 * found.votes >= found.voted
+    new = found.grown is not None and found.grown >= MOSTLY_NEW * found.cost
+    grown = f", and it fell behind by {found.grown:.0%} while the job ran" if new else ""
+    text = (
+        f"rank {found.rank} ({gpu}) is {'late' if often else 'held up'}: last in {found.votes} of "
+        f"{found.voted} collectives of {found.windows} of {found.of} windows{'' if often else ', by far'}; "
+        f"{others} lose {found.cost:.0%} of the time to it{grown}"
+    )
+    return LateRank(
+        found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,
+        found.cost, since, text,
+    )  # fmt: skip
+
+
+def slow_rows(windows: Sequence[CommunicatorWindow], policy: JobsPolicy) -> tuple[SlowRow, ...]:
+    """Operations and sizes whose wire is slow in enough of the last windows, the slowest first.
+
+    Slow on all ranks alike: their shortest duration is, and nobody in particular is waited for, or for far
+    less time than is lost on the wire.
+    """
+    last = windows[-policy.windows :]
+    seen: dict[Row, list[OperationTimes]] = {}
+    for window in last:
+        for row in window.collectives:
+            if _slow(row, policy) and (window.late is None or _outweighs(row)):
+                seen.setdefault((row.op, row.size_bytes), []).append(row)
+    found = [
+        SlowRow(rows[-1], len(rows), len(last), low_median(_ratios(rows)), _always_last(rows[-1], policy))
+        for rows in seen.values()
+        if len(rows) >= policy.confirm
+    ]
+    return tuple(sorted(found, key=lambda one: (one.ratio, one.row.op, one.row.size_bytes)))
+
+
+def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowWire:
+    """The slow wire in words, with what else agrees."""
+    row = found.row
+    got = row.best if isinstance(row.best, float) else 0.0
+    due = row.expected if isinstance(row.expected, float) else 0.0
+    why = f"; {'; '.join(row.explained)}" if row.explained else ""
+    with_bias = (
+        f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
+    )
+    behind = (
+        "nobody is late" if found.last is None else f"waiting for rank {found.last}, the last, costs far less"
+    )
+    unsure = "" if row.trusted else "; what is expected there is not sure"
+    text = (
+        f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
+        f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
+        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){unsure}{why}"
+    )
+    return SlowWire(
+        row.op, row.size_bytes, got, due, found.ratio, found.windows, found.of, since, witnesses,
+        row.explained, text,
+    )  # fmt: skip
+
+
+def elsewhere(windows: Sequence[CommunicatorWindow], nodes: int, policy: JobsPolicy) -> str:
+    """That all ranks here wait alike for one of another node, in words; empty where that is not so.
+
+    What a communicator over several nodes should take is not known here: it is held against its own best.
+    """
+    last = windows[-policy.windows :]
+    best = _best(windows)
+    worst: tuple[float, OperationTimes] | None = None
+    agree = 0
+    for window in last:
+        slow = [(row.wire_seconds / best[_key(row)], row) for row in window.collectives]
+        if window.alike and window.late is None and slow and max(share for share, _ in slow) >= SLOWER:
+            agree += 1
+            worst = max(slow, key=lambda one: one[0])
+    if nodes < 2 or agree < policy.confirm or worst is None:  # noqa: PLR2004
+        return ""
+    share, row = worst
+    return (
+        f"all ranks of this node wait alike: {operation(row)} takes "
+        f"{row.wire_seconds * 1e3:.3g} ms, {share:.1f} times its best here; the late rank, or the slow wire, "
+        "is not on this node"
+    )
+
+
+def operation(row: OperationTimes) -> str:
+    """The operation with its size, where that is known."""
+    return f"{row.op} of {human(row.size_bytes)}" if row.size_bytes else row.op
+
+
+def _slow(row: OperationTimes, policy: JobsPolicy) -> bool:
+    ratio = row.best_ratio
+    if ratio is None or row.joined < LEAST_ROW or ratio >= _limit(row, policy):
+        return False
+    return _always_last(row, policy) is None or _outweighs(row)
+
+
+def _limit(row: OperationTimes, policy: JobsPolicy) -> float:
+    """The share of what is expected below which a wire is slow: less where that is not sure."""
+    if row.trusted:
+        return policy.other_ratio if row.other_way else policy.ratio
+    return policy.ratio if row.other_way else UNSURE * policy.ratio
+
+
+def _always_last(row: OperationTimes, policy: JobsPolicy) -> int | None:
+    rank = max(row.votes, key=lambda one: row.votes[one], default=None)
+    return None if rank is None or row.votes[rank] < policy.votes * row.joined else rank
+
+
+def _outweighs(row: OperationTimes) -> bool:
+    """Whether more time is lost on the wire than the ranks wait for each other, by far."""
+    if row.best_ratio is None or not row.waits:
+        return False
+    return row.wire_seconds * (1 - row.best_ratio) > OUTWEIGHS * max(row.waits.values())
+
+
+def _ratios(rows: Iterable[OperationTimes]) -> list[float]:
+    return [row.best_ratio for row in rows if row.best_ratio is not None]
+
+
+def _best(windows: Sequence[CommunicatorWindow]) -> Mapping[Row, float]:
+    best: dict[Row, float] = {}
+    for window in windows:
+        for row in window.collectives:
+            best[_key(row)] = min(row.low, best.get(_key(row), row.low))
+    return best
+
+
+def _key(row: OperationTimes) -> Row:
+    return (row.op, row.size_bytes)

@@ -1,0 +1,221 @@
+"""What is offered to other rooms: running jobs with their communicators, GPUs, hints and remarks. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from wirewatch.busbw.expected import expect
+from wirewatch.busbw.formulas import FACTORS, factor
+from wirewatch.core.owners import CONTAINER
+from wirewatch.core.types import Absent, Ok
+from wirewatch.jobs.running.confirm import operation
+from wirewatch.jobs.running.expected import conditions_of, inside_settings
+from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
+from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
+from wirewatch.jobs.running.model import (
+    MOST_REFUSED,
+    JobsMemory,
+    JobsPolicy,
+    JobsReading,
+    RingProgress,
+)
+from wirewatch.jobs.times import (
+    CommunicatorTimes,
+    CommunicatorWindow,
+    GpuTime,
+    JobHint,
+    JobRemark,
+    JobRemarkKind,
+    JobsFacts,
+    LateRank,
+    RankTime,
+    RunningJob,
+    SlowWire,
+)
+
+LATE, WIRE = "late", "wire"
+_SHOWN = 4
+_SMALLER = 0.5
+"""Part of a communicator's time that it must be able to save inside its NVLink domain to be named."""
+
+
+def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> JobsFacts:
+    """The facts after a reading, with the hints that hold now."""
+    reading, memory = ok.value, judged.memory
+    jobs = tuple(_job(job, judged, reading, policy) for job in judged.jobs)
+    hints = tuple(_hints(jobs, ok))
+    refused = () if isinstance(reading.rings, Absent) else reading.rings.refused[:MOST_REFUSED]
+    return JobsFacts(
+        ok.at, ok.mono, jobs, hints, _newest(hints, memory.last_hint), refused, judged.left_out,
+        reading.rings if isinstance(reading.rings, Absent) else None,
+    )  # fmt: skip
+
+
+def _job(job: JobGroup, judged: JudgedRings, reading: JobsReading, policy: JobsPolicy) -> RunningJob:
+    ours = [judged.communicators[key] for key in job.keys]
+    fresh = tuple(one for one in ours if one.fresh)
+    times = tuple(_times(one, judged.memory) for one in ours)
+    late = max((one.late for one in fresh if one.late), key=lambda found: found.cost, default=None)
+    wires = [wire for one in fresh for wire in one.wires]
+    wire = min(wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
+    return RunningJob(
+        job.name, job.owners, job.uid,
+        since=min(ring.ring.created for one in ours for ring in one.group.rings),
+        live=any(one.group.live for one in ours), communicators=times,
+        gpus=tuple(_gpus(fresh, ours, judged.memory)), late=late, wire=wire,
+        remarks=tuple(_remarks(job, ours, reading, policy)),
+    )  # fmt: skip
+
+
+def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
+    grown = [memory.rings[ring.ring.name] for ring in one.group.rings]
+    wire = min(one.wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
+    return CommunicatorTimes(
+        id=f"{one.group.key[1]:x}", name=one.group.rings[0].ring.comm_name, ranks=one.group.ranks,
+        nodes=one.group.nodes, here=one.here, windows=one.memory.windows, doubt=one.doubt, late=one.late,
+        wire=wire, fresh=one.fresh, elsewhere=one.elsewhere,
+        joined=one.memory.joined, partial=one.memory.partial,
+        missed=sum(ring.missed for ring in grown), dropped=sum(ring.dropped for ring in grown),
+        sends=max(ring.sends for ring in grown), captured=max(ring.captured for ring in grown),
+        calls=_most(ring.calls for ring in grown), bytes=_most(ring.bytes for ring in grown),
+        unsized=_most(ring.unsized for ring in grown),
+    )  # fmt: skip
+
+
+def _gpus(
+    fresh: Sequence[JudgedCommunicator], ours: Sequence[JudgedCommunicator], memory: JobsMemory
+) -> Iterator[GpuTime]:
+    """Each GPU's shares of the time over the newest windows of all communicators that it is in."""
+    times: defaultdict[str, list[RankTime]] = defaultdict(list)
+    for one in fresh:
+        by_rank = {time.rank: time for time in one.memory.windows[-1].ranks}
+        for rank in one.here:
+            if rank.rank in by_rank:
+                times[str(rank.gpu)].append(by_rank[rank.rank])
+    ranks = {str(rank.gpu): rank for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
+    grown: defaultdict[str, list[RingProgress]] = defaultdict(list)
+    for one in ours:
+        for ring in one.group.rings:
+            grown[str(ring.ring.gpu)].append(memory.rings[ring.ring.name])
+    for gpu, rank in sorted(ranks.items(), key=lambda item: (len(item[1].index), item[1].index, item[0])):
+        found = times[gpu]
+        yield GpuTime(
+            gpu, rank.index,
+            in_collectives=min(1.0, sum(time.in_collectives for time in found)),
+            waiting=min(1.0, sum(time.waiting for time in found)),
+            late=max((time.late for time in found), default=0.0), measured=bool(found),
+            calls=_sums(ring.calls for ring in grown[gpu]), bytes=_sums(ring.bytes for ring in grown[gpu]),
+        )  # fmt: skip
+
+
+def _hints(jobs: Sequence[RunningJob], ok: Ok[JobsReading]) -> Iterator[JobHint]:
+    """One for each job's late GPU, and one for its wire where nothing else agrees that it is slow."""
+    for job in jobs:
+        if job.late is not None:
+            gpu = "" if isinstance(job.late.gpu, Absent) else job.late.gpu
+            yield _hint(LATE, job.name, gpu, job.late, ok)
+        if job.wire is not None and not job.wire.witnesses:
+            yield _hint(WIRE, job.name, "", job.wire, ok)
+
+
+def _hint(kind: str, job: str, gpu: str, found: LateRank | SlowWire, ok: Ok[JobsReading]) -> JobHint:
+    return JobHint(kind, job, gpu, found.since, ok.at, ok.mono, found.text)
+
+
+def _newest(hints: Sequence[JobHint], last: JobHint | None) -> JobHint | None:
+    return max(hints, key=lambda hint: hint.since, default=last)
+
+
+def _remarks(
+    job: JobGroup, ours: Sequence[JudgedCommunicator], reading: JobsReading, policy: JobsPolicy
+) -> Iterator[JobRemark]:
+    ranks = [rank for one in ours for rank in one.here]
+    for kind, what, found in (
+        (JobRemarkKind.VERSIONS, "ranks run NCCL", {rank.nccl for rank in ranks} - {""}),
+        (JobRemarkKind.TAPS, "ranks carry the tap", _taps(ours)),
+        # A container for each rank is usual; two Slurm jobs or pods are not.
+        (JobRemarkKind.OWNERS, "processes belong to", {o for o in job.owners if not o.startswith(CONTAINER)}),
+    ):
+        if len(found) > 1:
+            names = sorted(found)
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            yield JobRemark(kind, f"{what} {', '.join(names[:_SHOWN])}{more}")
+    for text in sorted({text for rank in ranks for text in inside_settings(settings_of_rank(rank, reading))}):
+        yield JobRemark(JobRemarkKind.SETTINGS, text)
+    yield from _leaving(ours, reading, policy)
+
+
+def _taps(ours: Sequence[JudgedCommunicator]) -> set[str]:
+    return {ring.ring.tap for one in ours for ring in one.group.rings} - {""}
+
+
+def _leaving(
+    ours: Sequence[JudgedCommunicator], reading: JobsReading, policy: JobsPolicy
+) -> Iterator[JobRemark]:
+    """Communicators over several nodes that would fit inside this one, and are used more than those inside.
+
+    A data-parallel group leaves the node because it must, and is used once a step; tensor-parallel ranks are
+    asked for in every layer. Where the group that leaves is used more often than every group that stays, the
+    two are the wrong way around.
+    """
+    gpus = {str(rank.gpu) for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
+    inside = max((_calls(one) for one in ours if one.group.nodes == 1 and len(one.here) > 1), default=0.0)
+    for one in ours:
+        window = one.memory.windows[-1] if one.memory.windows else None
+        if one.group.nodes < 2 or one.group.ranks > len(gpus) or window is None:  # noqa: PLR2004
+            continue
+        share = max((time.in_collectives for time in window.ranks), default=0.0)
+        if share < policy.domain_time or _calls(one) <= inside:
+            continue
+        saved = _saved(window, sorted(gpus)[: one.group.ranks], reading, share)
+        if saved is None or saved < _SMALLER * share:
+            continue
+        row = max(window.collectives, key=lambda found: found.joined * found.wire_seconds)
+        yield JobRemark(
+            JobRemarkKind.DOMAIN,
+            f"communicator {one.group.key[1]:x} has {one.group.ranks} ranks on {one.group.nodes} nodes, "
+            f"{len(one.here)} of them here, where {len(gpus)} GPUs of this job would hold all: "
+            f"{operation(row)} takes {row.wire_seconds * 1e3:.3g} ms, {share:.0%} of the "
+            f"time in all; inside one NVLink domain some {saved:.0%} of the time would be saved",
+            saved,
+        )  # fmt: skip
+
+
+def _calls(one: JudgedCommunicator) -> float:
+    """Calls a second of the operation that it makes most, in its newest window."""
+    window = one.memory.windows[-1] if one.memory.windows else None
+    if window is None or window.seconds <= 0:
+        return 0.0
+    return sum(row.calls for row in window.collectives) / window.seconds
+
+
+def _saved(
+    window: CommunicatorWindow, gpus: Sequence[str], reading: JobsReading, share: float
+) -> float | None:
+    """The share of the time that they would save on these GPUs of one node; None: not known."""
+    conditions = conditions_of(reading.around, gpus, 1, reading.conf)
+    if isinstance(conditions, Absent):
+        return None
+    total = sum(row.joined * row.wire_seconds for row in window.collectives)
+    saved = 0.0
+    for row in window.collectives:
+        due = None if row.op not in FACTORS else expect(conditions, row.op, row.bytes)
+        if due is not None and not isinstance(due, Absent):
+            inside = factor(row.op, row.ranks) * row.bytes / due.busbw
+            saved += row.joined * max(0.0, row.wire_seconds - inside)
+    return share * saved / total if total > 0 else None
+
+
+def _most(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in maps:
+        for op, value in one.items():
+            found[op] = max(value, found.get(op, 0))
+    return found
+
+
+def _sums(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in maps:
+        for op, value in one.items():
+            found[op] = found.get(op, 0) + value
+    return found

@@ -1,0 +1,167 @@
+"""Which rings are of one communicator, and which communicators of one job. Pure.
+
+Rings are joined by their owner (uid) and NCCL's number alone, so that nobody's ring can spoil another user's
+communicator. A job is what shares processes, or an owner that this node knows.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wirewatch.core.jobs import Ring, RingReading, RingState
+from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.running.model import (
+    MOST_COMMUNICATORS,
+    MOST_RANKS,
+    CommunicatorKey,
+    JobsReading,
+    RingProcess,
+)
+from wirewatch.jobs.running.windows import Shape
+from wirewatch.jobs.times import JobRank, TimesDoubt
+
+_UNKNOWN = RingProcess("", Absent(Why.MISSING, "its process is not known"))
+TWO = 2
+MANY_CALLS = 1000
+"""Calls among which some are at a moment of timing, but for the first seconds of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingGroup:
+    """The rings of one communicator by rank, one each where they are honest; `doubt` where they are not."""
+
+    key: CommunicatorKey
+    rings: tuple[RingReading, ...]
+    ranks: int
+    nodes: int
+    doubt: TimesDoubt | None
+
+    @property
+    def shape(self) -> Shape:
+        """How many ranks it has in all, and which of them are here and may be waited for."""
+        return Shape(self.ranks, frozenset(one.ring.rank for one in self.rings))
+
+    @property
+    def live(self) -> bool:
+        """Whether one of its processes still runs."""
+        return any(one.ring.state is RingState.LIVE for one in self.rings)
+
+
+@dataclass(frozen=True, slots=True)
+class JobGroup:
+    """The communicators of one job, by key, with its name and its owners."""
+
+    name: str
+    owners: tuple[str, ...]
+    uid: int
+    keys: tuple[CommunicatorKey, ...]
+
+
+def possible(reading: JobsReading) -> tuple[RingReading, ...]:
+    """The rings that a communicator can have; a ring may hold anything."""
+    rings = () if isinstance(reading.rings, Absent) else reading.rings.rings
+    return tuple(one for one in rings if 0 <= one.ring.rank < one.ring.ranks <= MOST_RANKS)
+
+
+def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...], int]:
+    """The communicators, those with live rings first, and how many more there are than are followed."""
+    found: dict[CommunicatorKey, list[RingReading]] = defaultdict(list)
+    for one in readings:
+        found[one.ring.uid, one.ring.communicator].append(one)
+    every = [_ring_group(key, rings) for key, rings in found.items()]
+    every.sort(key=lambda group: (not group.live, -max(one.ring.created for one in group.rings), group.key))
+    return tuple(every[:MOST_COMMUNICATORS]), max(0, len(every) - MOST_COMMUNICATORS)
+
+
+def untimed(group: RingGroup) -> TimesDoubt:
+    """Why a communicator has no window of times yet."""
+    rings = [one.ring for one in group.rings]
+    if rings and not any(ring.on for ring in rings):
+        return TimesDoubt.OFF
+    never = [
+        ring for ring in rings
+        if ring.counts.enqueued >= MANY_CALLS and not (ring.counts.windows or ring.counts.captured)
+    ]  # fmt: skip
+    return TimesDoubt.UNKNOWN_NCCL if never else TimesDoubt.FEW
+
+
+def job_groups(groups: Sequence[RingGroup], processes: Mapping[str, RingProcess]) -> tuple[JobGroup, ...]:
+    """The jobs that these communicators make, in the order of their names."""
+    roots: dict[Hashable, Hashable] = {}
+
+    def root(key: Hashable) -> Hashable:
+        while roots.setdefault(key, key) != key:
+            roots[key] = roots[roots[key]]
+            key = roots[key]
+        return key
+
+    for group in groups:
+        for one in group.rings:
+            roots[root(_process_key(one.ring))] = root(group.key)
+            owner = processes.get(one.ring.name, _UNKNOWN).owner
+            if owner:
+                roots[root((one.ring.uid, owner))] = root(group.key)
+    jobs: dict[Hashable, list[RingGroup]] = defaultdict(list)
+    for group in groups:
+        jobs[root(group.key)].append(group)
+    return tuple(sorted((_job(found, processes) for found in jobs.values()), key=lambda job: job.name))
+
+
+def job_rank(ring: Ring, reading: JobsReading) -> JobRank:
+    """The rank of a ring with what this machine knows of its process and its GPU."""
+    process = reading.processes.get(ring.name, _UNKNOWN)
+    topology = reading.around.topology
+    gpus = () if isinstance(topology, Absent) else topology.gpus
+    index = next((str(gpu.index) for gpu in gpus if gpu.uuid == ring.gpu), "")
+    sampling = ring.on / ring.period if 0 < ring.on <= ring.period else 0.0
+    return JobRank(
+        ring.rank, ring.gpu, index, ring.host_pid, ring.pid, ring.nccl, ring.state, process.settings, sampling
+    )
+
+
+def settings_of_rank(rank: JobRank, reading: JobsReading) -> dict[str, str]:
+    """NCCL's settings of a rank: its environment over the node's file."""
+    own = {} if isinstance(rank.settings, Absent) else rank.settings
+    return {**reading.conf, **own}
+
+
+def _ring_group(key: CommunicatorKey, rings: Sequence[RingReading]) -> RingGroup:
+    """One ring a rank: a live one stands for those of the same rank that are not."""
+    running = [one for one in rings if one.ring.state is RingState.LIVE] or list(rings)
+    running.sort(key=lambda one: (one.ring.rank, one.ring.name))
+    ranks = [one.ring.rank for one in running]
+    gpus = [one.ring.gpu for one in running if not isinstance(one.ring.gpu, Absent)]
+    shapes = {(one.ring.ranks, one.ring.nodes) for one in running}
+    size, nodes = min(shapes)
+    doubt = None
+    if len(set(ranks)) < len(ranks):
+        doubt = TimesDoubt.TWICE
+    elif len(shapes) > 1 or nodes < 1:
+        doubt = TimesDoubt.UNLIKE
+    elif len(set(gpus)) < len(gpus):
+        doubt = TimesDoubt.SAME_GPU
+    elif (nodes == 1 and len(ranks) < size) or len(ranks) * nodes < size:
+        doubt = TimesDoubt.UNSEEN
+    elif len(ranks) < TWO:
+        doubt = TimesDoubt.ALONE
+    return RingGroup(key, tuple(running), size, nodes, doubt)
+
+
+def _process_key(ring: Ring) -> Hashable:
+    """A process: by this machine's number, else by its own, its user and its GPU."""
+    if isinstance(ring.host_pid, Absent):
+        return ("own", ring.uid, ring.pid, str(ring.gpu))
+    return ("host", ring.host_pid)
+
+
+def _job(groups: Sequence[RingGroup], processes: Mapping[str, RingProcess]) -> JobGroup:
+    rings = [one.ring for group in groups for one in group.rings]
+    owners = sorted({processes.get(ring.name, _UNKNOWN).owner for ring in rings} - {""})
+    pids = [ring.host_pid for ring in rings if not isinstance(ring.host_pid, Absent)]
+    lowest = min(pids) if pids else min(ring.pid for ring in rings)
+    return JobGroup(
+        owners[0] if owners else f"pid:{lowest}",
+        tuple(owners),
+        rings[0].uid,
+        tuple(sorted(group.key for group in groups)),
+    )

@@ -1,0 +1,231 @@
+"""Judging running jobs: waiting is not the wire, and a slow wire alone is a hint. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wirewatch.core.collector import DEGRADED, Rule
+from wirewatch.core.types import Absent, Finding, Ok, Subject
+from wirewatch.jobs.running.confirm import elsewhere, late_rank, late_votes, slow_rows, slow_wire
+from wirewatch.jobs.running.expected import conditions_of, inside_settings, with_expected
+from wirewatch.jobs.running.grouping import (
+    JobGroup,
+    RingGroup,
+    job_groups,
+    job_rank,
+    possible,
+    ring_groups,
+    settings_of_rank,
+    untimed,
+)
+from wirewatch.jobs.running.join import join, records_of
+from wirewatch.jobs.running.model import (
+    CommunicatorKey,
+    CommunicatorMemory,
+    JobsMemory,
+    JobsPolicy,
+    JobsReading,
+    Witness,
+)
+from wirewatch.jobs.running.progress import nvlink_due, progress, totals, went_elsewhere
+from wirewatch.jobs.running.windows import roll
+from wirewatch.jobs.times import JobRank, LateRank, SlowWire, TimesDoubt
+
+SLOW_WIRE = Rule(
+    "jobs.slow_wire",
+    DEGRADED,
+    means="a collective of a running job is slow on the wire: even its best reaches less than 70 % of what "
+    "NCCL's defaults should give on this topology (90 % if it ran another algorithm or protocol; 35 and 70 % "
+    "where that is not sure, as below 64 MiB), in three "
+    "of the last four windows, on all local ranks alike and with no rank late, or late by far less than is "
+    "lost on the wire; and other evidence agrees: a "
+    "finding about links, PCIe or a probe, NVLink's own counters, a setting of the job, another job. "
+    "Without such evidence it is only a hint that makes a probe run sooner, since compute beside "
+    "collectives slows them too",
+    look="`wirewatch explain` of the job: the wire in use, got against expected, algorithm, protocol and "
+    "settings, which counter agrees; also `nvlink.*`, `pcie.*` and `probe.*`",
+    do="if a setting or NCCL's choice explains it, the job's owner should change that; otherwise see the "
+    "findings that agree, and let a probe run once the GPUs are idle: it measures only the wires",
+    rehearse="it takes a job with the tap and `NCCL_P2P_DISABLE=1`: docs/jobs.md",
+)
+RULES = (SLOW_WIRE,)
+NOT_JOINED = frozenset({TimesDoubt.TWICE, TimesDoubt.UNLIKE})
+"""Rings that contradict each other are not joined at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCommunicator:
+    """One communicator after a reading: its memory, its ranks here, and what is believed of it.
+
+    `fresh`: its newest window is of now. Of another one nothing is believed: the job may have gone on to
+    something else, or ended.
+    """
+
+    group: RingGroup
+    memory: CommunicatorMemory
+    here: tuple[JobRank, ...]
+    doubt: TimesDoubt | None
+    fresh: bool = False
+    late: LateRank | None = None
+    wires: tuple[SlowWire, ...] = ()
+    elsewhere: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRings:
+    """All that one reading of rings says: the memory without hints and facts, and what is believed."""
+
+    memory: JobsMemory
+    communicators: Mapping[CommunicatorKey, JudgedCommunicator]
+    jobs: tuple[JobGroup, ...]
+    left_out: int
+
+
+def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> JudgedRings:
+    """Fold one reading of the rings: join, close windows, and say who is late and which wire is slow."""
+    reading, poll = ok.value, memory.polls + 1
+    readings = possible(reading)
+    groups, left_out = ring_groups(readings)
+    rings = progress(memory.rings, readings)
+    gpus = _gpus(reading)
+    due = nvlink_due(memory.due, memory.rings, rings, readings, reading.around.nvlink, policy)
+    new = JobsMemory(
+        polls=poll, rings=rings, processes=reading.processes,
+        calls=totals(memory.calls, memory.rings, rings, readings, gpus, "calls"),
+        bytes=totals(memory.bytes, memory.rings, rings, readings, gpus, "bytes"),
+        due={gpu: one for gpu, one in due.items() if gpu in gpus},
+        hints=memory.hints, last_hint=memory.last_hint,
+    )  # fmt: skip
+    jobs = job_groups(groups, reading.processes)
+    judged = {
+        group.key: _communicator(memory.communicators.get(group.key), group, reading, ok, policy, poll)
+        for group in groups
+    }
+    judged = _with_witnesses(judged, jobs, reading, new)
+    communicators = {key: one.memory for key, one in judged.items()}
+    return JudgedRings(replace(new, communicators=communicators), judged, jobs, left_out)
+
+
+def findings(judged: JudgedRings) -> tuple[Finding, ...]:
+    """One finding a job whose wire is slow with a witness, of the node: a wire is between GPUs."""
+    found = []
+    for job in judged.jobs:
+        wires = [wire for key in job.keys for wire in judged.communicators[key].wires if wire.witnesses]
+        if wires:
+            worst = min(wires, key=lambda wire: wire.ratio)
+            found.append((worst.ratio, f"{job.name}: {worst.text}. Agreed by: {'; '.join(worst.witnesses)}"))
+    if not found:
+        return ()
+    found.sort()
+    others = len(found) - 1
+    more = f" (and {others} more job{'s' if others > 1 else ''})" if others else ""
+    return (SLOW_WIRE.finding(Subject(), found[0][1] + more),)
+
+
+def _gpus(reading: JobsReading) -> frozenset[str]:
+    """GPUs that this machine has, by UUID; a ring may name any."""
+    topology = reading.around.topology
+    return frozenset() if isinstance(topology, Absent) else frozenset(gpu.uuid for gpu in topology.gpus)
+
+
+def _communicator(
+    known: CommunicatorMemory | None, group: RingGroup, reading: JobsReading, ok: Ok[JobsReading],
+    policy: JobsPolicy, poll: int,
+) -> JudgedCommunicator:  # fmt: skip
+    here = tuple(job_rank(one.ring, reading) for one in group.rings)
+    who = tuple((rank.rank, str(rank.gpu)) for rank in here)
+    memory = known or CommunicatorMemory(ranks=who)
+    if memory.ranks != who:
+        # Other ranks than before: what was joined is of another set, and no window spans both.
+        memory = replace(
+            memory, ranks=who, pending={}, window=(), seen=0, stride=1, windows=(), begun=None, slots={},
+            met=(),
+        )  # fmt: skip
+    if group.doubt in NOT_JOINED:
+        return JudgedCommunicator(group, memory, here, group.doubt)
+    memory = join(memory, records_of(group.rings), group.shape.here, poll)
+    before = memory.windows
+    memory = roll(memory, group.shape, ok.mono, policy)
+    if memory.windows is not before:
+        memory = _expected(memory, group, here, reading)
+    doubt = group.doubt or (None if memory.windows else untimed(group))
+    fresh = group.live and memory.closed is not None and ok.mono - memory.closed <= policy.stale
+    if doubt is not None or not fresh:
+        forgotten = replace(memory, late_since=None, wire_since={})
+        return JudgedCommunicator(group, forgotten, here, doubt, fresh and bool(memory.windows))
+    return _believed(JudgedCommunicator(group, memory, here, None, fresh), ok.at, policy)
+
+
+def _expected(
+    memory: CommunicatorMemory, group: RingGroup, here: Sequence[JobRank], reading: JobsReading
+) -> CommunicatorMemory:
+    """The memory, with what is expected of its newest window."""
+    gpus = [rank.gpu for rank in here if not isinstance(rank.gpu, Absent)]
+    settings = settings_of_rank(here[0], reading)
+    conditions = conditions_of(reading.around, gpus, group.nodes, settings)
+    *older, newest = memory.windows
+    return replace(memory, windows=(*older, with_expected(newest, conditions, settings)))
+
+
+def _believed(one: JudgedCommunicator, at: float, policy: JobsPolicy) -> JudgedCommunicator:
+    """Who is late and which wire is slow, by the last windows; `at` in Unix seconds."""
+    windows, memory = one.memory.windows, one.memory
+    votes = late_votes(windows, memory.slots, len(one.here), policy)
+    late = None
+    if votes is not None:
+        since = memory.late_since or (votes.rank, at)
+        since = since if since[0] == votes.rank else (votes.rank, at)
+        rank = next(rank for rank in one.here if rank.rank == votes.rank)
+        late = late_rank(votes, rank, since[1], one.group.nodes)
+        memory = replace(memory, late_since=since)
+    else:
+        memory = replace(memory, late_since=None)
+    rows = slow_rows(windows, policy) if one.group.nodes == 1 else ()
+    begun = {(found.row.op, found.row.size_bytes): at for found in rows}
+    begun |= {key: since for key, since in memory.wire_since.items() if key in begun}
+    wires = tuple(slow_wire(found, begun[found.row.op, found.row.size_bytes], ()) for found in rows)
+    return replace(
+        one, memory=replace(memory, wire_since=begun), late=late, wires=wires,
+        elsewhere=elsewhere(windows, one.group.nodes, policy),
+    )  # fmt: skip
+
+
+def _with_witnesses(
+    judged: Mapping[CommunicatorKey, JudgedCommunicator], jobs: Sequence[JobGroup], reading: JobsReading,
+    memory: JobsMemory,
+) -> dict[CommunicatorKey, JudgedCommunicator]:  # fmt: skip
+    """Each slow wire with what else agrees that it is slow."""
+    slow = {job.name for job in jobs for key in job.keys if judged[key].wires}
+    owner = {key: job.name for job in jobs for key in job.keys}
+    new = dict(judged)
+    for key, one in judged.items():
+        if one.wires:
+            found = tuple(_witnesses(one, reading, memory, sorted(slow - {owner[key]})))
+            new[key] = replace(one, wires=tuple(replace(wire, witnesses=found) for wire in one.wires))
+    return new
+
+
+def _witnesses(
+    one: JudgedCommunicator, reading: JobsReading, memory: JobsMemory, others: Sequence[str]
+) -> Iterator[str]:
+    gpus = {str(rank.gpu): rank for rank in one.here}
+    for witness in reading.around.witnesses:
+        if _concerns(witness, frozenset(gpus)):
+            yield f"{witness.rule} of {witness.subject}: {witness.text}"
+    for gpu, rank in gpus.items():
+        looked = memory.due.get(gpu)
+        if looked is not None and looked.share is not None and went_elsewhere(looked):
+            yield (
+                f"NVLink of GPU {rank.index} carried {looked.share:.0%} of what its collectives send: they "
+                "go another way"
+            )
+            break
+    for text in inside_settings(settings_of_rank(one.here[0], reading)):
+        yield f"the job's own {text}"
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        yield f"{others[0]}{more}, whose wire is slow too"
+
+
+def _concerns(witness: Witness, gpus: frozenset[str]) -> bool:
+    """Whether a finding is about the node as a whole, or about a GPU of the communicator."""
+    return not witness.subject.uuid or witness.subject.uuid in gpus

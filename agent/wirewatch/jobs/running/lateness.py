@@ -1,0 +1,189 @@
+"""What a job loses by a rank that is late: of all that the others wait, what makes its steps longer. Pure.
+
+Without overlap all ranks meet in each collective, and all waiting is lost. Where computing goes on beside the
+collectives of a step, a rank that is 0.1 ms late is waited for in each of them, and the step takes 0.1 ms
+longer once. What is lost is the lateness that is new (ADR 0075).
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from wirewatch.core.statistics import low_median
+from wirewatch.jobs.running.model import JoinedCollective, Meeting
+
+LONGEST = 0.25
+"""Share of all computing that the longest stretches make up."""
+NEW = 0.35
+"""New lateness is less than such a part of all lateness, for the computing in front of it."""
+APART = 2.0
+"""How many times as long as the median are stretches that are not of the same kind."""
+WENT_AHEAD, AHEAD = 0.1, 0.3
+"""A rank went ahead that needs at most such a part of the late one's time between two collectives; where it
+did at so many of them, computing goes on beside them."""
+SLOWEST, HELD_UP = 0.35, 0.2
+"""More than such a share of its computing no slow GPU loses, which would be half again as slow as others; and
+what comes at once, or after long stretches, is rather that it was held up, by its loader for example."""
+ALIKE = 0.2
+"""Lateness that differs by no more is of a GPU that is much slower, after stretches that are alike."""
+QUEUED = 0.1
+"""A collective in front of which the rank computed less than such a part of its mean was queued: it was ready
+before the one in front ended, and shows nobody's lateness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """A rank at a collective: `late` seconds after the next one, after `computed` seconds, the ranks' mean.
+
+    `own`: seconds from the end of the collective in front until the rank came.
+    """
+
+    computed: float
+    own: float
+    late: float
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next rank had done its computing while it waited in the collective in front."""
+        return self.own - self.late <= WENT_AHEAD * self.own
+
+
+def lost_by(
+    found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[Meeting]
+) -> float | None:
+    """The share of the time that a job loses by a rank where computing goes on beside its collectives.
+
+    The others wait for it `alone` of the time. `met`: the rank's newest meetings, in these collectives and
+    earlier ones. What is lost is lateness that is new. It is seen where it has suddenly shrunk, since all
+    ranks have met, and after far longer stretches of computing than the others. A slow rank loses of all the
+    time what it is late by there, as a share of the computing in front; and at least what it was held up by.
+    Elsewhere what is lost is the lateness of ranks that had gone ahead and do not any more.
+
+    Returns:
+        None where no lateness was seen that is new.
+    """
+    known = _known(found, rank)
+    usual, (apart, long) = _share(known), _long(known)
+    anew = _share(met)
+    least = min(alone, held_up(found).get(rank, 0.0) / covered(found))
+    if 0 <= anew < NEW * usual:
+        return max(least, min(alone, anew))
+    if apart and 0 <= long < min(usual, HELD_UP):
+        return max(least, min(alone, long))
+    return max(least, alone * _new(known)) or None
+
+
+def overlap(found: Sequence[JoinedCollective], rank: int) -> bool:
+    """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
+
+    It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, or where its
+    lateness after far longer stretches of computing is far less, for these, than usual.
+    """
+    known = _known(found, rank)
+    usual, (apart, long) = _share(known), _long(known)
+    ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
+    grows = usual > SLOWEST and _spread(known) > ALIKE
+    return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
+
+
+def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
+    """Where a rank was suddenly less late than in the collective in front, but after short stretches."""
+    came = _came(found, rank)
+    known = [(old, new) for (old, _), (_, new) in pairwise(came) if new is not None]
+    usual = low_median([new.computed for _, new in known]) if known else 0.0
+    return [
+        Meeting(rank, new.computed, new.late)
+        for old, new in known
+        if new.late < old / 2 and new.computed >= usual / 2
+    ]
+
+
+def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
+    """Seconds by which ranks came suddenly later than in front: more of its computing than a slow GPU takes.
+
+    So it is where a loader or its host holds a rank up once a step, and the others go on at once when it has
+    come: in few collectives of a step, and another rank may be a little late in all others. Behind one for
+    which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
+    """
+    seconds: dict[int, float] = defaultdict(float)
+    for rank in sorted({rank for one in found for rank in one.seconds}):
+        for (_, old), (_, came) in pairwise(_came(found, rank)):
+            if old is None or came is None or old.ahead:
+                continue
+            more = came.late - max(0.0, old.late)
+            if more > HELD_UP * came.own:
+                seconds[rank] += more
+    return dict(seconds)
+
+
+def covered(found: Sequence[JoinedCollective]) -> float:
+    """Seconds of the collectives in front of which computing was seen, and of that computing."""
+    return math.fsum(
+        one.before + math.fsum(one.seconds.values()) / len(one.seconds)
+        for one in found
+        if one.before is not None and len(one.seconds) > 1
+    )
+
+
+def gap(seconds: Mapping[int, float], rank: int) -> float:
+    """Seconds by which a rank is after the next one; below 0 where another one is last."""
+    return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
+
+
+def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
+    """By how much the rank was late for each collective that was not queued, in their order."""
+    order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
+    every = [(gap(one.seconds, rank), _lateness(one, rank)) for one in order]
+    known = [came for _, came in every if came is not None]
+    least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
+    return [(late, came) for late, came in every if came is None or came.own > least]
+
+
+def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
+    if one.before is None:
+        return None
+    own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - one.seconds[rank]
+    return Lateness(one.before, own, gap(one.seconds, rank))
+
+
+def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
+    return [came for _, came in _came(found, rank) if came is not None]
+
+
+def _long(known: Sequence[Lateness]) -> tuple[bool, float]:
+    """Whether some stretches are far longer than others, and how late the rank is after those, as a share."""
+    longest = _longest(known)
+    apart = bool(known) and longest[-1].computed >= APART * low_median([one.computed for one in known])
+    return apart, _share(longest)
+
+
+def _share(stretches: Sequence[Lateness | Meeting]) -> float:
+    """All lateness as a share of the computing in front of it; below 0 where there is none."""
+    computed = math.fsum(one.computed for one in stretches)
+    return math.fsum(one.late for one in stretches) / computed if computed > 0 else -1.0
+
+
+def _spread(stretches: Sequence[Lateness]) -> float:
+    """The middle half of all lateness, as a share of its median."""
+    late = sorted(one.late for one in stretches)
+    middle = low_median(late)
+    return (late[3 * len(late) // 4] - late[len(late) // 4]) / middle if middle > 0 else 0.0
+
+
+def _longest(stretches: Sequence[Lateness]) -> Sequence[Lateness]:
+    ordered, part = sorted(stretches, key=lambda one: -one.computed), 0.0
+    least = LONGEST * math.fsum(one.computed for one in ordered)
+    for count, one in enumerate(ordered, 1):
+        part += one.computed
+        if part >= least:
+            return ordered[:count]
+    return ordered
+
+
+def _new(stretches: Sequence[Lateness]) -> float:
+    """The share of all lateness that came at the first collective of ranks that had gone ahead before."""
+    came = (new.late for old, new in pairwise(stretches) if old.ahead and not new.ahead and new.late > 0)
+    total = math.fsum(one.late for one in stretches if one.late > 0)
+    return min(1.0, math.fsum(came) / total) if total > 0 else 0.0

@@ -1,0 +1,321 @@
+"""Running jobs as values: options, policy, one reading of their rings, and what is remembered of each."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple
+
+from wirewatch.core.collector import Options
+from wirewatch.core.jobs import RingCounts, RingsReading, TimedCollective
+from wirewatch.core.probe import NOT_KNOWN
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Absent, Subject, Why
+from wirewatch.jobs.times import CommunicatorWindow, JobHint, JobsFacts
+
+MOST_RINGS = 1024
+MOST_COMMUNICATORS = 256
+MOST_PENDING = 2048
+"""Collectives of a communicator that wait for the records of other ranks."""
+MOST_JOINED = 2048
+"""Collectives of a window that are kept; of more every second one goes, again and again."""
+MOST_ROWS = 32
+"""Operations with sizes of one window: those that took most of the time."""
+KEPT_WINDOWS = 8
+SLOT = 2.0
+"""Seconds; collectives nearer to each other are one moment of a job. Those of one step are not independent:
+what is behind in one bucket is behind in the next. A tap times once in so long by default."""
+KEPT_SLOTS = 64
+MOST_REFUSED = 16
+MOST_RANKS = 1 << 20
+"""Ranks that a communicator may claim; of more its ring is refused."""
+
+
+_NO_TOPOLOGY = Absent(Why.MISSING, "the topology is not read yet")
+
+
+@dataclass(frozen=True, slots=True)
+class JobsOptions(Options):
+    """How often the tap's rings are read."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    interval: float = 2.0
+    """Well below `JobsPolicy.window`, since a window ends at a poll: polls as far apart as it is long come a
+    moment early as often as not, and each window of which that is true lasts twice as long. [seconds]"""
+    deadline: float = 2.0
+    names: bool = False
+    """Whether series name the job that holds a GPU. Off, so that no job's name is in a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPolicy:
+    """When collectives of a job are judged, and when a rank is late or a wire slow."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    window: float = 5.0
+    """Shortest window that is judged. [seconds]"""
+    longest: float = 120.0
+    """Longest window. [seconds]"""
+    joined: int = 8
+    """Collectives timed by all local ranks that a window needs."""
+    fewest: int = 4
+    """Collectives that are enough once a window has lasted `longest`."""
+    confirm: int = 3
+    """Windows of the last `windows` that must agree."""
+    windows: int = 4
+    """Last windows that are looked at."""
+    resolution: float = 3e-6
+    """Least time by which the late rank must come after the next one, for a vote. [seconds]"""
+    clear: float = 0.05
+    """The same as a share of the time on the wire. [share]"""
+    votes: float = 0.8
+    """Share of a window's collectives in which a rank is late that must name the same rank. [share]"""
+    cost: float = 0.05
+    """Least share of the time that the others lose by waiting for that rank alone.
+
+    Healthy GPUs of a node differ by as much as that. Of a rank that has come to be late while the job ran,
+    three fifths of it are enough. [share]
+    """
+    chance: float = 2e-3
+    """How likely it may be at most that a healthy job has one rank last in so many moments. [probability]"""
+    ratio: float = 0.7
+    """Least share of the expected bus bandwidth. [share]"""
+    other_ratio: float = 0.9
+    """The same where another algorithm or protocol ran than NCCL takes by default. [share]"""
+    unlike: float = 0.2
+    """When NVLink carried at most this share of what the collectives send, they went another way. [share]"""
+    domain_time: float = 0.05
+    """Least share of the time for a remark.
+
+    It is about a communicator over the network that could stay inside its NVLink domain. [share]
+    """
+    stale: float = 300.0
+    """Time after which the numbers of a job that times nothing any more are withdrawn. [seconds]"""
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        seconds = {
+            "window": self.window, "longest": self.longest, "resolution": self.resolution,
+            "stale": self.stale,
+        }  # fmt: skip
+        ratios = {
+            "clear": self.clear, "votes": self.votes, "cost": self.cost, "chance": self.chance,
+            "ratio": self.ratio, "other_ratio": self.other_ratio, "unlike": self.unlike,
+            "domain_time": self.domain_time,
+        }  # fmt: skip
+        counts = {
+            "joined": self.joined,
+            "fewest": self.fewest,
+            "confirm": self.confirm,
+            "windows": self.windows,
+        }
+        checks = (
+            ([n for n, v in seconds.items() if not 0 < v < math.inf], "must be above 0"),
+            ([n for n, v in ratios.items() if not 0 < v <= 1], "must be above 0 and at most 1"),
+            ([n for n, v in counts.items() if v < 1], "must be above 0"),
+            ([] if self.window <= self.longest else ["longest"], "must not be below window"),
+            ([] if self.fewest <= self.joined else ["fewest"], "must not be above joined"),
+            ([] if self.confirm <= self.windows <= KEPT_WINDOWS else ["windows"],
+             f"must not be below confirm, nor above {KEPT_WINDOWS}"),
+        )  # fmt: skip
+        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Something else on this node that is wrong with a wire: its finding's rule, its part, and its text."""
+
+    rule: str
+    subject: Subject
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkSent:
+    """Bytes that each GPU (by UUID) had sent over NVLink at `mono` (monotonic seconds), raw counters."""
+
+    mono: float = 0.0
+    sent: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSurroundings:
+    """What other components know, by which jobs are judged; the verdict hands it in.
+
+    `link_rate`: bytes per second of one NVLink link each way, `links`: how many a GPU must have by the
+    operator. `pins`: the operator's busbw as `Conditions` has them. `witnesses`: findings that hold now.
+    """
+
+    topology: Topology | Absent = _NO_TOPOLOGY
+    link_rate: float | Absent = NOT_KNOWN
+    links: int | None = None
+    pins: Mapping[str, float] = field(default_factory=dict)
+    nvlink: NvlinkSent = NvlinkSent()
+    witnesses: tuple[Witness, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RingProcess:
+    """What this machine knows of the process behind a ring.
+
+    `owner`: such as `slurm:4711`, empty for none. `settings`: NCCL's, of its environment.
+    """
+
+    owner: str
+    settings: Mapping[str, str] | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class JobsReading:
+    """The rings as they were read, or why there is no folder; `processes` by the name of the ring.
+
+    `conf`: NCCL's settings of this node, from /etc/nccl.conf. `names`: whether series may name jobs.
+    """
+
+    rings: RingsReading | Absent
+    processes: Mapping[str, RingProcess] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+    around: JobSurroundings = JobSurroundings()
+    names: bool = False
+
+
+CommunicatorKey = tuple[int, int]
+"""Owner (uid) and NCCL's number of a communicator: nobody's ring joins another user's."""
+CallKey = tuple[str, int]
+"""Operation and its number by NCCL."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedCollective:
+    """One collective as all local ranks timed it: `seconds` by rank; `at`: when it was enqueued first.
+
+    `before`: seconds since the one in front of it ended, the mean of the ranks, each by its own GPU's clock;
+    None where that one was not joined, or others between may not have been.
+    """
+
+    op: str
+    sequence: int
+    bytes: int | None
+    algorithm: str
+    protocol: str
+    channels: int
+    at: float
+    seconds: Mapping[int, float]
+    before: float | None = None
+
+    @property
+    def wire(self) -> float:
+        """Seconds on the wire: the shortest duration over the ranks."""
+        return min(self.seconds.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """Records of one collective by rank, first seen at poll `poll`; `replayed`: a rank reported it twice."""
+
+    poll: int
+    records: Mapping[int, TimedCollective]
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RingProgress:
+    """How far a ring was read, and its counters as they grew since it was first seen.
+
+    `last`: number of the newest record. `raw`: the counters as last read.
+    """
+
+    last: int = 0
+    raw: RingCounts = field(default_factory=RingCounts)
+    calls: Mapping[str, int] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)
+    unsized: Mapping[str, int] = field(default_factory=dict)
+    sends: int = 0
+    captured: int = 0
+    dropped: int = 0
+    missed: int = 0
+    gone: int = 0
+
+
+class Meeting(NamedTuple):
+    """A collective before which all ranks had met: what `rank` is late by there is new.
+
+    `computed`, `late`: seconds of computing before it, the ranks' mean, and of lateness.
+    """
+
+    rank: int
+    computed: float
+    late: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorMemory:
+    """What is remembered of one communicator.
+
+    `ended`: by operation the highest number that was joined, so that a late record does not count twice.
+    `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
+    so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by
+    slot of time who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the
+    ranks that were late in most collectives. `even`: of the newest windows that named nobody, by how much of
+    the time each rank was behind (`RankTime`). `late_since`,
+    `wire_since`: since when (Unix seconds) the same rank was late, and an operation at a size was slow.
+    """
+
+    pending: Mapping[CallKey, PendingCall] = field(default_factory=dict)
+    ended: Mapping[str, int] = field(default_factory=dict)
+    window: tuple[JoinedCollective, ...] = ()
+    seen: int = 0
+    stride: int = 1
+    begun: float | None = None
+    windows: tuple[CommunicatorWindow, ...] = ()
+    closed: float | None = None
+    slots: Mapping[int, int | None] = field(default_factory=dict)
+    met: tuple[Meeting, ...] = ()
+    even: tuple[Mapping[int, float], ...] = ()
+    joined: int = 0
+    partial: int = 0
+    replayed: int = 0
+    ranks: tuple[tuple[int, str], ...] = ()
+    late_since: tuple[int, float] | None = None
+    wire_since: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkDue:
+    """What a GPU's collectives had to send so far (`due`, bytes), beside what NVLink sent.
+
+    `looked`, `sent` and `then`: when NVLink's counter was last read (monotonic seconds), its value, and what
+    was due by then. `share`: what NVLink carried of what was due between the last two such moments, None
+    while that is not known; `low`: in how many in a row that was too little.
+    """
+
+    due: float = 0.0
+    looked: float = 0.0
+    sent: int | None = None
+    then: float = 0.0
+    share: float | None = None
+    low: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobsMemory:
+    """What one poll leaves for the next; `polls` counts them.
+
+    `totals`: calls and bytes by GPU (UUID) and operation, which outlive their rings. `due`: by GPU.
+    """
+
+    polls: int = 0
+    rings: Mapping[str, RingProgress] = field(default_factory=dict)
+    processes: Mapping[str, RingProcess] = field(default_factory=dict)
+    communicators: Mapping[CommunicatorKey, CommunicatorMemory] = field(default_factory=dict)
+    calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    bytes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    due: Mapping[str, NvlinkDue] = field(default_factory=dict)
+    hints: tuple[JobHint, ...] = ()
+    last_hint: JobHint | None = None
+    facts: JobsFacts | None = None
+
+    def with_facts(self, facts: JobsFacts) -> "JobsMemory":
+        """With what is offered of this reading, and its hints."""
+        return replace(self, facts=facts, hints=facts.hints, last_hint=facts.last_hint)

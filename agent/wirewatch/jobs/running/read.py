@@ -1,0 +1,51 @@
+"""Reading the rings of running jobs, and once for each process whose it is and NCCL's settings in it."""
+
+from collections.abc import Mapping
+
+from wirewatch.core.jobs import Ring, RingReading, RingsReading, RingState
+from wirewatch.core.owners import owner_of
+from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.running.model import MOST_RINGS, JobsMemory, JobsOptions, JobsReading, RingProcess
+from wirewatch.nccl.settings import parse_nccl_conf, settings_of_environ
+
+CONF = "/etc/nccl.conf"
+_NO_PID = Absent(Why.MISSING, "its process cannot be seen from here")
+
+
+def read(hardware: Hardware, memory: JobsMemory, options: JobsOptions) -> JobsReading | Absent:
+    """The rings with what is new in each; where there is no folder of rings there is nothing to watch."""
+    polled = hardware.rings.poll({name: ring.last for name, ring in memory.rings.items()})
+    if isinstance(polled, Absent):
+        return JobsReading(polled) if polled.why is Why.MISSING else polled
+    followed = RingsReading(_first(polled.rings), polled.refused)
+    processes = {one.ring.name: _process(hardware.sysfs, memory, one.ring) for one in followed.rings}
+    return JobsReading(followed, processes, _conf(hardware.sysfs), names=options.names)
+
+
+def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:
+    """As many as are followed: those that live first, then the newest."""
+    if len(rings) <= MOST_RINGS:
+        return rings
+    order = sorted(rings, key=lambda one: (one.ring.state is not RingState.LIVE, -one.ring.created))
+    return tuple(order[:MOST_RINGS])
+
+
+def _process(sysfs: Sysfs, memory: JobsMemory, ring: Ring) -> RingProcess:
+    """The process behind a ring, read once; again where it was not to be seen, as when its ring was new."""
+    known = memory.processes.get(ring.name)
+    if known is not None and known.settings != _NO_PID:
+        return known
+    if isinstance(ring.host_pid, Absent):
+        return RingProcess("", _NO_PID)
+    cgroup = sysfs.read(f"/proc/{ring.host_pid}/cgroup")
+    environ = sysfs.data(f"/proc/{ring.host_pid}/environ")
+    return RingProcess(
+        "" if isinstance(cgroup, Absent) else owner_of(cgroup),
+        environ if isinstance(environ, Absent) else settings_of_environ(environ),
+    )
+
+
+def _conf(sysfs: Sysfs) -> Mapping[str, str]:
+    text = sysfs.read(CONF)
+    return {} if isinstance(text, Absent) else parse_nccl_conf(text).settings

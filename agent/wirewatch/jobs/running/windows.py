@@ -1,0 +1,302 @@
+"""Windows of a communicator: from joined collectives to wire time, busbw, waiting and votes. Pure."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from wirewatch.busbw.formulas import FACTORS, busbw
+from wirewatch.core.statistics import high_median, low_median
+from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.running.bias import bias
+from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, meetings, overlap
+from wirewatch.jobs.running.model import (
+    KEPT_SLOTS,
+    KEPT_WINDOWS,
+    MOST_ROWS,
+    SLOT,
+    CommunicatorMemory,
+    JobsPolicy,
+    JoinedCollective,
+    Meeting,
+)
+from wirewatch.jobs.times import LATENCY_BELOW, CommunicatorWindow, OperationTimes, RankTime
+
+LOW, HIGH = 0.1, 0.9
+KEPT_MEETINGS = 8
+DECIDED = 0.2
+"""Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
+become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
+MOSTLY, MOMENT = 0.5, 0.5
+"""Limits of a moment, which holds a few steps: the share of what is late that must be one rank's, and of a
+late rank's cost what it must cost there. Healthy ranks are held up 0.6 % of the time (two H200)."""
+SLIGHT, GREW = 0.6, 1.2
+"""Of the limit, what a rank must cost, and by how much it must be farther behind than while nobody was late,
+to be late although it costs less: a GPU that became slower may have been the fastest."""
+KEPT_EVEN, LEAST_EVEN = 8, 3
+"""Windows in which nobody was late that are kept, and how many it takes to say how far behind is usual."""
+SHARED_WAIT = 0.1
+"""Part of a duration by which all ranks may differ that wait alike."""
+_SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
+_UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
+_ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
+_WITHIN_BIAS = Absent(Why.UNSUPPORTED, "shorter than what running behind other work costs a collective")
+Row = tuple[str, int]
+"""Operation and power of two of the message in bytes, 0 where the size is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A communicator as all of its rings agree: how many ranks it has in all, and which are here."""
+
+    ranks: int
+    here: frozenset[int]
+
+
+class LateInWindow(NamedTuple):
+    """The late rank of a window, None for nobody.
+
+    `cost`: the share of the time that the others lose to it. `grown`: by how much of the time it is farther
+    behind than while nobody was late, None where that is not known.
+    """
+
+    rank: int | None = None
+    cost: float = 0.0
+    grown: float | None = None
+
+
+def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPolicy) -> CommunicatorMemory:
+    """The memory, with the window under way closed where it is full; `mono` in monotonic seconds."""
+    if memory.begun is None:
+        return replace(memory, begun=mono)
+    age, count = mono - memory.begun, len(memory.window)
+    begun = replace(memory, begun=mono, window=(), seen=0, stride=1)
+    if age < 0:
+        return begun
+    if age < policy.longest and not (age >= policy.window and count >= policy.joined):
+        return memory
+    if count < policy.fewest:
+        return begun
+    window, met = window_of(memory, shape, policy)
+    windows = (*memory.windows, window)
+    slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
+    even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
+    return replace(
+        begun, met=met, even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
+        slots=dict(slots[-KEPT_SLOTS:]),
+    )  # fmt: skip
+
+
+def window_of(
+    memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy
+) -> tuple[CommunicatorWindow, tuple[Meeting, ...]]:
+    """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
+    found = memory.window
+    rates = _rates(found)
+    begun, ended = min(one.at for one in found), max(one.at for one in found)
+    rows: dict[Row, list[JoinedCollective]] = defaultdict(list)
+    for one in found:
+        rows[one.op, _power(one.bytes)].append(one)
+    largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:MOST_ROWS]
+    times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
+    ranks = _rank_times(found, rates, shape, policy)
+    met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
+    late = _late(replace(memory, met=met), ranks, policy)
+    if late.rank is None:
+        late = _held_up(found, policy.votes, policy.cost)
+    window = CommunicatorWindow(
+        begun, max(0.0, ended - begun), times, ranks, late.rank, late.cost, _alike(found), late.grown
+    )
+    return window, met
+
+
+def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
+    """The late rank of one collective: the one that waits least, if it is clearly after the next one."""
+    if len(seconds) < 2:  # noqa: PLR2004
+        return None
+    first, second = sorted(seconds, key=lambda rank: seconds[rank])[:2]
+    gap = seconds[second] - seconds[first]
+    return first if gap > max(policy.resolution, policy.clear * seconds[first]) else None
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of the others are at or below; always one of them.
+
+    Raises:
+        ValueError: no values.
+    """
+    if not values:
+        raise ValueError("no quantile of nothing")
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+
+
+def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
+    """By slot of time the rank that was held up most there, or late in more than half of what was late.
+
+    None for nobody.
+    """
+    parts: dict[int, list[JoinedCollective]] = defaultdict(list)
+    for one in found:
+        parts[math.floor(one.at / SLOT)].append(one)
+    slots: dict[int, int | None] = {}
+    for slot, some in parts.items():
+        slots[slot] = _held_up(some, MOSTLY, MOMENT * policy.cost).rank
+        if slots[slot] is None:
+            rank, share = _most_late([vote(one.seconds, policy) for one in some])
+            slots[slot] = rank if share > MOSTLY else None
+    return slots
+
+
+def _most_late(votes: Sequence[int | None]) -> tuple[int | None, float]:
+    """Who is late most often, and in what share of the collectives in which any rank is late."""
+    named = Counter(rank for rank in votes if rank is not None)
+    decided = named.total()
+    if not decided or decided < DECIDED * len(votes):
+        return None, 0.0
+    rank, times = min(named.items(), key=lambda item: (-item[1], item[0]))
+    return rank, times / decided
+
+
+def _power(size: int | None) -> int:
+    return 0 if not size or size < 0 else 1 << (size.bit_length() - 1)
+
+
+def _rates(found: Sequence[JoinedCollective]) -> dict[str, float]:
+    """Calls a second of each operation, timed or not: NCCL numbers them all.
+
+    From the first to the last that was timed. 0 where no time passed between them: no share is known.
+    """
+    rates: dict[str, float] = {}
+    for op in {one.op for one in found}:
+        mine = sorted((one for one in found if one.op == op), key=lambda one: one.sequence)
+        seconds = mine[-1].at - mine[0].at
+        calls = mine[-1].sequence - mine[0].sequence
+        rates[op] = calls / seconds if seconds > 0 else 0.0
+    return rates
+
+
+def _row(
+    row: Row, found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
+) -> OperationTimes:
+    op, size = row
+    wires = [one.wire for one in found]
+    ways = Counter((one.algorithm, one.protocol, one.channels) for one in found)
+    algorithm, protocol, channels = min(ways, key=lambda way: (-ways[way], way))
+    votes = Counter(vote(one.seconds, policy) for one in found)
+    undecided = votes.pop(None, 0)
+    middle, low = low_median(wires), quantile(wires, LOW)
+    message = low_median([one.bytes or 0 for one in found])
+    got = _busbw(op, shape.ranks, [(one.bytes, one.wire) for one in found], size)
+    return OperationTimes(
+        op=op, size_bytes=size, ranks=shape.ranks, joined=len(found),
+        calls=round(rates[op] * _seconds(found)), bytes=int(message), wire_seconds=middle, low=low,
+        high=quantile(wires, HIGH), bias=bias(op, size),
+        algorithm=algorithm, protocol=protocol, channels=channels,
+        busbw=got if isinstance(got, Absent) else low_median(got),
+        best=got if isinstance(got, Absent) else quantile(got, HIGH),
+        waits={rank: _mean([one.seconds[rank] - one.wire for one in found]) for rank in sorted(shape.here)},
+        votes={rank: votes[rank] for rank in sorted(r for r in votes if r is not None)}, undecided=undecided,
+    )  # fmt: skip
+
+
+def _seconds(found: Sequence[JoinedCollective]) -> float:
+    return max(one.at for one in found) - min(one.at for one in found)
+
+
+def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size: int) -> list[float] | Absent:
+    """Bus bandwidths of single collectives without the bias, or why there are none."""
+    if op not in FACTORS:
+        return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op}")
+    if ranks < 2:  # noqa: PLR2004
+        return _ONE
+    if not size:
+        return _UNSIZED
+    if size < LATENCY_BELOW:
+        return _SMALL
+    values = [
+        busbw(op, ranks, message, wire - bias(op, message))
+        for message, wire in found
+        if message and wire > bias(op, message)
+    ]
+    return values or _WITHIN_BIAS
+
+
+def _rank_times(
+    found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
+) -> tuple[RankTime, ...]:
+    """Each rank's share of the time: calls a second of each operation times its mean seconds."""
+    by_op: dict[str, list[JoinedCollective]] = defaultdict(list)
+    for one in found:
+        by_op[one.op].append(one)
+    votes = Counter(vote(one.seconds, policy) for one in found)
+    times = []
+    for rank in sorted(shape.here):
+        inside = sum(rates[op] * _mean([one.seconds[rank] for one in some]) for op, some in by_op.items())
+        waiting = sum(
+            rates[op] * _mean([one.seconds[rank] - one.wire for one in some]) for op, some in by_op.items()
+        )
+        behind = sum(
+            rates[op] * _mean([gap(one.seconds, rank) for one in some if len(one.seconds) > 1])
+            for op, some in by_op.items()
+        )
+        times.append(RankTime(rank, min(1.0, inside), min(1.0, waiting), votes[rank] / len(found), behind))
+    return tuple(times)
+
+
+def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy) -> LateInWindow:
+    """The rank that is late in most collectives that are late.
+
+    What counts is by how much it is later than the next one: so much sooner would all go on without it. A
+    spread among the others comes from overlap with computing, and is not the fault of the last of them.
+    Where this window does not show what is lost, it is what the one before it showed.
+    """
+    found = memory.window
+    latest, share = _most_late([vote(one.seconds, policy) for one in found])
+    if latest is None or share < policy.votes:
+        return LateInWindow()
+    alone = next(one.behind for one in ranks if one.rank == latest)
+    beside = overlap(found, latest)
+    met = [one for one in memory.met if one.rank == latest]
+    lost = lost_by(found, latest, alone, met) if beside else alone
+    grown = None if beside else _grown(memory.even, latest, alone)
+    if lost is None:
+        before = memory.windows[-1] if memory.windows else None
+        known = before is not None and before.late == latest
+        return LateInWindow(latest, before.cost) if before is not None and known else LateInWindow()
+    slowed = grown is not None and lost >= SLIGHT * policy.cost and grown >= GREW * policy.cost
+    if lost < policy.cost and not slowed:
+        return LateInWindow()
+    waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest))
+    return LateInWindow(latest, waits * lost / alone, grown)
+
+
+def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> float | None:
+    """By how much a rank is farther behind than while nobody was late; None after too few such windows."""
+    usual = [window[rank] for window in even if rank in window]
+    return behind - low_median(usual) if len(usual) >= LEAST_EVEN else None
+
+
+def _held_up(found: Sequence[JoinedCollective], least_share: float, least_cost: float) -> LateInWindow:
+    """The rank that is held up, where that is mostly this one."""
+    seconds = held_up(found)
+    if not seconds:
+        return LateInWindow()
+    rank = max(seconds, key=lambda one: (seconds[one], -one))
+    cost, share = seconds[rank] / covered(found), seconds[rank] / sum(seconds.values())
+    return LateInWindow(rank, cost) if share > least_share and cost >= least_cost else LateInWindow()
+
+
+def _alike(found: Sequence[JoinedCollective]) -> bool:
+    """Whether all ranks here took as long in most collectives, however long that was."""
+    near = [max(s.values()) - min(s.values()) <= SHARED_WAIT * max(s.values()) for s in _durations(found)]
+    return 2 * sum(near) > len(near)
+
+
+def _durations(found: Sequence[JoinedCollective]) -> list[Mapping[int, float]]:
+    return [one.seconds for one in found]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

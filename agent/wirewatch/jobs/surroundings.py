@@ -1,0 +1,83 @@
+"""What the rest of the node says of the wires under running jobs: the surroundings in which jobs are judged.
+
+A slow wire of a job alone is a hint: compute beside collectives slows them too. What confirms it, and what
+does not, is decided here: faults of links, of PCIe, of the probe, of the way between GPUs.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from wirewatch.collectors.nvlink import NvlinkFacts
+from wirewatch.core.collector import AnyCollector, NodeState
+from wirewatch.core.ports import Hardware
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Absent, Health, Ok, Why
+from wirewatch.jobs.running import NAME, JobSurroundings, NvlinkSent, Witness
+from wirewatch.verdict.node import LIVE, Judged, Verdict
+
+WITNESSES = (
+    "nvlink.*", "pcie.*", "xid.*", "sxid.*", "gpu.throttle", "topology.nvlink_*", "topology.island",
+    "topology.pcie_*", "topology.numa", "probe.busbw", "probe.slower",
+    "probe.implausible", "probe.transport", "probe.nvls", "probe.path", "probe.uneven", "probe.link_errors",
+    "straggler.source", "straggler.destination", "straggler.pair", "straggler.node",
+)  # fmt: skip
+"""Rules of findings that say of a wire between GPUs that it is slow, or why it may be.
+
+Not those of NICs and of GPUs that were replaced: no wire between the GPUs here is slower for them.
+"""
+MOST = 8
+"""Witnesses that are handed on, the worst first."""
+_FAULTY = frozenset({Health.DEGRADED, Health.FAILED})
+_NOT_YET = Absent(Why.MISSING, "the topology is not read yet")
+_NO_LINK = Absent(Why.MISSING, "no link is up")
+
+
+def surroundings(
+    state: NodeState, verdict: Verdict, links: int | None, pins: Mapping[str, float]
+) -> JobSurroundings:
+    """What a node's components know by now; `links`, `pins`: as the operator states them."""
+    topology, nvlink = state.facts(Topology), state.facts(NvlinkFacts)
+    outcome = state.components["nvlink"].outcome if "nvlink" in state.components else None
+    return JobSurroundings(
+        topology=_NOT_YET if topology is None else topology,
+        link_rate=_NO_LINK if nvlink is None else _rate(nvlink),
+        links=links,
+        pins=pins,
+        nvlink=NvlinkSent(outcome.mono, nvlink.sent) if isinstance(outcome, Ok) and nvlink else NvlinkSent(),
+        witnesses=tuple(witnesses(verdict))[:MOST],
+    )
+
+
+def witnesses(verdict: Verdict) -> Iterator[Witness]:
+    """Faults that hold now and would slow a wire, worst first."""
+    for one in verdict.every:
+        found = one.finding
+        counts = one.stage == LIVE and found.health in _FAULTY
+        if counts and any(fnmatchcase(found.rule, name) for name in WITNESSES):
+            yield Witness(found.rule, found.subject, found.evidence)
+
+
+def with_surroundings(
+    collector: AnyCollector, node: Callable[[], Judged | None], links: int | None, pins: Mapping[str, float]
+) -> AnyCollector:
+    """The collector of jobs, which judges by what `node` shows when it reads; any other as it is."""
+    if collector.name != NAME:
+        return collector
+
+    def read(hardware: Hardware, memory: Any, options: Any) -> object:
+        reading, judged = collector.read(hardware, memory, options), node()
+        if isinstance(reading, Absent) or judged is None:
+            return reading
+        return replace(reading, around=surroundings(judged.state, judged.verdict, links, pins))
+
+    return replace(collector, read=read)
+
+
+def _rate(nvlink: NvlinkFacts) -> float | Absent:
+    """Bytes per second of a link each way, as most links that are up show it."""
+    speeds = [link.speed for links in nvlink.links.values() for link in links]
+    seen = Counter(speed for speed in speeds if not isinstance(speed, Absent) and speed > 0)
+    return seen.most_common(1)[0][0] if seen else _NO_LINK

@@ -1,0 +1,201 @@
+"""`wirewatch fleet pairs`: which node, pair, rail or leaf is slow, by rounds of pairs that were measured."""
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.groups import examples
+from wirewatch.cli.options import ExistingFile, Number, WholeNumber
+from wirewatch.cli.output import shown, utc
+from wirewatch.cli.tables import table
+
+if TYPE_CHECKING:
+    from wirewatch_fleet.pairs.document import PairsDocument, RoundsDocument, SlowEntry
+
+GB = 1e9
+FORMS = (".svg", ".png")
+LISTED = 8
+"""Names in one line."""
+SUSPECTS = 10
+MEASURES = {"rails": "sends on one rail", "send": "sends on all rails", "all_reduce": "all_reduce of a pair"}
+CLASSES = {True: " across leafs", False: " inside a leaf", None: ""}
+WAYS = {"sends": "sends", "receives": "receives", "together": "both ways"}
+_FILE = ExistingFile()
+
+
+@click.command(epilog=examples("wirewatch fleet pairs rounds.json"))
+@click.argument("results", type=_FILE)
+@click.option(
+    "--past",
+    type=_FILE,
+    multiple=True,
+    help="An earlier result of this fleet (--json), to see whether all are slower alike; repeatable.",
+)
+@click.option(
+    "--least",
+    type=Number(1, 50),
+    default=3.0,
+    show_default=True,
+    help="Name what is so many percent slower, or more.",
+)
+@click.option(
+    "--rounds",
+    type=WholeNumber(1, 100),
+    default=8,
+    show_default=True,
+    help="Rounds at most, with what is still open left so.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.svg|FILE.png",
+    help="Draw the matrix of all runs; takes the extra `report`.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def pairs(
+    context: click.Context, /,
+    results: Path, past: tuple[Path, ...], least: float, rounds: int,
+    picture: Path | None, as_json: bool,  # noqa: FBT001
+) -> None:  # fmt: skip
+    """Name the slow node, direction, pair, rail or leaf in RESULTS, which rounds of pairs measured.
+
+    RESULTS is a document wirewatch.fleet-rounds/1 (docs/fleet-pairs.md). Suspects not beyond doubt are
+    listed as open, with the pairs to measure next. Ends with 0 where nothing is slow, with 1 where something
+    is named, with 2 where that has lost 30 % or more, and with 3 where something is open.
+    """
+    from wirewatch_fleet.pairs.document import PAIRS, RoundsError, pairs_document, read_rounds
+    from wirewatch_fleet.pairs.model import asked_limits
+
+    if picture is not None and picture.suffix not in FORMS:
+        raise click.UsageError("--picture takes a file that ends in .svg or .png")
+    if picture is not None and find_spec("matplotlib") is None:
+        raise click.UsageError("--picture takes matplotlib: pip install 'wirewatch[report]'")
+    try:
+        made = read_rounds(results)
+    except RoundsError as error:
+        raise click.UsageError(str(error)) from error
+    found = pairs_document(made, read_past(past, made), asked_limits(least, rounds))
+    if picture is not None:
+        _draw(made, found, picture)
+    click.echo(PAIRS.dump_json(found, indent=1).decode() if as_json else shown(pairs_lines(found)))
+    context.exit(EXIT[HEALTHS[found.health]])
+
+
+def read_past(files: Sequence[Path], made: "RoundsDocument") -> "list[PairsDocument]":
+    """Earlier results that can be compared with what was measured.
+
+    Raises:
+        UsageError: one of the files is not such a result.
+    """
+    from wirewatch_fleet.pairs.document import RoundsError, check_past, read_pairs
+
+    found = []
+    for file in files:
+        try:
+            one = read_pairs(file)
+            check_past(file, one, made)
+        except RoundsError as error:
+            raise click.UsageError(str(error)) from error
+        found.append(one)
+    return found
+
+
+def _draw(made: "RoundsDocument", found: "PairsDocument", picture: Path) -> None:
+    from wirewatch_fleet.pairs.picture import draw_matrix
+
+    try:
+        draw_matrix(made, found, picture)
+    except OSError as error:
+        raise click.UsageError(f"{picture}: {error.strerror or error}") from error
+
+
+def pairs_lines(found: "PairsDocument") -> Iterator[str]:
+    """The text of a result: what is named first, then what is open, then what it rests on."""
+    yield (
+        f"{found.health.upper()}: {len(found.named)} named, {len(found.suspects)} open, "
+        f"by {found.answered} of {found.runs} runs of pairs in {found.rounds} rounds, {utc(found.at)}"
+    )
+    if found.named:
+        yield ""
+        yield "slow:"
+        yield from table(_HEADER, [row for one in found.named for row in _rows(one)])
+        for action in dict.fromkeys(one.action for one in found.named):
+            yield f"  {action}"
+    for one in found.alike:
+        yield (
+            f"all alike: {MEASURES[one.measure]}{CLASSES[one.across]} are {one.loss:.1%} slower than "
+            f"{one.past / GB:.1f} GB/s, {_earlier(one.results)}"
+        )
+    yield from _open(found)
+    yield ""
+    yield from _basis(found)
+
+
+def _earlier(results: int) -> str:
+    return "in an earlier result" if results == 1 else f"the median of {results} earlier results"
+
+
+_HEADER = ("what", "way", "slower by", "between", "slow runs", "partners", "deviations", "seen in")
+
+
+def _rows(one: "SlowEntry") -> Iterator[Sequence[str]]:
+    for loss in one.losses:
+        yield (
+            _place(one), "" if one.kind == "pair" else WAYS[loss.way], f"{loss.loss:.1%}",
+            f"{loss.low:.1%} to {loss.high:.1%}", f"{loss.slow} of {loss.runs}", f"{loss.partners}",
+            f"{loss.deviations:.0f}", MEASURES[one.measure],
+        )  # fmt: skip
+
+
+def _place(one: "SlowEntry") -> str:
+    rail = f", rail {one.rail}" if one.rail else ""
+    if one.kind == "rail":
+        return f"rail {one.name}, everywhere"
+    if one.kind == "pair":
+        return f"{one.name} to {one.peer}{rail}"
+    if one.kind == "leaf":
+        return f"leaf {one.name}{' to other leafs' if one.across else ''}{rail}"
+    return f"{one.name}{rail}"
+
+
+def _open(found: "PairsDocument") -> Iterator[str]:
+    """What is not decided, and what would decide it."""
+    if found.suspects:
+        yield ""
+        yield "open, slow so far, but not beyond chance:"
+        yield from table(_HEADER, [row for one in found.suspects[:SUSPECTS] for row in _rows(one)])
+        if len(found.suspects) > SUSPECTS:
+            yield f"  and {len(found.suspects) - SUSPECTS} more"
+    if found.thin:
+        yield f"too few runs to be judged: {_names(found.thin)}"
+    if found.silent:
+        yield f"no answer in any run: {_names(found.silent)}"
+    if found.next is not None:
+        yield (
+            f"measure next, as round {found.next.number} ({found.next.purpose}): "
+            f"{_names([f'{a} with {b}' for a, b in found.next.pairs])}"
+        )
+    elif found.rounds and (found.suspects or found.thin):
+        yield "no further round is planned: start again with those that are open and partners that are well"
+
+
+def _basis(found: "PairsDocument") -> Iterator[str]:
+    for one in found.typical:
+        yield f"typical: {MEASURES[one.measure]}{CLASSES[one.across]}: {one.rate / GB:.2f} GB/s"
+    if found.spread is None or found.seen_from is None:
+        yield "nothing was measured"
+    else:
+        yield (
+            f"healthy nodes differ by {found.spread:.1%} (standard deviation); "
+            f"one is named from {found.seen_from:.1%} on"
+        )
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more

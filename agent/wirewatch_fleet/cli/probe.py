@@ -1,0 +1,217 @@
+"""`wirewatch fleet probe`: rounds of pairs, run by the fleet's own scheduler, until something is named."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.groups import examples
+from wirewatch.cli.options import Duration, ExistingFile, Number, WholeNumber
+from wirewatch.cli.output import shown
+from wirewatch.cli.probe import Size
+from wirewatch_fleet.cli.engines import ENGINES, kubernetes_options, slurm_options
+from wirewatch_fleet.cli.pairs import pairs_lines, read_past
+
+if TYPE_CHECKING:
+    from wirewatch_fleet.pairs.document import RoundsDocument
+    from wirewatch_fleet.pairs.model import PairLimits
+    from wirewatch_fleet.rounds.engine import PairNode, RoundEngine
+    from wirewatch_fleet.rounds.plan import PairWork
+
+NO_ANSWER = 69
+START_SECONDS = 40.0
+"""What a pair may take beside its work: the scheduler's scripts, and Python on cold disks."""
+GLOO_SIZE = 4 << 20
+"""What processors send unless a size is given: they prove the way, and say little about wires."""
+
+
+@click.command(epilog=examples("wirewatch fleet probe --slurm --nodes n[01-16]"))
+@click.option("--slurm", "runs_on", flag_value="slurm", help="Run pairs by srun.")
+@click.option("--kubernetes", "runs_on", flag_value="kubernetes", help="Run pairs as Jobs of Kubernetes.")
+@click.option(
+    "--nodes", multiple=True, metavar="LIST", help="Only these, such as n[01-16]; repeatable. Else all idle."
+)
+@click.option("--rounds", type=WholeNumber(1, 100), default=8, show_default=True, help="Rounds at most.")
+@click.option(
+    "--least", type=Number(1, 50), default=3.0, show_default=True,
+    help="Name what is so many percent slower, or more.",
+)  # fmt: skip
+@click.option(
+    "--past", type=ExistingFile(), multiple=True,
+    help="An earlier result of this fleet (--json), to see whether all are slower alike; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--results", type=click.Path(dir_okay=False, path_type=Path), default=Path("fleet-rounds.json"),
+    show_default=True, help="Kept after each round; where it is there, rounds go on from it.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would run where, how long, and end.")
+@click.option(
+    "--engine", type=click.Choice(("distributed", "gloo")), default="distributed", show_default=True,
+    help="NCCL by torch.distributed, or gloo on processors.",
+)  # fmt: skip
+@click.option("--gpus", type=WholeNumber(1, 64), help="GPUs of each node, or processes of gloo.")
+@click.option("--size", type=Size(), help="Bytes that a rail sends at a time, such as 256M.")
+@click.option("--iterations", type=WholeNumber(1, 10_000), default=8, show_default=True, help="Timed runs.")
+@click.option("--interface", metavar="NAME", help="The network interface of NCCL's and gloo's sockets.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="For the workers; repeatable.")
+@click.option("--wait", type=Duration(), default=60.0, help="To be admitted, for each pair; default 60s.")
+@click.option("--limit", type=Duration(), default=20.0, help="To measure, for each pair; default 20s.")
+@click.option(
+    "--port", type=WholeNumber(1024, 60_000), default=28700, show_default=True,
+    help="At which the first node of a pair listens.",
+)  # fmt: skip
+@click.option("--command", default="wirewatch", show_default=True, help="wirewatch on the nodes.")
+@click.option("--seed", type=WholeNumber(0, 1 << 31), default=0, help="Of the random pairs; default 0.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (wirewatch.fleet-pairs/1).")
+@slurm_options
+@kubernetes_options
+@click.pass_context
+def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], **chosen: Any) -> None:
+    """Find the slow node, direction, pair, rail or leaf: pairs of nodes measure each other, in rounds.
+
+    First it prints what will run where, how long and for how many GPU-seconds; --dry-run ends there. Each
+    pair runs `wirewatch fleet peer` on both nodes, which refuses GPUs that others use and gives way to jobs.
+    Ctrl-C cancels its jobs, and the same command goes on later.
+
+    Ends as `wirewatch fleet pairs` does: 0 nothing is slow, 1 something is named, 2 it has lost 30 % or more,
+    3 something is open. 64: nodes that do not exist, or options that do not fit together; 69: the scheduler
+    does not answer.
+    """
+    from wirewatch_fleet.pairs.model import asked_limits
+    from wirewatch_fleet.rounds.engine import NodesError, RoundEngineError
+
+    if runs_on is None:
+        raise click.UsageError("say what runs the pairs: --slurm or --kubernetes")
+    limits = asked_limits(chosen["least"], chosen["rounds"])
+    engine = ENGINES[runs_on](nodes, chosen)
+    try:
+        code = _probe(engine, nodes, chosen, limits)
+    except NodesError as error:
+        raise click.UsageError(str(error)) from error
+    except RoundEngineError as error:
+        kept = f"; {chosen['results']} has the rounds so far" if chosen["results"].exists() else ""
+        click.echo(f"wirewatch: {error}{kept}", err=True)
+        code = NO_ANSWER
+    context.exit(code)
+
+
+def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any], limits: "PairLimits") -> int:
+    """Plan, run and print; the exit code.
+
+    Raises:
+        RoundEngineError: the engine does not answer.
+        UsageError: what is asked for cannot be measured, or the results cannot be kept.
+    """
+    from wirewatch_fleet.cli.rounds import Announced, announce, run_and_keep
+    from wirewatch_fleet.pairs.document import PAIRS, pairs_document
+    from wirewatch_fleet.rounds.campaign import CampaignOptions, planned_next
+
+    members = engine.members()
+    made = _begun(members, bool(named), chosen["results"], chosen["seed"])
+    work = _work(members, made, chosen)
+    made = _of_work(made, work, chosen["results"])
+    past = read_past(chosen["past"], made)
+    options = CampaignOptions(work, chosen["limit"] + START_SECONDS, chosen["wait"], limits)
+    planned = planned_next(engine, made, options)
+    lines = announce(Announced(engine, members, made, options, planned, chosen["results"]))
+    click.echo(shown(lines), err=chosen["as_json"])
+    if chosen["dry_run"]:
+        return 0
+    ended = None
+    if planned is not None:
+        made, ended = run_and_keep(engine, made, options, chosen["results"])
+    found = pairs_document(made, past, limits)
+    click.echo(PAIRS.dump_json(found, indent=1).decode() if chosen["as_json"] else shown(pairs_lines(found)))
+    if ended is not None:
+        click.echo(f"{ended}; {len(made.rounds)} rounds are kept, the same command goes on", err=True)
+    return EXIT[HEALTHS["unknown" if ended else found.health]]
+
+
+def _begun(members: "Sequence[PairNode]", named: bool, results: Path, seed: int) -> "RoundsDocument":  # noqa: FBT001
+    """What the results hold, or a new fleet: of the nodes that were named, else of all that are idle."""
+    import time
+
+    from wirewatch_fleet.pairs.document import RoundsError, read_rounds, rounds_document
+    from wirewatch_fleet.pairs.model import PairFleet, PairMember
+
+    wanted = [one for one in members if named or not one.busy]
+    if results.exists():
+        try:
+            made = read_rounds(results)
+        except RoundsError as error:
+            raise click.UsageError(str(error)) from error
+        if (
+            named and {one.name for one in made.members} != {one.name for one in wanted}
+        ) or made.seed != seed:
+            raise click.UsageError(f"{results} is of other nodes or another seed: name another file")
+        return made
+    if len(wanted) < 2:  # noqa: PLR2004
+        busy = ", ".join(f"{one.name} is {one.busy}" for one in members[:8] if one.busy)
+        raise click.UsageError(f"it takes two idle nodes{f'; {busy}' if busy else ''}")
+    fleet = PairFleet(tuple(PairMember(one.name, one.leaf) for one in wanted))
+    return rounds_document(time.time(), fleet, (), seed)
+
+
+def _of_work(made: "RoundsDocument", work: "PairWork", results: Path) -> "RoundsDocument":
+    """The rounds with what their pairs measure.
+
+    Raises:
+        UsageError: rounds of other work are in the file already.
+    """
+    from wirewatch_fleet.rounds.plan import measured_work
+
+    ours = measured_work(work)
+    if made.work not in (None, ours):
+        raise click.UsageError(
+            f"{results} was measured with another engine, size, number of GPUs or environment: "
+            "name another file"
+        )
+    return replace(made, work=ours)
+
+
+def _work(members: "Sequence[PairNode]", made: "RoundsDocument", chosen: dict[str, Any]) -> "PairWork":
+    from wirewatch_fleet.rounds.plan import INTERFACES, PairWork, wrong_work
+
+    gloo = chosen["engine"] == "gloo"
+    environment = dict.fromkeys(INTERFACES, chosen["interface"]) if chosen["interface"] else {}
+    for text in chosen["variables"]:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--env {text}: not NAME=VALUE")
+        environment[name] = value
+    ranks = chosen["gpus"] or (1 if gloo else _gpus(members, {one.name for one in made.members}))
+    if not gloo and (few := _with_fewer(members, {one.name for one in made.members}, ranks)):
+        raise click.UsageError(f"--gpus {ranks}: {few.name} has {few.gpus}")
+    size = chosen["size"] or (GLOO_SIZE if gloo else PairWork().size_bytes)
+    work = PairWork(
+        chosen["engine"], ranks, size, chosen["iterations"], seconds=chosen["limit"],
+        patience=chosen["limit"] / 2, environment=environment,
+    )  # fmt: skip
+    wrong = wrong_work(work)
+    if wrong:
+        raise click.UsageError(wrong)
+    return work
+
+
+def _with_fewer(members: "Sequence[PairNode]", names: set[str], gpus: int) -> "PairNode | None":
+    """An idle node that has not so many GPUs, by the scheduler's count."""
+    idle = (one for one in members if one.name in names and not one.busy)
+    return next((one for one in idle if one.gpus is not None and one.gpus < gpus), None)
+
+
+def _gpus(members: "Sequence[PairNode]", names: set[str]) -> int:
+    """How many GPUs all of them have.
+
+    Raises:
+        UsageError: it is not known, or they differ.
+    """
+    counts = {one.gpus for one in members if one.name in names}
+    if counts == {None}:
+        raise click.UsageError("the scheduler counts no GPUs there: give --gpus")
+    known = [one for one in counts if one]
+    if len(counts) != 1 or not known:
+        raise click.UsageError("the nodes have different numbers of GPUs: give --gpus")
+    return known[0]

@@ -1,0 +1,202 @@
+"""`wirewatch fleet simulate`: the `/metrics` of many nodes from one process, to size a Prometheus with."""
+
+import asyncio
+import json
+import resource
+import signal
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wirewatch.cli.groups import examples
+from wirewatch.cli.options import Duration, WholeNumber
+from wirewatch.core.types import Tier, Unusable, utf8
+from wirewatch_fleet.simulation import (
+    GONE,
+    SILENT,
+    PageTemplate,
+    Script,
+    ScriptedFault,
+    node_name,
+    targets,
+)
+
+if TYPE_CHECKING:
+    from wirewatch.server.guard import Receive, Scope, Send
+
+PLAYED = 120.0
+"""Seconds that the play of a recording may take."""
+MOST_NODES = 10_000
+OK, MISSING, UNAVAILABLE = 200, 404, 503
+_TEXT, _JSON = b"text/plain; version=0.0.4; charset=utf-8", b"application/json"
+
+
+class FaultOption(click.ParamType[ScriptedFault]):
+    """`NAME=NODES`, and when: `@FROM`, `@FROM-UNTIL`, durations since the start."""
+
+    name = "fault"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ScriptedFault:
+        name, _, rest = value.partition("=")
+        count, _, when = rest.partition("@")
+        start, _, end = when.partition("-")
+        if not name or not (count.isascii() and count.isdigit() and len(count) <= len(str(MOST_NODES))):
+            self.fail(f"{value!r} is not NAME=NODES, such as gpu-lost=3 or silent=5@10m-20m", param, ctx)
+        seconds = [Duration().convert(one, param, ctx) if one else None for one in (start, end)]
+        made = ScriptedFault(
+            name, int(count), seconds[0] or 0.0, *([] if seconds[1] is None else [seconds[1]])
+        )
+        if made.end <= made.start:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return made
+
+
+@dataclass(slots=True)
+class SimulatedFleet:
+    """The nodes as an ASGI application: `/targets` for HTTP discovery, `/nodes/NAME/metrics` for scrapes.
+
+    `pages`: those of healthy nodes, dealt out in turn. `faulty`: by the name of a fault. `began`: Unix
+    seconds when the script begins.
+    """
+
+    script: Script
+    pages: Sequence[PageTemplate]
+    faulty: Mapping[str, PageTemplate]
+    address: str
+    cluster: str
+    began: float
+    numbers: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.numbers = {f"/nodes/{node_name(node)}/metrics": node for node in range(self.script.nodes)}
+
+    async def __call__(self, scope: "Scope", _receive: "Receive", send: "Send") -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        packs = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
+        status, kind, body = self.answer(scope["path"], time.time())
+        headers = [(b"content-type", kind)]
+        if packs:
+            packing = zlib.compressobj(level=1, wbits=zlib.MAX_WBITS | 16)
+            body = packing.compress(body) + packing.flush()
+            headers.append((b"content-encoding", b"gzip"))
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def answer(self, path: str, now: float) -> tuple[int, bytes, bytes]:
+        """Status, content type and body of a request at a time, Unix seconds."""
+        seconds = now - self.began
+        if path == "/targets":
+            found = targets(self.script, seconds, self.address, self.cluster)
+            return OK, _JSON, json.dumps(found).encode()
+        node = self.numbers.get(path)
+        if node is None:
+            return MISSING, _TEXT, b"no such path: /targets lists all nodes\n"
+        fault = self.script.fault(node, seconds)
+        if fault in {SILENT, GONE}:
+            return UNAVAILABLE, _TEXT, b"this node is silent by the script\n"
+        page = self.faulty[fault] if fault else self.pages[node % len(self.pages)]
+        return OK, _TEXT, page.render(node, now)
+
+
+def page_of(recording: str, overlays: Sequence[str], tier: Tier) -> PageTemplate:
+    """The page of a recording that was played until all that it shows is confirmed.
+
+    Raises:
+        Unusable: the recording or an overlay cannot be played.
+    """
+    from wirewatch.cli.check.polling import CheckedNode, NodeSource
+    from wirewatch.documents.process import ProcessReport
+    from wirewatch.server.exposition import Exposition
+
+    node = CheckedNode(NodeSource(replay=recording, overlays=overlays), keep=False)
+    try:
+        poll = node.poll()
+        poll.run(time.monotonic() + PLAYED)
+        made = Exposition("synthetic").render(poll.judged, own=ProcessReport(), tier=tier)
+    finally:
+        node.stop()
+    return PageTemplate(made.text.decode())
+
+
+@click.command(epilog=examples("wirewatch fleet simulate --nodes 200 --fault nvlink-link-down=3@5m"))
+@click.option(
+    "--nodes", default=100, show_default=True, type=WholeNumber(1, MOST_NODES), help="How many nodes."
+)
+@click.option("--listen", default="127.0.0.1:9420", show_default=True, help="HOST:PORT.")
+@click.option(
+    "--tier", type=click.Choice([one.value for one in Tier]), default="core", show_default=True,
+    help="The metrics that each node answers with.",
+)  # fmt: skip
+@click.option(
+    "--replay",
+    "recording",
+    default="demo-dgx-h200",
+    show_default=True,
+    help="What all nodes are: a recording.",
+)
+@click.option(
+    "--page", "files", multiple=True, type=click.Path(path_type=Path),
+    help="What healthy nodes say instead: an answer of your own agent's /metrics; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--fault", "faults", multiple=True, type=FaultOption(), metavar="NAME=NODES[@FROM[-UNTIL]]",
+    help="So many nodes have a bundled fault, or are `silent` (no answer) or `gone` (no target); repeatable.",
+)  # fmt: skip
+@click.option("--cluster", default="simulated", show_default=True, help="Label of all nodes.")
+def simulate(
+    *, nodes: int, listen: str, tier: str, recording: str, files: Sequence[Path],
+    faults: Sequence[ScriptedFault], cluster: str,
+) -> None:  # fmt: skip
+    """Answer scrapes as so many nodes, to see what your Prometheus and your alerts make of them.
+
+    Prometheus finds the nodes by http_sd_configs: [{url: http://LISTEN/targets}].
+    """
+    from wirewatch.config import address
+    from wirewatch.server.sockets import tcp
+
+    host, port = address(listen, "--listen")
+    script = Script(nodes, faults)
+    names = {fault.name for fault in faults} - {SILENT, GONE}
+    pages = [_read(path) for path in files] or [page_of(recording, (), Tier(tier))]
+    faulty = {name: page_of(recording, (name,), Tier(tier)) for name in sorted(names)}
+    with tcp(host, port) as listening:
+        own = listening.getsockname()
+        place = f"{f'[{own[0]}]' if ':' in own[0] else own[0]}:{own[1]}"
+        each = [pages[node % len(pages)].series for node in range(nodes)]
+        click.echo(f"{nodes:,} nodes, {sum(each):,} series; targets: http://{place}/targets")
+        fleet = SimulatedFleet(script, pages, faulty, place, cluster, time.time())
+        asyncio.run(_serve(fleet, listening))
+
+
+def _read(path: Path) -> PageTemplate:
+    try:
+        return PageTemplate(utf8(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise Unusable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except Unusable as error:
+        raise Unusable(f"{path}: {error}") from error
+
+
+async def _serve(fleet: SimulatedFleet, listening: Any) -> None:
+    """Until a signal; Prometheus keeps a connection for each target."""
+    from wirewatch.server.connections import Bounds, Connections
+    from wirewatch.server.listener import HttpServer
+    from wirewatch.server.reload import WebCounts
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    every = 2 * fleet.script.nodes + 64
+    bounds = Bounds(connections=every, of_one=every, reserved=every, requests=every, head=30.0)
+    server = HttpServer(fleet, listening, Connections(WebCounts(), bounds))
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, server.stop)
+    await server.run()

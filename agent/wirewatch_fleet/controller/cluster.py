@@ -1,0 +1,243 @@
+"""The API server: nodes, patches, Events and the lease."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from kubernetes_asyncio.client import ApiClient, CoreV1Api, CustomObjectsApi
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
+from kubernetes_asyncio.watch import Watch
+
+from wirewatch import __version__
+from wirewatch.kubernetes.apiserver import ApiEndpoint
+from wirewatch.kubernetes.outcome import Outcome, RequestResult
+from wirewatch_fleet.controller.patch import CONTENT_TYPE
+from wirewatch_fleet.kubeclient import ERRORS, RequestFailed, answered, client_of, failed
+
+REQUEST = 5.0
+"""Seconds that one request may take, but a list or a watch."""
+LIST = 60.0
+"""Seconds for one page of a list."""
+PAGE = 250
+"""Nodes in one page."""
+WATCH = 300
+"""Seconds after which a watch ends and all nodes are listed again."""
+SILENCE = 150.0
+"""Seconds without a word, not even a bookmark, after which a watch is taken for dead."""
+EVENTS_NAMESPACE = "default"
+"""Events about objects without a namespace are here."""
+NVSENTINEL = ("nvsentinel.dgxc.nvidia.com", "v1", "maintenancerequests")
+Document = Mapping[str, Any]
+log = logging.getLogger(__name__)
+# It logs a traceback for each failed try; what a try gave is logged once, by the loop.
+logging.getLogger("kubernetes_asyncio.leaderelection").setLevel(logging.CRITICAL)
+
+
+class Cluster:
+    """One session with the API server; `connected` makes it.
+
+    Raises RequestFailed from each of its methods.
+    """
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._core, self._custom = CoreV1Api(client), CustomObjectsApi(client)
+
+    async def nodes(self, selector: str) -> tuple[list[Document], str]:
+        """All nodes that the selector finds, as of now, and the version from which a watch goes on."""
+        found: list[Document] = []
+        more = ""
+        while True:
+            page = await answered(
+                self._core.list_node(
+                    label_selector=selector, limit=PAGE, _continue=more, _preload_content=False,
+                    _request_timeout=LIST,
+                ),
+                LIST,
+            )  # fmt: skip
+            found += page["items"]
+            more = page["metadata"].get("continue") or ""
+            if not more:
+                return found, page["metadata"]["resourceVersion"]
+
+    async def changes(self, selector: str, version: str) -> AsyncIterator[tuple[str, Document]]:
+        """Changes after a version, as ("ADDED" | "MODIFIED" | "DELETED", node), until the watch ends."""
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST, sock_read=SILENCE)
+        async with Watch(return_type="object") as watch:
+            stream = watch.stream(
+                self._core.list_node, label_selector=selector, resource_version=version,
+                allow_watch_bookmarks=True, timeout_seconds=WATCH, _request_timeout=patience,
+            )  # fmt: skip
+            while True:
+                try:
+                    event = await anext(stream)
+                except StopAsyncIteration:
+                    return
+                except ERRORS as error:
+                    raise failed(error) from error
+                except KeyError as error:  # the library's, of an error without a reason
+                    raise failed(ValueError(f"a watch whose error has no {error}")) from error
+                if not isinstance(event, Mapping):
+                    raise RequestFailed(Outcome(RequestResult.STRANGE, "a watch that is not JSON"))
+                if event["type"] != "BOOKMARK":
+                    yield event["type"], event["raw_object"]
+
+    async def patch_node(self, name: str, patch: Document) -> Document:
+        """The node after the patch."""
+        after: Document = await answered(
+            self._core.patch_node(  # type: ignore[call-arg]  # not in its stub: the content type
+                name, dict(patch), field_manager="wirewatch-controller", _content_type=CONTENT_TYPE,
+                _preload_content=False, _request_timeout=REQUEST,
+            ),
+            REQUEST,
+        )  # fmt: skip
+        return after
+
+    async def write_event(self, event: Document) -> None:
+        """Write an Event about a node."""
+        await answered(
+            self._core.create_namespaced_event(
+                EVENTS_NAMESPACE,
+                dict(event),  # type: ignore[arg-type]  # JSON does as well
+                _preload_content=False,
+                _request_timeout=REQUEST,
+            ),
+            REQUEST,
+        )
+
+    async def request_maintenance(self, body: Document) -> None:
+        """Create a MaintenanceRequest of NVSentinel's; nothing happens if it is there."""
+        group, version, plural = NVSENTINEL
+        made = self._custom.create_cluster_custom_object(
+            group, version, plural, dict(body), _preload_content=False, _request_timeout=REQUEST
+        )
+        await _unless(RequestResult.CONFLICT, answered(made, REQUEST))
+
+    async def end_maintenance(self, name: str) -> None:
+        """Delete a MaintenanceRequest; nothing happens if it is gone."""
+        group, version, plural = NVSENTINEL
+        gone = self._custom.delete_cluster_custom_object(
+            group, version, plural, name, _preload_content=False, _request_timeout=REQUEST
+        )
+        await _unless(RequestResult.NOT_FOUND, answered(gone, REQUEST))
+
+    def lease(self, name: str, namespace: str, identity: str) -> "TimedLease":
+        """The lease that a leader holds."""
+        return TimedLease(name, namespace, identity, self._client)
+
+
+class TimedLease(LeaseLock):
+    """The library's lock, by whose side is known until when it surely is ours.
+
+    A request that hangs ends, an API server that is away is no exception, and only what was renewed counts.
+    `last`: the result of the last request, None before the first; `renewed`: when the last good renewal
+    began, in monotonic seconds.
+    """
+
+    def __init__(self, name: str, namespace: str, identity: str, client: ApiClient) -> None:
+        super().__init__(name, namespace, identity, client)
+        self.renewed: float | None = None
+        self.last: Outcome | None = None
+
+    async def get(
+        self, name: str, namespace: str
+    ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
+        """The lease, or an error that the library understands."""
+        try:
+            async with asyncio.timeout(REQUEST):
+                found = await super().get(name, namespace)
+        except ERRORS as error:
+            found = False, error
+        good, answer = found
+        if good or not isinstance(answer, Exception):
+            self.last = Outcome(RequestResult.OK)
+            return found
+        self.last = failed(answer).outcome
+        # The library reads the code from the body, which a proxy writes as it likes.
+        status = answer.status if isinstance(answer, ApiException) and answer.status else 0
+        told = ApiException(status=status, reason=self.last.detail)
+        told.body = json.dumps({"code": status}).encode()
+        return False, told
+
+    async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        """Whether the lease was made, and is ours."""
+        return await self._renewing(super().create(name, namespace, election_record))
+
+    async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        """Whether the lease is ours from now on."""
+        return await self._renewing(super().update(name, namespace, updated_record))
+
+    async def _renewing(self, request: Awaitable[bool]) -> bool:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(REQUEST):
+                good = await request
+        except ERRORS as error:
+            self.last = failed(error).outcome
+            return False
+        if good:
+            self.renewed = began
+        else:
+            self.last = Outcome(RequestResult.CONFLICT, "the lease is not given to us")
+        return good
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A MaintenanceRequest for a node; unproven: NVSentinel was not run."""
+
+    node: str
+    reason: str
+    message: str
+    at: str
+    begins: str
+
+    @property
+    def name(self) -> str:
+        """Of the object: one for each node."""
+        return f"wirewatch-{self.node}"
+
+    def body(self) -> Document:
+        """As NVSentinel's design 051 has it: a health event, and when the maintenance begins."""
+        event = {
+            "version": 1, "agent": "wirewatch", "checkName": "InterconnectHealthy", "componentClass": "Node",
+            "nodeName": self.node, "entitiesImpacted": [{"entityType": "Node", "entityValue": self.node}],
+            "errorCode": [self.reason], "message": self.message, "generatedTimestamp": self.at,
+            "isFatal": True, "isHealthy": False, "recommendedAction": "CONTACT_SUPPORT",
+        }  # fmt: skip
+        return {
+            "apiVersion": "/".join(NVSENTINEL[:2]), "kind": "MaintenanceRequest",
+            "metadata": {"name": self.name}, "spec": {"startTime": self.begins, "healthEvent": event},
+        }  # fmt: skip
+
+
+@asynccontextmanager
+async def connected(where: ApiEndpoint) -> AsyncIterator[Cluster]:
+    """A session; the CA is read now, the token for each request.
+
+    Raises:
+        RequestFailed: the CA or the token cannot be read.
+    """
+    try:
+        client = client_of(where)
+    except (OSError, ValueError) as error:
+        raise RequestFailed(Outcome(RequestResult.NO_CREDENTIALS, str(error))) from error
+    client.user_agent = f"wirewatch-controller/{__version__}"
+    async with client:
+        yield Cluster(client)
+
+
+async def _unless(fine: RequestResult, request: Awaitable[Any]) -> None:
+    try:
+        await request
+    except RequestFailed as error:
+        if error.outcome.result is not fine:
+            raise

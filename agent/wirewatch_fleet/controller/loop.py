@@ -1,0 +1,385 @@
+"""The controller's loop: one leader follows the nodes, decides at each change, and carries it out."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import random
+
+from kubernetes_asyncio.leaderelection.electionconfig import Config as Election
+from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
+
+from wirewatch.config import ControllerSection
+from wirewatch.core.ports import Clock
+from wirewatch.kubernetes.apiserver import ApiEndpoint, rfc3339
+from wirewatch.kubernetes.outcome import MEANING, RequestResult
+from wirewatch_fleet.controller.cluster import (
+    REQUEST,
+    Cluster,
+    Document,
+    Maintenance,
+    TimedLease,
+    connected,
+)
+from wirewatch_fleet.controller.decide import BUDGETS, Ground, NodeDecision, Plan, Step, decide, measure
+from wirewatch_fleet.controller.node import FleetNode, Measure, node_of
+from wirewatch_fleet.controller.patch import patch_of
+from wirewatch_fleet.controller.report import ControllerReport, Count, event, words
+from wirewatch_fleet.kubeclient import RequestFailed
+
+BUNDLE = 1.0
+"""Seconds in which changes are gathered before they are judged together."""
+LONGEST = 30.0
+"""Seconds until the API server is tried again, at most."""
+TURNING = 60.0
+"""Seconds after which a loop that has not turned is stuck."""
+NOTICE = 300.0
+"""Seconds from now at which a maintenance begins that NVSentinel is asked for."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who we are among the candidates, and where the lease is."""
+
+    name: str
+    namespace: str
+
+
+class Controller:
+    """Campaigns for the lease for ever, and leads while it has it."""
+
+    def __init__(
+        self, where: ApiEndpoint, identity: Identity, settings: ControllerSection, clock: Clock
+    ) -> None:
+        self._where, self._identity, self._settings, self._clock = where, identity, settings, clock
+        self._trouble = ""
+        self._turned = clock.mono()
+        self._steps: Counter[Count] = Counter()
+        self.asked = False
+        self.report = ControllerReport(settings.dry_run)
+
+    def turning(self) -> bool:
+        """Whether the loop turns, whatever the API server does."""
+        return self._clock.mono() - self._turned < TURNING + self._settings.lease
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        wait = 1.0
+        while True:
+            try:
+                async with connected(self._where) as cluster:
+                    await self._campaign(cluster)
+                wait = 1.0
+            except RequestFailed as error:
+                self._tell_trouble(error)
+                wait = min(LONGEST, 2 * wait)
+            self.asked = True
+            self._turned = self._clock.mono()
+            await asyncio.sleep(wait * (0.5 + 0.5 * random()))  # noqa: S311 - no secret
+
+    async def _campaign(self, cluster: Cluster) -> None:
+        """Wait for the lease, lead while it is ours; returns once it is lost.
+
+        Raises:
+            RequestFailed: the nodes cannot be followed.
+        """
+        lease = cluster.lease(self._settings.name, self._identity.namespace, self._identity.name)
+        leading: set[asyncio.Task[None]] = set()
+
+        async def lead() -> None:
+            """What the library starts once the lease is ours, and cancels once it is lost."""
+            if task := asyncio.current_task():
+                leading.add(task)
+            log.info("%s has the lease %s", self._identity.name, self._settings.name)
+            try:
+                await Leadership(self, cluster, lease).run()
+            finally:
+                self.report = replace(self.report, leader=False, plan=None)
+
+        lasts = self._settings.lease
+        election = LeaderElection(Election(lease, lasts, lasts * 2 / 3, lasts / 6, lead, _nothing))
+        running = asyncio.create_task(election.run())
+        try:
+            while not any(task.done() for task in (running, *leading)):
+                self._turned = self._clock.mono()
+                self._tell_lease(lease)
+                await asyncio.wait({running, *leading}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tasks = {running, *leading}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+        log.warning("%s has lost the lease and does nothing without it", self._identity.name)
+
+    def _tell_lease(self, lease: TimedLease) -> None:
+        if lease.last is None:
+            return
+        if lease.last.result is RequestResult.OK:
+            self._trouble_over()
+        elif lease.last.result is not RequestResult.CONFLICT:
+            self._tell_trouble(RequestFailed(lease.last))
+
+    def _tell_trouble(self, error: RequestFailed) -> None:
+        result = error.outcome.result
+        if result.value != self._trouble:
+            about = _MEANING.get(result, MEANING[result])
+            log.warning("the API server does not give what is asked: %s (%s)", about, error)
+        self._trouble = result.value
+
+    def _trouble_over(self) -> None:
+        self.asked = True
+        if self._trouble:
+            log.info("the API server answers again")
+        self._trouble = ""
+
+    @property
+    def settings(self) -> ControllerSection:
+        """What may be done."""
+        return self._settings
+
+    @property
+    def clock(self) -> Clock:
+        """Times."""
+        return self._clock
+
+    @property
+    def identity(self) -> str:
+        """Our name, for Events."""
+        return self._identity.name
+
+    def count(self, step: Step, result: RequestResult) -> None:
+        """Count a step that was tried."""
+        self._steps[step, result] += 1
+        self.report = replace(self.report, steps=dict(self._steps))
+
+
+async def _nothing() -> None:
+    pass
+
+
+_MEANING = {
+    RequestResult.OK: "it answers",
+    RequestResult.FORBIDDEN: "403: the ServiceAccount lacks a right, or a policy forbids it",
+    RequestResult.NOT_FOUND: "404: there is no such object",
+}
+
+
+class Leadership:
+    """What a leader does while it leads: a copy of all nodes that is kept up to date, and steps.
+
+    Nothing is done by an old copy: steps wait until all nodes were listed, and again after each failure.
+    """
+
+    def __init__(self, controller: Controller, cluster: Cluster, lease: TimedLease) -> None:
+        self._controller, self._cluster, self._lease = controller, cluster, lease
+        self._settings, self._clock = controller.settings, controller.clock
+        self._nodes: dict[str, FleetNode] = {}
+        self._current = False
+        self._again = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._pending: dict[str, float] = {}
+        self._refused: set[str] = set()
+        self._told: dict[str, tuple[Step | None, Ground, float]] = {}
+        self._requested: set[tuple[str, str]] = set()
+        self._failures, self._rest = 0, 0.0
+
+    async def run(self) -> None:
+        """Until cancelled.
+
+        Raises:
+            RequestFailed: the nodes cannot be followed.
+        """
+        # What a leader before us has begun has ended by then.
+        await asyncio.sleep(REQUEST)
+        tasks = {asyncio.create_task(self._follow()), asyncio.create_task(self._act())}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def _follow(self) -> None:
+        """List all nodes, then take changes; again after the watch's end, or when a step says so."""
+        while True:
+            self._again.clear()
+            documents, version = await self._cluster.nodes(self._settings.selector)
+            found = (parsed(one) for one in documents)
+            self._nodes = {node.name: node for node in found if node is not None}
+            self._current = True
+            self._changed.set()
+            again = asyncio.create_task(self._again.wait())
+            taking = asyncio.create_task(self._take_changes(version))
+            try:
+                await asyncio.wait({again, taking}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._current = False
+                for task in (again, taking):
+                    task.cancel()
+                await asyncio.wait({again, taking})
+            if not taking.cancelled():
+                taking.result()
+
+    async def _take_changes(self, version: str) -> None:
+        try:
+            async for kind, document in self._cluster.changes(self._settings.selector, version):
+                node = parsed(document)
+                if node is None:
+                    continue
+                if kind == "DELETED":
+                    self._nodes.pop(node.name, None)
+                else:
+                    self._nodes[node.name] = node
+                self._changed.set()
+        except RequestFailed as error:
+            if error.outcome.detail.startswith("410"):
+                return
+            raise
+
+    async def _act(self) -> None:
+        """Decide after each change, and from time to time; carry it out."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.period):
+                    await self._changed.wait()
+            await asyncio.sleep(BUNDLE)
+            self._changed.clear()
+            if self._current:
+                await self._look()
+
+    async def _look(self) -> None:
+        now, mono = self._clock.now(), self._clock.mono()
+        self._pending = {name: until for name, until in self._pending.items() if mono < until}
+        self._refused &= self._nodes.keys()
+        plan = self._plan(now)
+        self._publish(plan, now)
+        if mono >= self._rest and await self._take(plan) and not self._settings.dry_run:
+            await self._request_again()
+            self._publish(self._plan(now), now)
+        await self._tell_left(plan)
+
+    async def _take(self, plan: Plan) -> bool:
+        """The steps of a plan, one after another; whether none was refused, and the lease still is ours."""
+        for decision in plan.steps():
+            if not self._may_act():
+                return False
+            await self._carry_out(decision)
+        return self._may_act()
+
+    def _may_act(self) -> bool:
+        return self._settings.dry_run or (self._surely_leads() and self._current)
+
+    def _plan(self, now: float) -> Plan:
+        return decide([*self._nodes.values()], self._settings, now, self._pending, frozenset(self._refused))
+
+    def _publish(self, plan: Plan, now: float) -> None:
+        report = self._controller.report
+        self._controller.report = replace(report, leader=True, plan=plan, synced_at=now)
+
+    def _surely_leads(self) -> bool:
+        """Whether the lease is ours for longer than a request lasts, by our own clock."""
+        renewed = self._lease.renewed
+        return renewed is not None and time.monotonic() + REQUEST < renewed + self._settings.lease
+
+    async def _carry_out(self, decision: NodeDecision) -> None:
+        """One step; in a dry run it is only told."""
+        step, name = decision.step, decision.node.name
+        if step is None:
+            return
+        if self._settings.dry_run:
+            await self._tell(decision)
+            return
+        try:
+            if step is Step.GIVE_BACK and _by_nvsentinel(decision.node):
+                await self._cluster.end_maintenance(Maintenance(name, "", "", "", "").name)
+            patch = patch_of(decision, self._settings, self._clock.now())
+            after = parsed(await self._cluster.patch_node(name, patch))
+        except RequestFailed as error:
+            self._failed(decision, step, error)
+            return
+        if after is not None:
+            self._nodes[name] = after
+        self._controller.count(step, RequestResult.OK)
+        self._failures = 0
+        self._pending.pop(name, None)
+        self._refused.discard(name)
+        await self._tell(decision)
+
+    def _failed(self, decision: NodeDecision, step: Step, error: RequestFailed) -> None:
+        """A step that was not done, or perhaps was: all nodes are listed before the next one."""
+        name, result = decision.node.name, error.outcome.result
+        self._controller.count(step, result)
+        if error.unanswered and step is Step.TAKE_OUT:
+            self._pending[name] = self._clock.mono() + self._settings.lease
+        if not error.unanswered:
+            self._refused.add(name)
+        self._failures += 1
+        self._rest = self._clock.mono() + min(LONGEST, 2.0**self._failures)
+        log.warning("%s of %s is not done: %s", step.value, name, error)
+        self._current = False
+        self._again.set()
+
+    async def _tell_left(self, plan: Plan) -> None:
+        """Once for each fault: a FAILED node that stays for want of a budget, or by a word of a person."""
+        grounds = {*BUDGETS, Ground.OVERRULED, Ground.FOREIGN_MARK}
+        for decision in (one for one in plan.decisions if one.refused and one.ground in grounds):
+            if not await self._tell(decision):
+                # An API server that takes no Event is not asked for each node; at the next look it is.
+                self._told.pop(decision.node.name)
+                break
+        known = {one.node.name for one in plan.decisions}
+        self._told = {name: told for name, told in self._told.items() if name in known}
+
+    async def _tell(self, decision: NodeDecision) -> bool:
+        """In the log and as an Event, once for each decision and fault; whether the Event is written."""
+        node = decision.node
+        key = (decision.step, decision.ground, node.condition.transition if node.condition else 0.0)
+        if self._told.get(node.name) == key:
+            return True
+        self._told[node.name] = key
+        act = None if self._settings.act == "undo" else measure(self._settings)
+        told = words(decision, act, dry_run=self._settings.dry_run)
+        log.info("%s: %s", node.name, told[2])
+        try:
+            now, who = self._clock.now(), self._controller.identity
+            await self._cluster.write_event(event(decision, told, who, now))
+        except RequestFailed as error:
+            log.warning("no Event about %s: %s", node.name, error)
+            return False
+        return True
+
+    async def _request_again(self) -> None:
+        """See to it that NVSentinel has a request for each node that our mark says was handed to it."""
+        for node in [*self._nodes.values()]:
+            if not _by_nvsentinel(node) or (node.name, node.uid) in self._requested:
+                continue
+            now = self._clock.now()
+            message = node.condition.message if node.condition else ""
+            reason = node.mark.reason if node.mark else ""
+            wanted = Maintenance(node.name, reason, message, rfc3339(now), rfc3339(now + NOTICE))
+            try:
+                await self._cluster.request_maintenance(wanted.body())
+                self._requested.add((node.name, node.uid))
+            except RequestFailed as error:
+                log.warning("NVSentinel has no request for %s: %s", node.name, error)
+
+
+def _by_nvsentinel(node: FleetNode) -> bool:
+    return node.mark is not None and node.mark.did is Measure.NVSENTINEL
+
+
+def parsed(document: Document) -> FleetNode | None:
+    """The node of a document; None, and a line in the log, for one that is none."""
+    try:
+        return node_of(document)
+    except ValueError as error:
+        log.warning("the API server sends something else: %s", error)
+        return None

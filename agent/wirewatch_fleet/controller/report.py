@@ -1,0 +1,121 @@
+"""What the controller publishes: its state as a value, its metrics, and the Events that it writes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wirewatch.core.types import Kind, Metric, Sample, Tier
+from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.kubernetes.condition import LIMIT, shortened
+from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch_fleet.controller.decide import BUDGETS, MEANING, Ground, NodeDecision, Plan, Step
+from wirewatch_fleet.controller.node import TAINT_EFFECT, TAINT_KEY, Measure
+
+_UNDRAWN = "of the controller, which is one for each cluster and off by default"
+
+
+def _gauge(name: str, about: str, *labels: str) -> Metric:
+    return Metric(f"controller_{name}", Kind.GAUGE, labels, about, undrawn=_UNDRAWN, tier=Tier.CORE)
+
+
+LEADER = _gauge("leader", "1 while this process holds the lease.")
+DRY_RUN = _gauge("dry_run", "1 where the controller only says what it would do.")
+NODES = _gauge("nodes", "Nodes that count: those that `selector` finds, else those with the condition.")
+NODES_OUT = _gauge("nodes_out", "Nodes that the controller has taken out of use.")
+DUE = _gauge("steps_due", "Steps that the last look found due and that are not done.", "step")
+REFUSED = _gauge("refused", "FAILED nodes that the controller leaves as they are, by reason.", "reason")
+BUDGET_LIMIT = _gauge("budget_limit", "Nodes that may be out of use; racks only with one.", "scope", "name")
+BUDGET_USED = _gauge("budget_used", "Nodes that are out of use for any reason.", "scope", "name")
+LAST_SYNC = _gauge(
+    "last_sync_timestamp_seconds", "When all nodes were last looked at, as the API server has them; 0: never."
+)
+STEPS = Metric(
+    "controller_steps_total", Kind.COUNTER, ("step", "result"), "Steps that were tried, by result.",
+    undrawn=_UNDRAWN, tier=Tier.CORE,
+)  # fmt: skip
+METRICS = (
+    LEADER, DRY_RUN, NODES, NODES_OUT, DUE, REFUSED, BUDGET_LIMIT, BUDGET_USED, LAST_SYNC, STEPS,
+)  # fmt: skip
+Count = tuple[Step, RequestResult]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerReport:
+    """The state of a controller; `plan` is None while it does not lead. Unix seconds, 0 for never."""
+
+    dry_run: bool
+    leader: bool = False
+    plan: Plan | None = None
+    synced_at: float = 0.0
+    steps: Mapping[Count, int] = field(default_factory=dict)
+
+
+def samples(report: ControllerReport) -> Iterator[Sample]:
+    """The series of the report; those of the plan only while it leads."""
+    yield LEADER.sample(report.leader)
+    yield DRY_RUN.sample(report.dry_run)
+    yield LAST_SYNC.sample(report.synced_at)
+    for step in Step:
+        for result in RequestResult:
+            count = report.steps.get((step, result), 0)
+            if count or result is RequestResult.OK:
+                yield STEPS.sample(count, step.value, result.value)
+    if report.plan is not None:
+        yield from _of_plan(report.plan)
+
+
+def _of_plan(plan: Plan) -> Iterator[Sample]:
+    yield NODES.sample(plan.nodes)
+    held = (one for one in plan.decisions if one.node.mark is not None and one.node.stands())
+    yield NODES_OUT.sample(sum(1 for _ in held))
+    due = Counter(one.step for one in plan.decisions)
+    for step in Step:
+        yield DUE.sample(due[step], step.value)
+    refused = Counter(one.ground for one in plan.decisions if one.refused)
+    for ground in MEANING:
+        yield REFUSED.sample(refused[ground], ground.value)
+    for one in plan.budgets:
+        if one.scope.value != "rack" or one.used:
+            yield BUDGET_LIMIT.sample(one.limit, one.scope.value, one.name)
+            yield BUDGET_USED.sample(one.used, one.scope.value, one.name)
+
+
+WORDS = {
+    Measure.TAINT: f"tainted {TAINT_KEY}:{TAINT_EFFECT}",
+    Measure.CORDON: "cordoned",
+    Measure.NVSENTINEL: "handed to NVSentinel by a MaintenanceRequest",
+}
+
+
+def words(decision: NodeDecision, act: Measure | None, *, dry_run: bool) -> tuple[str, str, str]:
+    """Type, reason and message of an Event about a decision; `act`: what takes nodes out now, if anything."""
+    node, ground = decision.node, decision.ground
+    would = "dry run: would be " if dry_run else ""
+    if decision.step is Step.TAKE_OUT and act is not None:
+        return "Warning", "InterconnectTakenOut", f"{would}{WORDS[act]}: {decision.detail}"
+    if decision.step is Step.GIVE_BACK and node.mark is not None:
+        why = "everything is undone" if ground is Ground.UNDO else "InterconnectHealthy is True again"
+        return "Normal", "InterconnectGivenBack", f"{would}back in use, was {WORDS[node.mark.did]}: {why}"
+    if decision.step is Step.FORGET:
+        return (
+            "Normal",
+            "InterconnectForgotten",
+            f"{would}without our mark: what it said was taken back before",
+        )
+    reason = "InterconnectBudgetUsed" if ground in BUDGETS else "InterconnectLeft"
+    detail = f" ({decision.detail})" if decision.detail else ""
+    return "Warning", reason, f"FAILED, and not taken out: {MEANING.get(ground, ground.value)}{detail}"
+
+
+def event(decision: NodeDecision, told: tuple[str, str, str], identity: str, now: float) -> dict[str, Any]:
+    """An Event about a node."""
+    node, (kind, reason, message) = decision.node, told
+    at = rfc3339(now)
+    return {
+        "metadata": {"generateName": f"{shortened(node.name, 200)}.", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid},
+        "type": kind, "reason": reason, "message": shortened(message, LIMIT), "count": 1,
+        "firstTimestamp": at, "lastTimestamp": at,
+        "source": {"component": "wirewatch-controller", "host": identity},
+    }  # fmt: skip

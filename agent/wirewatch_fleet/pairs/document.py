@@ -1,0 +1,409 @@
+"""What rounds measured (`wirewatch.fleet-rounds/1`), and what follows from it (`wirewatch.fleet-pairs/1`)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from annotated_types import Ge, Len
+from pydantic import TypeAdapter, ValidationError
+
+from wirewatch.core.pairs import Measure, PartKind, Way
+from wirewatch.core.types import Health, NotText, utf8
+from wirewatch.documents import health as healths
+from wirewatch.verdict.pairs import Moment
+from wirewatch_fleet.pairs.model import (
+    DEFAULT_LIMITS,
+    MeasuredRound,
+    PairEnd,
+    PairFleet,
+    PairLimits,
+    PairMember,
+    PairRound,
+    PairRun,
+    Purpose,
+    Rate,
+    SlowPart,
+)
+from wirewatch_fleet.pairs.naming import Assessment, TypicalRate, assess
+from wirewatch_fleet.pairs.past import AlikeLoss, alike
+from wirewatch_fleet.pairs.plan import PairsVerdict, health, next_step
+
+T = TypeVar("T")
+_STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
+MOST_BYTES = 256 << 20
+Name = Annotated[str, Len(1, 253)]
+Rails = dict[Name, tuple[Rate | None, Rate | None]]
+
+
+class RoundsError(Exception):
+    """A file without rounds, or without any that can be read; one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsMember:
+    """A node, or a clique of `nodes` that runs as one. `leaf`: its leaf or rack; empty if not known."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    name: Name
+    leaf: str = ""
+    nodes: list[Name] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One pair in one round, bytes per second: `sends` from the first to the second, `receives` back.
+
+    `rails`: the same two for each rail alone. null: not measured. `failed`: why there is nothing. `ends`:
+    what each of the two saw, by its name.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    first: Name
+    second: Name
+    sends: Rate | None = None
+    receives: Rate | None = None
+    all_reduce: Rate | None = None
+    rails: Rails = field(default_factory=dict)
+    failed: str = ""
+    ends: dict[Name, PairEnd] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEntry:
+    """A round: a run for each pair that was asked, also where no answer came. `resting`: idle, in no pair."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    number: Annotated[int, Ge(1)]
+    runs: list[RunEntry]
+    purpose: Purpose = Purpose.RANDOM
+    resting: list[Name] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsWork:
+    """What every pair measured: rates of one work say nothing beside those of another.
+
+    `ranks`: GPUs of each node, or processes of gloo. `size_bytes`: what each sends at a time. `environment`:
+    variables of the workers.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    engine: Name
+    ranks: Annotated[int, Ge(1)]
+    size_bytes: Annotated[int, Ge(1)]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsDocument:
+    """What was measured. `at`: when the first round began, Unix seconds. `seed`: of the matchings.
+
+    `work`: what each pair measured; null where it is not known.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    schema: Literal["wirewatch.fleet-rounds/1"]
+    at: Moment
+    members: list[RoundsMember]
+    rounds: list[RoundEntry]
+    seed: int = 0
+    work: RoundsWork | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LossEntry:
+    """How slow in one direction: a share of what is typical; `low`, `high`: two standard deviations from it.
+
+    `slow` of `runs` runs with `partners` partners showed it; `deviations`: in those of healthy parts.
+    """
+
+    way: Way
+    loss: float
+    low: float
+    high: float
+    slow: int
+    runs: int
+    partners: int
+    deviations: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowEntry:
+    """A part of the fleet that is slow. `peer`: the receiver of a pair; `rail`: on this one alone.
+
+    `across`: of a leaf, towards other leafs alone. `measure`: what shows it. `members`: whom it concerns.
+    """
+
+    kind: PartKind
+    name: str
+    peer: str
+    rail: str
+    across: bool
+    measure: Measure
+    losses: list[LossEntry]
+    members: list[str]
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEntry:
+    """A member's own loss each way, by its runs that nothing else explains; null without any.
+
+    `partners`: with whom a run gave an answer. `nodes`: of a clique that runs as one.
+    """
+
+    name: str
+    runs: int
+    answered: int
+    sends: float | None
+    receives: float | None
+    partners: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NextRound:
+    """What to measure next for a verdict."""
+
+    number: int
+    purpose: Purpose
+    pairs: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PairsDocument:
+    """What the rounds say. `typical`: bytes per second; of a later result it is the past.
+
+    `suspects`: slow, and not beyond chance. `thin`: members with too few runs to be judged; `silent`: without
+    an answer. `alike`: all are slower than they were. `spread`: standard deviation of healthy members, as a
+    share; `seen_from`: the loss from which on a node is named. `next`: null when no round would tell more.
+    `work`: what each pair measured; null where it is not known.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"allow_inf_nan": False}
+
+    schema: Literal["wirewatch.fleet-pairs/1"]
+    at: Moment
+    health: healths.Health
+    rounds: int
+    runs: int
+    answered: int
+    named: list[SlowEntry]
+    suspects: list[SlowEntry]
+    alike: list[AlikeLoss]
+    thin: list[str]
+    silent: list[str]
+    typical: list[TypicalRate]
+    spread: float | None
+    seen_from: float | None
+    members: list[MemberEntry]
+    next: NextRound | None
+    work: RoundsWork | None = None
+
+
+ROUNDS = TypeAdapter(RoundsDocument)
+PAIRS = TypeAdapter(PairsDocument)
+INPUTS: dict[str, TypeAdapter[Any]] = {"wirewatch.fleet-rounds.1": ROUNDS}
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.fleet-pairs.1": PAIRS}
+ACTIONS = {
+    PartKind.RAIL: "look at this rail's spine and leaf switches, and at what all nodes set for it",
+    PartKind.LEAF: "look at the leaf's uplinks, its cables and its routes, before any of its nodes",
+    PartKind.NODE: "look at its NIC side alone first, with `wirewatch probe --transport net` there; then run "
+    "`wirewatch check` and `wirewatch topology diff`, and look at its ports",
+    PartKind.PAIR: "both nodes are well with others: look at the route between them",
+}
+
+
+def read_rounds(path: Path) -> RoundsDocument:
+    """The rounds in a file.
+
+    Raises:
+        RoundsError: it cannot be read, or has no rounds.
+    """
+    made = _read(path, ROUNDS, "a document of rounds (wirewatch.fleet-rounds/1)")
+    _check(made, path)
+    return made
+
+
+def read_pairs(path: Path) -> PairsDocument:
+    """An earlier result in a file.
+
+    Raises:
+        RoundsError: it cannot be read, or is not a result.
+    """
+    return _read(path, PAIRS, "an earlier result (wirewatch.fleet-pairs/1)")
+
+
+def check_past(path: Path, earlier: PairsDocument, made: RoundsDocument) -> None:
+    """See that an earlier result can be compared with what was measured now.
+
+    Raises:
+        RoundsError: it is of another fleet, of other work, or not earlier.
+    """
+    if earlier.at > made.at:
+        raise RoundsError(f"{path}: it was measured {earlier.at - made.at:.0f} s after these rounds")
+    if not {one.name for one in earlier.members} & {one.name for one in made.members}:
+        raise RoundsError(f"{path}: none of these nodes took part in it")
+    if earlier.work and made.work and (what := _differs(earlier.work, made.work)):
+        raise RoundsError(f"{path}: it cannot be compared: {what}")
+
+
+def _differs(one: RoundsWork, other: RoundsWork) -> str:
+    """Why rates of one work say nothing beside those of the other, in words; empty where they do."""
+    if one.engine != other.engine:
+        return f"engine {one.engine} there, {other.engine} here"
+    if one.ranks != other.ranks:
+        return f"{one.ranks} ranks a node there, {other.ranks} here"
+    if one.size_bytes != other.size_bytes:
+        return f"{one.size_bytes:,} bytes at a time there, {other.size_bytes:,} here"
+    return ""
+
+
+def _read(path: Path, adapter: TypeAdapter[T], what: str) -> T:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise RoundsError(f"{path}: {error.strerror or error}") from error
+    if len(text) > MOST_BYTES:
+        raise RoundsError(f"{path}: larger than {MOST_BYTES >> 20} MiB")
+    try:
+        return adapter.validate_json(utf8(text))
+    except NotText as error:
+        raise RoundsError(f"{path}: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise RoundsError(f"{path}: not {what}: {place}: {first['msg']}") from error
+
+
+def _check(made: RoundsDocument, path: Path) -> None:
+    """What types cannot say: each node in one member, each round once, each name in one run of a round."""
+    names = Counter(one.name for one in made.members)
+    nodes = names + Counter(node for one in made.members for node in one.nodes if node != one.name)
+    twice = [name for name, count in nodes.items() if count > 1]
+    numbers = [one.number for one in made.rounds]
+    if twice:
+        raise RoundsError(f"{path}: members: {twice[0]} is there twice")
+    if len(set(numbers)) < len(numbers):
+        raise RoundsError(f"{path}: rounds: a number is there twice")
+    for one in made.rounds:
+        seen: set[str] = set()
+        for run in one.runs:
+            for name in (run.first, run.second):
+                if name not in names:
+                    raise RoundsError(f"{path}: round {one.number}: {name} is not a member")
+                if name in seen:
+                    raise RoundsError(f"{path}: round {one.number}: {name} is in two runs, or with itself")
+                seen.add(name)
+
+
+def fleet_of(made: RoundsDocument) -> PairFleet:
+    """Its members."""
+    return PairFleet(tuple(PairMember(one.name, one.leaf, tuple(one.nodes)) for one in made.members))
+
+
+def measured_of(made: RoundsDocument) -> list[MeasuredRound]:
+    """Its rounds, in their order."""
+    return [
+        MeasuredRound(
+            PairRound(
+                one.number, one.purpose, tuple((r.first, r.second) for r in one.runs), tuple(one.resting)
+            ),
+            [
+                PairRun(r.first, r.second, r.sends, r.receives, r.all_reduce, r.rails, r.failed, r.ends)
+                for r in one.runs
+            ],
+        )
+        for one in sorted(made.rounds, key=lambda one: one.number)
+    ]  # fmt: skip
+
+
+def rounds_document(
+    at: float, fleet: PairFleet, rounds: Sequence[MeasuredRound], seed: int = 0,
+    work: RoundsWork | None = None,
+) -> RoundsDocument:  # fmt: skip
+    """What was measured, as a document; a pair of the plan without a run is one without an answer."""
+    entries = []
+    for one in rounds:
+        runs = {(run.first, run.second): run for run in one.runs}
+        every = [runs.get(pair, PairRun(*pair, failed="no answer")) for pair in one.round.pairs]
+        entries.append(RoundEntry(
+            one.round.number,
+            [
+                RunEntry(
+                    r.first, r.second, r.sends, r.receives, r.all_reduce, dict(r.rails), r.failed,
+                    dict(r.ends),
+                )
+                for r in every
+            ],
+            one.round.purpose, list(one.round.resting),
+        ))  # fmt: skip
+    members = [RoundsMember(one.name, one.leaf, list(one.nodes)) for one in fleet.members]
+    return RoundsDocument("wirewatch.fleet-rounds/1", at, members, entries, seed, work)
+
+
+def pairs_document(
+    made: RoundsDocument, earlier: Sequence[PairsDocument] = (), limits: PairLimits = DEFAULT_LIMITS
+) -> PairsDocument:
+    """What the rounds say, beside earlier results of the same fleet."""
+    fleet, rounds = fleet_of(made), measured_of(made)
+    step = next_step(fleet, rounds, None, limits, made.seed)
+    known = step.assessment or assess(fleet, rounds, limits)
+    follows = None if isinstance(step, PairsVerdict) else step.round
+    slower = alike(known.typical, [one.typical for one in earlier], limits)
+    runs = [run for one in rounds for run in one.runs]
+    return PairsDocument(
+        "wirewatch.fleet-pairs/1", made.at, healths.HEALTH_NAMES[_health(known, slower, limits)],
+        len(rounds), len(runs), sum(run.answered for run in runs),
+        [_slow(part, fleet) for part in known.named], [_slow(part, fleet) for part in known.suspects],
+        list(slower), list(known.thin), list(known.silent), list(known.typical),
+        known.spread, known.seen_from,
+        _members(known, fleet, runs),
+        None if follows is None else NextRound(follows.number, follows.purpose, list(follows.pairs)),
+        made.work,
+    )  # fmt: skip
+
+
+def _members(known: Assessment, fleet: PairFleet, runs: Sequence[PairRun]) -> list[MemberEntry]:
+    partners: dict[str, list[str]] = {one.name: [] for one in fleet.members}
+    for run in runs:
+        if run.answered:
+            partners[run.first].append(run.second)
+            partners[run.second].append(run.first)
+    nodes = {one.name: list(one.nodes) for one in fleet.members}
+    return [
+        MemberEntry(
+            one.name, one.runs, one.answered, one.sends, one.receives,
+            list(dict.fromkeys(partners[one.name])), nodes[one.name],
+        )
+        for one in known.members
+    ]  # fmt: skip
+
+
+def _health(known: Assessment, slower: Sequence[AlikeLoss], limits: PairLimits) -> Health:
+    found = [Health.FAILED if one.loss >= limits.failed else Health.DEGRADED for one in slower]
+    return max(health(known, limits), *found, Health.OK)
+
+
+def _slow(part: SlowPart, fleet: PairFleet) -> SlowEntry:
+    place = part.place
+    losses = [
+        LossEntry(one.way, one.loss, one.low, one.high, one.slow, one.rounds, one.partners, one.deviations)
+        for one in part.losses
+    ]
+    if place.kind is PartKind.LEAF:
+        members = [one.name for one in fleet.members if one.leaf == place.name]
+    else:
+        members = [name for name in (place.name, place.peer) if name and place.kind is not PartKind.RAIL]
+    return SlowEntry(
+        place.kind, place.name, place.peer, place.rail, place.across, part.measure, losses, members,
+        ACTIONS[place.kind],
+    )  # fmt: skip

@@ -1,0 +1,211 @@
+"""What was measured so far says: parts that are slow, suspects, and who was measured too little. Pure."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wirewatch.core.pairs import Measure, PartKind, Way
+from wirewatch_fleet.pairs.model import (
+    MeasuredRound,
+    PairFleet,
+    PairLimits,
+    Rate,
+    SlowPart,
+    SlowPlace,
+    WayLoss,
+)
+from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, observations, typical_rate
+from wirewatch_fleet.pairs.spread import Bar, Judged
+from wirewatch_fleet.pairs.survey import KINDS, Found, Survey
+
+SILENT = 3
+"""Runs without any answer after which a member is not asked again."""
+SURE = 2.0
+"""Standard deviations to both sides of a loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPace:
+    """A member's own losses, by the median of its runs that nothing else explains; None without any."""
+
+    name: str
+    runs: int
+    answered: int
+    sends: float | None
+    receives: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalRate:
+    """Bytes per second that runs of a kind typically gave. `across`: leafs; None where they are not known."""
+
+    measure: Measure
+    across: bool | None
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """All that is known. `thin`: members with too few runs that say something of them; `silent`: without any.
+
+    `spread`: standard deviation of healthy members, as a share; `seen_from`: the loss of a node from which on
+    it is named after so many rounds. Both None where nothing was measured.
+    """
+
+    named: tuple[SlowPart, ...]
+    suspects: tuple[SlowPart, ...]
+    members: tuple[MemberPace, ...]
+    thin: tuple[str, ...]
+    silent: tuple[str, ...]
+    typical: tuple[TypicalRate, ...]
+    spread: float | None
+    seen_from: float | None
+
+
+def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits) -> Assessment:
+    """What is named and what is not, by all rounds so far; runs of names that are no member are left out."""
+    names = {one.name for one in fleet.members}
+    rounds = [
+        MeasuredRound(one.round, [run for run in one.runs if {run.first, run.second} <= names])
+        for one in rounds
+    ]
+    surveys = _surveys(rounds, fleet.leafs(), limits)
+    first = surveys[0] if surveys else None
+    paces = _paces(fleet, rounds, first)
+    silent = tuple(one.name for one in paces if one.runs >= SILENT and not one.answered)
+    named = _parts((survey.named, survey) for survey in surveys)
+    suspects = _parts((survey.suspects, survey) for survey in surveys)
+    return Assessment(
+        named, suspects, paces,
+        tuple(
+            one.name for one in paces
+            if one.name not in silent and _thin(one.name, first, limits, len(names))
+        ),
+        silent,
+        tuple(
+            TypicalRate(survey.every[0].measure, across, rate)
+            for survey in surveys for across, rate in typical_rate(survey.every).items()
+        ),
+        None if first is None else -math.expm1(-first.spread.deviation(1)),
+        None if first is None else _seen_from(first, limits, len(names)),
+    )  # fmt: skip
+
+
+def _surveys(rounds: Sequence[MeasuredRound], leafs: Mapping[str, str], limits: PairLimits) -> list[Survey]:
+    """One for each measure that was taken; what one names or suspects is not judged again by the next."""
+    made: list[Survey] = []
+    for measure in Measure:
+        every = observations(rounds, measure, leafs)
+        if not every:
+            continue
+        known = [found for survey in made for found in (*survey.named, *survey.suspects)]
+        before = frozenset(
+            one for one in every if any(covers(found.place, found.way, one, leafs) for found in known)
+        )
+        survey = Survey(every, leafs, limits, before)
+        survey.run()
+        made.append(survey)
+    return made
+
+
+def covers(place: SlowPlace, way: Way, one: Observation, leafs: Mapping[str, str]) -> bool:
+    """Whether a part lies on the way of a run: of an all_reduce, on either of its two ways."""
+    if place.kind is PartKind.RAIL:
+        return True
+    if place.kind is PartKind.PAIR:
+        same = (one.sender, one.receiver) == (place.name, place.peer)
+        back = (one.receiver, one.sender) == (place.name, place.peer)
+        return same or (back and Way.TOGETHER in {way, one.ends[0][1]})
+    if place.kind is PartKind.LEAF and place.across and not one.across:
+        return False
+    ends = [(leafs.get(name, "") if place.kind is PartKind.LEAF else name, end) for name, end in one.ends]
+    return any(name == place.name and (end is way or Way.TOGETHER in {way, end}) for name, end in ends)
+
+
+def _parts(found: Iterable[tuple[Sequence[Found], Survey]]) -> tuple[SlowPart, ...]:
+    """Parts with all their directions, the slowest first."""
+    ways: dict[tuple[SlowPlace, Measure], list[WayLoss]] = {}
+    for some, survey in found:
+        measure = survey.every[0].measure
+        for one in some:
+            ways.setdefault((one.place, measure), []).append(_loss(one.way, one.judged))
+    parts = [SlowPart(place, measure, tuple(losses)) for (place, measure), losses in ways.items()]
+    return tuple(sorted(parts, key=lambda one: (-one.loss, one.place.name, one.place.peer, one.place.rail)))
+
+
+def _loss(way: Way, judged: Judged) -> WayLoss:
+    sure = SURE * judged.error
+    return WayLoss(
+        way, _share(judged.loss), _share(judged.loss - sure), _share(judged.loss + sure),
+        judged.slow, judged.rounds, len(judged.partners), judged.deviations,
+    )  # fmt: skip
+
+
+def _share(loss: float) -> float:
+    return -math.expm1(-max(0.0, loss))
+
+
+def _paces(
+    fleet: PairFleet, rounds: Sequence[MeasuredRound], survey: Survey | None
+) -> tuple[MemberPace, ...]:
+    runs = dict.fromkeys((one.name for one in fleet.members), 0)
+    answered = dict(runs)
+    for one in rounds:
+        for pair in one.round.pairs:
+            for name in pair:
+                if name in runs:
+                    runs[name] += 1
+        for run in one.runs:
+            if run.answered:
+                answered[run.first] += 1
+                answered[run.second] += 1
+    return tuple(
+        MemberPace(
+            name, max(runs[name], answered[name]), answered[name],
+            *(_pace(survey, name, way) for way in (Way.SENDS, Way.RECEIVES)),
+        )
+        for name in runs
+    )  # fmt: skip
+
+
+def _pace(survey: Survey | None, name: str, way: Way) -> float | None:
+    if survey is None:
+        return None
+    judged = survey.nodes.get((name, way)) or survey.nodes.get((name, Way.TOGETHER))
+    return -math.expm1(-judged.loss) if judged is not None and judged.rounds else None
+
+
+def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) -> bool:
+    """Whether a member has too few runs, in either direction, that say something of it alone.
+
+    Of a leaf that is slow inside too, no run does, and more of them would not.
+    """
+    if survey is None:
+        return True
+    leaf = survey.leafs.get(name)
+    if any(one.place == SlowPlace(PartKind.LEAF, leaf) for one in survey.named if leaf):
+        return False
+    ends: list[tuple[str, Way]] = [end for end in ((name, way) for way in Way) if end in survey.ends]
+    judged = [survey.nodes[end] for end in ends]
+    partners = min(limits.first, members - 1)
+    return not judged or any(
+        one.rounds < limits.first or len(one.partners) < partners for one in judged
+    ) or len(ends) < min(2, len(survey.ways))  # fmt: skip
+
+
+def _seen_from(survey: Survey, limits: PairLimits, members: int) -> float:
+    bar = Bar(2 * members, limits.error / KINDS, limits)
+    return -math.expm1(-max(bar.least, bar.deviations * survey.spread.deviation(limits.first)))
+
+
+def explained(
+    named: Collection[SlowPart], sender: str, receiver: str, leafs: Mapping[str, str], rail: str = ALL_RAILS
+) -> float:
+    """The greatest loss of what is named on the way from one member to another; 0 for none."""
+    across = leafs[sender] != leafs[receiver] if sender in leafs and receiver in leafs else None
+    one = Observation(Measure.SEND, 0, sender, receiver, across, {ALL_RAILS: 0.0})
+    return max(
+        (way.loss for part in named for way in part.losses
+         if part.place.rail in {ALL_RAILS, rail} and covers(part.place, way.way, one, leafs)),
+        default=0.0,
+    )  # fmt: skip

@@ -1,0 +1,183 @@
+"""Each direction of each run as losses against what pairs like it give. Pure.
+
+A loss is the negative logarithm of a rate over the typical rate of its class: runs inside a leaf, runs across
+leafs, each in its own round, as long as most of the fleet took part in it. Typical is first the upper
+quartile, which holds while less than two thirds of a class are slow, and then the median of those
+that nothing named explains.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from wirewatch.core.pairs import Measure, Way
+from wirewatch_fleet.pairs.model import MeasuredRound, PairRun, Purpose
+
+UPPER = 0.75
+QUARTER = 0.25
+OWN = 24
+"""Values that a class has in one round before this round has a typical rate of its own."""
+FEW = 8
+"""Clean values, below which a median of them is not taken."""
+ALL_RAILS = ""
+
+
+@dataclass(slots=True, eq=False)
+class Observation:
+    """One direction of a run. `logs`: of its rates, by rail. `across`: None where a leaf is not known.
+
+    `full`: of a round for all members, which says what is typical; later rounds are of suspects.
+
+    `losses`: by rail; `loss`: what all but a quarter of the rails that nothing explains lose at least.
+    `masked`, `rails_masked`: the loss that something wider explains, of all rails and of single ones.
+    `ends`: both members, each with the direction in which it takes part; `paces`: their own, by all their
+    other runs.
+    """
+
+    measure: Measure
+    round: int
+    sender: str
+    receiver: str
+    across: bool | None
+    logs: Mapping[str, float]
+    full: bool = True
+    losses: dict[str, float] = field(default_factory=dict)
+    loss: float = 0.0
+    masked: float = 0.0
+    rails_masked: dict[str, float] = field(default_factory=dict)
+    ends: tuple[tuple[str, Way], tuple[str, Way]] = field(init=False)
+    paces: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        ways = (Way.SENDS, Way.RECEIVES)
+        if self.measure is Measure.ALL_REDUCE:
+            ways = (Way.TOGETHER, Way.TOGETHER)
+        self.ends = ((self.sender, ways[0]), (self.receiver, ways[1]))
+
+    def explained(self, rail: str = ALL_RAILS) -> float:
+        """The loss that something named explains, of one rail or of the median of them."""
+        if not self.rails_masked:
+            return self.masked
+        if rail:
+            return max(self.masked, self.rails_masked.get(rail, 0.0))
+        if self.rails_masked.keys() >= self.losses.keys():
+            return max(self.masked, min(self.rails_masked.values()))
+        return self.masked
+
+    def see_loss(self) -> None:
+        """Take the loss again from those of the rails."""
+        left = [loss for rail, loss in self.losses.items() if rail not in self.rails_masked]
+        self.loss = all_but_a_quarter(left or self.losses.values())
+
+    def mask(self, loss: float, rail: str = ALL_RAILS) -> None:
+        """Something named explains this loss."""
+        if rail:
+            self.rails_masked[rail] = max(loss, self.rails_masked.get(rail, 0.0))
+            self.see_loss()
+        else:
+            self.masked = max(loss, self.masked)
+
+
+def all_but_a_quarter(losses: Iterable[float]) -> float:
+    """The loss that all but a quarter have at least: a group is slow when nearly all of it is."""
+    ordered = sorted(losses)
+    return ordered[int(QUARTER * len(ordered))]
+
+
+def observations(
+    rounds: Sequence[MeasuredRound], measure: Measure, leafs: Mapping[str, str]
+) -> list[Observation]:
+    """Of one measure, in the order of rounds; rates that are not above 0 are left out."""
+    return [
+        Observation(
+            measure,
+            one.round.number,
+            a,
+            b,
+            _across(leafs, a, b),
+            logs,
+            full=one.round.purpose is not Purpose.CONFIRM,
+        )
+        for one in rounds
+        for run in one.runs
+        if run.answered
+        for a, b, logs in _directions(run, measure)
+        if logs
+    ]
+
+
+def _directions(run: PairRun, measure: Measure) -> Iterator[tuple[str, str, dict[str, float]]]:
+    a, b = run.first, run.second
+    if measure is Measure.ALL_REDUCE:
+        yield min(a, b), max(a, b), _logs({ALL_RAILS: run.all_reduce})
+    elif measure is Measure.SEND:
+        yield a, b, _logs({ALL_RAILS: run.sends})
+        yield b, a, _logs({ALL_RAILS: run.receives})
+    else:
+        yield a, b, _logs({rail: two[0] for rail, two in run.rails.items()})
+        yield b, a, _logs({rail: two[1] for rail, two in run.rails.items()})
+
+
+def _logs(rates: Mapping[str, float | None]) -> dict[str, float]:
+    return {rail: math.log(rate) for rail, rate in rates.items() if rate is not None and rate > 0}
+
+
+def _across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:
+    if a not in leafs or b not in leafs:
+        return None
+    return leafs[a] != leafs[b]
+
+
+def weigh(every: Sequence[Observation], clean: Callable[[Observation, str], bool] | None = None) -> None:
+    """Fill the losses; `clean`: which rail of which observation is typical, None for the first look."""
+    classes: dict[bool | None, dict[int, list[Observation]]] = {}
+    for one in every:
+        classes.setdefault(one.across, {}).setdefault(one.round, []).append(one)
+    # All levels before any loss: what is masked says what is clean.
+    found = [(some, level) for rounds in classes.values() for some, level in _levels(rounds, clean)]
+    for some, level in found:
+        for one in some:
+            one.losses = {rail: level - value for rail, value in one.logs.items()}
+            one.rails_masked = {}
+            one.see_loss()
+
+
+def _levels(
+    rounds: Mapping[int, list[Observation]], clean: Callable[[Observation, str], bool] | None
+) -> Iterator[tuple[list[Observation], float]]:
+    """The logarithm of the typical rate of one class, of each round."""
+    full = max(map(len, rounds.values())) / 2
+    every = [one for some in rounds.values() for one in some]
+    pooled = _pooled([one for one in every if one.full] or every, clean)
+    for some in rounds.values():
+        own = some[0].full and len(some) >= full and sum(len(one.logs) for one in some) >= OWN
+        level = _typical(some, clean) if own else None
+        yield some, pooled if level is None else level
+
+
+def _pooled(every: Sequence[Observation], clean: Callable[[Observation, str], bool] | None) -> float:
+    level = _typical(every, clean)
+    return _upper(every) if level is None else level
+
+
+def _typical(some: Sequence[Observation], clean: Callable[[Observation, str], bool] | None) -> float | None:
+    """The logarithm of the typical rate; None where too few are clean."""
+    if clean is None:
+        return _upper(some)
+    values = [value for one in some for rail, value in one.logs.items() if clean(one, rail)]
+    return median(values) if len(values) >= FEW else None
+
+
+def _upper(some: Sequence[Observation]) -> float:
+    values = sorted(value for one in some for value in one.logs.values())
+    return values[math.ceil(UPPER * len(values)) - 1]
+
+
+def typical_rate(every: Sequence[Observation]) -> dict[bool | None, float]:
+    """Bytes per second by class: the median over rounds of what the losses are counted from."""
+    levels: dict[bool | None, dict[int, float]] = {}
+    for one in every:
+        rail = next(iter(one.logs))
+        levels.setdefault(one.across, {})[one.round] = one.logs[rail] + one.losses[rail]
+    return {across: math.exp(median(rounds.values())) for across, rounds in levels.items()}

@@ -1,0 +1,132 @@
+"""The matrix of all runs as a drawing. Importing this module takes matplotlib, from the extra `report`."""
+
+import io
+import math
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from wirewatch.core.pairs import PartKind
+from wirewatch_fleet.pairs.document import PairsDocument, RoundsDocument, measured_of
+from wirewatch_fleet.pairs.model import PairRun
+
+Axes = Any
+"""matplotlib's."""
+SIDE = 7.5
+"""Inches."""
+SLOWEST = 40
+"""Percent slower than typical from which on the colour does not change."""
+LABELLED = 40
+"""Members, up to which each has its name at the axes."""
+SEEN = 5
+"""Percent slower from which on a point is drawn large enough to be seen."""
+NAMED = 12
+"""Named parts that get a label."""
+APART = 0.028
+"""Of the height of the matrix, between two labels."""
+
+
+def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None:
+    """Each run as two points, sender by receiver, coloured by how much slower than typical it was.
+
+    `path` ends in .svg or .png. The same bytes each time, but for another matplotlib.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    order = sorted(made.members, key=lambda one: (one.leaf, one.name))
+    places = {one.name: place for place, one in enumerate(order)}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "pairs", "font.size": 9, "text.parse_math": False}
+    with rc_context(settings):
+        figure = Figure(figsize=(SIDE + 1.2, SIDE), layout="constrained")
+        axes = figure.add_subplot()
+        drawn = _matrix(axes, places, _points(made, {one.name: one.leaf for one in made.members}))
+        axes.set_title(
+            f"{len(order)} nodes, {result.rounds} rounds: {len(result.named)} named, "
+            f"{len(result.suspects)} suspected", loc="left", fontsize=10,
+        )  # fmt: skip
+        _axes(axes, [one.name for one in order], [one.leaf for one in order])
+        _labels(axes, result, places)
+        figure.colorbar(drawn, label=f"slower than typical (%; {SLOWEST} and more alike)", shrink=0.7)
+        text = io.BytesIO()
+        metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {}
+        figure.savefig(text, format=path.suffix[1:], metadata=metadata, dpi=110)
+    path.write_bytes(text.getvalue())
+
+
+def _matrix(axes: Axes, places: dict[str, int], points: list[tuple[str, str, float]]) -> Any:
+    """The points themselves, each a square of its place, the slow ones large enough to be seen."""
+    side = max(1, len(places))
+    size = max(2.0, min(300.0, (SIDE * 60 / side) ** 2))
+    axes.set(xlim=(-0.5, side - 0.5), ylim=(side - 0.5, -0.5), xlabel="receives", ylabel="sends")
+    axes.set_aspect("equal")
+    return axes.scatter(
+        [places[b] for _, b, _ in points], [places[a] for a, _, _ in points],
+        c=[min(SLOWEST, max(0.0, slow)) for _, _, slow in points],
+        s=[max(size, 14.0) if slow >= SEEN else size for _, _, slow in points],
+        cmap="viridis_r", vmin=0, vmax=SLOWEST, marker="s", linewidths=0,
+    )  # fmt: skip
+
+
+def _points(made: RoundsDocument, leafs: dict[str, str]) -> list[tuple[str, str, float]]:
+    """Sender, receiver, and percent slower than the median of the runs of its kind; the slowest come last."""
+    rates = [
+        (a, b, bool(leafs[a]) and leafs[a] != leafs[b], rate)
+        for one in measured_of(made) for run in one.runs
+        for a, b, rate in ((run.first, run.second, _rate(run, 0)), (run.second, run.first, _rate(run, 1)))
+        if rate is not None
+    ]  # fmt: skip
+    typical = {
+        across: median(rate for _, _, kind, rate in rates if kind is across)
+        for across in {kind for _, _, kind, _ in rates}
+    }
+    found = ((a, b, 100 * -math.expm1(math.log(rate / typical[across]))) for a, b, across, rate in rates)
+    return sorted(found, key=lambda one: one[2])
+
+
+def _rate(run: PairRun, way: int) -> float | None:
+    """Of a direction: the slowest rail, else the send, else the all_reduce of both."""
+    rails = [rate for two in run.rails.values() if (rate := two[way]) is not None]
+    if rails:
+        return min(rails)
+    send = run.receives if way else run.sends
+    return run.all_reduce if send is None else send
+
+
+def _axes(axes: Axes, names: list[str], leafs: list[str]) -> None:
+    if len(names) <= LABELLED:
+        axes.set_xticks(range(len(names)), [_plain(one) for one in names], rotation=90)
+        axes.set_yticks(range(len(names)), [_plain(one) for one in names])
+    for place in range(1, len(leafs)):
+        if leafs[place] != leafs[place - 1]:
+            for line in (axes.axhline, axes.axvline):
+                line(place - 0.5, color="lightgray", linewidth=0.5, zorder=0)
+
+
+def _labels(axes: Axes, result: PairsDocument, places: dict[str, int]) -> None:
+    """Names at the right edge, apart from each other; circles for pairs."""
+    labels: dict[str, list[str]] = {}
+    for one in result.named:
+        if one.kind is PartKind.PAIR:
+            at = ([places[one.peer]], [places[one.name]])
+            axes.scatter(*at, s=160, facecolors="none", edgecolors="red")
+        if one.kind in {PartKind.NODE, PartKind.PAIR}:
+            what = f"rail {one.rail}" if one.kind is PartKind.NODE and one.rail else ""
+            labels.setdefault(one.name, []).append(f"to {one.peer}" if one.peer else what)
+    below = -math.inf
+    for name in sorted(labels, key=places.__getitem__)[:NAMED]:
+        below = max(places[name], below + APART * len(places))
+        what = ", ".join(one for one in labels[name] if one)
+        axes.annotate(
+            _plain(f"{name} {what}".strip()), (len(places) - 0.5, places[name]),
+            (len(places) * 1.03, below), color="red", va="center", fontsize=8, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": "red", "linewidth": 0.5},
+        )  # fmt: skip
+
+
+def _plain(text: str) -> str:
+    """What any font has, cut where it would take too much room."""
+    return "".join(one if " " <= one <= "~" else "?" for one in text)[:36]

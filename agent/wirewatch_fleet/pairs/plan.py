@@ -1,0 +1,239 @@
+"""Which round comes next, by all that is known so far, or the verdict when no round would tell more. Pure.
+
+The first rounds are random perfect matchings of all idle members: across leafs and inside them where
+leafs are known. All later ones are small: each suspect, and each member of which too little is known, with
+a partner known to be good.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from wirewatch.core.pairs import PartKind, Way
+from wirewatch.core.types import Health
+from wirewatch_fleet.pairs.matching import Pair, inside, matching, meetings
+from wirewatch_fleet.pairs.model import (
+    DEFAULT_LIMITS,
+    MeasuredRound,
+    PairFleet,
+    PairLimits,
+    PairRound,
+    Purpose,
+    SlowPart,
+)
+from wirewatch_fleet.pairs.naming import Assessment, assess, explained
+
+LEAF_MEMBERS = 8
+"""Members of a suspected leaf that are measured towards others in one round."""
+CHOICES = 24
+"""Good partners that are looked at for one suspect."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairsVerdict:
+    """The end: what is named, and what stays open. `rounds`: how many ran."""
+
+    assessment: Assessment
+    rounds: int
+    health: Health
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """A round to run, and what is known before it."""
+
+    round: PairRound
+    assessment: Assessment | None
+
+
+def next_step(
+    fleet: PairFleet, rounds: Sequence[MeasuredRound], idle: Collection[str] | None = None,
+    limits: PairLimits = DEFAULT_LIMITS, seed: int = 0,
+) -> PlannedRound | PairsVerdict:  # fmt: skip
+    """The next round of idle members (None: all are), or the verdict.
+
+    The same arguments give the same answer. A verdict comes when nothing is open, after `limits.most` rounds,
+    or when nobody who is idle could tell more.
+    """
+    number = 1 + max((one.round.number for one in rounds), default=0)
+    chance = Random(f"{seed}:{number}")  # noqa: S311 - a matching, no secret
+    there = [one.name for one in fleet.members if idle is None or one.name in idle]
+    met = [pair for one in rounds for pair in one.round.pairs]
+    if len(rounds) < limits.first:
+        planned = _first(fleet, rounds, there, meetings(met), chance, number)
+        if planned.pairs:
+            return PlannedRound(planned, None)
+    known = assess(fleet, rounds, limits)
+    if len(rounds) < limits.most:
+        pairs = _Confirming(known, fleet.leafs(), frozenset(there), met, chance).pairs()
+        if pairs:
+            return PlannedRound(PairRound(number, Purpose.CONFIRM, pairs), known)
+    return PairsVerdict(known, len(rounds), health(known, limits))
+
+
+def health(known: Assessment, limits: PairLimits = DEFAULT_LIMITS) -> Health:
+    """FAILED and DEGRADED for what is named; UNKNOWN where something stays open, which FAILED outweighs."""
+    found = [Health.FAILED if one.loss >= limits.failed else Health.DEGRADED for one in known.named]
+    if known.suspects or known.thin or known.silent or not known.typical:
+        found.append(Health.UNKNOWN)
+    return max(found, default=Health.OK)
+
+
+def _first(
+    fleet: PairFleet, rounds: Sequence[MeasuredRound], there: Sequence[str],
+    met: Callable[[str, str], bool], chance: Random, number: int,
+) -> PairRound:  # fmt: skip
+    """Across leafs, inside them, across again; at random where fewer than two leafs are known."""
+    idle = set(there)
+    leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in idle}
+    rested: dict[str, int] = {}
+    for one in rounds:
+        for name in one.round.resting:
+            rested[name] = rested.get(name, 0) + 1
+    silent = _unanswered(rounds)
+    names = [name for name in there if silent.get(name, 0) < 3]  # noqa: PLR2004
+    if len(set(leafs.values())) < 2:  # noqa: PLR2004
+        pairs, resting = matching(names, met, chance, rested)
+        return PairRound(number, Purpose.RANDOM, pairs, resting)
+    if number % 3 == 2:  # noqa: PLR2004
+        pairs, resting = inside(names, leafs, met, chance, rested)
+        return PairRound(number, Purpose.INSIDE, pairs, resting)
+    pairs, resting = matching(names, lambda a, b: met(a, b) or _same(leafs, a, b), chance, rested)
+    return PairRound(number, Purpose.ACROSS, pairs, resting)
+
+
+def _same(leafs: Mapping[str, str], a: str, b: str) -> bool:
+    return a in leafs and leafs[a] == leafs.get(b)
+
+
+def _unanswered(rounds: Sequence[MeasuredRound]) -> dict[str, int]:
+    """How often each member was asked, of those that never gave an answer."""
+    asked: dict[str, int] = {}
+    answered: set[str] = set()
+    for one in rounds:
+        for pair in one.round.pairs:
+            for name in pair:
+                asked[name] = asked.get(name, 0) + 1
+        answered.update(name for run in one.runs if run.answered for name in (run.first, run.second))
+    return {name: count for name, count in asked.items() if name not in answered}
+
+
+class _Asked(NamedTuple):
+    """A member of whom more must be known: how slow it seems, in which directions; 0 if nothing is known."""
+
+    name: str
+    losses: Mapping[Way, float]
+    rail: str = ""
+
+
+@dataclass(slots=True)
+class _Confirming:
+    """Builds the pairs of one later round; each member is in one pair at most."""
+
+    known: Assessment
+    leafs: Mapping[str, str]
+    there: frozenset[str]
+    before: Sequence[Pair]
+    chance: Random
+    used: set[str] = field(default_factory=set)
+    made: list[Pair] = field(default_factory=list)
+
+    def pairs(self) -> tuple[Pair, ...]:
+        suspects = self.known.suspects
+        good = self._good(suspects)
+        met = meetings(self.before)
+        for part in suspects:
+            if part.place.kind is PartKind.PAIR:
+                self._add(part.place.name, part.place.peer)
+        asked = [_asked(name, part) for part in suspects for name in self._members(part)]
+        asked += [_Asked(name, {Way.TOGETHER: 0.0}) for name in self.known.thin]
+        for one in asked:
+            if one.name in self.there and one.name not in self.used:
+                self._with_good(one, good, met)
+        self._left(met)
+        return tuple(self.made)
+
+    def _good(self, suspects: Iterable[SlowPart]) -> list[str]:
+        """Members that nothing speaks against: not suspected, nor in a suspected leaf, nor little known."""
+        bad = {name for part in suspects for name in (part.place.name, part.place.peer)}
+        bad |= {part.place.name for part in self.known.named if part.place.kind is PartKind.NODE}
+        bad |= {*self.known.thin, *self.known.silent}
+        leafs = {part.place.name for part in suspects if part.place.kind is PartKind.LEAF}
+        good = sorted(
+            one.name for one in self.known.members
+            if one.name in self.there and one.name not in bad and self.leafs.get(one.name) not in leafs
+        )  # fmt: skip
+        self.chance.shuffle(good)
+        return good
+
+    def _members(self, part: SlowPart) -> list[str]:
+        """Who must run for a suspect to be confirmed."""
+        place = part.place
+        if place.kind is PartKind.NODE:
+            return [place.name]
+        if place.kind is PartKind.LEAF:
+            inside_it = sorted(name for name, leaf in self.leafs.items() if leaf == place.name)
+            self.chance.shuffle(inside_it)
+            return inside_it[:LEAF_MEMBERS]
+        if place.kind is PartKind.RAIL:
+            some = sorted(self.there)
+            return self.chance.sample(some, min(LEAF_MEMBERS, len(some)))
+        return []
+
+    def _with_good(self, asked: _Asked, good: list[str], met: Callable[[str, str], bool]) -> None:
+        """The partner on the way to whom least is in the way, whom it has not met if there is one."""
+        name = asked.name
+        free = [one for one in good if one not in self.used and one != name]
+        ours = [one for one in free if _same(self.leafs, name, one)]
+        outside = any(
+            part.place.kind is PartKind.LEAF and part.place.name == self.leafs.get(name)
+            for part in self.known.suspects
+        )
+        ranked = sorted(
+            (
+                *self._in_the_way(asked, one),
+                outside and _same(self.leafs, name, one),
+                met(name, one),
+                place,
+                one,
+            )
+            for place, one in enumerate((*free[:CHOICES], *ours[:CHOICES]))
+        )
+        if ranked and ranked[0][0] < len(asked.losses):
+            self._add(name, ranked[0][-1])
+
+    def _in_the_way(self, asked: _Asked, other: str) -> tuple[int, bool]:
+        """In how many directions a run with this one tells nothing, and whether anything is in its way.
+
+        What is named and not the member itself hides what is no slower, in that direction.
+        """
+        name = asked.name
+        named = [
+            part for part in self.known.named if (part.place.kind, part.place.name) != (PartKind.NODE, name)
+        ]
+        hiding, any_ = 0, False
+        for way, loss in asked.losses.items():
+            there, back = (
+                explained(named, *two, self.leafs, asked.rail) for two in ((name, other), (other, name))
+            )
+            lost = {Way.SENDS: there, Way.RECEIVES: back}.get(way, max(there, back))
+            hiding += lost > 0 and lost >= loss
+            any_ |= lost > 0
+        return hiding, any_
+
+    def _left(self, met: Callable[[str, str], bool]) -> None:
+        """Those for whom no good partner was left run with each other, inside their leaf first."""
+        rest = [name for name in self.known.thin if name in self.there and name not in self.used]
+        pairs, _ = inside(rest, self.leafs, met, self.chance, {})
+        for pair in pairs:
+            self._add(*pair)
+
+    def _add(self, a: str, b: str) -> None:
+        if {a, b} <= self.there and a != b and not self.used & {a, b}:
+            self.used |= {a, b}
+            self.made.append((a, b))
+
+
+def _asked(name: str, part: SlowPart) -> _Asked:
+    return _Asked(name, {one.way: one.loss for one in part.losses}, part.place.rail)

@@ -1,0 +1,398 @@
+"""One measure of all runs: its slow parts, from the widest to the narrowest. Pure.
+
+What was measured is the least of all on the way. So a part is named by runs that nothing wider explains, and
+stands in the way of all narrower ones from then on: rail, leaf, node, rail of a node, pair.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from statistics import median
+from typing import NamedTuple
+
+from wirewatch.core.pairs import PartKind, Way
+from wirewatch.core.statistics import low_median
+from wirewatch_fleet.pairs.model import PairLimits, SlowPlace
+from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
+from wirewatch_fleet.pairs.offsets import End, set_paces
+from wirewatch_fleet.pairs.spread import Bar, HealthySpread, Judged, RoundLoss, healthy_spread, judge
+
+GROUP = 4
+"""Runs of a leaf or a rail in one round, below which the round says nothing of it."""
+ONE_LEAF = 0.75
+"""Share of a leaf's runs with one other leaf, above which nobody can say which of the two is slow."""
+NEARLY = 0.1
+"""Share of a leaf's loss towards others by which it may lose less inside, and count as just as slow."""
+OTHERS = 2
+"""Other partners that both ends of a pair must have run well with before the pair is suspected."""
+SAMPLED = 100
+"""Ends by whose rails it is seen how rails of healthy nodes differ."""
+KINDS = 24
+"""Chances for something to be named by mistake: three measures, and eight kinds of parts in each."""
+
+
+class Found(NamedTuple):
+    """A part in one direction, as it was judged."""
+
+    place: SlowPlace
+    way: Way
+    judged: Judged
+
+
+@dataclass(slots=True)
+class Survey:
+    """The state of one measure while its parts are judged. `nodes`: each end, before anything is named."""
+
+    every: Sequence[Observation]
+    leafs: Mapping[str, str]
+    limits: PairLimits
+    explained_before: frozenset[Observation] = frozenset()
+    ends: dict[End, list[Observation]] = field(default_factory=dict)
+    ways: frozenset[Way] = frozenset()
+    spread: HealthySpread = field(default_factory=lambda: HealthySpread(0.0, 0.0, ()))
+    doubtful: frozenset[Observation] = frozenset()
+    nodes: dict[End, Judged] = field(default_factory=dict)
+    named: list[Found] = field(default_factory=list)
+    suspects: list[Found] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Judge all parts twice: the second time beside the median of what the first found well."""
+        for one in self.every:
+            for end in one.ends:
+                self.ends.setdefault(end, []).append(one)
+        self.ways = frozenset(way for _, way in self.ends)
+        weigh(self.every)
+        self._judge_wide()
+        self.doubtful = frozenset(
+            one for end, judged in self.nodes.items() if judged.suspected for one in self.ends[end]
+        )
+        weigh(self.every, lambda one, rail: one.explained(rail) <= 0 and one not in self.doubtful)
+        self._judge_wide()
+        self._node_rails()
+        self._pairs()
+
+    @property
+    def rails(self) -> list[str]:
+        return sorted({rail for one in self.every for rail in one.logs} - {ALL_RAILS})
+
+    def _judge_wide(self) -> None:
+        for one in self.every:
+            one.masked, one.rails_masked = (inf if one in self.explained_before else 0.0), {}
+            one.see_loss()
+        self.named, self.suspects = [], []
+        self._see_spread()
+        self._groups(self._rail_parts())
+        self._groups(self._leaf_parts())
+        self._leafs_inside()
+        self._see_spread()
+        self._nodes()
+
+    def _see_spread(self) -> None:
+        """How healthy nodes differ, and each one's own pace, by what nothing explains so far."""
+        least = self._bar(1).least
+        well = {end: [one for one in some if one not in self.doubtful] for end, some in self.ends.items()}
+        for one in self.every:
+            one.paces = (0.0, 0.0)
+        set_paces(self.every, healthy_spread((_points(end, some) for end, some in well.items()), least))
+        self.spread = healthy_spread((_points(end, some) for end, some in well.items()), least)
+
+    def _bar(self, parts: int) -> Bar:
+        return Bar(parts, self.limits.error / KINDS, self.limits)
+
+    # Rails of the whole fleet, and leafs: many members at once.
+
+    def _rail_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
+        rails = self.rails
+        if len(rails) > 1:
+            for rail in rails:
+                some = [one for one in self.every if rail in one.losses]
+                yield SlowPlace(PartKind.RAIL, rail, rail=rail), Way.TOGETHER, some
+
+    def _leaf_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
+        """First whole leafs, then single rails of them; both by what leaves or enters them."""
+        groups: dict[tuple[str, Way], list[Observation]] = defaultdict(list)
+        for one in self.every:
+            if one.across:
+                for name, way in one.ends:
+                    groups[self.leafs[name], way].append(one)
+        rails = self.rails
+        for rail in (ALL_RAILS, *(rails if len(rails) > 1 else ())):
+            for (leaf, way), some in groups.items():
+                yield SlowPlace(PartKind.LEAF, leaf, rail=rail, across=True), way, some
+
+    def _groups(self, parts: Iterable[tuple[SlowPlace, Way, Sequence[Observation]]]) -> None:
+        """Name groups, the slowest first, and mask what they explain; all rails before single ones."""
+        listed = [(place, way, some, self._rounds_of(place, some)) for place, way, some in parts]
+        losses = healthy_spread((points for *_, points in listed), self._bar(1).least).losses
+        spread = HealthySpread(self.spread.between, self.spread.within, losses)
+        for rail in (False, True):
+            these = [one for one in listed if bool(one[0].rail) is rail]
+            bar = self._bar(len(these))
+            found = [(judge(points, spread, bar), place, way, some) for place, way, some, points in these]
+            for before, place, way, some in sorted(found, key=lambda one: -one[0].deviations):
+                if not before.suspected:
+                    continue
+                now = judge(self._rounds_of(place, some), spread, bar)
+                if now.named:
+                    self._name_group(place, way, now, some)
+                elif now.suspected:
+                    # Until it is settled, nothing narrower is judged by what may be its doing.
+                    self.suspects.append(Found(place, way, now))
+                    for one in some:
+                        one.mask(now.loss, place.rail)
+
+    def _rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[RoundLoss]:
+        """A group in each round; of a leaf, only where it ran with several others, if there are several."""
+        rounds: dict[int, list[Observation]] = defaultdict(list)
+        for one in some:
+            if not place.rail or place.rail in one.losses:
+                rounds[one.round].append(one)
+        several = place.kind is PartKind.LEAF and len(set(self.leafs.values())) > 2  # noqa: PLR2004
+        points = []
+        for number, runs in rounds.items():
+            if len(runs) < GROUP or (several and self._one_sided(place.name, runs)):
+                continue
+            losses = (one.losses[place.rail] if place.rail else one.loss for one in runs)
+            masked = (one.explained(place.rail) for one in runs)
+            points.append(
+                RoundLoss(number, all_but_a_quarter(losses), all_but_a_quarter(masked), f"{number}")
+            )
+        return points
+
+    def _one_sided(self, leaf: str, runs: Sequence[Observation]) -> bool:
+        others = Counter(
+            other for one in runs for name, _ in one.ends if (other := self.leafs.get(name, "")) != leaf
+        )
+        return not others or max(others.values()) > ONE_LEAF * len(runs)
+
+    def _name_group(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
+        within = self._within(place, way) if place.kind is PartKind.LEAF else []
+        if self._as_slow_inside(place, judged.loss, within):
+            place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
+            some = [*some, *within]
+        self._name(place, way, judged, some)
+
+    def _name(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
+        judged = replace(judged, loss=median(_losses(some, place.rail)))
+        self.named.append(Found(place, way, judged))
+        for one in some:
+            one.mask(judged.loss, place.rail)
+
+    def _within(self, leaf: SlowPlace, way: Way) -> list[Observation]:
+        """Runs between two members of a leaf."""
+        return [
+            one for (name, end), many in self.ends.items()
+            if end is way and self.leafs.get(name) == leaf.name
+            for one in many if one.across is False and leaf.rail in {ALL_RAILS, *one.losses}
+        ]  # fmt: skip
+
+    def _as_slow_inside(self, leaf: SlowPlace, loss: float, within: Sequence[Observation]) -> bool:
+        """Whether a leaf is as slow inside as it is towards others, as far as that can be told apart.
+
+        Runs inside of which something named explains more than that, its other direction, say nothing of it.
+        """
+        apart = max(self._bar(1).least, NEARLY * loss)
+        told = _losses((one for one in within if one.explained(leaf.rail) <= loss + apart), leaf.rail)
+        return len(told) >= GROUP and all_but_a_quarter(told) >= max(loss / 2, loss - apart)
+
+    def _leafs_inside(self) -> None:
+        """Name leafs that are slow towards others and less so inside, where each run is a look of its own.
+
+        Both ends of such a run are in the leaf, so it shows all directions in which the leaf is named.
+        """
+        ways: dict[SlowPlace, list[Way]] = {}
+        for found in self.named:
+            if found.place.kind is PartKind.LEAF and found.place.across:
+                ways.setdefault(found.place, []).append(found.way)
+        for leaf, named in ways.items():
+            within = self._within(leaf, named[0])
+            points = [
+                RoundLoss(one.round, loss, one.explained(leaf.rail), f"{n}")
+                for n, (one, loss) in enumerate(zip(within, _losses(within, leaf.rail), strict=True))
+            ]
+            judged = judge(points, self.spread, self._bar(len(self.ends)))
+            if judged.rounds >= GROUP and judged.named:
+                for way in named:
+                    self._name(SlowPlace(PartKind.LEAF, leaf.name, rail=leaf.rail), way, judged, within)
+
+    # Nodes, their rails, and pairs.
+
+    def _nodes(self) -> None:
+        bar = self._bar(len(self.ends))
+        self.nodes = {end: judge(_points(end, self.ends[end]), self.spread, bar) for end in self.ends}
+        waiting = [end for end, judged in self.nodes.items() if judged.suspected]
+        named: set[str] = set()
+        for _ in range(2):
+            left = []
+            for end in sorted(waiting, key=lambda one: -self.nodes[one].deviations):
+                # Where one direction of a node is named, the other is one of few to ask about, not of all.
+                judged = judge(
+                    _points(end, self.ends[end]), self.spread, self._bar(4) if end[0] in named else bar
+                )
+                if judged.named and self._confirmed(end, judged):
+                    named.add(end[0])
+                    self.named.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], judged))
+                    for one in self.ends[end]:
+                        one.mask(judged.loss)
+                elif judged.suspected:
+                    left.append(end)
+                self.nodes[end] = judged
+            waiting = left
+        for end in waiting:
+            judged = self.nodes[end] = judge(_points(end, self.ends[end]), self.spread, bar)
+            if judged.suspected:
+                self.suspects.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], judged))
+                for one in self.ends[end]:
+                    one.mask(judged.loss)
+
+    def _confirmed(self, end: End, judged: Judged) -> bool:
+        """Slow with two partners at least, one of whom is well with others."""
+        if len(judged.slow_with) <= 1:
+            return False
+        back = {Way.SENDS: Way.RECEIVES, Way.RECEIVES: Way.SENDS}.get(end[1], Way.TOGETHER)
+        return any(self._good((partner, back)) for partner in judged.slow_with)
+
+    def _good(self, end: End) -> bool:
+        judged = self.nodes.get(end)
+        return judged is not None and not judged.suspected and judged.rounds > judged.slow
+
+    def _node_rails(self) -> None:
+        rails = self.rails
+        if len(rails) <= 1:
+            return
+        bar = self._bar(len(self.ends) * len(rails))
+        step = -(-len(self.ends) // SAMPLED)
+        sampled = list(self.ends)[::step]
+        spread = healthy_spread(
+            (_points(end, self.ends[end], rail) for end in sampled for rail in rails), bar.least
+        )
+        found: list[tuple[Judged, End, str]] = []
+        for end, rail in self._slow_rails(bar.least):
+            judged = judge(_points(end, self.ends[end], rail), spread, bar)
+            if judged.suspected:
+                found.append((judged, end, rail))
+        named: set[tuple[str, str]] = set()
+        for _, end, rail in sorted(found, key=lambda one: -one[0].deviations):
+            # As of a node: where one direction is named, the other is one of few.
+            asked = self._bar(4) if (end[0], rail) in named else bar
+            judged = judge(_points(end, self.ends[end], rail), spread, asked)
+            if not judged.suspected or self._on_all_rails(end, judged):
+                continue
+            part = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
+            if judged.named and len(judged.slow_with) > 1:
+                self.named.append(part)
+                named.add((end[0], rail))
+            else:
+                self.suspects.append(part)
+            for one in self.ends[end]:
+                one.mask(judged.loss, rail)
+
+    def _on_all_rails(self, end: End, rail: Judged) -> bool:
+        """Whether a node is about as slow as one of its rails: then it is asked about as a whole."""
+        whole = judge(_points(end, self.ends[end]), self.spread, self._bar(len(self.ends)))
+        least = max(self._bar(1).least, rail.loss / 2)
+        if self._named_node(end) or 2 * whole.slow <= whole.rounds or whole.loss < least:
+            return False
+        self._suspect_node(end, whole)
+        return True
+
+    def _suspect_node(self, end: End, judged: Judged, rail: str = ALL_RAILS) -> None:
+        """Ask about a node, or a rail of it, instead of what is narrower."""
+        found = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
+        if all((one.place, one.way) != (found.place, found.way) for one in self.suspects):
+            self.suspects.append(found)
+        for one in self.ends[end]:
+            one.mask(judged.loss, rail)
+
+    def _slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
+        """Ends and rails of which any run is slow and not explained."""
+        slow = {
+            (end, rail)
+            for one in self.every
+            for rail, loss in one.losses.items()
+            if loss > least and loss > one.explained(rail)
+            for end in one.ends
+        }
+        yield from sorted(slow, key=lambda one: (one[0][0], one[0][1].value, one[1]))
+
+    def _pairs(self) -> None:
+        met: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+        for one in self.every:
+            met[one.sender, one.receiver].append(one)
+        bar = self._bar(len(met))
+        spread = healthy_spread((self._pair_points(some) for some in met.values()), bar.least)
+        together = HealthySpread(max(spread.between, spread.within), spread.within, spread.losses)
+        for (a, b), some in met.items():
+            if any(one.loss > bar.least for one in some):
+                self._pair(SlowPlace(PartKind.PAIR, a, b), some, together, bar)
+        rails = self.rails
+        if len(rails) <= 1:
+            return
+        bar = self._bar(len(met) * len(rails))
+        for (a, b), some in met.items():
+            slow = {rail for one in some for rail, loss in one.losses.items()
+                    if loss > bar.least and loss > one.explained(rail)}  # fmt: skip
+            for rail in sorted(slow):
+                self._pair(SlowPlace(PartKind.PAIR, a, b, rail), some, together, bar)
+
+    def _pair(self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: Bar) -> None:
+        judged = judge(self._pair_points(some, place.rail), spread, bar)
+        if not judged.suspected or not all(self._known_apart(end) for end in some[0].ends):
+            return
+        slow = [end for end in some[0].ends if self._slow_with_others(end, place, judged.loss / 2)]
+        if slow:
+            for end in slow:
+                alone = judge(_points(end, self.ends[end], place.rail), self.spread, bar)
+                self._suspect_node(end, alone, place.rail)
+            return
+        part = Found(place, some[0].ends[0][1], judged)
+        (self.named if judged.named else self.suspects).append(part)
+        for one in some:
+            one.mask(judged.loss, place.rail)
+
+    def _pair_points(self, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[RoundLoss]:
+        points = []
+        for one in some:
+            loss = one.losses.get(rail) if rail else one.loss
+            if loss is not None:
+                points.append(
+                    RoundLoss(one.round, loss - sum(one.paces), one.explained(rail), f"{one.round}")
+                )
+        return points
+
+    def _known_apart(self, end: End) -> bool:
+        """Whether a member of a pair is known apart from it: named itself, or not suspected with others."""
+        if self._named_node(end):
+            return True
+        others = {one.receiver if one.sender == end[0] else one.sender for one in self.ends[end]}
+        return not self.nodes[end].suspected and len(others) - 1 >= OTHERS
+
+    def _slow_with_others(self, end: End, pair: SlowPlace, least: float) -> bool:
+        """Whether a member of a pair loses so much with others too: then the pair's own runs tell nothing."""
+        others = [
+            one.loss for one in _points(end, self.ends[end], pair.rail)
+            if one.partner not in {pair.name, pair.peer} and one.explained <= 0
+        ]  # fmt: skip
+        return bool(others) and not self._named_node(end) and low_median(others) > least
+
+    def _named_node(self, end: End) -> bool:
+        place = SlowPlace(PartKind.NODE, end[0])
+        return any((one.place, one.way) == (place, end[1]) for one in self.named)
+
+
+def _losses(some: Iterable[Observation], rail: str) -> list[float]:
+    """Of those that measured this rail, or of all rails."""
+    return [one.losses[rail] if rail else one.loss for one in some if rail in {ALL_RAILS, *one.losses}]
+
+
+def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[RoundLoss]:
+    """Runs of a member in one direction, its partners' own pace taken out."""
+    points = []
+    for one in some:
+        there = 1 if one.ends[0] == end else 0
+        loss = one.losses.get(rail) if rail else one.loss
+        if loss is not None:
+            explained = one.explained(rail) if one.rails_masked else one.masked
+            points.append(RoundLoss(one.round, loss - one.paces[there], explained, one.ends[there][0]))
+    return points

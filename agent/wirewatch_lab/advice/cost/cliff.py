@@ -1,0 +1,172 @@
+"""The bandwidth cliff: what a GPU moves each way over HBM, NVLink, PCIe and the network.
+
+All rates are one way, in bytes per second; vendors print both ways together for NVLink. Over NVLink this is
+the nominal rate, 25 or 50 GB/s a link, which the driver shows with line coding (26.562 and 53.125): what a
+probe compares with is `wire` of busbw.expected.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wirewatch.busbw.expected import GB, pcie_rate, wire
+from wirewatch.busbw.network import count_ports, expect_network
+from wirewatch.busbw.references import Confidence, architecture
+from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie
+from wirewatch.core.topology import WireKind, due_links, nvlink_product
+from wirewatch.core.types import Absent
+from wirewatch_lab.advice.described import PORTS
+from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.products import SOURCE as PRODUCT_DATA
+from wirewatch_lab.advice.products import product_of
+
+LANES = 16
+LARGE = 1 << 30
+NOMINAL = (14.0625e9, 20e9, 25e9, 50e9)
+"""Nominal rates of one NVLink link each way."""
+TYPICAL: Mapping[str, str] = {"Volta": "EDR", "Ampere": "HDR", "Hopper": "NDR", "Blackwell": "NDR"}
+"""The port that a GPU of each architecture is commonly given, where none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkGeneration:
+    """A generation of NVLink: `links` of a GPU, `rate` of one each way in bytes per second."""
+
+    generation: str
+    product: str
+    links: int
+    rate: float
+
+    @property
+    def each_way(self) -> float:
+        """What a GPU sends over all of them."""
+        return self.links * self.rate
+
+
+GENERATIONS: tuple[LinkGeneration, ...] = (
+    LinkGeneration("1", "P100", 4, 20e9),
+    LinkGeneration("2", "V100", 6, 25e9),
+    LinkGeneration("3", "A100", 12, 25e9),
+    LinkGeneration("4", "H100, H200", 18, 25e9),
+    LinkGeneration("5", "B200, GB200", 18, 50e9),
+)
+"""NVIDIA's data sheets, which print twice the product: both ways together."""
+
+
+@dataclass(frozen=True, slots=True)
+class CliffStep:
+    """One step: `rate` of a GPU one way. `printed`: what vendors print for both ways, None where they do not.
+
+    `known`: whether it is this machine's, or what such machines commonly have. `below`: how many times slower
+    than the step above it, None for the first.
+    """
+
+    name: str
+    what: str
+    rate: float
+    printed: float | None
+    known: bool
+    confidence: Confidence
+    source: str
+    below: float | None = None
+
+
+def cliff(machine: AdvisedMachine) -> tuple[CliffStep, ...]:
+    """The steps that are known, from HBM down; what is not known of the machine's network is typical."""
+    found: list[CliffStep] = []
+    for step in (*_memory(machine), *_nvlink(machine), *_pcie(machine), *_network(machine)):
+        found.append(replace(step, below=found[-1].rate / step.rate if found else None))
+    return tuple(found)
+
+
+def ratio(steps: Sequence[CliffStep], above: str, below: str) -> float | None:
+    """How many times faster one step is than another; None where one of them is not there."""
+    rates = {step.name: step.rate for step in steps}
+    return rates[above] / rates[below] if {above, below} <= rates.keys() else None
+
+
+HBM, NVLINK, PCIE, NETWORK = "HBM", "NVLink", "PCIe", "network"
+
+
+def _memory(machine: AdvisedMachine) -> Iterator[CliffStep]:
+    product = product_of(machine)
+    if product is not None:
+        what = f"memory of {product.name}, reads and writes together"
+        yield CliffStep(
+            HBM,
+            what,
+            product.memory_rate,
+            None,
+            known=True,
+            confidence=Confidence.PUBLISHED,
+            source=PRODUCT_DATA,
+        )
+
+
+def _nvlink(machine: AdvisedMachine) -> Iterator[CliffStep]:
+    """Of the best-joined GPUs."""
+    joined = [one for one in machine.conditions if one.group.kind is not WireKind.PCIE]
+    for conditions in joined[-1:]:
+        group = conditions.group
+        product = nvlink_product(group.gpus[0].name)
+        rail = wire(conditions)
+        if product is None or isinstance(rail, Absent):
+            return
+        links = max(due_links(gpu.name, n) for gpu, n in zip(group.gpus, group.links, strict=True))
+        link = min(NOMINAL, key=lambda rate: abs(rate - product.link_rate))
+        shown = f"the driver shows {rail.rate / GB:.1f}"
+        what = f"{links} links x {link / GB:g} GB/s over {group.kind.value}; {shown}"
+        yield CliffStep(
+            NVLINK, what, links * link, 2 * links * link, known=True, confidence=Confidence.PUBLISHED,
+            source=product.source,
+        )  # fmt: skip
+
+
+def _pcie(machine: AdvisedMachine) -> Iterator[CliffStep]:
+    product = product_of(machine)
+    read = next((one.pcie for one in machine.conditions), None)
+    if not isinstance(read, Pcie) and product is None:
+        return
+    bus = read if isinstance(read, Pcie) else Pcie(product.pcie if product else 0, LANES)
+    rate = pcie_rate(bus.generation, bus.lanes)
+    if not isinstance(rate, Absent):
+        whose = "" if isinstance(read, Pcie) else " by its product"
+        what = f"PCIe {bus.generation} x{bus.lanes}{whose}, shared with NICs and disks"
+        source = "PCI Express base specification, after line coding"
+        known = isinstance(read, Pcie)
+        yield CliffStep(PCIE, what, rate, 2 * rate, known, Confidence.DERIVED, source)
+
+
+def _network(machine: AdvisedMachine) -> Iterator[CliffStep]:
+    if not machine.conditions:
+        return
+    whole = machine.conditions[0]
+    found = expect_network(whole, ALL_REDUCE, LARGE)
+    if not isinstance(found, Absent):
+        what = f"{_counted(whole)}a GPU's share of them"
+        yield CliffStep(
+            NETWORK, what, found.busbw, None, known=True, confidence=found.confidence, source=found.source
+        )
+        return
+    arch = architecture(whole.group.gpus[0].name)
+    name = "" if isinstance(arch, Absent) else TYPICAL.get(arch, "")
+    if not name:
+        return
+    port = PORTS[name]
+    what = f"one port {name} a GPU, as such machines commonly have: none is known here"
+    yield CliffStep(
+        NETWORK, what, port.rate, None, known=False, confidence=Confidence.LOW, source="InfiniBand's rates"
+    )
+
+
+def _counted(whole: Conditions) -> str:
+    """How many RDMA ports the GPUs share, and of how many."""
+    if isinstance(whole.network, Absent):
+        return ""
+    counted, every = len(count_ports(whole)[0]), len(whole.network)
+    return f"{counted} RDMA ports, " if counted == every else f"{counted} of {every} RDMA ports, "
+
+
+def bars(steps: Sequence[CliffStep], width: int) -> tuple[str, ...]:
+    """One bar for each step, linear in its rate; the fastest is `width` characters long, the slowest one."""
+    most = max((step.rate for step in steps), default=1.0)
+    return tuple("#" * max(1, round(step.rate / most * width)) for step in steps)

@@ -1,0 +1,331 @@
+"""Which RDMA ports each GPU of a node should use, why, and what keeps the other ports out."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from wirewatch.busbw.expected import GB
+from wirewatch.core.probe import RdmaPort
+from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.topology import GpuPart
+from wirewatch.core.types import Absent, Why
+from wirewatch_lab.advice.gpunic.assignment import spread
+from wirewatch_lab.advice.gpunic.locality import Locality
+from wirewatch_lab.advice.gpunic.plan import NicPlan, plan, port_order, rate_of, reach, slot_rate, steps
+
+MOST = 64
+"""GPUs, or RDMA ports, above which a source is not one node."""
+SAME = "not known: no difference between the paths is visible"
+SLOW = 0.25
+"""Share of what most ports leave a GPU below which a port is for something else, or its slot is at fault."""
+_LESS = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class PortOfGpu:
+    """A port that a GPU uses, the path to it (empty: not known), and how many GPUs use it."""
+
+    port: RdmaPort
+    path: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class NicsOfGpu:
+    """The ports of a GPU, the first for whatever takes one alone.
+
+    `share`: bytes per second each way that they leave it while all GPUs send; None where not known.
+    `healthy`: the same with all ports up. `loss`: what a port that is down costs it, in words.
+    """
+
+    gpu: GpuPart
+    ports: tuple[PortOfGpu, ...]
+    share: float | None
+    healthy: float | None
+    loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNicMap:
+    """All of a node. `layer`: of the ports that are used. `visible`: whether the paths differ at all.
+
+    `left_out`: ports, or devices whose ports are not read, with the reason. `active_left`: whether NCCL could
+    take one of those. `remarks` are in words.
+    """
+
+    gpus: tuple[NicsOfGpu, ...]
+    layer: str
+    visible: bool
+    left_out: tuple[tuple[str, str], ...]
+    active_left: bool
+    remarks: tuple[str, ...]
+
+    def ports(self) -> tuple[RdmaPort, ...]:
+        """All that are used, in natural order."""
+        return tuple(sorted({one.port for seat in self.gpus for one in seat.ports}, key=port_order))
+
+
+def map_nics(near: Locality, gpu_rate: float | None = None) -> GpuNicMap | Absent:
+    """The best mapping.
+
+    Args:
+        near: the surroundings of the GPUs.
+        gpu_rate: bytes per second of a GPU's own PCIe link; None where it is not known.
+
+    Returns:
+        Absent without a GPU, and for more parts than one node has.
+    """
+    if not near.gpus:
+        return Absent(Why.MISSING, "it has no GPU")
+    if max(len(near.gpus), len(near.ports)) > MOST:
+        return Absent(
+            Why.UNSUPPORTED, f"{len(near.gpus)} GPUs and {len(near.ports)} RDMA ports: more than a node has"
+        )
+    why = {port: _unusable(port, near) for port in near.ports}
+    why |= _slow([port for port in near.ports if not why[port]])
+    usable = [port for port in near.ports if not why[port]]
+    best = _best(near, usable)
+    if best is None:
+        seats = tuple(NicsOfGpu(gpu, (), None, None) for gpu in near.gpus)
+        out, remarks = _left_out(why, near), tuple(_remarks(near, ()))
+        return GpuNicMap(seats, "", visible=False, left_out=out, active_left=False, remarks=remarks)
+    seats, spare = _seats(near, best, gpu_rate)
+    used = {one.port for seat in seats for one in seat.ports}
+    why |= {port: spare.get(port) or _unused(port, best) for port in usable if port not in used}
+    ways = {(reach(way), steps(way)) for card in best.cards for way in card.paths}
+    return GpuNicMap(
+        gpus=_with_losses(near, seats, gpu_rate),
+        layer=next(iter(used)).layer,
+        visible=len(ways) > 1,
+        left_out=_left_out(why, near),
+        active_left=bool(near.others) or any(port not in used for port in usable),
+        remarks=tuple(_remarks(near, sorted(used, key=port_order))),
+    )
+
+
+def name_of(port: RdmaPort) -> str:
+    """For people, such as `mlx5_0:1`."""
+    return f"{port.device}:{port.port}" if port.port else port.device
+
+
+def _unusable(port: RdmaPort, near: Locality) -> str:
+    """Why no GPU can use a port; empty where one can."""
+    if not near.stated:
+        return ""
+    if port.state not in ACTIVE:
+        return port.state or "its state is not known"
+    if not port.layer:
+        return "its link layer is not known"
+    return "" if rate_of(port) > 0 else "its rate is not known"
+
+
+def _slow(usable: Sequence[RdmaPort]) -> dict[RdmaPort, str]:
+    """Ports that leave a GPU less than a quarter of what most of their layer do: sharing one is better."""
+    found = {}
+    for layer in {port.layer for port in usable}:
+        ports = [port for port in usable if port.layer == layer and not isinstance(port.rate, Absent)]
+        usual = median(map(_alone, ports)) if ports else 0.0
+        for port in ports:
+            if _alone(port) < SLOW * usual:
+                slot = "" if rate_of(port) < SLOW * usual else f" over {_link(port)}"
+                found[port] = f"{_alone(port) / GB:.1f} GB/s{slot}, where others have {usual / GB:.1f}"
+    return found
+
+
+def _alone(port: RdmaPort) -> float:
+    """Bytes per second of a port that is used alone."""
+    slot = slot_rate(port)
+    return rate_of(port) if slot is None else min(rate_of(port), slot)
+
+
+def _best(near: Locality, usable: Sequence[RdmaPort]) -> NicPlan | None:
+    """The best plan of one link layer: a job cannot send from one into the other."""
+    layers = dict.fromkeys(port.layer for port in sorted(usable, key=port_order))
+    down = [port for port in near.ports if near.stated and port.state not in ACTIVE]
+    plans = [
+        plan(
+            len(near.gpus),
+            [port for port in usable if port.layer == layer],
+            [port for port in (*usable, *down) if port.layer == layer],
+        )
+        for layer in layers
+    ]
+    return min((one for one in plans if one is not None), key=lambda one: one.cost, default=None)
+
+
+def _seats(
+    near: Locality, best: NicPlan, gpu_rate: float | None
+) -> tuple[tuple[NicsOfGpu, ...], Mapping[RdmaPort, str]]:
+    """The ports of each GPU, and those that are as good and left over, with the reason."""
+    first: list[list[RdmaPort]] = []
+    seen: Counter[int] = Counter()
+    for card in best.place:
+        own = best.cards[card].ports
+        first.append([own[seen[card] % len(own)]])
+        seen[card] += 1
+    spare = _deal(best, first)
+    counts = Counter(port for ports in first for port in ports)
+    rates = _rates(best, counts)
+    seats = []
+    for number, (gpu, ports) in enumerate(zip(near.gpus, first, strict=True)):
+        shares = [rates.get(port) for port in ports]
+        share = None if None in shares else sum(rate for rate in shares if rate is not None)
+        if share is not None and gpu_rate is not None:
+            share = min(share, gpu_rate)
+        chosen = tuple(PortOfGpu(port, port.paths[number], counts[port]) for port in ports)
+        seats.append(NicsOfGpu(gpu, chosen, share, share))
+    return tuple(seats), spare
+
+
+def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
+    """Give each GPU the same number of further ports, as near and as fast as its first.
+
+    Returns:
+        Those that are left over, with the reason.
+    """
+    taken = {port for ports in first for port in ports}
+    more = [
+        (port, rate, card.paths)
+        for card in best.cards
+        if card.serves
+        for port, rate in zip(card.ports, card.rates, strict=True)
+        if port not in taken
+    ]
+    fits = [[_fits(best, gpu, rate, paths) for gpu in range(len(first))] for _, rate, paths in more]
+    open_to = [row for row in range(len(more)) if any(fits[row])]
+    if not open_to:
+        return {}
+    never = (len(first) + len(more) + 1) ** 3
+    pairs = [
+        [
+            never * (not fits[row][gpu]) + len(first) * steps(more[row][2][gpu]) + gpu
+            for gpu in range(len(first))
+        ]
+        for row in open_to
+    ]
+    unit = len(first) * 8
+    given = spread(pairs, lambda _, number: number * unit)
+    for row, gpu in zip(open_to, given, strict=True):
+        first[gpu].append(more[row][0])
+    each = min(map(len, first))
+    left = {
+        port: "as good, and not enough for one more of each GPU" for ports in first for port in ports[each:]
+    }
+    for ports in first:
+        del ports[each:]
+    return left
+
+
+def _fits(best: NicPlan, gpu: int, rate: float, paths: Sequence[str]) -> bool:
+    """Whether a port is as near to a GPU and as fast as its card's."""
+    own = best.cards[best.place[gpu]]
+    return reach(paths[gpu]) == reach(own.paths[gpu]) and rate >= own.rates[0]
+
+
+def _rates(best: NicPlan, counts: Mapping[RdmaPort, int]) -> dict[RdmaPort, float | None]:
+    """What a port gives each of its GPUs, in bytes per second; None where its rate is not known."""
+    found: dict[RdmaPort, float | None] = {}
+    for card in best.cards:
+        used = [port for port in card.ports if port in counts]
+        wire = sum(map(rate_of, used))
+        part = 1.0 if card.slot is None or not wire else min(1.0, card.slot / wire)
+        found |= {port: rate_of(port) * part / counts[port] or None for port in used}
+    return found
+
+
+def _with_losses(near: Locality, seats: Sequence[NicsOfGpu], gpu_rate: float | None) -> tuple[NicsOfGpu, ...]:
+    """The same, beside what each GPU would have with all ports up and all slots as they should be."""
+    wrong = {
+        name_of(port): f"its PCIe link runs low ({_link(port)})"
+        for port in near.ports
+        if port.device in near.slots
+    }
+    if near.stated:
+        down = (port for port in near.ports if port.state not in ACTIVE)
+        wrong |= {name_of(port): port.state or "in a state that is not known" for port in down}
+    if not wrong:
+        return tuple(seats)
+    mended = replace(near, ports=tuple(_mended(port, near) for port in near.ports), slots={})
+    usable = [port for port in mended.ports if not _unusable(port, mended)]
+    slow = _slow(usable)
+    best = _best(mended, [port for port in usable if port not in slow])
+    if best is None:
+        return tuple(seats)
+    healthy, _ = _seats(mended, best, gpu_rate)
+    return tuple(_with_loss(seat, other, wrong) for seat, other in zip(seats, healthy, strict=True))
+
+
+def _mended(port: RdmaPort, near: Locality) -> RdmaPort:
+    """The port as it should be; one that is down has the best rate of its layer, else its own."""
+    slot = near.slots.get(port.device, port.pcie)
+    if not near.stated or port.state in ACTIVE:
+        return replace(port, pcie=slot)
+    up = [rate_of(one) for one in near.ports if one.layer == port.layer and one.state in ACTIVE]
+    return replace(port, pcie=slot, state="active", rate=max(up, default=rate_of(port)))
+
+
+def _link(port: RdmaPort) -> str:
+    return "" if isinstance(port.pcie, Absent) else f"PCIe {port.pcie.generation} x{port.pcie.lanes}"
+
+
+def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, wrong: Mapping[str, str]) -> NicsOfGpu:
+    """The same with what is lost; `wrong`: what is the matter with ports, by name."""
+    now, then = seat.ports[0], healthy.ports[0]
+    slower = seat.share is not None and healthy.share is not None and seat.share < _LESS * healthy.share
+    other = now.port.layer != then.port.layer
+    if reach(now.path) <= reach(then.path) and not slower and not other:
+        return seat
+    names = [name_of(one.port) for one in healthy.ports if name_of(one.port) in wrong]
+    cause = (
+        ", ".join(f"{name}: {wrong[name]}" for name in names) or "it shares with a GPU whose own port is lost"
+    )
+    farther = f"{now.path} instead of {then.path}" if reach(now.path) > reach(then.path) else ""
+    less = f"{_gbs(seat.share)} instead of {_gbs(healthy.share)} GB/s" if slower else ""
+    network = f"{now.port.layer} instead of {then.port.layer}" if other else ""
+    text = f"{cause}; {', '.join(filter(None, (network, farther, less)))}"
+    return replace(seat, healthy=healthy.share, loss=text)
+
+
+def _gbs(share: float | None) -> str:
+    return "?" if share is None else f"{share / GB:.1f}"
+
+
+def _unused(port: RdmaPort, best: NicPlan) -> str:
+    """Why a usable port is used by no GPU."""
+    layer = best.cards[0].ports[0].layer
+    if port.layer != layer:
+        return f"link layer {port.layer or 'not known'}, those of the GPUs are {layer}: storage or management"
+    card = next(one for one in best.cards if port in one.ports)
+    if not card.serves:
+        return "others are nearer to every GPU: storage or management"
+    fastest = max(rate_of(one) for card in best.cards for one in card.ports)
+    if 0 < rate_of(port) < fastest:
+        return f"{gigabits(rate_of(port))}, others have {gigabits(fastest)}: storage or management"
+    return "the GPUs near it have others as good"
+
+
+def _left_out(why: Mapping[RdmaPort, str], near: Locality) -> tuple[tuple[str, str], ...]:
+    ports = sorted((port for port, text in why.items() if text), key=port_order)
+    return (*((name_of(port), why[port]) for port in ports), *near.others)
+
+
+def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
+    """What is odd of the source, and of the slots of the cards that are used."""
+    if not near.stated and near.ports:
+        yield "the source has no states of ports: all are taken as up, check with ibstat on the node"
+    if near.by_numa:
+        yield "a hypervisor hides PCI bridges: NUMA nodes alone bound those paths"
+    cards: dict[str, list[RdmaPort]] = {}
+    for port in used:
+        cards.setdefault(port.card or port.device, []).append(port)
+    for ports in cards.values():
+        slot, wire = slot_rate(ports[0]), sum(map(rate_of, ports))
+        full = near.slots.get(ports[0].device)
+        names = ", ".join(map(name_of, ports))
+        can = f"; card and slot can do PCIe {full.generation} x{full.lanes}" if full else ""
+        if slot is not None and slot < wire:
+            through = f"{slot / GB:.1f} of the ports' {wire / GB:.1f} GB/s through"
+            yield f"{names}: {_link(ports[0])} lets {through}{can}"
+        elif can:
+            yield f"{names}: {_link(ports[0])}{can}"

@@ -1,0 +1,214 @@
+"""What a job sets so that each rank uses its ports and processors, as variables, options and a script."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from wirewatch.core.probe import RdmaPort
+from wirewatch.nccl.settings import IB_HCA
+from wirewatch_lab.advice.gpunic.locality import Locality, cpu_numbers
+from wirewatch_lab.advice.gpunic.mapping import GpuNicMap, NicsOfGpu
+from wirewatch_lab.advice.shell import quoted
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
+_NUMBER = re.compile(r"\d{1,3}", re.ASCII)
+_ENTRIES = 32
+"""Entries of NCCL_IB_HCA that NCCL reads."""
+_LAYERS = frozenset({"InfiniBand", "Ethernet", ""})
+WRAPPER = "gpu-nic.sh"
+"""What the script is called in its own text."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSetting:
+    """A variable of the whole job, or of the rank with this number on each node.
+
+    `recommended`: whether it does something here that the library does not do by itself.
+    """
+
+    name: str
+    value: str
+    rank: int | None
+    recommended: bool
+    why: str
+    when_not: str
+
+
+_ORDER = JobSetting(
+    "CUDA_DEVICE_ORDER", "PCI_BUS_ID", None, recommended=True,
+    why="numbers the GPUs as this table does; CUDA's own default begins with the fastest",
+    when_not="a rank that takes its GPU by UUID or PCI address",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBinding:
+    """Processors near the GPU of a rank, and the command in front of its program."""
+
+    rank: int
+    gpu: int
+    cpus: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmBinding:
+    """Options of srun, for as many tasks on a node as it has GPUs: task n takes GPU n.
+
+    `mask_cpu`: each task may use all processors near its GPU. `map_cpu`: one processor a task. `map_gpu`: the
+    same ranks by number, for a node that shows each task its own GPU alone.
+    """
+
+    gpu_bind: str
+    mask_cpu: str
+    map_cpu: str
+    map_gpu: str
+    when_not: str
+
+
+def job_settings(found: GpuNicMap) -> tuple[JobSetting, ...]:
+    """The variables; none where no GPU has a port, or `unsettable` says why."""
+    ports = found.ports()
+    if not ports or unsettable(found):
+        return ()
+    return (_ORDER, *_nccl(found, ports), *_ucx(found), *_nvshmem(found))
+
+
+def unsettable(found: GpuNicMap) -> str:
+    """Why the ports cannot be named in variables; empty where they can."""
+    if found.layer not in _LAYERS:
+        return (
+            f"link layer {found.layer}: NCCL reaches such ports (EFA) by a plugin, which finds the nearest "
+            "by itself and reads no NCCL_IB_HCA: no settings are shown"
+        )
+    if not all(_named(port) for port in found.ports()):
+        return "names of devices are not known, or no names for a variable: no settings are shown"
+    return ""
+
+
+def cpu_bindings(found: GpuNicMap, near: Locality) -> tuple[CpuBinding, ...]:
+    """One for each rank whose processors are known."""
+    return tuple(
+        CpuBinding(rank, seat.gpu.index, cpus, f"numactl --physcpubind={cpus} --localalloc")
+        for rank, seat in enumerate(found.gpus)
+        if (cpus := near.cpus.get(seat.gpu.uuid, ""))
+    )
+
+
+def slurm_binding(bindings: Sequence[CpuBinding], ranks: int) -> SlurmBinding | None:
+    """The options of srun; None unless the processors of every rank are known."""
+    if not bindings or len(bindings) < ranks:
+        return None
+    masks = [f"0x{sum(1 << cpu for cpu in cpu_numbers(one.cpus)):x}" for one in bindings]
+    return SlurmBinding(
+        "--gpu-bind=none", f"--cpu-bind=mask_cpu:{','.join(masks)}",
+        f"--cpu-bind=map_cpu:{','.join(map(str, _single(bindings)))}",
+        f"--gpu-bind=map_gpu:{','.join(str(rank) for rank in range(ranks))}",
+        "a job that does not have the whole node: Slurm then leaves the binding out, or the step fails. "
+        "map_gpu hides the other GPUs from a task, which keeps NCCL from NVLink between processes where "
+        "Slurm constrains devices",
+    )  # fmt: skip
+
+
+def wrapper(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> str:
+    """A script that starts the program of one rank with its settings and processors."""
+    return "\n".join((*_head(found), *_job_lines(settings), *_cases(found, settings, bindings), ""))
+
+
+def _nccl(found: GpuNicMap, ports: Sequence[RdmaPort]) -> Iterator[JobSetting]:
+    names = [_entry(port, found) for port in ports]
+    if len(names) > _ENTRIES:
+        return
+    why = (
+        "leaves out the ports that do not serve GPUs, by exact names; without = a name is a prefix, "
+        "and mlx5_1 means mlx5_10 too"
+        if found.active_left
+        else "names what NCCL takes by itself: nothing else is up"
+    )
+    yield JobSetting(
+        IB_HCA, f"={','.join(names)}", None, found.active_left, why,
+        "nodes on which devices have other names; a network plugin other than NCCL's own (EFA, TCPX)",
+    )  # fmt: skip
+
+
+def _ucx(found: GpuNicMap) -> Iterator[JobSetting]:
+    for rank, seat in enumerate(found.gpus):
+        if seat.ports:
+            yield JobSetting(
+                "UCX_NET_DEVICES", ",".join(_whole(one.port) for one in seat.ports), rank, found.visible,
+                "the rank's own ports, for MPI and UCX",
+                "a job without UCX; UCX takes the nearest by itself where it sees the PCI tree",
+            )  # fmt: skip
+
+
+def _nvshmem(found: GpuNicMap) -> Iterator[JobSetting]:
+    first = [_whole(seat.ports[0].port) for seat in found.gpus if seat.ports]
+    if len(first) < len(found.gpus):
+        return
+    runs = [f"{name}:{len(list(same))}" for name, same in groupby(first)]
+    why = "PE n of a node on its port; NVSHMEM takes the nearest by itself"
+    when_not = "PEs of a node that are not in the order of its GPUs"
+    yield JobSetting("NVSHMEM_ENABLE_NIC_PE_MAPPING", "1", None, False, why, when_not)  # noqa: FBT003
+    yield JobSetting("NVSHMEM_HCA_PE_MAPPING", ",".join(runs), None, False, why, when_not)  # noqa: FBT003
+
+
+def _named(port: RdmaPort) -> bool:
+    return bool(_NAME.fullmatch(port.device)) and bool(_NUMBER.fullmatch(port.port or "1"))
+
+
+def _entry(port: RdmaPort, found: GpuNicMap) -> str:
+    """The device alone where that is enough."""
+    several = [name for name, _ in found.left_out if name.startswith(f"{port.device}:")]
+    return _whole(port) if several else port.device
+
+
+def _whole(port: RdmaPort) -> str:
+    return f"{port.device}:{port.port or '1'}"
+
+
+def _single(bindings: Sequence[CpuBinding]) -> Iterator[int]:
+    """A processor for each rank; those with the same list are spread over it."""
+    for one in bindings:
+        same = [other.rank for other in bindings if other.cpus == one.cpus]
+        numbers = cpu_numbers(one.cpus)
+        yield numbers[same.index(one.rank) * len(numbers) // len(same)]
+
+
+def _head(found: GpuNicMap) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield "# Starts one rank beside its GPU, on nodes like that of which `wirewatch advise gpu-nic` made it."
+    yield "#   srun --gpu-bind=none bash " + WRAPPER + " python train.py"
+    yield f"#   torchrun --nproc-per-node={len(found.gpus)} --no-python bash {WRAPPER} python train.py"
+    yield "#   mpirun --bind-to none bash " + WRAPPER + " python train.py"
+    yield "# Lines after # are what the library does by itself: enable them only after a measurement."
+    yield "set -euo pipefail"
+    yield "rank=${LOCAL_RANK:-${SLURM_LOCALID:-${OMPI_COMM_WORLD_LOCAL_RANK:?no launcher numbers this rank}}}"
+
+
+def _job_lines(settings: Sequence[JobSetting]) -> Iterator[str]:
+    yield from (_export(one) for one in settings if one.rank is None)
+
+
+def _cases(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> Iterator[str]:
+    near = {one.rank: one for one in bindings}
+    yield "bind=()"
+    yield 'case "$rank" in'
+    for rank, seat in enumerate(found.gpus):
+        yield f"{rank}) # {_title(seat)}"
+        yield from (f"  {_export(one)}" for one in settings if one.rank == rank)
+        if rank in near:
+            yield f"  bind=({' '.join(map(quoted, near[rank].command.split()))})"
+        yield "  ;;"
+    yield f"""*) echo "{WRAPPER}: rank $rank, and the node has {len(found.gpus)} GPUs" >&2; exit 64 ;;"""
+    yield "esac"
+    yield 'exec "${bind[@]}" "$@"'
+
+
+def _export(one: JobSetting) -> str:
+    return f"{'' if one.recommended else '# '}export {one.name}={quoted(one.value)}"
+
+
+def _title(seat: NicsOfGpu) -> str:
+    ways = (f"{_whole(one.port)} {one.path or 'path not known'}" for one in seat.ports if _named(one.port))
+    return f"GPU {seat.gpu.index}: {', '.join(ways) or 'no port'}"

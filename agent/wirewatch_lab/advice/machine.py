@@ -1,0 +1,35 @@
+"""The machine that advice is about: its wires, and what was measured on it."""
+
+from dataclasses import dataclass
+
+from wirewatch.core.probe import Conditions
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Absent, Why
+from wirewatch_lab.advice.gpunic.locality import Locality
+from wirewatch_lab.study.curve import Study
+
+DESCRIBED = Absent(Why.MISSING, "it was described, not read")
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedMachine:
+    """A node, live, recorded or described.
+
+    `of` names it for people. `topology` is Absent for one that was only described. `conditions`: first the
+    whole node, with its RDMA ports where they are known, then each NVLink island of several. `measured`: what
+    was measured on it, the most trusted first. `locality`: RDMA ports and processors near its GPUs.
+    """
+
+    of: str
+    topology: Topology | Absent
+    conditions: tuple[Conditions, ...]
+    measured: tuple[Study, ...] = ()
+    locality: Locality | Absent = DESCRIBED
+
+    def group(self, ranks: int) -> Conditions | None:
+        """The best wires that so many of its GPUs have together: an NVLink island, else the whole node.
+
+        None where the node has fewer GPUs.
+        """
+        fitting = [one for one in self.conditions if one.group.ranks >= ranks]
+        return min(fitting, key=lambda one: (one.group.whole, one.group.ranks), default=None)

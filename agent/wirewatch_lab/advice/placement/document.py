@@ -1,0 +1,206 @@
+"""The document of `wirewatch advise placement --json`, and what fills it. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch.core.types import Absent
+from wirewatch_lab.advice.placement.cluster import Cluster
+from wirewatch_lab.advice.placement.launchfiles import nodelist
+from wirewatch_lab.advice.placement.layouts import LayoutCost, Unit, Workload
+from wirewatch_lab.advice.placement.proposals import CostedLayout
+from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, TensorGroup
+from wirewatch_lab.advice.placement.space import Level, Space
+
+LevelName = Literal["domain", "node", "leaf", "rack", "cluster"]
+NAMES: dict[Level, LevelName] = {
+    Level.DOMAIN: "domain", Level.NODE: "node", Level.LEAF: "leaf", Level.RACK: "rack",
+    Level.CLUSTER: "cluster",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """GPUs of a node by index, in the order of their tensor ranks."""
+
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlacement:
+    """One TP group. `level`: the narrowest that has all its GPUs; `domain` where no NVLink domain is left."""
+
+    level: LevelName
+    nodes: tuple[NodeGpus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlacement:
+    """Stages in their order. `level`: the narrowest that has all of them."""
+
+    level: LevelName
+    stages: tuple[StagePlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CostEntry:
+    """Seconds of communication a `unit`, of the slowest replica; null where not known, and `why`.
+
+    `messages`: all-reduces of tensor parallelism, each of `message_bytes`.
+    """
+
+    unit: Unit
+    seconds: float | None
+    tensor_seconds: float | None
+    pipeline_seconds: float | None
+    data_seconds: float | None
+    messages: int
+    message_bytes: float
+    why: str
+    sources: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutEntry:
+    """A layout. `why`: what it is beside the one asked for, or what it has against it; `asks`: its options.
+
+    `level`: how far its TP groups are stretched.
+    """
+
+    tp: int
+    pp: int
+    replicas: int
+    gpus: int
+    level: LevelName
+    why: str
+    asks: str
+    cost: CostEntry
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlacement:
+    """A job with its replicas, empty where it has no place. `memory_bytes`: each GPU's; null: no model given.
+
+    `mixed`: on GPUs of several products.
+    """
+
+    tp: int
+    pp: int
+    replicas: int
+    memory_bytes: float | None
+    mixed: bool
+    placed: tuple[ReplicaPlacement, ...]
+    cost: CostEntry | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSummary:
+    """What the jobs were placed in. `left_out`: nodes that may not be used, by reason."""
+
+    of: str
+    nodes: int
+    usable_nodes: int
+    free_gpus: int
+    domains: int
+    levels: tuple[LevelName, ...]
+    left_out: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDocument:
+    """All of it.
+
+    `reason`: why not, empty where there is a placement. `proven`: there is none, else none was found.
+    `example`: the model was not named, costs are of this one for example, and memory is not looked at.
+    `tokens`: that pass at once.
+    `rejected`: layouts of as many GPUs beside the placed one; `nearest`: what can be placed instead.
+    """
+
+    schema: Literal["wirewatch.advise-placement/1"]
+    at: float
+    feasible: bool
+    reason: str
+    proven: bool
+    cluster: ClusterSummary
+    model: str
+    example: bool
+    tokens: int
+    jobs: tuple[JobPlacement, ...]
+    nodelist: str
+    rejected: tuple[LayoutEntry, ...]
+    nearest: tuple[LayoutEntry, ...]
+    remarks: tuple[str, ...]
+
+
+PLACEMENT = TypeAdapter(PlacementDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-placement.1": PLACEMENT}
+
+
+def summary(cluster: Cluster, space: Space, *, degraded: bool) -> ClusterSummary:
+    """The cluster in a few figures."""
+    return ClusterSummary(
+        cluster.of, len(cluster.nodes), len(cluster.usable(degraded=degraded)), space.free,
+        len(space.domains), tuple(NAMES[level] for level in space.levels),
+        dict(sorted(cluster.left_out(degraded=degraded).items())),
+    )  # fmt: skip
+
+
+def job_placement(placed: PlacedJob, cost: LayoutCost, workload: Workload) -> JobPlacement:
+    """One placed job."""
+    job = placed.job
+    replicas = tuple(
+        ReplicaPlacement(NAMES[one.level], tuple(map(_stage, one.stages))) for one in placed.replicas
+    )
+    entry = cost_entry(cost, workload)
+    return JobPlacement(job.tp, job.pp, job.replicas, job.memory or None, placed.mixed, replicas, entry)
+
+
+def layout_entry(layout: CostedLayout, workload: Workload) -> LayoutEntry:
+    """One layout beside the one that was asked for."""
+    job = layout.placed.job
+    cost = cost_entry(layout.cost, workload)
+    return LayoutEntry(
+        job.tp, job.pp, job.replicas, job.gpus, NAMES[layout.reach], layout.why, layout.asks, cost
+    )
+
+
+def cost_entry(cost: LayoutCost, workload: Workload) -> CostEntry:
+    """Seconds, or the reason for the first that is not known."""
+    parts = (cost.total, cost.tensor, cost.pipeline, cost.data)
+    why = next((str(one) for one in parts if isinstance(one, Absent)), "")
+    total, tensor, pipeline, data = (None if isinstance(one, Absent) else one for one in parts)
+    return CostEntry(
+        workload.unit, total, tensor, pipeline, data, cost.messages, cost.message_bytes, why, cost.sources,
+        cost.remarks,
+    )  # fmt: skip
+
+
+def document(
+    at: float, found: Sequence[PlacedJob] | Infeasible, jobs: tuple[JobPlacement, ...],
+    cluster: ClusterSummary, workload: Workload, *, rejected: Sequence[LayoutEntry] = (),
+    nearest: Sequence[LayoutEntry] = (), remarks: Sequence[str] = (),
+) -> PlacementDocument:  # fmt: skip
+    """The document of an answer."""
+    refused = found if isinstance(found, Infeasible) else Infeasible("")
+    nodes = "" if isinstance(found, Infeasible) else nodelist(found)
+    return PlacementDocument(
+        "wirewatch.advise-placement/1", at, found is not refused, refused.reason, refused.proven, cluster,
+        workload.shape.name, workload.example, workload.tokens, jobs, nodes,
+        tuple(rejected), tuple(nearest), tuple(remarks),
+    )  # fmt: skip
+
+
+def _stage(group: TensorGroup) -> StagePlacement:
+    return StagePlacement(NAMES[group.level], tuple(_by_node(group)))
+
+
+def _by_node(group: TensorGroup) -> Iterator[NodeGpus]:
+    """GPUs by node, in rank order."""
+    by_node: dict[str, list[int]] = {}
+    for gpu in group.gpus:
+        by_node.setdefault(gpu.node.name, []).append(gpu.index)
+    return (NodeGpus(name, tuple(indices)) for name, indices in by_node.items())

@@ -1,0 +1,102 @@
+"""A placement as launchers take it: Slurm's --nodelist and host file, Open MPI's rankfile, devices. Pure.
+
+Ranks of replicas that serve count replica by replica, stage by stage. Ranks of a training job count as
+Megatron-LM's default does: tensor ranks first, then replicas, then stages (tp-cp-ep-dp-pp).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wirewatch.core.hostlist import compact
+from wirewatch_lab.advice.placement.solver import PlacedGpu, PlacedJob, Replica
+from wirewatch_lab.advice.placement.space import numbers
+
+
+class LaunchError(Exception):
+    """A file that cannot be written for this placement; one line for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A process with its GPU.
+
+    `visible`: GPUs of its node that its replica uses, which it may see; a training job's ranks see those of
+    all its replicas there.
+    """
+
+    rank: int
+    gpu: PlacedGpu
+    job: int
+    replica: int
+    stage: int
+    visible: tuple[int, ...]
+
+
+def ranks(placed: Sequence[PlacedJob], *, training: bool) -> tuple[Rank, ...]:
+    """All ranks, job by job, in their order."""
+    found: list[Rank] = []
+    for number, job in enumerate(placed):
+        slots = [(r, s) for r, replica in enumerate(job.replicas) for s in range(len(replica.stages))]
+        if training:
+            slots.sort(key=lambda slot: slot[::-1])
+        together = _visible(job.replicas) if training else {}
+        visible = [together or _visible([one]) for one in job.replicas]
+        for replica, stage in slots:
+            for gpu in job.replicas[replica].stages[stage].gpus:
+                seen = visible[replica][gpu.node.name]
+                found.append(Rank(len(found), gpu, number, replica, stage, seen))
+    return tuple(found)
+
+
+def nodelist(placed: Sequence[PlacedJob]) -> str:
+    """For `srun --nodelist` or `sbatch --nodelist`: every node once, in Slurm's short form."""
+    return compact(
+        gpu.node.name for job in placed for one in job.replicas for s in one.stages for gpu in s.gpus
+    )
+
+
+def hostfile(of: Sequence[Rank]) -> Iterator[str]:
+    """A host name a rank: SLURM_HOSTFILE of `srun --distribution=arbitrary`, or Open MPI's `--map-by seq`."""
+    return (one.gpu.node.name for one in of)
+
+
+def rankfile(of: Sequence[Rank]) -> Iterator[str]:
+    """Open MPI's rankfile: each rank on its host, bound to its GPU's share of the cores.
+
+    Raises:
+        LaunchError: the cores of a node are not known, or are fewer than its GPUs.
+    """
+    for one in of:
+        node = one.gpu.node
+        each = node.cores // node.wiring.gpus
+        if each < 1:
+            have = (
+                f"{node.name} has {node.cores} cores for {node.wiring.gpus} GPUs"
+                if node.cores
+                else "none are"
+            )
+            raise LaunchError(
+                f"a rankfile binds each rank to cores of its own, and {have} known: give `cores` in the file "
+                "of nodes, or take --print hostfile for mpirun --map-by seq"
+            )
+        first = one.gpu.index * each
+        yield f"rank {one.rank}={node.name} slot={numbers(range(first, first + each))}"
+
+
+def devices(of: Sequence[Rank]) -> Iterator[str]:
+    """A line a rank: its number, host, the GPU's index, CUDA_VISIBLE_DEVICES, and its place among those."""
+    yield "# rank host gpu CUDA_VISIBLE_DEVICES local_device job replica stage"
+    for one in of:
+        seen = ",".join(map(str, one.visible))
+        where = f"{one.gpu.node.name} {one.gpu.index} {seen} {one.visible.index(one.gpu.index)}"
+        yield f"{one.rank} {where} {one.job} {one.replica} {one.stage}"
+
+
+def _visible(replicas: Sequence[Replica]) -> dict[str, tuple[int, ...]]:
+    """The GPUs that they use, by node."""
+    used: dict[str, set[int]] = {}
+    for one in replicas:
+        for stage in one.stages:
+            for gpu in stage.gpus:
+                used.setdefault(gpu.node.name, set()).add(gpu.index)
+    return {name: tuple(sorted(seen)) for name, seen in used.items()}

@@ -1,0 +1,210 @@
+"""Other layouts beside a job: what it could be instead, what each costs, and what speaks against it. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from wirewatch_lab.advice.placement.cluster import Cluster
+from wirewatch_lab.advice.placement.layouts import LayoutCost, Workload, layout_cost
+from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
+from wirewatch_lab.advice.placement.space import WORDS, Level, Space, space_of
+
+MOST_PP = 64
+Several = tuple[int, int, int]
+"""TP, PP and replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostedLayout:
+    """A job as it was placed. `why`: what it is beside the one that was asked for, or what it has against it.
+
+    `reach`: how far TP groups had to be stretched; `asks`: the options that it needs beyond its numbers.
+    """
+
+    placed: PlacedJob
+    cost: LayoutCost
+    why: str
+    reach: Level = Level.DOMAIN
+    asks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """What is asked of a cluster: nodes that may be used, and the model."""
+
+    cluster: Cluster
+    workload: Workload
+    degraded: bool
+
+    def space(self) -> Space:
+        """The free GPUs."""
+        return space_of(self.cluster.usable(degraded=self.degraded))
+
+    def job(self, tp: int, pp: int, replicas: int) -> PlacementJob:
+        """The job with what its GPUs have to hold."""
+        return PlacementJob(tp, pp, replicas, self.workload.memory(tp, pp))
+
+    def nearest(self, job: PlacementJob, space: Space, reach: Level) -> Iterator[CostedLayout]:
+        """Layouts that can be placed where this job cannot: the nearest of each kind."""
+        near = [one for why, several in self._kinds(job, space) for one in self._first(space, several, why)]
+        # A smaller job is near only where nothing nearer is; a TP of 1 is far from any other.
+        if not near:
+            smaller = (several for tp in _divisors(job.tp) for several in _fewer(job, space, tp))
+            near += self._first(space, smaller, "a smaller TP, as many replicas as there is room for")
+        if all(one.placed.job.tp == 1 for one in near):
+            narrower = ((tp, job.pp, job.replicas) for tp, _, _ in _alone(job, space) if 1 < tp < job.tp)
+            near += self._first(space, narrower, "the widest TP there is room for")
+        yield from near or self._first(space, _alone(job, space), "one stage and one replica")
+        yield from self._wider(job, space, reach)
+        if not self.degraded:
+            others = space_of(self.cluster.usable(degraded=True))
+            for one in self._first(others, [_numbers(job)], "on DEGRADED nodes too"):
+                yield replace(one, asks="--degraded")
+
+    def _kinds(self, job: PlacementJob, space: Space) -> Iterator[tuple[str, Iterable[Several]]]:
+        """The kinds of neighbours, with the nearest of each first."""
+        wholes = _divisors(job.tp)
+        yield "a TP that divides the attention heads", self._whole_heads(job)
+        replicas = ((tp, job.pp, job.replicas * job.tp // tp) for tp in wholes)
+        yield "replicas in place of a wider TP", replicas
+        yield "stages in place of a wider TP", ((tp, job.pp * job.tp // tp, job.replicas) for tp in wholes)
+        yield "more GPUs a replica, for memory", _larger(job)
+        yield "as many replicas as there is room for", _fewer(job, space, job.tp)
+        yield "as many stages as there is room for", self._fewer_stages(job, space)
+
+    def beside(self, chosen: PlacedJob, space: Space) -> Iterator[CostedLayout]:
+        """Layouts of as many GPUs as the chosen one: twice and half its TP, traded for replicas or stages."""
+        tp, pp, replicas = _numbers(chosen.job)
+        if replicas % 2 == 0:
+            yield from self._any_reach(space, (tp * 2, pp, replicas // 2))
+        if pp % 2 == 0:
+            yield from self._any_reach(space, (tp * 2, pp // 2, replicas))
+        if tp % 2 == 0:
+            yield from self._any_reach(space, (tp // 2, pp, replicas * 2))
+            yield from self._any_reach(space, (tp // 2, pp * 2, replicas))
+
+    def objection(self, job: PlacementJob, space: Space) -> str:
+        """Why the model cannot be cut so, or its part fits into no free GPU; empty where neither is so."""
+        against = self.workload.objection(job.tp, job.pp)
+        largest = max((one.memory() for one in space.domains), default=0.0)
+        if against or not space.domains or job.memory <= largest:
+            return against
+        need = f"{job.memory / 1e9:.1f} GB a GPU with {self.workload.headroom:.0%} kept free"
+        has = f"the largest free one has {largest / 1e9:.0f} GB" if largest else "the memory of none is known"
+        return f"TP {job.tp} x PP {job.pp} of {self.workload.shape.name} takes {need}, and {has}"
+
+    def _whole_heads(self, job: PlacementJob) -> Iterator[Several]:
+        """The same with a TP that divides the heads, the nearest first, where this one does not."""
+        heads = self.workload.shape.heads
+        if self.workload.objection(job.tp, 1):
+            whole = [tp for tp in range(1, heads + 1) if heads % tp == 0]
+            for tp in sorted(whole, key=lambda one: (abs(one - job.tp), one)):
+                yield tp, job.pp, job.replicas
+
+    def _fewer_stages(self, job: PlacementJob, space: Space) -> Iterator[Several]:
+        """The same with fewer stages, the most for which there is room first."""
+        room = sum(one.free // job.tp for one in space.domains) // job.replicas
+        layers = room if self.workload.example else self.workload.shape.layers
+        most = min(job.pp - 1, room, layers)
+        return ((job.tp, pp, job.replicas) for pp in range(most, max(0, most - MOST_PP), -1))
+
+    def enough(self, job: PlacementJob, space: Space) -> PlacementJob | None:
+        """The smallest layout whose part of the model fits into a free GPU, and whose TP fits a domain.
+
+        None where the job itself is such a layout, or none near it is.
+        """
+        largest = max((one.memory() for one in space.domains), default=0.0)
+        widest = max((one.free for one in space.domains), default=0)
+        if job.memory <= largest:
+            return None
+        larger = (self.job(*several) for several in _larger(job) if several[0] <= widest)
+        return next(
+            (one for one in larger if one.memory <= largest and not self.workload.objection(one.tp, one.pp)),
+            None,
+        )
+
+    def together(self, jobs: Sequence[PlacementJob], space: Space, reach: Level) -> tuple[int, ...]:
+        """Places of the jobs that fit side by side, taken in their order."""
+        kept: tuple[int, ...] = ()
+        for number, job in enumerate(jobs):
+            several = (*kept, number)
+            if not self.objection(job, space) and not isinstance(
+                place(space, [jobs[one] for one in several], reach), Infeasible
+            ):
+                kept = several
+        return kept
+
+    def _any_reach(self, space: Space, numbers: Several) -> Iterator[CostedLayout]:
+        """The layout, as far stretched as it has to be, with what speaks against it."""
+        job = self.job(*numbers)
+        if self.objection(job, space):
+            return
+        for reach in space.levels:
+            found = place(space, [job], reach)
+            if isinstance(found, Infeasible):
+                continue
+            why = "possible as well" if reach is Level.DOMAIN else f"TP leaves {_left(space, reach)}"
+            yield CostedLayout(found[0], layout_cost(space, found[0], self.workload), why, reach)
+            return
+
+    def _first(self, space: Space, several: Iterable[Several], why: str) -> Iterator[CostedLayout]:
+        """The first that can be placed whole in NVLink domains, if there is any."""
+        for numbers in several:
+            job = self.job(*numbers)
+            found = Infeasible("") if self.workload.objection(job.tp, job.pp) else place(space, [job])
+            if not isinstance(found, Infeasible):
+                yield CostedLayout(found[0], layout_cost(space, found[0], self.workload), why)
+                return
+
+    def _wider(self, job: PlacementJob, space: Space, reach: Level) -> Iterator[CostedLayout]:
+        """The same job, stretched as little as it takes."""
+        if self.objection(job, space):
+            return
+        for level in space.levels[space.levels.index(reach) + 1 :]:
+            found = place(space, [job], level)
+            if not isinstance(found, Infeasible):
+                option = "any" if level is Level.CLUSTER else level.name.lower()
+                why = f"TP leaves {_left(space, level)}"
+                cost = layout_cost(space, found[0], self.workload)
+                yield CostedLayout(found[0], cost, why, level, f"--tp-across {option}")
+                return
+
+
+def title(tp: int, pp: int, replicas: int) -> str:
+    """A layout in a few letters."""
+    return f"TP {tp} x PP {pp} x {replicas}"
+
+
+def _left(space: Space, reach: Level) -> str:
+    """What a TP group that is stretched so far leaves."""
+    return WORDS[space.levels[space.levels.index(reach) - 1]]
+
+
+def _numbers(job: PlacementJob) -> Several:
+    return job.tp, job.pp, job.replicas
+
+
+def _larger(job: PlacementJob) -> Iterator[Several]:
+    """Layouts with more GPUs a replica, the fewest first."""
+    for factor in (2, 4, 8, 16, 32, 64):
+        for wider in (factor, factor // 2, factor // 4):
+            if wider >= 1 and job.pp * factor // wider <= MOST_PP:
+                yield job.tp * wider, job.pp * factor // wider, job.replicas
+
+
+def _fewer(job: PlacementJob, space: Space, tp: int) -> Iterator[Several]:
+    """The most replicas for which there is room with a TP, if there is any."""
+    room = sum(one.free // tp for one in space.domains if one.memory() >= job.memory)
+    replicas = min(job.replicas * job.tp // tp - 1, room // job.pp)
+    if replicas > 0:
+        yield tp, job.pp, replicas
+
+
+def _alone(job: PlacementJob, space: Space) -> Iterator[Several]:
+    """One stage and one replica, with each TP that the largest domain has room for, the widest first."""
+    widest = min(job.tp, max((one.free for one in space.domains), default=0))
+    return ((tp, 1, 1) for tp in range(widest, 0, -1))
+
+
+def _divisors(tp: int) -> list[int]:
+    """The smaller TP degrees that divide it, the widest first."""
+    return [one for one in range(tp - 1, 0, -1) if tp % one == 0]

@@ -1,0 +1,131 @@
+"""What NCCL's settings are judged by on a node: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from wirewatch.busbw.network import count_ports
+from wirewatch.busbw.references import NVLS_FROM, architecture
+from wirewatch.collectors.gpudirect import GpudirectCheck, read_checks
+from wirewatch.core.gids import ROCE, Gids, read_gids
+from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.probe import Conditions, RdmaPort
+from wirewatch.core.rdma import ACTIVE
+from wirewatch.core.topology import WireKind
+from wirewatch.core.tree import NET
+from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.variables import Version
+from wirewatch_lab.advice.gpunic.mapping import map_nics
+from wirewatch_lab.advice.machine import AdvisedMachine
+
+INFINIBAND = "InfiniBand"
+VIRTUAL_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"
+"""The topology file that NCCL reads where NCCL_TOPO_FILE names none."""
+NOT_READ = Absent(Why.MISSING, "no machine was read")
+
+
+_NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
+
+
+@dataclass(frozen=True, slots=True)
+class NcclNode:
+    """A node as NCCL's settings see it.
+
+    `conditions`: of all its GPUs, None where no machine is known. `ports`: all RDMA ports, Absent where they
+    are not known. `gids`: of the ports that speak RoCE, by device and port. `gpudirect`: what GPUDirect RDMA
+    needs. `topology_file`: whether NCCL's own topology file is there. `mapped`: the ports that gpu-nic
+    gives the GPUs, empty where it has no mapping. `interfaces`: of the job's network namespace.
+    """
+
+    of: str = "no machine"
+    conditions: Conditions | None = None
+    ports: tuple[RdmaPort, ...] | Absent = NOT_READ
+    gids: Mapping[tuple[str, str], Gids] = field(default_factory=dict)
+    gpudirect: tuple[GpudirectCheck, ...] | Absent = NOT_READ
+    topology_file: bool = False
+    nccl: Version | None = None
+    mapped: tuple[RdmaPort, ...] = ()
+    interfaces: Sequence[str] | Absent = NOT_READ
+
+    @property
+    def active(self) -> tuple[RdmaPort, ...]:
+        """The ports that NCCL can open: active, and InfiniBand or RoCE. EFA's are neither."""
+        ports = () if isinstance(self.ports, Absent) else self.ports
+        return tuple(one for one in ports if one.state in ACTIVE and one.layer in {INFINIBAND, ROCE})
+
+    @property
+    def roce(self) -> tuple[RdmaPort, ...]:
+        """Those of them that speak RoCE."""
+        return tuple(one for one in self.active if one.layer == ROCE)
+
+    @property
+    def all_nvlink(self) -> bool:
+        """Whether NVLink joins all GPUs with each other."""
+        return self.kind in _NVLINK
+
+    @property
+    def kind(self) -> WireKind | None:
+        """What joins all GPUs, None where that is not known."""
+        return self.conditions.group.kind if self.conditions else None
+
+    @property
+    def no_nvls(self) -> str:
+        """Why no switch here adds up (NVLS), empty where one may."""
+        if self.conditions is None:
+            return ""
+        if self.kind not in {WireKind.SWITCH, WireKind.UNKNOWN}:
+            return "no NVSwitch joins the GPUs here"
+        known = {architecture(gpu.name) for gpu in self.conditions.group.gpus}
+        older = sorted(one for one in known if not isinstance(one, Absent) and one not in NVLS_FROM)
+        return f"NVLS takes NVSwitch of Hopper or later, and these are {', '.join(older)}" if older else ""
+
+    def for_gpus(self) -> tuple[RdmaPort, ...]:
+        """The ports that the GPUs should use: those mapped to them, else those that NCCL would take."""
+        if self.mapped:
+            names = {(one.device, one.port) for one in self.mapped}
+            return tuple(one for one in self.active if (one.device, one.port) in names)
+        if self.conditions is None or isinstance(self.ports, Absent):
+            return ()
+        return count_ports(replace(self.conditions, network=self.ports, settings={}))[0]
+
+
+def read_node(hardware: Hardware, machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
+    """A machine that is here or recorded."""
+    near = machine.locality
+    known = near if isinstance(near, Absent) else near.ports
+    ports = machine.conditions[0].network if machine.conditions else known
+    listed = () if isinstance(ports, Absent) else ports
+    return NcclNode(
+        of=machine.of,
+        conditions=machine.conditions[0] if machine.conditions else None,
+        ports=ports,
+        gids={
+            (one.device, one.port): read_gids(hardware.sysfs, one.device, one.port)
+            for one in listed
+            if one.layer == ROCE
+        },
+        gpudirect=read_checks(hardware),
+        topology_file=_exists(hardware.sysfs, VIRTUAL_TOPOLOGY),
+        nccl=nccl,
+        mapped=_mapped(machine),
+        interfaces=hardware.sysfs.entries(NET),
+    )
+
+
+def described_node(machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
+    """A machine that is only described: its ports as far as the description has them."""
+    conditions = machine.conditions[0] if machine.conditions else None
+    unknown = Absent(Why.MISSING, f"the RDMA ports of {machine.of} are not known")
+    ports = conditions.network if conditions else ()
+    return NcclNode(
+        of=machine.of, conditions=conditions, ports=ports or unknown,
+        gpudirect=Absent(Why.MISSING, f"{machine.of}: nothing was read"), nccl=nccl, mapped=_mapped(machine),
+    )  # fmt: skip
+
+
+def _mapped(machine: AdvisedMachine) -> tuple[RdmaPort, ...]:
+    found = machine.locality if isinstance(machine.locality, Absent) else map_nics(machine.locality)
+    return () if isinstance(found, Absent) else found.ports()
+
+
+def _exists(sysfs: Sysfs, path: str) -> bool:
+    return not isinstance(sysfs.link(path), Absent)

@@ -1,0 +1,346 @@
+"""How long a collective takes on a machine: measured there, else fitted to that, else by references.
+
+All stand on one model of NCCL's structure (advice.model). What was measured bends it to the machine, at other
+sizes and with other numbers of GPUs too (advice.fit); references bend it where nothing was measured.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from wirewatch.busbw.curves import CURVES, ReferenceCurve
+from wirewatch.busbw.expected import expect
+from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
+from wirewatch.busbw.network import NetworkShare, network_share
+from wirewatch.busbw.references import LEAST_BYTES, Confidence
+from wirewatch.core.probe import SENDRECV, Conditions
+from wirewatch.core.types import Absent, Why
+from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.times.domains import HOP_SOURCE, across_seconds, crossing
+from wirewatch_lab.advice.times.evidence import (
+    OneReference,
+    OneStudy,
+    first_gpus,
+    model_of,
+    of_hosts,
+    of_references,
+    of_studies,
+)
+from wirewatch_lab.advice.times.fit import Correction, MeasuredCurve, along, fitted, tabled
+from wirewatch_lab.advice.times.model import HOST_JOB, CollectiveModel
+from wirewatch_lab.study.grid import EAGER, GRAPH
+
+SMALLEST, LARGEST = 8, 8 << 30
+"""Bytes of the messages by which floor and plateau are said."""
+UNPROVEN = "unproven on hardware: no machine with RDMA ports was available"
+LAUNCHES = (EAGER, GRAPH)
+
+
+class EstimateBasis(Enum):
+    """What a figure stands on."""
+
+    MEASURED = "measured here"
+    FITTED = "fitted to what was measured here"
+    REFERENCE = "reference"
+    DERIVED = "derived"
+
+
+_WITHIN = {EstimateBasis.FITTED: 0.15, EstimateBasis.REFERENCE: 0.10, EstimateBasis.DERIVED: 0.30}
+"""By what share estimates may be off; docs/advice/times.md has how far they were where that could be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Where the ranks of a collective are: equally many in each of so many NVLink domains."""
+
+    ranks: int
+    domains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The seconds of one operation, what they stand on, and what makes them doubtful.
+
+    `within`: the share by which they may be off either way, of measured ones the spread of repeats. `taken`:
+    what NCCL runs, such as `Ring LL`.
+    """
+
+    seconds: float
+    basis: EstimateBasis
+    confidence: Confidence
+    source: str
+    remarks: tuple[str, ...] = ()
+    within: float = 0.0
+    taken: str = ""
+
+    @property
+    def low(self) -> float:
+        """The least that it may take, in seconds."""
+        return self.seconds * max(0.0, 1 - self.within)
+
+    @property
+    def high(self) -> float:
+        """The most that it may take, in seconds."""
+        return self.seconds * (1 + self.within)
+
+
+class CollectiveTimes:
+    """The times of a machine's collectives; `published`: the tables that take part."""
+
+    def __init__(self, machine: AdvisedMachine, published: Sequence[ReferenceCurve] = CURVES) -> None:
+        self._machine = machine
+        self._published = tuple(published)
+
+    def estimate(
+        self, op: str, span: Ranks, size_bytes: float, launch: str = EAGER, *, one_process: bool = False
+    ) -> Estimate | Absent:
+        """The time of one operation of so many bytes (nccl-tests' S), launched `eager` or as a `graph`.
+
+        `one_process`: a single process launches on all GPUs, as nccl-tests and sweeps do; else each GPU has
+        a process, as in jobs. Below what that launch takes, no eager operation takes less. What was measured
+        here is taken as it was launched.
+
+        Returns:
+            Absent where nothing was measured and nothing is known, with the reason.
+        """
+        wrong = _wrong(op, span, size_bytes, launch)
+        if wrong:
+            return Absent(Why.UNSUPPORTED, wrong)
+        if span.domains > 1:
+            return self._between_domains(op, span, size_bytes, launch)
+        whole = self._machine.group(span.ranks)
+        if whole is None:
+            return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {span.ranks} GPUs")
+        conditions = first_gpus(whole, span.ranks)
+        model = model_of(conditions, op)
+        if isinstance(model, Absent):
+            return model
+        asked = _Asked(
+            model,
+            conditions,
+            size_bytes,
+            graph=launch == GRAPH,
+            one_process=one_process,
+            published=self._published,
+        )
+        return asked.by_studies(of_studies(self._machine, model, conditions))
+
+    def _between_domains(self, op: str, span: Ranks, size_bytes: float, launch: str) -> Estimate | Absent:
+        for one in of_hosts(self._machine, op, span.ranks, span.domains):
+            if one.curve.graph is (launch == GRAPH) and one.curve.spans(size_bytes):
+                seconds = along(one.curve, size_bytes)
+                return Estimate(
+                    seconds,
+                    EstimateBasis.MEASURED,
+                    Confidence.MEASURED,
+                    one.curve.source,
+                    one.doubts,
+                    one.spread,
+                )
+        each = span.ranks // span.domains
+        whole = self._machine.group(each)
+        if whole is None:
+            return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {each} GPUs")
+        share = network_share(first_gpus(whole, each))
+        if isinstance(share, Absent):
+            return Absent(share.why, f"the network of {self._machine.of}: {share.detail}")
+        found = crossing(op, each, span.domains)
+        across = across_seconds(op, found, size_bytes, share.rate)
+        inside: Estimate | Absent | None = None
+        if each > 1 and op != SENDRECV:
+            inside = self.estimate(op, Ranks(each), max(found.inside * size_bytes, 1.0), launch)
+        if isinstance(inside, Absent):
+            return inside
+        return _joined(inside, across, found.share * size_bytes / share.rate, share, launch)
+
+    def floor(self, op: str, span: Ranks, launch: str = EAGER) -> Estimate | Absent:
+        """The time of the smallest message."""
+        return self.estimate(op, span, SMALLEST, launch)
+
+    def plateau(self, op: str, span: Ranks) -> float | Absent:
+        """The busbw in bytes per second of 8 GiB."""
+        found = self.estimate(op, span, LARGEST)
+        return found if isinstance(found, Absent) else factor(op, span.ranks) * LARGEST / found.seconds
+
+
+def _wrong(op: str, span: Ranks, size_bytes: float, launch: str) -> str:
+    """Why there is no such operation, in words; empty where there is."""
+    if op not in FACTORS:
+        return f"{op} is not a collective of nccl-tests"
+    if launch not in LAUNCHES or span.ranks < 2 or not 0 < size_bytes < math.inf:  # noqa: PLR2004
+        return f"nothing is known of {launch} {op} of {size_bytes:g} B by {span.ranks} ranks"
+    if span.domains < 1 or span.ranks % span.domains:
+        return f"{span.ranks} ranks are not equally many in each of {span.domains} domains"
+    return ""
+
+
+def _joined(
+    inside: Estimate | None, across: float, wire: float, share: NetworkShare, launch: str
+) -> Estimate:
+    """Both at once: the slower decides, and the hops between domains come to it."""
+    within = 0.0 if inside is None else inside.seconds
+    launched = HOST_JOB if launch == EAGER else 0.0
+    seconds = max(max(within, wire) + across - wire, launched)
+    assumed = (
+        f"assumes that NVLink inside each domain and {share.rate / 1e9:.1f} GB/s of each GPU between them "
+        "work at once, that every domain is wired like this machine, and that switches between slow nothing"
+    )
+    remarks = (UNPROVEN, assumed, *(() if inside is None else inside.remarks))
+    source = "; ".join((*(() if inside is None else (inside.source,)), share.lines[-1], HOP_SOURCE))
+    most = max((within + across) / seconds - 1, 2 * _WITHIN[EstimateBasis.DERIVED])
+    return Estimate(seconds, EstimateBasis.DERIVED, Confidence.LOW, source, remarks, most, "hierarchical")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One question, as the model has it."""
+
+    model: CollectiveModel
+    conditions: Conditions
+    size_bytes: float
+    graph: bool
+    one_process: bool
+    published: tuple[ReferenceCurve, ...]
+
+    def by_studies(self, studies: Sequence[OneStudy]) -> Estimate | Absent:
+        """By what was measured on the machine, else by references."""
+        for one in studies:
+            own = one.curve.model.ranks == self.model.ranks
+            if own and self._answers(one.curve, any_process=True):
+                return self._measured(one)
+        references = of_references(
+            self.model, self.conditions, one_process=self.one_process, published=self.published
+        )
+        if not studies:
+            return self._by_references(references)
+        prior = fitted([one.curve for one in references], one_process=self.one_process)
+        curves = [one.curve for one in studies]
+        tables = [one.curve for one in references if one.own]
+        shaped = tabled(self.model, tables) if curves[0].model.ranks == self.model.ranks else None
+        if shaped is None:
+            return self.by_curves(curves, prior, studies[0].doubts)
+        bent = [replace(one, model=shaped) if one.model.ranks == shaped.ranks else one for one in curves]
+        doubts = (*studies[0].doubts, f"between these sizes as of {tables[0].source}")
+        return replace(self, model=shaped).by_curves(bent, replace(prior, gpu=(), start=0.0), doubts)
+
+    def by_curves(
+        self, curves: Sequence[MeasuredCurve], prior: Correction, doubts: Sequence[str]
+    ) -> Estimate:
+        """By the model, bent to what was measured; `prior` where that shows nothing."""
+        correction = fitted(curves, one_process=self.one_process, prior=prior)
+        remarks = [_fitted_to(curves), *doubts]
+        if self._waits(correction) and not _launched(curves, one_process=self.one_process):
+            remarks.append(self._launch_remark())
+        return self._estimate(
+            self._seconds(correction), EstimateBasis.FITTED, Confidence.DERIVED, curves[0].source, remarks
+        )
+
+    def _measured(self, one: OneStudy) -> Estimate:
+        seconds = along(one.curve, self.size_bytes)
+        remarks = list(one.doubts)
+        bound = self._bound(one_process=one.curve.one_process)
+        if not self.graph and one.curve.one_process and not self.one_process and bound:
+            remarks.append(
+                f"one process launched on all {self.model.ranks} GPUs: a job with a process for each differs"
+            )
+        found = self._estimate(
+            seconds, EstimateBasis.MEASURED, Confidence.MEASURED, one.curve.source, remarks
+        )
+        return replace(found, within=one.spread)
+
+    def _by_references(self, references: Sequence[OneReference]) -> Estimate | Absent:
+        by_operator = self._pinned()
+        if by_operator is not None:
+            return by_operator
+        for one in sorted(references, key=lambda one: one.curve.graph is not self.graph):
+            if one.own and self._alike(one.curve) and self._answers(one.curve):
+                seconds = along(one.curve, self.size_bytes)
+                return self._estimate(seconds, EstimateBasis.REFERENCE, one.confidence, one.curve.source, [])
+        correction = fitted([one.curve for one in references], one_process=self.one_process)
+        return self._derived(correction, references)
+
+    def _derived(self, correction: Correction, references: Sequence[OneReference]) -> Estimate:
+        seconds = self._seconds(correction)
+        launches = [self._launch_remark()] if self._waits(correction) else []
+        if not references:
+            none = f"no reference for {self.model.op} of {self.model.architecture or 'these GPUs'}"
+            source = "NCCL's structure, and what it reaches of other wires"
+            return self._estimate(seconds, EstimateBasis.DERIVED, Confidence.LOW, source, [none, *launches])
+        size = self.size_bytes
+        nearest = min(
+            references, key=lambda one: (not self._alike(one.curve), not one.own, one.curve.apart(size))
+        )
+        of = nearest.curve.model
+        how = f"by NCCL's structure, from {of.ranks} GPUs with {of.wire / 1e9:.1f} GB/s each way"
+        doubted = nearest.confidence is Confidence.LOW or self.model.op in PAIRWISE
+        trust = Confidence.LOW if doubted else Confidence.DERIVED
+        return self._estimate(seconds, EstimateBasis.DERIVED, trust, nearest.curve.source, [how, *launches])
+
+    def _launch_remark(self) -> str:
+        host = self.model.host_seconds(self.size_bytes, one_process=self.one_process)
+        source = self.model.host_source(one_process=self.one_process)
+        return f"no faster than its launch, {host * 1e6:.1f} us: {source}"
+
+    def _pinned(self) -> Estimate | None:
+        """What the operator says of large messages."""
+        pins, size = self.conditions.pins, round(self.size_bytes)
+        if size < LEAST_BYTES or not {self.model.op, f"{self.model.op}@{size}"} & set(pins):
+            return None
+        found = expect(self.conditions, self.model.op, size)
+        if isinstance(found, Absent):
+            return None
+        seconds = factor(self.model.op, self.model.ranks) * size / found.busbw
+        return self._estimate(seconds, EstimateBasis.REFERENCE, found.confidence, found.source, [])
+
+    def _answers(self, curve: MeasuredCurve, *, any_process: bool = False) -> bool:
+        """Whether a curve of so many ranks has this size, launched so or where the launch does not matter."""
+        if not curve.spans(self.size_bytes):
+            return False
+        if curve.graph is self.graph and (any_process or curve.one_process is self.one_process):
+            return True
+        free = curve.graph or not self._bound(one_process=curve.one_process)
+        return free and (self.graph or not self._bound(one_process=self.one_process))
+
+    def _alike(self, curve: MeasuredCurve) -> bool:
+        """Whether a curve ran by the algorithm that NCCL takes here."""
+        return curve.model.taken(self.size_bytes).algorithm == self.model.taken(self.size_bytes).algorithm
+
+    def _bound(self, *, one_process: bool) -> bool:
+        """Whether the launch takes longer than the GPUs, by the model alone."""
+        host = self.model.host_seconds(self.size_bytes, one_process=one_process)
+        return host > self.model.gpu_seconds(self.size_bytes)
+
+    def _waits(self, correction: Correction) -> bool:
+        return not self.graph and self._seconds(correction) > correction.gpu_seconds(
+            self.model, self.size_bytes
+        )
+
+    def _seconds(self, correction: Correction) -> float:
+        return correction.seconds(self.model, self.size_bytes, graph=self.graph, one_process=self.one_process)
+
+    def _estimate(
+        self,
+        seconds: float,
+        basis: EstimateBasis,
+        confidence: Confidence,
+        source: str,
+        remarks: Sequence[str],
+    ) -> Estimate:
+        taken = str(self.model.taken(self.size_bytes))
+        within = (
+            2 * _WITHIN[EstimateBasis.DERIVED] if confidence is Confidence.LOW else _WITHIN.get(basis, 0.0)
+        )
+        return Estimate(seconds, basis, confidence, source, tuple(remarks), within, taken)
+
+
+def _fitted_to(curves: Sequence[MeasuredCurve]) -> str:
+    ranks = sorted({one.model.ranks for one in curves})
+    sizes = len({(one.model.ranks, size) for one in curves for size, _ in one.sizes})
+    several = "sizes" if sizes > 1 else "size"
+    return f"fitted to {sizes} {several} of {' and '.join(map(str, ranks))} GPUs"
+
+
+def _launched(curves: Sequence[MeasuredCurve], *, one_process: bool) -> bool:
+    """Whether some of them show how long a launch takes."""
+    return any(not one.graph and one.one_process is one_process for one in curves)

@@ -1,0 +1,11 @@
+"""The commands of the lab; the entry point `lab` of the package names their table."""
+
+from collections.abc import Mapping
+
+from wirewatch.cli.groups import Listed
+
+COMMANDS: Mapping[str, Listed] = {
+    "advise": Listed("wirewatch_lab.cli.advise:advise", "Advise on collectives, placement and settings."),
+    "parse": Listed("wirewatch_lab.cli.parse:parse", "Judge what nccl-tests or NCCL printed into FILE."),
+    "sweep": Listed("wirewatch_lab.cli.sweep:sweep", "Measure collectives over all message sizes."),
+}

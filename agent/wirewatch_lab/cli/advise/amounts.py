@@ -1,0 +1,61 @@
+"""Amounts on the command line: bytes in powers of 1024 or 1000, counts in billions; and models by name."""
+
+import math
+import re
+
+import click
+
+from wirewatch.core.names import did_you_mean
+from wirewatch_lab.advice.shapes import SHAPES
+
+_BYTES = re.compile(r"(\d{1,15})(?:\.(\d{1,6}))? ?(?:([KMGT])(i?B)?|B)?", re.ASCII | re.IGNORECASE)
+_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?(?:e\d{1,2})?) ?([KMBT]?)", re.ASCII | re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+MOST_BYTES, MOST_COUNT = 1 << 50, 1e15
+
+
+class Bytes(click.ParamType[int]):
+    """Bytes: K, M, G and KiB, MiB, GiB are powers of 1024, as in nccl-tests; KB, MB, GB powers of 1000."""
+
+    name = "bytes"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = _BYTES.fullmatch(str(value).strip())
+        size = _size(found) if found else 0
+        if not 1 <= size <= MOST_BYTES:
+            self.fail(f"{str(value)[:40]!r} is not a size, such as 16K, 256M, 100MB or 1GB", param, ctx)
+        return size
+
+
+class Count(click.ParamType[float]):
+    """A number above 0, with K, M, B or T for thousands, millions, billions and trillions."""
+
+    name = "count"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = _COUNT.fullmatch(str(value).strip())
+        count = float(found[1]) * _COUNTS[found[2].upper()] if found else math.nan
+        if not 0 < count <= MOST_COUNT:
+            self.fail(f"{str(value)[:40]!r} is not a count, such as 7B, 70B or 1.5e9", param, ctx)
+        return count
+
+
+class ModelName(click.Choice[str]):
+    """A published architecture, in letters of any case; for a slip the nearest names."""
+
+    def __init__(self) -> None:
+        super().__init__([one.name for one in SHAPES], case_sensitive=False)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        known = [one.name for one in SHAPES]
+        if value.lower() not in known and (meant := did_you_mean(value.lower(), known, "")):
+            self.fail(f"no model {value[:40]!r} is known: {meant}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _size(found: re.Match[str]) -> int:
+    base = 1000 if (found[4] or "").upper() == "B" else 1024
+    unit: int = base ** _POWERS[(found[3] or "").upper()]
+    part = found[2] or ""
+    return int(found[1]) * unit + (int(part) * unit // 10 ** len(part) if part else 0)

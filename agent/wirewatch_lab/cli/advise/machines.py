@@ -1,0 +1,163 @@
+"""The machine that an advice is about, by options: this node, a recording, a document, or a description."""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from wirewatch.catalogue import discover
+from wirewatch.cli.hardware import live, replayed
+from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.topologies import is_recording, of_name
+from wirewatch.collectors.topology import read_topology
+from wirewatch.config import Config, expectations, load
+from wirewatch.core.ports import Hardware
+from wirewatch.core.probe import Conditions
+from wirewatch.core.topology import groups, islands
+from wirewatch.core.types import Absent, Unusable
+from wirewatch.hw.replay import ReplayProbe
+from wirewatch.probe.setup import read_scene
+from wirewatch.probe.statefolder import StateError, StateFolder, state_directory
+from wirewatch_lab.advice.described import DescriptionError, described
+from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
+from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.xmlmachine import machine_of
+from wirewatch_lab.cli.compare import read_study
+from wirewatch_lab.study.curve import Study
+from wirewatch_lab.study.probed import history_study, probes_study
+from wirewatch_lab.study.topologyxml import NcclGraphs
+from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 60
+"""Characters of a description that a message repeats."""
+HEAD = 256
+"""Bytes in which a file shows that it is XML."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMachine:
+    """What the options say."""
+
+    topology: str | None
+    described: str | None
+    measured: tuple[Path, ...]
+    replay: str | None
+    overlays: tuple[str, ...]
+    config_file: Path | None
+
+    def read(self) -> AdvisedMachine:
+        """The machine.
+
+        Raises:
+            UsageError: options that do not go together, or a file that cannot be read.
+            Unusable: the machine cannot be read.
+        """
+        if sum(one is not None for one in (self.topology, self.described, self.replay)) > 1:
+            raise click.UsageError("give one of --topology, --machine and --replay")
+        if self.overlays and not self.replay:
+            raise click.UsageError("--overlay changes a recording: give --replay too")
+        studies = tuple(read_study(path) for path in self.measured)
+        if self.described is not None:
+            return _of_description(self.described, studies)
+        if self.topology is not None and not is_recording(self.topology):
+            return of_xml(self.topology, studies) or _of_document(self.topology, studies)
+        return self._read(self.replay or self.topology, studies)
+
+    def _read(self, recording: str | None, studies: Sequence[Study]) -> AdvisedMachine:
+        config, _ = load(self.config_file, discover())
+        hardware, nvml = replayed(recording, self.overlays, at_fault=True) if recording else live(config)
+        try:
+            name = f"recording {Path(recording).name}" if recording else "this node"
+            topology = read_topology(hardware)
+            gpus = hardware.nvml.gpus()
+            if isinstance(topology, Absent) or isinstance(gpus, Absent) or not gpus:
+                raise Unusable(f"{name}: {_why(topology, gpus)}; describe one with --machine, such as 8xH100")
+            environment = hardware.probe.settings()
+            scene = read_scene(
+                hardware, gpus, environment, expectations(config), config.probe.pins, network=True
+            )
+            conditions = () if isinstance(scene, Absent) else scene.conditions
+            own = own_probes(hardware, config, {gpu.uuid for gpu in gpus})
+            near = read_locality(hardware.sysfs, topology)
+            return AdvisedMachine(name, topology, conditions, (*studies, *own), near)
+        finally:
+            nvml.stop()
+
+
+def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Add --topology, --machine, --measured, --replay, --overlay and --config, for `ChosenMachine`."""
+    topology = click.option(
+        "--topology",
+        help="A document of `topology show --json`, a topology file of NCCL, or a recording, "
+        "instead of this node.",
+    )
+    description = click.option(
+        "--machine", "described", metavar="NxGPU[+NxNIC]",
+        help="A described node instead, such as 8xH100, 8xH100+8xNDR, 4xL40S+2x100G or 72xGB200.",
+    )  # fmt: skip
+    measured = click.option(
+        "--measured", multiple=True, type=click.Path(path_type=Path),
+        help="What was measured there: the folder of a sweep, or output of nccl-tests; repeatable.",
+    )  # fmt: skip
+    return topology(description(measured(replay_options(config_option(command)))))
+
+
+def own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tuple[Study, ...]:
+    """What the node's own probes measured: of its state folder, which is only read, or of the recording."""
+    if isinstance(hardware.probe, ReplayProbe):
+        probed = hardware.probe.recorded()
+        found = probed if isinstance(probed, Absent) else probes_study([probed], "the recorded probes")
+    else:
+        try:
+            folder = StateFolder(state_directory(config.state.directory))
+        except StateError as error:
+            log.warning("the probes of this node are not read: %s", error)
+            return ()
+        found = history_study(folder.history, hardware.clock, uuids)
+    if isinstance(found, Absent):
+        log.info("no probe of this node: %s", found)
+        return ()
+    return (found,)
+
+
+def _why(topology: object, gpus: object) -> str:
+    first = next((one for one in (topology, gpus) if isinstance(one, Absent)), None)
+    return str(first) if first else "it has no GPU"
+
+
+def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
+    """The machine in a topology file of NCCL; None for a file that is not XML.
+
+    Raises:
+        UsageError: it cannot be read, or is XML of another kind.
+    """
+    path = Path(name)
+    try:
+        with path.open("rb") as file:
+            if not file.peek(HEAD).lstrip().startswith(b"<"):
+                return None
+            found = read_nccl_topology(file)
+    except OSError as error:
+        raise click.UsageError(f"{name}: neither a recording nor a document: {error.strerror}") from error
+    if isinstance(found, (Absent, NcclGraphs)):
+        why = found.detail if isinstance(found, Absent) else "rings and trees, not a topology"
+        raise click.UsageError(f"{name}: {why}")
+    return machine_of(found, path.name, studies)
+
+
+def _of_document(name: str, studies: Sequence[Study]) -> AdvisedMachine:
+    named = of_name(name)
+    found = groups(named.topology, islands(named.topology))
+    conditions = tuple(Conditions(group) for group in found)
+    return AdvisedMachine(named.of, named.topology, conditions, tuple(studies), locality_of(named.topology))
+
+
+def _of_description(text: str, studies: Sequence[Study]) -> AdvisedMachine:
+    try:
+        return described(text, studies)
+    except DescriptionError as error:
+        raise click.UsageError(f"--machine {text[:_SHOWN]!r}: {error}") from error

@@ -1,0 +1,330 @@
+"""`wirewatch parse`: what others measured, read and judged."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import click
+
+from wirewatch.cli.groups import examples
+from wirewatch.cli.options import Number, config_option, replay_options
+from wirewatch.cli.output import printable, shown
+from wirewatch.core.probe import PRIMITIVES
+
+if TYPE_CHECKING:
+    from wirewatch.config import Config
+    from wirewatch.core.ports import Hardware
+    from wirewatch.core.types import Health
+    from wirewatch_lab.study.judge import Basis, BasisOf, JudgedRun
+    from wirewatch_lab.study.logsummary import LogSummary
+    from wirewatch_lab.study.nccltests import Reader
+    from wirewatch_lab.study.parsed import ParsedRun
+    from wirewatch_lab.study.runs import BenchmarkRun
+    from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
+
+HERE = "here"
+_HEAD = 1 << 16
+"""Bytes in which a file shows that it is no text."""
+_ROWS = 2000
+"""Rows that people are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node that something is compared with: this one, or a recording."""
+
+    config_file: Path | None
+    replay: str | None
+    overlays: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"recording {self.replay}" if self.replay else "this node"
+
+    @contextmanager
+    def hardware(self) -> "Iterator[tuple[Config, Hardware]]":
+        """Its configuration and its ports."""
+        from wirewatch.catalogue import discover
+        from wirewatch.cli.hardware import live, replayed
+        from wirewatch.config import load
+
+        config, _ = load(self.config_file, discover())
+        found, nvml = replayed(self.replay, self.overlays, at_fault=True) if self.replay else live(config)
+        try:
+            yield config, found
+        finally:
+            nvml.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What was read, and the ratio to judge it by."""
+
+    source: str
+    reader: "Reader"
+    log: "LogSummary"
+    ratio: float
+
+
+def settings(_context: click.Context, option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+    """A callback that takes NCCL_NAME=VALUE, several times.
+
+    Raises:
+        BadParameter: it is something else.
+    """
+    found = {}
+    for text in value:
+        name, equals, worth = text.partition("=")
+        if not equals or not name.startswith("NCCL_") or not name.isidentifier():
+            raise click.BadParameter(f"{printable(text)!r} is not NCCL_NAME=VALUE", param=option)
+        found[name] = worth
+    return found
+
+
+@click.command(epilog=examples("all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -"))
+@click.argument("file")
+@click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
+@click.option(
+    "--ratio", type=Number(0, min_open=True), default=0.7, show_default=True,
+    help="Share of what is expected below which a size fails.",
+)  # fmt: skip
+@click.option(
+    "--topology",
+    help="Judge by this node (`here`), a document of `topology show --json`, or a recording; "
+    "default: the GPUs that the file's own header shows.",
+)  # fmt: skip
+@click.option(
+    "--env", "environment", multiple=True, callback=settings,
+    help="A setting that the run had, such as NCCL_NVLS_ENABLE=0; repeatable.",
+)  # fmt: skip
+@click.option("--explain", is_flag=True, help="Show how each expected busbw follows.")
+@click.option("--json", "form", flag_value="json", help="Print one JSON document instead of tables.")
+@click.option("--openmetrics", "form", flag_value="openmetrics", help="Print series as OpenMetrics.")
+@config_option
+@replay_options
+@click.pass_context
+def parse(
+    context: click.Context, *, file: str, op: str | None, ratio: float, topology: str | None,
+    environment: Mapping[str, str], explain: bool, form: str | None, config_file: Path | None,
+    replay: str | None, overlays: Sequence[str],
+) -> None:  # fmt: skip
+    """Judge what nccl-tests or NCCL printed into FILE.
+
+    FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
+    before each line, the JSON that -J writes, a log of NCCL, or all of these together. Each size is judged by
+    the busbw that the GPUs' wires should give; runs between nodes by targets. Of a log it says which wire the
+    hot collective uses. An XML of NCCL's topology is compared with this node, or with a recording.
+
+    Exit codes: 0 OK; 1 a size is below the ratio, GPUs do not reach each other directly, or a topology
+    differs; 2 wrong values, or a run that failed; 3 nothing could be judged; 64 FILE cannot be read, or holds
+    none of this.
+    """
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch_lab.study.nccltests import Reader
+    from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
+
+    if (replay or overlays or config_file) and topology not in {None, HERE}:
+        raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
+    if overlays and not replay:
+        raise click.UsageError("--overlay changes a recording: give --replay too")
+    node = Node(config_file, replay, tuple(overlays))
+    reader = Reader(op or "")
+    found = read_output(file, reader)
+    if isinstance(found, (NcclTopology, NcclGraphs)):
+        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])
+    # What NCCL's log in the same file says that the run had, unless the user says otherwise.
+    had = {one.name: one.value for one in found.settings}
+    environment = {**had, **environment}
+    with ExitStack() as stack:
+        if topology == HERE or replay or config_file:
+            basis = stack.enter_context(_here(node, environment))
+        else:
+            basis = _grounds(topology, environment)
+        health = _print(Parsed(file, reader, found, ratio), basis, form or "", explain=explain)
+    context.exit(EXIT[health])
+
+
+def read_output(name: str, reader: "Reader") -> "LogSummary | NcclTopology | NcclGraphs":
+    """Read all of a file.
+
+    Raises:
+        UsageError: it cannot be read, or holds nothing that is known here.
+    """
+    from wirewatch.core.types import Absent
+    from wirewatch_lab.study.inputs import mixed_lines
+    from wirewatch_lab.study.nccllog import read_log
+    from wirewatch_lab.study.topologyxml import read_topology
+
+    said = "standard input" if name == "-" else printable(name)
+    try:
+        with click.open_file(name, "rb") as opened:
+            file = cast("BinaryIO", opened)
+            head = _beginning(file)
+            if b"\0" in head:
+                raise click.UsageError(f"{said}: it is binary, not text")
+            if head.lstrip().startswith(b"<"):
+                found = read_topology(file)
+                if isinstance(found, Absent):
+                    raise click.UsageError(f"{said}: {printable(found.detail)}")
+                return found
+            log = read_log(mixed_lines(file, reader))
+    except OSError as error:
+        raise click.UsageError(f"{said}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise click.UsageError(f"{said}: {error}") from error
+    if not (reader.runs or log.messages or any("Test" in failure for failure in reader.failures)):
+        raise click.UsageError(f"{said}: {_nothing(reader)}")
+    return log
+
+
+def _beginning(file: BinaryIO) -> bytes:
+    """The first bytes, which will be read again."""
+    peek = getattr(file, "peek", None)
+    return b"" if peek is None else peek(_HEAD)
+
+
+def _nothing(reader: "Reader") -> str:
+    if not reader.lines:
+        return "it is empty"
+    first = "".join(
+        f"; {reader.not_understood} look like rows, the first is line {one.line}, {one.why}: "
+        f"{printable(one.text)[:80]!r}"
+        for one in reader.first[:1]
+    )
+    return f"nothing of nccl-tests or of NCCL's log in {reader.lines} lines{first}"
+
+
+def _grounds(topology: str | None, environment: Mapping[str, str]) -> "BasisOf":
+    from wirewatch_lab.study.judge import by_header, by_topology
+
+    if topology is None:
+        return by_header(environment)
+    from wirewatch.cli.topologies import of_name
+
+    named = of_name(topology)
+    return by_topology(named.topology, named.of, environment)
+
+
+@contextmanager
+def _here(node: Node, environment: Mapping[str, str]) -> Iterator["BasisOf"]:
+    """Conditions of this node's GPUs, as a probe of them would have them."""
+    from wirewatch.collectors.topology import read_topology
+    from wirewatch.config import expectations
+    from wirewatch.core.types import Absent, Why
+    from wirewatch.probe.setup import read_scene
+    from wirewatch_lab.study.judge import Basis, between, chosen
+
+    with node.hardware() as (config, hardware):
+        topology, listed = read_topology(hardware), hardware.nvml.gpus()
+        if isinstance(topology, Absent) or isinstance(listed, Absent):
+            why = topology if isinstance(topology, Absent) else Absent(Why.MISSING, "no GPU is listed")
+            yield lambda _run: Basis(Absent(why.why, f"{node.name} cannot be read: {why.detail}"))
+            return
+        pins = config.probe.pins
+
+        def basis(run: "BenchmarkRun") -> "Basis":
+            part = between(run) if len(run.hosts) > 1 else chosen(topology, run)
+            if isinstance(part, Absent):
+                return Basis(part)
+            names = {gpu.uuid for gpu in part.gpus}
+            gpus = [gpu for gpu in listed if gpu.key in names]
+            own = {**dict(run.settings), **environment}
+            scene = read_scene(hardware, gpus, own, expectations(config), pins)
+            if isinstance(scene, Absent):
+                return Basis(scene)
+            return Basis(scene.conditions[0], (f"{len(gpus)} GPUs of {node.name}",))
+
+        yield basis
+
+
+def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, *, as_json: bool) -> "Health":
+    from wirewatch.core.types import Absent, Health
+    from wirewatch.documents.health import HEALTH_NAMES
+    from wirewatch_lab.study import parsed
+    from wirewatch_lab.study.topologycompare import compare_topology, read_node
+    from wirewatch_lab.study.topologyxml import NcclTopology
+
+    text, health, why = list(found.lines()), Health.UNKNOWN, "graphs are compared with nothing"
+    read = parsed.ParsedTopologyFile(text, "", [], [], [])
+    if isinstance(found, NcclTopology):
+        with node.hardware() as (_, hardware):
+            seen = read_node(hardware)
+        if isinstance(seen, Absent):
+            why = f"it could not be compared with {node.name}: {seen}"
+        else:
+            beside = compare_topology(found, seen)
+            text += beside.lines()
+            read = parsed.ParsedTopologyFile(
+                text, node.name, list(beside.same), list(beside.differs), list(beside.unknown)
+            )
+            health = Health.DEGRADED if beside.differs else Health.OK if beside.same else Health.UNKNOWN
+            why = (*beside.differs, f"nothing differs from {node.name}")[0]
+            if beside.other_machine:
+                health = Health.UNKNOWN
+    if as_json:
+        document = parsed.ParseDocument(
+            "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], why, source, 0.0, 0, 0, 0, 0, 0, [], [],
+            [], topology_file=read,
+        )  # fmt: skip
+        click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
+    else:
+        click.echo(shown([f"{health.name}: {why}", *text]))
+    return health
+
+
+def _judged(parsed_file: Parsed, basis: "BasisOf") -> "Iterator[JudgedRun]":
+    """Each run, which is dropped when it was judged.
+
+    Raises:
+        UsageError: a run has too many different rows.
+    """
+    from wirewatch_lab.study.judge import judge
+
+    left = parsed_file.reader.runs[::-1]
+    parsed_file.reader.runs.clear()
+    while left:
+        run = left.pop()
+        try:
+            yield judge(run, basis, parsed_file.ratio)
+        except ValueError as error:
+            raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
+
+
+def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -> "Health":
+    from wirewatch.documents.health import HEALTH_NAMES
+    from wirewatch_lab.cli.parsed import Tally, text
+    from wirewatch_lab.study import judge, parsed
+
+    reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
+    runs: list[ParsedRun] = []
+    room = parsed.MOST if form == "json" else _ROWS
+    for judged in _judged(parsed_file, basis):
+        tally.add(judged)
+        if form == "openmetrics":
+            series.add(judged)
+        if len(runs) < parsed.MOST_RUNS * (1 + (judged.health in tally.bad)):
+            runs.append(parsed.parsed_run(judged, room))
+            room -= len(runs[-1].rows)
+    known = runs or reader.failures
+    health = judge.overall(tally.healths, reader.failures) if known else judge.of_log(log)
+    if form == "openmetrics":
+        from wirewatch.server.exposition import as_openmetrics
+
+        samples = series.samples(HEALTH_NAMES[health], reader.not_understood)
+        click.echo(as_openmetrics(samples), nl=False)
+        return health
+    document = parsed.ParseDocument(
+        "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], tally.why(health, reader, log),
+        parsed_file.source, parsed_file.ratio, reader.lines, reader.rows, reader.others, reader.messages,
+        reader.not_understood, parsed.not_understood_lines(reader.first), reader.failures, runs,
+        tally.runs - len(runs), log if log.messages else None,
+    )  # fmt: skip
+    if form == "json":
+        click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
+    else:
+        click.echo(shown(text(document, explain=explain)))
+    return health

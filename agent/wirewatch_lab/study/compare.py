@@ -1,0 +1,298 @@
+"""What changed from one study to another, and whether that is more than the spread of their repeats. Pure.
+
+A curve is judged in parts: all its sizes together, each regime, each size. Shares of one limit of error are
+spread over all parts of all curves, so that a whole comparison of a machine with itself is wrong in fewer
+than one of a hundred cases, whatever the times of one repeat have in common (ADR 0039).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch.core.types import Health
+from wirewatch_lab.study.curve import Configuration, Curve, Study
+from wirewatch_lab.study.spread import (
+    LevelDifference,
+    Regime,
+    alone,
+    deviation,
+    holm,
+    levels,
+    logarithms,
+    regime,
+    together,
+    usable,
+    welch,
+)
+
+ALPHA = 0.005
+"""How often a machine that is compared with itself may seem changed; 1 in 100 at most is promised, and noise
+is not quite normal."""
+WHOLE, REGIMES, POINTS = 0.6, 0.3, 0.1
+"""A curve's share of ALPHA for all its sizes together, for its three regimes, and for all single sizes."""
+MOST = 2.0
+"""A part in which not even so many times the time would be seen is not judged."""
+ALL_SIZES, SIZE = "all sizes", "size"
+Verdict = Literal["changed", "same", "not judged"]
+Key = tuple[str, Configuration, str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentChange:
+    """What is different of machine or software; null where one of the two does not say it."""
+
+    name: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """One part of a curve: `all sizes`, a regime, or a single size, from the first to the last size in bytes.
+
+    `speed`: of B as a share of A's, by the geometric mean of times; also busbw's. `spread`: relative standard
+    deviation of the levels, of A and of B, null without two repeats in both. `least`: the smallest change, as
+    a share, that would have been judged one; null where not even twice the time would have been.
+    """
+
+    part: str
+    first_bytes: int
+    last_bytes: int
+    sizes: int
+    repeats: tuple[int, int]
+    seconds: tuple[float, float]
+    speed: float
+    spread: tuple[float, float] | None
+    least: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CurveChange:
+    """A curve that both have. `parts`: all sizes and the regimes; `points`: each size that both have.
+
+    `wrong`: sizes at which a study's values were wrong, so that their times mean nothing.
+    """
+
+    op: str
+    configuration: Configuration
+    dtype: str
+    in_place: bool
+    parts: tuple[PartChange, ...]
+    points: tuple[PartChange, ...]
+    only_a: tuple[int, ...]
+    only_b: tuple[int, ...]
+    wrong_a: tuple[int, ...]
+    wrong_b: tuple[int, ...]
+
+    def every(self) -> tuple[PartChange, ...]:
+        """Parts and single sizes."""
+        return (*self.parts, *self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedCurve:
+    """A curve that cannot be compared, and why."""
+
+    op: str
+    configuration: Configuration
+    dtype: str
+    in_place: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All of it. `a`, `b`: where the studies come from, with Unix seconds. `judged`: parts with a verdict."""
+
+    schema: Literal["wirewatch.compare/1"]
+    a: str
+    b: str
+    at_a: float
+    at_b: float
+    environment: tuple[EnvironmentChange, ...]
+    curves: tuple[CurveChange, ...]
+    unmatched: tuple[UnmatchedCurve, ...]
+    problems_a: tuple[str, ...]
+    problems_b: tuple[str, ...]
+    judged: int
+    changed: int
+
+
+COMPARISON = TypeAdapter(Comparison)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.compare.1": COMPARISON}
+
+
+@dataclass(frozen=True, slots=True)
+class _CurvePart:
+    """A part of a curve before it is judged; `a`, `b`: levels. `share`: of the curve's part of ALPHA."""
+
+    curve: int
+    name: str
+    sizes: tuple[int, ...]
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+    share: float
+
+    @property
+    def test(self) -> tuple[int, ...]:
+        """Parts of a curve with the same sizes are one test."""
+        return (self.curve, *self.sizes)
+
+
+def compare(a: Study, b: Study) -> Comparison:
+    """B against A. Nothing is left out: what only one of them has is listed with the reason."""
+    ours, theirs = _unique(a), _unique(b)
+    pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    parts = [part for place, pair in enumerate(pairs) for part in _parts(place, *pair)]
+    judged = list(zip((part.curve for part in parts), _judge(parts), strict=True))
+    curves = tuple(
+        _curve(*pair, tuple(made for curve, made in judged if curve == place))
+        for place, pair in enumerate(pairs)
+    )
+    verdicts = [made.verdict for _, made in judged]
+    return Comparison(
+        schema="wirewatch.compare/1", a=a.source, b=b.source, at_a=a.at, at_b=b.at,
+        environment=_environment(a, b), curves=curves, unmatched=tuple(_unmatched(a, b)),
+        problems_a=a.problems, problems_b=b.problems,
+        judged=sum(one != "not judged" for one in verdicts), changed=verdicts.count("changed"),
+    )  # fmt: skip
+
+
+def losses(comparison: Comparison, least_speed: float) -> list[tuple[CurveChange, PartChange]]:
+    """Judged changes that leave B below a share of A's speed, the worst first."""
+    found = [
+        (curve, part)
+        for curve in comparison.curves
+        for part in curve.every()
+        if part.verdict == "changed" and part.speed < least_speed
+    ]
+    return sorted(found, key=lambda one: one[1].speed)
+
+
+def health(comparison: Comparison, least_speed: float | None) -> Health:
+    """OK, unless there is a `least_speed`, a share of A's.
+
+    Then DEGRADED where there are `losses` or where B alone has wrong values; UNKNOWN where nothing could be
+    judged.
+    """
+    if least_speed is None:
+        return Health.OK
+    if losses(comparison, least_speed) or any(set(x.wrong_b) - set(x.wrong_a) for x in comparison.curves):
+        return Health.DEGRADED
+    return Health.OK if comparison.judged else Health.UNKNOWN
+
+
+def key_of(curve: Curve) -> Key:
+    """What makes two curves the same measurement."""
+    return curve.op, curve.configuration, curve.dtype, curve.in_place
+
+
+def _unique(study: Study) -> dict[Key, Curve]:
+    counts = Counter(map(key_of, study.curves))
+    return {key_of(curve): curve for curve in study.curves if counts[key_of(curve)] == 1}
+
+
+def _unmatched(a: Study, b: Study) -> Iterator[UnmatchedCurve]:
+    in_a, in_b = Counter(map(key_of, a.curves)), Counter(map(key_of, b.curves))
+    for key in dict.fromkeys((*in_a, *in_b)):
+        if in_a[key] != 1 or in_b[key] != 1:
+            why = (
+                "only in A"
+                if not in_b[key]
+                else "only in B"
+                if not in_a[key]
+                else "more than once in one of them"
+            )
+            yield UnmatchedCurve(*key, why)
+
+
+def _environment(a: Study, b: Study) -> tuple[EnvironmentChange, ...]:
+    names = dict.fromkeys((*a.environment, *b.environment))
+    pairs = [(name, a.environment.get(name), b.environment.get(name)) for name in names]
+    return tuple(EnvironmentChange(*pair) for pair in pairs if pair[1] != pair[2])
+
+
+def _parts(place: int, a: Curve, b: Curve) -> Iterator[_CurvePart]:
+    """All sizes together, the regimes, and each size that both have."""
+    ours, theirs = ({p.size_bytes: logarithms(p) for p in curve.points if usable(p)} for curve in (a, b))
+    sizes = sorted(ours.keys() & theirs.keys())
+    repeats = {n: (len(ours[n]), len(theirs[n])) for n in sizes}
+    # A size that lost repeats would shorten all others.
+    full = [n for n in sizes if repeats[n] == max(repeats.values())]
+    named = (
+        (ALL_SIZES, full, WHOLE),
+        *((one.value, [n for n in full if regime(n) is one], REGIMES / len(Regime)) for one in Regime),
+        *((SIZE, [n], POINTS / len(sizes)) for n in sizes),
+    )
+    for name, of, share in named:
+        if of:
+            first, second = (levels([points[n] for n in of]) for points in (ours, theirs))
+            yield _CurvePart(place, name, tuple(of), first, second, share)
+
+
+def _judge(parts: Sequence[_CurvePart]) -> Iterator[PartChange]:
+    """Each part with its verdict."""
+    shares: dict[tuple[int, ...], float] = {}
+    for part in parts:
+        if min(len(part.a), len(part.b)) >= 2:  # noqa: PLR2004 - one value has no spread
+            shares[part.test] = shares.get(part.test, 0) + part.share
+    found = dict(_differences(parts, shares.keys()))
+    sure = holm([one.chance for one in found.values()], [shares[test] for test in found], ALPHA)
+    changed = {test for test, one in zip(found, sure, strict=True) if one}
+    total = math.fsum(shares.values())
+    for part in parts:
+        test, shown = part.test, _shown(part)
+        if test in found:
+            seen = found[test].least(ALPHA * shares[test] / total)
+            blind = seen > math.log(MOST)
+            verdict: Verdict = "changed" if test in changed else "not judged" if blind else "same"
+            least = None if blind else math.expm1(seen)
+            spread = deviation(part.a), deviation(part.b)
+            shown = replace(shown, spread=spread, least=least, verdict=verdict)
+        yield shown
+
+
+def _differences(
+    parts: Sequence[_CurvePart], tests: Collection[tuple[int, ...]]
+) -> Iterator[tuple[tuple[int, ...], LevelDifference]]:
+    """Each test once. Curves share what the repeats say of the spread of the same part; sizes do not."""
+    alike: dict[tuple[str, int, int], dict[tuple[int, ...], _CurvePart]] = {}
+    for part in parts:
+        if part.test in tests:
+            alike.setdefault((part.name, len(part.a), len(part.b)), {})[part.test] = part
+    done: set[tuple[int, ...]] = set()
+    for (name, *_), some in alike.items():
+        learn = (lambda sets: [alone(one) for one in sets]) if name == SIZE else together
+        pairs = zip(learn([p.a for p in some.values()]), learn([p.b for p in some.values()]), strict=True)
+        for test, pair in zip(some, pairs, strict=True):
+            if test not in done:
+                done.add(test)
+                yield test, welch(*pair)
+
+
+def _shown(part: _CurvePart) -> PartChange:
+    """The difference without a verdict."""
+    a, b = fmean(part.a), fmean(part.b)
+    return PartChange(
+        part=part.name, first_bytes=part.sizes[0], last_bytes=part.sizes[-1], sizes=len(part.sizes),
+        repeats=(len(part.a), len(part.b)), seconds=(math.exp(a), math.exp(b)), speed=math.exp(a - b),
+        spread=None, least=None, verdict="not judged",
+    )  # fmt: skip
+
+
+def _curve(a: Curve, b: Curve, parts: tuple[PartChange, ...]) -> CurveChange:
+    ours, theirs = ({point.size_bytes for point in curve.points} for curve in (a, b))
+    wrong = [tuple(point.size_bytes for point in curve.points if point.wrong) for curve in (a, b)]
+    return CurveChange(
+        a.op, a.configuration, a.dtype, a.in_place,
+        parts=tuple(part for part in parts if part.part != SIZE),
+        points=tuple(part for part in parts if part.part == SIZE),
+        only_a=tuple(sorted(ours - theirs)), only_b=tuple(sorted(theirs - ours)),
+        wrong_a=wrong[0], wrong_b=wrong[1],
+    )  # fmt: skip

@@ -1,0 +1,280 @@
+"""What a sweep measures: curves from its options, and what an operation or this machine does not have. Pure.
+
+The rules are those of NCCL 2.30 on one node: which algorithms and protocols an operation has is in
+src/graph/tuning.cc (ncclTopoTuneModel), what a communicator cannot use in src/enqueue.cc
+(updateCollCostTable) and src/init.cc (initTransportsRank), when NVLS is there in src/transport/nvls.cc
+(ncclNvlsInit) and src/graph/search.cc (ncclTopoCompute). Sizes are rounded as nccl-tests does it (src/*.cu,
+GetCollByteCount).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+from wirewatch.busbw.expected import human
+from wirewatch.busbw.formulas import NVLS, PAIRWISE, RING, TREE
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    DIVIDED,
+    DTYPES,
+    KIB,
+    MIB,
+    OPS,
+    OUT_OF_PLACE,
+    REDUCE,
+    REDUCE_SCATTER,
+    Case,
+    Launch,
+)
+from wirewatch.nccl.settings import NVLS_ENABLE, number
+from wirewatch_lab.study.curve import AUTO, Configuration
+
+COLLNET_DIRECT, COLLNET_CHAIN, NVLS_TREE, PAT = "CollNetDirect", "CollNetChain", "NVLSTree", "PAT"
+SIMPLE, LL, LL128 = "Simple", "LL", "LL128"
+ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE, COLLNET_DIRECT, COLLNET_CHAIN, PAT)
+PROTOCOLS = (SIMPLE, LL, LL128)
+"""Both by the names that NCCL_ALGO and NCCL_PROTO take (src/init.cc)."""
+EAGER, GRAPH = "eager", "graph"
+SMALLEST = 8
+"""Bytes of the smallest message."""
+PIECE = 16
+"""Bytes to a multiple of which nccl-tests rounds each rank's piece down."""
+_REDUCES = frozenset({ALL_REDUCE, REDUCE_SCATTER})
+_HAVE: Mapping[str, frozenset[str]] = {
+    RING: frozenset({*OPS, BROADCAST, REDUCE}),
+    TREE: frozenset({ALL_REDUCE}),
+    NVLS: frozenset(OPS),
+    NVLS_TREE: frozenset({ALL_REDUCE}),
+    COLLNET_DIRECT: frozenset(OPS),
+    COLLNET_CHAIN: frozenset({ALL_REDUCE}),
+    PAT: frozenset({ALL_GATHER, REDUCE_SCATTER}),
+}
+"""The operations of each algorithm."""
+_ANY_PROTOCOL = frozenset({AUTO, RING, TREE})
+_BETWEEN_NODES = {
+    NVLS_TREE: "NCCL uses it between nodes alone",
+    COLLNET_DIRECT: "it takes a network that reduces, and two nodes",
+    COLLNET_CHAIN: "it takes a network that reduces, and two nodes",
+    PAT: "NCCL connects it with one GPU a node alone",
+}
+_NVLS_TYPES = frozenset(DTYPES) - {"int8", "uint8"}
+"""What NVLS adds up (src/include/device.h, ncclNvlsSupported)."""
+_NEW = frozenset({"Hopper", "Blackwell"})
+"""Architectures with NVLS, and with LL128 between different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """What was asked for. No `sizes` (bytes): powers of two up to what memory allows; no `ranks`: all GPUs.
+
+    `varied`: settings of NCCL with their values, where an empty value leaves the setting as it is found.
+    `iterations`: timed runs of each size, None for as many as suit it. `repeats`: passes over all of it.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
+
+    engine: str
+    ops: tuple[str, ...] = OPS
+    sizes: tuple[int, ...] = ()
+    algorithms: tuple[str, ...] = (AUTO,)
+    protocols: tuple[str, ...] = (AUTO,)
+    ranks: tuple[int, ...] = ()
+    registered: tuple[bool, ...] = (False,)
+    launches: tuple[str, ...] = (EAGER,)
+    varied: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    dtype: str = "float32"
+    in_place: bool = True
+    iterations: int | None = None
+    repeats: int = 5
+
+    def runs_in_place(self, op: str) -> bool:
+        """Whether an operation runs in place."""
+        return self.in_place and op not in OUT_OF_PLACE
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What is here to sweep with.
+
+    `gpus`: how many, or processes of the gloo engine. `nvlink`: how many of the first of them all reach each
+    other over NVLink, through a switch if `switch`. `architectures` of the GPUs, without those not known.
+    `multicast`: whether the driver offers what NVLS needs, None where that is not known. `settings`: NCCL's,
+    as found. `memory`: bytes that one buffer may have. `without`: operations that the engine does not have.
+    """
+
+    engine: str
+    gpus: int
+    memory: int
+    nvlink: int = 0
+    switch: bool = False
+    architectures: frozenset[str] = frozenset()
+    multicast: bool | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    without: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GridCurve:
+    """A curve to be measured: sizes in bytes, the smallest first."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
+
+    op: str
+    configuration: Configuration
+    sizes: tuple[int, ...]
+
+    def case(self, size_bytes: int, iterations: int | None) -> Case:
+        """The measurement of one size; without `iterations` as many runs as suit the size."""
+        launch: Launch = "graph" if self.configuration.launch == GRAPH else "stream"
+        return Case(0, self.op, size_bytes, launch, iterations or usual_iterations(size_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All curves of a sweep; `not_offered`: what was asked for and does not exist, in words, each once."""
+
+    curves: tuple[GridCurve, ...]
+    not_offered: tuple[str, ...]
+
+
+def make_grid(options: SweepOptions, here: Capabilities) -> Grid:
+    """All combinations of the options that exist here."""
+    curves: list[GridCurve] = []
+    missing: dict[str, None] = {}
+    large = [size for size in options.sizes if size > here.memory]
+    if large:
+        missing[f"{human(min(large))} and more: a buffer has {human(here.memory)} at most"] = None
+    for op, configuration in product(options.ops, configurations(options, here.gpus)):
+        why = not_offered(op, configuration, here, options.dtype)
+        sizes = () if why else fitting(options, op, configuration.ranks, here.memory)
+        if sizes:
+            curves.append(GridCurve(op, configuration, sizes))
+        elif why or not large:
+            missing[why or f"{op}: no size has {PIECE} B for each of {configuration.ranks} ranks"] = None
+    return Grid(tuple(curves), tuple(missing))
+
+
+def configurations(options: SweepOptions, gpus: int) -> Iterator[Configuration]:
+    """All combinations, whether they exist or not."""
+    names = [name for name, _ in options.varied]
+    settings = [
+        tuple(sorted((name, value) for name, value in zip(names, values, strict=True) if value))
+        for values in product(*(values for _, values in options.varied))
+    ]
+    for chosen in product(
+        options.ranks or (gpus,), options.algorithms, options.protocols, options.launches, options.registered,
+        settings,
+    ):  # fmt: skip
+        yield Configuration(*chosen)
+
+
+def fitting(options: SweepOptions, op: str, ranks: int, memory: int) -> tuple[int, ...]:
+    """The sizes in bytes of one curve, rounded as nccl-tests does it, each once; none of zero bytes."""
+    asked = options.sizes or powers(SMALLEST, memory)
+    found = {aligned(op, size, ranks, DTYPES[options.dtype]) for size in asked if size <= memory}
+    return tuple(sorted(found - {0}))
+
+
+def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
+    """`first`, and each size `factor` times the one before, up to `last`; all in bytes."""
+    sizes = []
+    while first <= last:
+        sizes.append(first)
+        first *= factor
+    return tuple(sizes)
+
+
+def aligned(op: str, size_bytes: int, ranks: int, element_bytes: int) -> int:
+    """The message size that nccl-tests runs for one that was asked for, in bytes; 0 where it is too small."""
+    if op not in DIVIDED:
+        return size_bytes // element_bytes * element_bytes
+    return size_bytes // ranks // PIECE * PIECE * ranks
+
+
+def usual_iterations(size_bytes: int) -> int:
+    """How often a size is timed in a row: as nccl-tests, small ones more often, the largest less."""
+    if size_bytes <= 64 * KIB:
+        return 50
+    return 20 if size_bytes <= 512 * MIB else 10
+
+
+def not_offered(op: str, wanted: Configuration, here: Capabilities, dtype: str) -> str:
+    """Why there is no such configuration of an operation here, in words; empty where there is."""
+    if wanted.ranks > here.gpus:
+        return f"{wanted.ranks} GPUs: there are {here.gpus}"
+    if wanted.ranks < 2:  # noqa: PLR2004
+        return f"{wanted.ranks} GPU: it has nothing to send to"
+    return (
+        _by_engine(op, wanted, here)
+        or _by_operation(op, wanted)
+        or _by_algorithm(op, wanted, here, dtype)
+        or _by_protocol(wanted, here)
+    )
+
+
+def _by_engine(op: str, wanted: Configuration, here: Capabilities) -> str:
+    """What the engine does not have, or cannot take."""
+    engine = here.engine
+    if op in here.without:
+        return f"{op}: engine {engine} does not have it in that form"
+    if engine == "gloo":
+        names = (wanted.algorithm, wanted.protocol, *(name for name, _ in wanted.settings))
+        chosen = [name for name in names if name != AUTO]
+        if chosen:
+            return f"{chosen[0]}: engine gloo has nothing of NCCL"
+    if engine != "nccl" and wanted.registered:
+        return f"registered buffers: engine {engine} registers none"
+    if engine != "nccl" and wanted.launch == GRAPH:
+        return f"CUDA graphs: engine {engine} launches one operation after the other"
+    return ""
+
+
+def _by_operation(op: str, wanted: Configuration) -> str:
+    if op in PAIRWISE:
+        if wanted.algorithm != AUTO:
+            return f"{op} with {wanted.algorithm}: sends and receives, of which it is made, have none"
+        if wanted.protocol != AUTO:
+            return f"{op} with {wanted.protocol}: the protocol of sends follows from the size"
+    elif wanted.algorithm != AUTO and op not in _HAVE[wanted.algorithm]:
+        have = ", ".join(name for name in ALGORITHMS if op in _HAVE[name])
+        return f"{op} with {wanted.algorithm}: NCCL has {have} for it"
+    return ""
+
+
+def _by_algorithm(op: str, wanted: Configuration, here: Capabilities, dtype: str) -> str:
+    if wanted.algorithm in _BETWEEN_NODES:
+        return f"{wanted.algorithm}: {_BETWEEN_NODES[wanted.algorithm]}"
+    if wanted.algorithm not in _ANY_PROTOCOL and wanted.protocol not in {AUTO, SIMPLE}:
+        return f"{wanted.algorithm} with {wanted.protocol}: it has {SIMPLE} alone"
+    if wanted.algorithm != NVLS:
+        return ""
+    if dtype not in _NVLS_TYPES and op in _REDUCES:
+        return f"{NVLS} with {dtype}: switches do not add that up"
+    return _without_nvls(wanted, here)
+
+
+def _without_nvls(wanted: Configuration, here: Capabilities) -> str:
+    setting = {**dict(here.settings), **dict(wanted.settings)}.get(NVLS_ENABLE) or "2"
+    if number(setting) == 0:
+        return f"{NVLS}: switched off by {NVLS_ENABLE}={setting}"
+    if not here.switch or wanted.ranks > here.nvlink:
+        return f"{NVLS}: no NVLink switch joins these {wanted.ranks} GPUs"
+    if here.architectures and not here.architectures <= _NEW:
+        return f"{NVLS}: it takes Hopper or newer, not {', '.join(sorted(here.architectures - _NEW))}"
+    if here.multicast is False and number(setting) != 1:
+        return f"{NVLS}: the driver offers no multicast"
+    return ""
+
+
+def _by_protocol(wanted: Configuration, here: Capabilities) -> str:
+    """LL128 relies on stores of 128 bytes that stay whole; NCCL obeys NCCL_PROTO also where they do not."""
+    if wanted.protocol != LL128:
+        return ""
+    if wanted.ranks > here.nvlink:
+        return f"{LL128}: NCCL trusts it over NVLink alone, elsewhere its data may be wrong"
+    if len(here.architectures) > 1 and not here.architectures <= _NEW:
+        return f"{LL128}: NCCL trusts it between GPUs of one architecture alone"
+    return ""

@@ -1,0 +1,237 @@
+"""JSON that nccl-tests writes with -J: one document for each run, found in any text and read as a run.
+
+Versions 1 to 3 (nccl-tests 2.17 to 2.19, src/util.cu). Booleans and some numbers are strings there, each
+process is listed with its first device only, and a document may be cut where the test failed.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wirewatch_lab.study.runs import (
+    KNOWN_TESTS,
+    NAMELESS,
+    BenchmarkRow,
+    BenchmarkRun,
+    RankGpu,
+    RowTiming,
+    contradiction,
+    timing,
+)
+
+LARGEST = 128 << 20
+"""Characters of a document; of thousands of ranks with all iterations it has some 50 million."""
+_BEGIN = re.compile(r'\s*\{\s*(?:$|")')
+_MARK = re.compile(r'["\\{}\[\]]')
+_INFINITE = re.compile(r"(?<=[:,\[])\s*(-?)inf(?=\s*[,}\]])")
+_NAME = re.compile(r"([a-z]+(?:_[a-z]+)?)_perf\b", re.ASCII)
+_KNOWN = re.compile(r'"(version|args|config|env|errors|results|average_bus_bandwid\w*)"\s*:')
+_HEAD = 1 << 14
+"""Characters within which one of the members' names stands."""
+_DEEPEST = 8
+"""How deep a document nests, and some."""
+_WIDEST = 1 << 20
+_PARAMETERS = {
+    "nthreads": "nThread", "ngpus": "nGpus", "minimum_bytes": "minBytes", "maximum_bytes": "maxBytes",
+    "warmup_iters": "warmup iters", "iterations": "iters", "aggregated_iterations": "agg iters",
+    "validation": "validation", "graph": "graph",
+}  # fmt: skip
+"""Members of `config` by what the header of the text calls them."""
+_SHORT = 200
+
+
+class Assembler:
+    """Puts a document together from pieces of text.
+
+    `text`: all that was taken, without what follows the document. `foreign`: it is not from nccl-tests.
+    """
+
+    def __init__(self) -> None:
+        self.foreign = False
+        self._pieces: list[str] = []
+        self._size = 0
+        self._open: list[str] = []
+        self._quoted = False
+        self._escaped = -1
+        self._whole_result = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def take(self, piece: str) -> str | None:
+        """Take a piece; returns what follows the document in it, None while the document goes on."""
+        self._pieces.append(piece)
+        for mark in _MARK.finditer(piece):
+            at, what = self._size + mark.start(), mark[0]
+            if at == self._escaped:
+                continue
+            if what == "\\":
+                self._escaped = at + 1 if self._quoted else -1
+            elif what == '"':
+                self._quoted = not self._quoted
+            elif not self._quoted and self._nested(what, at + 1):
+                self._pieces[-1] = piece[: mark.end()]
+                return piece[mark.end() :]
+        self._size += len(piece)
+        known = self._size < _HEAD or len(self._pieces) > 1 or _KNOWN.search(piece)
+        if self._size > LARGEST or not known or len(self._open) > _DEEPEST:
+            self.foreign = True
+        return None
+
+    def cut(self) -> str:
+        """A document that is cut, as one with the results that it has whole; empty without any."""
+        return self.text[: self._whole_result] + "]}" if self._whole_result else ""
+
+    def _nested(self, what: str, size: int) -> bool:
+        """Whether this bracket closes the document."""
+        if what in "{[":
+            self._open.append(what)
+            return False
+        if self._open:
+            self._open.pop()
+        if what == "}" and self._open == ["{", "["]:
+            self._whole_result = size
+        return not self._open
+
+
+def begins(line: str) -> bool:
+    """Whether a JSON document may begin with this line."""
+    return _BEGIN.match(line[:_SHORT]) is not None
+
+
+def read_document(text: str, line: int, *, cut: bool = False) -> BenchmarkRun | None:
+    """The run that a document is; None for a document of something else.
+
+    Args:
+        text: one JSON document.
+        line: where it begins.
+        cut: it was cut, and this is what is left of it.
+    """
+    members = _members(text)
+    results = members.get("results") if isinstance(members, dict) else None
+    if not isinstance(members, dict) or not isinstance(results, list) or "config" not in members:
+        return None
+    config = _object(members["config"])
+    run = BenchmarkRun(line, table=True, begun=True, ended=not cut)
+    named = _NAME.search(_text(_first(members.get("args"))).rpartition("/")[2])
+    if named is not None and named[1] in KNOWN_TESTS:
+        run.op, run.op_from = named[1], "its arguments"
+    run.nccl = _text(members.get("nccl_version"))
+    run.version = f"JSON {_text(members.get('version'))}".strip()
+    run.parameters = {ours: _text(config[name]) for name, ours in _PARAMETERS.items() if name in config}
+    run.parameters["step"] = _text(config.get("step_factor", config.get("step_bytes", "")))
+    run.parameters["step by"] = "factor" if "step_factor" in config else "bytes"
+    run.registered = "-R" in _list(members.get("args"))
+    run.settings = _settings(_list(members.get("env")))
+    _devices(run, config)
+    for result in results:
+        _result(run, result)
+    _end(run, members)
+    return run
+
+
+def _members(text: str) -> Any:
+    """Numbers stay text, so that their last digit is known."""
+    for form in (text, None):
+        try:
+            return json.loads(
+                _INFINITE.sub(r'"\1inf"', text) if form is None else form,
+                parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=_without_iterations,
+            )  # fmt: skip
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _without_iterations(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if not name.endswith("_per_iter")}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _first(value: Any) -> Any:
+    return next(iter(_list(value)), "")
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _settings(environment: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    """NCCL's own settings: anything else in an environment may be a secret, and is left out."""
+    pairs = (entry.partition("=") for entry in environment if isinstance(entry, str))
+    return tuple(sorted((name, value) for name, _, value in pairs if name.startswith("NCCL_")))
+
+
+def _devices(run: BenchmarkRun, config: Mapping[str, Any]) -> None:
+    """All devices: a process's others follow its first."""
+    each = _whole(config.get("nthreads")) * _whole(config.get("ngpus")) or 1
+    found: list[RankGpu] = []
+    for listed in _list(config.get("devices")):
+        one = _object(listed)
+        first, device = _whole(one.get("rank")), _whole(one.get("device"))
+        group, pid = _whole(one.get("group")), _whole(one.get("pid"))
+        host = _text(one.get("hostname"))
+        product = _text(one.get("device_info")) or NAMELESS
+        if len(found) + each > _WIDEST:
+            break
+        bus = _text(one.get("device_hex"))
+        found += [
+            RankGpu(first + i, group, pid, host, device + i, "" if i else bus, product) for i in range(each)
+        ]
+    run.devices = tuple(found)
+
+
+def _whole(value: Any) -> int:
+    text = _text(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
+
+
+def _result(run: BenchmarkRun, result: Any) -> None:
+    one = _object(result)
+    size, count = _text(one.get("size")), _text(one.get("count"))
+    placed = [_placed(run, one.get(name)) for name in ("out_of_place", "in_place")]
+    digits = all(text.isascii() and text.isdigit() and len(text) <= 18 for text in (size, count))  # noqa: PLR2004
+    if not digits or placed == [None, None]:
+        run.unread += 1
+        return
+    redop, root = _text(one.get("redop")), _text(one.get("root"))
+    row = BenchmarkRow(int(size), int(count), _text(one.get("type")), redop, root, *placed)
+    if contradiction(row, run.listed, run.op):
+        run.unread += 1
+    else:
+        run.rows.add(row)
+
+
+def _placed(run: BenchmarkRun, value: Any) -> RowTiming | None:
+    one = _object(value)
+    if not one:
+        return None
+    run.cputime = "cpu_time" in one
+    time = _text(one.get("cpu_time") if run.cputime else one.get("time"))
+    wrong = None if one.get("nwrong") is None else _text(one["nwrong"])
+    unit = None if run.cputime else 1e-6
+    return timing(time, _text(one.get("alg_bw")), _text(one.get("bus_bw")), wrong, unit)
+
+
+def _end(run: BenchmarkRun, members: Mapping[str, Any]) -> None:
+    bounds = _object(members.get("out_of_bounds"))
+    average = _object(members.get("average_bus_bandwidth", members.get("average_bus_bandwidith")))
+    if bounds:
+        run.out_of_bounds = _whole(bounds.get("count"))
+    if not bounds or "end_time" not in members:
+        run.ended = False
+    mean = timing("0", _text(average.get("bandwidth", average.get("bandwidith"))), "0", None, None)
+    run.average = mean.algbw if mean is not None else None
+    if average.get("okay") == "false":
+        run.remarks.append("the run's own bound on the average (NCCL_TESTS_MIN_BW) was not reached")
+    errors = [_text(error)[:_SHORT] for error in _list(members.get("errors")) if _text(error)]
+    run.remarks.extend(f"NCCL's last message: {error}" for error in errors[:5])

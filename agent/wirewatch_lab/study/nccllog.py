@@ -1,0 +1,425 @@
+"""Which wire a job uses, from NCCL's own log: the hot collective's in one line, then what that rests on."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from wirewatch.busbw.expected import human
+from wirewatch.core.account import Account, Connection
+from wirewatch.core.types import Absent
+from wirewatch.nccl.comms import LoggedComm
+from wirewatch.nccl.lines import (
+    Chosen,
+    Network,
+    Nic,
+    Offered,
+    Remark,
+    SearchedPaths,
+    Setting,
+    version_numbers,
+)
+from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
+from wirewatch.nccl.messages import Process
+from wirewatch.nccl.settings import slowing_settings
+from wirewatch_lab.study.logfeatures import NETWORKS, QUOTES, SUBSYSTEMS, LogFeatures, quotes_of
+from wirewatch_lab.study.logsummary import (
+    CarriedBy,
+    ChosenRange,
+    FoundSetting,
+    HotCollective,
+    LoggedCommunicator,
+    LogSummary,
+    Quote,
+    UsedWire,
+    count,
+    way,
+)
+
+EXAMPLES, FALLBACKS = 4, 16
+"""Pairs of ranks that are named, of a wire that is as it should be and of one that is not."""
+_WAYS = 3
+_NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
+_SLOWEST: Sequence[TransportWire] = (
+    "unknown", "net_socket", "net_other", "net_ib", "shm", "net_ib_gdr", "p2p", "nvls",
+)  # fmt: skip
+_T = TypeVar("_T")
+_F = TypeVar("_F")
+_PLACES = re.compile(r"/\d+(?:\(\d+\)|\[[0-9a-f]+\])?|/Shared")
+_MULTICAST = "NVLS (multicast in the NVSwitch)"
+_EITHER = "P2P (NVLink or PCIe: not in the log)"
+_MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
+
+
+def read_log(lines: Iterable[str]) -> LogSummary:
+    """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none."""
+    return _Reader(NcclLog().read(lines)).summary()
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """A choice for one size, with the communicators that the line may be about."""
+
+    op: str
+    size_bytes: int
+    chosen: Chosen
+    seen: Seen
+    comms: Sequence[LoggedComm]
+
+    @property
+    def bytes(self) -> int:
+        return self.size_bytes * self.seen.count
+
+
+class _Reader:
+    """What is asked of a log that was read."""
+
+    def __init__(self, log: NcclLog) -> None:
+        self.log = log
+        self.account: Account = log.account()
+        self.comms = log.comms()
+        self._graphs = _by_process(log.said(SearchedPaths))
+        self._offers = _by_process(log.said(Offered))
+        self._peers = {id(logged): self._peer_wire(logged) for logged in self.comms}
+        self._members: defaultdict[Process, list[LoggedComm]] = defaultdict(list)
+        self._firsts: defaultdict[Process, list[LoggedComm]] = defaultdict(list)
+        for logged in self.comms:
+            for process in set(logged.processes.values()):
+                self._members[process].append(logged)
+            if 0 in logged.processes:
+                self._firsts[logged.processes[0]].append(logged)
+        self.choices = [self._choice(chosen, process, seen) for chosen, process, seen in log.said(Chosen)]
+        self.remarks = list(log.said(Remark))
+
+    def summary(self) -> LogSummary:
+        hot = self._hot()
+        communicators = [self._communicator(logged) for logged in self.comms]
+        log = self.log
+        warnings = sorted(log.kinds.values(), key=lambda kind: -kind[1].count)
+        features = LogFeatures(log, self.comms)
+        return LogSummary(
+            answer=self._answer(hot),
+            part=self._part(),
+            hot=hot,
+            communicators=communicators,
+            choices=_ranges(self.choices),
+            gpudirect=features.gpudirect(),
+            nvls=features.nvls(),
+            network=quotes_of(
+                [
+                    *((f"used: {said.name}", seen) for said, _, seen in log.said(Network)),
+                    *((said.text, seen) for said, seen in self._about("network", "collnet", "p2p")),
+                ]
+            ),
+            settings=self._settings(),
+            versions=[
+                *(Quote(seen.line, f"NCCL {version}", seen.count) for version, seen in log.versions.items()),
+                *quotes_of((said.text, seen) for said, seen in self._about("driver")),
+            ],
+            warnings=[Quote(seen.line, text, seen.count) for text, seen in warnings[: 4 * QUOTES]],
+            warning_kinds=len(warnings),
+            not_understood=log.not_understood,
+            not_understood_lines=[Quote(line, text) for line, text in log.torn],
+            missing=list(self._missing()),
+            left_out=dict(log.left_out),
+            line_count=log.lines,
+            foreign=log.foreign,
+            messages=log.count,
+            other=log.other,
+        )
+
+    def _about(self, *about: str) -> Iterator[tuple[Remark, Seen]]:
+        return ((said, seen) for said, _, seen in self.remarks if said.about in about)
+
+    def _choice(self, chosen: Chosen, process: Process, seen: Seen) -> _Chosen:
+        """Rank 0 of a communicator logs what was chosen: those whose rank 0 is in that process."""
+        comms = self._firsts.get(process) or self._members.get(process) or self.comms
+        ranks = {logged.comm.ranks for logged in comms if not isinstance(logged.comm.ranks, Absent)}
+        one = ranks.pop() if len(ranks) == 1 else 1
+        # Sizes of one rank's part become those of the whole message.
+        parts = one // max(logged_size(chosen.op, one, one, self.account.version), 1)
+        return _Chosen(chosen.op, chosen.size_bytes * parts, chosen, seen, comms)
+
+    def _hot(self) -> HotCollective | None:
+        counted: defaultdict[tuple[str, int], list[_Chosen]] = defaultdict(list)
+        for choice in self.choices:
+            counted[choice.op, choice.size_bytes].append(choice)
+        if not counted:
+            return None
+        hot = max(counted.values(), key=lambda same: sum(one.bytes for one in same))
+        most = max(hot, key=lambda one: one.seen.count)
+        total = sum(one.bytes for one in self.choices)
+        chosen = most.chosen
+        return HotCollective(
+            op=chosen.op,
+            size_bytes=most.size_bytes,
+            algorithm=chosen.algorithm,
+            protocol=chosen.protocol,
+            channels=chosen.channels[1] - chosen.channels[0] + 1 if chosen.channels else None,
+            calls=sum(one.seen.count for one in hot),
+            share=sum(one.bytes for one in hot) / total if total else 1.0,
+            wires=self._carried_by(chosen, most.comms),
+            carried=self._carried(chosen, most.comms),
+            communicators=len(most.comms),
+            line=most.seen.line,
+        )
+
+    def _is(self, one: _Chosen, hot: HotCollective) -> bool:
+        return (one.op, one.size_bytes) == (hot.op, hot.size_bytes)
+
+    def _carried(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[CarriedBy]:
+        """By the wires that they have; one without connections has run nothing, if others have some."""
+        found: defaultdict[tuple[str, ...], list[LoggedComm]] = defaultdict(list)
+        for logged in comms:
+            found[tuple(self._carried_by(chosen, [logged]))].append(logged)
+        if len(found) > 1:
+            found.pop((), None)
+        carried = []
+        for wires, ours in found.items():
+            most = max((_known(logged.comm.ranks) or 0 for logged in ours), default=0)
+            ids = [logged.comm.id for logged in ours if logged.comm.id]
+            carried.append(CarriedBy(list(wires), ids[:EXAMPLES], most or None))
+        return sorted(carried, key=lambda one: -(one.ranks or 0))
+
+    def _carried_by(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[str]:
+        """The wires of a choice, the slowest first: connections, but where the switch's multicast does it."""
+        found = self._wires(comms)
+        if chosen.algorithm in {"nvls", "nvls_tree"}:
+            found = {name: kind for name, kind in found.items() if kind in NETWORKS}
+            found[_MULTICAST] = "nvls"
+        if chosen.algorithm.startswith("collnet"):
+            found["reductions in the network (CollNet)"] = "net_other"
+        if chosen.algorithm == "symmetric" and _MULTICAST_KERNEL.search(chosen.protocol):
+            found = {_MULTICAST: "nvls"}
+        return sorted(found, key=lambda name: _SLOWEST.index(found[name]))
+
+    def _wires(self, comms: Sequence[LoggedComm]) -> dict[str, TransportWire]:
+        return {
+            self._name(connection.transport, logged): wire(connection.transport)
+            for logged in comms
+            for connection in logged.comm.connections
+        }
+
+    def _name(self, transport: str, logged: LoggedComm) -> str:
+        kind = wire(transport)
+        direct = "with GPUDirect RDMA" if "/GDRDMA" in transport else "through host memory"
+        network = transport.partition("/")[2].partition("/")[0]
+        return {
+            "p2p": "P2P over NVLink between trays" if "/MNNVL" in transport else self._peers[id(logged)][0],
+            "shm": "host memory",
+            "net_socket": "TCP sockets",
+            "net_ib": "InfiniBand or RoCE without GPUDirect RDMA",
+            "net_ib_gdr": "InfiniBand or RoCE with GPUDirect RDMA",
+            "net_other": f"the network {network} {direct}",
+            "nvls": "NVLS",
+        }.get(kind, f"a transport that is not known, {transport}")
+
+    def _peer_wire(self, logged: LoggedComm) -> tuple[str, Quote | None]:
+        """NVLink or PCIe: what NCCL's search for rings found decides, or that the GPUs offer multicast."""
+        ours = set(logged.processes.values()) or set(self._graphs)
+        graphs = [found for process in ours for found in self._graphs.get(process, ())]
+        types = {graph.intra for graph, _ in graphs}
+        if types:
+            line = min(seen.line for _, seen in graphs)
+            quote = Quote(
+                line, f"NCCL's search for rings and trees: farthest path {_either(types)}", len(graphs)
+            )
+            near = "NVLink" if types & {"NVL", "NVB", "LOC", "C2C"} else ""
+            far = f"PCIe (farthest path {_either(types - _NEAR)})" if types - _NEAR else ""
+            return f"P2P over {' and '.join(filter(None, (near, far)))}", quote
+        offers = [found for process in ours for found in self._offers.get(process, ())]
+        if offers and all(offer.available for offer, _ in offers):
+            quote = Quote(
+                min(seen.line for _, seen in offers), "the GPUs offer multicast, so they have NVLink"
+            )
+            return "P2P over NVLink", quote
+        return _EITHER, None
+
+    def _communicator(self, logged: LoggedComm) -> LoggedCommunicator:
+        comm, counts = logged.comm, _known(logged.comm.channels)
+        return LoggedCommunicator(
+            id=comm.id,
+            ranks=_known(comm.ranks),
+            nodes=_known(comm.nodes),
+            logged_ranks=sorted(comm.devices),
+            hosts=_hosts([logged]),
+            finished=len(comm.finished),
+            init_seconds=_known(comm.init_seconds),
+            coll_channels=counts.coll if counts else None,
+            nvls_channels=_known(counts.nvls) if counts else None,
+            p2p_channels=counts.p2p if counts else None,
+            nvls_ranks=list(comm.nvls),
+            wires=self._used(logged),
+            peers=self._peers[id(logged)][1],
+            line=logged.line,
+        )
+
+    def _used(self, logged: LoggedComm) -> list[UsedWire]:
+        kinds: defaultdict[tuple[str, bool], list[Connection]] = defaultdict(list)
+        for connection in logged.comm.connections:
+            transport = _PLACES.sub("", connection.transport)
+            kinds[transport, _is_fallback(connection, logged)].append(connection)
+        found = []
+        for (transport, fallback), connections in kinds.items():
+            pairs = sorted({(c.source, c.destination) for c in connections})
+            channels = [c.channels for c in connections]
+            line = min(logged.lines[c.source, c.destination, c.transport] for c in connections)
+            name = self._name(transport, logged)
+            span = min(channels), max(channels)
+            found.append(
+                UsedWire(
+                    wire(transport),
+                    name,
+                    transport,
+                    len(pairs),
+                    pairs[: FALLBACKS if fallback else EXAMPLES],
+                    span,
+                    fallback,
+                    line,
+                )
+            )
+        return sorted(found, key=lambda used: (_SLOWEST.index(used.wire), used.transport, used.fallback))
+
+    def _answer(self, hot: HotCollective | None) -> str:
+        if not self.log.count:
+            return "No line of NCCL's log is in this text."
+        if hot is None:
+            wires = self._wires(self.comms)
+            names = sorted(wires, key=lambda name: _SLOWEST.index(wires[name]))
+            over = (
+                f"The logged connections go over {_all(names)}."
+                if names
+                else "No connection is logged either."
+            )
+            return f"Which collective is hot is not known: the log has no TUNING lines. {over}"
+        ways = {(one.chosen.algorithm, one.chosen.protocol) for one in self.choices if self._is(one, hot)}
+        mostly = "mostly " if len(ways) > 1 else ""
+        op = hot.op or "a collective that this version does not name"
+        channels = f" in {hot.channels} channels" if hot.channels else ""
+        over = _over(hot.carried)
+        of = f", in one of {hot.communicators} communicators" if hot.communicators > 1 else ""
+        return (
+            f"The hot collective is {op} of {human(hot.size_bytes)} ({count(hot.calls, 'call')}, "
+            f"{hot.share:.0%} of the bytes{of}): {mostly}{way(hot.algorithm, hot.protocol)}{channels}, "
+            f"{over} (line {hot.line})."
+        )
+
+    def _part(self) -> str:
+        """Of which ranks and hosts the lines are."""
+        whole = [logged for logged in self.comms if not isinstance(logged.comm.ranks, Absent)]
+        if not whole:
+            return "The log names no communicator: which part of the job it shows is not known."
+        most = max(whole, key=lambda logged: (_known(logged.comm.ranks) or 0, len(logged.comm.devices)))
+        shown, ranks = len(most.comm.devices), _known(most.comm.ranks) or 0
+        hosts = _hosts(self.comms)
+        on = f"{len(hosts)} hosts" if len(hosts) != 1 else f"host {hosts[0]}"
+        if shown >= ranks:
+            return f"All {ranks} ranks of the largest communicator, on {on}, wrote to this log."
+        one = f"rank {next(iter(most.comm.devices))}" if shown == 1 else f"{shown} ranks"
+        return f"Of {ranks} ranks only {one}, on {on}, wrote to this log: what others use is not in it."
+
+    def _settings(self) -> list[FoundSetting]:
+        found: dict[tuple[str, str], FoundSetting] = {}
+        for said, _, seen in self.log.said(Setting):
+            key = said.name, said.value
+            before = found.get(key)
+            effect = next((effect for _, _, effect in slowing_settings({said.name: said.value})), None)
+            found[key] = FoundSetting(
+                *key, before.processes + 1 if before else 1, effect, before.line if before else seen.line
+            )
+        return list(found.values())
+
+    def _missing(self) -> Iterator[str]:
+        version = version_numbers(self.account.version)
+        if not self.choices and version and version < (2, 20):
+            yield f"which algorithm and protocol ran: NCCL {self.account.version} does not log it, 2.20 does"
+        elif not self.choices:
+            yield f"which algorithm and protocol ran (TUNING): set {SUBSYSTEMS}"
+        if any(name == _EITHER for name in self._wires(self.comms)):
+            yield "whether P2P is NVLink or PCIe (GRAPH): add GRAPH to NCCL_DEBUG_SUBSYS"
+        nics = any(True for _ in self.log.said(Nic)) or any(True for _ in self._about("network"))
+        if not nics:
+            yield "which NICs there are and if they reach GPUs' memory (NET): add NET to NCCL_DEBUG_SUBSYS"
+        if not self.comms:
+            yield "which communicators there are (INIT): add INIT to NCCL_DEBUG_SUBSYS"
+
+
+def _known(value: _T | Absent) -> _T | None:
+    return None if isinstance(value, Absent) else value
+
+
+def _either(types: Iterable[str]) -> str:
+    return "/".join(sorted(types))
+
+
+def _by_process(said: Iterable[tuple[_F, Process, Seen]]) -> Mapping[Process, Sequence[tuple[_F, Seen]]]:
+    found: defaultdict[Process, list[tuple[_F, Seen]]] = defaultdict(list)
+    for fact, process, seen in said:
+        found[process].append((fact, seen))
+    return found
+
+
+def _all(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _over(carried: Sequence[CarriedBy]) -> str:
+    """One way to run it, or which communicator would mean which."""
+    if len(carried) == 1 and carried[0].wires:
+        return f"on {_all(carried[0].wires)}"
+    if not any(one.wires for one in carried):
+        return "on wires that are not in the log"
+    each = [
+        f"on {_all(one.wires)} if it ran in {one.communicators[0] if one.communicators else 'none of them'} "
+        f"({'its ranks are not known' if one.ranks is None else count(one.ranks, 'rank')})"
+        for one in carried[:_WAYS]
+    ]
+    more = f" or in {len(carried) - _WAYS} other ways" if len(carried) > _WAYS else ""
+    return " or ".join(each) + more
+
+
+def _is_fallback(connection: Connection, logged: LoggedComm) -> bool:
+    """Whether two GPUs of one node do not reach each other directly."""
+    kind = wire(connection.transport)
+    if kind == "shm":
+        return True
+    hosts = [logged.processes.get(rank, ("", 0))[0] for rank in (connection.source, connection.destination)]
+    same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1] and _named_apart(logged))
+    return kind in NETWORKS and same
+
+
+def _named_apart(logged: LoggedComm) -> bool:
+    """Whether nodes have names of their own: not where all ranks logged and hosts are fewer than nodes."""
+    nodes = _known(logged.comm.nodes) or 1
+    return len(logged.processes) < (_known(logged.comm.ranks) or 0) or nodes <= len(_hosts([logged]))
+
+
+def _hosts(comms: Iterable[LoggedComm]) -> list[str]:
+    return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
+
+
+def _ranges(choices: Sequence[_Chosen]) -> list[ChosenRange]:
+    """Sizes next to each other with the same choice as one range, by collective."""
+    found: list[ChosenRange] = []
+    for one in sorted(choices, key=lambda one: (one.op, one.size_bytes, one.seen.line)):
+        last = found[-1] if found else None
+        algorithm, protocol = one.chosen.algorithm, one.chosen.protocol
+        channels = one.chosen.channels
+        count = channels[1] - channels[0] + 1 if channels else None
+        here = ChosenRange(
+            one.op, one.size_bytes, one.size_bytes, algorithm, protocol,
+            None if count is None else (count, count), one.seen.count, one.seen.line,
+        )  # fmt: skip
+        found.append(here)
+        if last and (last.op, last.algorithm, last.protocol) == (one.op, algorithm, protocol):
+            found[-2:] = [_joined(last, here)]
+    return found
+
+
+def _joined(one: ChosenRange, other: ChosenRange) -> ChosenRange:
+    ends = [end for choice in (one, other) if choice.channels for end in choice.channels]
+    return ChosenRange(
+        one.op, one.low_bytes, other.high_bytes, one.algorithm, one.protocol,
+        (min(ends), max(ends)) if ends else None, one.calls + other.calls, min(one.line, other.line),
+    )  # fmt: skip

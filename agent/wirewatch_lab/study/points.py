@@ -1,0 +1,183 @@
+"""Runs of nccl-tests as what studies work on: rows of the same size together, and curves."""
+
+import statistics
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from wirewatch.core.types import whole
+from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.study.runs import TYPES, BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds
+
+MOST_POINTS = 20_000
+"""Different rows of one run; a sweep by doubling has 31."""
+_REPEATS = 1000
+"""Repeats that are kept of a row."""
+_ALGO, _PROTO = "NCCL_ALGO", "NCCL_PROTO"
+_NOT_TUNING = ("NCCL_DEBUG", "NCCL_TESTS")
+"""How settings begin that change no result."""
+
+
+@dataclass(slots=True)
+class Placed:
+    """Figures of one placement over the repeats of a row: seconds and bytes per second, of all that has them.
+
+    `busbw` follows from size, time and ranks where they are known. `wrong` over all repeats; None where
+    values were not checked.
+    """
+
+    seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    algbw: "array[float]" = field(default_factory=lambda: array("d"))
+    busbw: "array[float]" = field(default_factory=lambda: array("d"))
+    wrong: float | None = None
+
+
+@dataclass(slots=True)
+class RepeatedRow:
+    """Rows of a run that differ in their figures alone; `placed` by whether in place."""
+
+    size_bytes: int
+    elements: int
+    dtype: str
+    redop: str
+    root: str
+    repeats: int = 0
+    placed: dict[bool, Placed] = field(default_factory=dict)
+
+
+def points(run: BenchmarkRun) -> list[RepeatedRow]:
+    """The different rows of a run, in their order.
+
+    Raises:
+        ValueError: there are too many.
+    """
+    found: dict[tuple[int, int, str, str, str], RepeatedRow] = {}
+    for row in run.rows:
+        point = found.get(row[:5])
+        if point is None:
+            if len(found) >= MOST_POINTS:
+                raise ValueError(f"more than {MOST_POINTS} different rows in one run: cut it into parts")
+            point = found[row[:5]] = RepeatedRow(*row[:5])
+        point.repeats += 1
+        _take(run, row, point)
+    return list(found.values())
+
+
+def middle(values: Sequence[float]) -> float | None:
+    """The median, None of nothing."""
+    return statistics.median(values) if values else None
+
+
+def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
+    """The runs as curves; runs of the same configuration are repeats of one.
+
+    Args:
+        runs: of nccl-tests, settled.
+        source: where they are from, for people.
+        at: when they were read, in Unix seconds.
+    """
+    kept: dict[tuple[str, Configuration, str, bool], dict[int, CurvePoint]] = {}
+    problems: list[str] = []
+    environment: dict[str, str] = {}
+    for run in runs:
+        if not run.op or not run.ranks:
+            problems.append(f"line {run.line}: {_unknown(run)}: it is in no curve")
+            continue
+        environment |= _environment(run)
+        without = 0
+        for point in points(run):
+            for in_place, placed in point.placed.items():
+                key = (run.op, configuration(run), dtype(point.dtype), in_place)
+                without += not placed.seconds or not point.size_bytes
+                if placed.seconds and point.size_bytes:
+                    sizes = kept.setdefault(key, {})
+                    sizes[point.size_bytes] = _joined(sizes.get(point.size_bytes), run, point, placed)
+        if without:
+            problems.append(f"line {run.line}: {without} rows without a size or time are in no curve")
+    curves = [
+        Curve(op, configured, tuple(sizes[size] for size in sorted(sizes)), element, in_place)
+        for (op, configured, element, in_place), sizes in kept.items()
+    ]
+    return Study(at, source, environment, curves, problems=tuple(problems))
+
+
+def configuration(run: BenchmarkRun) -> Configuration:
+    """How a run's collectives ran, as far as the input says it."""
+    settings = dict(run.settings)
+    algorithm, protocol = settings.pop(_ALGO, ""), settings.pop(_PROTO, "")
+    tuning = tuple(pair for pair in sorted(settings.items()) if not pair[0].startswith(_NOT_TUNING))
+    return Configuration(
+        run.ranks or 0, _single(algorithm), _single(protocol), run.launch, run.registered, tuning
+    )
+
+
+def dtype(name: str) -> str:
+    """An element type of nccl-tests by our name."""
+    return TYPES[name][0] if name in TYPES else name
+
+
+def library(code: str) -> str:
+    """NCCL's version from its code, such as 22809; the text itself where it is not a code."""
+    number = whole(code) if len(code) < 7 else None  # noqa: PLR2004
+    if number is None:
+        return code
+    base = 10_000 if number >= 10_000 else 1000  # noqa: PLR2004 - since 2.9 there are two digits for each
+    return f"{number // base}.{number % base // 100}.{number % 100}"
+
+
+def is_wrong(run: BenchmarkRun, placed: Placed) -> int | None:
+    """How many elements were wrong; where only the largest difference is known, by the run's footer."""
+    if placed.wrong is None:
+        return None
+    if run.deltas:
+        return 0 if run.out_of_bounds == 0 else None
+    return int(min(placed.wrong, 2**63))
+
+
+def _take(run: BenchmarkRun, row: BenchmarkRow, point: RepeatedRow) -> None:
+    for in_place, one in row.placed():
+        placed = point.placed.setdefault(in_place, Placed())
+        if one.wrong is not None:
+            placed.wrong = (placed.wrong or 0.0) + one.wrong
+        if point.repeats > _REPEATS:
+            continue
+        seconds, busbw = operation_seconds(row, one), bus_bandwidth(run, row, one)
+        placed.algbw.append(one.algbw)
+        if seconds is not None:
+            placed.seconds.append(seconds)
+        if busbw is not None:
+            placed.busbw.append(busbw)
+
+
+def _joined(known: CurvePoint | None, run: BenchmarkRun, point: RepeatedRow, placed: Placed) -> CurvePoint:
+    wrong = is_wrong(run, placed)
+    if known is None:
+        return CurvePoint(point.size_bytes, tuple(placed.seconds), wrong)
+    total = known.wrong if wrong is None else wrong + (known.wrong or 0)
+    return CurvePoint(point.size_bytes, (*known.seconds, *placed.seconds)[:_REPEATS], total)
+
+
+def _single(value: str) -> str:
+    """One algorithm or protocol that a setting names; a list leaves NCCL the choice."""
+    return value if value.isalnum() else AUTO
+
+
+def _unknown(run: BenchmarkRun) -> str:
+    return "operation not known" if not run.op else "number of ranks not known"
+
+
+def _environment(run: BenchmarkRun) -> dict[str, str]:
+    products = sorted({device.product for device in run.communicator})
+    found = {
+        "gpus": ", ".join(products), "hosts": str(len(run.hosts) or ""), "nccl": library(run.nccl),
+        "nccl-tests": run.version,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value}
+
+
+def series(runs: Iterable[BenchmarkRun]) -> Iterator[tuple[BenchmarkRun, RepeatedRow, bool, Placed]]:
+    """Every placement of every row of every run."""
+    for run in runs:
+        for point in points(run):
+            for in_place, placed in point.placed.items():
+                yield run, point, in_place, placed

@@ -1,0 +1,217 @@
+"""What repeats can say: levels of a curve, one a repeat, and whether two sets of them differ. Pure.
+
+A repeat is a process of its own, so repeats are independent of each other. The sizes within one are not: what
+a process has (its memory, its clocks, its place on the host) is common to all of them. So times are averaged
+over sizes first, which leaves one level a repeat, and only levels are compared: Welch's test on logarithms
+of time, in which a share is a difference. A few levels know their spread badly, so like curves learn it from
+each other. Of many tests Holm's rule keeps the chance that any is wrong.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from statistics import fmean
+
+from wirewatch.busbw.references import LEAST_BYTES
+from wirewatch_lab.study.curve import CurvePoint
+
+LATENCY_BYTES = 64 << 10
+"""Up to this size a message's time is nearly that of an empty one."""
+UNLIKE = 0.1
+"""Curves differ in their spread: squared relative deviation of variances that is taken for granted."""
+LOUDER, OUTLIER = 2.0, 30.0
+"""A curve with so many times the mean variance of like ones is judged by its own levels; with so many times
+that of the others it is not like them at all."""
+RESOLUTION = 5e-4
+"""Least relative spread that is believed: printed times and clocks resolve no more."""
+
+
+class Regime(Enum):
+    """Where a size lies: its time is latency, bandwidth, or both."""
+
+    LATENCY = "latency"
+    MIDDLE = "middle"
+    BANDWIDTH = "bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Levels of one curve, one a repeat, with what is held for their variance and its degrees of freedom."""
+
+    values: tuple[float, ...]
+    variance: float
+    freedom: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelDifference:
+    """By how much the mean of one set of levels lies above that of another, with its standard error.
+
+    `freedom`: Welch's degrees of freedom, rounded down. `chance`: how often two sets of the same would differ
+    so much, in either direction.
+    """
+
+    mean: float
+    error: float
+    freedom: int
+    chance: float
+
+    def least(self, chance: float) -> float:
+        """The smallest difference of means that would have had less than this chance."""
+        return critical(chance, self.freedom) * self.error
+
+
+def regime(size_bytes: int) -> Regime:
+    """Of a message size."""
+    if size_bytes <= LATENCY_BYTES:
+        return Regime.LATENCY
+    return Regime.BANDWIDTH if size_bytes >= LEAST_BYTES else Regime.MIDDLE
+
+
+def usable(point: CurvePoint) -> bool:
+    """Whether the point is a measurement: bytes were moved, in some time, and none came out wrong."""
+    return (
+        point.size_bytes > 0
+        and bool(point.seconds)
+        and not point.wrong
+        and all(math.isfinite(one) and one > 0 for one in point.seconds)
+    )
+
+
+def logarithms(point: CurvePoint) -> tuple[float, ...]:
+    """Of the seconds of a usable point."""
+    return tuple(map(math.log, point.seconds))
+
+
+def levels(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Mean logarithm of seconds over the `logarithms` of some points, one for each repeat that all have."""
+    return tuple(map(fmean, zip(*points, strict=False)))
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation of two levels or more, and so a share of the time; `RESOLUTION` at least."""
+    mean = fmean(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return max(math.sqrt(squares / (len(values) - 1)), RESOLUTION)
+
+
+def welch(first: Levels, second: Levels) -> LevelDifference:
+    """The second's mean above the first's (B. L. Welch, 1947)."""
+    one, other = (some.variance / len(some.values) for some in (first, second))
+    error = math.sqrt(one + other)
+    freedom = int((one + other) ** 2 / (one**2 / first.freedom + other**2 / second.freedom) + 1e-9)
+    mean = fmean(second.values) - fmean(first.values)
+    return LevelDifference(mean, error, freedom, two_sided(mean / error, freedom))
+
+
+def alone(values: Sequence[float]) -> Levels:
+    """Two levels or more with their own variance."""
+    return Levels(tuple(values), deviation(values) ** 2, len(values) - 1)
+
+
+def together(sets: Sequence[Sequence[float]]) -> list[Levels]:
+    """Sets of as many levels each, of like curves, with variances that learn from each other.
+
+    Each variance is drawn towards the mean of all, by the weight of credibility theory (H. Buehlmann, 1967):
+    the less, the more they differ. Degrees of freedom follow from the error that remains. What sets have in
+    common in a repeat makes them count as fewer (S. Greenhouse and S. Geisser, 1959). Where all of this tells
+    no more than a set's own levels, those decide.
+    """
+    own = [alone(values) for values in sets]
+    freedom = own[0].freedom
+    if len(own) == 1:
+        return own
+    mean = fmean(one.variance for one in own)
+    noise = 2 / freedom
+    differ = fmean((one.variance / mean - 1) ** 2 for one in own) * len(own) / (len(own) - 1)
+    differ = max((differ - noise) / (1 + noise), UNLIKE)
+    weight = differ / (differ + noise * (1 + differ))
+    # A set is a part of the mean, so their errors go together as far as the mean's own goes.
+    common = 2 / _count(own)
+    left = weight**2 * noise + (1 - weight**2) * common + (1 - weight) ** 2 * differ
+    if left >= noise:
+        return own
+    return [
+        replace(one, variance=weight * one.variance + (1 - weight) * mean, freedom=2 / left) for one in own
+    ]
+
+
+def cautious(sets: Sequence[Sequence[float]]) -> list[Levels]:
+    """Sets of as many levels each, of like curves: each with its own variance, or the mean if that is more.
+
+    Settings of one study differ in their spread, so no variance is made smaller. Degrees of freedom are those
+    of the mean (F. Satterthwaite, 1946). A set that is `LOUDER` than the mean has its own, and an `OUTLIER`
+    among the others is no part of the mean. Two sets do not tell which of them is like others.
+    """
+    own = [alone(values) for values in sets]
+    if len(own) <= 2:  # noqa: PLR2004 - as the last line above says
+        return own
+    like = sorted(one.variance for one in own)
+    while len(like) > 2 and like[-1] > OUTLIER * fmean(like[:-1]):  # noqa: PLR2004 - two others to be like
+        like.pop()
+    mean, freedom = fmean(like), own[0].freedom
+    freedom *= math.fsum(like) ** 2 / math.fsum(one**2 for one in like)
+    return [
+        one
+        if one.variance > LOUDER * mean
+        else replace(one, variance=max(one.variance, mean), freedom=freedom)
+        for one in own
+    ]
+
+
+def _count(sets: Sequence[Levels]) -> float:
+    """Degrees of freedom of the mean variance of sets whose repeats may have something in common."""
+    scaled = []
+    for one in sets:
+        mean = fmean(one.values)
+        scaled.append([(value - mean) / math.sqrt(one.variance) for value in one.values])
+    repeats = range(len(scaled[0]))
+    products = [[math.fsum(row[i] * row[j] for row in scaled) for j in repeats] for i in repeats]
+    trace = math.fsum(products[i][i] for i in repeats)
+    squares = math.fsum(one**2 for row in products for one in row)
+    return sets[0].freedom * trace**2 / squares if squares else sets[0].freedom
+
+
+def holm(chances: Sequence[float], weights: Sequence[float], alpha: float) -> list[bool]:
+    """Which of the tests may be believed, so that with chance 1 - `alpha` none is wrong (S. Holm, 1979).
+
+    `weights`, above 0: which share of `alpha` a test has.
+    """
+    believed = [False] * len(chances)
+    left = math.fsum(weights)
+    for place in sorted(range(len(chances)), key=lambda i: chances[i] / weights[i]):
+        if chances[place] > alpha * weights[place] / left:
+            break
+        believed[place] = True
+        left -= weights[place]
+    return believed
+
+
+def two_sided(t: float, freedom: int) -> float:
+    """How often Student's t with so many degrees of freedom is at least `t` away from 0.
+
+    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4; good to 1e-15.
+    """
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term = total = cosine if odd else 1.0
+    for k in range(3 if odd else 2, freedom, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    inside = math.sin(angle) * total if freedom > 1 else 0.0
+    return max(0.0, 1 - (2 / math.pi * (angle + inside) if odd else inside))
+
+
+@cache
+def critical(chance: float, freedom: int) -> float:
+    """The t that is exceeded, in either direction, with this chance."""
+    low, high = 0.0, 1.0
+    while two_sided(high, freedom) > chance:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, freedom) > chance else (low, middle)
+    return high

@@ -1,0 +1,287 @@
+"""Running a sweep: a worker for each configuration in each repeat, each measurement on the disk at once.
+
+It is a series of probes: the same gate, runner and guard. Where a job comes, the worker is killed and the
+sweep ends, to be resumed. A configuration that fails is given up, and the others go on.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from wirewatch.core.account import Account
+from wirewatch.core.ports import Hardware, Order
+from wirewatch.core.probe import Case, Cost, Plan, Probed, Timed
+from wirewatch.nccl.log import logged_size
+from wirewatch_lab.study.curve import AUTO, Configuration
+from wirewatch_lab.study.environment import bare_plan
+from wirewatch_lab.study.grid import ALGORITHMS, EAGER, GRAPH, PROTOCOLS
+from wirewatch_lab.study.records import GivenUp, Key, Measurement, RanAs, SweepFile, SweepHeader
+
+WARMUP = 5
+"""Runs before those that are timed, as nccl-tests had them until 2.17."""
+STARTS = 3
+"""Different configurations whose worker does not start at all, after which the sweep ends."""
+START_SECONDS, CASE_SECONDS, SLOWER = 120.0, 30.0, 100.0
+"""How long a worker may take until its first measurement, and each further one: that, and so many times what
+the operation takes on a healthy machine."""
+_NAMES = {name.lower().replace("_", ""): name for name in (*ALGORITHMS, *PROTOCOLS)}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpeed:
+    """What an engine usually takes: seconds to start, seconds of a launch, bytes a second of an operation."""
+
+    start: float
+    launch: float
+    rate: float
+
+
+SPEEDS: Mapping[str, EngineSpeed] = {"gloo": EngineSpeed(3.0, 1e-3, 0.2e9)}
+USUAL = EngineSpeed(5.0, 20e-6, 100e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one worker measures: all curves of one configuration, of which it knows launches one by one."""
+
+    repeat: int
+    configuration: Configuration
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepEnd:
+    """How it ended, and why, in words. What is not `complete` can be resumed."""
+
+    how: Literal["complete", "stopped", "gave_way", "failed"]
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepView:
+    """What sees a sweep.
+
+    `began` gets each batch as its worker starts, `measured` the seconds that a part of the sweep usually
+    takes once it is done or given up. `stop` says why to end, None to go on.
+    """
+
+    began: Callable[[Batch], None]
+    measured: Callable[[float], None]
+    stop: Callable[[], str | None]
+
+
+def batches(header: SweepHeader, left: Iterable[Key]) -> tuple[Batch, ...]:
+    """What is left, in the order of the header's seed: repeat by repeat, each in an order of its own.
+
+    A resumed sweep goes on in the same order.
+    """
+    found: dict[tuple[int, Configuration], list[Key]] = {}
+    for key in left:
+        shared = replace(header.curves[key[0]].configuration, launch=EAGER)
+        found.setdefault((key[1], shared), []).append(key)
+    every = sorted({replace(curve.configuration, launch=EAGER) for curve in header.curves})
+    order: list[tuple[int, Configuration]] = []
+    for repeat in range(header.options.repeats):
+        drawn = [(repeat, configuration) for configuration in every]
+        random.Random(f"{header.seed}.{repeat}").shuffle(drawn)  # noqa: S311 - an order, no secret
+        order += drawn
+    return tuple(Batch(*name, tuple(found[name])) for name in order if name in found)
+
+
+def usual_seconds(header: SweepHeader, keys: Iterable[Key]) -> float:
+    """What these usually take, by their launches and bytes, without the start of workers."""
+    speed = _speed(header.options.engine)
+    return sum(_usual(_case(header, key), speed) for key in keys)
+
+
+def start_seconds(engine: str) -> float:
+    """What the start of a worker usually takes."""
+    return _speed(engine).start
+
+
+class SweepRun:
+    """One sweep from where its file has got to, over the GPUs of an order that the gate gave."""
+
+    def __init__(self, hardware: Hardware, order: Order, file: SweepFile, view: SweepView) -> None:
+        self._hardware = hardware
+        self._order = order
+        self._file = file
+        self._view = view
+        self._records = file.records
+        self._header = file.records.header
+        self._silent: dict[Configuration, str] = {}
+        self._suspects: set[Configuration] = set()
+        self._failed: set[Key] = set()
+        self._measured = False
+        self._due = 0.0
+        self._late = ""
+
+    def run(self) -> SweepEnd:
+        """Measure all that is left.
+
+        What fails is tried once more before it is given up; a worker that does not start, after all others.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        waiting = deque(batches(self._header, self._records.left()))
+        again: set[Batch] = set()
+        while waiting:
+            batch = waiting.popleft()
+            if keys := tuple(key for key in batch.keys if self._records.is_left(key)):
+                self._view.began(batch)
+                end = self._stopped() or self._batch(replace(batch, keys=keys))
+                if end is not None:
+                    return end
+                if batch.configuration not in self._silent:
+                    waiting.appendleft(batch)
+                elif batch not in again:
+                    again.add(batch)
+                    waiting.append(batch)
+        return SweepEnd("complete") if self._records.complete else SweepEnd("failed", self._no_start())
+
+    def _stopped(self) -> SweepEnd | None:
+        why = self._view.stop()
+        return None if why is None else SweepEnd("stopped", why)
+
+    def _batch(self, batch: Batch) -> SweepEnd | None:
+        """One worker; None to go on."""
+        cases = [_case(self._header, key) for key in batch.keys]
+        following = list(zip(batch.keys, cases, strict=True))
+        self._late, self._due = "", self._now() + START_SECONDS + self._allowed(cases[0])
+
+        def heard(timed: Timed) -> None:
+            """The worker reports its cases in their order, without those that its engine does not have."""
+            while following:
+                key, case = following.pop(0)
+                if (timed.op, timed.size_bytes) == (case.op, case.size_bytes):
+                    if timed.seconds > 0 and (timed.launch == GRAPH) == (case.launch == GRAPH):
+                        self._keep(key, timed)
+                    break
+            self._due = self._now() + (self._allowed(following[0][1]) if following else CASE_SECONDS)
+
+        plan = _plan_of(self._order.plan, batch, cases, self._header)
+        order = replace(
+            self._order, plan=plan, conditions=(), heard=heard,
+            withdrawn=self._withdrawn, deadline=START_SECONDS + sum(map(self._allowed, cases)),
+        )  # fmt: skip
+        probed = self._hardware.probe.run(order)
+        self._keep_log(batch, probed.account)
+        self._file.drain()
+        return self._judge(batch, probed)
+
+    def _judge(self, batch: Batch, probed: Probed) -> SweepEnd | None:
+        """What the end of a worker means for the sweep."""
+        left = [key for key in batch.keys if self._records.is_left(key)]
+        if len(left) < len(batch.keys):
+            self._measured = True
+            self._silent.clear()
+        if probed.outcome == "preempted" and not self._late:
+            return self._stopped() or SweepEnd("gave_way", probed.why)
+        if probed.outcome in {"stuck", "away"}:
+            return SweepEnd("failed", probed.why)
+        if not left:
+            return None
+        why = self._late or probed.why or "the worker did not report it as it was asked for"
+        cost = probed.document.cost if probed.document else Cost()
+        nothing = len(left) == len(batch.keys)
+        if probed.outcome == "out_of_memory" and not cost.communicators:
+            # The buffer is as large as the largest size: without that it may fit.
+            largest = max(size for _, _, size in left)
+            self._give_up([key for key in left if key[2] == largest], why)
+        elif left[0] in self._failed:
+            self._give_up(left[:1], why)
+        elif nothing and not cost.contexts:
+            return self._not_started(batch, why)
+        elif nothing and not cost.communicators:
+            self._give_up(left, why)
+        self._failed.add(left[0])
+        return None
+
+    def _not_started(self, batch: Batch, why: str) -> SweepEnd | None:
+        """Its configuration is at fault where others start, and else the machine."""
+        self._silent[batch.configuration] = why
+        if len(self._silent) >= STARTS:
+            return SweepEnd("failed", self._no_start())
+        if self._measured and batch.configuration in self._suspects:
+            self._give_up(batch.keys, why)
+        self._suspects.add(batch.configuration)
+        return None
+
+    def _no_start(self) -> str:
+        *_, why = self._silent.values()
+        return f"{len(self._silent)} configurations without a worker that starts; the last: {why}"
+
+    def _give_up(self, keys: Sequence[Key], why: str) -> None:
+        """Give up each curve of these from the smallest of its sizes on."""
+        before = usual_seconds(self._header, self._records.left())
+        for key in keys:
+            if self._records.is_left(key):
+                self._file.add(GivenUp("given_up", key[0], key[2], why))
+        self._view.measured(before - usual_seconds(self._header, self._records.left()))
+
+    def _keep(self, key: Key, timed: Timed) -> None:
+        self._file.add(
+            Measurement(
+                "measured", *key, timed.seconds, timed.low, timed.median, timed.high, timed.iterations,
+                timed.wrong, self._hardware.clock.now(),
+            )
+        )  # fmt: skip
+        self._view.measured(usual_seconds(self._header, (key,)))
+
+    def _keep_log(self, batch: Batch, account: Account | None) -> None:
+        """What NCCL's log has for each size that was measured."""
+        if account is None or not account.calls:
+            return
+        for key in batch.keys:
+            curve = self._header.curves[key[0]]
+            size = logged_size(curve.op, key[2], curve.configuration.ranks, account.version)
+            ran = {
+                f"{_name(call.algorithm)} {_name(call.protocol)}".strip()
+                for call in account.calls if call.op in {curve.op, ""} and call.size_bytes == size
+            }  # fmt: skip
+            if ran and key in self._records.measured:
+                self._file.add(RanAs("ran", *key, tuple(sorted(ran))))
+
+    def _withdrawn(self) -> str | None:
+        """Why the worker is to be killed: a signal, a disk that takes nothing more, a case that hangs."""
+        if self._now() > self._due:
+            self._late = "it took too long; killed"
+        return self._view.stop() or self._file.trouble or self._late or None
+
+    def _allowed(self, case: Case) -> float:
+        return CASE_SECONDS + SLOWER * _usual(case, _speed(self._header.options.engine))
+
+    def _now(self) -> float:
+        return self._hardware.clock.mono()
+
+
+def _case(header: SweepHeader, key: Key) -> Case:
+    return header.curves[key[0]].case(key[2], header.options.iterations)
+
+
+def _plan_of(plan: Plan, batch: Batch, cases: Sequence[Case], header: SweepHeader) -> Plan:
+    wanted = batch.configuration
+    chosen = {"NCCL_ALGO": wanted.algorithm, "NCCL_PROTO": wanted.protocol}
+    # From 2.24 on NCCL refuses `auto`: what it shall choose is not set.
+    around = (*((name, value) for name, value in chosen.items() if value != AUTO), *wanted.settings)
+    options = header.options
+    return replace(
+        bare_plan(plan, wanted.ranks), warmup=WARMUP, cases=tuple(cases), environment=around,
+        dtype=options.dtype, in_place=options.in_place, registered=wanted.registered,
+    )  # fmt: skip
+
+
+def _speed(engine: str) -> EngineSpeed:
+    return SPEEDS.get(engine, USUAL)
+
+
+def _usual(case: Case, speed: EngineSpeed) -> float:
+    return (WARMUP + case.iterations + 1) * (speed.launch + case.size_bytes / speed.rate)
+
+
+def _name(logged: str) -> str:
+    """NCCL's own name of an algorithm or a protocol, which the account has in small letters."""
+    return _NAMES.get(logged.lower().replace("_", ""), logged)

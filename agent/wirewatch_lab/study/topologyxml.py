@@ -1,0 +1,439 @@
+"""What NCCL knows of a machine, from the XML of NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE or NCCL_GRAPH_DUMP_FILE.
+
+Read in one pass, with bounded size and depth, and without anything that XML lets a document define: a
+document type is refused. Source of the forms: NCCL 2.10 to 2.30, src/graph/xml.cc, topo.cc, search.cc.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+from xml.parsers import expat  # nosec B407
+
+from wirewatch.core.pci import Path, generation, normal_pci
+from wirewatch.core.rdma import gigabits
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
+from wirewatch.core.types import DIGITS, Absent, Why
+from wirewatch_lab.study.logsummary import count
+
+# Bandit warns of expat's import. A document type, and with it every entity, is refused: see _refuse.
+BYTES = 16 << 20
+ELEMENTS = 100_000
+DEPTH = 64
+"""Limits of a file; that of a machine with 8 GPUs has 4 KB, 60 elements and a depth of 8."""
+NOTES = 20
+CHUNK = 1 << 16
+_GPU_CLASS, _NIC_CLASS, _SWITCH_CLASS = "0x03", "0x02", "0x0680"
+_PATTERNS = {
+    1: "balanced tree", 2: "split tree", 3: "tree", 4: "ring", 5: "NVLS", 6: "CollNet direct",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class XmlPlace:
+    """Where a device hangs: the bridges above it, each a PCIe switch, and the CPU by its number in the file.
+
+    `address` is empty for a NIC without a PCI device. `numa` is None where the file has -1.
+    `generation` and `lanes` of PCIe are None where the file has none that is known. `affinity`: mask of the
+    CPU's processors as the file has it, in words of 32 bits with commas between them, the highest first.
+    """
+
+    address: str
+    bridges: tuple[str, ...]
+    cpu: int
+    numa: int | None
+    generation: int | None
+    lanes: int | None
+    affinity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class XmlGpu:
+    """A GPU. `nvlinks` by peer: the switch, the PCI address of a GPU, or unknown.
+
+    `dev` is NVML's number. What is None or empty stands not in the file: one that was written by hand leaves
+    to NCCL what NCCL can find out.
+    """
+
+    place: XmlPlace
+    dev: int | None
+    gdr: bool | None
+    nvlinks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class XmlNic:
+    """A NIC; `rate` in bytes per second. `name` is empty where the file has the PCI device alone."""
+
+    place: XmlPlace
+    name: str
+    port: int | None
+    rate: float | None
+    gdr: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTopology:
+    """A machine as NCCL sees it; `hosts` is 0 in files that do not name theirs.
+
+    `notes`: what in the file is odd or not read here, in words.
+    """
+
+    gpus: tuple[XmlGpu, ...]
+    nics: tuple[XmlNic, ...]
+    cpus: int
+    hosts: int
+    notes: tuple[str, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """The machine for people."""
+        return tuple(_topology_lines(self))
+
+
+@dataclass(frozen=True, slots=True)
+class NcclGraph:
+    """One search's result; `rings`: different orders of GPUs, the first in `order`. Bandwidth in GB/s."""
+
+    pattern: str
+    channels: int
+    intra: str
+    inter: str
+    bandwidth: str
+    rings: int
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NcclGraphs:
+    """The rings and trees that NCCL found, from NCCL_GRAPH_DUMP_FILE."""
+
+    graphs: tuple[NcclGraph, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """Each graph in a line."""
+        head = "NCCL_GRAPH_DUMP_FILE: rings and trees that NCCL found. It says nothing of a machine's health."
+        return head, *map(_graph_line, self.graphs)
+
+
+def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
+    """What a file holds.
+
+    Returns:
+        Absent (malformed) for what is not XML, is cut, too large or too deep, defines anything of its own, or
+        is XML of another kind.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    builder = _Builder()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.StartDoctypeDeclHandler = _refuse
+    read = 0
+    try:
+        while chunk := file.read(CHUNK):
+            read += len(chunk)
+            if read > BYTES:
+                return _malformed(f"larger than {BYTES >> 20} MiB")
+            parser.Parse(chunk)
+        parser.Parse(b"", True)  # noqa: FBT003
+    except (expat.ExpatError, _RefusedXml, LookupError, ValueError) as error:
+        known = (
+            f"a file of NCCL that is cut or damaged: {error}"
+            if builder.known
+            else f"not XML of NCCL: {error}"
+        )
+        return _malformed(known if read else "empty")
+    return builder.result()
+
+
+def path_in_file(one: XmlPlace, other: XmlPlace) -> Path:
+    """The path between two devices by the file; PHB stands for NCCL's, which has no NODE."""
+    if one.cpu != other.cpu:
+        return Path.SYS
+    shared = 0
+    for a, b in zip(one.bridges, other.bridges, strict=False):
+        if a != b:
+            break
+        shared += 1
+    if not shared and one.address != other.address:
+        return Path.PHB
+    between = len(one.bridges) + len(other.bridges) - 2 * shared
+    return Path.PIX if between == 0 else Path.PXB
+
+
+class _RefusedXml(Exception):
+    """The file has what no file of NCCL has."""
+
+
+def _refuse(*_: object) -> None:
+    raise _RefusedXml("it declares a document type")
+
+
+def _malformed(why: str) -> Absent:
+    return Absent(Why.MALFORMED, why)
+
+
+@dataclass(slots=True)
+class _Open:
+    """An element that has begun: a PCI device collects what stands in it."""
+
+    name: str
+    attributes: Mapping[str, str]
+    gpu: Mapping[str, str] | None = None
+    nvlinks: Counter[str] = field(default_factory=Counter)
+    nets: list[Mapping[str, str]] = field(default_factory=list)
+    leaf: bool = True
+
+
+class _Builder:
+    """Takes elements as they begin and end."""
+
+    def __init__(self) -> None:
+        self._open: list[_Open] = []
+        self._root = ""
+        self._count = self._cpus = 0
+        self._gpus: list[XmlGpu] = []
+        self._nics: list[XmlNic] = []
+        self._hosts: set[str] = set()
+        self._others: Counter[str] = Counter()
+        self._odd: list[str] = []
+        self._graphs: list[_GraphInFile] = []
+
+    @property
+    def known(self) -> bool:
+        """Whether the file began as NCCL's do."""
+        return self._root in {"system", "graphs"}
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self._count += 1
+        if self._count > ELEMENTS or len(self._open) >= DEPTH:
+            raise _RefusedXml(f"more than {ELEMENTS} elements, or deeper than {DEPTH}")
+        self._root = self._root or name
+        self._open.append(_Open(name, attributes))
+        take = _TAKEN.get(name)
+        if take:
+            take(self, attributes)
+        elif name not in _READ:
+            self._others[name] += 1
+
+    def end(self, name: str) -> None:
+        done = self._open.pop()
+        if name == "pci":
+            self._device(done)
+        elif name == "nic" and done.nets:
+            holder = self._pci()
+            (holder or done).nets = [*(holder.nets if holder else ()), *done.nets]
+            if holder is None:
+                self._nics += [self._nic(self._place({}), net) for net in done.nets]
+
+    def result(self) -> NcclTopology | NcclGraphs | Absent:
+        if self._root == "graphs":
+            return NcclGraphs(tuple(graph.done() for graph in self._graphs))
+        if self._root != "system":
+            return _malformed(f"XML, but not of NCCL: it begins with <{self._root[:40]}>")
+        if not self._gpus and not self._nics:
+            return _malformed("a topology of NCCL without a GPU or NIC")
+        others = [f"{number} <{name[:40]}> not read" for name, number in self._others.most_common(NOTES)]
+        return NcclTopology(
+            tuple(self._gpus), tuple(self._nics), self._cpus, len(self._hosts), (*self._odd[:NOTES], *others)
+        )
+
+    def cpu(self, attributes: Mapping[str, str]) -> None:
+        self._cpus += 1
+        if attributes.get("host_hash"):
+            self._hosts.add(attributes["host_hash"])
+
+    def pci(self, _attributes: Mapping[str, str]) -> None:
+        holder = self._pci(below=1)
+        if holder:
+            holder.leaf = False
+
+    def gpu(self, attributes: Mapping[str, str]) -> None:
+        if self._graphs:
+            self._graphs[-1].gpu(attributes)
+        elif holder := self._pci():
+            holder.gpu = attributes
+
+    def nvlink(self, attributes: Mapping[str, str]) -> None:
+        holder = self._pci()
+        count = self._whole("nvlink", attributes, "count")
+        if holder and count is not None:
+            kind, target = attributes.get("tclass", ""), normal_pci(attributes.get("target", ""))
+            switch = kind.startswith(_SWITCH_CLASS)
+            peer = SWITCH if switch else target if kind.startswith(_GPU_CLASS) else UNKNOWN_PEER
+            holder.nvlinks[peer or UNKNOWN_PEER] += count
+
+    def net(self, attributes: Mapping[str, str]) -> None:
+        if self._graphs:
+            return
+        for element in reversed(self._open):
+            if element.name == "nic":
+                element.nets.append(attributes)
+                return
+
+    def graph(self, attributes: Mapping[str, str]) -> None:
+        self._graphs.append(_GraphInFile(attributes))
+
+    def channel(self, _attributes: Mapping[str, str]) -> None:
+        if self._graphs:
+            self._graphs[-1].orders.append([])
+
+    def _pci(self, below: int = 0) -> _Open | None:
+        within = self._open[: len(self._open) - below]
+        return next((element for element in reversed(within) if element.name == "pci"), None)
+
+    def _device(self, done: _Open) -> None:
+        attributes = done.attributes
+        kind = attributes.get("class", "")
+        if done.gpu is not None or (done.leaf and kind.startswith(_GPU_CLASS)):
+            gpu = done.gpu or {}
+            place = self._place(attributes)
+            self._gpus.append(
+                XmlGpu(place, self._whole("gpu", gpu, "dev"), _flag(gpu.get("gdr")), dict(done.nvlinks))
+            )
+        if done.nets:
+            self._nics += [self._nic(self._place(attributes), net) for net in done.nets]
+        elif done.leaf and kind.startswith(_NIC_CLASS):
+            self._nics.append(XmlNic(self._place(attributes), "", None, None, None))
+
+    def _place(self, attributes: Mapping[str, str]) -> XmlPlace:
+        above = [element for element in self._open if element.name == "pci"]
+        cpu = next((element for element in self._open if element.name == "cpu"), None)
+        numa = self._whole("cpu", cpu.attributes, "numaid") if cpu else None
+        known = generation(attributes.get("link_speed", ""))
+        lanes = self._whole("pci", attributes, "link_width")
+        return XmlPlace(
+            self._address(attributes) if attributes else "",
+            tuple(self._address(element.attributes) for element in above),
+            self._cpus,
+            None if numa is None or numa < 0 else numa,
+            None if isinstance(known, Absent) else known,
+            lanes or None,
+            cpu.attributes.get("affinity", "") if cpu else "",
+        )
+
+    def _nic(self, place: XmlPlace, net: Mapping[str, str]) -> XmlNic:
+        megabits = self._whole("net", net, "speed")
+        port = self._whole("net", net, "port")
+        rate = megabits * 1e6 / 8 if megabits and megabits > 0 else None
+        return XmlNic(place, net.get("name", ""), port, rate, _flag(net.get("gdr")))
+
+    def _address(self, attributes: Mapping[str, str]) -> str:
+        text = attributes.get("busid", "")
+        known = normal_pci(text)
+        if not known:
+            self._note(f"{text[:40]!r} is no PCI address")
+        return known or text[:40]
+
+    def _whole(self, element: str, attributes: Mapping[str, str], name: str) -> int | None:
+        """A number as NCCL writes it, decimal or hexadecimal; None for none, and noted if it is odd."""
+        text = attributes.get(name, "")
+        try:
+            return int(text, 0) if text and len(text) <= DIGITS else None
+        except ValueError:
+            self._note(f"{element} {name}={text[:40]!r} is no number")
+            return None
+
+    def _note(self, text: str) -> None:
+        if len(self._odd) < NOTES and text not in self._odd:
+            self._odd.append(text)
+
+
+class _GraphInFile:
+    """A graph as it is read, channel by channel."""
+
+    def __init__(self, attributes: Mapping[str, str]) -> None:
+        self.attributes = attributes
+        self.orders: list[list[str]] = []
+
+    def gpu(self, attributes: Mapping[str, str]) -> None:
+        if self.orders:
+            text = attributes.get("rank", attributes.get("dev", "?"))
+            try:
+                self.orders[-1].append(str(int(text[:DIGITS], 0)))
+            except ValueError:
+                self.orders[-1].append(text[:DIGITS])
+
+    def done(self) -> NcclGraph:
+        of = self.attributes
+        pattern = of.get("pattern", "")
+        return NcclGraph(
+            _PATTERNS.get(int(pattern), pattern)
+            if pattern.isdecimal() and len(pattern) == 1
+            else pattern[:40],
+            len(self.orders),
+            of.get("typeintra", "")[:40],
+            of.get("typeinter", "")[:40],
+            of.get("speedintra", "")[:40],
+            len({tuple(order) for order in self.orders}),
+            tuple(self.orders[0]) if self.orders else (),
+        )
+
+
+_DIRECT = {None: "", True: "GPUDirect RDMA", False: "no GPUDirect RDMA"}
+_READ = frozenset({"system", "graphs", "nic"})
+_TAKEN: Mapping[str, Callable[[_Builder, Mapping[str, str]], None]] = {
+    "cpu": _Builder.cpu,
+    "pci": _Builder.pci,
+    "gpu": _Builder.gpu,
+    "nvlink": _Builder.nvlink,
+    "net": _Builder.net,
+    "graph": _Builder.graph,
+    "channel": _Builder.channel,
+}
+
+
+def _flag(text: str | None) -> bool | None:
+    return None if text is None else text == "1"
+
+
+def _topology_lines(found: NcclTopology) -> Iterator[str]:
+    hosts = f" of {found.hosts} hosts" if found.hosts > 1 else ""
+    sizes = count(len(found.gpus), "GPU"), count(len(found.nics), "NIC"), count(found.cpus, "CPU")
+    yield f"A topology of NCCL{hosts}: {', '.join(sizes)}"
+    for gpu in found.gpus:
+        nvlinks = ", ".join(
+            f"{count(links, 'NVLink')} to {_peer(peer)}" for peer, links in gpu.nvlinks.items()
+        )
+        near = _nearest(gpu, found.nics)
+        parts = [_name(gpu), *_place_words(gpu.place), nvlinks, _DIRECT[gpu.gdr], near]
+        yield "  " + ", ".join(filter(None, parts))
+    for nic in found.nics:
+        port = "" if nic.port is None else f"port {nic.port}"
+        rate = "" if nic.rate is None else gigabits(nic.rate)
+        parts = ["NIC", nic.name or nic.place.address, port, rate, *_place_words(nic.place), _DIRECT[nic.gdr]]
+        yield "  " + ", ".join(filter(None, [" ".join(parts[:2]), *parts[2:]]))
+    yield from (f"  {note}" for note in found.notes)
+
+
+def _name(gpu: XmlGpu) -> str:
+    return f"GPU {gpu.place.address}" if gpu.dev is None else f"GPU {gpu.dev} at {gpu.place.address}"
+
+
+def _place_words(place: XmlPlace) -> Sequence[str]:
+    numa = "" if place.numa is None else f"NUMA node {place.numa}"
+    gen = "" if place.generation is None else f"PCIe generation {place.generation}"
+    return numa, gen, "" if place.lanes is None else f"{place.lanes} lanes"
+
+
+def _peer(peer: str) -> str:
+    return {SWITCH: "the switch", UNKNOWN_PEER: "a peer that is not known"}.get(peer, peer)
+
+
+def _nearest(gpu: XmlGpu, nics: Sequence[XmlNic]) -> str:
+    paths = [(path_in_file(gpu.place, nic.place), nic.name or nic.place.address) for nic in nics]
+    best = min(paths, default=None, key=lambda pair: pair[0])
+    return f"nearest NIC {best[1]} ({best[0].name})" if best else ""
+
+
+def _graph_line(graph: NcclGraph) -> str:
+    kind = graph.pattern or "a graph without a pattern"
+    if not graph.channels:
+        return f"  {kind}: NCCL found none"
+    orders = "all in one order" if graph.rings == 1 else f"in {graph.rings} orders, the first"
+    return (
+        f"  {kind}: {graph.channels} channels at {graph.bandwidth} GB/s, farthest path {graph.intra} inside "
+        f"the node and {graph.inter} to NICs, {orders}: {' '.join(graph.order)}"
+    )

@@ -1,0 +1,249 @@
+"""`wirewatch fleet probe` on an engine that is played, and `wirewatch fleet peer` without another."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.fleet.rounds.playedengine import WORK, PlayedEngine
+from wirewatch.cli.output import utc
+from wirewatch_fleet.cli import engines
+from wirewatch_fleet.cli.peer import peer
+from wirewatch_fleet.cli.probe import probe
+from wirewatch_fleet.pairs.document import ROUNDS
+from wirewatch_fleet.rounds.engine import NodesError, PairNode, PairState, RoundEngineError
+from wirewatch_fleet.rounds.plan import encode_pair_plan, pair_plan
+
+NODES = tuple(PairNode(f"n{number}", gpus=8, leaf=f"leaf{number // 4}") for number in range(8))
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedEngine:
+    engine = PlayedEngine(NODES, after=0.0)
+    monkeypatch.setitem(engines.ENGINES, "slurm", lambda *_: engine)
+    return engine
+
+
+def ran(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(probe, ["--slurm", "--results", str(folder / "rounds.json"), *options])
+
+
+def test_a_dry_run_says_what_and_starts_nothing(tmp_path: Path, played: PlayedEngine) -> None:
+    played.nodes = (*NODES[:7], replace(NODES[7], busy="allocated"))
+    result = ran(tmp_path, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "7 nodes in 2 leafs: n[0-6]" in result.output
+    assert "not idle, in no pair: n7 (allocated)" in result.output
+    assert "on each of 8 rails, on all at once" in result.output
+    assert (
+        "at most 8 rounds, each 60 s to be admitted, 60 s to run: 16 min, 8,960 GPU-seconds" in result.output
+    )
+    assert not played.orders
+    assert not (tmp_path / "rounds.json").exists()
+
+
+def test_healthy_ends_with_0_and_keeps_what_was_measured(tmp_path: Path, played: PlayedEngine) -> None:
+    result = ran(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "OK: 0 named, 0 open, by 12 of 12 runs of pairs in 3 rounds" in result.output
+    kept = ROUNDS.validate_json((tmp_path / "rounds.json").read_bytes())
+    assert [len(one.runs) for one in kept.rounds] == [4, 4, 4]
+    assert played.orders[0].work.ranks == 8
+
+
+def test_a_slow_node_is_printed_as_fleet_pairs_prints_it(tmp_path: Path, played: PlayedEngine) -> None:
+    played.slow = {"n3": 5e9}
+    result = ran(tmp_path, "--json")
+    assert result.exit_code == 2, result.output
+    assert [one["name"] for one in json.loads(result.stdout)["named"]] == ["n3"]
+    again = ran(tmp_path)
+    assert again.exit_code == 2
+    assert "nothing is left to measure" in again.output
+    measured = utc(ROUNDS.validate_json((tmp_path / "rounds.json").read_bytes()).at)
+    assert f"rounds.json already, from {measured} on; another file begins afresh" in again.output
+
+
+def test_no_more_rounds_run_than_are_asked_for(tmp_path: Path, played: PlayedEngine) -> None:
+    result = ran(tmp_path, "--rounds", "1")
+    assert [order.number for order in played.orders] == [1]
+    assert "at most 1 rounds" in result.stdout
+
+
+def test_what_failed_is_reported_with_its_reason(tmp_path: Path, played: PlayedEngine) -> None:
+    played.stuck = {"n5": (PairState.FAILED, "NODE_FAIL")}
+    result = ran(tmp_path, "--rounds", "3")
+    assert result.exit_code == 3
+    assert "NODE_FAIL" in result.stderr
+    assert "no answer in any run: n5" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "said"),
+    [
+        ((), NODES[:1], "it takes two idle nodes"),
+        ((), tuple(replace(one, gpus=None) for one in NODES), "counts no GPUs there: give --gpus"),
+        ((), (*NODES, PairNode("n9", gpus=4)), "different numbers of GPUs"),
+        (("--env", "A"), NODES, "--env A: not NAME=VALUE"),
+        (("--env", "A B=1"), NODES, "not the name of a variable"),
+        (("--gpus", "9"), NODES, "--gpus 9: n0 has 8"),
+        (("--limit", "2h"), NODES, "7200 s are more than the 3600 s"),
+        (("--size", "32G"), NODES, "32 GiB are more than the 16 GiB"),
+        (("--least", "nan"), NODES, "'nan' is not a number from 1 to 50"),
+    ],
+)
+def test_what_cannot_be_meant(
+    tmp_path: Path, played: PlayedEngine, options: Sequence[str], nodes: tuple[PairNode, ...], said: str
+) -> None:
+    played.nodes = nodes
+    result = ran(tmp_path, *options)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_results_of_another_fleet_are_not_gone_on_with(tmp_path: Path, played: PlayedEngine) -> None:
+    assert ran(tmp_path).exit_code == 0
+    played.nodes = NODES[:4]
+    result = ran(tmp_path, "--nodes", "n[0-3]")
+    assert "is of other nodes or another seed" in result.output
+    assert "is of other nodes or another seed" in ran(tmp_path, "--seed", "1").output
+
+
+@pytest.mark.parametrize(
+    "options", [("--size", "64M"), ("--gpus", "4"), ("--engine", "gloo"), ("--env", "NCCL_IB_HCA=mlx5_1")]
+)
+def test_rounds_of_other_work_are_not_gone_on_with(
+    tmp_path: Path, played: PlayedEngine, options: Sequence[str]
+) -> None:
+    assert ran(tmp_path, "--rounds", "1").exit_code == 0
+    result = ran(tmp_path, *options)
+    assert result.exit_code == 2
+    assert "was measured with another engine, size, number of GPUs or environment" in result.output
+    assert len(played.orders) == 1
+    assert ran(tmp_path, "--limit", "40s").exit_code == 0
+
+
+def test_slow_all_alike_is_seen_beside_an_earlier_result(tmp_path: Path, played: PlayedEngine) -> None:
+    past = tmp_path / "past.json"
+    past.write_text(ran(tmp_path, "--json").stdout, "utf-8")
+    (tmp_path / "rounds.json").unlink()
+    played.slow = {one.name: 5e9 for one in NODES}
+    result = ran(tmp_path, "--past", str(past))
+    assert result.exit_code == 2, result.output
+    assert "all alike: sends on all rails across leafs are 50.0% slower than 10.0 GB/s" in result.output
+
+
+@pytest.mark.parametrize("text", ["", "  ", "'"])
+def test_the_command_of_the_nodes_is_words_of_a_shell(tmp_path: Path, text: str) -> None:
+    result = ran(tmp_path, "--command", text)
+    assert result.exit_code == 2
+    assert "Error: --command" in result.output
+
+
+def test_nodes_that_are_not_there_are_the_users_fault(
+    tmp_path: Path, played: PlayedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Any:
+        raise NodesError("Slurm has no node n9 there")
+
+    monkeypatch.setattr(played, "members", refused)
+    result = ran(tmp_path)
+    assert (result.exit_code, "Error: Slurm has no node n9 there" in result.output) == (2, True)
+
+
+def test_an_engine_must_be_named(tmp_path: Path) -> None:
+    assert "say what runs the pairs" in CliRunner().invoke(probe, ["--results", str(tmp_path / "x")]).output
+
+
+def test_a_scheduler_that_does_not_answer_ends_with_69(
+    tmp_path: Path, played: PlayedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Any:
+        raise RoundEngineError("Slurm: no controller")
+
+    monkeypatch.setattr(played, "members", refused)
+    result = ran(tmp_path)
+    assert (result.exit_code, result.stderr) == (69, "wirewatch: Slurm: no controller\n")
+
+
+def test_a_scheduler_that_goes_away_in_a_round_leaves_the_rounds_so_far(
+    tmp_path: Path, played: PlayedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed() -> None:
+        raise RoundEngineError("no answer in time")
+
+    monkeypatch.setattr(played, "cancel", failed)
+    result = ran(tmp_path)
+    assert result.exit_code == 69
+    kept = tmp_path / "rounds.json"
+    assert result.stderr.endswith(f"wirewatch: no answer in time; {kept} has the rounds so far\n")
+    assert len(ROUNDS.validate_json(kept.read_bytes()).rounds) == 1
+
+
+def test_results_that_cannot_be_kept_are_one_line(tmp_path: Path, played: PlayedEngine) -> None:
+    result = CliRunner().invoke(probe, ["--slurm", "--results", str(tmp_path / "no" / "x.json")])
+    assert result.exit_code == 2
+    assert "No such file or directory" in result.output
+    assert not played.orders
+
+
+def to_kubernetes(folder: Path) -> Result:
+    template = folder / "pair.json"
+    template.write_text('{"spec": {"containers": [{"name": "pair", "image": "wirewatch"}]}}', "utf-8")
+    options = ["--kubernetes", "--namespace", "probes", "--pod-template", str(template), "--dry-run"]
+    return CliRunner().invoke(probe, [*options, "--results", str(folder / "rounds.json")])
+
+
+CLUSTER = """
+current-context: c
+contexts: [{name: c, context: {cluster: a, user: u}}]
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "", "{}", "[1, 2]", "3", "contexts: [", "\t", "kind: Config", "current-context: c\ncontexts: 5",
+        CLUSTER, f"{CLUSTER}users: []",
+        f"{CLUSTER}users: [{{name: u, user: {{exec: {{command: nonesuch-program}}}}}}]",
+        f"{CLUSTER}users: [{{name: u, user: {{token: t}}}}]",
+    ],
+)  # fmt: skip
+def test_no_way_to_the_api_server_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, config: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(config, "utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    result = to_kubernetes(tmp_path)
+    assert result.exit_code == 69, result.output
+    (line,) = result.stderr.splitlines()
+    assert "the API server: " in line
+    assert caplog.records == []
+
+
+def test_without_a_configuration_of_kubectl_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    result = to_kubernetes(tmp_path)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (69, 1)
+    assert "there is no ~/.kube/config, the configuration of kubectl" in result.stderr
+
+
+PLAN = encode_pair_plan(pair_plan("a", "b", "127.0.0.1:28700", WORK))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [("{}", "a", "not a plan"), (PLAN, "c", "c is neither a nor b"), ("x", "a", "Invalid JSON")],
+)
+def test_a_peer_without_a_plan_that_it_can_follow(text: str, name: str, said: str) -> None:
+    result = CliRunner().invoke(peer, ["--plan", text, "--as", name])
+    assert result.exit_code == 2
+    assert said in result.output

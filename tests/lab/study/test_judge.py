@@ -1,0 +1,167 @@
+"""Runs of nccl-tests against expected busbw and, between nodes, against targets."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.lab.study import printed
+from tests.lab.study.printed import Form, Job, Written
+from tests.lab.study.test_nccltests import read
+from wirewatch.busbw.expected import expect
+from wirewatch.busbw.formulas import factor
+from wirewatch.cli.topologies import of_name
+from wirewatch.core.probe import MIB
+from wirewatch.core.types import Health
+from wirewatch_lab.study.judge import NEAR, TARGETS, JudgedRun, Target, by_header, by_topology, judge, overall
+from wirewatch_lab.study.points import to_study
+
+RING = {"NCCL_NVLS_ENABLE": "0"}
+NODES = 2
+
+
+def judged(job: Job, settings: dict[str, str] | None = None, ratio: float = 0.7) -> JudgedRun:
+    (run,) = read(printed.lines(job)).runs
+    return judge(run, by_header(RING if settings is None else settings), ratio)
+
+
+def of_busbw(op: str, ranks: int, size: int, rate: float) -> Written:
+    """A row with this bus bandwidth in bytes per second."""
+    micro = factor(op, ranks) * size / rate * 1e6
+    return Written(size, micro, micro)
+
+
+def test_eight_h200_on_one_node() -> None:
+    """The figures of the recording: 248.0 of 245.6 GB/s at 16 MiB."""
+    found = judged(Job())
+    size = found.sizes[0]
+    assert (found.health, size.in_place, size.point.size_bytes) == (Health.OK, False, 16 * MIB)
+    assert (round(size.busbw / 1e9, 1), round(size.expected.busbw / 1e9, 1)) == (248.0, 245.6)
+    assert round(size.ratio, 2) == 1.01
+    assert found.targets == ()
+
+
+def test_the_expectation_is_the_one_of_a_probe() -> None:
+    """By the header, by the same GPUs of a topology, and by expect() alone."""
+    job = Job(ranks=4, rows=(Written(1 << 28, 1183.48, 1186.22),))
+    (run,) = read(printed.lines(job)).runs
+    header = by_header({})(run)
+    given = by_topology(of_name("h200x4-idle").topology, "it", {})(run)
+    rates = set()
+    for basis in (header, given):
+        expected = expect(basis.conditions, "all_reduce", 1 << 28)  # type: ignore[arg-type]
+        (size, _) = judge(run, lambda _run, one=basis: one).sizes  # type: ignore[misc]
+        assert size.expected == expected
+        rates.add(size.expected.busbw)
+    assert len(rates) == 1
+
+
+@pytest.mark.parametrize(("ratio", "health"), [(0.7, Health.DEGRADED), (0.3, Health.OK)])
+def test_the_size_that_fails_is_named_and_the_average_decides_nothing(ratio: float, health: Health) -> None:
+    """A footer's average that is high saves no size, and one that is low fails none."""
+    slow = of_busbw("all_reduce", 8, 64 * MIB, 130e9)
+    found = judged(replace(Job(), rows=(*Job().rows[:1], slow)), ratio=ratio)
+    assert found.health is health
+    assert {one.point.size_bytes for one in found.low} == ({64 * MIB} if health is Health.DEGRADED else set())
+
+
+def test_wrong_values_are_worse_than_slow_ones_and_unchecked_ones_are_said() -> None:
+    rows = (Written(16 * MIB, 118.38, 116.08, ("0", "3")), *Job().rows[1:])
+    found = judged(replace(Job(), rows=rows))
+    assert (found.health, found.checked) == (Health.FAILED, True)
+    assert found.failures[0] == "wrong values at 16 MiB in place: 3 elements"
+    unchecked = judged(replace(Job(), rows=tuple(replace(row, wrong=("N/A", "N/A")) for row in Job().rows)))
+    assert (unchecked.health, unchecked.checked) == (Health.OK, False)
+    assert "values were not checked" in unchecked.remarks
+
+
+def test_the_largest_difference_of_old_versions_is_no_count() -> None:
+    rows = tuple(replace(row, wrong=("2e-07", "0")) for row in Job().rows)
+    lines = [
+        line.replace("Out of bounds values : 2 FAILED", "Out of bounds values : 0 OK")
+        for line in printed.lines(Job(rows=rows, form=Form(9), product="A100-SXM4-40GB"))
+    ]
+    (run,) = read(lines).runs
+    found = judge(run, by_header({}))
+    assert (found.health, found.failures, found.checked) == (Health.OK, (), True)
+    assert to_study([run], "it", 0.0).curves[0].points[0].wrong == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (Job(product="NVIDIA H100 PCIe"), "how NVIDIA H100 PCIe are joined is not in its header"),
+        (Job(product="Tesla V100-SXM2-32GB"), "how Tesla V100-SXM2-32GB are joined is not in its header"),
+        (Job(product="NVIDIA R100"), "how NVIDIA R100 are joined"),
+        (Job("sendrecv"), "no reference for pairwise sendrecv of 8 Hopper GPUs over NVSwitch"),
+        (Job(rows=(Written(1024, 23.1, 23.2),)), "messages under 16 MiB measure latency"),
+        (Job(ranks=1), "one GPU alone has no wire to another"),
+        (Job("broadcast", hosts=NODES), "it ran between 2 nodes"),
+    ],
+)
+def test_where_nothing_is_expected_nothing_is_judged(job: Job, reason: str) -> None:
+    found = judged(job)
+    assert (found.health, found.sizes) == (Health.UNKNOWN, ())
+    assert found.reason.startswith(reason)
+
+
+def test_a_table_alone_is_judged_by_a_topology_that_is_given() -> None:
+    lines = printed.lines(Job())
+    (run,) = read(lines[lines.index("# Using devices") + 10 :]).runs
+    assert judge(run, by_header({})).reason == "no header names its GPUs: pass --topology"
+    found = judge(run, by_topology(of_name("h200x8").topology, "it", RING))
+    assert (found.health, found.sizes[0].expected.algorithm) == (Health.OK, "Ring")
+
+
+def test_more_ranks_than_a_topology_has_are_not_judged() -> None:
+    (run,) = read(printed.lines(Job())).runs
+    found = judge(run, by_topology(of_name("h200x4-idle").topology, "it", {}))
+    assert found.reason == "the topology has 4 GPUs, the run 8 ranks"
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.op}-{target.size_bytes}")
+@pytest.mark.parametrize("near", [1.0, 1 / NEAR + 0.01, NEAR - 0.01])
+@pytest.mark.parametrize("share", [0.9, 1.01])
+def test_between_nodes_targets_decide_at_the_nearest_size(target: Target, near: float, share: float) -> None:
+    """0.1 MiB is no power of two, and each collective rounds it to its own multiple of ranks."""
+    size = int(target.size_bytes * near) // 1024 * 1024
+    far = of_busbw(target.op, 16, size * 16, 1e12)
+    job = Job(target.op, 16, (of_busbw(target.op, 16, size, share * target.least), far), hosts=NODES)
+    found = judged(job)
+    (one,) = [one for one in found.targets if one.target == target]
+    assert one.point is not None
+    assert one.point.size_bytes == size
+    assert found.health is (Health.DEGRADED if share < 1 else Health.OK)
+
+
+def test_sizes_that_are_near_no_target_are_not_judged_by_one() -> None:
+    job = Job("all_gather", 16, (of_busbw("all_gather", 16, 256 * MIB, 1e9),), hosts=NODES)
+    found = judged(job)
+    assert [one.point for one in found.targets] == [None]
+    assert found.health is Health.UNKNOWN
+
+
+def test_a_run_that_was_judged_outweighs_those_that_could_not_be() -> None:
+    assert overall([Health.UNKNOWN, Health.OK], []) is Health.OK
+    assert overall([Health.UNKNOWN, Health.DEGRADED, Health.OK], []) is Health.DEGRADED
+    assert overall([Health.UNKNOWN], []) is Health.UNKNOWN
+    assert overall([Health.OK], ["Segmentation fault"]) is Health.FAILED
+
+
+def test_runs_of_one_configuration_are_repeats_of_a_curve() -> None:
+    runs = read(printed.lines(Job()) * 3).runs
+    study = to_study(runs, "it", 5.0)
+    assert [(curve.op, curve.in_place, len(curve.points)) for curve in study.curves] == [
+        ("all_reduce", False, 2),
+        ("all_reduce", True, 2),
+    ]
+    point = study.curves[0].points[0]
+    assert (point.size_bytes, point.wrong) == (16 * MIB, 0)
+    assert point.seconds == pytest.approx((118.38e-6,) * 3)
+    assert study.environment["gpus"] == "NVIDIA H200"
+    assert study.environment["nccl"] == "2.28.9"
+
+
+def test_a_header_that_is_cut_in_the_name_of_a_gpu_says_so() -> None:
+    rows = [line for line in printed.lines(Job()) if "#  Rank " in line]
+    (run,) = read([*rows[:-1], rows[-1].rpartition("]")[0] + "] "]).runs
+    assert "how GPUs without a name are joined is not in its header" in str(by_header(RING)(run))

@@ -1,0 +1,427 @@
+"""What a log of NCCL says of a job: the wire of the hot collective, and what that rests on."""
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.node.nccl.texts import (
+    ALL,
+    V2_14,
+    V2_18,
+    V2_21,
+    V2_23,
+    V2_27,
+    V2_28,
+    V2_30,
+    init,
+    links,
+    pointer,
+    say,
+)
+from wirewatch.nccl import log as nccl_log
+from wirewatch_lab.study.logsummary import LogSummary
+from wirewatch_lab.study.nccllog import read_log
+
+SHARED = Path(__file__).parents[3].parent / "shared"
+REDUCE = "AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}"
+SETUP = (
+    say("NCCL version 2.28.9+cuda13.0")
+    + say(init("START", 0))
+    + say(init("START", 1), 1)
+    + say(init("COMPLETE", 0))
+    + say(init("COMPLETE", 1), 1)
+)
+GRAPH = "Pattern 4, crossNic 0, nChannels 12, bw 30.000000/30.000000, type {}/PIX, sameChannels 1"
+LINES = [line for text in ALL for line in text.splitlines(keepends=True)]
+
+
+def read(text: str) -> LogSummary:
+    return read_log(text.split("\n"))
+
+
+def chosen(size: int, algorithm: str, protocol: str = "SIMPLE", last: int = 23) -> str:
+    return say(REDUCE.format(size, algorithm, protocol, last), thread=4711)
+
+
+def wires(text: str) -> list[str]:
+    hot = read(text).hot
+    assert hot is not None
+    (only,) = hot.carried
+    assert only.wires == hot.wires
+    return hot.wires
+
+
+def shown(text: str) -> str:
+    return "\n".join(read(text).lines())
+
+
+@pytest.mark.parametrize(
+    ("graph", "over"),
+    [
+        ("NVL", "P2P over NVLink"),
+        ("NVB", "P2P over NVLink"),
+        ("PHB", "P2P over PCIe (farthest path PHB)"),
+        ("", "P2P (NVLink or PCIe: not in the log)"),
+    ],
+)
+def test_the_first_line_answers(graph: str, over: str) -> None:
+    text = SETUP + (say(GRAPH.format(graph)) if graph else "") + links("P2P/CUMEM", 24)
+    text += chosen(64 << 20, "RING") * 3 + chosen(8, "RING", "LL", 0) * 900
+    first = read(text).lines()[0]
+    line = text.split("\n").index(chosen(64 << 20, "RING").rstrip("\n")) + 1
+    assert first == (
+        "The hot collective is all_reduce of 64 MiB (3 calls, 100% of the bytes): Ring Simple in 24 "
+        f"channels, on {over} (line {line})."
+    )
+
+
+@pytest.mark.parametrize(
+    ("transport", "over"),
+    [
+        ("SHM/direct/direct", "host memory"),
+        ("NET/Socket/0", "TCP sockets"),
+        ("NET/IB/0", "InfiniBand or RoCE without GPUDirect RDMA"),
+        ("NET/IB/0/GDRDMA", "InfiniBand or RoCE with GPUDirect RDMA"),
+        ("NET/IB/1(3)/GDRDMA/Shared", "InfiniBand or RoCE with GPUDirect RDMA"),
+        ("NET/AWS Libfabric/0/GDRDMA", "the network AWS Libfabric with GPUDirect RDMA"),
+        ("P2P/MNNVL", "P2P over NVLink between trays"),
+    ],
+)
+def test_each_transport_is_a_wire(transport: str, over: str) -> None:
+    assert wires(SETUP + links(transport) + chosen(1 << 20, "TREE", "LL128", 1)) == [over]
+
+
+def test_the_slowest_of_several_wires_comes_first() -> None:
+    text = SETUP + links("P2P/CUMEM", ends=[(0, 1)]) + links("SHM/direct/direct", ends=[(1, 0)])
+    assert wires(text + chosen(1 << 20, "RING")) == ["host memory", "P2P (NVLink or PCIe: not in the log)"]
+    assert (
+        "1 pair of ranks on host memory (SHM/direct/direct), 2 channels each: 1->0 (8): a fallback"
+        in shown(text)
+    )
+
+
+def test_nvls_is_the_wire_of_its_algorithm_and_offered_where_nothing_uses_it() -> None:
+    assert wires(V2_28) == ["NVLS (multicast in the NVSwitch)"]
+    assert read(V2_28).nvls.state == "used by 3 calls; set up on 1 logged rank"
+    offered = SETUP + say("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)")
+    assert read(offered).nvls.state == "offered, not set up in this log"
+    assert read(offered + chosen(8, "RING")).nvls.state == "offered, but no logged collective uses it"
+    assert read(offered + say("NCCL_NVLS_ENABLE set by environment to 0.")).nvls.state == (
+        "switched off by NCCL_NVLS_ENABLE"
+    )
+    assert read(V2_27).nvls.state == "given up after it was offered"
+    assert read(V2_30).nvls.state == "not offered"
+    assert read(V2_14).nvls.state == "not known: no line is about it"
+    none = say(
+        "24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer"
+    )
+    nvls = read(say(init("START", 0)) + none).nvls
+    assert (nvls.state, nvls.quotes[0].line) == ("not set up, and no line says why", 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "pair", "words"),
+    [
+        ("2.10.3", "GPU 41000 / HCA 0 (distance 6 > 4)", "SYS (6) is beyond PXB (4)"),
+        ("2.18.3", "GPU 41000 / HCA 1 (distance 7 > 4)", "SYS (7) is beyond PXB (4)"),
+        ("2.23.4", "GPU 41000 / HCA 1 (distance 6 > 4)", "PHB (6) is beyond PXB (4)"),
+        ("2.26.2", "GPU 0 / HCA 1 (distance 7 > 5)", "PHB (7) is beyond PXB (5)"),
+        ("2.27.3", "GPU 0 / HCA 1 (distance 8 > 7)", "PHB (8) is beyond P2C (7)"),
+        ("2.28.9", "GPU 0 / HCA 1 (distance 8 > 6)", "PHB (8) is beyond P2C (6)"),
+        ("2.29.2", "GPU/0-60 (rank 0) - NET/0-1 (distance 9 > 6)", "SYS (9) is beyond P2C (6)"),
+        (
+            "2.29.2",
+            "GPU/0-60 (rank 0) - NET/0-1 ( using PXN via GPU/0-70, distance 9 > 6)",
+            "SYS (9) is beyond P2C (6)",
+        ),
+    ],
+)
+def test_why_gpudirect_is_not_in_use_in_each_version_s_words(version: str, pair: str, words: str) -> None:
+    line = say(f"GPU Direct RDMA Disabled for {pair}")
+    said = read(say(f"NCCL version {version}+cuda12.4") + SETUP + line + links("NET/IB/0"))
+    assert said.not_understood == 0
+    assert said.gpudirect.state == (
+        "not in use on any of 2 network connections that are logged; why, in the log's words:"
+    )
+    (quote,) = said.gpudirect.quotes
+    assert quote.text.endswith(words)
+    assert quote.line == 7
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GPU Direct RDMA Enabled for GPU 41000 / HCA 0 (distance 4 <= 4), read 1",
+        "GPU Direct RDMA Enabled for GPU 0 / HCA 1 (distance 4 <= 5), read 0 mode Default",
+        "GPU Direct RDMA Enabled for GPU/0-41000 (rank 0) - NET/0-1 (distance 4 <= 6, read 1, mode PCI)",
+        "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
+        "NET/IBext_v8 : GPU Direct RDMA Disabled for HCA 3 'mlx5_3'",
+        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
+        "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.7<0>",
+        "Connected all rings, use ring PXN 0 GDR 1",
+        "Connected all rings",
+        "DMA-BUF is available on GPU device 0",
+        "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA",
+        "Could not enable P2P between dev 0(=41000) and dev 1(=42000)",
+    ],
+)
+def test_lines_about_the_network_of_all_versions_are_understood(line: str) -> None:
+    said = read(SETUP + say(line) + links("NET/IB/0/GDRDMA"))
+    assert said.not_understood == 0
+    assert said.gpudirect.state == "in use on all 2 network connections that are logged"
+
+
+@pytest.mark.parametrize(
+    "cut", ["GPU Direct RDMA Enabled for GPU 0 / HCA 1 (dist", "NET/IB : GPU Direct RDMA En"]
+)
+def test_a_torn_line_about_gpudirect_is_counted_and_shown(cut: str) -> None:
+    said = read(SETUP + say(cut))
+    assert (said.not_understood, said.not_understood_lines[0].text) == (1, cut)
+
+
+def test_why_gpudirect_is_not_in_use_where_the_log_does_not_say() -> None:
+    state = read(SETUP + links("NET/IB/0")).gpudirect.state
+    assert state.endswith("NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV")
+    assert read(SETUP + links("NET/Socket/0")).gpudirect.state.endswith("TCP sockets have none")
+    assert read(SETUP + links("P2P/IPC")).gpudirect.state == "no connection goes over a network"
+    assert read(SETUP).gpudirect.state == "not known: no connection is logged"
+    half = SETUP + links("NET/IB/0", ends=[(0, 1)]) + links("NET/IB/0/GDRDMA", ends=[(1, 0)])
+    assert read(half).gpudirect.state.startswith("in use on 1 of 2 network connections")
+    new = say("NCCL version 2.30.7+cuda13.2") + say("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'")
+    state = read(new + SETUP + links("NET/IB/0")).gpudirect.state
+    assert state.endswith("why is not known: NCCL 2.30 and later do not log it")
+    no_module = read(SETUP + links("NET/IB/0") + say("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"))
+    assert "cannot register GPU memory" in no_module.gpudirect.quotes[0].text
+
+
+def test_a_network_inside_a_node_is_a_fallback_and_between_nodes_is_not() -> None:
+    spans = "comm {} rank 0 nRanks 2 nNodes {} localRanks 2 localRank 0 MNNVL 0"
+    lines = {
+        nodes: shown(
+            say(init("START", 0))
+            + say(init("START", 1), 1, host="node7" if nodes == 1 else "node8")
+            + say(spans.format(pointer(0), nodes))
+            + links("NET/IB/0", ends=[(0, 1)])
+        )
+        for nodes in (1, 2)
+    }
+    assert "a fallback inside a node" in lines[1]
+    assert "fallback" not in lines[2]
+
+
+def test_fallbacks_are_named_pair_by_pair() -> None:
+    ends = [(a, b) for a in range(4) for b in range(3)]
+    (shm,) = read(links("SHM/direct/direct", ends=ends)).communicators[0].wires
+    (near,) = read(links("P2P/IPC", ends=ends)).communicators[0].wires
+    assert (len(shm.examples), len(near.examples), shm.pairs) == (12, 4, 12)
+
+
+def test_the_log_says_which_part_of_the_job_it_shows() -> None:
+    assert read(SETUP).part == "All 2 ranks of the largest communicator, on host node7, wrote to this log."
+    one = say(init("START", 3, ranks=16))
+    assert read(one).part.startswith("Of 16 ranks only rank 3, on host node7, wrote to this log")
+    two = one + say(init("START", 4, ranks=16), host="node8")
+    assert read(two).part.startswith("Of 16 ranks only 2 ranks, on 2 hosts, wrote to this log")
+    assert "not known" in read(say("Using network IB")).part
+
+
+def test_a_hot_collective_of_one_of_several_communicators_says_so() -> None:
+    both = "".join(
+        say(init(state, 0, rest=f"commId 0xab{n} ", comm=n))
+        for n in (0, 1)
+        for state in ("START", "COMPLETE")
+    )
+    said = read(both + chosen(1 << 20, "RING"))
+    assert said.hot is not None
+    assert said.hot.communicators == 2
+    assert "in one of 2 communicators" in said.answer
+    assert "on wires that are not in the log" in said.answer
+
+
+def test_which_communicator_would_mean_which_wire() -> None:
+    def comm(number: int, ranks: int, rest: str = "commId 0x{} ") -> str:
+        name = rest.format(f"ab{number}")
+        return "".join(
+            say(init(state, 0, ranks, rest=name, comm=number), thread=6000 + number)
+            for state in ("START", "COMPLETE")
+        )
+
+    text = comm(0, 8) + say("Channel 00/0 : 0[0] -> 5[5] [send] via NET/IB/0/GDRDMA")
+    text += comm(1, 2) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM") + comm(2, 2)
+    answer = read(text + chosen(1 << 20, "RING")).answer
+    assert answer == (
+        "The hot collective is all_reduce of 1 MiB (1 call, 100% of the bytes, in one of 3 communicators): "
+        "Ring Simple in 24 channels, on InfiniBand or RoCE with GPUDirect RDMA if it ran in 0xab0 (8 ranks) "
+        "or on P2P (NVLink or PCIe: not in the log) if it ran in 0xab1 (2 ranks) (line 9)."
+    )
+
+
+def test_hosts_that_share_a_name_are_not_taken_for_one_node() -> None:
+    spans = "comm {} rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0"
+    both = SETUP + say(spans.format(pointer(0))) + links("NET/IB/0/GDRDMA")
+    assert not any(wire.fallback for wire in read(both).communicators[0].wires)
+
+
+def test_without_tuning_lines_it_says_what_to_set_or_that_the_version_has_none() -> None:
+    assert "Not in the log: which algorithm and protocol ran (TUNING): set NCCL_DEBUG=INFO" in shown(SETUP)
+    assert "NCCL 2.14.3 does not log it" in shown(V2_14)
+    assert "the log has no TUNING lines" in read(V2_18).answer
+
+
+def test_sizes_of_a_rank_s_part_become_those_of_the_message() -> None:
+    line = "AllGather: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}"
+    hot = read(SETUP + say(line, thread=4711)).hot
+    assert hot is not None
+    assert hot.size_bytes == 2 << 20
+
+
+def test_ranges_join_sizes_with_the_same_choice() -> None:
+    text = SETUP + "".join(chosen(8 << n, "RING", "LL" if n < 3 else "SIMPLE", n) for n in range(6))
+    first, second = read(text).choices
+    assert (first.low_bytes, first.high_bytes, first.protocol, first.channels) == (8, 32, "ll", (1, 3))
+    assert (second.low_bytes, second.high_bytes, second.protocol, second.calls) == (64, 256, "simple", 3)
+
+
+def test_settings_that_slow_and_those_that_differ_between_processes_are_named() -> None:
+    text = "".join(
+        say(f"NCCL_ALGO set by environment to {value}", pid=pid)
+        for pid, value in ((1, "Ring"), (2, "Ring"), (3, "Tree"))
+    )
+    lines = shown(text + say("NCCL_P2P_DISABLE set by environment to 1."))
+    assert "NCCL_ALGO=Ring in 2 processes (1): slows: not every algorithm" in lines
+    assert "NCCL_ALGO is not the same in all processes" in lines
+    assert "NCCL_P2P_DISABLE=1 (4): slows: GPUs do not reach each other" in lines
+
+
+def test_warnings_that_differ_in_numbers_are_one_kind() -> None:
+    warning = "node7:1:2 [0] net.cc:9 NCCL WARN Call to connect returned {} for 10.0.0.{}<4711>\n"
+    text = "".join(warning.format(n, n) for n in range(7)) + warning.replace("Call", "No call").format(1, 1)
+    first, second = read(text).warnings
+    assert (first.count, first.line, second.count, second.line) == (7, 1, 1, 8)
+
+
+def test_warnings_over_the_limit_are_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_log, "WARNINGS", 3)
+    text = "".join(f"node7:1:2 [0] net.cc:9 NCCL WARN call {n} failed\n" for n in range(50))
+    text += "".join(f"node7:1:2 [0] net.cc:9 NCCL WARN {word} failed\n" for word in ("a", "b", "c", "d"))
+    said = read(text)
+    assert (said.warnings[0].count, said.warning_kinds, said.left_out) == (50, 3, {"warnings": 2})
+
+
+def test_a_line_that_asks_for_attention_is_a_warning() -> None:
+    (warning,) = read("node7:1:2 [0] NCCL ATTN degraded NVLink fabric bandwidth\n").warnings
+    assert warning.text == "degraded NVLink fabric bandwidth"
+
+
+def test_a_text_without_nccl_has_no_message() -> None:
+    said = read("step 1 loss 2.5\n\nstep 2\n")
+    assert (said.messages, said.answer) == (0, "No line of NCCL's log is in this text.")
+
+
+@pytest.mark.parametrize("before", ["", "[1,0]<stdout>:", "0: ", "worker-0: "])
+def test_every_line_number_is_that_of_the_file(before: str) -> None:
+    text = "epoch 1\n" + "".join(before + line + "\n" for line in (SETUP + links("P2P/IPC")).splitlines())
+    said = read(text)
+    (comm,) = said.communicators
+    lines = text.split("\n")
+    assert "Init START" in lines[comm.line - 1]
+    assert "via P2P/IPC" in lines[comm.wires[0].line - 1]
+    assert (said.line_count, said.foreign) == (len(lines), 2)
+
+
+def test_over_the_limit_it_says_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_log, "AT_MOST", 50)
+    text = "".join(say(f"Channel 00/0 : {n}[0] -> {n + 1}[1] via P2P/IPC") for n in range(60))
+    text += "".join(say(f"NCCL_X{n} set by environment to {n}.") for n in range(60))
+    said = read(text + text)
+    assert said.left_out == {"Link": 20, "Setting": 20}
+    assert "Left out, because the log has too much that differs: 20 of Link, 20 of Setting" in said.lines()
+
+
+def test_a_line_that_is_repeated_changes_nothing_but_its_count() -> None:
+    once = SETUP + links("P2P/CUMEM")
+    many = read(once + links("P2P/CUMEM") * 500)
+    assert many.communicators == read(once).communicators
+    assert many.left_out == {}
+
+
+_PIECES = st.lists(
+    st.sampled_from([*LINES, "step 3 loss 2.1\n", "\x00\xff\n", "NCCL INFO \n"]).flatmap(
+        lambda line: st.integers(0, len(line)).map(lambda end: line[:end])
+    ),
+    max_size=25,
+)
+
+
+@given(_PIECES)
+def test_lines_cut_joined_and_out_of_order_are_some_summary(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    said = read(text)
+    assert said.lines()[0] == said.answer
+    count = len(text.split("\n"))
+    assert said.line_count == count
+    quotes = [*said.not_understood_lines, *said.warnings, *said.network, *said.versions]
+    numbers = [quote.line for quote in quotes] + [one.line for one in said.settings]
+    assert all(0 < line <= count for line in numbers + [one.line for one in said.choices])
+    assert said.messages >= said.other + said.not_understood
+
+
+@given(st.permutations(V2_28.splitlines() + V2_21.splitlines()), st.integers(1, 2000))
+def test_blocks_of_any_length_give_the_same(lines: list[str], block: int) -> None:
+    """But that a torn host is known by the lines of its block alone, and here none is torn."""
+    whole = read_log(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wirewatch.nccl.messages.BLOCK", block)
+        assert read_log(lines) == whole
+
+
+def job(length: int) -> Iterator[str]:
+    """A log of as many characters, of one job: what is distinct in it does not grow."""
+    lines = [line for text in (V2_18, V2_21, V2_23, V2_27, V2_28, V2_30) for line in text.splitlines()]
+    size = 0
+    while size < length:
+        for line in (*lines, "step 4 loss 2.0 lr 0.1", chosen(8 << size % 28, "RING")):
+            size += len(line)
+            yield line
+
+
+def peak(length: int) -> int:
+    tracemalloc.start()
+    try:
+        read_log(job(length))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_what_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirewatch.nccl.messages.BLOCK", 1 << 15)
+    peak(1 << 16)
+    assert peak(1 << 19) < 1.3 * peak(1 << 17)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        (
+            "hardware/h200x8/nccl-tests_all_reduce_NCCL_DEBUG_rank0.txt",
+            "all_reduce of 4 GiB (49 calls, 50% of the bytes): Ring Simple in 24 channels, on P2P over NVL",
+        ),
+        (
+            "samples/nccltests.2.18.3.h100x2.ring.tuning_log.txt",
+            "all_reduce of 8 GiB (109 calls, 51% of the bytes): Ring Simple in 24 channels, on P2P over NV",
+        ),
+    ],
+)
+def test_real_logs_are_answered(name: str, answer: str) -> None:
+    file = SHARED / name
+    if not file.exists():
+        pytest.skip(f"{name} is not here")
+    with file.open(encoding="utf-8") as lines:
+        said = read_log(lines)
+    assert answer in said.answer
+    assert (said.not_understood, said.left_out) == (0, {})

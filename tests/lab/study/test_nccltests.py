@@ -1,0 +1,377 @@
+"""Output of nccl-tests in every form: its rows, and what of damaged output is none."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import BytesIO
+from itertools import zip_longest
+from typing import BinaryIO
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.lab.study import printed
+from tests.lab.study.printed import Form, Job, Written, jobs
+from tests.node.core.test_parsers_fuzzed import damaged
+from wirewatch.busbw.formulas import FACTORS, busbw
+from wirewatch_lab.study.inputs import mixed_lines
+from wirewatch_lab.study.nccltests import Reader
+from wirewatch_lab.study.runs import BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds, shortfall
+
+LOG = "{host}:77:78 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}"
+
+
+def read(lines: Sequence[str], op: str = "") -> Reader:
+    reader = Reader(op)
+    for line in lines:
+        reader.feed(line)
+    reader.finish()
+    return reader
+
+
+def read_text(text: str, op: str = "") -> Reader:
+    reader = Reader(op)
+    for _ in mixed_lines(BytesIO(text.encode("utf-8", "surrogatepass")), reader):
+        pass
+    return reader
+
+
+def only(reader: Reader) -> BenchmarkRun:
+    (run,) = reader.runs
+    assert (reader.not_understood, reader.first) == (0, [])
+    return run
+
+
+def is_row_of(job: Job, row: BenchmarkRow) -> bool:
+    """Whether a row is one of the job's, as exactly as it was printed."""
+    return any(
+        row.size_bytes == one.size
+        and row.out_of_place is not None
+        and row.in_place is not None
+        and close(operation_seconds(row, row.out_of_place), one.out)
+        and close(operation_seconds(row, row.in_place), one.inside)
+        for one in job.rows
+    )
+
+
+def close(seconds: float | None, micro: float) -> bool:
+    return seconds is None or abs(seconds * 1e6 - micro) <= 0.01 * micro
+
+
+@settings(max_examples=examples(200))
+@given(jobs(), st.sampled_from(printed.PREFIXES))
+def test_every_form_with_every_prefix_gives_its_rows(job: Job, prefix: printed.Prefix) -> None:
+    reader = read([prefix(0) + line for line in printed.lines(job)])
+    run = only(reader)
+    assert reader.rows == len(run.rows) == len(job.rows)
+    assert (run.ranks, run.hosts) == (job.ranks, {"node0": job.ranks})
+    assert run.ended
+    assert shortfall(run) == ""
+    assert run.differing == 0
+    if job.form.era >= 19:
+        assert (run.op, run.op_from) == (job.op, "its header")
+    for row, one in zip(run.rows, job.rows, strict=True):
+        assert is_row_of(replace(job, rows=(one,)), row)
+        assert [timing.wrong for _, timing in row.placed()] == [
+            {"0": 0, "N/A": None}[wrong] for wrong in one.wrong
+        ]
+        rate = bus_bandwidth(run, row, row.out_of_place) if row.out_of_place else None
+        if run.op == job.op and not job.form.cputime:
+            assert rate == pytest.approx(busbw(job.op, job.ranks, one.size, one.out / 1e6), rel=0.01)
+
+
+def test_the_first_version_has_milliseconds_and_other_names() -> None:
+    row = next(iter(only(read(printed.lines(Job(form=Form(1))))).rows))
+    assert row.out_of_place is not None
+    assert row.out_of_place.seconds == pytest.approx(118e-6, rel=0.05)
+
+
+@pytest.mark.parametrize("op", sorted(printed.OLD))
+def test_the_columns_name_the_operation_or_it_is_not_known(op: str) -> None:
+    """Tables of the same columns with the same factor are told apart by nothing."""
+    job = Job(op, form=Form(9))
+    run = only(read(printed.lines(job)))
+    if op == "all_gather":
+        assert (run.op, run.op_from) == ("", "")
+        assert only(read(printed.lines(job), op)).op_from == "--op"
+    else:
+        assert (run.op, run.op_from) == (op, "its columns")
+
+
+@pytest.mark.parametrize("op", sorted(FACTORS))
+def test_a_table_alone_never_gets_an_operation_that_it_is_not(op: str) -> None:
+    job = Job(op, form=Form(19))
+    run = only(read(printed.lines(job)[printed.lines(job).index("# Using devices") + 10 :]))
+    assert run.devices == ()
+    assert run.op in {"", op}
+    assert run.ranks in {None, job.ranks}
+    assert shortfall(run) == ""
+
+
+def test_the_command_line_names_the_operation() -> None:
+    job = Job("all_gather", form=Form(13))
+    run = only(read(["$ mpirun -np 8 ./build/all_gather_perf -b 16M -e 64M", *printed.lines(job)]))
+    assert (run.op, run.op_from) == ("all_gather", "the command line")
+    # A script that names several says nothing of any.
+    script = ["./all_gather_perf -b 8", "./alltoall_perf -b 8", *printed.lines(job)]
+    assert only(read(script)).op == ""
+
+
+def test_several_ranks_mixed_line_by_line() -> None:
+    """Each rank's table is its own, and so is what it says of its failure."""
+    one, other = Job(), Job("broadcast", 4)
+    texts = [[f"{n}: {line}" for line in printed.lines(job)] for n, job in enumerate((one, other))]
+    mixed = [line for pair in zip_longest(*texts) for line in pair if line is not None]
+    reader = read(mixed)
+    assert [(run.op, len(run.rows), run.ended) for run in reader.runs] == [
+        ("all_reduce", 2, True),
+        ("broadcast", 2, True),
+    ]
+
+
+def test_processes_without_mpi_are_jobs_of_one_rank() -> None:
+    job = Job(ranks=1)
+    mixed = [line.replace("Pid    100", f"Pid    10{n}") for line in printed.lines(job) for n in range(4)]
+    run = read(mixed).runs[0]
+    assert run.ranks == 1
+    assert any("without MPI" in remark for remark in run.remarks)
+
+
+def torn(job: Job, host: str, *, later: bool = True) -> list[str]:
+    """Each row of a job in three pieces, as NCCL's log tears it when both write to one place."""
+    log = LOG.format(host=host)
+    text = [log, *printed.header(job), log, *printed.columns(job)]
+    for one in job.rows:
+        line = printed.row(job, one)
+        cut, end = line.index(" -1") + 3, line.index("  0 ") + 3
+        text += [line[:cut] + log, log, line[cut:end] + log, log, line[end:]]
+    return [*text, *(printed.footer(job) if later else ())]
+
+
+@pytest.mark.parametrize("host", ["node", "0node", "38dcf168f605", "1-2.example.org"])
+def test_rows_that_the_log_tears_are_put_together(host: str) -> None:
+    """The last figure of a piece and the name of the host stand without a space between them."""
+    small = tuple(Written(8 << n, 23.1 + n / 100, 23.2 - n / 100) for n in range(3))
+    job = Job(rows=(*small, *Job().rows))
+    reader = read(torn(job, host))
+    run = only(reader)
+    assert [is_row_of(job, row) for row in run.rows] == [True] * 5
+    assert (run.repaired, reader.rows) == (5, 5)
+
+
+def test_a_piece_without_the_rest_is_counted() -> None:
+    lines = torn(Job(), "node0", later=False)
+    reader = read(lines[:-1])
+    assert (reader.rows, reader.not_understood) == (1, 1)
+    assert reader.first[0].why == "a part of a row"
+    assert reader.first[0].text.split()[0] == str(1 << 26)
+
+
+def test_pieces_of_two_rows_are_none() -> None:
+    """The log lost what stood between the beginning of one row and the end of the next."""
+    lines = torn(Job(), "node0")
+    first = next(n for n, line in enumerate(lines) if line.startswith(f"{1 << 24:12}"))
+    reader = read([*lines[: first + 2], *lines[first + 7 :]])
+    assert (reader.rows, reader.runs[0].repaired) == (0, 0)
+    assert reader.not_understood > 0
+
+
+@settings(max_examples=examples(200))
+@given(st.data())
+def test_no_damage_makes_a_row_that_was_not_printed(data: st.DataObject) -> None:
+    job = data.draw(jobs(large=True))
+    whole = "\n".join(printed.lines(job))
+    reader = read_text(data.draw(damaged(whole)))
+    for run in reader.runs:
+        for row in run.rows:
+            assert is_row_of(job, row), row
+
+
+@settings(max_examples=examples(100))
+@given(jobs(large=True), st.randoms(use_true_random=False), st.integers(0, 3))
+def test_every_row_of_mixed_lines_is_read_or_counted(job: Job, order: random.Random, drop: int) -> None:
+    """Lines shuffled, lost and twice there; a row before the header of its table is none."""
+    lines = printed.lines(job)
+    rows = {printed.row(job, one) for one in job.rows}
+    lines = [line for line in lines if order.randrange(10) >= drop for _ in range(1 + order.randrange(2))]
+    order.shuffle(lines)
+    reader = read(lines)
+    assert reader.rows + reader.not_understood == sum(line in rows for line in lines)
+    assert all(is_row_of(job, row) for run in reader.runs for row in run.rows)
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(jobs(large=True), min_size=2, max_size=3), st.randoms(use_true_random=False))
+def test_tables_of_ranks_in_any_order_of_lines_keep_their_rows(
+    found: list[Job], order: random.Random
+) -> None:
+    """Each rank's lines stay in their order, as they do in every launcher."""
+    left = [[f"{n}: {line}" for line in printed.lines(job)] for n, job in enumerate(found)]
+    mixed = []
+    while any(left):
+        mixed.append(order.choice([lines for lines in left if lines]).pop(0))
+    reader = read(mixed)
+    assert reader.not_understood == 0
+    kept = sorted((len(run.rows), run.ranks) for run in reader.runs)
+    assert kept == sorted((len(job.rows), job.ranks) for job in found)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "node0: Test NCCL failure common.cu:1005 'unhandled system error / ibv_poll_cq'",
+        " .. node0 pid 100: Test failure common.cu:1127",
+        "node0: Test CUDA failure common.cu:774 'out of memory'",
+        "[node0:100  :0:100] Caught signal 11 (Segmentation fault: address not mapped to object)",
+        "/bin/sh: line 1: 100 Segmentation fault      (core dumped) ./all_reduce_perf -g 8",
+        "prterun noticed that process rank 3 with PID 5 on node node0 exited on signal 9 (Killed).",
+        "srun: error: node0: task 0: Exited with exit code 2",
+        "slurmstepd: error: *** STEP 7.0 ON node0 CANCELLED AT 2026-11-21T01:06:30 DUE TO TIME LIMIT ***",
+    ],
+)
+def test_a_run_that_failed_says_what_was_printed(failure: str) -> None:
+    lines = printed.lines(Job())
+    cut = lines[: lines.index("# Out of bounds values : 0 OK") - 1]
+    run = only(read([*cut, failure]))
+    assert run.failures == [failure.strip()]
+    assert shortfall(run) == f"its table stops at {1 << 24} of {1 << 26} bytes"
+
+
+def test_what_stops_and_what_was_pasted() -> None:
+    lines = printed.lines(Job())
+    head = lines.index("# Using devices") + 10
+    assert shortfall(only(read(lines[:head]))) == "it stops before its table"
+    assert shortfall(only(read(lines[: head + 3]))) == "its table has no rows"
+    assert shortfall(only(read(lines[: head + 5]))) == ""
+    assert shortfall(only(read(lines[head : head + 4]))) == ""
+
+
+def test_a_line_of_a_gigabyte_and_a_file_without_an_end_of_line_take_no_memory() -> None:
+    class Endless:
+        """A file of one line, made while it is read."""
+
+        def __init__(self, parts: int) -> None:
+            self.parts = parts
+
+        def readline(self, size: int) -> bytes:
+            self.parts -= 1
+            return b"7 " * (size // 2) if self.parts >= 0 else b""
+
+    reader = Reader()
+    file: BinaryIO = Endless(16_384)  # type: ignore[assignment]
+    assert sum(map(len, mixed_lines(file, reader))) <= 1 << 16
+    assert (reader.lines, reader.not_understood, reader.first[0].why) == (1, 1, "a line that is too long")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NCCL " + "a" * 65_000, "# nThread " + "a " * 30_000, "x" * 65_000 + "#", "a_" * 30_000 + "perf",
+        "1:" * 30_000, "# Rank " + "1 " * 30_000, "8 " * 30_000, "[1,0" * 16_000,
+        "1.1.1:1:1 [0] " * 4_000 + "NCCL",
+    ],
+    ids=lambda line: line[:9],
+)  # fmt: skip
+def test_no_line_takes_more_than_its_length(line: str) -> None:
+    """Each is read in milliseconds; by its square it would be minutes."""
+    assert read([line, *printed.lines(Job()), line]).rows == 2
+
+
+def test_repeats_of_a_table_are_runs_and_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed.lines(Job())
+    assert [len(run.rows) for run in read(lines * 3).runs] == [2, 2, 2]
+    monkeypatch.setattr("wirewatch_lab.study.nccltests.MOST_ROWS", 5)
+    with pytest.raises(ValueError, match="more than 5 rows"):
+        read(lines * 3)
+
+
+def test_a_row_whose_figures_contradict_each_other_is_none() -> None:
+    lines = printed.lines(Job())
+    at = lines.index("# Out of bounds values : 0 OK") - 1
+    for good, bad in (
+        ("363.88", "63.88"),
+        (f"{1 << 26}", f"{1 << 27}"),
+        ("float", "flout"),
+        (" -1 ", "  3 "),
+    ):
+        assert good in lines[at]
+        reader = read([*lines[:at], lines[at].replace(good, bad, 1), *lines[at + 1 :]])
+        assert (reader.rows, reader.not_understood) == (1, 1), bad
+
+
+def test_a_busbw_of_another_number_of_ranks_is_said() -> None:
+    lines = [line for line in printed.lines(Job()) if "Rank  7" not in line]
+    run = only(read(lines))
+    assert (run.ranks, run.differing) == (8, 0)
+    assert "its header lists 7 ranks, its busbw is that of 8" in run.remarks
+
+
+@settings(max_examples=examples(100))
+@given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
+def test_any_text_is_read(text: str) -> None:
+    assume(len(text) < 10_000)
+    reader = read_text(text)
+    assert reader.rows == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line + "\r",
+        lambda line: "> " + line,
+        lambda line: "\x1b[0m" + line,
+        lambda line: "    " + line,
+        lambda line: line.replace("#", " ", 1) if "busbw" in line else line,
+    ],
+    ids=["line ends of Windows", "a quotation", "colours", "indented", "header without its mark"],
+)
+def test_a_table_as_people_paste_it(change: Callable[[str], str]) -> None:
+    lines = printed.lines(Job())
+    table = lines[lines.index("# Using devices") + 10 :]
+    run = only(read_text("\n".join(map(change, table))))
+    assert (run.op, run.ranks, len(run.rows)) == ("all_reduce", 8, 2)
+
+
+def test_communicators_that_were_split_have_ranks_of_their_own() -> None:
+    job = Job(ranks=4)
+    lines = printed.lines(job)
+    devices = [line for line in printed.header(Job()) if "#  Rank" in line]
+    split = [line.replace("Group  0", f"Group  {n // 4}") for n, line in enumerate(devices)]
+    at = lines.index("# Using devices") + 1
+    run = only(read([*lines[:at], *split, *lines[at + 4 :]]))
+    assert (run.ranks, run.hosts, run.differing) == (4, {"node0": 4}, 0)
+
+
+def test_every_line_twice_is_the_same_run() -> None:
+    run = only(read([line for line in printed.lines(Job()) for _ in range(2)]))
+    assert (run.ranks, run.hosts, len(run.rows)) == (8, {"node0": 8}, 4)
+
+
+@pytest.mark.parametrize(
+    ("figures", "seconds"),
+    [
+        ("nan     nan     nan", None),
+        ("inf    0.00    0.00", None),
+        ("1.2e+07    1.40    2.45", 12.0),
+        ("1.2e7    1.40    2.45", 12.0),
+        ("0.00     inf     inf", None),
+    ],
+)
+def test_odd_figures(figures: str, seconds: float | None) -> None:
+    lines = printed.lines(Job())
+    row = f"{1 << 34:12}  {1 << 32:12}     float     sum      -1  {figures}       0  {figures}     N/A"
+    end = lines.index("# Out of bounds values : 0 OK")
+    run = only(read([*lines[:end], row, *lines[end:]]))
+    *_, odd = run.rows
+    assert [operation_seconds(odd, one) for _, one in odd.placed()] == [seconds] * 2
+
+
+def test_an_operation_that_the_user_names_must_fit() -> None:
+    lines = printed.lines(Job("all_gather", form=Form(9)))
+    run = only(read(lines, "broadcast"))
+    assert (run.op, run.remarks) == (
+        "",
+        ["it cannot be broadcast: its columns are those of all_gather or alltoall"],
+    )

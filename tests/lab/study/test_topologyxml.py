@@ -1,0 +1,181 @@
+"""Topology files of NCCL: what is read of them, and that nothing else happens."""
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.lab.study.topologies import GRAPHS, LINK, gpu, nic, switch, system
+from wirewatch.core.pci import Path as Wire
+from wirewatch.core.types import Absent, Why
+from wirewatch_lab.study import topologyxml
+from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology, path_in_file, read_topology
+
+SHARED = Path(__file__).parents[3].parent / "shared"
+WHOLE = system(
+    [
+        switch("0000:10:00.0", gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0")),
+        switch("0000:20:00.0", switch("0000:21:00.0", gpu("0000:2b:00.0", 1)), nic("0000:28:00.0", "mlx5_1")),
+    ],
+    [gpu("0000:9b:00.0", 2, wires='<nvlink target="0000:1b:00.0" count="4" tclass="0x030200"/>')],
+)
+
+
+def read(body: bytes) -> NcclTopology:
+    found = read_topology(io.BytesIO(body))
+    assert isinstance(found, NcclTopology)
+    return found
+
+
+def refused(body: bytes) -> str:
+    found = read_topology(io.BytesIO(body))
+    assert isinstance(found, Absent)
+    assert found.why is Why.MALFORMED
+    assert "\n" not in found.detail
+    return found.detail
+
+
+def test_gpus_nics_and_where_they_hang() -> None:
+    found = read(WHOLE)
+    first, second, third = found.gpus
+    assert (first.place.address, first.dev, first.gdr, first.nvlinks) == (
+        "0000:1b:00.0",
+        0,
+        True,
+        {"switch": 18},
+    )
+    assert (first.place.bridges, first.place.numa) == (("0000:10:00.0",), 0)
+    assert (first.place.generation, first.place.lanes) == (5, 16)
+    assert second.place.bridges == ("0000:20:00.0", "0000:21:00.0")
+    assert third.nvlinks == {"0000:1b:00.0": 4}
+    assert [(n.name, n.port, n.rate, n.gdr) for n in found.nics] == [
+        ("mlx5_0", 1, 50e9, True),
+        ("mlx5_1", 1, 50e9, True),
+    ]
+    assert (found.cpus, found.hosts, found.notes) == (2, 0, ())
+
+
+def test_paths_are_those_of_nccl() -> None:
+    found = read(WHOLE)
+    one, two, three = (gpu.place for gpu in found.gpus)
+    near, far = (nic.place for nic in found.nics)
+    assert path_in_file(one, near) is Wire.PIX
+    assert path_in_file(two, far) is Wire.PXB
+    assert path_in_file(one, far) is Wire.PHB
+    assert path_in_file(three, near) is Wire.SYS
+
+
+def test_a_file_by_hand_has_pci_devices_alone() -> None:
+    bare = f'<pci busid="0001:00:00.0" class="0x030200" {LINK}/><pci busid="0101:00:00.0" class="0x020700"/>'
+    found = read(system([switch("ffff:ff:01.0", bare)]))
+    (only,), (card,) = found.gpus, found.nics
+    assert (only.dev, only.gdr, only.nvlinks) == (None, None, {})
+    assert (card.name, card.rate, card.place.generation, card.place.lanes) == ("", None, None, None)
+    assert path_in_file(only.place, card.place) is Wire.PIX
+    assert "GPU 0001:00:00.0, NUMA node 0" in found.lines()[1]
+
+
+def test_a_socket_s_nic_has_no_pci_device() -> None:
+    found = read(system([gpu("0000:00:06.0"), '<nic><net name="eth0" dev="0" speed="10000" gdr="0"/></nic>']))
+    (only,) = found.nics
+    assert (only.name, only.place.address, only.rate, only.gdr) == ("eth0", "", 1.25e9, False)
+
+
+def test_what_is_odd_is_noted_and_loses_nothing_else() -> None:
+    body = system([gpu("nowhere"), gpu("0000:1b:00.0").replace('dev="0"', 'dev="many"'), "<laser a='1'/>"])
+    found = read(body)
+    assert len(found.gpus) == 2
+    assert found.notes == ("'nowhere' is no PCI address", "gpu dev='many' is no number", "1 <laser> not read")
+    assert all(f"  {note}" in found.lines() for note in found.notes)
+
+
+def test_unknown_width_and_numa_are_not_known() -> None:
+    flat = gpu("0000:00:06.0", link='link_speed="" link_width="0"')
+    place = read(system([flat], numa=False)).gpus[0].place
+    assert (place.generation, place.lanes, place.numa) == (None, None, None)
+
+
+def test_graphs_are_rings_in_a_line_each() -> None:
+    found = read_topology(io.BytesIO(GRAPHS))
+    assert isinstance(found, NcclGraphs)
+    head, ring, nvls = found.lines()
+    assert head.startswith("NCCL_GRAPH_DUMP_FILE: rings and trees that NCCL found")
+    assert ring == (
+        "  ring: 2 channels at 30 GB/s, farthest path NVL inside the node and PIX to NICs, in 2 orders, the "
+        "first: 0 1"
+    )
+    assert nvls == "  NVLS: NCCL found none"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "empty"),
+        (b"\x7fELF\x02\x01\x01\x00\x00", "not XML of NCCL"),
+        (b"all_reduce 8 float", "not XML of NCCL"),
+        (WHOLE[:-20], "a file of NCCL that is cut or damaged: unclosed token"),
+        (b"<a/>", "XML, but not of NCCL: it begins with <a>"),
+        (b'<system version="1"/>', "without a GPU or NIC"),
+        (b'<!DOCTYPE system [<!ENTITY a "b">]><system>&a;</system>', "declares a document type"),
+        (b'<!DOCTYPE system SYSTEM "file:///etc/passwd"><system/>', "declares a document type"),
+        (b"<system>&lol;</system>", "undefined entity"),
+        (b"<pci>" * 100, "or deeper than 64"),
+        (b'<?xml version="1.0" encoding="nonsense"?><system/>', "unknown encoding"),
+        (WHOLE + b"<system/>", "junk after document element"),
+    ],
+)
+def test_what_is_no_topology_is_refused_in_a_line(body: bytes, why: str) -> None:
+    assert why in refused(body)
+
+
+def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topologyxml, "ELEMENTS", 100)
+    assert "more than 100 elements" in refused(b"<system>" + b"<cpu/>" * 200)
+    monkeypatch.setattr(topologyxml, "BYTES", 1 << 20)
+    assert refused(b"<system>" + b" " * (2 << 20)) == "larger than 1 MiB"
+
+
+@given(
+    st.binary()
+    | st.tuples(st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)), st.binary(max_size=9)).map(
+        lambda cut: WHOLE[: cut[0]] + cut[2] + WHOLE[cut[1] :]
+    )
+)
+def test_any_bytes_are_a_topology_or_a_reason(body: bytes) -> None:
+    found = read_topology(io.BytesIO(body))
+    assert isinstance(found, NcclTopology | NcclGraphs | Absent)
+    if isinstance(found, NcclTopology):
+        assert len(found.lines()) == 1 + len(found.gpus) + len(found.nics) + len(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        (
+            "hardware/h200x8/nccl_topo.xml",
+            "A topology of NCCL: 8 GPUs, 1 NIC, 1 CPU",
+            "  GPU 0 at 0000:00:06.0, PCIe generation 5, 18 NVLinks to the switch, GPUDirect RDMA, nearest ",
+        ),
+        (
+            "samples/nccl_topo.ndv5.xml",
+            "A topology of NCCL: 8 GPUs, 8 NICs, 2 CPUs",
+            "  GPU 0001:00:00.0, NUMA node 0, PCIe generation 5, 16 lanes, nearest NIC 0101:00:00.0 (PIX)",
+        ),
+        (
+            "hardware/h200x8/nccl_graph.xml",
+            "NCCL_GRAPH_DUMP_FILE: rings and trees that NCCL found. It says nothing of a machine's health.",
+            "  ring: 12 channels at 30 GB/s, farthest path NVL inside the node and PIX to NICs, all in one ",
+        ),
+    ],
+)  # fmt: skip
+def test_real_files(name: str, first: str, second: str) -> None:
+    file = SHARED / name
+    if not file.exists():
+        pytest.skip(f"{name} is not here")
+    with file.open("rb") as body:
+        found = read_topology(body)
+    assert not isinstance(found, Absent)
+    assert found.lines()[0] == first
+    assert found.lines()[1].startswith(second)

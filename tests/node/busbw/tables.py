@@ -1,0 +1,52 @@
+"""What nccl-tests printed on real machines: rows of its tables, read where the files are at hand."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SHARED = Path(__file__).parents[3].parent / "shared"
+H200 = "hardware/h200x8/nccl-tests_{}.txt"
+H100_FOUR = "samples/nccltests.2.18.3.h100x4.allreduce.txt"
+H100_TWO = "samples/nccltests.2.18.3.h100x2.ring.tuning_log.txt"
+A100 = "samples/nccltests.v2.10era.superbench.allreduce.txt"
+MIB, GIB = 1 << 20, 1 << 30
+# Size, count, type, then operation and root as the version has them, then time, algbw, busbw out of place.
+_ROW = re.compile(r"\s+(\d+)\s+\d+\s+float\s+\S+(?:\s+-?\d+(?=\s))?\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s.*")
+_TORN = re.compile(r"\s+(\d+)\s+\d+\s+float\s+sum\s+-1\S.*NCCL INFO.*")
+_REST = re.compile(r"\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+0\s*")
+
+
+class Row(NamedTuple):
+    """Seconds; bytes per second."""
+
+    seconds: float
+    algbw: float
+    busbw: float
+
+
+def rows(name: str) -> dict[int, Row]:
+    """Rows out of place by size in bytes; a row torn by NCCL's log goes on at the next bare numbers.
+
+    Skips the test when the file is not there.
+    """
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip("recorded nccl-tests results are not here")
+    found: dict[int, Row] = {}
+    torn = 0
+    for line in path.read_text().splitlines():
+        if match := _ROW.fullmatch(line):
+            size, numbers = int(match[1]), match.groups()[1:]
+        elif match := _TORN.fullmatch(line):
+            torn = int(match[1])
+            continue
+        elif torn and (match := _REST.fullmatch(line)):
+            size, numbers, torn = torn, match.groups(), 0
+        else:
+            continue
+        time, algbw, busbw = map(float, numbers)
+        found.setdefault(size, Row(time * 1e-6, algbw * 1e9, busbw * 1e9))
+    assert found
+    return found

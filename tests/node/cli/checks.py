@@ -1,0 +1,67 @@
+"""`wirewatch check` as a process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.node.cli.schemas import complaints
+from tests.processes import Process, run_wirewatch, server
+
+COMMAND = (sys.executable, "-m", "wirewatch", "check")
+NOWHERE = ("--socket", "/nonexistent/wirewatch.sock")
+SLACK = 5.0
+"""Seconds that a process may take on a busy machine, beside those that it was given."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What came of it; `seconds` from the start of the process until no process holds its output any more."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        (line,) = self.out.splitlines()
+        return line
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """With `--json`: the document, which is as its schema says."""
+        assert complaints("wirewatch.check.1", self.out) == []
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+def check(*arguments: str, **environment: str) -> Checked:
+    server()
+    began = time.monotonic()
+    done = run_wirewatch("check", *arguments, env={**os.environ, **environment})
+    return Checked(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
+
+
+def check_machine(recording: str, changes: tuple[str, ...], *arguments: str) -> Checked:
+    """A check without a daemon on a machine that is this recording, in real time."""
+    server()
+    began = time.monotonic()
+    words = ("tests.node.cli.unplayed", recording, changes[1], "check", *NOWHERE, *arguments)
+    with Process(words, subprocess.PIPE, subprocess.PIPE) as process:
+        out, err = process.communicate(60.0)
+    return Checked(process.wait(), out, err, time.monotonic() - began)
+
+
+def overlay(folder: Path, *changes: tuple[str, str, str]) -> tuple[str, ...]:
+    """Options for changes of port, question and action."""
+    file = folder / "overlay.toml"
+    text = "\n".join(
+        f'[[change]]\nport = "{port}"\nmatch = "{match}"\n{action}' for port, match, action in changes
+    )
+    file.write_text(text, "utf-8")
+    return ("--overlay", str(file))

@@ -1,0 +1,172 @@
+"""`wirewatch jobs install | uninstall | status` as a process."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.cli.schemas import complaints
+from tests.node.jobs.ringfiles import UUID, RingWriter, Written
+from tests.node.jobs.taplibraries import compiler, library, place
+from tests.processes import run_wirewatch
+from wirewatch.jobs.tap.tapfile import LIBRARY
+
+OK, USAGE, INTERNAL, CONFIG = 0, 64, 70, 78
+
+
+def jobs(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return run_wirewatch("jobs", *arguments)
+
+
+@pytest.fixture
+def rings(tmp_path: Path) -> Path:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    folder.chmod(0o3773)
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path, rings: Path) -> str:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(f'[jobs]\nrings = "{rings}"\n')
+    return str(file)
+
+
+@pytest.fixture
+def job(rings: Path) -> Iterator[None]:
+    """Two ranks of a communicator in this process; one of them was killed."""
+    with RingWriter(rings / "0123456789abcdef.ring", rank=0, pid=7) as ring:
+        ring.put(Written())
+        ring.counter(1, 2)
+        ring.counter(2, 40)
+        with RingWriter(rings / "fedcba9876543210.ring", rank=1):
+            pass
+        yield
+
+
+def document(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    assert complaints("wirewatch.jobs-status.1", done.stdout) == []
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.usefixtures("job")
+def test_status_shows_who_carries_it(config: str, rings: Path) -> None:
+    done = jobs("status", "--config", config)
+    assert (done.returncode, done.stderr) == (OK, "")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[0] == f"2 rings in {rings}"
+    assert lines[1].split()[:4] == ["communicator", "rank", "gpu", "pid"]
+    live, dead = (line.split() for line in lines[2:4])
+    assert live[:4] == ["0xabcdef", "default_pg", "0/4", "GPU-5d8fa1c2"]
+    assert "(7 inside)" in lines[2]
+    assert live[-6:-2] == ["live", "40", "1", "2"]
+    assert "dead" in dead
+
+
+@pytest.mark.usefixtures("job")
+def test_status_is_one_document(config: str, rings: Path) -> None:
+    (rings / "junk").mkdir()
+    told = document(jobs("status", "--config", config, "--json"))
+    live, dead = told["rings"]
+    assert (told["folder"], told["read"], told["why"]) == (str(rings), True, "")
+    assert (live["communicator"], live["rank"], live["ranks"], live["gpu"]) == ("0xabcdef", 0, 4, UUID)
+    assert (live["collectives"], live["timed"], live["dropped"], live["nccl"]) == (40, 1, 2, "2.28.9")
+    assert (live["pid"], live["host_pid"] != 7, dead["host_pid"]) == (7, True, None)
+    assert (live["state"], dead["state"]) == ("live", "dead")
+    assert (live["timing_on_seconds"], live["timing_period_seconds"]) == (0.2, 2.0)
+
+
+def test_without_a_folder_no_job_is_timed_and_that_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "w.toml"
+    file.write_text(f'[jobs]\nrings = "{tmp_path}/none"\n')
+    done = jobs("status", "--config", str(file))
+    assert done.returncode == OK
+    assert f"no folder of rings at {tmp_path}/none" in done.stdout
+    told = document(jobs("status", "--config", str(file), "--json"))
+    assert (told["read"], told["why"], told["rings"]) == (False, "missing", [])
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "w.toml"
+    file.write_text(f'[jobs]\nrings = "{file}"\n')
+    done = jobs("status", "--config", str(file))
+    assert done.returncode == INTERNAL
+    assert "cannot be read" in done.stdout
+
+
+def test_an_empty_folder_and_what_is_wrong_with_it_are_said(config: str, rings: Path) -> None:
+    rings.chmod(0o777)
+    done = jobs("status", "--config", config)
+    assert done.returncode == OK
+    assert "no communicator of a running job carries the tap" in done.stdout
+    assert "not sticky" in done.stdout
+
+
+def test_a_recording_without_rings_has_none() -> None:
+    told = document(jobs("status", "--replay", "h200x8", "--json"))
+    assert (told["read"], told["why"], told["folder"]) == (False, "missing", "recording h200x8")
+
+
+def test_an_overlay_needs_its_recording() -> None:
+    done = jobs("status", "--overlay", "any")
+    assert (done.returncode, done.stdout) == (USAGE, "")
+
+
+def test_the_configuration_names_the_folder_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "w.toml"
+    file.write_text('[jobs]\nrings = ""\n')
+    told = document(jobs("status", "--config", str(file), "--json"))
+    assert (told["read"], told["folder"]) == (False, "")
+    file.write_text("[jobs]\nrings = 3\n")
+    done = jobs("status", "--config", str(file))
+    assert done.returncode == CONFIG
+    assert "jobs.rings" in done.stderr
+
+
+def test_it_is_installed_with_what_to_set_and_removed_with_who_still_has_it(
+    tmp_path: Path, config: str
+) -> None:
+    made, folder = compiler(tmp_path / "bin", library()), tmp_path / "opt"
+    done = jobs("install", str(folder), "--compiler", str(made / "cc"), "--config", config)
+    assert (done.returncode, done.stderr) == (OK, "")
+    assert (folder / LIBRARY).read_bytes() == library()
+    setting = f"NCCL_PROFILER_PLUGIN={folder / LIBRARY}"
+    assert done.stdout.count(setting) == 3
+    assert "/etc/nccl.conf" in done.stdout
+    assert f"WIREWATCH_TAP_DIR={tmp_path}/rings" in done.stdout, (
+        "the agent does not read where the tap writes"
+    )
+    done = jobs("uninstall", str(folder))
+    assert done.returncode == OK
+    assert setting in done.stdout
+    # Another test's job may carry a library of its own meanwhile.
+    assert re.search(r"(?m)^no process that can be seen maps it$|^process \d+ .* maps /", done.stdout)
+    assert not (folder / LIBRARY).exists()
+
+
+def test_what_is_not_ours_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = place(tmp_path / "opt", b"another")
+    made = compiler(tmp_path / "bin", library())
+    for done in (
+        jobs("install", str(folder), "--compiler", str(made / "cc")), jobs("uninstall", str(folder)),
+        jobs("uninstall", str(tmp_path)),
+    ):  # fmt: skip
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (USAGE, "", 1)
+    assert (folder / LIBRARY).read_bytes() == b"another"
+
+
+@pytest.mark.usefixtures("job")
+def test_what_was_recorded_of_jobs_is_shown_again_masked(tmp_path: Path, config: str) -> None:
+    done = run_wirewatch("record", str(tmp_path / "node"), "--moments", "1", "--config", config)
+    assert done.returncode == OK, done.stderr
+    told = document(jobs("status", "--replay", str(tmp_path / "node"), "--json"))
+    live, dead = told["rings"]
+    assert (live["state"], live["collectives"], live["timed"], dead["state"]) == ("live", 40, 1, "dead")
+    assert live["communicator_name"] not in {"", "default_pg"}
+    assert live["gpu"] != UUID

@@ -1,0 +1,62 @@
+"""What others wrote cannot command a terminal, nor begin a line of its own."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.node.daemon.process import FAST, Daemon
+from tests.processes import run_wirewatch
+from wirewatch.cli.log import log_to_stderr
+from wirewatch.cli.output import printable, shown
+
+HOSTILE = """
+[[change]]
+port = "kmsg"
+match = "Records()"
+set = [
+    "4,2000,864310000000,-;NVRM: Xid (PCI:0000:1b:00): 94, Contained: \\u001b[2J\\u001b]0;t\\u0007 end",
+]
+"""
+COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+@given(st.lists(st.text()))
+def test_there_are_as_many_lines_as_were_given_and_nothing_but_printable_ones(lines: list[str]) -> None:
+    parts = shown(lines).split("\n")
+    assert len(parts) == max(1, len(lines))
+    assert all(part.isprintable() for part in parts)
+    assert [len(part) for part in parts] == ([len(line) for line in lines] or [0])
+
+
+def test_what_is_printable_stays_as_it_is() -> None:
+    assert printable("GPU 3, naïve ✓") == "GPU 3, naïve ✓"
+
+
+def test_a_message_of_the_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, root.handlers = root.handlers, []
+    try:
+        log_to_stderr(verbose=False)
+        logging.getLogger("a").warning("name=%s", "x\n2026-01-01 INFO all is well\x1b[2J")
+    finally:
+        root.handlers = before
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("WARNING a: name=x 2026-01-01 INFO all is well [2J")
+
+
+def test_a_hostile_kernel_log_reaches_neither_terminal_nor_log(tmp_path: Path) -> None:
+    overlay, socket = tmp_path / "hostile.toml", tmp_path / "wirewatch.sock"
+    overlay.write_text(HOSTILE, "utf-8")
+    config = FAST.replace('socket = ""', f'socket = "{socket}"')
+    with Daemon(("--replay", "demo-dgx-h200", "--overlay", str(overlay)), tmp_path, config) as daemon:
+        daemon.wait("/api/v1/findings", "xid.94")
+        told = run_wirewatch("findings", "list", "--socket", str(socket)).stdout
+        log = daemon.log
+    assert "xid.94" in told
+    assert "end" in told
+    for text in (told, log):
+        assert COMMANDS.search(text) is None

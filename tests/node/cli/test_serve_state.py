@@ -1,0 +1,97 @@
+"""`wirewatch serve` and its state folder: one agent a folder, and a daemon also where it cannot be used."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.disks import fill, make_room, remount, small_disk
+from tests.node.daemon.process import FAST, Daemon
+from tests.node.hw.children import until
+from tests.processes import run_wirewatch
+from wirewatch.cli import serve as command
+from wirewatch.config import Config, StateSection
+from wirewatch.core.types import Health, Subject
+from wirewatch.daemon.persistence import save_ledger
+from wirewatch.probe.statefolder import StateInUse
+from wirewatch.verdict.ledger import Entry, Ledger, Stage
+
+CONFIG = 78
+FAULT = Entry(
+    "nvlink.link_down", Subject("2", "GPU-2", "7"), "nvlink", Health.FAILED, Stage.PROBATION, "inactive",
+    "drain", 1.0, 2.0,
+)  # fmt: skip
+opened = vars(command)["_state"]
+
+
+def test_a_second_agent_does_not_begin_on_the_same_folder_until_the_first_has_ended(tmp_path: Path) -> None:
+    config = Config(state=StateSection(directory=str(tmp_path)))
+    with ExitStack() as first:
+        assert opened(config, None, first) is not None
+        with ExitStack() as second, pytest.raises(StateInUse, match="another agent keeps its state in"):
+            opened(config, None, second)
+    with ExitStack() as third:
+        assert opened(config, None, third) is not None
+
+
+def test_a_recording_has_no_state_unless_it_is_given_a_folder(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        assert opened(Config(), "h200x8", stack) is None
+        assert opened(Config(state=StateSection(directory=str(tmp_path))), "h200x8", stack) is not None
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (Path.touch, "not a folder"),
+        (lambda folder: (folder / "agent.lock").mkdir(parents=True), "cannot lock"),
+        (lambda folder: folder.symlink_to("/proc/nowhere"), "cannot keep state in"),
+    ],
+    ids=["a file", "a folder for a lock", "nowhere"],
+)
+def test_a_configured_folder_that_cannot_be_used_is_a_daemon_without_memory(
+    tmp_path: Path, plant: Callable[[Path], object], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "state"
+    plant(folder)
+    with ExitStack() as stack:
+        assert opened(Config(state=StateSection(directory=str(folder))), None, stack) is None
+    (line,) = caplog.messages
+    assert said in line
+    assert line.endswith(": nothing is remembered over a restart")
+
+
+def test_a_daemon_serves_and_remembers_whatever_its_disk_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Full, then read-only: what was remembered counts; a second daemon is refused in one line."""
+    left = tmp_path / "run" / "wirewatch-probe-k3vw2q1x"
+    left.mkdir(parents=True)
+    left.parent.chmod(0o755)
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(left.parent))
+    with small_disk() as disk:
+        assert save_ledger(disk / "latches.json", Ledger("b").with_entry(FAULT), 1.0) == ""
+        config = f'{FAST}[state]\ndirectory = "{disk}"\n'
+        fill(disk)
+        with Daemon(("--replay", "h200x8", "--overlay", "nvlink-link-down"), tmp_path, config) as running:
+            running.wait("/health", "nvlink.link_down")
+            assert not left.exists()
+            until(lambda: "latches.json: No space left on device" in running.log)
+            second = run_wirewatch(
+                "serve", "--replay", "h200x8", "--config", str(tmp_path / "wirewatch.toml")
+            )
+            assert second.returncode == CONFIG
+            (line,) = second.stderr.splitlines()
+            assert line.startswith(f"wirewatch: another agent keeps its state in {disk}: pid ")
+            make_room(disk)
+            until(lambda: "latches.json is written again" in running.log)
+            assert running.terminate()[0] == 0
+            assert running.log.count("latches.json: No space left on device") == 1
+        remount(disk, "ro")
+        with Daemon(("--replay", "h200x8"), tmp_path, config) as running:
+            running.wait("/health", "nvlink.link_down")
+            assert running.get("/metrics").status == 200
+            assert running.log.count("Read-only file system: what it holds is read") == 1
+            assert running.terminate()[0] == 0
+            assert "Traceback" not in running.log

@@ -1,0 +1,129 @@
+"""Commands are imported when they are called, and no way to end reads as a verdict that was not given."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.node.cli.checks import COMMAND
+from wirewatch.cli import COMMANDS, cli
+
+UNKNOWN, INTERNAL = 3, 70
+MODULE = (sys.executable, "-m", "wirewatch")
+HEAVY = (
+    "pydantic",
+    "fastapi",
+    "jinja2",
+    "asyncio",
+    "subprocess",
+    "psutil",
+    "http",
+    "logging",
+    "wirewatch.hw",
+)
+ASKING = {"wirewatch.hw", "wirewatch.hw.httpclient"}
+"""What the daemon is asked with: a socket and h11."""
+SLOW_CLICK = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_is_there_and_says_what_it_does(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert command.get_short_help_str()
+
+
+def test_the_help_lists_them_all() -> None:
+    done = subprocess.run([*MODULE, "--help"], capture_output=True, text=True, check=True)
+    listed = done.stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed if line[2:3].isalpha()] == sorted(COMMANDS)
+
+
+def test_a_check_by_the_daemons_word_imports_nothing_heavy() -> None:
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], "--cached", "--socket", ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == UNKNOWN
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "wirewatch.cli.check.answer" in imported
+    assert [
+        m for m in imported - ASKING if any(m == heavy or m.startswith(f"{heavy}.") for heavy in HEAVY)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("serve",), 0), (("-v", "serve", "--demo"), 0), (("check",), INTERNAL), (("probe",), INTERNAL),
+        (("check", "--socket", "serve"), INTERNAL), ((), INTERNAL),
+    ],
+)  # fmt: skip
+def test_stopped_before_anything_has_begun(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+    """A daemon has done what it was told to; any other command has given no verdict."""
+    (tmp_path / "click.py").write_text(SLOW_CLICK, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen([*MODULE, *arguments], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == code
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (*COMMAND, "--cached", "--socket", ""), (*COMMAND, "--cached", "--socket", "", "--json"),
+        (*MODULE, "--help"), (*MODULE, "probe", "--replay", "h200x4-idle"),
+    ],
+)  # fmt: skip
+def test_where_no_reader_is_left_there_is_no_verdict(command: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert (
+            subprocess.run(command, stdout=writer, stderr=subprocess.DEVNULL, check=False).returncode
+            == INTERNAL
+        )
+    finally:
+        os.close(writer)
+
+
+def test_a_full_disk_is_no_verdict() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "--cached", "--socket", ""], stdout=full, capture_output=False, check=False
+        )
+    assert done.returncode == INTERNAL
+
+
+def test_ctrl_c_in_the_very_first_moment_leaves_no_traceback(tmp_path: Path) -> None:
+    # What listens to signals imports this.
+    (tmp_path / "select.py").write_text(SLOW_CLICK, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(
+        [*MODULE, "check"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=10)[1] == b""
+        assert process.returncode == -signal.SIGINT
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*MODULE, "recordings", "list"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == INTERNAL
+    assert done.stderr == b"wirewatch: the output cannot be written: No space left on device\n"
+
+
+def test_closed_outputs_leave_the_exit_code() -> None:
+    """As a service manager or a careless script may start it."""
+    script = f"{sys.executable} -m wirewatch check --replay h200x8 --deadline 20s <&- >&- 2>&-"
+    assert subprocess.run(["bash", "-c", script], check=False).returncode == 0

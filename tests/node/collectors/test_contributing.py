@@ -1,0 +1,39 @@
+"""The collector in CONTRIBUTING.md works as it stands there."""
+
+import re
+from pathlib import Path
+
+from tests.support import Node
+from wirewatch.core.collector import Collector, Component
+
+GUIDE = Path(__file__).parents[3] / "CONTRIBUTING.md"
+
+
+def example() -> str:
+    """The code of the guide."""
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
+    assert isinstance(code, str)
+    return code
+
+
+def test_the_example_of_the_guide_is_a_collector_that_runs() -> None:
+    module: dict[str, object] = {"__name__": "fans"}
+    exec(compile(example(), str(GUIDE), "exec"), module)  # noqa: S102 - the guide's own text
+    collector = module["COLLECTOR"]
+    assert isinstance(collector, Collector)
+    node = Node()
+    node.collectors = {"fans": collector}
+    node.state = node.state.with_component(Component("fans", collector.start))
+    node.change("gpu*/FanSpeed()", "set", 30)
+    node.change("gpu2/FanSpeed()", "set", 100)
+    node.change("gpu3/FanSpeed()", "code", 3)
+    node.change("gpu4/*", "code", 15)
+    node.poll("fans", times=2)
+    assert node.series("gpu_fan_speed_ratio") == [0.3, 0.3, 1.0, 0.3, 0.3, 0.3]
+    node.poll("fans")
+    found = {(f.rule, f.subject.gpu) for f in node.state.components["fans"].findings}
+    assert found == {("fans.at_most", "2"), ("fans.blind", "4")}
+    node.change("gpu2/FanSpeed()", "code", 999)
+    node.poll("fans")
+    found = {(f.rule, f.subject.gpu) for f in node.state.components["fans"].findings}
+    assert found == {("fans.at_most", "2"), ("fans.blind", "2"), ("fans.blind", "4")}

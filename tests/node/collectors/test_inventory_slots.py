@@ -1,0 +1,213 @@
+"""GPUs that never came: NVML's list against the PCI tree, the kernel log and what was in the slots before."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.node.collectors.drawn import PCI, Files, Gpus, Log, Watched
+from tests.support import Node
+from wirewatch.collectors.inventory import COLLECTOR, GpuSlots, InventoryFacts, SlotGpu
+from wirewatch.core.types import Absent, Finding, Health, Why
+from wirewatch.hw.overlay import AnswerChange
+
+UNKNOWN, FAILED = Health.UNKNOWN, Health.FAILED
+LISTED = "/proc/driver/nvidia/gpus"
+SLOTS = tuple(f"0000:{bus:02x}:00.0" for bus in (0x1B, 0x43, 0x52, 0x61))
+LAST = SLOTS[3]
+INIT = f"NVRM: GPU {LAST}: RmInitAdapter failed! (0x22:0x56:897)"
+
+
+def tree(*slots: str, driver: str = "nvidia", kind: str = "0x030200") -> Files:
+    files = Files()
+    for slot in slots:
+        at = {"vendor": "0x10de", "class": kind, "device": "0x2335"}
+        files.device(slot, "pci0000:00/0000:00:01.0", driver=driver, **at)
+    files.device(
+        "0000:07:00.0", "pci0000:00", driver="nvidia-nvswitch", vendor="0x10de", **{"class": "0x068000"}
+    )
+    return files
+
+
+def answering(count: int) -> Gpus:
+    """GPUs that NVML lists, in the first slots."""
+    gpus = Gpus(SLOTS[:count])
+    gpus.table |= {(f"GPU-{i}", "UUID()"): f"GPU-{i}" for i in range(count)}
+    return gpus
+
+
+def node(files: Files, gpus: Gpus, kept: GpuSlots | None = None) -> Watched:
+    made = Watched("inventory", files, gpus)
+    if kept is not None:
+        assert COLLECTOR.lasting is not None
+        made.component = replace(made.component, memory=COLLECTOR.lasting.recall(kept))
+    return made
+
+
+def kept(count: int = 4) -> GpuSlots:
+    return GpuSlots({at: SlotGpu(f"GPU-{i}", "NVIDIA H100") for i, at in enumerate(SLOTS[:count])})
+
+
+def only(made: Watched) -> Finding:
+    (finding,) = made.component.findings
+    return finding
+
+
+def test_a_gpu_that_the_driver_could_not_start_is_missing_by_the_name_of_its_slot() -> None:
+    """Before: OK, and the topology of the others was learned."""
+    made = node(tree(*SLOTS), answering(3))
+    made.log = Log([INIT])
+    made.hardware = replace(made.hardware, kmsg=made.log)
+    made.poll()
+    assert made.rules() == {("gpu.missing", "0000:61:00"): UNKNOWN}
+    made.poll()
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+    assert only(made).evidence == (
+        f"{LAST}: the PCI tree shows it with driver nvidia, NVML does not list it; {INIT}"
+    )
+
+
+@pytest.mark.parametrize("kind", ["0x030000", "0x030200"])
+def test_the_pci_tree_alone_is_enough(kind: str) -> None:
+    made = node(tree(*SLOTS, kind=kind), answering(3))
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+
+
+def test_what_was_in_the_slot_before_is_named() -> None:
+    made = node(tree(*SLOTS), answering(3), kept())
+    made.poll(2)
+    finding = only(made)
+    assert (finding.health, finding.subject.uuid, finding.subject.device) == (FAILED, "GPU-3", "0000:61:00")
+    assert "NVIDIA H100 (...PU-3) was here" in finding.evidence
+
+
+def test_a_gpu_that_the_pci_tree_does_not_show_any_more_is_missing_by_memory() -> None:
+    made = node(tree(*SLOTS[:3]), answering(3), kept())
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+    assert "no longer shows it" in only(made).evidence
+
+
+@pytest.mark.parametrize("driver", ["vfio-pci", "nouveau", ""])
+def test_a_gpu_that_another_driver_or_none_has_was_never_ours(driver: str) -> None:
+    files = tree(*SLOTS[:3])
+    files.device(LAST, "pci0000:00", driver=driver, vendor="0x10de", **{"class": "0x030200"})
+    assert node(files, answering(3)).poll(3) == ()
+
+
+def test_a_gpu_that_a_virtual_machine_got_is_not_missing_though_it_was_ours() -> None:
+    files = tree(*SLOTS[:3])
+    files.device(LAST, "pci0000:00", driver="vfio-pci", vendor="0x10de", **{"class": "0x030200"})
+    assert node(files, answering(3), kept()).poll(3) == ()
+
+
+def test_a_gpu_that_lost_its_driver_is_missing_when_it_was_ours() -> None:
+    """A driver that finds a GPU dead while it probes it lets go of it."""
+    files = tree(*SLOTS[:3])
+    files.device(LAST, "pci0000:00", vendor="0x10de", **{"class": "0x030200"})
+    made = node(files, answering(3), kept())
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+    assert "without a driver" in only(made).evidence
+
+
+def test_a_gpu_that_another_driver_took_is_missing_when_it_was_ours() -> None:
+    files = tree(*SLOTS[:3])
+    files.device(LAST, "pci0000:00", driver="nouveau", vendor="0x10de", **{"class": "0x030200"})
+    made = node(files, answering(3), kept())
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+    assert "with driver nouveau" in only(made).evidence
+
+
+def test_a_virtual_function_is_a_guests() -> None:
+    files = tree(*SLOTS)
+    files.links[f"{PCI}/{LAST}/physfn"] = f"/sys/devices/pci0000:00/{SLOTS[0]}"
+    assert node(files, answering(3)).poll(3) == ()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {f"{LISTED}/{SLOTS[0]}/information": "Model: x"},
+        {f"{LISTED}/{LAST}/information": "Model: \t NVIDIA H100\nGPU Excluded:\t Yes"},
+    ],
+    ids=["not given to this container", "excluded by the driver's settings"],
+)
+def test_a_gpu_that_the_driver_withholds_is_not_missing(shown: dict[str, str]) -> None:
+    files = tree(*SLOTS)
+    files.texts |= shown
+    assert node(files, answering(3)).poll(3) == ()
+
+
+def test_another_gpu_in_the_slot_and_one_that_moved_are_no_loss() -> None:
+    gpus = answering(4)
+    was = GpuSlots({LAST: SlotGpu("GPU-old", "NVIDIA H100"), "0000:99:00.0": SlotGpu("GPU-1", "NVIDIA H100")})
+    made = node(tree(*SLOTS), gpus, was)
+    assert made.poll(3) == ()
+    assert COLLECTOR.lasting is not None
+    assert COLLECTOR.lasting.keep(made.component.memory) == kept()
+
+
+def test_a_new_gpu_elsewhere_takes_the_place_of_one_that_is_gone() -> None:
+    was = GpuSlots({**kept(3).slots, "0000:99:00.0": SlotGpu("GPU-old", "NVIDIA H100")})
+    assert node(tree(*SLOTS), answering(4), was).poll(3) == ()
+
+
+def test_a_gpu_that_has_not_said_its_name_may_be_the_one_that_is_missed() -> None:
+    made = node(tree(*SLOTS), answering(3), kept())
+    listed = made.gpus.gpus()
+    assert not isinstance(listed, Absent)
+    nameless = replace(listed[2], uuid="", pci="", absent=Absent(Why.TIMEOUT, "no answer", 10))
+    made.gpus.gpus = lambda: [*listed[:2], nameless]  # type: ignore[method-assign]
+    made.poll(3)
+    rules = {rule for rule, _ in made.rules()}
+    assert rules == {"inventory.blind", "gpu.missing"}
+    assert len(made.rules()) == 2, "of two that are not listed one may be the nameless"
+
+
+def test_a_pci_tree_that_cannot_be_read_repairs_nothing() -> None:
+    made = node(tree(*SLOTS), answering(3))
+    made.poll(2)
+    made.files.texts[PCI] = Absent(Why.TIMEOUT, "no answer", 110)
+    made.poll(3)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED, ("inventory.blind", "node"): UNKNOWN}
+
+
+def test_memory_is_enough_where_the_pci_tree_cannot_be_read() -> None:
+    made = node(Files(), answering(3), kept())
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+
+
+def test_what_was_taken_out_on_purpose_is_forgotten_for_good() -> None:
+    made = node(tree(*SLOTS[:3]), answering(3), kept())
+    made.poll(2)
+    assert COLLECTOR.forget is not None
+    made.component = replace(made.component, memory=COLLECTOR.forget(made.component.memory))
+    assert made.poll(3) == ()
+    facts = made.component.facts
+    assert isinstance(facts, InventoryFacts)
+    assert facts.forgotten == {"GPU-3"}
+    made.gpus.addresses = SLOTS
+    made.gpus.table["GPU-3", "UUID()"] = "GPU-3"
+    made.poll()
+    facts = made.component.facts
+    assert isinstance(facts, InventoryFacts)
+    assert facts.forgotten == frozenset()
+
+
+def test_the_node_is_failed_and_its_topology_is_not_learned_without_the_missing_gpu() -> None:
+    made = Node("demo-dgx-h200", [AnswerChange("nvml", "Count()", "set", 7)])
+    made.poll(times=4)
+    assert made.health() is FAILED
+    assert ("gpu.missing", "", "", FAILED) in made.rules()
+    found = next(f for f in made.findings() if f.rule == "gpu.missing")
+    assert found.evidence.startswith("0000:df:00.0: the PCI tree shows it")
+
+
+def test_a_gpu_that_was_exchanged_in_its_slot_is_not_missed() -> None:
+    old = GpuSlots({**kept().slots, LAST: SlotGpu("GPU-9", "NVIDIA H100")})
+    made = node(tree(*SLOTS), answering(4), old)
+    made.poll()
+    assert made.rules() == {}

@@ -1,0 +1,237 @@
+"""PCIe of GPUs: what says something only under load, what is a rate, and what the kernel counts."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.node.collectors.drawn import PCI, Files, Gpus, Watched
+from tests.support import Node
+from wirewatch.core.collector import Component
+from wirewatch.core.types import Absent, Health, Json, Why
+
+DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
+ADDRESSES = ("0000:03:00.0", "0000:04:00.0", "0000:05:00.0", "0000:06:00.0")
+AER = "RxErr 0\nBadTLP 0\nTOTAL_ERR_COR 0"
+
+
+def watched(**options: bool) -> Watched:
+    files = Files()
+    if options.get("aer", True):
+        for address in ADDRESSES:
+            files.texts |= {
+                f"{PCI}/{address}/aer_dev_correctable": AER,
+                f"{PCI}/{address}/aer_dev_nonfatal": "DLP 0\nTOTAL_ERR_NONFATAL 0",
+                f"{PCI}/{address}/aer_dev_fatal": "DLP 0\nTOTAL_ERR_FATAL 0",
+            }
+    node = Watched("pcie", files, Gpus(ADDRESSES))
+    for index in range(len(ADDRESSES)):
+        answer_with(node, index, generation=5, most=5, width=16, most_width=16, replays=0, state=0, use=0)
+    return node
+
+
+CALLS = {
+    "generation": "CurrPcieLinkGeneration()",
+    "most": "MaxPcieLinkGeneration()",
+    "width": "CurrPcieLinkWidth()",
+    "most_width": "MaxPcieLinkWidth()",
+    "replays": "PcieReplayCounter()",
+    "state": "PerformanceState()",
+}
+
+
+def answer_with(node: Watched, index: int, **values: Json | Absent) -> None:
+    for name, value in values.items():
+        key = (f"GPU-{index}", CALLS.get(name, "UtilizationRates()"))
+        node.gpus.table[key] = (
+            value if name != "use" or isinstance(value, Absent) else {"gpu": value, "memory": 0}
+        )
+
+
+def test_a_healthy_node_has_every_number_and_no_finding() -> None:
+    node = watched()
+    assert node.poll(5) == ()
+    assert node.series("pcie_errors_total", severity="correctable") == [0] * 4
+    assert node.series("pcie_generation") == [5] * 4
+
+
+def test_an_idle_gpu_may_let_its_link_sleep() -> None:
+    node = watched()
+    answer_with(node, 1, generation=1, state=8, use=0)
+    assert node.poll(10) == ()
+    answer_with(node, 1, generation=1, state=0, use=0)
+    assert node.poll(10) == ()
+    assert node.series("pcie_generation", gpu="1") == [1]
+
+
+def test_a_generation_that_is_low_under_load_is_failed_once_confirmed_and_until_it_is_high_again() -> None:
+    node = watched()
+    answer_with(node, 1, generation=3, use=97)
+    node.poll()
+    assert node.rules() == {("pcie.generation", "GPU 1"): DEGRADED}
+    answer_with(node, 1, generation=1, state=8, use=0)
+    node.poll(5)
+    assert node.rules() == {("pcie.generation", "GPU 1"): DEGRADED}
+    answer_with(node, 1, generation=3, state=0, use=97)
+    node.poll(2)
+    assert node.rules() == {("pcie.generation", "GPU 1"): FAILED}
+    answer_with(node, 1, generation=1, state=8, use=0)
+    node.poll(3)
+    assert node.rules() == {("pcie.generation", "GPU 1"): FAILED}
+    assert "generation 3 of 5" in node.component.findings[0].evidence
+    answer_with(node, 1, generation=5, state=0, use=97)
+    assert node.poll() == ()
+
+
+def test_a_gpu_that_does_not_tell_whether_it_works_is_not_judged_by_its_generation() -> None:
+    node = watched()
+    answer_with(node, 1, generation=1, state=Absent(Why.UNSUPPORTED, "no", 3))
+    assert node.poll(5) == ()
+    answer_with(node, 1, state=Absent(Why.TIMEOUT, "no", 10))
+    node.poll()
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}
+
+
+@pytest.mark.parametrize(("generation", "width", "limit"), [(5, 16, 31), (4, 16, 16), (3, 8, 4), (1, 1, 1)])
+def test_replays_are_a_fault_above_the_rate_of_the_link_and_only_when_they_go_on(
+    generation: int, width: int, limit: int
+) -> None:
+    node = watched()
+    answer_with(node, 2, generation=generation, most=generation, width=width, most_width=width, replays=1000)
+    node.poll()
+    answer_with(node, 2, replays=1000 + limit)
+    assert not [rule for rule, _ in (node.poll(3) and node.rules()) or {} if rule == "pcie.replays"]
+    count = 1000 + limit
+    for _ in range(6):
+        count += limit
+        answer_with(node, 2, replays=count)
+        node.poll()
+    assert node.rules()["pcie.replays", "GPU 2"] is DEGRADED
+    node.poll(5)
+    assert ("pcie.replays", "GPU 2") not in node.rules()
+
+
+def test_a_gpu_in_a_lesser_slot_than_its_peers_is_reported() -> None:
+    node = watched()
+    answer_with(node, 3, generation=4, most=4)
+    node.poll()
+    assert node.rules() == {("pcie.slot", "GPU 3"): DEGRADED}
+
+
+def test_errors_that_were_not_corrected_are_reported_for_a_day_and_old_ones_are_not() -> None:
+    node = watched()
+    node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_fatal"] = "DLP 3\nTOTAL_ERR_FATAL 3"
+    node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_correctable"] = "RxErr 90000\nTOTAL_ERR_COR 90000"
+    assert node.poll(3) == ()
+    node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_fatal"] = "DLP 4\nTOTAL_ERR_FATAL 4"
+    node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_correctable"] = "RxErr 99999\nTOTAL_ERR_COR 99999"
+    node.poll()
+    assert node.rules() == {("pcie.aer", "GPU 0"): DEGRADED}
+    assert "1 fatal" in node.component.findings[0].evidence
+    node.poll(2, every=86400.0)
+    assert node.rules() == {}
+
+
+def test_where_the_kernel_counts_no_errors_it_is_asked_once() -> None:
+    node = watched(aer=False)
+    assert node.poll(10) == ()
+    assert node.series("pcie_errors_total") == []
+    assert len([p for p in node.files.opened if "aer_dev" in p]) == 3 * len(ADDRESSES)
+
+
+def test_an_error_count_that_is_not_understood_is_reported() -> None:
+    node = watched()
+    node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_fatal"] = "what is this"
+    node.poll()
+    assert node.rules() == {("pcie.blind", "GPU 0"): UNKNOWN}
+
+
+def test_replays_are_measured_by_the_rate_at_which_the_link_works() -> None:
+    node = watched()
+    count = 0
+    for _ in range(8):
+        answer_with(node, 0, replays=count, generation=1, state=8)
+        assert node.poll(every=30.0) == ()
+        count += 5
+
+
+def test_slots_of_two_kinds_in_equal_number_say_nothing_of_each_other() -> None:
+    node = watched()
+    for index in (2, 3):
+        answer_with(node, index, generation=4, most=4)
+    assert node.poll(3) == ()
+
+
+def test_errors_are_asked_for_again_once_the_place_of_a_gpu_is_known() -> None:
+    node = watched()
+    node.gpus.addresses = ("", *ADDRESSES[1:])
+    node.poll()
+    node.gpus.addresses = ADDRESSES
+    node.poll()
+    assert node.series("pcie_errors_total", gpu="0", severity="fatal") == [0]
+
+
+def test_a_narrow_pcie_link_is_found() -> None:
+    node = Node()
+    node.change("gpu4/CurrPcieLinkWidth()", "set", 8)
+    node.poll("pcie")
+    assert node.rules() == {("pcie.width", "4", "", Health.DEGRADED)}
+    node.poll("pcie", times=2)
+    assert node.rules() == {("pcie.width", "4", "", Health.FAILED)}
+    assert node.findings()[0].evidence == "x8 of x16 lanes"
+
+
+def test_a_low_generation_is_power_management_and_no_finding() -> None:
+    node = Node()
+    node.change("gpu*/CurrPcieLinkGeneration()", "set", 1)
+    node.poll("pcie", times=5)
+    assert node.findings() == ()
+    assert node.series("pcie_generation") == [1] * 8
+    assert node.series("pcie_generation_max") == [5] * 8
+
+
+def restarted(node: Watched) -> Watched:
+    """The same node after a reboot: what outlives the process, and no more."""
+    lasting = node.collector.lasting
+    assert lasting is not None
+    start = lasting.recall(lasting.keep(node.component.memory))
+    node.component = Component("pcie", start)
+    return node
+
+
+def test_a_gpu_that_trained_with_fewer_lanes_since_a_boot_had_more_before() -> None:
+    """Before: OK, where the slot itself shows no more."""
+    node = watched()
+    node.poll(2)
+    answer_with(node, 1, width=8, most_width=8)
+    answer_with(node, 2, most=4, generation=4)
+    restarted(node).poll(3)
+    assert node.rules() == {("pcie.width", "GPU 1"): FAILED, ("pcie.slot", "GPU 2"): DEGRADED}
+    assert node.component.findings[0].evidence == "x8 of x16 lanes"
+
+
+@pytest.mark.parametrize("odd", [-1, 2**32 - 1])
+def test_lanes_and_generations_that_no_slot_has_are_not_remembered(odd: int) -> None:
+    """Before: FAILED from then on, over restarts and boots."""
+    node = watched()
+    node.poll(2)
+    answer_with(node, 1, most_width=odd, most=odd)
+    node.gpus.number += 1
+    node.poll()
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}
+    answer_with(node, 1, most_width=16, most=5)
+    node.gpus.number += 1
+    assert node.poll(3) == ()
+
+
+def test_another_slot_begins_again_and_what_was_accepted_is_what_a_slot_can() -> None:
+    node = watched()
+    node.poll(2)
+    answer_with(node, 1, width=8, most_width=8)
+    node.gpus.addresses = (ADDRESSES[0], "0000:99:00.0", *ADDRESSES[2:])
+    assert restarted(node).poll(3) == ()
+    answer_with(node, 0, width=8, most_width=8)
+    node.poll(3)
+    assert node.rules() == {("pcie.width", "GPU 0"): FAILED}
+    assert node.collector.forget is not None
+    node.component = replace(node.component, memory=node.collector.forget(node.component.memory))
+    assert node.poll(3) == ()

@@ -1,0 +1,99 @@
+"""The node condition told to a real HTTPS server, on a clock that is moved by hand."""
+
+from tests.node.daemon.conditionrig import Rig, played, rig
+from tests.node.kubernetes.apiserver import NODE, ApiServer
+from tests.node.kubernetes.views import FAILED, OK, UNKNOWN
+from tests.support import EPOCH
+from wirewatch.kubernetes import outcome
+from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.kubernetes.outcome import RequestResult
+
+
+def test_a_new_node_gets_the_condition_and_a_heartbeat_every_five_minutes(api: ApiServer) -> None:
+    told = played(api, lambda it: it.go(OK, 1000))
+    assert api.nodes[NODE][0] == {"type": "Ready"}
+    mine = api.condition()
+    assert (mine["status"], mine["reason"]) == ("True", "Healthy")
+    assert mine["lastTransitionTime"] == rfc3339(EPOCH + 60)
+    assert mine["lastHeartbeatTime"] == rfc3339(EPOCH + 965)
+    # Asked once what is there; written at 65, and at each heartbeat.
+    assert api.requests[0].body == {}
+    assert [one["status"]["conditions"][0]["lastHeartbeatTime"] for one in api.patched()] == [
+        rfc3339(EPOCH + at) for at in (65, 365, 665, 965)
+    ]
+    assert told.counted() == {"ok": 5}
+    assert told.writer.report.updated_at == EPOCH + 965
+
+
+def test_a_fault_is_written_soon_after_it_held(api: ApiServer) -> None:
+    async def story(it: Rig) -> None:
+        await it.go(OK, 100)
+        await it.go(FAILED, 80)
+
+    played(api, story)
+    mine = api.condition()
+    assert (mine["status"], mine["reason"]) == ("False", "NvlinkLinkDown")
+    assert "GPU 2 link 7" in mine["message"]
+    assert mine["lastTransitionTime"] == rfc3339(EPOCH + 160)
+
+
+def test_an_agent_that_starts_again_moves_nothing(api: ApiServer) -> None:
+    played(api, lambda it: it.go(FAILED, 100))
+    before = dict(api.condition())
+
+    async def story(it: Rig) -> None:
+        it.clock.seconds = 200
+        await it.go(UNKNOWN, 60)
+        await it.go(FAILED, 400)
+
+    api.requests.clear()
+    again = played(api, story)
+    assert [one["status"]["conditions"][0]["status"] for one in api.patched()] == ["False"] * len(
+        api.patched()
+    )
+    assert len(api.patched()) == 2
+    after = api.condition()
+    assert after["lastTransitionTime"] == before["lastTransitionTime"] == rfc3339(EPOCH + 60)
+    assert after["lastHeartbeatTime"] > before["lastHeartbeatTime"]
+    assert again.writer.report.condition is not None
+
+
+def test_conditions_of_others_are_not_touched(api: ApiServer) -> None:
+    others = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]
+    api.nodes[NODE] = [dict(one) for one in others]
+    played(api, lambda it: it.go(OK, 400))
+    assert api.nodes[NODE][:2] == others
+    assert [set(one["status"]["conditions"][0]) for one in api.patched()] == [
+        {"type", "status", "reason", "message", "lastHeartbeatTime", "lastTransitionTime"}
+    ] * len(api.patched())
+
+
+def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
+    made = rig(api)
+    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(made.writer.report)}
+    assert found["node_condition_last_update_timestamp_seconds", ()] == 0
+    assert found["node_condition_last_transition_timestamp_seconds", ()] == 0
+    updates = {
+        labels: value for (name, labels), value in found.items() if name == "node_condition_updates_total"
+    }
+    assert updates == {(result.value,): 0 for result in RequestResult}
+    states = {labels: value for (name, labels), value in found.items() if name == "node_condition_status"}
+    assert states == {("true",): 0, ("false",): 0, ("unknown",): 0}
+
+
+def test_metrics_tell_what_is_reported(api: ApiServer) -> None:
+    told = played(api, lambda it: it.go(FAILED, 100)).writer.report
+    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(told)}
+    assert found["node_condition_status", ("false",)] == 1
+    assert found["node_condition_status", ("true",)] == 0
+    assert found["node_condition_last_transition_timestamp_seconds", ()] == EPOCH + 60
+    assert found["node_condition_last_update_timestamp_seconds", ()] == EPOCH + 65
+
+
+def test_a_daemon_that_does_not_turn_does_not_vouch(api: ApiServer) -> None:
+    async def story(it: Rig) -> None:
+        await it.go(OK, 100)
+        await it.go(OK, 400, turning=False)
+
+    played(api, story)
+    assert (api.condition()["status"], api.condition()["reason"]) == ("Unknown", "AgentStuck")

@@ -1,0 +1,100 @@
+"""The file of the verdict, as a real daemon keeps it and as its writer survives what hangs."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.cli.checks import check
+from tests.node.cli.gatefile import gate, now, verdict_of
+from tests.node.cli.replies import health
+from tests.node.daemon.process import FAST, SOON, Daemon
+from tests.node.kubernetes.views import OK
+from wirewatch.daemon import verdictfile
+from wirewatch.daemon.board import ReportSource
+from wirewatch.daemon.persistence import write
+from wirewatch.daemon.verdictfile import VerdictFile, verdict_path
+from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.state import HEALTH
+from wirewatch.documents.verdictfile import FileVerdict
+from wirewatch.hw.host import SystemClock
+
+DOCUMENT = HEALTH.validate_python(health(1e9))
+
+
+def fields(file: Path) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in file.read_text("ascii").splitlines())
+
+
+def test_a_daemon_keeps_it_beside_its_socket(tmp_path: Path) -> None:
+    file = tmp_path / "verdict"
+    file.write_text("left behind")
+    config = FAST.replace('socket = ""', f'socket = "{tmp_path}/wirewatch.sock"')
+    with Daemon(("--replay", "demo-dgx-h200"), tmp_path, config) as daemon:
+        daemon.wait("/health", '"health":"ok"')
+        await_line(file, "OK")
+        assert file.stat().st_mode & 0o777 == 0o644
+        assert fields(file)["source"] == "synthetic"
+        said, asked = gate(file, "--recording"), check("--cached", "--socket", f"{tmp_path}/wirewatch.sock")
+        assert (said.code, said.line) == (asked.code, asked.line)
+        assert "not this node" in gate(file).line
+        daemon.terminate()
+        assert not file.exists()
+        assert not list(tmp_path.glob("verdict*"))
+
+
+def await_line(file: Path, text: str) -> None:
+    wait_for(lambda: file.exists() and fields(file).get("line", "").startswith(text))
+
+
+def wait_for(wanted: Any) -> None:
+    end = time.monotonic() + SOON
+    while not wanted():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_without_a_socket_there_is_none() -> None:
+    assert verdict_path("") is None
+    assert verdict_path("/run/wirewatch/verdict") is None, "the name of the socket itself"
+    assert verdict_path("/run/wirewatch/wirewatch.sock") == Path("/run/wirewatch/verdict")
+
+
+def test_what_hangs_between_the_verdict_and_the_disk_makes_the_file_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of the time before the verdict was taken; while a write hangs, no other is queued behind it."""
+    monkeypatch.setattr(verdictfile, "OFTEN", 0.01)
+    monkeypatch.setattr(verdictfile, "EVERY", 0.0)
+    hanging, released, writes = threading.Event(), threading.Event(), []
+
+    def slow(path: Path, text: bytes, mode: int) -> str:
+        writes.append(text)
+        hanging.set()
+        released.wait(SOON)
+        return write(path, text, mode)
+
+    monkeypatch.setattr(verdictfile, "write", slow)
+
+    def late(_: HealthDocument) -> FileVerdict:
+        later = now(-0.2).uptime
+        wait_for(lambda: now().uptime > later)
+        return verdict_of(DOCUMENT)
+
+    async def story() -> None:
+        file = VerdictFile(tmp_path / "verdict", late, SystemClock())
+        source = ReportSource(lambda: OK, lambda: True, lambda: True, lambda: DOCUMENT)
+        running = asyncio.create_task(file.run(source))
+        await asyncio.to_thread(hanging.wait, SOON)
+        later = now(-0.2).uptime
+        await asyncio.to_thread(wait_for, lambda: now().uptime > later)
+        assert len(writes) == 1
+        assert float(writes[0].split()[5]) < later - 0.35
+        running.cancel()
+        released.set()
+        await asyncio.to_thread(wait_for, (tmp_path / "verdict").exists)
+
+    asyncio.run(story())

@@ -1,0 +1,228 @@
+"""Overlays: each action, when and where it applies, and what is refused."""
+
+import errno
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.node.hw.recordings import Time, one_change, overlay_file, player, recording
+from wirewatch.core.types import Absent, Json, Why
+from wirewatch.hw.overlay import OverlayError, load_overlay
+from wirewatch.hw.recording import Key
+
+POWER: Key = ("nvml", "gpu0/PowerUsage()")
+BYTES: Key = ("nvml", "gpu0/Field(138,all)")
+NAME: Key = ("nvml", "gpu0/Name()")
+BROKEN: Key = ("nvml", "gpu0/FanSpeed()")
+RATE: Key = ("sysfs", "read /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data")
+LOST = Absent(Why.LOST, "GPU has fallen off the bus or is otherwise inaccessible (NVML error 15)", 15)
+SMALL = recording(
+    [0.0, 100.0],
+    {
+        POWER: {0: 100, 1: 200},
+        BYTES: {0: 5},
+        NAME: {0: "NVIDIA H200"},
+        BROKEN: {0: LOST},
+        RATE: {0: "1000"},
+    },
+)
+
+
+def play(overlay: str, key: Key = POWER, seconds: float = 0.0) -> Json | Absent:
+    return player(SMALL, Time(seconds), overlay).answer(key).value
+
+
+def _absent(value: Json | Absent) -> Absent:
+    assert isinstance(value, Absent)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("line", "value"), [("set = 7", 7), ('set = "text"', "text"), ("set = [1, 2]", [1, 2])]
+)
+def test_set_says_another_value(tmp_path: Path, line: str, value: Json) -> None:
+    assert play(one_change(tmp_path, line)) == value
+
+
+def test_set_answers_a_question_that_was_never_recorded(tmp_path: Path) -> None:
+    overlay = one_change(tmp_path, "set = 3", "gpu0/NoSuchCall()")
+    assert play(overlay, ("nvml", "gpu0/NoSuchCall()")) == 3
+
+
+def test_add_says_more_of_what_was_recorded(tmp_path: Path) -> None:
+    overlay = one_change(tmp_path, "add = 7")
+    assert [play(overlay, seconds=s) for s in (0, 100)] == [107, 207]
+
+
+def test_add_adds_to_a_number_in_a_file(tmp_path: Path) -> None:
+    assert play(one_change(tmp_path, "add = 7", RATE[1], "sysfs"), RATE) == "1007"
+
+
+@pytest.mark.parametrize(("key", "value"), [(NAME, "NVIDIA H200"), (BROKEN, LOST)])
+def test_nothing_is_added_to_what_is_no_number(tmp_path: Path, key: Key, value: Json | Absent) -> None:
+    assert play(one_change(tmp_path, "add = 7", key[1]), key) == value
+
+
+def test_ramp_says_more_with_each_second_since_it_began(tmp_path: Path) -> None:
+    overlay = one_change(tmp_path, "ramp = 10\nfrom = 20", BYTES[1])
+    assert [play(overlay, BYTES, s) for s in (0, 20, 21, 50)] == [5, 5, 15, 305]
+
+
+def test_code_fails_with_an_nvml_code(tmp_path: Path) -> None:
+    assert play(one_change(tmp_path, "code = 15")) == LOST
+
+
+def test_errno_fails_as_a_file_does(tmp_path: Path) -> None:
+    absent = _absent(play(one_change(tmp_path, 'errno = "EINVAL"', RATE[1], "sysfs"), RATE))
+    assert (absent.why, absent.code) == (Why.UNSUPPORTED, errno.EINVAL)
+
+
+def test_slow_answers_the_same_and_not_before_its_time(tmp_path: Path) -> None:
+    overlay = one_change(tmp_path, "slow = 0.05")
+    started = time.monotonic()
+    assert play(overlay) == 100
+    assert time.monotonic() - started >= 0.05
+
+
+def test_raise_breaks_with_its_text(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="out of cheese"):
+        play(one_change(tmp_path, 'raise = "out of cheese"'))
+
+
+def test_a_change_applies_from_its_beginning_until_before_its_end(tmp_path: Path) -> None:
+    overlay = one_change(tmp_path, "set = 1\nfrom = 10\nuntil = 20")
+    assert [play(overlay, seconds=s) for s in (0, 9.9, 10, 19.9, 20, 50)] == [100, 100, 1, 1, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("match", "applies"),
+    [
+        ("gpu0/PowerUsage()", True),
+        ("gpu0/*", True),
+        ("gpu?/PowerUsage()", True),
+        ("*", True),
+        ("gpu1/*", False),
+        ("PowerUsage()", False),
+        ("gpu0/powerusage()", False),
+        ("gpu[0-3]/PowerUsage()", True),
+        ("gpu[4-7]/PowerUsage()", False),
+    ],
+)
+def test_a_pattern_matches_the_whole_question_as_a_shell_would(
+    tmp_path: Path, match: str, *, applies: bool
+) -> None:
+    assert play(one_change(tmp_path, "set = 1", match)) == (1 if applies else 100)
+
+
+def test_a_change_applies_to_its_own_port_only(tmp_path: Path) -> None:
+    assert play(one_change(tmp_path, "set = 1", "*", "sysfs")) == 100
+
+
+def test_changes_of_one_question_follow_one_another_in_order(tmp_path: Path) -> None:
+    first = one_change(tmp_path, "set = 1000")
+    second = overlay_file(
+        tmp_path,
+        """
+        about = "two changes"
+        [[change]]
+        port = "nvml"
+        match = "gpu0/*"
+        add = 1
+        [[change]]
+        port = "nvml"
+        match = "gpu0/PowerUsage()"
+        add = 10
+        """,
+        "second",
+    )
+    both = player(SMALL, Time(), first, second)
+    assert both.answer(POWER).value == 1011
+    assert both.answer(BYTES).value == 6
+
+
+def test_an_overlay_is_named_after_its_file_and_says_what_it_is_about(tmp_path: Path) -> None:
+    path = overlay_file(tmp_path, 'about = "link 7 of GPU 2 dies"\nchange = []', "link-dies")
+    overlay = load_overlay(path)
+    assert (overlay.name, overlay.about, overlay.changes) == ("link-dies", "link 7 of GPU 2 dies", ())
+
+
+def _refusal(path: str) -> str:
+    with pytest.raises(OverlayError) as caught:
+        load_overlay(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert path in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("", "set"),
+        ("set = 1\nadd = 2", "set"),
+        ("set = 1\nunless = 3", "unless"),
+        ("sett = 1", "sett"),
+        ('errno = "EBANANA"', "EBANANA"),
+        ("errno = 5", "5"),
+    ],
+)
+def test_a_change_that_is_not_understood_is_refused_and_named(tmp_path: Path, line: str, named: str) -> None:
+    assert named in _refusal(one_change(tmp_path, line))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this is not TOML",
+        "",
+        'about = "no change"',
+        "change = 3",
+        "change = []\nversion = 2",
+        '[[change]]\nmatch = "*"\nset = 1',
+        '[[change]]\nport = "nvml"\nset = 1',
+    ],
+)
+def test_a_file_that_is_no_overlay_is_refused(tmp_path: Path, text: str) -> None:
+    _refusal(overlay_file(tmp_path, text))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    _refusal(str(tmp_path / "nothing.toml"))
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    _refusal(str(tmp_path))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fault.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    _refusal(str(path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'set = 1\nfrom = "noon"',
+        "set = 1\nuntil = []",
+        'add = "many"',
+        'ramp = "steep"',
+        'code = "lost"',
+        'slow = "very"',
+        "slow = -1",
+        'errno = "errorcode"',
+    ],
+)
+def test_a_change_with_a_value_of_the_wrong_kind_is_refused_when_it_is_loaded(
+    tmp_path: Path, line: str
+) -> None:
+    _refusal(one_change(tmp_path, line))
+
+
+def test_a_change_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    _refusal(overlay_file(tmp_path, "change = [1]"))
+
+
+def test_a_change_of_a_port_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    _refusal(one_change(tmp_path, "set = 1", port="nvlm"))

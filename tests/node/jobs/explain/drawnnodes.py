@@ -1,0 +1,52 @@
+"""Nodes on which a drawn job runs, as the collectors leave them half a minute later."""
+
+from dataclasses import replace
+
+from tests.node.jobs.explain.drawn import NOW
+from tests.node.jobs.lockstepjobs import measured
+from tests.node.jobs.ringjobs import LINK_RATE, DrawnNode, JobShape, uuid
+from wirewatch.collectors.gpu import GpuFacts, GpuNow
+from wirewatch.collectors.nvlink import NvlinkFacts
+from wirewatch.collectors.nvlink.model import NvlinkLink
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.ports import Gpu
+from wirewatch.core.types import Absent, Failed, Finding, Ok, Why
+from wirewatch.jobs.lockstep import LockstepFacts
+
+OK = Ok(None, NOW, 10.0)
+GONE = Absent(Why.TIMEOUT, "the driver hangs")
+
+
+def component(name: str, facts: object, *findings: Finding, failed: bool = False) -> Component:
+    outcome = Failed(GONE, NOW, 10.0) if failed else OK
+    return Component(name, None, outcome, facts=facts, findings=findings, applicable=True)
+
+
+def node(*components: Component) -> NodeState:
+    return NodeState({one.name: one for one in components})
+
+
+SECONDS = 30
+THROUGH_MEMORY = 50e9
+"""Bytes per second below which a drawn wire is not NVLink."""
+LINKS = tuple(NvlinkLink(n, 1, LINK_RATE) for n in range(18))
+
+
+def watched(shape: JobShape, seed: int = 0) -> NodeState:
+    """A node half a minute after the job was first seen, its GPUs as measured in data parallel training."""
+    drawn = DrawnNode(shape, seed=seed)
+    facts = drawn.poll(round(SECONDS / drawn.every))
+    window = measured("data_parallel")[0][0]
+    if shape.busbw < THROUGH_MEMORY:
+        window = replace(window, sent=0.0, received=0.0)
+    now = {uuid(n): GpuNow(n, 1.0, 650.0, (), frozenset({shape.pid + n})) for n in shape.gpus}
+    return node(
+        component("jobs", facts, *drawn.found),
+        component(
+            "lockstep",
+            LockstepFacts(None, None, {uuid(n): window for n in shape.gpus}, "all wait alike", in_step=True),
+        ),
+        component("gpu", GpuFacts(frozenset(), now)),
+        component("hangs", None),
+        component("nvlink", NvlinkFacts({Gpu(n, uuid(n)): LINKS for n in shape.gpus})),
+    )

@@ -1,0 +1,287 @@
+"""From a node's state to what is known of each job: what is not read is not watched, and never well."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, job
+from tests.node.jobs.explain.drawnnodes import GONE, component, node
+from tests.node.jobs.lockstepjobs import measured
+from wirewatch.cli.jobs.explained import page
+from wirewatch.collectors.gpu import GpuFacts, GpuNow
+from wirewatch.core.collector import NodeState
+from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
+from wirewatch.documents.jobs import explain
+from wirewatch.jobs.bursts import BurstFacts, BurstFigures, BurstLook
+from wirewatch.jobs.explain.evidence import EvidenceSource, JobSettings, Wall
+from wirewatch.jobs.explain.gather import jobs_of, with_settings, with_threads
+from wirewatch.jobs.explain.selector import NoOneJob, selected
+from wirewatch.jobs.explain.walls import decide
+from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
+from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
+from wirewatch.jobs.times import JobsFacts, RunningJob
+
+
+def gpus(*numbers: int, shared: bool = False) -> GpuFacts:
+    return GpuFacts(
+        frozenset(),
+        {gpu_uuid(n): GpuNow(n, 0.9, 600.0, (), frozenset({PIDS if shared else PIDS + n})) for n in numbers},
+    )
+
+
+def lockstep(*numbers: int, hint: Hint | None = None) -> LockstepFacts:
+    window = measured("data_parallel")[0][0]
+    return LockstepFacts(hint, hint, {gpu_uuid(n): window for n in numbers}, "all wait alike", in_step=True)
+
+
+def looked(number: int) -> BurstFacts:
+    figures = BurstFigures(0.25, 250, 10**9, 12, 320e9, 0.01, 10**8, 3e-3, long=True, duty=0.2, period=0.02)
+    look = BurstLook(str(number), gpu_uuid(number), frozenset({PIDS}), NOW, figures, 478e9, GONE)
+    return BurstFacts((look,), (), None)
+
+
+def whole() -> NodeState:
+    """All sources that there are, over a job of four ranks."""
+    hot = Finding("gpu.throttle", Health.DEGRADED, Subject("2", gpu_uuid(2)), "throttled 40 %", "cool it")
+    return node(
+        component("jobs", JobsFacts(NOW, 10.0, (job(),))),
+        component("lockstep", lockstep(0, 1, 2, 3)),
+        component("gpu", gpus(0, 1, 2, 3), hot),
+        component("bursts", looked(1)),
+        component("hangs", None),
+    )
+
+
+def test_a_job_with_the_tap_has_what_each_source_says_of_its_gpus() -> None:
+    (one,) = jobs_of(whole(), NOW)
+    assert one.name == "slurm:4711"
+    assert [gpu.index for gpu in one.gpus] == ["0", "1", "2", "3"]
+    assert [gpu.pids for gpu in one.gpus] == [(PIDS + n,) for n in range(4)]
+    second = one.gpus[1]
+    assert (second.plateau, second.duty, second.power) == (320e9, 0.2, 600.0)
+    assert isinstance(second.peak, Absent)
+    assert isinstance(one.gpus[0].plateau, Absent)
+    assert not second.short
+    assert [finding.rule for finding in one.findings] == ["gpu.throttle"]
+    off = {status.source for status in one.sources if not status.watched}
+    assert off == {EvidenceSource.THREADS}
+    assert decide(one).wall is Wall.NOTHING
+
+
+def test_of_the_windows_the_newest_is_kept() -> None:
+    """The document of a job with hundreds of communicators would be tens of megabytes else."""
+    comm = job().communicators[0]
+    early, late = (replace(comm.windows[0], started=started) for started in (1.0, 2.0))
+    many = job(windows=(early, late))
+    (one,) = jobs_of(whole().with_component(component("jobs", JobsFacts(NOW, 10.0, (many,)))), NOW)
+    assert isinstance(one.job, RunningJob)
+    assert one.job.communicators[0].windows == (late,)
+
+
+def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() -> None:
+    """It trained an hour ago, and writes a checkpoint or hangs since: no speed of its wires is known."""
+    old = JobsFacts(NOW, 10.0, (job(fresh=False),))
+    (one,) = jobs_of(whole().with_component(component("jobs", old)), NOW)
+    tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
+    assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
+    answer = decide(one)
+    assert answer.wall is Wall.NOT_KNOWN
+    assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live")))
+
+
+def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> None:
+    for name, source in (
+        ("jobs", EvidenceSource.TAP),
+        ("lockstep", EvidenceSource.ACTIVITY),
+        ("gpu", EvidenceSource.GPU),
+        ("bursts", EvidenceSource.BURSTS),
+        ("hangs", EvidenceSource.HANGS),
+    ):
+        state = whole()
+        known = state.components[name]
+        state = state.with_component(replace(known, outcome=Failed(GONE, NOW, 10.0)))
+        (one,) = jobs_of(state, NOW)
+        (status,) = (status for status in one.sources if status.source is source)
+        assert (status.watched, status.why) == (False, str(GONE))
+        assert status.switch_on
+        overdue = state.with_component(replace(known, overdue_since=NOW))
+        (status,) = (s for s in jobs_of(overdue, NOW)[0].sources if s.source is source)
+        assert (status.watched, status.why) == (False, "its collector is overdue")
+
+
+def test_a_job_that_has_ended_is_none() -> None:
+    assert jobs_of(node(component("jobs", JobsFacts(NOW, 1.0, (replace(job(), live=False),)))), NOW) == ()
+
+
+def test_processes_without_the_tap_are_jobs_of_which_less_is_known() -> None:
+    state = node(component("gpu", gpus(0, 1, 2, 3)))
+    assert [one.name for one in jobs_of(state, NOW)] == [f"pid:{PIDS + n}" for n in range(4)]
+    together = state.with_component(component("lockstep", lockstep(1, 2)))
+    assert [(one.name, len(one.gpus)) for one in jobs_of(together, NOW)] == [
+        (f"pid:{PIDS + 1}", 2),
+        (f"pid:{PIDS}", 1),
+        (f"pid:{PIDS + 3}", 1),
+    ]
+    shared = node(component("gpu", gpus(0, 1, 2, shared=True)))
+    (one,) = jobs_of(shared, NOW)
+    assert len(one.gpus) == 3
+    assert decide(one).wall is Wall.NOT_KNOWN
+    tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
+    assert (tap.watched, tap.why) == (False, "its collector is off")
+
+
+def test_processes_of_one_owner_are_one_job_by_its_name() -> None:
+    owners = {PIDS: "slurm:77", PIDS + 1: "slurm:77", PIDS + 2: "parent:9", PIDS + 3: "parent:9"}
+    hangs = component("hangs", HangFacts((), (), owners))
+    state = node(component("gpu", gpus(0, 1, 2, 3, 4)), hangs)
+    found = jobs_of(state, NOW)
+    assert [(one.name, len(one.gpus)) for one in found] == [
+        ("slurm:77", 2), (f"pid:{PIDS + 2}", 2), (f"pid:{PIDS + 4}", 1),
+    ]  # fmt: skip
+    assert selected(found, "slurm:77") is found[0]
+    blind = state.with_component(replace(hangs, outcome=Failed(GONE, NOW, 1.0)))
+    assert len(jobs_of(blind, NOW)) == 5
+
+
+def test_a_job_without_the_tap_stays_a_job_while_its_gpus_cannot_be_read() -> None:
+    """A driver that hangs is when people ask: what runs is still known, and only its figures are not."""
+    owners = {PIDS: "slurm:77", PIDS + 1: "slurm:77"}
+    state = node(component("gpu", gpus(0, 1, 2)), component("hangs", HangFacts((), (), owners)))
+    known = state.components["gpu"]
+    for lost in (replace(known, outcome=Failed(GONE, NOW, 10.0)), replace(known, overdue_since=NOW)):
+        first, second = jobs_of(state.with_component(lost), NOW)
+        assert (first.name, [gpu.index for gpu in first.gpus], first.pids) == (
+            "slurm:77", ["0", "1"], (PIDS, PIDS + 1),
+        )  # fmt: skip
+        assert second.name == f"pid:{PIDS + 2}"
+        assert isinstance(first.gpus[0].utilisation, Absent)
+        assert not first.watches(EvidenceSource.GPU)
+        assert decide(first).wall is Wall.NOT_KNOWN
+
+
+def test_gpus_that_do_not_run_in_lockstep_are_not_made_one_job() -> None:
+    """The collector looks at all busy GPUs together; two jobs side by side are not in lockstep."""
+    apart = replace(lockstep(0, 1, 2, 3), in_step=False)
+    state = node(component("gpu", gpus(0, 1, 2, 3)), component("lockstep", apart))
+    assert [len(one.gpus) for one in jobs_of(state, NOW)] == [1, 1, 1, 1]
+    together = component("lockstep", lockstep(0, 1, 2, 3))
+    assert [len(one.gpus) for one in jobs_of(state.with_component(together), NOW)] == [4]
+    overdue = replace(together, overdue_since=NOW)
+    assert [len(one.gpus) for one in jobs_of(state.with_component(overdue), NOW)] == [1, 1, 1, 1]
+
+
+def test_two_jobs_with_names_stay_two_although_their_gpus_run_alike() -> None:
+    owners = {PIDS + n: f"slurm:{7 + n // 2}" for n in range(4)}
+    state = node(
+        component("gpu", gpus(0, 1, 2, 3)),
+        component("lockstep", lockstep(0, 1, 2, 3)),
+        component("hangs", HangFacts((), (), owners)),
+    )
+    assert [(one.name, len(one.gpus)) for one in jobs_of(state, NOW)] == [("slurm:7", 2), ("slurm:8", 2)]
+
+
+def test_a_container_is_named_by_its_long_and_by_its_short_id() -> None:
+    short, long = "0123456789ab", "0123456789AB" + "cdef" * 13
+    owners = {PIDS: f"container:{short}"}
+    state = node(component("gpu", gpus(0, 1)), component("hangs", HangFacts((), (), owners)))
+    found = jobs_of(state, NOW)
+    assert selected(found, f"container:{short}") is selected(found, f"container:{long}") is found[0]
+    with pytest.raises(NoOneJob, match="no job container:012345 runs"):
+        selected(found, "container:012345")
+
+
+def test_where_there_is_no_folder_of_rings_it_is_said() -> None:
+    folder = Absent(Why.MISSING, "/run/wirewatch-tap: no such folder")
+    facts = JobsFacts(NOW, 1.0, folder=folder)
+    (one,) = jobs_of(node(component("jobs", facts), component("gpu", gpus(0))), NOW)
+    assert one.sources[0].why == str(folder)
+
+
+def test_a_hint_of_lockstep_is_of_the_job_that_has_the_gpu() -> None:
+    hint = Hint(
+        "2", gpu_uuid(2), NOW, HintTime(NOW, 1.0), "SM busy 93 % against 85 %", 0.93, 0.85, 0.09, GONE, 3
+    )
+    state = node(component("gpu", gpus(0, 1, 2, 3)), component("lockstep", lockstep(1, 2, 3, hint=hint)))
+    first, second = jobs_of(state, NOW)
+    assert (first.late is not None, second.late) == (True, None)
+    assert decide(first).sentence == "Collectives: the others wait for GPU 2, whose SMs never wait."
+
+
+def hanging(*numbers: int, pids: bool = True) -> HangFacts:
+    processes = {gpu_uuid(n): frozenset({PIDS + n if pids else 0}) for n in numbers}
+    text = "slurm:4711: rank 2 (GPU 2, process 4713) is stopped; no byte over NVLink for 41 s"
+    one = HangingJob(HangKind.STOPPED, processes, (), NOW, text, "rank 0: 7\nrank 2: 6", "continue it")
+    return HangFacts((), (one,))
+
+
+def test_a_hang_is_of_the_job_whose_processes_hang() -> None:
+    state = whole().with_component(component("hangs", hanging(0, 1, 2, 3)))
+    (one,) = jobs_of(state, NOW)
+    answer = decide(one)
+    assert answer.wall is Wall.HANG
+    assert answer.sentence.startswith("Hang: slurm:4711: rank 2 (GPU 2, process 4713) is stopped;")
+    assert answer.because == ("rank 0: 7", "rank 2: 6")
+    assert answer.advice == ("continue it",)
+    other = state.with_component(component("hangs", hanging(5, 6)))
+    assert jobs_of(other, NOW)[0].hang is None
+    blind = component("hangs", hanging(0), failed=True)
+    assert jobs_of(state.with_component(blind), NOW)[0].hang is None
+
+
+def test_processes_that_hang_are_one_job_without_the_tap_too() -> None:
+    for pids in (True, False):
+        state = node(component("gpu", gpus(0, 1, 2, 3)), component("hangs", hanging(0, 1, 3, pids=pids)))
+        first, second = jobs_of(state, NOW)
+        assert (len(first.gpus), first.hang is not None) == (3, True)
+        assert (len(second.gpus), second.hang) == (1, None)
+
+
+def test_collectives_in_cuda_graphs_are_said_not_to_be_timed() -> None:
+    graphs = job(windows=(), captured=812)
+    state = whole().with_component(component("jobs", JobsFacts(NOW, 1.0, (graphs,))))
+    (one,) = jobs_of(state, NOW)
+    assert one.sources[0].why == "812 calls are in CUDA graphs, and their communicators are not timed"
+    assert decide(one).wall is Wall.NOT_KNOWN
+
+
+def test_what_a_command_reads_itself_joins_what_the_daemon_knows() -> None:
+    denied = Absent(Why.DENIED, "process 4711 belongs to user 7")
+    (one,) = jobs_of(node(component("gpu", gpus(0, 1, shared=True))), NOW)
+    seen = with_threads(one, {PIDS: 0.97})
+    assert [gpu.thread for gpu in seen.gpus] == [0.97, 0.97]
+    assert seen.watches(EvidenceSource.THREADS)
+    assert not with_threads(one, {PIDS: denied}).watches(EvidenceSource.THREADS)
+    read = with_settings(one, [JobSettings(PIDS, {"NCCL_ALGO": "Tree"})])
+    assert read.watches(EvidenceSource.SETTINGS)
+    refused = with_settings(one, [JobSettings(PIDS, denied)])
+    (status,) = (s for s in refused.sources if s.source is EvidenceSource.SETTINGS)
+    assert (status.watched, status.why) == (False, str(denied))
+    both = with_settings(read, [JobSettings(PIDS, denied)])
+    assert both.settings == read.settings
+
+
+def test_uneven_work_by_lockstep_is_of_the_job_that_has_the_gpu() -> None:
+    work = {"use of memory": 0.13}
+    uneven = UnevenWork(
+        "2", gpu_uuid(2), NOW, HintTime(NOW, 1.0), "GPU 2 has 14% more work", 0.14, 0.12, 0.08, work, GONE, 3
+    )
+    facts = replace(lockstep(1, 2, 3), uneven=uneven)
+    state = node(component("gpu", gpus(0, 1, 2, 3)), component("lockstep", facts))
+    first, second = jobs_of(state, NOW)
+    assert (first.late, second.more) == (None, None)
+    assert decide(first).wall is Wall.UNEVEN_WORK
+    said = "Uneven work: GPU 2 has 14 % more work than the others; the others wait 12 % of the time."
+    assert decide(first).sentence == said
+    gone = state.with_component(component("lockstep", facts, failed=True))
+    assert all(one.more is None for one in jobs_of(gone, NOW))
+
+
+def test_the_plateau_of_short_bursts_is_a_lower_bound() -> None:
+    facts = looked(1)
+    short = replace(facts.looks[0], figures=replace(facts.looks[0].figures, long=False))
+    state = whole().with_component(component("bursts", BurstFacts((short,), (), None)))
+    (one,) = jobs_of(state, NOW)
+    assert one.gpus[1].short
+    assert "at least 320" in "\n".join(page(explain(one, NOW, "live")))
+    (long,) = jobs_of(whole(), NOW)
+    assert "at least" not in "\n".join(page(explain(long, NOW, "live")))

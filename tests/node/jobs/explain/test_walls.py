@@ -1,0 +1,300 @@
+"""Ten injected causes each give the right first line, healthy jobs none; less is less sure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.node.jobs.explain.drawn import PIDS, RANKS, evidence, gpu, gpu_uuid, gpus, job, late, row, slow
+from wirewatch.core.types import Absent
+from wirewatch.jobs.explain.evidence import (
+    Certainty,
+    EvidenceSource,
+    HungJob,
+    JobEvidence,
+    MoreWork,
+    Wall,
+)
+from wirewatch.jobs.explain.walls import decide
+from wirewatch.jobs.times import TimesDoubt
+
+P2P = "NCCL_P2P_DISABLE=1: GPUs do not reach each other: through host memory, measured 26 GB/s"
+TREE = "NCCL ran Tree, Simple where its defaults take Ring"
+LL = "NCCL ran the protocol LL: LL sends 4 bytes of flags with each 4 of data"
+UNEVEN = MoreWork("GPU-3", "3", 0.1, 0.09, "GPU 3: tensor 78 % against 69 %, SM busy 83 % against 71 %")
+HANG = HungJob(
+    "rank 2 (GPU 2, PID 4713) is stopped, and 3 ranks wait for it since 41 s", 1.0, ("power 125 W",)
+)
+
+
+def late_rank() -> JobEvidence:
+    return evidence(job(late=late(), waiting=0.12, share=0.3))
+
+
+def p2p_off() -> JobEvidence:
+    wire = slow(25e9, P2P, witnesses=("NVLink counts 1 % of what the collectives send",))
+    return evidence(job(row(25e9), wire=wire, share=0.45))
+
+
+def tree() -> JobEvidence:
+    return evidence(job(row(234e9, algorithm="TREE"), wire=slow(234e9, TREE), share=0.25))
+
+
+def low_latency() -> JobEvidence:
+    return evidence(job(row(150e9, protocol="LL"), wire=slow(150e9, LL), share=0.3))
+
+
+def memory_bound() -> JobEvidence:
+    return evidence(job(share=0.1), gpus("memory_bound"))
+
+
+def launch_gaps() -> JobEvidence:
+    return evidence(job(share=0.1), [replace(gpu(n, "bursts"), thread=0.99) for n in range(RANKS)])
+
+
+def loader_stall() -> JobEvidence:
+    return evidence(job(share=0.1), [replace(gpu(n, "bursts"), thread=0.6) for n in range(RANKS)])
+
+
+def uneven_work() -> JobEvidence:
+    return evidence(job(late=late(3, 0.15), waiting=0.15), more=UNEVEN)
+
+
+def stopped_rank() -> JobEvidence:
+    return evidence(job(late=late()), hang=HANG)
+
+
+def throttled() -> JobEvidence:
+    found = [replace(one, throttled=("hw_thermal_slowdown",)) if one.index == "2" else one for one in gpus()]
+    return evidence(job(late=late(), waiting=0.12), found)
+
+
+CAUSES: Mapping[Callable[[], JobEvidence], tuple[Wall, str]] = {
+    late_rank: (
+        Wall.LATE_RANK,
+        "Collectives: 3 of 4 ranks wait for rank 2 on GPU 2, which costs 12 % of the time.",
+    ),
+    p2p_off: (
+        Wall.SLOW_WIRE,
+        (
+            "Collectives: the wire is slow: all_reduce of 256 MiB gets 25.0 GB/s of 340 GB/s (7.4 "
+            "%), because "
+            "NCCL_P2P_DISABLE=1; this costs about 41 % of the time."
+        ),
+    ),
+    tree: (
+        Wall.SLOW_WIRE,
+        (
+            "Collectives: the wire is slow: all_reduce of 256 MiB gets 234 GB/s of 340 GB/s (69 "
+            "%), because NCCL "
+            "ran Tree, Simple where its defaults take Ring; this costs about 7.5 % of the time."
+        ),
+    ),
+    low_latency: (
+        Wall.SLOW_WIRE,
+        (
+            "Collectives: the wire is slow: all_reduce of 256 MiB gets 150 GB/s of 340 GB/s (44 "
+            "%), because NCCL "
+            "ran the protocol LL; this costs about 16 % of the time."
+        ),
+    ),
+    memory_bound: (
+        Wall.MEMORY,
+        (
+            "Memory: the GPUs' memory is busy 59 % of the time and their arithmetic 26 %: the job "
+            "is bound by "
+            "memory bandwidth, not by the wires."
+        ),
+    ),
+    launch_gaps: (
+        Wall.LAUNCH_GAPS,
+        (
+            "Launch gaps: nothing runs on the GPUs 34 % of the time, while the thread that "
+            "launches kernels is "
+            "busy 99 % of it: the kernels are too short for the host."
+        ),
+    ),
+    loader_stall: (
+        Wall.HOST,
+        (
+            "Host: nothing runs on the GPUs 34 % of the time, and their processes sleep: they wait for data, "
+            "storage or another process."
+        ),
+    ),
+    uneven_work: (
+        Wall.UNEVEN_WORK,
+        "Uneven work: GPU 3 has 10 % more work than the others; the others wait 9.0 % of the time.",
+    ),
+    stopped_rank: (
+        Wall.HANG,
+        "Hang: rank 2 (GPU 2, PID 4713) is stopped, and 3 ranks wait for it since 41 s.",
+    ),
+    throttled: (
+        Wall.LATE_RANK,
+        (
+            "Collectives: 3 of 4 ranks wait for rank 2 on GPU 2, which costs 12 % of the time: that GPU is "
+            "throttled (hw_thermal_slowdown)."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
+def test_the_first_line_names_the_cause(cause: Callable[[], JobEvidence]) -> None:
+    wall, sentence = CAUSES[cause]
+    answer = decide(cause())
+    assert (answer.wall, answer.sentence) == (wall, sentence)
+    assert answer.advice or wall is Wall.HANG
+    assert answer.because
+
+
+@pytest.mark.parametrize("shape", ["data_parallel", "tensor_parallel", "sharded", "checkpoints"])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
+def test_a_healthy_job_hits_no_wall(shape: str, share: float) -> None:
+    """Also one whose collectives take most of the time beside computation (FSDP)."""
+    answer = decide(evidence(job(row(), share=share), gpus(shape)))
+    assert answer.wall is Wall.NOTHING
+    assert answer.sentence.startswith("No wall of this node: nobody waits for a rank")
+    assert (answer.certainty, answer.doubts) == (Certainty.HIGH, ())
+
+
+@pytest.mark.parametrize("source", [EvidenceSource.TAP, EvidenceSource.ACTIVITY])
+def test_a_job_that_is_half_watched_is_never_healthy(source: EvidenceSource) -> None:
+    answer = decide(evidence(job(), missing=[source]))
+    assert answer.wall is Wall.NOT_KNOWN
+    assert answer.certainty is Certainty.LOW
+    assert f"{source.value}: not watched: its collector is off" in answer.doubts
+    assert f"{source.value}: switch it on" in answer.advice
+
+
+def test_a_job_of_which_nothing_is_watched_is_not_known() -> None:
+    answer = decide(evidence(job(), missing=list(EvidenceSource)))
+    assert answer.sentence == (
+        "Not known what holds it up: its collectives are not timed and memory, launch gaps and host are not "
+        "watched."
+    )
+    assert len(answer.doubts) == len(EvidenceSource)
+
+
+@pytest.mark.parametrize("source", [EvidenceSource.HANGS, EvidenceSource.GPU])
+def test_no_wall_is_less_sure_where_something_else_is_not_watched(source: EvidenceSource) -> None:
+    answer = decide(evidence(job(), missing=[source]))
+    assert (answer.wall, answer.certainty) == (Wall.NOTHING, Certainty.MEDIUM)
+    assert answer.doubts == (f"{source.value}: not watched: its collector is off",)
+
+
+def test_what_is_not_judged_is_not_healthy() -> None:
+    answer = decide(evidence(job(doubt=TimesDoubt.UNSEEN)))
+    assert answer.wall is Wall.NOT_KNOWN
+    assert any(TimesDoubt.UNSEEN.value in doubt for doubt in answer.doubts)
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
+@pytest.mark.parametrize("source", EvidenceSource)
+def test_a_missing_source_never_makes_it_healthy(
+    cause: Callable[[], JobEvidence], source: EvidenceSource
+) -> None:
+    """The wall may no more be seen then; but nobody says that there is none, nor is surer of it."""
+    whole, names = cause(), {one.source: one.watched for one in cause().sources}
+    assert names[source]
+    part = _without(cause, source)
+    answer, before = decide(part), decide(whole)
+    assert answer.wall is not Wall.NOTHING
+    if answer.wall is before.wall:
+        order = list(Certainty)
+        assert order.index(answer.certainty) >= order.index(before.certainty)
+
+
+def _without(cause: Callable[[], JobEvidence], source: EvidenceSource) -> JobEvidence:
+    whole = cause()
+    return evidence(
+        whole.job if not isinstance(whole.job, Absent) else job(),
+        whole.gpus,
+        [source],
+        whole.more,
+        whole.hang,
+    )
+
+
+def test_a_slow_wire_that_costs_more_than_a_late_rank_comes_first_and_both_are_said() -> None:
+    answer = decide(evidence(job(row(25e9), late=late(cost=0.05), wire=slow(25e9, P2P), share=0.6)))
+    assert answer.wall is Wall.SLOW_WIRE
+    assert any("wait for rank 2" in one for one in answer.because)
+    answer = decide(evidence(job(late=late(cost=0.3), wire=slow(234e9, TREE), share=0.3)))
+    assert answer.wall is Wall.LATE_RANK
+    assert any("the wire is slow" in one for one in answer.because)
+
+
+def test_a_slow_wire_without_cause_or_witness_is_less_sure() -> None:
+    answer = decide(evidence(job(wire=slow(170e9))))
+    assert answer.certainty is Certainty.MEDIUM
+    assert "no second witness agrees that it is the wire" in answer.doubts
+    assert decide(p2p_off()).certainty is Certainty.HIGH
+
+
+def test_a_late_rank_whose_gpu_waits_for_its_host_is_the_host_s() -> None:
+    """Two measured H200: the loader of the second stalls."""
+    found = [replace(gpu(n, "stalls"), index=str(n), uuid=gpu_uuid(n)) for n in range(2)]
+    answer = decide(evidence(job(late=late(1, 0.2), waiting=0.2), found))
+    assert answer.wall is Wall.HOST
+    assert "wait for rank 1 on GPU 1, which costs 20 % of the time" in answer.sentence
+    alone = decide(evidence(job(), found, [EvidenceSource.TAP]))
+    assert alone.wall is Wall.HOST
+    assert "GPU 1" in alone.sentence
+    assert alone.certainty is Certainty.MEDIUM
+
+
+def test_clocks_that_all_gpus_hold_down_name_no_late_rank() -> None:
+    found = [replace(one, throttled=("hw_power_brake",)) for one in gpus()]
+    answer = decide(evidence(job(late=late()), found))
+    assert answer.causes == ()
+
+
+def test_collectives_that_hide_behind_nothing_are_the_wall_at_full_speed() -> None:
+    found = [replace(one, math=0.3, sm=0.5) for one in gpus()]
+    answer = decide(evidence(job(share=0.42, waiting=0.0), found))
+    assert answer.wall is Wall.COLLECTIVES
+    assert (
+        "42 % of the time is on the wire, which gives what it should (330 GB/s of 340 GB/s" in answer.sentence
+    )
+
+
+def test_the_late_rank_may_be_on_another_node() -> None:
+    answer = decide(
+        evidence(job(elsewhere="all ranks of this node wait alike: it is not on this node", nodes=2))
+    )
+    assert answer.wall is Wall.LATE_RANK
+    assert "not on this node" in answer.sentence
+
+
+def test_idle_gpus_with_threads_that_are_half_awake_are_one_of_two() -> None:
+    found = [replace(gpu(n, "bursts"), thread=0.88) for n in range(RANKS)]
+    answer = decide(evidence(job(), found))
+    assert answer.sentence.startswith("Host or launch gaps: nothing runs on the GPUs 34 % of the time")
+    assert answer.certainty is Certainty.LOW
+
+
+def test_a_dip_of_utilisation_alone_is_no_wall() -> None:
+    off = [EvidenceSource.ACTIVITY]
+    dip = [replace(one, utilisation=0.8) for one in gpus()]
+    assert decide(evidence(job(), dip, off)).wall is Wall.NOT_KNOWN
+    idle = [replace(one, utilisation=0.0, thread=0.0) for one in gpus()]
+    assert decide(evidence(job(), idle, off)).wall is Wall.HOST
+
+
+def test_pids_are_those_of_gpus_and_of_the_tap() -> None:
+    assert evidence(job()).pids == tuple(PIDS + n for n in range(RANKS))
+
+
+def test_a_setting_is_to_be_unset_by_its_name() -> None:
+    (advice, _) = decide(p2p_off()).advice
+    assert advice == "unset NCCL_P2P_DISABLE in the job, or say why it needs that"
+
+
+def test_of_several_nodes_a_rank_elsewhere_may_be_later() -> None:
+    here = decide(evidence(job(late=late(), waiting=0.12, share=0.3)))
+    both = decide(evidence(job(late=late(), waiting=0.12, share=0.3, nodes=2)))
+    assert both.sentence == here.sentence
+    assert set(both.doubts) - set(here.doubts) == {
+        "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes"
+    }

@@ -1,0 +1,54 @@
+"""The folder of rings: whether jobs can write there, and only what they should."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from wirewatch.jobs.tap.ringfolder import filesystem, remarks
+
+
+def mounts(folder: Path, kind: str) -> Path:
+    device = folder.stat().st_dev
+    file = folder.parent / "mountinfo"
+    line = f"36 35 {os.major(device)}:{os.minor(device)} / /run rw,nosuid shared:1 - {kind} tmpfs rw"
+    file.write_text(f"35 1 0:9999 / / rw - ext4 /dev/sda rw\n\nodd\n{line}\n")
+    return file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "rings").mkdir()
+    return tmp_path / "rings"
+
+
+@pytest.mark.parametrize(
+    ("mode", "part"),
+    [
+        (0o3773, ""),
+        (0o755, "cannot write"),
+        (0o2773, "not sticky"),
+        (0o1773, "set-group-ID"),
+        (0o1777, "set-group-ID"),
+    ],
+)
+def test_its_mode_lets_all_write_and_none_remove(folder: Path, mode: int, part: str) -> None:
+    folder.chmod(mode)
+    found = remarks(folder, mounts(folder, "tmpfs"))
+    assert len(found) == bool(part)
+    assert part in "".join(found)
+
+
+def test_a_disk_is_no_place_for_it(folder: Path) -> None:
+    folder.chmod(0o3773)
+    assert "on ext4" in "".join(remarks(folder, mounts(folder, "ext4")))
+    assert remarks(folder, folder / "none") == ()
+
+
+def test_none_is_said_with_what_makes_it(folder: Path) -> None:
+    (one,) = remarks(folder / "none")
+    assert one.startswith("not there")
+
+
+def test_the_file_system_of_this_machine_is_found() -> None:
+    assert filesystem(Path("/proc").stat().st_dev, Path("/proc/self/mountinfo")) == "proc"

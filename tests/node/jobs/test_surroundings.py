@@ -1,0 +1,117 @@
+"""What the node says of the wires under running jobs, as the daemon hands it to their collector."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support import Node
+from wirewatch.busbw.expected import expect
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
+from wirewatch.core.topology import Topology, WireKind
+from wirewatch.core.types import Absent, Finding, Health, Ok, Subject
+from wirewatch.jobs.running import COLLECTOR, JobSurroundings
+from wirewatch.jobs.running.expected import conditions_of
+from wirewatch.jobs.surroundings import surroundings, with_surroundings, witnesses
+from wirewatch.verdict.node import judge_state
+
+NVLINK_UP = "gpu2/Field(165,7)"
+
+
+def around(node: Node) -> JobSurroundings:
+    judged = judge_state(node.state)
+    return surroundings(judged.state, judged.verdict, None, {})
+
+
+def test_a_healthy_node_hands_on_its_wires_and_no_witness() -> None:
+    node = Node("h200x8")
+    node.poll(times=2)
+    found = around(node)
+    assert isinstance(found.topology, Topology)
+    assert found.link_rate == 26.562e9
+    assert len(found.nvlink.sent) == 8
+    assert found.nvlink.mono > 1000
+    assert found.witnesses == ()
+    keys = [gpu.uuid for gpu in found.topology.gpus[:4]]
+    conditions = conditions_of(found, keys, 1, {})
+    assert isinstance(conditions, Conditions)
+    assert conditions.group.kind is WireKind.SWITCH
+    assert conditions.group.ranks == 4
+    due = expect(conditions, ALL_REDUCE, 256 * MIB)
+    assert not isinstance(due, Absent)
+    assert 330e9 < due.busbw < 350e9
+
+
+def test_a_link_that_is_down_is_a_witness_for_its_gpu() -> None:
+    node = Node("h200x8")
+    node.change(NVLINK_UP, "set", 0)
+    node.poll(times=4)
+    (found,) = around(node).witnesses
+    assert found.rule == "nvlink.link_down"
+    assert found.subject.gpu == "2"
+
+
+def test_what_says_nothing_of_a_wire_is_no_witness() -> None:
+    node = Node("h200x8")
+    node.change("gpu7/RemappedRows()", "set", [0, 0, 0, 1])
+    node.poll(times=4)
+    judged = judge_state(node.state)
+    assert judged.verdict.findings
+    assert list(witnesses(judged.verdict)) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "subject", "counts"),
+    [
+        ("topology.nvlink_lost", Subject("2", "GPU-2"), True),
+        ("topology.pcie_path", Subject("2", "GPU-2"), True),
+        ("sxid.12028", Subject(device="0000:c3:00.0"), True),
+        ("topology.nic_lost", Subject(device="mlx5_0"), False),
+        ("topology.nic_replaced", Subject(device="mlx5_0"), False),
+        ("topology.gpu_replaced", Subject("2", "GPU-2"), False),
+        ("topology.clique", Subject(), False),
+    ],
+)
+def test_changes_of_nics_are_no_witness_of_a_wire_between_gpus(
+    rule: str, subject: Subject, counts: bool  # noqa: FBT001
+) -> None:  # fmt: skip
+    one = Finding(rule, Health.DEGRADED, subject, "it changed", "look")
+    judged = judge_state(NodeState({"pcie": Component("pcie", None, Ok(None, 1.0, 1.0), findings=(one,))}))
+    assert [found.rule for found in witnesses(judged.verdict)] == ([rule] if counts else [])
+
+
+def test_before_anything_is_read_nothing_is_known() -> None:
+    found = around(Node("h200x8"))
+    assert isinstance(found.topology, Absent)
+    assert isinstance(found.link_rate, Absent)
+    assert found.nvlink.sent == {}
+    assert isinstance(conditions_of(found, ["GPU-1"], 1, {}), Absent)
+
+
+def test_the_collector_of_jobs_alone_is_given_them() -> None:
+    node = Node("h200x8", also=("jobs",))
+    node.poll(times=2)
+    judged = judge_state(node.state)
+    made = with_surroundings(COLLECTOR, lambda: judged, 18, {"all_reduce": 1e9})
+    reading = made.read(node.hardware, made.start, made.options)
+    assert not isinstance(reading, Absent)
+    assert reading.around == surroundings(judged.state, judged.verdict, 18, {"all_reduce": 1e9})
+    other = node.collectors["pcie"]
+    assert with_surroundings(other, lambda: judged, None, {}) is other
+    early = with_surroundings(COLLECTOR, lambda: None, None, {})
+    unknown = early.read(node.hardware, early.start, early.options)
+    assert not isinstance(unknown, Absent)
+    assert unknown.around == JobSurroundings()
+
+
+def test_ranks_of_several_nodes_have_no_expectation() -> None:
+    node = Node("h200x8")
+    node.poll(times=2)
+    found = around(node)
+    assert isinstance(found.topology, Topology)
+    keys = [gpu.uuid for gpu in found.topology.gpus]
+    why = conditions_of(found, keys, 2, {})
+    assert isinstance(why, Absent)
+    assert "several nodes" in why.detail
+    assert isinstance(conditions_of(found, [*keys, "GPU-of-nobody"], 1, {}), Absent)
+    assert replace(found, links=18).links == 18

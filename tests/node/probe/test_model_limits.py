@@ -1,0 +1,49 @@
+"""Default limits of the probe from both sides, closely: one that moves by a tenth is noticed."""
+
+import pytest
+
+from tests.node.probe.drawn import drawn, on_switch
+from wirewatch.core.probe import Conditions
+from wirewatch.probe.breaches import breaches
+from wirewatch.probe.measurement import measure
+from wirewatch.probe.model import ProbeOptions, ProbePolicy, left
+
+POLICY, OPTIONS = ProbePolicy(), ProbeOptions()
+HOUR = 3600.0
+FOUR = on_switch(4)
+
+
+def rules(**how: object) -> set[str]:
+    probed = drawn(FOUR, **how)  # type: ignore[arg-type]
+    return {breach.rule for breach in breaches(probed, measure(probed), POLICY)}
+
+
+def usual(conditions: tuple[Conditions, ...]) -> float:
+    """The lowest part of the expectation that a drawn node reaches at full speed."""
+    return min(one.ratio for one in measure(drawn(conditions)) if one.ratio is not None)
+
+
+@pytest.mark.parametrize(("part", "slow"), [(0.68, True), (0.72, False), (0.78, False)])
+def test_a_node_is_slow_below_seven_tenths_of_what_is_expected(part: float, slow: bool) -> None:  # noqa: FBT001
+    assert rules(speed=part / usual(FOUR)) == ({"probe.busbw"} if slow else set())
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.92, False), (0.88, True), (1.08, False), (1.12, True)])
+def test_bytes_may_be_a_tenth_away_from_the_algorithm_s(share: float, told: bool) -> None:  # noqa: FBT001
+    assert rules(share={2: share}) == ({"probe.path"} if told else set())
+
+
+@pytest.mark.parametrize(("part", "told"), [(0.82, False), (0.77, True)])
+def test_a_link_may_carry_a_fifth_less_than_the_others(part: float, told: bool) -> None:  # noqa: FBT001
+    assert rules(link=(3, 11, part)) == ({"probe.uneven"} if told else set())
+
+
+def test_two_probes_confirm_and_three_that_cannot_be_done_are_reported() -> None:
+    assert (POLICY.confirm, POLICY.failures) == (2, 3)
+
+
+def test_what_probes_may_cost_and_how_long_they_count() -> None:
+    assert left((), 0.0, 8, OPTIONS.budget) == pytest.approx(0.01 * 8 * HOUR)
+    assert (OPTIONS.every, OPTIONS.fresh, OPTIONS.kill_after) == (600.0, 2 * HOUR, 60.0)
+    rules = OPTIONS.limits()
+    assert (rules.settle, rules.unseen, rules.free) == (120.0, 2 << 30, 3 << 30)

@@ -1,0 +1,260 @@
+"""What connections may take of the daemon, against real sockets: how many, and how long."""
+
+import asyncio
+import fcntl
+import gc
+import socket
+import ssl
+import struct
+import termios
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.node.server.authority import Authority
+from tests.node.server.port import Port, app, ask, ended, port
+from wirewatch.server.connections import Bounds
+from wirewatch.server.guard import PortGuard, Receive, Scope, Send
+from wirewatch.server.http1 import Conversation, Exchange
+from wirewatch.server.listener import SEND_BYTES
+from wirewatch.server.reload import CurrentSettings, WebCounts
+from wirewatch.server.sockets import ListenError, local, tcp
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def trickle(writer: asyncio.StreamWriter, data: bytes) -> None:
+    with suppress(ConnectionError):
+        for byte in data:
+            writer.write(bytes((byte,)))
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 1000,
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * 5000,
+    ],
+    ids=["says nothing", "slow head", "slow body"],
+)
+def test_a_client_that_takes_too_long_is_let_go(sent: bytes) -> None:
+    async def scenario(here: Port) -> None:
+        streams = await here.open()
+        trickling = asyncio.create_task(trickle(streams[1], sent))
+        await ended(streams)
+        assert here.refused("slow") == 1
+        assert await ask(await here.open()) == b"200"
+        trickling.cancel()
+
+    port(Bounds(head=0.5, patience=0.5)).run(scenario)
+
+
+def test_a_client_that_does_not_read_is_let_go_with_its_answer() -> None:
+    async def scenario(here: Port) -> None:
+        with closing(here.connect()) as lazy:
+            lazy.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await here.until_refused("slow")
+        assert await ask(await here.open(), "/big") == b"200"
+
+    port(Bounds(patience=1.0)).run(scenario)
+
+
+def test_a_client_that_asks_again_and_again_is_not_slow() -> None:
+    async def scenario(here: Port) -> None:
+        streams = await here.open()
+        for _ in range(10):
+            assert await ask(streams) == b"200"
+            await asyncio.sleep(0.1)
+        assert here.refused("slow") == 0
+
+    port(Bounds(patience=0.5)).run(scenario)
+
+
+def test_without_room_the_client_that_has_most_gives_way_with_its_oldest_idle_connection() -> None:
+    async def scenario(here: Port) -> None:
+        many = [await here.open("127.0.0.2") for _ in range(4)]
+        few = [await here.open("127.0.0.3") for _ in range(2)]
+        assert await ask(await here.open("127.0.0.4")) == b"200"
+        assert await ended(many[0]) == b""
+        assert here.refused("connections") == 1
+        for streams in (*many[1:], *few):
+            assert await ask(streams) == b"200"
+
+    port(Bounds(connections=6, of_one=4)).run(scenario)
+
+
+def test_a_client_at_its_limit_loses_its_own_oldest_connection() -> None:
+    async def scenario(here: Port) -> None:
+        first, second = await here.open("127.0.0.2"), await here.open("127.0.0.2")
+        other = await here.open("127.0.0.3")
+        for streams in (first, second, other):
+            assert await ask(streams) == b"200"
+        assert await ask(await here.open("127.0.0.2")) == b"200"
+        assert await ended(first) == b""
+        for streams in (second, other):
+            assert await ask(streams) == b"200"
+
+    port(Bounds(of_one=2)).run(scenario)
+
+
+def test_clients_that_do_not_read_keep_no_one_out() -> None:
+    async def scenario(here: Port) -> None:
+        lazy = [here.connect(f"127.0.0.{n}") for n in range(2, 10)]
+        for client in lazy:
+            client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.3)
+        for _ in range(3):
+            for path in ("/livez", "/"):
+                assert await ask(await here.open("127.0.0.99"), path) == b"200"
+        for client in lazy:
+            client.close()
+
+    port(Bounds(connections=12, requests=4)).run(scenario)
+
+
+def test_answers_that_are_not_read_stay_with_the_agent_and_not_in_the_kernel() -> None:
+    """What the kernel holds for a client of the same host lies in the client's own buffer too."""
+
+    async def scenario(here: Port) -> None:
+        lazy = here.connect("127.0.0.2")
+        lazy.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.5)
+        server = next(one for one in psutil.Process().net_connections() if one.raddr == lazy.getsockname())
+        with socket.fromfd(server.fd, socket.AF_INET, socket.SOCK_STREAM) as theirs:
+            unsent = struct.unpack("i", fcntl.ioctl(theirs, termios.TIOCOUTQ, bytes(4)))[0]
+        assert 0 < unsent <= 4 * SEND_BYTES
+        lazy.close()
+
+    port(Bounds()).run(scenario)
+
+
+def test_connections_that_ended_leave_nothing_to_the_garbage_collector() -> None:
+    """Each would keep its answer until a full collection, which may come much later."""
+
+    async def scenario(here: Port) -> None:
+        gc.collect()
+        gc.disable()
+        lazy = [here.connect(f"127.0.0.{2 + n % 8}") for n in range(24)]
+        for client in lazy:
+            client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+        while here.refused("slow") == 0 or here.refused("connections") < 8:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.05)
+        for client in lazy:
+            client.close()
+        await asyncio.sleep(0.3)
+        assert not [one for one in gc.get_objects() if isinstance(one, Conversation | Exchange)]
+
+    try:
+        port(Bounds(connections=16, patience=0.5), None).run(scenario)
+    finally:
+        gc.enable()
+
+
+def test_a_request_too_many_is_told_to_come_back_but_not_for_an_open_path() -> None:
+    go_on = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await go_on.wait()
+        await app(scope, receive, send)
+
+    async def scenario(here: Port) -> None:
+        working = asyncio.create_task(ask(await here.open("127.0.0.2"), "/slow"))
+        await asyncio.sleep(0.1)
+        assert await ask(await here.open("127.0.0.3")) == b"503"
+        assert await ask(await here.open("127.0.0.3"), "/livez") == b"200"
+        go_on.set()
+        assert await working == b"200"
+        assert await ask(await here.open("127.0.0.3")) == b"200"
+
+    port(Bounds(requests=1), slow).run(scenario)
+
+
+def test_thousands_at_once_leave_descriptors_and_the_loop_alone() -> None:
+    """Each is taken and closed again before the next; a client that keeps to its few is served meanwhile."""
+
+    async def scenario(here: Port) -> None:
+        before = descriptors()
+        clients = []
+        for n in range(600):
+            clients.append(here.connect(f"127.0.1.{n % 4}", wait=False))
+            if n % 100 == 99:
+                assert await ask(await here.open("127.0.0.2")) == b"200"
+                assert descriptors() - before - len(clients) < 40
+        for client in clients:
+            client.close()
+
+    port(Bounds(connections=16, of_one=4)).run(scenario)
+
+
+def test_at_a_local_socket_a_client_is_a_user(tmp_path: Path) -> None:
+    async def scenario(here: Port) -> None:
+        first, second = await here.open(), await here.open()
+        assert await ask(await here.open()) == b"200"
+        assert await ended(first) == b""
+        assert await ask(second) == b"200"
+
+    Port(local(str(tmp_path / "w.sock")), Bounds(of_one=2)).run(scenario)
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Callable[[Bounds], Port]:
+    authority = Authority(tmp_path, "ours")
+    authority.pair("here")
+    file = tmp_path / "web.yml"
+    file.write_text("tls_server_config: {cert_file: here.crt, key_file: here.key}", "utf-8")
+    counts = WebCounts()
+    web = PortGuard(counts, current=CurrentSettings(file, counts))
+    tls = ssl.create_default_context(cafile=str(authority.file))
+    return lambda bounds: Port(tcp("127.0.0.1", 0), bounds, web, tls=tls)
+
+
+def test_handshakes_that_are_not_made_keep_no_one_out(secured: Callable[[Bounds], Port]) -> None:
+    async def scenario(here: Port) -> None:
+        silent = [here.connect() for _ in range(3)]
+        await asyncio.sleep(0.2)
+        assert await ask(await here.open()) == b"200"
+        assert here.refused("connections") == 1
+        for one in silent:
+            one.close()
+        await here.until_refused("tls", 2)
+        for streams in [await here.open() for _ in range(3)]:
+            assert await ask(streams) == b"200"
+
+    secured(Bounds(of_one=3)).run(scenario)
+
+
+def test_a_handshake_has_an_end(secured: Callable[[Bounds], Port]) -> None:
+    async def scenario(here: Port) -> None:
+        with closing(here.connect()) as silent:
+            silent.sendall(b"\x16\x03\x01\x02\x00\x01")
+            await here.until_refused("tls")
+        assert await ask(await here.open()) == b"200"
+
+    secured(Bounds(of_one=1, handshake=0.3)).run(scenario)
+
+
+def test_many_at_once_over_tls_are_all_answered(secured: Callable[[Bounds], Port]) -> None:
+    """Their first question comes with the end of the handshake, often in one piece with it."""
+
+    async def one(here: Port) -> bytes:
+        return await ask(await here.open())
+
+    async def scenario(here: Port) -> None:
+        for _ in range(5):
+            assert await asyncio.gather(*(one(here) for _ in range(20))) == [b"200"] * 20
+
+    secured(Bounds(connections=200, of_one=200)).run(scenario)
+
+
+def test_a_socket_for_a_group_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ListenError, match="no such group: 'nobody-has-this-name'"):
+        local(str(tmp_path / "s"), group="nobody-has-this-name")
