@@ -28,7 +28,7 @@ MOST = 1 << 20
 """Bytes of a request."""
 DESCRIPTORS = 4
 """Of a request: input, output, errors, and where the process id and the exit status are written."""
-NOT_IMPORTED = ("wirewatch.worker", "wirewatch.__main__", "wirewatch.hw.nvml.child")
+NOT_IMPORTED = ("wirewatch.worker", "wirewatch.hw.nvml.child", *(f"{name}.__main__" for name in PACKAGES))
 """Programs, which are run and not imported."""
 
 
