@@ -24,7 +24,7 @@ from wirewatch_fleet.reasons import FILE, OF_NODES
 from wirewatch_fleet.worst import pasted
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
-REASONS = Path(str(files("wirewatch.fleet"))) / FILE
+REASONS = Path(str(files("wirewatch_fleet"))) / FILE
 SERVED = Path(str(files("wirewatch.page"))) / served.FILE
 MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"
 BESIDE = "<!-- beside: serve --replay demo-dgx-h200 --overlay nvlink-link-down -->"
