@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from tests.processes import run_wirewatch
-from wirewatch.cli import COMMANDS, cli
+from wirewatch.cli import COMMANDS, added, cli
 from wirewatch.cli.groups import CommandGroup, LazyGroup, whole_sentence
 from wirewatch.core.names import did_you_mean, nearest
 from wirewatch.hw.overlay import bundled_overlays
@@ -165,7 +165,7 @@ def completed(*words: str) -> list[str]:
 
 
 def test_commands_options_recordings_and_faults_are_completed() -> None:
-    assert completed("") == sorted(COMMANDS)
+    assert completed("") == sorted({*COMMANDS, *added()})
     assert completed("topology", "") == ["accept", "baseline", "diff", "expect", "show"]
     assert completed("check", "--overlay", "nvlink-") == [
         name for name in bundled_overlays() if name.startswith("nvlink-")

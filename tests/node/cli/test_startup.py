@@ -10,7 +10,8 @@ import click
 import pytest
 
 from tests.node.cli.checks import COMMAND
-from wirewatch.cli import COMMANDS, cli
+from wirewatch.cli import COMMANDS, PACKAGES, added, cli
+from wirewatch.cli.groups import LazyGroup, Listed
 
 UNKNOWN, INTERNAL = 3, 70
 MODULE = (sys.executable, "-m", "wirewatch")
@@ -41,7 +42,7 @@ def test_every_command_of_the_table_is_there_and_says_what_it_does(name: str) ->
 def test_the_help_lists_them_all() -> None:
     done = subprocess.run([*MODULE, "--help"], capture_output=True, text=True, check=True)
     listed = done.stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in listed if line[2:3].isalpha()] == sorted(COMMANDS)
+    assert [line.split()[0] for line in listed if line[2:3].isalpha()] == sorted({*COMMANDS, *added()})
 
 
 def test_a_check_by_the_daemons_word_imports_nothing_heavy() -> None:
@@ -127,3 +128,25 @@ def test_closed_outputs_leave_the_exit_code() -> None:
     """As a service manager or a careless script may start it."""
     script = f"{sys.executable} -m wirewatch check --replay h200x8 --deadline 20s <&- >&- 2>&-"
     assert subprocess.run(["bash", "-c", script], check=False).returncode == 0
+
+
+def test_a_name_of_the_nodes_own_table_asks_no_other_package() -> None:
+    def never() -> dict[str, Listed]:
+        raise AssertionError("asked")
+
+    group = LazyGroup(name="x", table={"check": COMMANDS["check"]}, more=never)
+    assert group.get_command(click.Context(group), "check") is not None
+
+
+def test_packages_add_commands_and_one_that_is_not_there_adds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = added()
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{PACKAGES}]\nhere = wirewatch.cli:COMMANDS\ngone = wirewatch_gone.cli:COMMANDS\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert added() == {**before, **COMMANDS}

@@ -11,7 +11,7 @@
 static void stored(const void *place, int order);
 /* A macro's own name is not expanded again inside it: the compiler's builtin. */
 #define __atomic_store_n(place, value, order) (__atomic_store_n(place, value, order), stored(place, order))
-#include "../../agent/tap/events.c"
+#include "../../../../agent/tap/events.c"
 #undef __atomic_store_n
 
 enum { TURNS = 3, CHANNELS = 2 };
