@@ -75,6 +75,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.generated --check
 	$(BIN)/python -m tools.prose --check
+	$(BIN)/python -m tools.measures --check
 
 # Every generated file: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
 # their tests, runbook), Grafana's alerts, dashboards/json, the chart's schema, README and copies, deploy/kubernetes by Helm's
@@ -170,7 +171,7 @@ ifeq ($(NAMES),)
 endif
 	$(BIN)/python -m proof.siege $(or $(NAMES),--write)
 
-# Figures of the code and the files that a value passes, beside those of 0.1.
+# Figures of the code and the files that a value passes, beside those of 0.2. `make check` holds their bounds: tools/bounds.toml.
 measures: $(VENV)/.dev
 	$(BIN)/python -m tools.measures --page
 

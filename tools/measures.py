@@ -1,21 +1,16 @@
-"""Figures of a checkout's code: how many modules, how long, how tangled, how well described.
+"""Measure a checkout's code: lines by room, importers, names and lengths, and hold them below their bounds.
 
-    python -m tools.measures [--root DIR] [--json] [--page]
+    python -m tools.measures [--root DIR] [--json] [--page] [--check]
 
 It reads any revision without running it, but for the walks of tools/walks.py, which it runs where the
-checkout has them. `--json` prints everything with names, `--page` a table beside the figures of 0.1.
+checkout has them. `--json` prints everything with names, `--page` a table beside the figures of 0.2, and
+`--check` what is above its bound in tools/bounds.toml.
 
-What is counted:
-
-- Lines are all lines of Python files.
-- An `__init__.py` is not counted as a module, since most hold one line; the lines of all of them together are
-  a figure of their own. Generated files are counted as others are, but for the next figure.
-- A module has one importer when one other module of the agent imports it, wherever the import stands.
-  `__main__`, commands and collectors have none: they are found by name. Modules that protoc generated
-  (`*_pb2`) are left out: their importer is the one module that has the protocol, by design.
+- Lines are all lines of Python files. Generated files count as others do.
+- A module has one importer when one other module imports it, wherever the import stands. Left out are
+  commands that a table names, programs and collectors, which are found by name. So are modules in a
+  collector's own folder, and those that protoc generated (`*_pb2`).
 - A class name stands in several modules when each defines a class of that name, private ones too.
-- Public are functions, methods and classes with no underscore before their names and those around them.
-- Proof is what proves on hardware and clusters, by rehearsal, simulation and benchmark, but its own tests.
 """
 
 import argparse
@@ -23,84 +18,110 @@ import ast
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tools.imports import PACKAGE, ROOT, graph
 
-BEFORE = Path(__file__).with_name("measures-0.1.json")
-"""The figures of release 0.1."""
-TOLD = re.compile(r"\btold\b")
-_BUSBW = ("busbw", "expected", "references", "wire")
-ROOMS: Mapping[str, Sequence[str]] = {
-    "collectors": ("collectors/",),
-    "busbw": ("busbw/", *(f"core/probing/{name}.py" for name in _BUSBW)),
-    "nccl": ("nccl/", "core/probing/nccl"),
-    "verdict": ("verdict/",),
-    "core": ("core/",),
-}
-"""Rooms whose docstrings are counted, with how the names of their files begin; the first that fits counts."""
-PROVING = ("hardware", "rehearsal", "simulation", "bench", "kubernetes", "image", "systemd", "grafana")
-"""Folders of tests/ that proved something before there was proof/."""
+BEFORE = Path(__file__).with_name("measures-0.2.json")
+"""The figures of release 0.2, its files counted in the rooms that they have moved to."""
+BOUNDS = Path(__file__).with_name("bounds.toml")
 SKIPPED = frozenset({"__pycache__", "node_modules", ".venv", "build"})
-_GENERATED = "_pb2"
+PROGRAMS: Mapping[str, str] = {"wirewatch_lab": "lab", "wirewatch_fleet": "fleet"}
+JOBS = frozenset({"jobs", "cli/jobs"})
+"""Rooms of the node that are about running jobs."""
+_OWN = re.compile(rf"{PACKAGE}\.(collectors\.\w+|jobs\.(bursts|hangs|lockstep|running))\.")
+"""Modules in the folder of a collector."""
+_NAMED = re.compile(r'"(wirewatch[\w.]*):\w+"')
+"""A command, as a table of commands names its module."""
 
 
 def measures(root: Path) -> dict[str, Any]:
-    """All figures of a checkout, with the names that they count."""
-    agent = root / "agent" / PACKAGE
-    files = _python(agent)
-    modules = [path for path in files if path.name != "__init__.py"]
-    low, middle, high = statistics.quantiles([_lines(path) for path in modules], n=4)
-    single, classes = _one_importer(root), _several(files)
+    """Return all figures of a checkout, with the names that they count."""
+    files = _python(root / "agent")
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in files}
+    rooms = lines_by_room(root, files)
+    single, classes = one_importer(root, files), _several(trees)
+    functions = _longest(_functions(root, trees))
+    modules = _longest((_lines(path), path.relative_to(root).as_posix()) for path in files)
     return {
-        "modules": len(modules),
-        "module_lines": {"lower_quartile": low, "median": middle, "upper_quartile": high},
-        "init_lines": sum(_lines(path) for path in files if path.name == "__init__.py"),
+        "rooms": rooms,
+        "lines": {**_programs(rooms), **_beside(root)},
+        "modules": sum(path.name != "__init__.py" for path in files),
         "one_importer": {"count": len(single), "names": single},
         "class_names": {"count": len(classes), "names": classes},
-        "docstrings": _docstrings(agent, files),
-        "told": sum(len(TOLD.findall(path.read_text("utf-8"))) for path in _python(root / "agent")),
-        "lines": _parts(root),
+        "function_lines": {"count": functions[0], "names": functions[1]},
+        "module_lines": {"count": modules[0], "names": modules[1]},
         "walks": _walks(root),
     }
 
 
-def rows(found: Mapping[str, Any]) -> Mapping[str, str]:
-    """The figures in short, by what they are."""
-    lines, parts = found["module_lines"], found["docstrings"]
-    named = [parts[name] for name in ROOMS]
-    public = sum(part["public"] for part in named)
-    told = {f"lines of {part}": f"{count:,}" for part, count in found["lines"].items()}
+def lines_by_room(root: Path, files: Iterable[Path]) -> dict[str, int]:
+    """Return the lines of each room, such as `core` or `wirewatch_lab/study`; modules of none as `wirewatch`."""
+    counted: Counter[str] = Counter()
+    for path in files:
+        package, *rest = path.relative_to(root / "agent").parts
+        inside = rest[:-1]
+        room = "/".join(inside[:2]) if "/".join(inside[:2]) in JOBS else "/".join(inside[:1])
+        counted[(room or package) if package == PACKAGE else "/".join((package, *inside[:1]))] += _lines(path)
+    return dict(sorted(counted.items()))
+
+
+def one_importer(root: Path, files: Iterable[Path]) -> list[str]:
+    """Return the modules that one other module imports, but for what is found by name."""
+    imports = graph(root)
+    named = {name for path in files for name in _NAMED.findall(path.read_text("utf-8"))}
+    packages = {name.rpartition(".")[0] for name in imports.modules}
+    return sorted(
+        name
+        for name in imports.modules - packages - named
+        if not name.endswith(("_pb2", "__main__"))
+        and not _OWN.match(name)
+        and name.rpartition(".")[0] != f"{PACKAGE}.collectors"
+        and len(imports.find_modules_that_directly_import(name)) == 1
+    )
+
+
+def above(found: Mapping[str, Any], bounds: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a sentence for each figure that is above its bound."""
+    figures = {f"lines of {name}": (found["lines"][name], most, "") for name, most in bounds["lines"].items()}
+    for name, most in bounds["most"].items():
+        figures[name] = (found[name]["count"], most, ": " + ", ".join(found[name]["names"]))
+    return [
+        f"{name}: {has:,} of at most {most:,}{why}"
+        for name, (has, most, why) in figures.items()
+        if has > most
+    ]
+
+
+def rows(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the figures in short, by what they are."""
+    lines = {f"lines of {part}": f"{count:,}" for part, count in found["lines"].items()}
+    rooms = {f"lines of room {room}": f"{count:,}" for room, count in found["rooms"].items()}
     walks = {f"files entered: {walk['about']}": str(walk["count"]) for walk in found["walks"].values()}
     return {
+        **lines,
+        **rooms,
         "modules of the agent": str(found["modules"]),
-        "lines of a module: median": f"{lines['median']:g}",
-        "lines of a module: quartiles": f"{lines['lower_quartile']:g}, {lines['upper_quartile']:g}",
-        "lines in `__init__.py` files": str(found["init_lines"]),
         "modules with one importer": str(found["one_importer"]["count"]),
         "class names in several modules": str(found["class_names"]["count"]),
-        f"without a docstring, in {', '.join(ROOMS)}": f"{sum(map(_missing, named))} of {public}",
-        "the word told in the agent": f"{found['told']:,}",
-        **told,
+        "lines of the longest function": str(found["function_lines"]["count"]),
+        "lines of the longest module": str(found["module_lines"]["count"]),
         **walks,
     }
 
 
 def page(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
-    """A Markdown table of the figures of 0.1 and those of now."""
+    """Return a Markdown table of the figures of 0.2 and those of now."""
     earlier, later = rows(before), rows(now)
     names = [*earlier, *(name for name in later if name not in earlier)]
     table = [f"| {name} | {earlier.get(name, '')} | {later.get(name, '')} |" for name in names]
-    return "\n".join(["| | 0.1 | now |", "|---|---:|---:|", *table, ""])
-
-
-def _missing(part: Mapping[str, Any]) -> int:
-    return len(part["missing"])
+    return "\n".join(["| | 0.2 | now |", "|---|---:|---:|", *table, ""])
 
 
 def _python(folder: Path) -> list[Path]:
@@ -112,63 +133,41 @@ def _lines(path: Path) -> int:
     return len(path.read_text("utf-8").splitlines())
 
 
-def _one_importer(root: Path) -> list[str]:
-    imports = graph(root)
-    packages = {name.rpartition(".")[0] for name in imports.modules}
-    modules = (name for name in imports.modules - packages if not name.endswith(_GENERATED))
-    single = [name for name in modules if len(imports.find_modules_that_directly_import(name)) == 1]
-    return sorted(name.removeprefix(f"{PACKAGE}.") for name in single)
+def _programs(rooms: Mapping[str, int]) -> dict[str, int]:
+    counted = dict.fromkeys(("node", "jobs", *PROGRAMS.values()), 0)
+    for room, count in rooms.items():
+        counted["jobs" if room in JOBS else PROGRAMS.get(room.partition("/")[0], "node")] += count
+    return {**counted, "all": sum(rooms.values())}
 
 
-def _several(paths: Iterable[Path]) -> dict[str, int]:
-    """Names of classes that at least two modules define, with how many do."""
-    found: dict[str, set[Path]] = {}
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, set()).add(path)
-    return {name: len(found[name]) for name in sorted(found) if len(found[name]) > 1}
+def _beside(root: Path) -> dict[str, int]:
+    folders = ("tests", "tools", "proof", "dashboards")
+    return {name: sum(map(_lines, _python(root / name))) for name in folders if (root / name).is_dir()}
 
 
-def _docstrings(agent: Path, paths: Iterable[Path]) -> dict[str, Any]:
-    counted: dict[str, dict[str, Any]] = {name: {"public": 0, "missing": []} for name in ROOMS}
-    for path in paths:
-        where = path.relative_to(agent).as_posix()
-        room = next((room for room, begins in ROOMS.items() if where.startswith(tuple(begins))), None)
-        if room is None:
-            continue
-        for name, node in _public("", ast.parse(path.read_text("utf-8")).body):
-            counted[room]["public"] += 1
-            if ast.get_docstring(node) is None:
-                counted[room]["missing"].append(f"{where}:{node.lineno} {name}")
-    return counted
+def _several(trees: Mapping[Path, ast.Module]) -> dict[str, int]:
+    """Return the names of classes that at least two modules define, with how many do."""
+    found = Counter(
+        name
+        for tree in trees.values()
+        for name in {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    )
+    return {name: count for name, count in sorted(found.items()) if count > 1}
 
 
-def _public(
-    inside: str, body: Iterable[ast.stmt]
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
-    for node in body:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        if node.name.startswith("_"):
-            continue
-        yield inside + node.name, node
-        if isinstance(node, ast.ClassDef):
-            yield from _public(f"{inside}{node.name}.", node.body)
+def _functions(root: Path, trees: Mapping[Path, ast.Module]) -> Iterator[tuple[int, str]]:
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                where = f"{path.relative_to(root).as_posix()} {node.name}"
+                yield (node.end_lineno or 0) - node.lineno + 1, where
 
 
-def _parts(root: Path) -> dict[str, int]:
-    """Lines of the agent, of tests, tools and proof, wherever the revision has them."""
-    tests, tools = _python(root / "tests"), [*_python(root / "tools"), *_python(root / "tests" / "tools")]
-    proof = _python(root / "proof") or [p for name in PROVING for p in _python(root / "tests" / name)]
-    proof = [path for path in proof if not path.name.startswith("test_")]
-    parts = {
-        "agent": _python(root / "agent"),
-        "tests": sorted(set(tests) - {*tools, *proof}),
-        "tools": tools,
-        "proof": proof,
-    }
-    return {name: sum(map(_lines, paths)) for name, paths in parts.items()}
+def _longest(found: Iterable[tuple[int, str]]) -> tuple[int, list[str]]:
+    """Return the most lines, and the names of all that have so many."""
+    every = list(found)
+    most = max((lines for lines, _ in every), default=0)
+    return most, sorted(name for lines, name in every if lines == most)
 
 
 def _walks(root: Path) -> dict[str, Any]:
@@ -183,13 +182,17 @@ def _walks(root: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the figures of a checkout."""
+    """Print the figures of a checkout, or what is above its bound."""
     parser = argparse.ArgumentParser(description="Figures of a checkout's code.")
     parser.add_argument("--root", type=Path, default=ROOT, help="a checkout of any revision")
     parser.add_argument("--json", action="store_true", help="everything, with names")
-    parser.add_argument("--page", action="store_true", help="a Markdown table, beside 0.1")
+    parser.add_argument("--page", action="store_true", help="a Markdown table, beside 0.2")
+    parser.add_argument("--check", action="store_true", help="what is above its bound, which fails")
     given = parser.parse_args()
     found = measures(given.root.resolve())
+    if given.check:
+        wrong = above(found, tomllib.loads(BOUNDS.read_text("utf-8")))
+        sys.exit("\n".join(wrong) if wrong else 0)
     if given.json:
         text = json.dumps(found, indent=1) + "\n"
     elif given.page:

@@ -12,29 +12,37 @@ import pytest
 
 from tools import walks
 from tools.imports import ROOT
-from tools.measures import BEFORE, page, rows
+from tools.measures import BEFORE, above, page, rows
 
 TREE = {
     "agent/wirewatch/__init__.py": '"""The agent."""\n',
     "agent/wirewatch/core/__init__.py": '"""Types."""\n',
-    "agent/wirewatch/core/types.py": (
-        "class Memory:\n    def told(self):\n        return 1\n\n    def _own(self): ...\n"
-    ),
+    "agent/wirewatch/core/types.py": "class Memory:\n    def held(self):\n        return 1\n",
     "agent/wirewatch/collectors/__init__.py": "",
     "agent/wirewatch/collectors/fans.py": (
-        "from wirewatch.core.types import Memory as Of\n\n# who told\n\n\nclass Memory(Of):\n"
+        "from wirewatch.core.types import Memory as Of\n\n\nclass Memory(Of):\n"
         '    """Of fans."""\n\n\ndef read():\n    """Speeds."""\n'
     ),
+    "agent/wirewatch/collectors/wind/__init__.py": "import wirewatch.collectors.wind.judge\n",
+    "agent/wirewatch/collectors/wind/judge.py": "",
     "agent/wirewatch/hw/__init__.py": "",
     "agent/wirewatch/hw/port.py": (
         "def read():\n    from wirewatch.collectors.fans import read\n    return read\n"
     ),
     "agent/wirewatch/hw/other.py": "import wirewatch.core.types\nimport wirewatch.hw.fans_pb2\n",
     "agent/wirewatch/hw/fans_pb2.py": "",
+    "agent/wirewatch/cli/__init__.py": "",
+    "agent/wirewatch/cli/jobs/__init__.py": '"""Commands."""\n',
+    "agent/wirewatch/cli/jobs/top.py": "import wirewatch.hw.port\n",
+    "agent/wirewatch/cli/jobs/table.py": (
+        'import wirewatch.cli.jobs.top\nTOP = "wirewatch.cli.jobs.top:top"\n'
+    ),
+    "agent/wirewatch_lab/__init__.py": '"""The lab."""\n',
+    "agent/wirewatch_lab/study/__init__.py": "",
+    "agent/wirewatch_lab/study/curve.py": "\n\n",
+    "agent/wirewatch_fleet/__init__.py": '"""The fleet."""\n',
     "tests/test_fans.py": "\n\n",
-    "tests/bench/poll.py": "\n\n\n",
-    "tests/bench/test_poll.py": "\n",
-    "tests/tools/pages.py": "\n\n\n\n",
+    "tools/pages.py": "\n\n\n\n",
 }  # fmt: skip
 
 
@@ -51,27 +59,38 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return measured
 
 
-def test_modules_and_lines(found: dict[str, Any]) -> None:
-    assert found["modules"] == 5
-    assert found["module_lines"]["median"] == 3.0
-    assert found["init_lines"] == 2
-    assert found["lines"] == {"agent": 23, "tests": 3, "tools": 4, "proof": 3}
+def test_lines_are_counted_by_program_and_room(found: dict[str, Any]) -> None:
+    assert found["rooms"] == {
+        "cli": 0, "cli/jobs": 4, "collectors": 10, "core": 4, "hw": 5, "wirewatch": 1, "wirewatch_fleet": 1,
+        "wirewatch_lab": 1, "wirewatch_lab/study": 2,
+    }  # fmt: skip
+    assert found["lines"] == {
+        "node": 20, "jobs": 4, "lab": 3, "fleet": 1, "all": 28, "tests": 2, "tools": 4,
+    }  # fmt: skip
 
 
-def test_importers_classes_and_docstrings(found: dict[str, Any]) -> None:
-    assert found["one_importer"]["names"] == ["collectors.fans"]
+def test_importers_names_and_lengths(found: dict[str, Any]) -> None:
+    # Not a collector, nor what is in its folder, nor a command of a table, nor what protoc made.
+    assert found["one_importer"]["names"] == ["wirewatch.hw.port"]
     assert found["class_names"]["names"] == {"Memory": 2}
-    assert found["docstrings"]["core"]["missing"] == ["core/types.py:1 Memory", "core/types.py:2 Memory.told"]
-    assert found["docstrings"]["collectors"] == {"public": 2, "missing": []}
-    assert found["told"] == 2
+    assert found["function_lines"] == {"count": 3, "names": ["agent/wirewatch/hw/port.py read"]}
+    assert found["module_lines"] == {"count": 9, "names": ["agent/wirewatch/collectors/fans.py"]}
+
+
+def test_a_figure_above_its_bound_is_named_and_one_at_its_bound_is_not(found: dict[str, Any]) -> None:
+    bounds = {"lines": {"node": 20, "lab": 2}, "most": {"one_importer": 0, "function_lines": 3}}
+    assert above(found, bounds) == [
+        "lines of lab: 3 of at most 2",
+        "one_importer: 1 of at most 0: wirewatch.hw.port",
+    ]
 
 
 def test_the_page_sets_both_beside_each_other(found: dict[str, Any]) -> None:
     before = json.loads(BEFORE.read_text("utf-8"))
     lines = page(found, before).splitlines()
-    assert "| modules of the agent | 314 | 5 |" in lines
-    assert "| files entered: an NVLink counter to /metrics | 24 |  |" in lines
-    assert len(lines) == len(rows(before)) + 2
+    assert "| lines of all | 83,741 | 28 |" in lines
+    assert "| files entered: an NVLink counter to /metrics | 16 |  |" in lines
+    assert len(lines) == len({*rows(before), *rows(found)}) + 2
 
 
 def test_a_walk_counts_functions_of_all_threads_and_no_imports(
