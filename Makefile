@@ -58,6 +58,11 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/system,$(wildcard tests/*)) >/dev/null; wait; }
 	$(BIN)/python -m pytest $(ALONE) $(FIVE)
 
+# The node's tests in a copy of the tree that has neither the lab nor the fleet, and the daemon there: three minutes.
+.PHONY: node-alone
+node-alone: $(VENV)/.dev
+	tests/node-alone $(BIN)/python
+
 # The same, with what of the agent they run, in all its processes: twice as long. Less than 90 % fails. Before a release.
 coverage: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) $(FIVE) --cov --cov-report=term:skip-covered

@@ -62,7 +62,7 @@ def measures(root: Path) -> dict[str, Any]:
 
 
 def lines_by_room(root: Path, files: Iterable[Path]) -> dict[str, int]:
-    """Return the lines of each room, such as `core` or `wirewatch_lab/study`; modules of none as `wirewatch`."""
+    """Return the lines of each room, such as `core`, and those of single modules as `wirewatch`."""
     counted: Counter[str] = Counter()
     for path in files:
         package, *rest = path.relative_to(root / "agent").parts
