@@ -21,6 +21,7 @@ from tools import (
     pages,
     products,
     runbook,
+    schemas,
     transcripts,
     version,
 )
@@ -32,11 +33,11 @@ Files = Mapping[Path, str]
 
 def docs() -> Files:
     """METRICS.md, config.md, captures.md, products.md and schemas, and what commands print in docs."""
-    schemas = {pages.DOCS / "schemas" / name: text for name, text in pages.schemas().items()}
+    described = {pages.DOCS / "schemas" / name: text for name, text in schemas.schemas().items()}
     made = {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "captures.md": pages.captures()}
     made |= {explained.PAGE: explained.page(explained.PAGE.read_text("utf-8"))}
     made |= {path: transcripts.page(path.read_text("utf-8")) for path in transcripts.PAGES}
-    return {**made, **options.files(), **commands.files(), products.PAGE: products.page(), **schemas}
+    return {**made, **options.files(), **commands.files(), products.PAGE: products.page(), **described}
 
 
 def rules() -> Files:

@@ -1,13 +1,10 @@
-"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code: `make generated`.
+"""Writes docs/METRICS.md and docs/captures.md from the code: `make generated`.
 
 The text around the tables is in docs/METRICS.in.md and docs/captures.in.md.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from tools.prose import formatted
 from wirewatch.catalogue import components
@@ -15,37 +12,12 @@ from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNE
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
-from wirewatch.documents import (
-    bundled,
-    carried,
-    configuration,
-    drift,
-    finding,
-    jobs,
-    probes,
-    process,
-    series,
-    state,
-    status,
-)
-from wirewatch.documents.health import CheckDocument
+from wirewatch.documents import process, series
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.kubernetes.outcome import MEANING as RESULTS
 from wirewatch.probe.gate import MEANING
-from wirewatch.server import control, reload
-from wirewatch_fleet import document as fleet
-from wirewatch_fleet.controller import report as controller
-from wirewatch_fleet.controller.decide import MEANING as GROUNDS
-from wirewatch_fleet.pairs import document as pairs
-from wirewatch_fleet.rounds import answer, plan
-from wirewatch_lab.advice import benchscript
-from wirewatch_lab.advice.cost import document as cost_document
-from wirewatch_lab.advice.gpunic import document as gpunic_document
-from wirewatch_lab.advice.placement import clusterfile
-from wirewatch_lab.advice.placement import document as placement_document
-from wirewatch_lab.advice.settings import advice, check
-from wirewatch_lab.study import compare, export, parsed
+from wirewatch.server import reload
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"
@@ -139,6 +111,9 @@ def _results() -> Iterator[str]:
 
 
 def _grounds() -> Iterator[str]:
+    # The node's tests use this module in a tree that has no fleet.
+    from wirewatch_fleet.controller.decide import MEANING as GROUNDS  # noqa: PLC0415
+
     yield "| `reason` of what the controller leaves | because |"
     yield "|---|---|"
     for ground, meaning in GROUNDS.items():
@@ -147,6 +122,8 @@ def _grounds() -> Iterator[str]:
 
 
 def _tables() -> Iterator[str]:
+    from wirewatch_fleet.controller import report as controller  # noqa: PLC0415
+
     yield from _table(
         "The daemon itself", "verdict, findings, and the state of the collectors", series.METRICS
     )
@@ -183,19 +160,3 @@ def captures() -> str:
     rows = [f"| `{name}` | {load_overlay(name).about} |" for name in bundled_overlays()]
     head, _, tail = text.partition("<!-- overlays -->")
     return formatted(head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail)
-
-
-def schemas() -> dict[str, str]:
-    """File names in docs/schemas, with their JSON Schema."""
-    modules = (
-        state, status, bundled, configuration, probes, jobs, control, finding, drift, export, parsed, compare,
-        fleet, pairs, answer, benchscript, carried, cost_document, check, gpunic_document, advice,
-        placement_document,
-    )  # fmt: skip
-    adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
-    adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
-    made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
-    # What others write, where ours is what this program prints: a key with a default may be left out.
-    inputs = {**clusterfile.DOCUMENTS, **pairs.INPUTS, **plan.INPUTS}
-    made |= {name: adapter.json_schema(mode="validation") for name, adapter in inputs.items()}
-    return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}

@@ -4,11 +4,11 @@ from dataclasses import replace
 from functools import cache
 
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
-from wirewatch.core.pairs import PartKind, Way
-from wirewatch.verdict.pairs import PairsResult
+from wirewatch.core.pairs import FAILED_LOSS, PartKind, Way
+from wirewatch.verdict.pairs import PairsPolicy, PairsResult
 from wirewatch_fleet.pairs.document import PairsDocument, pairs_document, rounds_document
 from wirewatch_fleet.pairs.members import concerned, member_of, result_for
-from wirewatch_fleet.pairs.model import SlowPlace
+from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, SlowPlace
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
 NODE = DrawnFault(SlowPlace(PartKind.NODE, "n0003"), frozenset({Way.SENDS}), 0.2)
@@ -92,3 +92,7 @@ def test_the_first_name_that_took_part_is_the_node_s() -> None:
     assert member is not None
     assert member.name == "n0002"
     assert member_of(found, ["elsewhere"]) is None
+
+
+def test_the_limits_are_those_by_which_a_node_judges_what_it_hears() -> None:
+    assert PairsPolicy().failed == DEFAULT_LIMITS.failed == FAILED_LOSS

@@ -1,4 +1,4 @@
-"""JSON Schema, as far as our own schemas use it; any other word in one is an error here."""
+"""JSON Schema, as far as docs/schemas uses it; any other word of a schema is an error here."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tools import pages
+from tests.processes import ROOT
 
 REMARKS = {"title", "description", "default", "$defs", "minItems", "maxItems"}
 TYPES: Mapping[str, type | tuple[type, ...]] = {
@@ -23,7 +23,8 @@ def complaints(name: str, text: str) -> list[str]:
 
 @cache
 def _schemas() -> Mapping[str, Any]:
-    return {name: json.loads(text) for name, text in pages.schemas().items()}
+    found = (ROOT / "docs" / "schemas").glob("*.json")
+    return {path.name: json.loads(path.read_text("utf-8")) for path in found}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from tests.support import Node
-from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
+from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Expect, Health, Ok, Subject
 from wirewatch.verdict.pairs import (
     MOST_PARTS,
@@ -27,7 +27,6 @@ from wirewatch.verdict.pairs import (
     unfit,
     without,
 )
-from wirewatch_fleet.pairs.model import DEFAULT_LIMITS
 
 AT, HOUR = 1764e6, 3600.0
 POLICY = PairsPolicy()
@@ -57,10 +56,6 @@ def found(
 
 
 NODE, ROUTE = ("pairs.slow", Subject()), ("pairs.route", Subject())
-
-
-def test_the_limits_are_those_by_which_the_fleet_is_judged() -> None:
-    assert POLICY.failed == DEFAULT_LIMITS.failed == FAILED_LOSS
 
 
 @pytest.mark.parametrize(
