@@ -17,7 +17,7 @@ from wirewatch.documents import (
 )
 from wirewatch.documents.health import CheckDocument
 from wirewatch.server import control
-from wirewatch_fleet import document as fleet
+from wirewatch_fleet import worst
 from wirewatch_fleet.pairs import document as pairs
 from wirewatch_fleet.rounds import answer, plan
 from wirewatch_lab.advice import benchscript
@@ -33,7 +33,7 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, status, bundled, configuration, probes, jobs, control, finding, drift, export, parsed, compare,
-        fleet, pairs, answer, benchscript, carried, cost_document, check, gpunic_document, advice,
+        worst, pairs, answer, benchscript, carried, cost_document, check, gpunic_document, advice,
         placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}

@@ -61,7 +61,7 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.jobs.hints import newest_hint
+from wirewatch.jobs.surroundings import newest_hint
 from wirewatch.probe.component import due_after_hint, probe_component
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.model import ProbeOptions, ProbePolicy

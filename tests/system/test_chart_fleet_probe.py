@@ -10,8 +10,7 @@ from tests.chart.documents import documents, the
 from tests.chart.restricted import refused
 from tests.system.matrix import MATRIX
 from tools.chart.helm import manifest
-from wirewatch_fleet.cli.engines import kubernetes_engine
-from wirewatch_fleet.cli.probe import probe
+from wirewatch_fleet.cli.probe import kubernetes_engine, probe
 
 pytestmark = pytest.mark.system
 SETS = [name for name in MATRIX if name.startswith("rounds of pairs")]

@@ -6,7 +6,7 @@ import kubernetes_validate
 import pytest
 
 from tests.fleet.rounds.test_jobs import OPTIONS, TEMPLATE, made
-from wirewatch_fleet.rounds.jobs import JobsOptions, service
+from wirewatch_fleet.rounds.jobs import PairJobsOptions, service
 
 pytestmark = pytest.mark.system
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
     OPTIONS, replace(OPTIONS, queue="low", priority="lowest", owner=("me", "u-1")),
     replace(OPTIONS, template={"spec": {**TEMPLATE["spec"], "hostNetwork": True}}),
 ])  # fmt: skip
-def test_the_api_server_knows_every_key(version: str, options: JobsOptions) -> None:
+def test_the_api_server_knows_every_key(version: str, options: PairJobsOptions) -> None:
     one = made(options=options)
     kubernetes_validate.validate(one, version, strict=True)
     one["metadata"]["uid"] = "u-2"

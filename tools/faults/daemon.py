@@ -21,7 +21,7 @@ from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.hw.overlay import AnswerChange
 from wirewatch.hw.recording import load_recording
-from wirewatch.jobs.hints import newest_hint
+from wirewatch.jobs.surroundings import newest_hint
 from wirewatch.probe.component import due_after_hint, probe_component
 from wirewatch.probe.history import History
 from wirewatch.probe.model import ProbeOptions, ProbePolicy

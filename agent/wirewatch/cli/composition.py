@@ -14,8 +14,7 @@ from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.pairsresult import PairsResultStore, load_result
 from wirewatch.daemon.persistence import load_ledger, lost
 from wirewatch.daemon.service import LAST_WRITE, Remembered
-from wirewatch.jobs.hints import newest_hint
-from wirewatch.jobs.surroundings import with_surroundings
+from wirewatch.jobs.surroundings import newest_hint, with_surroundings
 from wirewatch.probe.component import due_after_hint, probe_component
 from wirewatch.probe.history import History
 from wirewatch.probe.remote import RemoteProber

@@ -1,4 +1,7 @@
-"""What the rest of the node says of the wires under running jobs: the surroundings in which jobs are judged.
+"""Hand values between running jobs and the rest of the node.
+
+Jobs are judged in their surroundings: what other components know of the wires. The newest hint of a job makes
+a probe due.
 
 A slow wire of a job alone is a hint: compute beside collectives slows them too. What confirms it, and what
 does not, is decided here: faults of links, of PCIe, of the probe, of the way between GPUs.
@@ -15,8 +18,22 @@ from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Health, Ok, Why
+from wirewatch.jobs.bursts import BurstFacts
+from wirewatch.jobs.lockstep import LockstepFacts
 from wirewatch.jobs.running import NAME, JobSurroundings, NvlinkSent, Witness
+from wirewatch.jobs.times import JobsFacts
 from wirewatch.verdict.node import LIVE, Judged, Verdict
+
+
+def newest_hint(state: NodeState) -> float | None:
+    """Return when a hint was last seen, in monotonic seconds, by all collectors of jobs; None for never."""
+    lockstep, bursts, jobs = state.facts(LockstepFacts), state.facts(BurstFacts), state.facts(JobsFacts)
+    hints = [None if known is None else known.last_hint for known in (bursts, jobs)]
+    seen = [hint.mono for hint in hints if hint is not None]
+    if lockstep is not None and lockstep.last_hint is not None:
+        seen.append(lockstep.last_hint.last.mono)
+    return max(seen, default=None)
+
 
 WITNESSES = (
     "nvlink.*", "pcie.*", "xid.*", "sxid.*", "gpu.throttle", "topology.nvlink_*", "topology.island",

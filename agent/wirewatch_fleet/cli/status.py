@@ -14,8 +14,8 @@ from wirewatch.cli.options import Duration, ExistingFile
 from wirewatch.cli.output import shown, utc
 
 if TYPE_CHECKING:
-    from wirewatch_fleet.document import BadNodeReport, FleetStatusDocument
     from wirewatch_fleet.prometheus import Access
+    from wirewatch_fleet.worst import BadNodeReport, FleetStatusDocument
 
 NO_ANSWER = 69
 """EX_UNAVAILABLE of sysexits.h: Prometheus did not answer, so nothing is said of the nodes."""
@@ -29,7 +29,7 @@ _FILE = ExistingFile()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class PrometheusAccess:
     """What the options say of who asks, and of whom is believed; names are those of the options."""
 
     token_file: Path | None
@@ -67,7 +67,7 @@ def _header(given: str) -> tuple[str, str]:
 
 
 def credential_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of Credentials, each by its own name."""
+    """Add the options of PrometheusAccess, each by its own name."""
     for option in (
         click.option("--key-file", type=_FILE, help="The key of --cert-file."),
         click.option("--cert-file", type=_FILE, help="Our own certificate, with its key or with --key-file."),
@@ -118,12 +118,12 @@ def status(
     at all, and an answer that is not whole); 69 no answer of Prometheus.
     """
     from wirewatch.cli.check.answer import EXIT, HEALTHS
-    from wirewatch_fleet.document import FLEET_STATUS
     from wirewatch_fleet.prometheus import NoPrometheus
+    from wirewatch_fleet.worst import FLEET_STATUS
 
     if not 0 < timeout <= LONGEST:
         raise click.UsageError(f"--timeout must be above 0, and at most {LONGEST:g} s")
-    access = Credentials(**credentials).access(url, timeout)
+    access = PrometheusAccess(**credentials).access(url, timeout)
     try:
         made = _asked(access, clusters)
     except NoPrometheus as error:
@@ -136,8 +136,8 @@ def status(
 def _asked(access: "Access", clusters: Sequence[str]) -> "FleetStatusDocument":
     """The four answers of one moment as a document; raises NoPrometheus."""
     from wirewatch_fleet import worst
-    from wirewatch_fleet.document import document
     from wirewatch_fleet.prometheus import instant
+    from wirewatch_fleet.worst import document
 
     at, where = time.time(), worst.clusters(clusters)
     queries = (worst.state, worst.since, worst.findings, worst.heard)

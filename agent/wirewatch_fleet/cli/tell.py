@@ -41,8 +41,7 @@ def tell(
 
     Exit codes: 0 told, or nothing to tell; 64 no such result, or the daemon refuses it; 70 no daemon answers.
     """
-    from wirewatch_fleet.pairs.document import RoundsError, read_pairs
-    from wirewatch_fleet.pairs.members import member_of, result_for
+    from wirewatch_fleet.pairs.document import RoundsError, member_of, read_pairs, result_for
 
     try:
         found = read_pairs(result)

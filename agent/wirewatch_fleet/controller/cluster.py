@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 logging.getLogger("kubernetes_asyncio.leaderelection").setLevel(logging.CRITICAL)
 
 
-class Cluster:
+class ClusterSession:
     """One session with the API server; `connected` makes it.
 
     Raises RequestFailed from each of its methods.
@@ -220,7 +220,7 @@ class Maintenance:
 
 
 @asynccontextmanager
-async def connected(where: ApiEndpoint) -> AsyncIterator[Cluster]:
+async def connected(where: ApiEndpoint) -> AsyncIterator[ClusterSession]:
     """A session; the CA is read now, the token for each request.
 
     Raises:
@@ -232,7 +232,7 @@ async def connected(where: ApiEndpoint) -> AsyncIterator[Cluster]:
         raise RequestFailed(Outcome(RequestResult.NO_CREDENTIALS, str(error))) from error
     client.user_agent = f"wirewatch-controller/{__version__}"
     async with client:
-        yield Cluster(client)
+        yield ClusterSession(client)
 
 
 async def _unless(fine: RequestResult, request: Awaitable[Any]) -> None:

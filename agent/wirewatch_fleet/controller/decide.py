@@ -1,19 +1,110 @@
 """What to do with each node: a pure function of all nodes, the settings and the time."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from wirewatch.config import ControllerSection
+from wirewatch.config import ControllerSection, Limit
 from wirewatch.kubernetes.condition import ConditionStatus
-from wirewatch_fleet.controller.brake import Brake, Budget
-from wirewatch_fleet.controller.node import FleetNode, Measure, Reported, obstacles
+from wirewatch_fleet.controller.node import FleetNode, NodeMeasure, Reported, obstacles
+
+
+class Scope(Enum):
+    """What a budget is of, in the order in which one that is used up is named."""
+
+    CLUSTER = "cluster"
+    POOL = "pool"
+    RACK = "rack"
+
+
+Unit = tuple[Scope, str]
+"""One cluster, pool or rack, by its name; the cluster's is ""."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Of one unit with so many nodes: how many may be out of use, and how many are."""
+
+    scope: Scope
+    name: str
+    nodes: int
+    limit: int
+    used: int
+
+    @property
+    def left(self) -> int:
+        """How many more may be taken out; never negative."""
+        return max(0, self.limit - self.used)
+
+    def __str__(self) -> str:
+        name = f" {self.name}" if self.name else ""
+        return f"{self.scope.value}{name}: {self.used} of {self.nodes} nodes out of use, {self.limit} may be"
+
+
+class Brake:
+    """Counts what is out of use, and what is taken out meanwhile.
+
+    Args:
+        nodes: all nodes of the fleet.
+        settings: budgets, and the labels of pools and racks.
+        pending: names of nodes that may have been taken out by requests without an answer.
+    """
+
+    def __init__(
+        self, nodes: Sequence[FleetNode], settings: ControllerSection, pending: Collection[str] = ()
+    ) -> None:
+        self._settings = settings
+        self._sizes = Counter(unit for node in nodes for unit in self._units(node))
+        out = (n for n in nodes if n.name in pending or obstacles(n, settings.dedicated_taints))
+        self._used = Counter(unit for node in out for unit in self._units(node))
+
+    def holds(self, node: FleetNode) -> Budget | None:
+        """The budget that does not allow this node to be taken out; None if all do."""
+        found = (self.budget(unit) for unit in self._units(node))
+        return next((budget for budget in found if not budget.left), None)
+
+    def take(self, node: FleetNode) -> None:
+        """Count a node as out of use from now on."""
+        self._used.update(self._units(node))
+
+    def budget(self, unit: Unit) -> Budget:
+        """The budget of one unit."""
+        scope, name = unit
+        limit = allowed(getattr(self._settings.budget, scope.value), self._sizes[unit])
+        return Budget(scope, name, self._sizes[unit], limit, self._used[unit])
+
+    def budgets(self) -> Iterator[Budget]:
+        """Of the cluster, of all pools and racks, in a lasting order."""
+        whole: Unit = (Scope.CLUSTER, "")
+        yield self.budget(whole)
+        for unit in sorted(self._sizes.keys() - {whole}, key=lambda one: (one[0].value, one[1])):
+            yield self.budget(unit)
+
+    def _units(self, node: FleetNode) -> Iterator[Unit]:
+        yield Scope.CLUSTER, ""
+        yield Scope.POOL, _first(node.labels, self._settings.pools)
+        if rack := _first(node.labels, self._settings.racks):
+            yield Scope.RACK, rack
+
+
+def allowed(limit: Limit, nodes: int) -> int:
+    """How many of so many nodes: a percentage is rounded down, but not to nothing."""
+    if isinstance(limit, int):
+        return limit
+    percent = int(limit.removesuffix("%"))
+    return max(1, nodes * percent // 100) if percent and nodes else 0
+
+
+def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str:
+    return next((labels[key] for key in keys if labels.get(key)), "")
+
 
 AHEAD = 300.0
 """Seconds by which the clock of a node may be ahead of ours; what is written later than that says nothing."""
 
 
-class Step(Enum):
+class NodeStep(Enum):
     """What is done to a node. FORGET removes the mark of a measure that a person has already taken back."""
 
     TAKE_OUT = "take_out"
@@ -57,7 +148,7 @@ class NodeDecision:
     """About a node that is FAILED or has our mark: the step, None for none, its ground, the numbers."""
 
     node: FleetNode
-    step: Step | None
+    step: NodeStep | None
     ground: Ground
     detail: str = ""
 
@@ -68,7 +159,7 @@ class NodeDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ControllerPlan:
     """The decisions, oldest fault first, and the budgets as they are once all steps are done.
 
     `last`: names of nodes whose turn is after that of all others.
@@ -82,7 +173,7 @@ class Plan:
     def steps(self) -> Iterable[NodeDecision]:
         """Those with something to do: what is given back first."""
         due = [one for one in self.decisions if one.step is not None]
-        return sorted(due, key=lambda one: (one.node.name in self.last, one.step is Step.TAKE_OUT))
+        return sorted(due, key=lambda one: (one.node.name in self.last, one.step is NodeStep.TAKE_OUT))
 
 
 def decide(
@@ -91,7 +182,7 @@ def decide(
     now: float,
     pending: Collection[str] = (),
     last: Collection[str] = (),
-) -> Plan:
+) -> ControllerPlan:
     """The plan for all nodes of a fleet; nothing else is remembered between two plans.
 
     Args:
@@ -106,7 +197,7 @@ def decide(
     brake = Brake(fleet, settings, pending)
     found = (_decision(node, brake, settings, now) for node in _in_turn(fleet, last))
     decisions = tuple(one for one in found if one is not None)
-    return Plan(decisions, tuple(brake.budgets()), len(fleet), last)
+    return ControllerPlan(decisions, tuple(brake.budgets()), len(fleet), last)
 
 
 def fresh(condition: Reported, settings: ControllerSection, now: float) -> bool:
@@ -141,7 +232,7 @@ def _decision(node: FleetNode, brake: Brake, settings: ControllerSection, now: f
 def _about_marked(node: FleetNode, settings: ControllerSection, now: float) -> NodeDecision:
     """A node that we took out: given back once it is fit, whatever the measure is by now."""
     condition, stands = node.condition, node.stands()
-    back = Step.GIVE_BACK if stands else Step.FORGET
+    back = NodeStep.GIVE_BACK if stands else NodeStep.FORGET
     if settings.act == "undo":
         return NodeDecision(node, back, Ground.UNDO)
     fit = condition is not None and condition.status is ConditionStatus.TRUE
@@ -167,9 +258,9 @@ def _about_failed(
     if used := brake.holds(node):
         return NodeDecision(node, None, Ground(f"budget_{used.scope.value}"), str(used))
     brake.take(node)
-    return NodeDecision(node, Step.TAKE_OUT, Ground.CONFIRMED, f"{condition.reason}: {condition.message}")
+    return NodeDecision(node, NodeStep.TAKE_OUT, Ground.CONFIRMED, f"{condition.reason}: {condition.message}")
 
 
-def measure(settings: ControllerSection) -> Measure:
+def measure(settings: ControllerSection) -> NodeMeasure:
     """What takes a node out; never asked while everything is undone."""
-    return Measure(settings.act)
+    return NodeMeasure(settings.act)

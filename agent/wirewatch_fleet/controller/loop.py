@@ -17,14 +17,22 @@ from wirewatch.kubernetes.apiserver import ApiEndpoint, rfc3339
 from wirewatch.kubernetes.outcome import MEANING, RequestResult
 from wirewatch_fleet.controller.cluster import (
     REQUEST,
-    Cluster,
+    ClusterSession,
     Document,
     Maintenance,
     TimedLease,
     connected,
 )
-from wirewatch_fleet.controller.decide import BUDGETS, Ground, NodeDecision, Plan, Step, decide, measure
-from wirewatch_fleet.controller.node import FleetNode, Measure, node_of
+from wirewatch_fleet.controller.decide import (
+    BUDGETS,
+    ControllerPlan,
+    Ground,
+    NodeDecision,
+    NodeStep,
+    decide,
+    measure,
+)
+from wirewatch_fleet.controller.node import FleetNode, NodeMeasure, node_of
 from wirewatch_fleet.controller.patch import patch_of
 from wirewatch_fleet.controller.report import ControllerReport, Count, event, words
 from wirewatch_fleet.kubeclient import RequestFailed
@@ -80,7 +88,7 @@ class Controller:
             self._turned = self._clock.mono()
             await asyncio.sleep(wait * (0.5 + 0.5 * random()))  # noqa: S311 - no secret
 
-    async def _campaign(self, cluster: Cluster) -> None:
+    async def _campaign(self, cluster: ClusterSession) -> None:
         """Wait for the lease, lead while it is ours; returns once it is lost.
 
         Raises:
@@ -153,7 +161,7 @@ class Controller:
         """Our name, for Events."""
         return self._identity.name
 
-    def count(self, step: Step, result: RequestResult) -> None:
+    def count(self, step: NodeStep, result: RequestResult) -> None:
         """Count a step that was tried."""
         self._steps[step, result] += 1
         self.report = replace(self.report, steps=dict(self._steps))
@@ -176,7 +184,7 @@ class Leadership:
     Nothing is done by an old copy: steps wait until all nodes were listed, and again after each failure.
     """
 
-    def __init__(self, controller: Controller, cluster: Cluster, lease: TimedLease) -> None:
+    def __init__(self, controller: Controller, cluster: ClusterSession, lease: TimedLease) -> None:
         self._controller, self._cluster, self._lease = controller, cluster, lease
         self._settings, self._clock = controller.settings, controller.clock
         self._nodes: dict[str, FleetNode] = {}
@@ -185,7 +193,7 @@ class Leadership:
         self._changed = asyncio.Event()
         self._pending: dict[str, float] = {}
         self._refused: set[str] = set()
-        self._told: dict[str, tuple[Step | None, Ground, float]] = {}
+        self._told: dict[str, tuple[NodeStep | None, Ground, float]] = {}
         self._requested: set[tuple[str, str]] = set()
         self._failures, self._rest = 0, 0.0
 
@@ -266,7 +274,7 @@ class Leadership:
             self._publish(self._plan(now), now)
         await self._tell_left(plan)
 
-    async def _take(self, plan: Plan) -> bool:
+    async def _take(self, plan: ControllerPlan) -> bool:
         """The steps of a plan, one after another; whether none was refused, and the lease still is ours."""
         for decision in plan.steps():
             if not self._may_act():
@@ -277,10 +285,10 @@ class Leadership:
     def _may_act(self) -> bool:
         return self._settings.dry_run or (self._surely_leads() and self._current)
 
-    def _plan(self, now: float) -> Plan:
+    def _plan(self, now: float) -> ControllerPlan:
         return decide([*self._nodes.values()], self._settings, now, self._pending, frozenset(self._refused))
 
-    def _publish(self, plan: Plan, now: float) -> None:
+    def _publish(self, plan: ControllerPlan, now: float) -> None:
         report = self._controller.report
         self._controller.report = replace(report, leader=True, plan=plan, synced_at=now)
 
@@ -298,7 +306,7 @@ class Leadership:
             await self._tell(decision)
             return
         try:
-            if step is Step.GIVE_BACK and _by_nvsentinel(decision.node):
+            if step is NodeStep.GIVE_BACK and _by_nvsentinel(decision.node):
                 await self._cluster.end_maintenance(Maintenance(name, "", "", "", "").name)
             patch = patch_of(decision, self._settings, self._clock.now())
             after = parsed(await self._cluster.patch_node(name, patch))
@@ -313,11 +321,11 @@ class Leadership:
         self._refused.discard(name)
         await self._tell(decision)
 
-    def _failed(self, decision: NodeDecision, step: Step, error: RequestFailed) -> None:
+    def _failed(self, decision: NodeDecision, step: NodeStep, error: RequestFailed) -> None:
         """A step that was not done, or perhaps was: all nodes are listed before the next one."""
         name, result = decision.node.name, error.outcome.result
         self._controller.count(step, result)
-        if error.unanswered and step is Step.TAKE_OUT:
+        if error.unanswered and step is NodeStep.TAKE_OUT:
             self._pending[name] = self._clock.mono() + self._settings.lease
         if not error.unanswered:
             self._refused.add(name)
@@ -327,7 +335,7 @@ class Leadership:
         self._current = False
         self._again.set()
 
-    async def _tell_left(self, plan: Plan) -> None:
+    async def _tell_left(self, plan: ControllerPlan) -> None:
         """Once for each fault: a FAILED node that stays for want of a budget, or by a word of a person."""
         grounds = {*BUDGETS, Ground.OVERRULED, Ground.FOREIGN_MARK}
         for decision in (one for one in plan.decisions if one.refused and one.ground in grounds):
@@ -373,7 +381,7 @@ class Leadership:
 
 
 def _by_nvsentinel(node: FleetNode) -> bool:
-    return node.mark is not None and node.mark.did is Measure.NVSENTINEL
+    return node.mark is not None and node.mark.did is NodeMeasure.NVSENTINEL
 
 
 def parsed(document: Document) -> FleetNode | None:

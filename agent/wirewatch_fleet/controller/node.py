@@ -17,7 +17,7 @@ KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep new pods off a node; PreferNoSchedule does not."""
 
 
-class Measure(Enum):
+class NodeMeasure(Enum):
     """What takes a node out of use."""
 
     TAINT = "taint"
@@ -44,7 +44,7 @@ class Taint:
 class Mark:
     """What we did to a node, at which time (RFC 3339), and the condition's reason for it."""
 
-    did: Measure
+    did: NodeMeasure
     at: str
     reason: str
 
@@ -87,9 +87,9 @@ class FleetNode:
         """Whether what our mark says is still so; a person may have taken the taint or the cordon back."""
         if self.mark is None:
             return False
-        if self.mark.did is Measure.TAINT:
+        if self.mark.did is NodeMeasure.TAINT:
             return any(taint.ours for taint in self.taints)
-        return self.unschedulable if self.mark.did is Measure.CORDON else True
+        return self.unschedulable if self.mark.did is NodeMeasure.CORDON else True
 
 
 def node_of(raw: Mapping[str, Any]) -> FleetNode:
@@ -126,7 +126,7 @@ def obstacles(node: FleetNode, dedicated: Sequence[str]) -> tuple[str, ...]:
         for taint in node.taints
         if taint.effect in KEEPS_OFF and taint.key not in dedicated
     ]
-    if node.mark is not None and node.mark.did is Measure.NVSENTINEL:
+    if node.mark is not None and node.mark.did is NodeMeasure.NVSENTINEL:
         found.append("requested of NVSentinel")
     return tuple(found)
 
@@ -155,6 +155,6 @@ def _unix(text: str) -> float:
 def _mark(text: str | None) -> Mark | None:
     try:
         values = json.loads(text or "")
-        return Mark(Measure(values["did"]), str(values["at"]), str(values["reason"]))
+        return Mark(NodeMeasure(values["did"]), str(values["at"]), str(values["reason"]))
     except (ValueError, KeyError, TypeError, RecursionError):  # the last: JSON of many levels
         return None

@@ -9,8 +9,8 @@ from typing import Any
 
 from wirewatch.config import ControllerSection
 from wirewatch.kubernetes.apiserver import rfc3339
-from wirewatch_fleet.controller.decide import NodeDecision, Step, measure
-from wirewatch_fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY, FleetNode, Mark, Measure
+from wirewatch_fleet.controller.decide import NodeDecision, NodeStep, measure
+from wirewatch_fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY, FleetNode, Mark, NodeMeasure
 
 CONTENT_TYPE = "application/merge-patch+json"
 Patch = Mapping[str, Any]
@@ -19,11 +19,11 @@ Patch = Mapping[str, Any]
 def patch_of(decision: NodeDecision, settings: ControllerSection, now: float) -> Patch:
     """The patch of a decision's step; `now` in Unix seconds."""
     node = decision.node
-    if decision.step is Step.TAKE_OUT:
+    if decision.step is NodeStep.TAKE_OUT:
         did = measure(settings)
         mark = Mark(did, rfc3339(now), node.condition.reason if node.condition else "")
         return _patch(node, mark.text(), _out(node, did))
-    undone = _back(node, node.mark.did) if node.mark and decision.step is Step.GIVE_BACK else {}
+    undone = _back(node, node.mark.did) if node.mark and decision.step is NodeStep.GIVE_BACK else {}
     return _patch(node, None, undone)
 
 
@@ -32,14 +32,14 @@ def _patch(node: FleetNode, mark: str | None, spec: Patch) -> Patch:
     return {"metadata": about, **({"spec": spec} if spec else {})}
 
 
-def _out(node: FleetNode, did: Measure) -> Patch:
-    if did is Measure.TAINT:
+def _out(node: FleetNode, did: NodeMeasure) -> Patch:
+    if did is NodeMeasure.TAINT:
         ours = {"key": TAINT_KEY, "effect": TAINT_EFFECT}
         return {"taints": [*(taint.raw for taint in node.taints), ours]}
-    return {"unschedulable": True} if did is Measure.CORDON else {}
+    return {"unschedulable": True} if did is NodeMeasure.CORDON else {}
 
 
-def _back(node: FleetNode, did: Measure) -> Patch:
-    if did is Measure.TAINT:
+def _back(node: FleetNode, did: NodeMeasure) -> Patch:
+    if did is NodeMeasure.TAINT:
         return {"taints": [taint.raw for taint in node.taints if not taint.ours] or None}
-    return {"unschedulable": None} if did is Measure.CORDON else {}
+    return {"unschedulable": None} if did is NodeMeasure.CORDON else {}

@@ -9,8 +9,8 @@ from wirewatch.core.types import Kind, Metric, Sample, Tier
 from wirewatch.kubernetes.apiserver import rfc3339
 from wirewatch.kubernetes.condition import LIMIT, shortened
 from wirewatch.kubernetes.outcome import RequestResult
-from wirewatch_fleet.controller.decide import BUDGETS, MEANING, Ground, NodeDecision, Plan, Step
-from wirewatch_fleet.controller.node import TAINT_EFFECT, TAINT_KEY, Measure
+from wirewatch_fleet.controller.decide import BUDGETS, MEANING, ControllerPlan, Ground, NodeDecision, NodeStep
+from wirewatch_fleet.controller.node import TAINT_EFFECT, TAINT_KEY, NodeMeasure
 
 _UNDRAWN = "of the controller, which is one for each cluster and off by default"
 
@@ -37,7 +37,7 @@ STEPS = Metric(
 METRICS = (
     LEADER, DRY_RUN, NODES, NODES_OUT, DUE, REFUSED, BUDGET_LIMIT, BUDGET_USED, LAST_SYNC, STEPS,
 )  # fmt: skip
-Count = tuple[Step, RequestResult]
+Count = tuple[NodeStep, RequestResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ControllerReport:
 
     dry_run: bool
     leader: bool = False
-    plan: Plan | None = None
+    plan: ControllerPlan | None = None
     synced_at: float = 0.0
     steps: Mapping[Count, int] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ def samples(report: ControllerReport) -> Iterator[Sample]:
     yield LEADER.sample(report.leader)
     yield DRY_RUN.sample(report.dry_run)
     yield LAST_SYNC.sample(report.synced_at)
-    for step in Step:
+    for step in NodeStep:
         for result in RequestResult:
             count = report.steps.get((step, result), 0)
             if count or result is RequestResult.OK:
@@ -65,12 +65,12 @@ def samples(report: ControllerReport) -> Iterator[Sample]:
         yield from _of_plan(report.plan)
 
 
-def _of_plan(plan: Plan) -> Iterator[Sample]:
+def _of_plan(plan: ControllerPlan) -> Iterator[Sample]:
     yield NODES.sample(plan.nodes)
     held = (one for one in plan.decisions if one.node.mark is not None and one.node.stands())
     yield NODES_OUT.sample(sum(1 for _ in held))
     due = Counter(one.step for one in plan.decisions)
-    for step in Step:
+    for step in NodeStep:
         yield DUE.sample(due[step], step.value)
     refused = Counter(one.ground for one in plan.decisions if one.refused)
     for ground in MEANING:
@@ -82,22 +82,22 @@ def _of_plan(plan: Plan) -> Iterator[Sample]:
 
 
 WORDS = {
-    Measure.TAINT: f"tainted {TAINT_KEY}:{TAINT_EFFECT}",
-    Measure.CORDON: "cordoned",
-    Measure.NVSENTINEL: "handed to NVSentinel by a MaintenanceRequest",
+    NodeMeasure.TAINT: f"tainted {TAINT_KEY}:{TAINT_EFFECT}",
+    NodeMeasure.CORDON: "cordoned",
+    NodeMeasure.NVSENTINEL: "handed to NVSentinel by a MaintenanceRequest",
 }
 
 
-def words(decision: NodeDecision, act: Measure | None, *, dry_run: bool) -> tuple[str, str, str]:
+def words(decision: NodeDecision, act: NodeMeasure | None, *, dry_run: bool) -> tuple[str, str, str]:
     """Type, reason and message of an Event about a decision; `act`: what takes nodes out now, if anything."""
     node, ground = decision.node, decision.ground
     would = "dry run: would be " if dry_run else ""
-    if decision.step is Step.TAKE_OUT and act is not None:
+    if decision.step is NodeStep.TAKE_OUT and act is not None:
         return "Warning", "InterconnectTakenOut", f"{would}{WORDS[act]}: {decision.detail}"
-    if decision.step is Step.GIVE_BACK and node.mark is not None:
+    if decision.step is NodeStep.GIVE_BACK and node.mark is not None:
         why = "everything is undone" if ground is Ground.UNDO else "InterconnectHealthy is True again"
         return "Normal", "InterconnectGivenBack", f"{would}back in use, was {WORDS[node.mark.did]}: {why}"
-    if decision.step is Step.FORGET:
+    if decision.step is NodeStep.FORGET:
         return (
             "Normal",
             "InterconnectForgotten",

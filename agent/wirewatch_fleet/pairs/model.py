@@ -13,7 +13,7 @@ Rate = Annotated[float, Gt(0), Le(1e15)]
 """Bytes per second."""
 
 
-class Purpose(StrEnum):
+class RoundPurpose(StrEnum):
     """For what the pairs of a round were chosen."""
 
     RANDOM = "random"
@@ -50,7 +50,7 @@ class PairRound:
     """What to run at once: pairs of names, each name at most once. `resting`: idle, and in no pair."""
 
     number: int
-    purpose: Purpose
+    purpose: RoundPurpose
     pairs: tuple[tuple[str, str], ...]
     resting: tuple[str, ...] = ()
 
@@ -138,7 +138,7 @@ class WayLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class SlowPart:
+class NamedPart:
     """A part that is named, or suspected: where, in which directions, and in what it was seen."""
 
     place: SlowPlace

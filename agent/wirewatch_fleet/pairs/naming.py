@@ -3,19 +3,21 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from wirewatch.core.pairs import Measure, PartKind, Way
+from wirewatch.core.statistics import spread
 from wirewatch_fleet.pairs.model import (
     MeasuredRound,
+    NamedPart,
     PairFleet,
     PairLimits,
     Rate,
-    SlowPart,
     SlowPlace,
     WayLoss,
 )
 from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, observations, typical_rate
-from wirewatch_fleet.pairs.spread import Bar, Judged
+from wirewatch_fleet.pairs.spread import JudgedPart, NamingBar
 from wirewatch_fleet.pairs.survey import KINDS, Found, Survey
 
 SILENT = 3
@@ -52,8 +54,8 @@ class Assessment:
     it is named after so many rounds. Both None where nothing was measured.
     """
 
-    named: tuple[SlowPart, ...]
-    suspects: tuple[SlowPart, ...]
+    named: tuple[NamedPart, ...]
+    suspects: tuple[NamedPart, ...]
     members: tuple[MemberPace, ...]
     thin: tuple[str, ...]
     silent: tuple[str, ...]
@@ -122,18 +124,18 @@ def covers(place: SlowPlace, way: Way, one: Observation, leafs: Mapping[str, str
     return any(name == place.name and (end is way or Way.TOGETHER in {way, end}) for name, end in ends)
 
 
-def _parts(found: Iterable[tuple[Sequence[Found], Survey]]) -> tuple[SlowPart, ...]:
+def _parts(found: Iterable[tuple[Sequence[Found], Survey]]) -> tuple[NamedPart, ...]:
     """Parts with all their directions, the slowest first."""
     ways: dict[tuple[SlowPlace, Measure], list[WayLoss]] = {}
     for some, survey in found:
         measure = survey.every[0].measure
         for one in some:
             ways.setdefault((one.place, measure), []).append(_loss(one.way, one.judged))
-    parts = [SlowPart(place, measure, tuple(losses)) for (place, measure), losses in ways.items()]
+    parts = [NamedPart(place, measure, tuple(losses)) for (place, measure), losses in ways.items()]
     return tuple(sorted(parts, key=lambda one: (-one.loss, one.place.name, one.place.peer, one.place.rail)))
 
 
-def _loss(way: Way, judged: Judged) -> WayLoss:
+def _loss(way: Way, judged: JudgedPart) -> WayLoss:
     sure = SURE * judged.error
     return WayLoss(
         way, _share(judged.loss), _share(judged.loss - sure), _share(judged.loss + sure),
@@ -194,12 +196,12 @@ def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) ->
 
 
 def _seen_from(survey: Survey, limits: PairLimits, members: int) -> float:
-    bar = Bar(2 * members, limits.error / KINDS, limits)
+    bar = NamingBar(2 * members, limits.error / KINDS, limits)
     return -math.expm1(-max(bar.least, bar.deviations * survey.spread.deviation(limits.first)))
 
 
 def explained(
-    named: Collection[SlowPart], sender: str, receiver: str, leafs: Mapping[str, str], rail: str = ALL_RAILS
+    named: Collection[NamedPart], sender: str, receiver: str, leafs: Mapping[str, str], rail: str = ALL_RAILS
 ) -> float:
     """The greatest loss of what is named on the way from one member to another; 0 for none."""
     across = leafs[sender] != leafs[receiver] if sender in leafs and receiver in leafs else None
@@ -209,3 +211,47 @@ def explained(
          if part.place.rail in {ALL_RAILS, rail} and covers(part.place, way.way, one, leafs)),
         default=0.0,
     )  # fmt: skip
+
+
+FEW = 3
+"""Earlier results that show by how much they differ; with fewer, twice the least loss counts."""
+DEVIATIONS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeLoss:
+    """All runs of a kind are slower than they were: by which share, than which rate in bytes per second.
+
+    `results`: how many earlier ones have that rate, of which it is the median.
+    """
+
+    measure: Measure
+    across: bool | None
+    loss: float
+    past: float
+    results: int
+
+
+def alike(
+    now: Sequence[TypicalRate], earlier: Sequence[Sequence[TypicalRate]], limits: PairLimits
+) -> tuple[AlikeLoss, ...]:
+    """Kinds of runs that are slower than in the earlier results by more than those differ from each other."""
+    return tuple(found for one in now if (found := _beside(one, earlier, limits)) is not None)
+
+
+def _beside(
+    one: TypicalRate, earlier: Sequence[Sequence[TypicalRate]], limits: PairLimits
+) -> AlikeLoss | None:
+    rates = [
+        other.rate for some in earlier for other in some
+        if (other.measure, other.across) == (one.measure, one.across) and other.rate > 0
+    ]  # fmt: skip
+    if not rates:
+        return None
+    usual = median(rates)
+    loss = math.log(usual / one.rate)
+    least = -math.log1p(-limits.least)
+    differ = spread([math.log(rate / usual) for rate in rates], 0.0)
+    if loss < (2 * least if len(rates) < FEW else max(least, DEVIATIONS * differ)):
+        return None
+    return AlikeLoss(one.measure, one.across, -math.expm1(-loss), usual, len(rates))

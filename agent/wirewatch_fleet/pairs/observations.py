@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from wirewatch.core.pairs import Measure, Way
-from wirewatch_fleet.pairs.model import MeasuredRound, PairRun, Purpose
+from wirewatch_fleet.pairs.model import MeasuredRound, PairRun, RoundPurpose
 
 UPPER = 0.75
 QUARTER = 0.25
@@ -97,7 +97,7 @@ def observations(
             b,
             _across(leafs, a, b),
             logs,
-            full=one.round.purpose is not Purpose.CONFIRM,
+            full=one.round.purpose is not RoundPurpose.CONFIRM,
         )
         for one in rounds
         for run in one.runs

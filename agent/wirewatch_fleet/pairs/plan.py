@@ -12,17 +12,84 @@ from typing import NamedTuple
 
 from wirewatch.core.pairs import PartKind, Way
 from wirewatch.core.types import Health
-from wirewatch_fleet.pairs.matching import Pair, inside, matching, meetings
 from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
     MeasuredRound,
+    NamedPart,
     PairFleet,
     PairLimits,
     PairRound,
-    Purpose,
-    SlowPart,
+    RoundPurpose,
 )
 from wirewatch_fleet.pairs.naming import Assessment, assess, explained
+
+Pair = tuple[str, str]
+TRIES = 40
+"""Swaps that are tried for a pair that should not be."""
+
+
+def matching(
+    names: Sequence[str], wrong: Callable[[str, str], bool], chance: Random, rested: Mapping[str, int]
+) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
+    """Random pairs of all names, and who rests: of an odd number the one that has rested least.
+
+    A pair that is `wrong` is undone by swaps with others; where none helps it stays, since a member that does
+    not run is the greater loss.
+    """
+    order = list(names)
+    chance.shuffle(order)
+    resting: tuple[str, ...] = ()
+    if len(order) % 2:
+        spared = min(order, key=lambda one: rested.get(one, 0))
+        order.remove(spared)
+        resting = (spared,)
+    pairs = [[order[n], order[n + 1]] for n in range(0, len(order), 2)]
+    for place, pair in enumerate(pairs):
+        if wrong(*pair):
+            _mend(pairs, place, wrong, chance)
+    return tuple((a, b) for a, b in pairs), resting
+
+
+def _mend(pairs: list[list[str]], place: int, wrong: Callable[[str, str], bool], chance: Random) -> None:
+    """Swap the second of a wrong pair with one of another, so that fewer of both are wrong than before."""
+    pair = pairs[place]
+    for _ in range(TRIES):
+        other = pairs[chance.randrange(len(pairs))]
+        if other is pair:
+            continue
+        side = chance.randrange(2)
+        before = 1 + wrong(*other)
+        pair[1], other[side] = other[side], pair[1]
+        if wrong(*pair) + wrong(*other) < before:
+            if not wrong(*pair):
+                return
+        else:
+            pair[1], other[side] = other[side], pair[1]
+
+
+def inside(
+    names: Sequence[str], leafs: Mapping[str, str], met: Callable[[str, str], bool], chance: Random,
+    rested: Mapping[str, int],
+) -> tuple[tuple[Pair, ...], tuple[str, ...]]:  # fmt: skip
+    """Pairs within each leaf; who is left over of its leaf runs with another that is."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(leafs.get(name, ""), []).append(name)
+    pairs: list[Pair] = []
+    over: list[str] = groups.pop("", [])
+    for group in groups.values():
+        made, left = matching(group, met, chance, rested)
+        pairs += made
+        over += left
+    made, resting = matching(over, met, chance, rested)
+    return (*pairs, *made), resting
+
+
+def meetings(pairs: Iterable[Pair]) -> Callable[[str, str], bool]:
+    """Whether two have met in one of these pairs."""
+    known = {frozenset(pair) for pair in pairs}
+    return lambda a, b: frozenset((a, b)) in known
+
 
 LEAF_MEMBERS = 8
 """Members of a suspected leaf that are measured towards others in one round."""
@@ -68,7 +135,7 @@ def next_step(
     if len(rounds) < limits.most:
         pairs = _Confirming(known, fleet.leafs(), frozenset(there), met, chance).pairs()
         if pairs:
-            return PlannedRound(PairRound(number, Purpose.CONFIRM, pairs), known)
+            return PlannedRound(PairRound(number, RoundPurpose.CONFIRM, pairs), known)
     return PairsVerdict(known, len(rounds), health(known, limits))
 
 
@@ -95,12 +162,12 @@ def _first(
     names = [name for name in there if silent.get(name, 0) < 3]  # noqa: PLR2004
     if len(set(leafs.values())) < 2:  # noqa: PLR2004
         pairs, resting = matching(names, met, chance, rested)
-        return PairRound(number, Purpose.RANDOM, pairs, resting)
+        return PairRound(number, RoundPurpose.RANDOM, pairs, resting)
     if number % 3 == 2:  # noqa: PLR2004
         pairs, resting = inside(names, leafs, met, chance, rested)
-        return PairRound(number, Purpose.INSIDE, pairs, resting)
+        return PairRound(number, RoundPurpose.INSIDE, pairs, resting)
     pairs, resting = matching(names, lambda a, b: met(a, b) or _same(leafs, a, b), chance, rested)
-    return PairRound(number, Purpose.ACROSS, pairs, resting)
+    return PairRound(number, RoundPurpose.ACROSS, pairs, resting)
 
 
 def _same(leafs: Mapping[str, str], a: str, b: str) -> bool:
@@ -154,7 +221,7 @@ class _Confirming:
         self._left(met)
         return tuple(self.made)
 
-    def _good(self, suspects: Iterable[SlowPart]) -> list[str]:
+    def _good(self, suspects: Iterable[NamedPart]) -> list[str]:
         """Members that nothing speaks against: not suspected, nor in a suspected leaf, nor little known."""
         bad = {name for part in suspects for name in (part.place.name, part.place.peer)}
         bad |= {part.place.name for part in self.known.named if part.place.kind is PartKind.NODE}
@@ -167,7 +234,7 @@ class _Confirming:
         self.chance.shuffle(good)
         return good
 
-    def _members(self, part: SlowPart) -> list[str]:
+    def _members(self, part: NamedPart) -> list[str]:
         """Who must run for a suspect to be confirmed."""
         place = part.place
         if place.kind is PartKind.NODE:
@@ -235,5 +302,5 @@ class _Confirming:
             self.made.append((a, b))
 
 
-def _asked(name: str, part: SlowPart) -> _Asked:
+def _asked(name: str, part: NamedPart) -> _Asked:
     return _Asked(name, {one.way: one.loss for one in part.losses}, part.place.rail)

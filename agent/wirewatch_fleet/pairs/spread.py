@@ -68,11 +68,11 @@ class HealthySpread:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPart:
     """A part beside the healthy ones, by the runs that say something of it; `slow` of them are slow.
 
     `loss`: the median over partners, and its standard deviation `error`. `slow_with`: those `partners` with
-    which it was slow. `deviations`: the loss in them. `named` takes all that a `Bar` asks.
+    which it was slow. `deviations`: the loss in them. `named` takes all that a `NamingBar` asks.
     """
 
     loss: float
@@ -87,7 +87,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class NamingBar:
     """What it takes to be named, of `parts` that were looked at, with this chance that any healthy one is."""
 
     parts: int
@@ -128,7 +128,7 @@ def _split(points: Iterable[RoundLoss], margin: float) -> tuple[list[RoundLoss],
     return told, behind
 
 
-def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: Bar) -> Judged:
+def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: NamingBar) -> JudgedPart:
     """A part by its rounds; without any it is neither named nor suspected.
 
     Several runs with one partner show one partner: else a slow pair that is measured again and again would
@@ -137,7 +137,7 @@ def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: Bar) -> Judge
     margin = max(bar.least, 3 * spread.within)
     told, behind = _split(points, margin)
     if not told:
-        return Judged(0.0, 0.0, 0, 0, frozenset(), frozenset(), 0.0, named=False, suspected=False)
+        return JudgedPart(0.0, 0.0, 0, 0, frozenset(), frozenset(), 0.0, named=False, suspected=False)
     partners: dict[str, list[float]] = {}
     for one in told:
         partners.setdefault(one.partner, []).append(one.loss)
@@ -152,7 +152,7 @@ def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: Bar) -> Judge
     error = spread.deviation(len(told))
     persists = len(slowly) >= PERSISTS * len(middles)
     enough = persists and bar.rounds_enough(slow, len(told), spread.chance(limit))
-    return Judged(
+    return JudgedPart(
         loss, error, len(told), slow, frozenset(middles), slowly, loss / error,
         named=enough and loss / error >= bar.deviations, suspected=persists and loss / error >= bar.suspected,
     )  # fmt: skip

@@ -4,6 +4,7 @@ What was measured is the least of all on the way. So a part is named by runs tha
 stands in the way of all narrower ones from then on: rail, leaf, node, rail of a node, pair.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,67 @@ from wirewatch.core.pairs import PartKind, Way
 from wirewatch.core.statistics import low_median
 from wirewatch_fleet.pairs.model import PairLimits, SlowPlace
 from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
-from wirewatch_fleet.pairs.offsets import End, set_paces
-from wirewatch_fleet.pairs.spread import Bar, HealthySpread, Judged, RoundLoss, healthy_spread, judge
+from wirewatch_fleet.pairs.spread import (
+    HealthySpread,
+    JudgedPart,
+    NamingBar,
+    RoundLoss,
+    healthy_spread,
+    judge,
+)
+
+CLIP = 2.5
+"""Standard deviations at which a loss is cut, since a slow partner is not the member's own pace."""
+End = tuple[str, Way]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Sums of cut losses, and how many, of each end of the observations that nothing named explains.
+
+    `most`: where a loss is cut, to both sides.
+    """
+
+    sums: Mapping[End, tuple[float, int]]
+    between: float
+    noise: float
+    most: float
+
+    def without(self, end: End, one: Observation) -> float:
+        """A member's own loss by all its runs but this one, drawn towards 0 as far as so few can be wrong."""
+        total, count = self.sums.get(end, (0.0, 0))
+        if count and one.explained() <= 0:
+            total, count = total - _cut(one.loss, self.most), count - 1
+        if not count:
+            return 0.0
+        known = count * self.between**2
+        return total / count * known / (known + self.noise**2)
+
+
+def set_paces(every: Sequence[Observation], spread: HealthySpread) -> None:
+    """Fill the paces of both ends; `spread`: of members whose partners' own paces are not taken out."""
+    known = _offsets(every, spread)
+    for one in every:
+        a, b = one.ends
+        one.paces = (known.without(a, one), known.without(b, one))
+
+
+def _offsets(every: Iterable[Observation], spread: HealthySpread) -> Offsets:
+    most = CLIP * math.hypot(spread.between, spread.within)
+    sums: dict[End, tuple[float, int]] = {}
+    for one in every:
+        if one.explained() > 0:
+            continue
+        cut = _cut(one.loss, most)
+        for end in one.ends:
+            total, count = sums.get(end, (0.0, 0))
+            sums[end] = (total + cut, count + 1)
+    return Offsets(sums, spread.between, spread.within, most)
+
+
+def _cut(loss: float, most: float) -> float:
+    return max(-most, min(most, loss))
+
 
 GROUP = 4
 """Runs of a leaf or a rail in one round, below which the round says nothing of it."""
@@ -37,7 +97,7 @@ class Found(NamedTuple):
 
     place: SlowPlace
     way: Way
-    judged: Judged
+    judged: JudgedPart
 
 
 @dataclass(slots=True)
@@ -52,7 +112,7 @@ class Survey:
     ways: frozenset[Way] = frozenset()
     spread: HealthySpread = field(default_factory=lambda: HealthySpread(0.0, 0.0, ()))
     doubtful: frozenset[Observation] = frozenset()
-    nodes: dict[End, Judged] = field(default_factory=dict)
+    nodes: dict[End, JudgedPart] = field(default_factory=dict)
     named: list[Found] = field(default_factory=list)
     suspects: list[Found] = field(default_factory=list)
 
@@ -97,8 +157,8 @@ class Survey:
         set_paces(self.every, healthy_spread((_points(end, some) for end, some in well.items()), least))
         self.spread = healthy_spread((_points(end, some) for end, some in well.items()), least)
 
-    def _bar(self, parts: int) -> Bar:
-        return Bar(parts, self.limits.error / KINDS, self.limits)
+    def _bar(self, parts: int) -> NamingBar:
+        return NamingBar(parts, self.limits.error / KINDS, self.limits)
 
     # Rails of the whole fleet, and leafs: many members at once.
 
@@ -166,14 +226,16 @@ class Survey:
         )
         return not others or max(others.values()) > ONE_LEAF * len(runs)
 
-    def _name_group(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
+    def _name_group(
+        self, place: SlowPlace, way: Way, judged: JudgedPart, some: Sequence[Observation]
+    ) -> None:
         within = self._within(place, way) if place.kind is PartKind.LEAF else []
         if self._as_slow_inside(place, judged.loss, within):
             place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
             some = [*some, *within]
         self._name(place, way, judged, some)
 
-    def _name(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
+    def _name(self, place: SlowPlace, way: Way, judged: JudgedPart, some: Sequence[Observation]) -> None:
         judged = replace(judged, loss=median(_losses(some, place.rail)))
         self.named.append(Found(place, way, judged))
         for one in some:
@@ -246,7 +308,7 @@ class Survey:
                 for one in self.ends[end]:
                     one.mask(judged.loss)
 
-    def _confirmed(self, end: End, judged: Judged) -> bool:
+    def _confirmed(self, end: End, judged: JudgedPart) -> bool:
         """Slow with two partners at least, one of whom is well with others."""
         if len(judged.slow_with) <= 1:
             return False
@@ -267,7 +329,7 @@ class Survey:
         spread = healthy_spread(
             (_points(end, self.ends[end], rail) for end in sampled for rail in rails), bar.least
         )
-        found: list[tuple[Judged, End, str]] = []
+        found: list[tuple[JudgedPart, End, str]] = []
         for end, rail in self._slow_rails(bar.least):
             judged = judge(_points(end, self.ends[end], rail), spread, bar)
             if judged.suspected:
@@ -288,7 +350,7 @@ class Survey:
             for one in self.ends[end]:
                 one.mask(judged.loss, rail)
 
-    def _on_all_rails(self, end: End, rail: Judged) -> bool:
+    def _on_all_rails(self, end: End, rail: JudgedPart) -> bool:
         """Whether a node is about as slow as one of its rails: then it is asked about as a whole."""
         whole = judge(_points(end, self.ends[end]), self.spread, self._bar(len(self.ends)))
         least = max(self._bar(1).least, rail.loss / 2)
@@ -297,7 +359,7 @@ class Survey:
         self._suspect_node(end, whole)
         return True
 
-    def _suspect_node(self, end: End, judged: Judged, rail: str = ALL_RAILS) -> None:
+    def _suspect_node(self, end: End, judged: JudgedPart, rail: str = ALL_RAILS) -> None:
         """Ask about a node, or a rail of it, instead of what is narrower."""
         found = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
         if all((one.place, one.way) != (found.place, found.way) for one in self.suspects):
@@ -336,7 +398,9 @@ class Survey:
             for rail in sorted(slow):
                 self._pair(SlowPlace(PartKind.PAIR, a, b, rail), some, together, bar)
 
-    def _pair(self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: Bar) -> None:
+    def _pair(
+        self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: NamingBar
+    ) -> None:
         judged = judge(self._pair_points(some, place.rail), spread, bar)
         if not judged.suspected or not all(self._known_apart(end) for end in some[0].ends):
             return

@@ -25,7 +25,7 @@ class TemplateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class JobsOptions:
+class PairJobsOptions:
     """How pairs are Jobs.
 
     `template`: a PodTemplateSpec, whose first container is the pair's. `queue`: of Kueue, "" for none.
@@ -78,7 +78,9 @@ def checked(template: object) -> Document:
     return template  # type: ignore[return-value]  # spec is one, so it is
 
 
-def nodes_of(documents: Sequence[Document], options: JobsOptions, used: Mapping[str, int]) -> list[PairNode]:
+def nodes_of(
+    documents: Sequence[Document], options: PairJobsOptions, used: Mapping[str, int]
+) -> list[PairNode]:
     """The nodes that were asked for; `used`: GPUs that pods have, by node."""
     wanted = set(options.nodes)
     return [
@@ -100,7 +102,7 @@ def used_gpus(pods: Sequence[Document], gpu: str, but: str) -> dict[str, int]:
 
 
 def job(
-    order: RoundOrder, place: int, campaign: str, nodes: Mapping[str, PairNode], options: JobsOptions
+    order: RoundOrder, place: int, campaign: str, nodes: Mapping[str, PairNode], options: PairJobsOptions
 ) -> Document:
     """The Job of one pair of a round."""
     first, second = order.pairs[place]
@@ -147,7 +149,7 @@ def service(made: Document, port: int) -> Document:
     }  # fmt: skip
 
 
-def on_hosts(options: JobsOptions) -> bool:
+def on_hosts(options: PairJobsOptions) -> bool:
     """Whether pods have the network of their nodes, whose addresses are known before."""
     return bool(options.template["spec"].get("hostNetwork"))
 
@@ -198,7 +200,7 @@ def deleted(pods: Sequence[Document], pair: Sequence[str]) -> str:
     return f"the pod of {gone[0]} was deleted" if len(gone) == 1 else ""
 
 
-def _node(one: Document, options: JobsOptions, used: Mapping[str, int]) -> PairNode:
+def _node(one: Document, options: PairJobsOptions, used: Mapping[str, int]) -> PairNode:
     labels, status = one["metadata"].get("labels", {}), one.get("status", {})
     name = one["metadata"]["name"]
     count = str(status.get("allocatable", {}).get(options.gpu, "0"))
@@ -209,7 +211,7 @@ def _node(one: Document, options: JobsOptions, used: Mapping[str, int]) -> PairN
     return PairNode(name, leaf, gpus, busy, addresses.get("InternalIP", name))
 
 
-def _in_the_way(one: Document, options: JobsOptions, gpus: int, used: int) -> Iterator[str]:
+def _in_the_way(one: Document, options: PairJobsOptions, gpus: int, used: int) -> Iterator[str]:
     """Why a node is not idle."""
     if one["spec"].get("unschedulable"):
         yield "cordoned"
@@ -237,7 +239,7 @@ def _tolerates(toleration: Document, taint: Document) -> bool:
 
 
 def _template(
-    options: JobsOptions, labels: Mapping[str, str], pair: Collection[str], plan: str, work: PairWork
+    options: PairJobsOptions, labels: Mapping[str, str], pair: Collection[str], plan: str, work: PairWork
 ) -> Document:
     """The user's template with what makes it the pod of a pair."""
     made: dict[str, Any] = deepcopy(dict(options.template))
@@ -278,7 +280,7 @@ def _downward(name: str, path: str) -> Document:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _meet(name: str, first: PairNode, options: JobsOptions) -> str:
+def _meet(name: str, first: PairNode, options: PairJobsOptions) -> str:
     """HOST:PORT where the first node of a pair listens."""
     if not on_hosts(options):
         return f"{name}.{options.namespace}.svc:{options.port}"

@@ -28,7 +28,7 @@ from wirewatch_fleet.rounds.jobs import (
     PAIR,
     Document,
     JobProgress,
-    JobsOptions,
+    PairJobsOptions,
     deleted,
     disrupted,
     job,
@@ -60,7 +60,7 @@ class KubernetesRounds:
     `settle`: seconds from a deletion of Jobs until they are looked for again.
     """
 
-    options: JobsOptions
+    options: PairJobsOptions
     connect: Callable[[], Awaitable[ApiClient]]
     mono: Callable[[], float] = time.monotonic
     campaign: str = field(default_factory=lambda: f"wirewatch-pairs-{secrets.token_hex(4)}")

@@ -73,7 +73,7 @@ class SlurmOptions:
 
 
 @dataclass(slots=True)
-class _Step:
+class _PairStep:
     """One srun: its pair, the name of its job, and how the controller last saw it."""
 
     first: str
@@ -101,7 +101,7 @@ class SlurmRounds:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     search: str = SEARCH
     _campaign: str = field(default_factory=lambda: f"wirewatch-{secrets.token_hex(4)}")
-    _steps: list[_Step] = field(default_factory=list)
+    _steps: list[_PairStep] = field(default_factory=list)
     _nodes: dict[str, PairNode] = field(default_factory=dict)
     _asked: float = 0.0
 
@@ -129,7 +129,7 @@ class SlurmRounds:
                 started = RunningProgram([program, *self._arguments(order, first, second, name)], environment)
             except OSError as error:
                 raise RoundEngineError(f"srun cannot be started: {error.strerror}") from error
-            self._steps.append(_Step(first, second, name, started, state))
+            self._steps.append(_PairStep(first, second, name, started, state))
 
     def poll(self) -> Sequence[PairProgress]:
         live = [one for one in self._steps if one.program.status() is None]
@@ -188,7 +188,7 @@ class SlurmRounds:
         node = self._nodes.get(name)
         return node.address if node is not None and node.address else name
 
-    def _ask(self, live: Sequence[_Step]) -> None:
+    def _ask(self, live: Sequence[_PairStep]) -> None:
         """How the controller sees the jobs; one that does not answer now is asked again later."""
         command = ["squeue", "--noheader", "--all", f"--name={','.join(one.name for one in live)}",
                    "--states=all", "--format=%j|%T|%r"]  # fmt: skip

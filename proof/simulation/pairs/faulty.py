@@ -6,7 +6,7 @@ from random import Random
 
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
 from wirewatch.core.pairs import PartKind, Way
-from wirewatch_fleet.pairs.model import MeasuredRound, SlowPart, SlowPlace
+from wirewatch_fleet.pairs.model import MeasuredRound, NamedPart, SlowPlace
 from wirewatch_fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 LEAST, MOST = 0.05, 0.6
@@ -153,8 +153,8 @@ def _scored(
     fault: DrawnFault,
     fleet: DrawnFleet,
     typical: float,
-    named: Sequence[SlowPart],
-    suspects: Sequence[SlowPart],
+    named: Sequence[NamedPart],
+    suspects: Sequence[NamedPart],
 ) -> Scored:
     found = next((part for part in named if part.place == fault.place), None)
     right = found is not None and {one.way for one in found.losses} >= fault.ways
@@ -167,7 +167,7 @@ def _scored(
     return Scored(kind_of(fault), fault.lost, right, doubt, hidden(fault, fleet.faults, fleet), inside)
 
 
-def _right(part: SlowPart, fleet: DrawnFleet) -> bool:
+def _right(part: NamedPart, fleet: DrawnFleet) -> bool:
     """Whether a part that was named is slow in each direction that was named."""
     ways = {one.way for one in part.losses}
     slow: set[Way] = set()
@@ -177,7 +177,7 @@ def _right(part: SlowPart, fleet: DrawnFleet) -> bool:
     return ways <= slow
 
 
-def _words(part: SlowPart) -> str:
+def _words(part: NamedPart) -> str:
     place = part.place
     ways = ",".join(f"{one.way} {one.loss:.3f} {one.slow}/{one.rounds}" for one in part.losses)
     return f"{place.kind} {place.name}>{place.peer} rail {place.rail} {place.across} {part.measure}: {ways}"

@@ -11,9 +11,8 @@ from click.testing import CliRunner, Result
 
 from tests.fleet.rounds.playedengine import WORK, PlayedEngine
 from wirewatch.cli.output import utc
-from wirewatch_fleet.cli import engines
 from wirewatch_fleet.cli.peer import peer
-from wirewatch_fleet.cli.probe import probe
+from wirewatch_fleet.cli.probe import ENGINES, probe
 from wirewatch_fleet.pairs.document import ROUNDS
 from wirewatch_fleet.rounds.engine import NodesError, PairNode, PairState, RoundEngineError
 from wirewatch_fleet.rounds.plan import encode_pair_plan, pair_plan
@@ -24,7 +23,7 @@ NODES = tuple(PairNode(f"n{number}", gpus=8, leaf=f"leaf{number // 4}") for numb
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> PlayedEngine:
     engine = PlayedEngine(NODES, after=0.0)
-    monkeypatch.setitem(engines.ENGINES, "slurm", lambda *_: engine)
+    monkeypatch.setitem(ENGINES, "slurm", lambda *_: engine)
     return engine
 
 

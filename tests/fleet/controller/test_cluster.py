@@ -10,11 +10,11 @@ from tests.fleet.controller.api import TOKEN, NodesApi, serving
 from tests.fleet.controller.drawn import raw
 from wirewatch.kubernetes.outcome import RequestResult
 from wirewatch_fleet.controller import cluster
-from wirewatch_fleet.controller.cluster import Cluster, connected
+from wirewatch_fleet.controller.cluster import ClusterSession, connected
 from wirewatch_fleet.kubeclient import RequestFailed
 
 
-def play(api: NodesApi, folder: Path, script: Callable[[Cluster], Awaitable[None]]) -> None:
+def play(api: NodesApi, folder: Path, script: Callable[[ClusterSession], Awaitable[None]]) -> None:
     async def run() -> None:
         async with serving(api, folder) as where, connected(where) as session:
             await script(session)
@@ -25,7 +25,7 @@ def play(api: NodesApi, folder: Path, script: Callable[[Cluster], Awaitable[None
 def test_all_pages_of_a_list_are_read_and_each_request_has_the_token(tmp_path: Path) -> None:
     api = NodesApi(*(raw(f"n{number:03}") for number in range(2 * cluster.PAGE + 3)))
 
-    async def script(session: Cluster) -> None:
+    async def script(session: ClusterSession) -> None:
         found, version = await session.nodes("")
         assert [one["metadata"]["name"] for one in found] == sorted(api.nodes)
         assert version == str(api.version)
@@ -37,7 +37,7 @@ def test_all_pages_of_a_list_are_read_and_each_request_has_the_token(tmp_path: P
 def test_a_watch_gives_changes_and_no_bookmarks(tmp_path: Path) -> None:
     api = NodesApi(raw("a"))
 
-    async def script(session: Cluster) -> None:
+    async def script(session: ClusterSession) -> None:
         changes = session.changes("", "1")
         first = asyncio.ensure_future(anext(changes))
         while not api.watched:  # noqa: ASYNC110 - the server tells nobody
@@ -60,7 +60,7 @@ def test_a_watch_from_a_version_that_is_forgotten_is_reported_by_its_number(tmp_
     api = NodesApi()
     api.refused["GET", "nodes"] = [410]
 
-    async def script(session: Cluster) -> None:
+    async def script(session: ClusterSession) -> None:
         with pytest.raises(RequestFailed) as told:
             await anext(session.changes("", "1"))
         assert told.value.outcome.detail.startswith("410")
@@ -83,7 +83,7 @@ def test_a_patch_that_is_refused_says_whether_it_may_have_been_done(
     api = NodesApi(raw("a"))
     api.refused["PATCH", "nodes"] = [status]
 
-    async def script(session: Cluster) -> None:
+    async def script(session: ClusterSession) -> None:
         with pytest.raises(RequestFailed) as told:
             await session.patch_node("a", {"metadata": {"resourceVersion": "101"}})
         assert (told.value.outcome.result, told.value.unanswered) == (result, unanswered)
@@ -95,7 +95,7 @@ def test_a_patch_that_is_refused_says_whether_it_may_have_been_done(
 def test_a_node_that_has_changed_meanwhile_is_not_patched(tmp_path: Path) -> None:
     api = NodesApi(raw("a"))
 
-    async def script(session: Cluster) -> None:
+    async def script(session: ClusterSession) -> None:
         with pytest.raises(RequestFailed) as told:
             await session.patch_node("a", {"metadata": {"resourceVersion": "7"}})
         assert told.value.outcome.result is RequestResult.CONFLICT

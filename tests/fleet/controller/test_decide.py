@@ -20,8 +20,16 @@ from tests.fleet.controller.drawn import (
     settings,
 )
 from wirewatch.config import BudgetSection, ControllerSection
-from wirewatch_fleet.controller.brake import Brake, Scope, allowed
-from wirewatch_fleet.controller.decide import Ground, NodeDecision, Plan, Step, decide
+from wirewatch_fleet.controller.decide import (
+    Brake,
+    ControllerPlan,
+    Ground,
+    NodeDecision,
+    NodeStep,
+    Scope,
+    allowed,
+    decide,
+)
 from wirewatch_fleet.controller.node import FleetNode, node_of, obstacles
 from wirewatch_fleet.controller.patch import patch_of
 
@@ -67,7 +75,7 @@ def test_a_failed_node_is_left_and_it_is_said_why(how: dict[str, Any], ground: G
 )
 def test_a_failed_node_in_use_is_taken_out(how: dict[str, Any]) -> None:
     decision = about(node(**how))
-    assert (decision.step, decision.ground) == (Step.TAKE_OUT, Ground.CONFIRMED)
+    assert (decision.step, decision.ground) == (NodeStep.TAKE_OUT, Ground.CONFIRMED)
     assert "nvlink.link_down GPU 2 link 7" in decision.detail
 
 
@@ -91,7 +99,12 @@ def test_undo_takes_back_whatever_it_did_and_nothing_else() -> None:
         node("f", "failed"),
     ]
     found = {one.node.name: one.step for one in decide(nodes, settings(act="undo"), NOW).decisions}
-    assert found == {"a": Step.GIVE_BACK, "b": Step.GIVE_BACK, "c": Step.GIVE_BACK, "d": Step.FORGET}
+    assert found == {
+        "a": NodeStep.GIVE_BACK,
+        "b": NodeStep.GIVE_BACK,
+        "c": NodeStep.GIVE_BACK,
+        "d": NodeStep.FORGET,
+    }
 
 
 def test_what_one_measure_did_is_taken_back_under_another() -> None:
@@ -119,7 +132,7 @@ def test_the_oldest_fault_has_the_first_place() -> None:
     fleet = [node(name, since=since) for name, since in (("a", 500.0), ("b", 700.0), ("c", 700.0))]
     plan = decide(fleet, settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW)
     assert [(one.node.name, one.step) for one in plan.decisions] == [
-        ("b", Step.TAKE_OUT), ("c", None), ("a", None),
+        ("b", NodeStep.TAKE_OUT), ("c", None), ("a", None),
     ]  # fmt: skip
 
 
@@ -129,7 +142,7 @@ def test_who_was_refused_has_the_last_place() -> None:
     assert [one.node.name for one in free.steps()] == ["b", "c", "a"]
     held = decide(fleet, settings(budget=BudgetSection(cluster=2, pool=9, rack=9)), NOW, last={"a"})
     assert {one.node.name: one.step for one in held.decisions} == {
-        "a": None, "b": Step.TAKE_OUT, "c": Step.GIVE_BACK,
+        "a": None, "b": NodeStep.TAKE_OUT, "c": NodeStep.GIVE_BACK,
     }  # fmt: skip
 
 
@@ -224,7 +237,7 @@ def _only_ours_changed(before: dict[str, Any], after: dict[str, Any], step: Node
     ]
     assert before["metadata"]["labels"] == after["metadata"]["labels"]
     assert before["status"] == after["status"]
-    if step.step is Step.TAKE_OUT:
+    if step.step is NodeStep.TAKE_OUT:
         assert was.mark is None
         assert now.mark is not None
         assert now.stands()
@@ -237,7 +250,9 @@ def _only_ours_changed(before: dict[str, Any], after: dict[str, Any], step: Node
         assert not any(value for key, value in changed.items() if key != was.mark.did.value)
 
 
-def _within(plan: Plan, before: dict[str, Any], after: dict[str, Any], ours: ControllerSection) -> None:
+def _within(
+    plan: ControllerPlan, before: dict[str, Any], after: dict[str, Any], ours: ControllerSection
+) -> None:
     """No unit has more nodes out of use than its limit, unless it had before."""
 
     def fleet(of: dict[str, Any]) -> list[FleetNode]:
@@ -246,7 +261,7 @@ def _within(plan: Plan, before: dict[str, Any], after: dict[str, Any], ours: Con
 
     was = {(one.scope, one.name): one.used for one in Brake(fleet(before), ours).budgets()}
     for step in plan.steps():
-        if step.step is Step.TAKE_OUT:
+        if step.step is NodeStep.TAKE_OUT:
             assert not obstacles(step.node, ours.dedicated_taints)
             assert obstacles(node_of(after[step.node.name]), ours.dedicated_taints)
     for one in plan.budgets:

@@ -13,7 +13,7 @@ from tests.fleet.controller.drawn import NOW, OTHERS, OURS, mark, raw, settings
 from wirewatch.config import BudgetSection
 from wirewatch.kubernetes.outcome import RequestResult
 from wirewatch_fleet.controller import cluster, loop
-from wirewatch_fleet.controller.decide import Step
+from wirewatch_fleet.controller.decide import NodeStep
 from wirewatch_fleet.controller.loop import Controller, Identity
 
 SOON = 30.0
@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "BUNDLE", 0.02)
 
 
-TAKEN_OUT = (Step.TAKE_OUT, RequestResult.OK)
+TAKEN_OUT = (NodeStep.TAKE_OUT, RequestResult.OK)
 
 
 def play(
@@ -80,7 +80,7 @@ def test_a_failed_node_is_taken_out_with_its_mark_and_given_back_when_it_is_fit(
     assert api.nodes["bad"]["metadata"]["annotations"] == {"other": "kept"}
     assert {name for name, _ in api.patches} == {"bad"}
     assert made.report.steps == {
-        (Step.TAKE_OUT, RequestResult.OK): 1, (Step.GIVE_BACK, RequestResult.OK): 1,
+        (NodeStep.TAKE_OUT, RequestResult.OK): 1, (NodeStep.GIVE_BACK, RequestResult.OK): 1,
     }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_a_step_that_fails_is_tried_again_on_what_is_listed_anew(tmp_path: Path)
 
     made = play(api, tmp_path, script)
     assert api.tainted == {"bad"}
-    assert made.report.steps[Step.TAKE_OUT, RequestResult.SERVER_ERROR] == 1
+    assert made.report.steps[NodeStep.TAKE_OUT, RequestResult.SERVER_ERROR] == 1
     assert made.report.steps[TAKEN_OUT] == 1
 
 

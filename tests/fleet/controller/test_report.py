@@ -9,7 +9,7 @@ from tests.fleet.controller.drawn import NOW, OURS, mark, node, settings
 from wirewatch.config import BudgetSection
 from wirewatch.server.controller import ControllerView, controller_application
 from wirewatch_fleet.controller.decide import decide
-from wirewatch_fleet.controller.node import Measure
+from wirewatch_fleet.controller.node import NodeMeasure
 from wirewatch_fleet.controller.report import METRICS, ControllerReport, event, samples, words
 
 FLEET = (
@@ -44,7 +44,7 @@ def test_a_process_that_waits_for_the_lease_reports_no_node() -> None:
 
 
 def test_an_event_says_what_is_done_or_in_a_dry_run_what_would_be() -> None:
-    said = {one.node.name: words(one, Measure.TAINT, dry_run=False) for one in PLAN.decisions}
+    said = {one.node.name: words(one, NodeMeasure.TAINT, dry_run=False) for one in PLAN.decisions}
     assert said["c"][1] == "InterconnectTakenOut"
     assert said["c"][2].startswith(
         "tainted wirewatch.io/interconnect:NoSchedule: NvlinkLinkDown: nvlink.link_down"
@@ -53,7 +53,7 @@ def test_an_event_says_what_is_done_or_in_a_dry_run_what_would_be() -> None:
     assert said["b"][1] == "InterconnectBudgetUsed"
     assert "cluster: 3 of 5 nodes out of use, 3 may be" in said["b"][2]
     (due,) = [one for one in PLAN.decisions if one.node.name == "c"]
-    dry = words(due, Measure.TAINT, dry_run=True)
+    dry = words(due, NodeMeasure.TAINT, dry_run=True)
     assert dry[2].startswith("dry run: would be tainted")
     made = event(due, dry, "pod-1", NOW)
     assert made["metadata"]["namespace"] == "default"

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from wirewatch_fleet.pairs.matching import inside, matching, meetings
+from wirewatch_fleet.pairs.plan import inside, matching, meetings
 
 
 def drawing(seed: int) -> Random:

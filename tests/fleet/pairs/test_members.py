@@ -6,8 +6,14 @@ from functools import cache
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
 from wirewatch.core.pairs import FAILED_LOSS, PartKind, Way
 from wirewatch.verdict.pairs import PairsPolicy, PairsResult
-from wirewatch_fleet.pairs.document import PairsDocument, pairs_document, rounds_document
-from wirewatch_fleet.pairs.members import concerned, member_of, result_for
+from wirewatch_fleet.pairs.document import (
+    PairsDocument,
+    concerned,
+    member_of,
+    pairs_document,
+    result_for,
+    rounds_document,
+)
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, SlowPlace
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)

@@ -10,7 +10,7 @@ from tests.examples import examples
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Health
-from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, MeasuredRound, PairRun, SlowPart, SlowPlace
+from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, MeasuredRound, NamedPart, PairRun, SlowPlace
 from wirewatch_fleet.pairs.naming import assess
 from wirewatch_fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
@@ -290,5 +290,5 @@ def test_nothing_hangs_on_the_order_of_runs_or_members(seed: int) -> None:
     assert list(map(_rounded, one.named)) == list(map(_rounded, other.named))
 
 
-def _rounded(part: SlowPart) -> tuple[SlowPlace, list[tuple[Way, float]]]:
+def _rounded(part: NamedPart) -> tuple[SlowPlace, list[tuple[Way, float]]]:
     return part.place, sorted((one.way, round(one.loss, 6)) for one in part.losses)

@@ -1,7 +1,6 @@
 from wirewatch.core.pairs import Measure
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS
-from wirewatch_fleet.pairs.naming import TypicalRate
-from wirewatch_fleet.pairs.past import alike
+from wirewatch_fleet.pairs.naming import TypicalRate, alike
 
 
 def typical(rate: float, across: bool | None = None) -> list[TypicalRate]:  # noqa: FBT001

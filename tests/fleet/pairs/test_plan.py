@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
 from wirewatch.core.pairs import PartKind
-from wirewatch_fleet.pairs.model import MeasuredRound, PairFleet, PairMember, Purpose, SlowPlace
+from wirewatch_fleet.pairs.model import MeasuredRound, PairFleet, PairMember, RoundPurpose, SlowPlace
 from wirewatch_fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 
@@ -17,7 +17,7 @@ def planned(fleet: PairFleet, rounds: list[MeasuredRound], idle: set[str] | None
 def test_first_across_leafs_then_inside_then_across() -> None:
     fleet = DrawnFleet(32, rails=1, leaf=8)
     rounds: list[MeasuredRound] = []
-    for purpose in (Purpose.ACROSS, Purpose.INSIDE, Purpose.ACROSS):
+    for purpose in (RoundPurpose.ACROSS, RoundPurpose.INSIDE, RoundPurpose.ACROSS):
         step = planned(fleet.fleet, rounds)
         assert step.round.purpose is purpose
         assert len(step.round.pairs) == 16
@@ -25,7 +25,7 @@ def test_first_across_leafs_then_inside_then_across() -> None:
 
 
 def test_without_leafs_at_random() -> None:
-    assert planned(DrawnFleet(9, leaf=0).fleet, []).round.purpose is Purpose.RANDOM
+    assert planned(DrawnFleet(9, leaf=0).fleet, []).round.purpose is RoundPurpose.RANDOM
 
 
 @settings(max_examples=examples(10), deadline=None)

@@ -11,7 +11,7 @@ from wirewatch_fleet.rounds.jobs import (
     PAIR,
     QUEUE,
     JobProgress,
-    JobsOptions,
+    PairJobsOptions,
     TemplateError,
     checked,
     job,
@@ -33,14 +33,14 @@ TEMPLATE: dict[str, Any] = {
         }],
     },
 }  # fmt: skip
-OPTIONS = JobsOptions("probes", TEMPLATE, leafs=("rack", "clique"))
+OPTIONS = PairJobsOptions("probes", TEMPLATE, leafs=("rack", "clique"))
 ORDER = RoundOrder(
     3, (("n1", "n2"), ("n3", "n4")), PairWork(ranks=8, seconds=20.0, patience=10.0), 60.0, 120.0
 )
 NODES = {name: PairNode(name, address=f"10.0.0.{name[1:]}") for name in ("n1", "n2", "n3", "n4")}
 
 
-def made(place: int = 0, options: JobsOptions = OPTIONS, order: RoundOrder = ORDER) -> dict[str, Any]:
+def made(place: int = 0, options: PairJobsOptions = OPTIONS, order: RoundOrder = ORDER) -> dict[str, Any]:
     found = job(order, place, "camp", NODES, options)
     assert isinstance(found, dict)
     return found

@@ -10,7 +10,7 @@ from tests.fleet.rounds.playedapi import PlayedApi
 from tests.fleet.rounds.playedengine import answers
 from wirewatch_fleet.rounds.answer import PeerAnswer, encode_answer, run_of
 from wirewatch_fleet.rounds.engine import NodesError, PairState, RoundEngineError, RoundOrder
-from wirewatch_fleet.rounds.jobs import CAMPAIGN, JobsOptions
+from wirewatch_fleet.rounds.jobs import CAMPAIGN, PairJobsOptions
 from wirewatch_fleet.rounds.kubernetes import ASK_SECONDS, AWAY_SECONDS, KubernetesRounds
 from wirewatch_fleet.rounds.plan import PairWork
 
@@ -22,7 +22,7 @@ FIRST, SECOND = "camp-r1-p0", "camp-r1-p1"
 @dataclass
 class Rig:
     api: PlayedApi
-    options: JobsOptions = field(default_factory=lambda: JobsOptions("probes", TEMPLATE))
+    options: PairJobsOptions = field(default_factory=lambda: PairJobsOptions("probes", TEMPLATE))
     now: float = 0.0
 
     def engine(self) -> KubernetesRounds:

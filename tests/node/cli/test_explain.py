@@ -16,13 +16,20 @@ from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.jobs.explain.drawn import NOW, evidence, job, late, row
 from tests.processes import run_wirewatch
+from wirewatch.cli.jobs.explain import (
+    NoOneJob,
+    ancestors,
+    busiest,
+    cpu_seconds,
+    read_processes,
+    selected,
+    settings_of,
+)
 from wirewatch.cli.jobs.explained import PageLayout, page
-from wirewatch.cli.jobs.processes import ancestors, busiest, cpu_seconds, read_processes, settings_of
 from wirewatch.core.types import Absent, Why
 from wirewatch.documents.jobs import JOBS, ExplainedJob, JobsDocument, explain
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobGpu
-from wirewatch.jobs.explain.selector import NoOneJob, selected
 from wirewatch.jobs.explain.walls import decide
 
 OK, UNKNOWN, USAGE = 0, 3, 64

@@ -31,7 +31,7 @@ from tests.processes import ROOT
 from wirewatch import config
 from wirewatch.catalogue import components
 from wirewatch.cli.check.daemon import daemon_address
-from wirewatch.cli.jobs.processes import cpu_seconds
+from wirewatch.cli.jobs.explain import NoOneJob, cpu_seconds, selected
 from wirewatch.cli.options import Duration, owner
 from wirewatch.cli.probe import Primitive, Size, Switches
 from wirewatch.core.hostlist import HostlistError, expanded
@@ -49,7 +49,6 @@ from wirewatch.hw.nvml.protocol import Hello, Reply, decode_hello, decode_reply,
 from wirewatch.hw.overlay import BUNDLED as OVERLAYS
 from wirewatch.hw.overlay import OverlayError, load_overlay
 from wirewatch.hw.recording import BUNDLED, RecordingError, load_recording
-from wirewatch.jobs.explain.selector import NoOneJob, selected
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.kubernetes.apiserver import EndpointError, UnexpectedReply, condition_in, endpoint, message_of
 from wirewatch.kubernetes.outcome import retry_after

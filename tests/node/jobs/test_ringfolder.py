@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from wirewatch.jobs.tap.ringfolder import filesystem, remarks
+from wirewatch.jobs.tap.tapfile import filesystem, folder_remarks
 
 
 def mounts(folder: Path, kind: str) -> Path:
@@ -34,19 +34,19 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_its_mode_lets_all_write_and_none_remove(folder: Path, mode: int, part: str) -> None:
     folder.chmod(mode)
-    found = remarks(folder, mounts(folder, "tmpfs"))
+    found = folder_remarks(folder, mounts(folder, "tmpfs"))
     assert len(found) == bool(part)
     assert part in "".join(found)
 
 
 def test_a_disk_is_no_place_for_it(folder: Path) -> None:
     folder.chmod(0o3773)
-    assert "on ext4" in "".join(remarks(folder, mounts(folder, "ext4")))
-    assert remarks(folder, folder / "none") == ()
+    assert "on ext4" in "".join(folder_remarks(folder, mounts(folder, "ext4")))
+    assert folder_remarks(folder, folder / "none") == ()
 
 
 def test_none_is_said_with_what_makes_it(folder: Path) -> None:
-    (one,) = remarks(folder / "none")
+    (one,) = folder_remarks(folder / "none")
     assert one.startswith("not there")
 
 

@@ -7,8 +7,8 @@ from tests.support import EPOCH
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.bursts import BurstFacts, BurstHint
-from wirewatch.jobs.hints import newest_hint
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts
+from wirewatch.jobs.surroundings import newest_hint
 from wirewatch.jobs.times import JobHint, JobsFacts
 from wirewatch.probe.component import due_after_hint
 

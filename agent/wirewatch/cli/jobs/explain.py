@@ -1,7 +1,8 @@
 """`wirewatch explain`: why a running job is as fast as it is, in one page."""
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +12,159 @@ from click.core import ParameterSource
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import daemon_options, replay_options
 from wirewatch.cli.output import shown, terminal_width
+from wirewatch.core.owners import CONTAINER, CONTAINER_DIGITS, state_and_parent
+from wirewatch.core.ports import Sysfs
+from wirewatch.core.types import Absent, Why, whole
+from wirewatch.hw.files import SystemSysfs
+from wirewatch.jobs.explain.evidence import JobEvidence, JobSettings
+from wirewatch.jobs.explain.gather import with_settings, with_threads
+from wirewatch.nccl.settings import settings_of_environ
+
+LOOK = 1.0
+"""Seconds for which threads are watched."""
+ROOT = 0
+_MOST_PROCESSES = 64
+_DEEPEST = 64
+"""Processes above one that are looked at."""
+_USER, _SYSTEM = 11, 12
+"""Fields of /proc/PID/stat after the name in parentheses (proc_pid_stat(5)), in ticks."""
+
+
+def read_processes(evidence: JobEvidence) -> JobEvidence:
+    """The evidence with what this process may read of the job's processes; waits LOOK seconds."""
+    sysfs, pids = SystemSysfs(), evidence.pids[:_MOST_PROCESSES]
+    settings = [JobSettings(pid, settings_of(sysfs, pid)) for pid in pids]
+    before, began = {pid: thread_times(sysfs, pid) for pid in pids}, time.monotonic()
+    time.sleep(LOOK if pids else 0.0)
+    seconds = time.monotonic() - began
+    after = {pid: thread_times(sysfs, pid) for pid in pids}
+    threads = {pid: busiest(before[pid], after[pid], seconds) for pid in pids}
+    return with_threads(with_settings(evidence, settings), threads)
+
+
+def settings_of(sysfs: Sysfs, pid: int) -> Mapping[str, str] | Absent:
+    """NCCL's settings in the environment of a process of this user, or of any as root; else DENIED."""
+    try:
+        owner = Path(f"/proc/{pid}").stat().st_uid
+    except OSError as error:
+        return Absent(Why.MISSING, f"process {pid}: {error.strerror}", error.errno)
+    if os.geteuid() not in {ROOT, owner}:
+        return Absent(Why.DENIED, f"process {pid} belongs to user {owner}: ask as that user or as root")
+    data = sysfs.data(f"/proc/{pid}/environ")
+    if isinstance(data, Absent):
+        return data
+    # That of a process that ends, or has just begun.
+    return settings_of_environ(data) if data else Absent(Why.MISSING, f"process {pid} shows no environment")
+
+
+def ancestors(pid: int) -> Sequence[int]:
+    """The processes that started one, its parent first, without process 1 and what stands above it."""
+    sysfs, found = SystemSysfs(), [pid]
+    while len(found) < _DEEPEST:
+        text = sysfs.read(f"/proc/{found[-1]}/stat")
+        known = None if isinstance(text, Absent) else state_and_parent(text)
+        if known is None or known[1] <= 1:
+            break
+        found.append(known[1])
+    return found[1:]
+
+
+def thread_times(sysfs: Sysfs, pid: int) -> Mapping[str, float] | Absent:
+    """CPU seconds of each thread of a process, by its id."""
+    threads = sysfs.entries(f"/proc/{pid}/task")
+    if isinstance(threads, Absent):
+        return threads
+    found = {}
+    for thread in threads:
+        text = sysfs.read(f"/proc/{pid}/task/{thread}/stat")
+        seconds = None if isinstance(text, Absent) else cpu_seconds(text)
+        if seconds is not None:
+            found[thread] = seconds
+    return found
+
+
+def cpu_seconds(stat: str) -> float | None:
+    """User and system seconds of a /proc/PID/stat; None for any other text."""
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) <= _SYSTEM:
+        return None
+    ticks = [whole(fields[_USER]), whole(fields[_SYSTEM])]
+    known = [one for one in ticks if one is not None]
+    return sum(known) / os.sysconf("SC_CLK_TCK") if len(known) == len(ticks) else None
+
+
+def busiest(
+    before: Mapping[str, float] | Absent, after: Mapping[str, float] | Absent, seconds: float
+) -> float | Absent:
+    """The share of a core that the busiest thread took between two looks; only threads of both count."""
+    if isinstance(before, Absent):
+        return before
+    if isinstance(after, Absent):
+        return after
+    shares = _shares(before, after, seconds)
+    return min(1.0, max(shares)) if shares else Absent(Why.MISSING, "no thread of it was seen twice")
+
+
+def _shares(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> Sequence[float]:
+    return [(after[one] - before[one]) / seconds for one in after if one in before and seconds > 0]
+
+
+class NoOneJob(Exception):
+    """No job, or more than one, is meant; the text is one line for the user."""
+
+
+def nobody(_pid: int) -> Collection[int]:
+    """Of a process elsewhere it is not known who started it."""
+    return ()
+
+
+def selected(
+    jobs: Sequence[JobEvidence], given: str | None, ancestors: Callable[[int], Collection[int]] = nobody
+) -> JobEvidence:
+    """The job that is meant; without a selector the only one there is.
+
+    `ancestors`: the processes that started one, its parent first. A process that is on no GPU, such as
+    torchrun, means the job that it started.
+
+    Raises:
+        NoOneJob: none is, or several are, or the selector is not one.
+    """
+    if given is None:
+        return _only(jobs, "no job runs on this node's GPUs", f"{len(jobs)} jobs run here: name one of them")
+    kind, colon, value = given.partition(":")
+    pid = whole(value if kind == "pid" and colon else given)
+    if pid is not None:
+        found = [one for one in jobs if pid in one.pids]
+        found = found or [one for one in jobs if any(pid in ancestors(own) for own in one.pids)]
+        none = f"process {pid} belongs to no job on this node's GPUs{_known(jobs)}"
+        return _only(found, none, f"process {pid} belongs to several jobs")
+    if kind not in {"slurm", "pod", "container"} or not value.strip():
+        raise NoOneJob(f"{given!r} names no job: slurm:ID, pod:UID, container:ID or a process id")
+    name = given.lower()
+    if name.startswith(CONTAINER):
+        name = name[: len(CONTAINER) + CONTAINER_DIGITS]
+    found = [one for one in jobs if name in _names(one)]
+    none = f"no job {given} runs on this node's GPUs{_known(jobs)}"
+    return _only(found, none, f"{given} is part of several jobs")
+
+
+def _names(one: JobEvidence) -> set[str]:
+    owners = () if isinstance(one.job, Absent) else one.job.owners
+    return {name.lower() for name in (one.name, *owners)}
+
+
+def _only(found: Sequence[JobEvidence], none: str, several: str) -> JobEvidence:
+    if not found:
+        raise NoOneJob(none)
+    if len(found) > 1:
+        raise NoOneJob(f"{several}: {', '.join(one.name for one in found)}")
+    return found[0]
+
+
+def _known(jobs: Sequence[JobEvidence]) -> str:
+    """The jobs that there are; those without the tap have no owner that is known."""
+    return f"; known are {', '.join(one.name for one in jobs)}" if jobs else ""
+
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -123,9 +277,8 @@ def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
     Raises:
         UsageError: no job is meant, or several.
     """
-    from wirewatch.cli.jobs.processes import ancestors, read_processes
+    from wirewatch.cli.jobs.explain import NoOneJob, ancestors, nobody, read_processes, selected
     from wirewatch.documents.jobs import explain as explained
-    from wirewatch.jobs.explain.selector import NoOneJob, nobody, selected
 
     live = document.source == "live"
     try:

@@ -110,14 +110,14 @@ def _here(folder: str) -> "JobsStatusDocument":
     from wirewatch.core.types import Absent, Why
     from wirewatch.documents.carried import jobs_status
     from wirewatch.jobs.tap.carriers import carriers
-    from wirewatch.jobs.tap.ringfolder import remarks
     from wirewatch.jobs.tap.rings import FileRings
+    from wirewatch.jobs.tap.tapfile import folder_remarks
 
     off = Absent(Why.MISSING, "the configuration names no folder of rings")
     port = FileRings(folder) if folder else None
     found = off if port is None else port.poll({})
     now = (time.time(), time.monotonic())
-    return jobs_status(folder, found, carriers(), remarks(Path(folder)) if folder else (), now)
+    return jobs_status(folder, found, carriers(), folder_remarks(Path(folder)) if folder else (), now)
 
 
 def _played(replay: str, overlays: tuple[str, ...]) -> "JobsStatusDocument":
@@ -135,7 +135,7 @@ def _played(replay: str, overlays: tuple[str, ...]) -> "JobsStatusDocument":
 
 
 def _installed(done: "Installed", rings: str) -> Iterator[str]:
-    from wirewatch.jobs.tap.ringfolder import remarks
+    from wirewatch.jobs.tap.tapfile import folder_remarks
 
     yield f"{done.path} is there: {done.machine}, {done.size_bytes // 1000} kB, {done.made}"
     yield from (f"but {remark}" for remark in done.remarks)
@@ -149,7 +149,7 @@ def _installed(done: "Installed", rings: str) -> Iterator[str]:
         yield "The agent reads no rings: [jobs] rings is empty in its configuration"
     elif rings != DEFAULT:
         yield f"and WIREWATCH_TAP_DIR={rings} in the same place, since the agent reads there"
-    yield from (f"{rings}: {remark}" for remark in remarks(Path(rings)) if rings)
+    yield from (f"{rings}: {remark}" for remark in folder_remarks(Path(rings)) if rings)
 
 
 def _carrying(found: "Carriers") -> Iterator[str]:

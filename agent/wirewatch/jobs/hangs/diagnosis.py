@@ -43,7 +43,7 @@ Peer = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class HungCase:
     """A job with what is known of it: its GPUs by key, their loads, its two looks and what RAS said at each.
 
     `host`: this machine as the job's RAS names it. `inner`: processes here by their id as the job sees it.
@@ -86,7 +86,7 @@ class Case:
         return {key: load for key, load in mine.items() if not isinstance(load, Absent)}
 
 
-def case_of(job: WatchedJob, gpus: Mapping[str, Gpu], loads: GpuLoads, policy: HangPolicy) -> Case | None:
+def case_of(job: WatchedJob, gpus: Mapping[str, Gpu], loads: GpuLoads, policy: HangPolicy) -> HungCase | None:
     """The case of a job that has been looked at twice; None before."""
     if len(job.looks) < 2:  # noqa: PLR2004
         return None
@@ -100,7 +100,7 @@ def case_of(job: WatchedJob, gpus: Mapping[str, Gpu], loads: GpuLoads, policy: H
         hosts.update(host for host, _ in peers)
     host = hosts.most_common(1)[0][0] if hosts else ""
     places = _places(job, gpus, now, host, inner)
-    return Case(job, gpus, loads, older, newer, policy, before, now, host, inner, places)
+    return HungCase(job, gpus, loads, older, newer, policy, before, now, host, inner, places)
 
 
 def _places(
@@ -117,7 +117,7 @@ def _places(
     return places
 
 
-def diagnose(case: Case) -> Diagnosis:
+def diagnose(case: HungCase) -> Diagnosis:
     """The kind of a hang and its culprits; no kind where the job does not hang, or that is not known yet."""
     stopped = tuple(_stopped(case))
     if stopped:
@@ -129,7 +129,7 @@ def diagnose(case: Case) -> Diagnosis:
     return _by_reports(case, case.before, case.now)
 
 
-def _by_reports(case: Case, older: RasReport, newer: RasReport) -> Diagnosis:
+def _by_reports(case: HungCase, older: RasReport, newer: RasReport) -> Diagnosis:
     """What two answers of RAS show of a job whose processes all run."""
     failed = [(one, rank) for one, rank in _ranks(newer) if rank.errors]
     if failed:
@@ -185,7 +185,7 @@ def _ranks(report: RasReport) -> Iterator[tuple[RasCommunicator, RasRank]]:
             yield one, rank
 
 
-def _stopped(case: Case) -> Iterator[Culprit]:
+def _stopped(case: HungCase) -> Iterator[Culprit]:
     """Processes that cannot go on: stopped or ended here, or silent to RAS at both looks."""
     named: set[int] = set()
     for pid, now in sorted(case.newer.processes.items()):
@@ -210,7 +210,7 @@ def _stopped(case: Case) -> Iterator[Culprit]:
                 yield _culprit(case, rank, _silence(case, rank, pid))
 
 
-def _silence(case: Case, rank: RasRank, pid: int) -> str:
+def _silence(case: HungCase, rank: RasRank, pid: int) -> str:
     process = case.newer.processes.get(pid)
     state = _STATES.get(str(process.state), "") if process is not None else ""
     return f"does not answer RAS ({rank.missing}){f' and {state}' if state else ''}"
@@ -230,7 +230,7 @@ def _advanced(older: RasReport, newer: RasReport) -> bool:
     return bool(crowds and now) and crowds != now
 
 
-def _compared(case: Case, report: RasReport) -> Diagnosis:
+def _compared(case: HungCase, report: RasReport) -> Diagnosis:
     """Of a job that stands still with all ranks there: who has launched less, else whose GPU is idle."""
     idle = _idle(case)
     late = _late(case, report, idle)
@@ -256,12 +256,12 @@ def _compared(case: Case, report: RasReport) -> Diagnosis:
     return _found(case, HangKind.ASYMMETRIC, named, f"the others wait in what it has not launched{doubt}")
 
 
-def _unseen(case: Case, pid: int) -> str:
+def _unseen(case: HungCase, pid: int) -> str:
     process = case.newer.processes.get(pid)
     return str(process.files) if process is not None and isinstance(process.files, Absent) else ""
 
 
-def _files(case: Case, pid: int) -> float:
+def _files(case: HungCase, pid: int) -> float:
     """Bytes per second that a process read and wrote between the looks; 0 where that is not known."""
     before, now = case.older.processes.get(pid), case.newer.processes.get(pid)
     if before is None or now is None or isinstance(before.files, Absent) or isinstance(now.files, Absent):
@@ -269,7 +269,7 @@ def _files(case: Case, pid: int) -> float:
     return (now.files - before.files) / case.seconds if case.seconds > 0 else 0.0
 
 
-def _late(case: Case, report: RasReport, idle: Sequence[str]) -> list[tuple[RasRank, str]]:
+def _late(case: HungCase, report: RasReport, idle: Sequence[str]) -> list[tuple[RasRank, str]]:
     """The ranks that have launched less than others and wait for nobody, each with what it has launched.
 
     Where each is ahead of another one somewhere, those with an idle GPU: they wait in no kernel.
@@ -296,19 +296,19 @@ def _late(case: Case, report: RasReport, idle: Sequence[str]) -> list[tuple[RasR
     return roots or idlers or list(behind.values())
 
 
-def _idle(case: Case) -> list[str]:
+def _idle(case: HungCase) -> list[str]:
     """GPUs of the job, by key, that have nothing to do while others are all busy."""
     busy = {key: load.busy for key, load in case.own_loads().items()}
     return [key for key, share in busy.items() if not isinstance(share, Absent) and share < IDLE]
 
 
-def _on_gpus(case: Case, keys: Sequence[str]) -> list[int]:
+def _on_gpus(case: HungCase, keys: Sequence[str]) -> list[int]:
     """The processes on these GPUs, those that are known here before those that are not."""
     found = sorted(pid for pid, key in case.places.items() if key in keys)
     return [pid for pid in found if pid in case.newer.processes] or found
 
 
-def _unasked(case: Case, why: Absent) -> Diagnosis:
+def _unasked(case: HungCase, why: Absent) -> Diagnosis:
     """What can be said where RAS cannot: for long nothing, then what the GPUs show."""
     if case.held < case.policy.unasked:
         return Diagnosis(None, f"it looks stuck, and nobody says more: {why}")
@@ -321,7 +321,7 @@ def _unasked(case: Case, why: Absent) -> Diagnosis:
     return _found(case, HangKind.SUSPECTED, named, f"RAS does not say more: {why}")
 
 
-def _found(case: Case, kind: HangKind, named: Sequence[Culprit], what: str) -> Diagnosis:
+def _found(case: HungCase, kind: HangKind, named: Sequence[Culprit], what: str) -> Diagnosis:
     who = _joined(named)
     gpus = len({*case.job.processes, *case.job.gone.values()})
     seen = f"{gpus} GPUs at {_watts(case)}, no byte over NVLink"
@@ -329,7 +329,7 @@ def _found(case: Case, kind: HangKind, named: Sequence[Culprit], what: str) -> D
     return Diagnosis(kind, text, tuple(named), _snapshot(case))
 
 
-def _watts(case: Case) -> str:
+def _watts(case: HungCase) -> str:
     powers = [load.power for load in case.own_loads().values() if not isinstance(load.power, Absent)]
     if not powers:
         return "power not read"
@@ -342,7 +342,7 @@ def _joined(named: Sequence[Culprit]) -> str:
     return "; ".join(one.text for one in named[:_NAMED]) + more
 
 
-def _culprit(case: Case, rank: RasRank, what: str) -> Culprit:
+def _culprit(case: HungCase, rank: RasRank, what: str) -> Culprit:
     """A rank by its number, with its GPU and process here, or with its host where it is elsewhere."""
     pid = case.here(rank)
     if pid:
@@ -354,7 +354,7 @@ def _culprit(case: Case, rank: RasRank, what: str) -> Culprit:
     return Culprit(f"rank {rank.rank} ({where}) {what}")
 
 
-def _culprit_here(case: Case, pid: int, what: str) -> Culprit:
+def _culprit_here(case: HungCase, pid: int, what: str) -> Culprit:
     """A process here, with its rank where RAS says which that is."""
     if not isinstance(case.now, Absent):
         rank = next((rank for _, rank in _ranks(case.now) if case.here(rank) == pid), None)
@@ -374,7 +374,7 @@ def _named(who: str, what: str, gpu: Gpu | None, pid: int) -> Culprit:
     return Culprit(f"{who} {what}", str(gpu.index), gpu.uuid, pid)
 
 
-def _snapshot(case: Case) -> str:
+def _snapshot(case: HungCase) -> str:
     """What was seen, to be kept when the job is gone: processes, and each communicator's counts."""
     lines = []
     for pid, one in sorted(case.newer.processes.items()):

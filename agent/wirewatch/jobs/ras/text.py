@@ -63,7 +63,7 @@ _PHASES: Mapping[str, RasPhase] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _RasGroup:
     """Communicators that are alike: how many, of how many ranks each, and what most are in."""
 
     count: int
@@ -116,7 +116,7 @@ class _Reader:
     ended: bool = False
     summary: bool = False
     section: str = ""
-    groups: dict[int, _Group] = field(default_factory=dict)
+    groups: dict[int, _RasGroup] = field(default_factory=dict)
     blocks: dict[tuple[int, int], _Block] = field(default_factory=dict)
     dead: set[tuple[str, int]] = field(default_factory=set)
     block: _Block | None = None
@@ -138,7 +138,7 @@ class _Reader:
             self.processes, self.summary = int(match[1]), False
         elif match := _GROUP.fullmatch(line):
             phase = _PHASES.get(match[4], RasPhase.RUNNING)
-            self.groups[int(match[1])] = _Group(int(match[2]), int(match[3]), phase)
+            self.groups[int(match[1])] = _RasGroup(int(match[2]), int(match[3]), phase)
         else:
             return False
         return True
@@ -271,7 +271,7 @@ def _applied(op: str, match: re.Match[str]) -> Callable[[_Listed], None] | None:
     return None
 
 
-def _communicator(block: _Block, group: _Group, dead: AbstractSet[tuple[str, int]]) -> RasCommunicator:
+def _communicator(block: _Block, group: _RasGroup, dead: AbstractSet[tuple[str, int]]) -> RasCommunicator:
     ranks = []
     for number, one in sorted(block.ranks.items()):
         why = "" if not one.lost else "dead" if (one.host, one.pid) in dead else "unresponsive"

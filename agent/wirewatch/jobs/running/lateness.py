@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from wirewatch.core.statistics import low_median
-from wirewatch.jobs.running.model import JoinedCollective, Meeting
+from wirewatch.jobs.running.model import JoinedCollective, RankMeeting
 
 LONGEST = 0.25
 """Share of all computing that the longest stretches make up."""
@@ -51,7 +51,7 @@ class Lateness:
 
 
 def lost_by(
-    found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[Meeting]
+    found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[RankMeeting]
 ) -> float | None:
     """The share of the time that a job loses by a rank where computing goes on beside its collectives.
 
@@ -88,13 +88,13 @@ def overlap(found: Sequence[JoinedCollective], rank: int) -> bool:
     return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
 
 
-def meetings(found: Sequence[JoinedCollective], rank: int) -> list[Meeting]:
+def meetings(found: Sequence[JoinedCollective], rank: int) -> list[RankMeeting]:
     """Where a rank was suddenly less late than in the collective in front, but after short stretches."""
     came = _came(found, rank)
     known = [(old, new) for (old, _), (_, new) in pairwise(came) if new is not None]
     usual = low_median([new.computed for _, new in known]) if known else 0.0
     return [
-        Meeting(rank, new.computed, new.late)
+        RankMeeting(rank, new.computed, new.late)
         for old, new in known
         if new.late < old / 2 and new.computed >= usual / 2
     ]
@@ -159,7 +159,7 @@ def _long(known: Sequence[Lateness]) -> tuple[bool, float]:
     return apart, _share(longest)
 
 
-def _share(stretches: Sequence[Lateness | Meeting]) -> float:
+def _share(stretches: Sequence[Lateness | RankMeeting]) -> float:
     """All lateness as a share of the computing in front of it; below 0 where there is none."""
     computed = math.fsum(one.computed for one in stretches)
     return math.fsum(one.late for one in stretches) / computed if computed > 0 else -1.0

@@ -238,7 +238,7 @@ class RingProgress:
     gone: int = 0
 
 
-class Meeting(NamedTuple):
+class RankMeeting(NamedTuple):
     """A collective before which all ranks had met: what `rank` is late by there is new.
 
     `computed`, `late`: seconds of computing before it, the ranks' mean, and of lateness.
@@ -271,7 +271,7 @@ class CommunicatorMemory:
     windows: tuple[CommunicatorWindow, ...] = ()
     closed: float | None = None
     slots: Mapping[int, int | None] = field(default_factory=dict)
-    met: tuple[Meeting, ...] = ()
+    met: tuple[RankMeeting, ...] = ()
     even: tuple[Mapping[int, float], ...] = ()
     joined: int = 0
     partial: int = 0

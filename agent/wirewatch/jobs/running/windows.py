@@ -19,7 +19,7 @@ from wirewatch.jobs.running.model import (
     CommunicatorMemory,
     JobsPolicy,
     JoinedCollective,
-    Meeting,
+    RankMeeting,
 )
 from wirewatch.jobs.times import LATENCY_BELOW, CommunicatorWindow, OperationTimes, RankTime
 
@@ -90,7 +90,7 @@ def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPoli
 
 def window_of(
     memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy
-) -> tuple[CommunicatorWindow, tuple[Meeting, ...]]:
+) -> tuple[CommunicatorWindow, tuple[RankMeeting, ...]]:
     """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
     found = memory.window
     rates = _rates(found)

@@ -7,6 +7,7 @@ import pytest
 from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, job
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
+from wirewatch.cli.jobs.explain import NoOneJob, selected
 from wirewatch.cli.jobs.explained import page
 from wirewatch.collectors.gpu import GpuFacts, GpuNow
 from wirewatch.core.collector import NodeState
@@ -15,7 +16,6 @@ from wirewatch.documents.jobs import explain
 from wirewatch.jobs.bursts import BurstFacts, BurstFigures, BurstLook
 from wirewatch.jobs.explain.evidence import EvidenceSource, JobSettings, Wall
 from wirewatch.jobs.explain.gather import jobs_of, with_settings, with_threads
-from wirewatch.jobs.explain.selector import NoOneJob, selected
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
