@@ -20,7 +20,7 @@ from wirewatch.probe.component import due_after_hint, probe_component
 from wirewatch.probe.history import History
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.restore import boot_id, persistent, remember
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.statefolder import StateFolder
 from wirewatch.verdict.drift.component import DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.pairs import pairs_component

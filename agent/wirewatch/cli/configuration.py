@@ -144,8 +144,8 @@ def _line_of(path: "Key", lines: "Mapping[Key, int]") -> int | None:
 
 def _found_out(config: "Config") -> Iterator[tuple[str, tuple[str, str]]]:
     """Values that are found out where the file says nothing, each with the variable that gives it, or ""."""
-    from wirewatch.probe.statefolder import StateError, state_directory
     from wirewatch.server.sockets import default_path
+    from wirewatch.statefolder import StateError, state_directory
 
     def giving(value: str, *variables: str) -> str:
         """The first variable that is in the value."""

@@ -15,11 +15,10 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane
-from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts, watch_users
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
-from wirewatch.probe.setup import ProbeRequest, prepare
+from wirewatch.probe.setup import ProbeRequest, ProbeTerms, prepare, read_terms
 from wirewatch.server.connections import Bounds, Connections, within_descriptors
 from wirewatch.server.control import Probing, prober_application
 from wirewatch.server.listener import HttpServer

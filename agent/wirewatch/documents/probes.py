@@ -17,13 +17,12 @@ from wirewatch.documents.health import HEALTH_NAMES, Health, ReportedFinding
 from wirewatch.documents.state import finding
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
-from wirewatch.probe.comparison import ProbeRun, RunDifference, run_differences
 from wirewatch.probe.component import PROBE_NAME, transport
 from wirewatch.probe.gate import MEANING, Reason, Refusal
 from wirewatch.probe.measurement import Measured, asymptotes, not_as_asked
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.network import by_network, gpudirect
-from wirewatch.probe.request import OFF, ProbeResult
+from wirewatch.probe.request import OFF, ProbeResult, ProbeRun, RunDifference, run_differences
 from wirewatch.verdict.straggler.naming import NamedStragglers, SlowNode, SlowPart
 from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_seconds
 

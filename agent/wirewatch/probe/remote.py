@@ -17,10 +17,9 @@ from wirewatch.core.ports import Clock, Gpu, Hardware
 from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.httpclient import NoAnswer, request
-from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.gate import GateFacts, Reason, Refusal
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.setup import ProbeRequest
+from wirewatch.probe.setup import ProbeRequest, ProbeTerms, read_terms
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -6,21 +6,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from wirewatch.busbw.expected import human
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Conditions, Probed
+from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Conditions, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Finding, Health, worst
-from wirewatch.probe.comparison import ProbeRun, runs_health
 from wirewatch.probe.gate import Reason, Refusal, Stillness
 from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
-from wirewatch.probe.measurement import Measured, not_as_asked
+from wirewatch.probe.measurement import GPU_ENGINES, Measured, not_as_asked
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
-from wirewatch.probe.recorded import only_asked
 from wirewatch.probe.remote import LostOrder, RemoteProber
 from wirewatch.probe.restore import accepted, boot_id, keep
-from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
-from wirewatch.probe.statefolder import StateFolder
-from wirewatch.probe.variation import DAEMONS, Variation
+from wirewatch.probe.setup import DAEMONS, REQUIREMENTS, ProbeRequest, Variation, prepare, read_scene
+from wirewatch.statefolder import StateFolder
 from wirewatch.verdict.straggler.naming import NamedStragglers
 
 SMALL = MIB
@@ -76,6 +74,99 @@ class ProbeOverrides:
             sizes, ops = self.sizes or GPUDIRECT_SIZES, self.ops or (ALL_REDUCE,)
             one = replace(self, gpudirect=(), variation=variation, sizes=sizes, ops=ops)
             yield ON if on else OFF, one
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """One of several probes, by the name of what differs; without a probe, why it did not run."""
+
+    name: str
+    probed: Probed | None = None
+    measured: tuple[Measured, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    refusal: Refusal | None = None
+
+    @property
+    def has_no_engine(self) -> bool:
+        """Whether its engine is not installed."""
+        return self.refusal is not None and self.refusal.reason is Reason.NO_ENGINE
+
+    @property
+    def problem(self) -> str:
+        """Why it is not compared; empty where it is."""
+        if self.has_no_engine and self.name in REQUIREMENTS:
+            return f"not installed: it needs {REQUIREMENTS[self.name]}"
+        if self.probed is None:
+            return f"{self.refusal.reason.value}: {self.refusal.detail}" if self.refusal else "not run"
+        if self.probed.outcome != "ok":
+            return f"{self.probed.outcome}: {self.probed.why}"
+        if self.probed.plan.engine not in GPU_ENGINES:
+            return "it measures this machine's processors, not its GPUs"
+        return not_as_asked(self.probed)
+
+    @property
+    def health(self) -> Health:
+        """What it shows about the node; an engine that is not installed shows nothing, and is not a fault."""
+        if self.has_no_engine:
+            return Health.OK
+        if self.probed is None or self.probed.outcome != "ok" or not_as_asked(self.probed):
+            return max(Health.UNKNOWN, worst(self.findings))
+        return worst(self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDifference:
+    """By what share the busbw of a run differs from that of the run `against`.
+
+    Spreads: of single timed runs, highest less lowest busbw as a share of the mean; None where they were not
+    timed one by one. `beyond`: whether the difference is more than both spreads; None where one is not known.
+    """
+
+    op: str
+    size_bytes: int
+    gpus: str
+    run: str
+    against: str
+    share: float
+    spread: float | None
+    against_spread: float | None
+
+    @property
+    def beyond(self) -> bool | None:
+        if self.spread is None or self.against_spread is None:
+            return None
+        return abs(self.share) > max(self.spread, self.against_spread)
+
+
+def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[RunDifference, ...]:
+    """All runs that can be compared, with the run `against` if there is one of that name, else the first."""
+    named = any(run.name == against for run in runs)
+    able = [run for run in runs if not run.problem]
+    base = next((run for run in able if not named or run.name == against), None)
+    if base is None:
+        return ()
+    known = {(one.op, one.size_bytes, one.gpus): one for one in base.measured if one.busbw > 0}
+    found = []
+    for run in able:
+        for one in run.measured if run is not base else ():
+            other = known.get((one.op, one.size_bytes, one.gpus))
+            if other is not None:
+                share, spreads = one.busbw / other.busbw - 1, (run_spread(one), run_spread(other))
+                found.append(
+                    RunDifference(one.op, one.size_bytes, one.gpus, run.name, base.name, share, *spreads)
+                )
+    return tuple(found)
+
+
+def run_spread(one: Measured) -> float | None:
+    """Highest less lowest busbw of single runs, as a share of the mean; None for no or one single run."""
+    return (one.best - one.lowest) / one.busbw if one.busbw > 0 and one.best > one.lowest else None
+
+
+def runs_health(runs: Sequence[ProbeRun]) -> Health:
+    """UNKNOWN where nothing ran, else the worst of all."""
+    ran = any(run.probed is not None and run.probed.outcome == "ok" for run in runs)
+    return max((run.health for run in runs), default=Health.UNKNOWN) if ran else Health.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,3 +400,77 @@ def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
         large = tuple((size, runs.get(size, usual)) for size in sizes if size >= SMALL)
         made = replace(made, bandwidth=large, latency_sizes=tuple(s for s in sizes if s < SMALL))
     return made
+
+
+def only_asked(
+    probed: Probed, ops: Sequence[str], sizes: Sequence[int], variation: Variation
+) -> tuple[Probed | None, tuple[str, ...]]:
+    """The probe with no more than the collectives and sizes (bytes) asked for; none given: all that it has.
+
+    Returns:
+        None where it holds nothing of that, and in words what it does not hold.
+    """
+    if probed.document is None:
+        return probed, ()
+    missing = variation.missing_in(probed.plan)
+    if missing:
+        return None, missing
+    held = probed.document.collectives
+    of_op = [one for one in held if not ops or one.op in ops]
+    named = [one for one in of_op if not sizes or one.size_bytes in sizes]
+    runs = variation.iterations
+    kept = tuple(one for one in named if runs is None or _runs(probed.plan, one) == runs)
+    missing = _missing(held, ops, sizes)
+    if len(kept) < len(named):
+        others = sorted({_runs(probed.plan, one) for one in named} - {runs})
+        missing += (f"{runs} timed runs (it has {', '.join(map(str, others))})",)
+    if held and not kept:
+        return None, missing
+    return (probed if len(kept) == len(held) else _without_others(probed, kept)), missing
+
+
+def _runs(plan: Plan, timed: Timed) -> int:
+    """How many timed runs a measurement was to have."""
+    for case in plan.cases:
+        if (case.group, case.op, case.size_bytes, case.launch) == _key(timed):
+            return case.iterations
+    return dict(plan.bandwidth).get(timed.size_bytes, plan.latency_iterations)
+
+
+def _key(timed: Timed) -> tuple[int, str, int, str]:
+    return timed.group, timed.op, timed.size_bytes, timed.launch
+
+
+def _missing(held: Sequence[Timed], ops: Sequence[str], sizes: Sequence[int]) -> tuple[str, ...]:
+    has_ops, has_sizes = {one.op for one in held}, {one.size_bytes for one in held}
+    both = {(one.op, one.size_bytes) for one in held}
+    return (
+        *(f"op {op}" for op in ops if op not in has_ops),
+        *(f"size {human(size)}" for size in sizes if size not in has_sizes),
+        *(
+            f"{op} of {human(size)}"
+            for op in ops or sorted(has_ops)
+            for size in sizes
+            if op in has_ops and size in has_sizes and (op, size) not in both
+        ),
+    )
+
+
+def _without_others(probed: Probed, kept: tuple[Timed, ...]) -> Probed:
+    """What was counted while a collective ran is of all its sizes: with one left out it says nothing."""
+    assert probed.document is not None  # noqa: S101 - the caller has looked
+    plan, held = probed.plan, probed.document.collectives
+    ops, sizes, keys = {one.op for one in kept}, {one.size_bytes for one in kept}, set(map(_key, kept))
+    partly = {f"{one.op}.{one.group}" for one in held if one not in kept}
+    return replace(
+        probed,
+        plan=replace(
+            plan,
+            ops=tuple(op for op in plan.ops if op in ops),
+            latency_sizes=tuple(size for size in plan.latency_sizes if size in sizes),
+            bandwidth=tuple((size, runs) for size, runs in plan.bandwidth if size in sizes),
+            cases=tuple(c for c in plan.cases if (c.group, c.op, c.size_bytes, c.launch) in keys),
+        ),
+        document=replace(probed.document, collectives=kept),
+        parts=tuple(part for part in probed.parts if part.name not in partly),
+    )

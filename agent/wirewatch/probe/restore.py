@@ -12,13 +12,13 @@ from wirewatch.core.collector import Collector, Component, after, fold
 from wirewatch.core.ports import Clock, Hardware, Question
 from wirewatch.core.probe import Probed, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Ok
-from wirewatch.probe.comparability import ProbeTerms, difference
 from wirewatch.probe.component import PROBE_NAME, probe_component
 from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
 from wirewatch.probe.judge import fold_probe, fold_probes
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.remote import RemoteProber, terms_of
+from wirewatch.probe.setup import ProbeTerms, why_not_comparable
 from wirewatch.verdict.straggler.naming import StragglerWatch
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class CommandProbes:
 
 def _difference(record: ProbeRecord, probed: Probed, terms: ProbeTerms | None) -> str:
     """Why a probe does not count, in words; one that a daemon has folded does."""
-    return "" if record.folded or terms is None else difference(probed, record.boot_id, terms)
+    return "" if record.folded or terms is None else why_not_comparable(probed, record.boot_id, terms)
 
 
 def _ended(record: ProbeRecord, clock: Clock, boot: str) -> float:

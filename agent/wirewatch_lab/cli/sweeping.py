@@ -20,9 +20,9 @@ from wirewatch.core.types import Absent
 from wirewatch.documents.probes import refused
 from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
 from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
-from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.probe.workfolder import remove_left_folders
 from wirewatch.signals import SIGNALS
+from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch_lab.study.curve import AUTO, Configuration, KnownRates, known_rates
 from wirewatch_lab.study.environment import capabilities, differences, environment, scout
 from wirewatch_lab.study.grid import Capabilities, GridCurve, SweepOptions, make_grid

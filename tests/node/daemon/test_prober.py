@@ -33,8 +33,7 @@ from wirewatch.probe import remote
 from wirewatch.probe.gate import Reason, Refusal
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import LostOrder, ProbeAnswer, RemoteProber
-from wirewatch.probe.setup import ProbeRequest
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.setup import ProbeRequest, Variation
 
 STOP = 20.0
 CONFIG, NOBODY = 78, 65534

@@ -11,12 +11,12 @@ from wirewatch.core.collector import Component
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent
-from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.component import probe_component
 from wirewatch.probe.history import History, HistoryLimits, ProbeRecord
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.restore import keep, persistent, remember
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.probe.setup import ProbeTerms, read_terms
+from wirewatch.statefolder import StateFolder
 
 BOOT = "boot-1"
 

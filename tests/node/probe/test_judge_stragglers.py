@@ -22,7 +22,7 @@ from wirewatch.probe.judge import confirming, fold_probe, fold_probes
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.statefolder import StateFolder
 from wirewatch.verdict.straggler.signals import Resource, Unit, signals
 
 POLICY = ProbePolicy()

@@ -21,7 +21,7 @@ from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY, Gpudirect, by_network, gpudirect, unproven
 from wirewatch.probe.request import ProbeOverrides, probe_now
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.setup import Variation
 
 DEMO = "demo-dgx-h200"
 OTHERS = ("NET/IBext_v10/1(2)/GDRDMA(PCI)", "NET/AWS Libfabric/0/GDRDMA")

@@ -17,7 +17,6 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe import remote
-from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.component import ASK_AGAIN_SECONDS, probe_component
 from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
@@ -33,8 +32,7 @@ from wirewatch.probe.remote import (
 )
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import PROBED
-from wirewatch.probe.setup import ProbeRequest, prepare
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.setup import ProbeRequest, ProbeTerms, Variation, prepare, read_terms
 
 SHORT, SOON = 0.3, 10.0
 OPTIONS = ProbeOptions(settle=0.0)

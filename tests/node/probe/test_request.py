@@ -17,7 +17,7 @@ from wirewatch.documents.probes import probes_of
 from wirewatch.probe.gate import Reason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
-from wirewatch.probe.statefolder import open_state
+from wirewatch.statefolder import open_state
 
 MIB = 1 << 20
 

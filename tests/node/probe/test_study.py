@@ -18,15 +18,22 @@ from wirewatch.core.ports import Order
 from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Document, LinkBytes, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.documents.probes import PROBE, ProbeDocument, on_request
-from wirewatch.probe.comparison import ProbeRun, run_differences
 from wirewatch.probe.gate import Reason, Refusal
 from wirewatch.probe.measurement import Measured, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY
-from wirewatch.probe.request import GPUDIRECT_SIZES, OFF, ON, ProbeOverrides, ProbeResult, probe_now
-from wirewatch.probe.setup import REQUIREMENTS
-from wirewatch.probe.statefolder import open_state
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.request import (
+    GPUDIRECT_SIZES,
+    OFF,
+    ON,
+    ProbeOverrides,
+    ProbeResult,
+    ProbeRun,
+    probe_now,
+    run_differences,
+)
+from wirewatch.probe.setup import REQUIREMENTS, Variation
+from wirewatch.statefolder import open_state
 
 ALL = ProbeOverrides()
 STUDIES: Mapping[str, ProbeOverrides] = {

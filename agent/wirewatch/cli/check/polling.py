@@ -37,7 +37,7 @@ from wirewatch.probe.judge import confirming
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.restore import boot_id, recall
-from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_command, state_directory
+from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
