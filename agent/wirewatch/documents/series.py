@@ -162,7 +162,7 @@ def _nccl(state: NodeState) -> str:
     component = state.components.get(PROBE)
     memory = None if component is None else component.memory
     last = memory.last if isinstance(memory, Probes) else None
-    return "" if last is None or last.document is None else last.document.versions.get("nccl", "")
+    return "" if last is None else last.shown.versions.get("nccl", "")
 
 
 def _shape(state: NodeState) -> str:

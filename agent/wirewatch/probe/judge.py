@@ -10,14 +10,14 @@ from wirewatch.core.probe import Clocks, Probed
 from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe.breaches import BREACH_RULES, breaches
-from wirewatch.probe.gate import Reason
+from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
     Breach,
     Key,
+    PastProbe,
     ProbeMemory,
     ProbeOptions,
-    ProbeOutline,
     ProbePolicy,
     ProbeReading,
     spend,
@@ -84,7 +84,7 @@ def judge(
         new = fold_probe(new, reading.probed, ok.mono, policy)
     until = None if new.last_mono is None else new.last_mono + options.fresh
     new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
-    if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
+    if reading.refusal is not None and reading.refusal.reason is SkipReason.MIG:
         # The wires are in other use now: what was found says nothing about them.
         watch = StragglerWatch(new.stragglers.references)
         new = replace(new, held=(), streaks={}, failures=0, stragglers=watch)
@@ -153,9 +153,9 @@ def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]
     return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
 
 
-def _outline(probed: Probed, measured: Iterable[Measured]) -> ProbeOutline:
+def _outline(probed: Probed, measured: Iterable[Measured]) -> PastProbe:
     ratios = [one.ratio for one in measured if one.ratio is not None]
-    return ProbeOutline(
+    return PastProbe(
         probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
         min(ratios, default=None),
     )  # fmt: skip
@@ -254,7 +254,7 @@ def _rate(unit: Unit, rate: float) -> str:
 
 def _lost(slow: SlowPart) -> str:
     against = f"its own history of {slow.probes} probes" if slow.own else "its peers"
-    return f"{slow.lost * 100:.0f} % slower than {against} ({_rate(slow.unit, slow.loss.usual)})"
+    return f"{words.percent(slow.lost)} slower than {against} ({_rate(slow.unit, slow.loss.usual)})"
 
 
 def _beside(slow: SlowPart) -> str:
@@ -270,9 +270,9 @@ def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
     if not held:
         return
     texts = [
-        f"{ALL[one.seen.resource]} ({one.seen.units}) are {one.seen.lost * 100:.0f} % slower than they were"
-        for one in held
-        if isinstance(one.seen, SlowNode)
+        f"{ALL[seen.resource]} ({seen.units}) are {words.percent(seen.lost)} slower than they were"
+        for seen in (one.seen for one in held)
+        if isinstance(seen, SlowNode)
     ]
     health = Health.FAILED if any(one.failed for one in held) else Health.DEGRADED
     yield Finding(

@@ -6,14 +6,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from wirewatch.busbw.expected import human
+from wirewatch.core import words
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Conditions, Plan, Probed, Timed
-from wirewatch.core.types import Absent, Expect, Finding, Health, worst
-from wirewatch.probe.gate import Reason, Refusal, Stillness
+from wirewatch.core.types import Absent, Expect, Finding, Health
+from wirewatch.probe.gate import Refusal, SkipReason, Stillness
 from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
-from wirewatch.probe.measurement import GPU_ENGINES, Measured, not_as_asked
+from wirewatch.probe.measurement import GPU_ENGINES, Measured, health_of, not_as_asked
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.remote import LostOrder, RemoteProber
 from wirewatch.probe.restore import accepted, boot_id, keep
@@ -89,7 +89,7 @@ class ProbeRun:
     @property
     def has_no_engine(self) -> bool:
         """Whether its engine is not installed."""
-        return self.refusal is not None and self.refusal.reason is Reason.NO_ENGINE
+        return self.refusal is not None and self.refusal.reason is SkipReason.NO_ENGINE
 
     @property
     def problem(self) -> str:
@@ -109,17 +109,16 @@ class ProbeRun:
         """What it shows about the node; an engine that is not installed shows nothing, and is not a fault."""
         if self.has_no_engine:
             return Health.OK
-        if self.probed is None or self.probed.outcome != "ok" or not_as_asked(self.probed):
-            return max(Health.UNKNOWN, worst(self.findings))
-        return worst(self.findings)
+        return health_of(self.probed, self.findings)
 
 
 @dataclass(frozen=True, slots=True)
-class RunDifference:
-    """By what share the busbw of a run differs from that of the run `against`.
+class Difference:
+    """`difference`: the share by which the busbw of `run` differs from that of `against`.
 
-    Spreads: of single timed runs, highest less lowest busbw as a share of the mean; None where they were not
-    timed one by one. `beyond`: whether the difference is more than both spreads; None where one is not known.
+    `spread` and `against_spread`: of single timed runs, highest less lowest as a share of the mean, null
+    where they were not timed one by one. `beyond_spread`: whether it is more than both, null where one is
+    not known.
     """
 
     op: str
@@ -127,18 +126,13 @@ class RunDifference:
     gpus: str
     run: str
     against: str
-    share: float
+    difference: float
     spread: float | None
     against_spread: float | None
-
-    @property
-    def beyond(self) -> bool | None:
-        if self.spread is None or self.against_spread is None:
-            return None
-        return abs(self.share) > max(self.spread, self.against_spread)
+    beyond_spread: bool | None
 
 
-def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[RunDifference, ...]:
+def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[Difference, ...]:
     """All runs that can be compared, with the run `against` if there is one of that name, else the first."""
     named = any(run.name == against for run in runs)
     able = [run for run in runs if not run.problem]
@@ -151,9 +145,12 @@ def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[RunDif
         for one in run.measured if run is not base else ():
             other = known.get((one.op, one.size_bytes, one.gpus))
             if other is not None:
-                share, spreads = one.busbw / other.busbw - 1, (run_spread(one), run_spread(other))
+                share, own, others = one.busbw / other.busbw - 1, run_spread(one), run_spread(other)
+                beyond = None if own is None or others is None else abs(share) > max(own, others)
                 found.append(
-                    RunDifference(one.op, one.size_bytes, one.gpus, run.name, base.name, share, *spreads)
+                    Difference(
+                        one.op, one.size_bytes, one.gpus, run.name, base.name, share, own, others, beyond
+                    )
                 )
     return tuple(found)
 
@@ -196,8 +193,7 @@ class ProbeResult:
             return runs_health(self.runs)
         if self.probed is None or self.probed.outcome != "ok":
             return Health.UNKNOWN
-        found = worst(self.findings)
-        return max(Health.UNKNOWN, found) if not_as_asked(self.probed) else found
+        return health_of(self.probed, self.findings)
 
     @property
     def why(self) -> str:
@@ -229,12 +225,6 @@ def probe_now(
     return replace(found, study=wish.study)
 
 
-def _keep(history: History | None, probed: Probed, hardware: Hardware) -> None:
-    if history is not None:
-        at, mono = hardware.clock.now(), hardware.clock.mono()
-        keep(history, probed, at, boot_id(hardware), "command", mono)
-
-
 def _confirmed(
     hardware: Hardware, policy: ProbePolicy, start: Callable[[ProbeOverrides], Start | Refusal],
     wish: ProbeOverrides, state: StateFolder | None, end: float,
@@ -247,7 +237,7 @@ def _confirmed(
         memory = ProbeMemory() if history is None else accepted(history, policy)
         other = stack.enter_context(hardware.probe.lock())
         if other is not None:
-            return _refused(hardware, Refusal(Reason.LOCKED, other), wish)
+            return _refused(hardware, Refusal(SkipReason.LOCKED, other), wish)
         last: Probed | None = None
         missing: tuple[str, ...] = ()
         confirm = max(1, policy.confirm, policy.straggler.confirm)
@@ -264,7 +254,9 @@ def _confirmed(
             if probed is None:
                 return ProbeResult(hardware.clock.now(), None, (), None, not_recorded=missing)
             last, refusal = probed, None
-            _keep(history, probed, hardware)
+            if history is not None:
+                clock = hardware.clock
+                keep(history, probed, clock.now(), boot_id(hardware), "command", clock.mono())
             memory = fold_probe(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
             again = memory.unconfirmed or (memory.held and number < confirm)
             if probed.outcome != "ok" or not again:
@@ -283,7 +275,7 @@ def _side_by_side(
     """Each once, under one lock, and each through the gate; what ends one for a user's sake ends all."""
     runs: list[ProbeRun] = []
     with hardware.probe.lock() as other:
-        shut = None if other is None else Refusal(Reason.LOCKED, other)
+        shut = None if other is None else Refusal(SkipReason.LOCKED, other)
         for name, wish in several:
             if shut is None:
                 runs.append(_one(hardware, policy, start, name, wish, end))
@@ -314,26 +306,19 @@ def _one(
 def _shut(run: ProbeRun) -> Refusal | None:
     """Why no further probe is begun after this one; an engine that is not there keeps no other away."""
     if run.refusal is not None:
-        return None if run.refusal.reason is Reason.NO_ENGINE else run.refusal
+        return None if run.refusal.reason is SkipReason.NO_ENGINE else run.refusal
     if run.probed is not None and run.probed.outcome == "preempted":
-        return Refusal(Reason.BUSY, run.probed.why)
+        return Refusal(SkipReason.BUSY, run.probed.why)
     if run.probed is not None and run.probed.outcome == "stuck":
-        return Refusal(Reason.LOCKED, run.probed.why)
+        return Refusal(SkipReason.LOCKED, run.probed.why)
     return None
 
 
 def _refused(hardware: Hardware, refusal: Refusal, wish: ProbeOverrides) -> ProbeResult:
     """In a recording an engine is missing that was not recorded."""
-    recorded = hardware.source != "live" and refusal.reason is Reason.NO_ENGINE
+    recorded = hardware.source != "live" and refusal.reason is SkipReason.NO_ENGINE
     missing = (f"engine {wish.engine}",) if recorded and wish.engine not in {None, "auto"} else ()
     return ProbeResult(hardware.clock.now(), None, (), refusal, not_recorded=missing)
-
-
-def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
-    """Of a recorded probe the part that was asked for, and what it lacks of that; any other probe whole."""
-    if probed.by != "recording":
-        return probed, ()
-    return only_asked(probed, wish.ops, wish.sizes, wish.variation)
 
 
 def _start(
@@ -358,7 +343,7 @@ def _here(hardware: Hardware, wanted: ProbeRequest) -> Start | Refusal:
         others = probed.by == "recording" and set(probed.plan.gpus) != set(order.plan.gpus)
         if wanted.owner is not None and others:
             why = f"the recorded probe is of {len(probed.plan.gpus)} GPUs, not of the {len(order.plan.gpus)}"
-            return Refusal(Reason.BLIND, f"{why} that {wanted.owner} holds")
+            return Refusal(SkipReason.BLIND, f"{why} that {wanted.owner} holds")
         return probed
 
     return run
@@ -370,11 +355,11 @@ def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left:
     within = None if math.isinf(left) else max(0.0, left)
     came = prober.run(replace(wanted, within=within), hardware.clock.mono() + patience)
     if isinstance(came, LostOrder):
-        return Refusal(Reason.PROBER_AWAY, f"it went away in the middle of it: {came.why}")
+        return Refusal(SkipReason.PROBER_AWAY, f"it went away in the middle of it: {came.why}")
     if isinstance(came, Refusal):
         return came
     if came.probed is None:
-        return came.refusal or Refusal(Reason.PROBER_AWAY, "it gave no probe, and no reason")
+        return came.refusal or Refusal(SkipReason.PROBER_AWAY, "it gave no probe, and no reason")
     return came.probed
 
 
@@ -400,6 +385,12 @@ def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
         large = tuple((size, runs.get(size, usual)) for size in sizes if size >= SMALL)
         made = replace(made, bandwidth=large, latency_sizes=tuple(s for s in sizes if s < SMALL))
     return made
+
+
+def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
+    """Return the requested part of a recorded probe and what it lacks; any other probe whole."""
+    recorded = probed.by == "recording"
+    return only_asked(probed, wish.ops, wish.sizes, wish.variation) if recorded else (probed, ())
 
 
 def only_asked(
@@ -446,9 +437,9 @@ def _missing(held: Sequence[Timed], ops: Sequence[str], sizes: Sequence[int]) ->
     both = {(one.op, one.size_bytes) for one in held}
     return (
         *(f"op {op}" for op in ops if op not in has_ops),
-        *(f"size {human(size)}" for size in sizes if size not in has_sizes),
+        *(f"size {words.size(size)}" for size in sizes if size not in has_sizes),
         *(
-            f"{op} of {human(size)}"
+            f"{op} of {words.size(size)}"
             for op in ops or sorted(has_ops)
             for size in sizes
             if op in has_ops and size in has_sizes and (op, size) not in both

@@ -17,8 +17,8 @@ from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.nccl.settings import GDR_LEVEL, parse_nccl_conf, slowing_settings
 from wirewatch.probe.gate import (
     GateFacts,
-    Reason,
     Refusal,
+    SkipReason,
     Stillness,
     candidates,
     new_allocations,
@@ -134,7 +134,7 @@ class Scene:
     settings: Mapping[str, str]
 
 
-NOTHING_TO_PROBE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
+NOTHING_TO_PROBE = frozenset({SkipReason.FEW_GPUS, SkipReason.NO_ENGINE, SkipReason.MIG})
 """Reasons for which there is nothing here to probe."""
 
 
@@ -224,14 +224,14 @@ def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepa
     order: Order | Refusal
     engine = hardware.probe.engine(wanted.options.engine)
     if isinstance(engine, Absent):
-        return Prepared(no_gpus(hardware), still, Refusal(Reason.NO_ENGINE, engine.detail))
+        return Prepared(no_gpus(hardware), still, Refusal(SkipReason.NO_ENGINE, engine.detail))
     if wanted.options.engine == "gloo":
         # It touches no GPU, so no process can be in its way.
         order = _order(wanted, engine, cpu_scene(wanted.options.ranks), lambda: None)
         return Prepared(no_gpus(hardware), still, order)
     listed = hardware.nvml.gpus()
     if isinstance(listed, Absent):
-        order = Refusal(Reason.BLIND, f"the GPUs cannot be listed: {listed}")
+        order = Refusal(SkipReason.BLIND, f"the GPUs cannot be listed: {listed}")
         return Prepared(no_gpus(hardware), still, order)
     facts = read_facts(hardware, listed, slurm=True)
     still = watch_users(still, facts)
@@ -309,7 +309,7 @@ def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: Gat
         hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins, network=network
     )
     if isinstance(scene, Absent):
-        return Refusal(Reason.BLIND, f"the topology cannot be read: {scene}")
+        return Refusal(SkipReason.BLIND, f"the topology cannot be read: {scene}")
     allocations = (lambda: None) if wanted.force else new_allocations(hardware, gpus, facts)
     return _order(wanted, engine, scene, allocations)
 
@@ -331,16 +331,12 @@ def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callabl
 
 def _is_here(name: str) -> bool:
     if name == "nccl":
-        return _has("nccl.bindings") and _has("cuda.core") and _has("cuda.bindings")
+        return all(map(_spec, ("nccl.bindings", "cuda.core", "cuda.bindings")))
     if name == "gloo":
-        return _has("torch")
+        return _spec("torch") is not None
     torch = _spec("torch")
     places = torch.submodule_search_locations if torch else None
     return any(Path(place, "lib", "libtorch_cuda.so").exists() for place in places or ())
-
-
-def _has(module: str) -> bool:
-    return _spec(module) is not None
 
 
 def _spec(module: str) -> ModuleSpec | None:

@@ -119,7 +119,7 @@ def test_one_that_ends_between_the_look_and_our_own_stands_before_it(node: Share
     node.during = during
     node.probe()
     assert added == ["command"]
-    assert [(past.ratio or 0.0) < 0.7 for past in node.memory.past] == [True, False]
+    assert [(past.worst_ratio or 0.0) < 0.7 for past in node.memory.past] == [True, False]
     assert (node.memory.held, node.memory.clean) == ((), True)
     assert [record.started_by for record in node.records()] == ["command", "daemon"]
     node.poll(3, every=1.0)

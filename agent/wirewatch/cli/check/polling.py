@@ -32,7 +32,7 @@ from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_component, probe_summary
-from wirewatch.probe.gate import Reason, nothing_to_probe
+from wirewatch.probe.gate import SkipReason, nothing_to_probe
 from wirewatch.probe.judge import confirming
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
@@ -315,7 +315,7 @@ MOST = 3600.0
 """Seconds after which no probe is waited for any more."""
 QUIET = {"wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.probe": logging.WARNING}
 """From which level on is logged: a GPU that is left out, and each probe, would be logged again and again."""
-PASSING = frozenset({Reason.SETTLING, Reason.BUDGET, Reason.LOCKED})
+PASSING = frozenset({SkipReason.SETTLING, SkipReason.BUDGET, SkipReason.LOCKED})
 """Reasons for which no probe runs now, and one will run soon."""
 
 
