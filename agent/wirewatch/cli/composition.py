@@ -16,7 +16,7 @@ from wirewatch.daemon.persistence import load_ledger, lost
 from wirewatch.daemon.service import LAST_WRITE, Remembered
 from wirewatch.jobs.hints import newest_hint
 from wirewatch.jobs.surroundings import with_surroundings
-from wirewatch.probe.component import due_after_hint, probe_component
+from wirewatch.probe.collector import due_after_hint, probe_collector
 from wirewatch.probe.history import History
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.restore import boot_id, persistent, remember
@@ -66,7 +66,7 @@ def _probing(
     if state is None:
         return lambda config: (
             due_after_hint(
-                probe_component(config.probe, config.policy.probe, expectations(config), prober=prober),
+                probe_collector(config.probe, config.policy.probe, expectations(config), prober=prober),
                 hinted,
             ),
         )
@@ -75,7 +75,7 @@ def _probing(
 
     def component(config: Config) -> Sequence[AnyCollector]:
         expect = expectations(config)
-        made = probe_component(config.probe, config.policy.probe, expect, start, prober)
+        made = probe_collector(config.probe, config.policy.probe, expect, start, prober)
         return (due_after_hint(persistent(made, history, boot, expect, prober), hinted),)
 
     return component

@@ -19,7 +19,7 @@ from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject
 from wirewatch.documents.health import HEALTH_NAMES, Health, NodeFinding
 from wirewatch.documents.state import Series, series_of, standing
-from wirewatch.probe.component import BUSBW, EXPECTED, LATENCY, RATIO, results
+from wirewatch.probe.collector import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Judged, Standing

@@ -16,7 +16,7 @@ from wirewatch.documents.health import HEALTH_NAMES, Health, ReportedFinding
 from wirewatch.documents.state import finding
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
-from wirewatch.probe.component import PROBE_NAME, transport
+from wirewatch.probe.collector import PROBE_NAME, transport
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.measurement import Measured, PathBytes, asymptotes, health_of, not_as_asked
 from wirewatch.probe.model import PastProbe, ProbeMemory

@@ -8,7 +8,7 @@ from wirewatch import __version__
 from wirewatch.collectors.inventory import NODE
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import LEVELS, Absent, Finding, Health, Kind, Metric, Sample, Tier
-from wirewatch.probe.component import PROBE_NAME as PROBE
+from wirewatch.probe.collector import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import DriftMemory as Drift

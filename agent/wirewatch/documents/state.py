@@ -26,7 +26,7 @@ from wirewatch.documents.series import PREFIX
 from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.lockstep import Hint, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts
-from wirewatch.probe.component import PROBE_NAME, probe_summary
+from wirewatch.probe.collector import PROBE_NAME, probe_summary
 from wirewatch.verdict import node
 from wirewatch.verdict.node import Judged
 

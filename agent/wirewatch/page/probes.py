@@ -21,7 +21,7 @@ from wirewatch.page.tables import (
     table,
     unknown,
 )
-from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.gate import UNPROBEABLE
 from wirewatch.probe.model import PastProbe, ProbePolicy
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy

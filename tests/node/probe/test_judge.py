@@ -13,7 +13,7 @@ from tests.node.probe.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switc
 from tests.support import EPOCH
 from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok, Subject
-from wirewatch.probe.component import next_due
+from wirewatch.probe.collector import next_due
 from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
 from wirewatch.probe.judge import BROKEN, KEPT, confirming, judge
 from wirewatch.probe.model import Breach, ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading

@@ -17,7 +17,7 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe import remote
-from wirewatch.probe.component import ASK_AGAIN_SECONDS, probe_component
+from wirewatch.probe.collector import ASK_AGAIN_SECONDS, probe_collector
 from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.remote import (
@@ -301,7 +301,7 @@ def watched(count: int = 2, **options: Any) -> tuple[Idle, Beside]:
     """An agent that could probe nothing by itself, and its prober."""
     agent, seen = blind(Idle(count, settle=0.0, every=60.0, **options)), Idle(count)
     prober = Beside(seen)
-    agent.collector = probe_component(agent.made, agent.rules_used, Expect(nvlink_links=18), None, prober)
+    agent.collector = probe_collector(agent.made, agent.rules_used, Expect(nvlink_links=18), None, prober)
     agent.component = replace(agent.component, memory=agent.collector.start)
     return agent, prober
 

@@ -16,7 +16,7 @@ from tests.node.probe.sharednode import BOOT, SharedNode
 from wirewatch.core.ports import Hardware, SlurmJob
 from wirewatch.core.probe import Outcome
 from wirewatch.core.types import Absent, Expect, Failed, Health, Why
-from wirewatch.probe.component import ProbeSummary, next_due, summary_of
+from wirewatch.probe.collector import ProbeSummary, next_due, summary_of
 from wirewatch.probe.history import HistoryLimits
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbeReading
 from wirewatch.probe.restore import remember

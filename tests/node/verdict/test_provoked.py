@@ -29,7 +29,7 @@ from tests.node.hw.children import until
 from tests.node.hw.recordings import one_change
 from tests.node.page.pages import content_of, html_of
 from tests.node.probe import test_bandwidth as probes
-from tests.node.probe import test_component_metrics as exported
+from tests.node.probe import test_collector_metrics as exported
 from tests.node.probe import test_judge_stragglers as stragglers
 from tests.node.probe.drawn import drawn, on_switch
 from tests.node.probe.idle import Idle

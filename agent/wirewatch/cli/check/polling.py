@@ -31,7 +31,7 @@ from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
 from wirewatch.hw.play import PlayOverdue
-from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_component, probe_summary
+from wirewatch.probe.collector import PROBE_NAME, ProbeSummary, probe_collector, probe_summary
 from wirewatch.probe.gate import SkipReason, nothing_to_probe
 from wirewatch.probe.judge import confirming
 from wirewatch.probe.model import ProbeMemory
@@ -236,7 +236,7 @@ class CheckedNode:
         """All that a daemon would run, over a recording that is played at once."""
         config, expect = self._config, self._expect
         probing = (
-            [probe_component(config.probe, config.policy.probe, expect, prober=self._prober)]
+            [probe_collector(config.probe, config.policy.probe, expect, prober=self._prober)]
             if config.probe.enabled
             else []
         )

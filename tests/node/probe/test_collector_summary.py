@@ -17,7 +17,7 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Finding, Health, Subject, Why
 from wirewatch.documents import probes
 from wirewatch.documents.probes import PROBE, PROBES, ProbeDocument, gate, probes_of, refused
-from wirewatch.probe.component import ProbeSummary, probe_summary
+from wirewatch.probe.collector import ProbeSummary, probe_summary
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure

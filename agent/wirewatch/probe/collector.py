@@ -1,4 +1,4 @@
-"""The probe as a component: each turn it reads the gate, and runs a probe if one is due and may run."""
+"""The probe's collector: each turn it reads the gate, and runs a probe if one is due and may run."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -42,11 +42,11 @@ SOON = 1e-3
 """Seconds between probes while one is wanted: the gate and the budget alone decide."""
 
 
-def due_after_hint(
-    component: Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy],
-    hinted: Callable[[], float | None],
-) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:
-    """Return the probe's component, due at once after a hint; it waits for idle GPUs as ever.
+ProbeCollector = Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
+
+
+def due_after_hint(collector: ProbeCollector, hinted: Callable[[], float | None]) -> ProbeCollector:
+    """Return the probe's collector, due at once after a hint; it waits for idle GPUs as ever.
 
     `hinted`: when a hint was last seen, monotonic seconds; None for never.
     """
@@ -54,9 +54,9 @@ def due_after_hint(
     def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         mono = hinted()
         wanted = mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
-        return component.read(hardware, memory, replace(options, every=SOON) if wanted else options)
+        return collector.read(hardware, memory, replace(options, every=SOON) if wanted else options)
 
-    return replace(component, read=read)
+    return replace(collector, read=read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +222,11 @@ def applicable(reading: ProbeReading) -> bool:
     return reading.refusal is None or reading.refusal.reason not in NOTHING_TO_PROBE
 
 
-def probe_component(
+def probe_collector(
     options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: ProbeMemory | None = None,
     prober: RemoteProber | None = None,
-) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:  # fmt: skip
-    """The component, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
+) -> ProbeCollector:  # fmt: skip
+    """The collector, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
     return Collector(
         name=PROBE_NAME,
         about="a short run of NCCL's collectives on idle GPUs, against what this topology should give",

@@ -12,8 +12,8 @@ from wirewatch.core.account import Account
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
 from wirewatch.nccl.log import TransportWire
-from wirewatch.probe import component as exposed
-from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, samples, transport
+from wirewatch.probe import collector as exposed
+from wirewatch.probe.collector import METRICS, OUTCOMES, WORST_FIRST, samples, transport
 from wirewatch.probe.gate import GateFacts, SkipReason, Stillness
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure
