@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -232,10 +231,9 @@ def _confirmed(
     run = start(wish)
     if isinstance(run, Refusal):
         return _refused(hardware, run, wish)
-    with ExitStack() as stack:
-        history = History.open(state.history, hardware.clock) if state else None
-        memory = ProbeMemory() if history is None else accepted(history, policy)
-        other = stack.enter_context(hardware.probe.lock())
+    history = History.open(state.history, hardware.clock) if state else None
+    memory = ProbeMemory() if history is None else accepted(history, policy)
+    with hardware.probe.lock() as other:
         if other is not None:
             return _refused(hardware, Refusal(SkipReason.LOCKED, other), wish)
         last: Probed | None = None
