@@ -16,7 +16,7 @@ from wirewatch.documents import process, series
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.kubernetes.outcome import MEANING as RESULTS
-from wirewatch.probe.gate import MEANING
+from wirewatch.probe.gate import SkipReason
 from wirewatch.server import reload
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -89,8 +89,8 @@ def _sxids() -> Iterator[str]:
 def _reasons() -> Iterator[str]:
     yield "| `reason` of a skip | because |"
     yield "|---|---|"
-    for reason, meaning in MEANING.items():
-        yield f"| `{reason.value}` | {meaning} |"
+    for reason in SkipReason:
+        yield f"| `{reason.value}` | {reason.meaning} |"
     yield ""
 
 

@@ -5,11 +5,9 @@ import json
 from pydantic import TypeAdapter
 
 from wirewatch.documents import (
-    bundled,
-    carried,
-    configuration,
     drift,
     finding,
+    installed,
     jobs,
     probes,
     state,
@@ -32,8 +30,8 @@ from wirewatch_lab.study import compare, export, parsed
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
-        state, status, bundled, configuration, probes, jobs, control, finding, drift, export, parsed, compare,
-        worst, pairs, answer, benchscript, carried, cost_document, check, gpunic_document, advice,
+        state, status, installed, probes, jobs, control, finding, drift, export, parsed, compare,
+        worst, pairs, answer, benchscript, cost_document, check, gpunic_document, advice,
         placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}

@@ -10,7 +10,7 @@ from wirewatch import collectors
 from wirewatch.core.collector import UNKNOWN, AnyCollector, Collector, Rule, blind_rule
 from wirewatch.core.types import Expect
 from wirewatch.jobs import bursts, hangs, lockstep, running
-from wirewatch.probe.component import probe_component
+from wirewatch.probe.collector import probe_collector
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
@@ -38,7 +38,7 @@ def components() -> tuple[AnyCollector, ...]:
     """Return every component with its defaults."""
     return (
         *discover(),
-        probe_component(ProbeOptions(), ProbePolicy(), Expect()),
+        probe_collector(ProbeOptions(), ProbePolicy(), Expect()),
         drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
         pairs_component(PairsOptions(), PairsPolicy()),
     )

@@ -26,7 +26,7 @@ from wirewatch.core.names import did_you_mean
 from wirewatch.core.types import Expect, Tier, Unusable, utf8, whole
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.jobs.ras.client import ADDRESSES, split_address
-from wirewatch.probe.component import PROBE_NAME as PROBE
+from wirewatch.probe.collector import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy

@@ -17,7 +17,7 @@ from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.model import ProbeMemory, ProbePolicy
 from wirewatch.probe.restore import accepted, keep
-from wirewatch.probe.statefolder import open_state
+from wirewatch.statefolder import open_state
 from wirewatch.verdict.straggler.naming import NamedStragglers, StragglerWatch
 from wirewatch.verdict.straggler.signals import RateHistory, Unit, signals
 

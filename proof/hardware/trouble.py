@@ -12,7 +12,7 @@ from proof.hardware.job import Job
 from proof.hardware.probing import LONG, Probing, as_document, command
 from wirewatch.core.ports import Answer, Gpu, Nvml, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Health
-from wirewatch.probe.gate import Reason
+from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, probe_now
 
@@ -125,7 +125,7 @@ def alone(here: Probing) -> None:
     reason = asked.refusal.reason if asked.refusal else None
     here.report.check(
         "one GPU: no probe, reason few_gpus, health unknown",
-        ok=reason is Reason.FEW_GPUS and asked.probed is None and asked.health is Health.UNKNOWN,
+        ok=reason is SkipReason.FEW_GPUS and asked.probed is None and asked.health is Health.UNKNOWN,
         told=str(asked.refusal),
     )
 

@@ -12,7 +12,7 @@ from proof.rehearsal.squeeze import squeezed
 from wirewatch.catalogue import discover
 from wirewatch.collectors.gpudirect.model import GpudirectOptions
 from wirewatch.collectors.infiniband.model import InfinibandOptions
-from wirewatch.probe.component import CONFIRM_SECONDS
+from wirewatch.probe.collector import CONFIRM_SECONDS
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.ledger import VerdictPolicy

@@ -62,7 +62,7 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.jobs.surroundings import newest_hint
-from wirewatch.probe.component import due_after_hint, probe_component
+from wirewatch.probe.collector import due_after_hint, probe_collector
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.restore import boot_id, persistent, remember
@@ -163,7 +163,7 @@ class Day:
         options, policy, expect = ProbeOptions(), ProbePolicy(), Expect()
         history = History.open(self._history, self.clock)
         boot = boot_id(self._hardware)
-        probe = probe_component(options, policy, expect, remember(history, self.clock, policy, boot=boot))
+        probe = probe_collector(options, policy, expect, remember(history, self.clock, policy, boot=boot))
 
         def hinted() -> float | None:
             node = topologies.node()

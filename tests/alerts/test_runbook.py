@@ -30,7 +30,7 @@ from wirewatch.core.types import Expect, Health
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.documents import series
 from wirewatch.hw.overlay import bundled_overlays
-from wirewatch.probe.slowparts import DO
+from wirewatch.probe.judge import DO
 from wirewatch.verdict.drift.change import SEVERITY
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.straggler.signals import Resource

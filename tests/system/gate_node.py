@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from wirewatch.core.ports import Hardware, Order, Probe
     from wirewatch.core.probe import Probed
     from wirewatch.hw.nvml.client import NvmlClient
-    from wirewatch.probe.statefolder import StateFolder
+    from wirewatch.statefolder import StateFolder
 
 RECORDING = "h200x2-idle"
 PORTS = "wirewatch.cli.hardware"
@@ -36,7 +36,7 @@ class LockedProbe:
 
     @contextmanager
     def lock(self) -> Iterator[str | None]:
-        from wirewatch.probe.statefolder import Lock, lock_probe  # noqa: PLC0415 - as put_in_place says
+        from wirewatch.statefolder import Lock, lock_probe  # noqa: PLC0415 - as put_in_place says
 
         lock = lock_probe(self._state)
         if isinstance(lock, Lock):

@@ -22,7 +22,7 @@ from wirewatch.daemon.schedule import Schedule
 from wirewatch.hw.overlay import AnswerChange
 from wirewatch.hw.recording import load_recording
 from wirewatch.jobs.surroundings import newest_hint
-from wirewatch.probe.component import due_after_hint, probe_component
+from wirewatch.probe.collector import due_after_hint, probe_collector
 from wirewatch.probe.history import History
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.restore import boot_id, persistent, remember
@@ -175,7 +175,7 @@ class ReplayedDaemon:
         history = History.open(self._folder / HISTORY, self.clock)
         # A state has what is remembered of probes, which takes long to read.
         start = remember(history, self.clock, policy) if state is None else None
-        probe = probe_component(options, policy, expect, start)
+        probe = probe_collector(options, policy, expect, start)
 
         def hinted() -> float | None:
             node = topologies.node()

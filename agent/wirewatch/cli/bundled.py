@@ -9,7 +9,7 @@ from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.output import terminal_width
 
 if TYPE_CHECKING:
-    from wirewatch.documents.bundled import BundledOverlay
+    from wirewatch.documents.installed import BundledOverlay
 
 GAP = 2
 
@@ -31,8 +31,8 @@ def list_recordings(*, as_json: bool) -> None:
 
     Each can be named after --replay, and stands for a node that is not here.
     """
-    from wirewatch.documents.bundled import RECORDINGS
-    from wirewatch.documents.bundled import recordings as document
+    from wirewatch.documents.installed import RECORDINGS
+    from wirewatch.documents.installed import recordings as document
 
     found = document()
     if as_json:
@@ -51,8 +51,8 @@ def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
     With WORDS, only those that have one of them in their name or sentence. Each can be named after --overlay,
     together with `--replay demo-dgx-h200`, and after `wirewatch demo`.
     """
-    from wirewatch.documents.bundled import OVERLAYS, OverlaysDocument
-    from wirewatch.documents.bundled import overlays as document
+    from wirewatch.documents.installed import OVERLAYS, OverlaysDocument
+    from wirewatch.documents.installed import overlays as document
 
     every = document()
     found = OverlaysDocument(every.schema, [one for one in every.overlays if not words or _has(one, words)])

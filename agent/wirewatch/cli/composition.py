@@ -15,11 +15,11 @@ from wirewatch.daemon.pairsresult import PairsResultStore, load_result
 from wirewatch.daemon.persistence import load_ledger, lost
 from wirewatch.daemon.service import LAST_WRITE, Remembered
 from wirewatch.jobs.surroundings import newest_hint, with_surroundings
-from wirewatch.probe.component import due_after_hint, probe_component
+from wirewatch.probe.collector import due_after_hint, probe_collector
 from wirewatch.probe.history import History
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.restore import boot_id, persistent, remember
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.statefolder import StateFolder
 from wirewatch.verdict.drift.component import DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.pairs import pairs_component
@@ -65,7 +65,7 @@ def _probing(
     if state is None:
         return lambda config: (
             due_after_hint(
-                probe_component(config.probe, config.policy.probe, expectations(config), prober=prober),
+                probe_collector(config.probe, config.policy.probe, expectations(config), prober=prober),
                 hinted,
             ),
         )
@@ -74,7 +74,7 @@ def _probing(
 
     def component(config: Config) -> Sequence[AnyCollector]:
         expect = expectations(config)
-        made = probe_component(config.probe, config.policy.probe, expect, start, prober)
+        made = probe_collector(config.probe, config.policy.probe, expect, start, prober)
         return (due_after_hint(persistent(made, history, boot, expect, prober), hinted),)
 
     return component

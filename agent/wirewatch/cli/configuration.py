@@ -16,7 +16,7 @@ from wirewatch.cli.output import printable
 if TYPE_CHECKING:
     from wirewatch.cli.tomllines import Key
     from wirewatch.config import Config
-    from wirewatch.documents.configuration import ConfigValue
+    from wirewatch.documents.installed import ConfigValue
 
 COLUMN = 56
 """Characters before the remark of where a value comes from, where the value is not longer."""
@@ -79,7 +79,7 @@ def show(
     """
     from wirewatch.cli.tomllines import toml_key
     from wirewatch.core.names import did_you_mean
-    from wirewatch.documents.configuration import CONFIGURATION, ConfigDocument
+    from wirewatch.documents.installed import CONFIGURATION, ConfigDocument
 
     given = {"listen.address": ("--listen", listen), "listen.socket": ("--socket", socket),
              "listen.web_config": ("--web-config", web_config)}  # fmt: skip
@@ -114,7 +114,7 @@ def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> "Itera
     from wirewatch.cli.tomllines import key_lines, leaves, toml_key
     from wirewatch.config import load
     from wirewatch.core.types import utf8
-    from wirewatch.documents.configuration import ConfigValue
+    from wirewatch.documents.installed import ConfigValue
 
     loaded, _ = load(file, discover())
     lines = key_lines(utf8(file.read_bytes())) if file else {}
@@ -144,8 +144,8 @@ def _line_of(path: "Key", lines: "Mapping[Key, int]") -> int | None:
 
 def _found_out(config: "Config") -> Iterator[tuple[str, tuple[str, str]]]:
     """Values that are found out where the file says nothing, each with the variable that gives it, or ""."""
-    from wirewatch.probe.statefolder import StateError, state_directory
     from wirewatch.server.sockets import default_path
+    from wirewatch.statefolder import StateError, state_directory
 
     def giving(value: str, *variables: str) -> str:
         """The first variable that is in the value."""

@@ -32,7 +32,7 @@ from wirewatch.jobs.tap.recorded import RecordedSysfs, ReplayRings, RingsHere
 from wirewatch.jobs.tap.rings import FileRings
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.statefolder import StateFolder
 
 
 def live(

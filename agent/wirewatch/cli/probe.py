@@ -109,7 +109,7 @@ def probe(
     Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN. Busy GPUs give UNKNOWN.
     """
     from wirewatch.probe.request import ProbeOverrides
-    from wirewatch.probe.variation import Variation
+    from wirewatch.probe.setup import Variation
 
     names = tuple(dict.fromkeys(engines))
     if overlays and not replay:
@@ -173,8 +173,8 @@ def _ask(
     from wirewatch.cli.hardware import live, remote_prober, replayed
     from wirewatch.config import expectations, load
     from wirewatch.probe.request import probe_now
-    from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory
     from wirewatch.probe.workfolder import remove_left_folders
+    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
 
     config, _ = load(config_file, discover())
     _check_configured(wish, config.probe)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wirewatch.cli.recorder import Recorder
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
-    from wirewatch.probe.statefolder import StateFolder
+    from wirewatch.statefolder import StateFolder
 
 INTERNAL = 70
 
@@ -138,7 +138,7 @@ def _made(folder: Path) -> Iterator[None]:
 
 def _state(config: "Config") -> "StateFolder | None":
     """The state folder, which a probe needs for its lock alone."""
-    from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory
+    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
 
     try:
         return open_state_for_command(state_directory(config.state.directory))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from wirewatch.daemon.verdictfile import VerdictFile
     from wirewatch.page.content import PageContext
     from wirewatch.probe.remote import RemoteProber
-    from wirewatch.probe.statefolder import StateFolder
+    from wirewatch.statefolder import StateFolder
 
 log = logging.getLogger(__name__)
 DEMO = "demo-dgx-h200"
@@ -282,7 +282,7 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder
     Raises:
         StateInUse: another agent uses it.
     """
-    from wirewatch.probe.statefolder import StateError, StateInUse, lock_agent, state_directory, state_owner
+    from wirewatch.statefolder import StateError, StateInUse, lock_agent, state_directory, state_owner
 
     if replay and not config.state.directory:
         return None
@@ -308,7 +308,7 @@ def _opened(directory: Path) -> "tuple[StateFolder, str]":
     Raises:
         StateError: it is not there, or cannot be made.
     """
-    from wirewatch.probe.statefolder import ReadOnlyState, StateFolder, open_state
+    from wirewatch.statefolder import ReadOnlyState, StateFolder, open_state
 
     try:
         return open_state(directory), ""

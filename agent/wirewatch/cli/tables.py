@@ -7,14 +7,13 @@ from wirewatch.busbw.expected import human
 from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.documents.probes import (
     CollectiveResult,
-    Difference,
     GpuResult,
     PeerCopy,
     ProbeDocument,
     RunResult,
     Straggler,
 )
-from wirewatch.probe.request import OFF
+from wirewatch.probe.request import OFF, Difference
 
 GB = 1e9
 MICRO = 1e6

@@ -385,6 +385,11 @@ class Probed:
     clocks: tuple[Clocks, ...] = ()
     ports: dict[str, int] | None = None
 
+    @property
+    def shown(self) -> Document:
+        """Return what the worker wrote; an empty document where it wrote none."""
+        return self.document or Document("wirewatch.worker/1", self.plan.engine)
+
 
 def encode_plan(plan: Plan) -> str:
     """The plan as one line of JSON."""

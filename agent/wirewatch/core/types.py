@@ -196,6 +196,15 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorNote:
+    """What an operator said of a finding, and when (Unix seconds)."""
+
+    by: str
+    why: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Expect:
     """What the operator expects this node to have; None where the configuration says nothing."""
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
 from wirewatch.documents.health import HealthDocument
-from wirewatch.probe.component import PROBE_NAME, probe_summary
+from wirewatch.probe.collector import PROBE_NAME, probe_summary
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_node

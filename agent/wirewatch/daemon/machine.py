@@ -26,7 +26,7 @@ from wirewatch.daemon.persistence import (
     reason,
     write,
 )
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.statefolder import StateFolder
 
 log = logging.getLogger(__name__)
 VERSION = 1

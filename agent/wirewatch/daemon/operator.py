@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from wirewatch.core.collector import Component
 from wirewatch.core.ports import Clock
-from wirewatch.core.types import Failed, Health
+from wirewatch.core.types import Failed, Health, OperatorNote
 from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
 from wirewatch.documents.drift import AcceptOrder, DriftDocument, drift_of
@@ -16,7 +16,7 @@ from wirewatch.verdict.drift.baseline import Baseline, findings_hold
 from wirewatch.verdict.drift.change import severity
 from wirewatch.verdict.drift.component import NAME, DriftMemory, keep
 from wirewatch.verdict.drift.watch import accept_all, accept_one, name_of, standing
-from wirewatch.verdict.ledger import Ledger, Now, Statement, VerdictPolicy
+from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy
 from wirewatch.verdict.node import LIVE, Judged, Standing, troubles
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress, unsuppress
 
@@ -103,7 +103,7 @@ class TopologyOrders:
         """
         state = await self._state_now()
         keep(self._store, state)
-        word, kept = Statement(order.by, order.why, self._clock.now()), self._store.baseline
+        word, kept = OperatorNote(order.by, order.why, self._clock.now()), self._store.baseline
         made = _accepted(order, state, kept, word)
         if isinstance(made, str):
             raise OrderError(made)
@@ -155,7 +155,7 @@ class TopologyOrders:
 
 
 def _accepted(
-    order: AcceptOrder, state: DriftMemory, kept: Baseline | None, word: Statement
+    order: AcceptOrder, state: DriftMemory, kept: Baseline | None, word: OperatorNote
 ) -> Baseline | str:
     """The baseline that the order makes; or why it makes none, in words."""
     if not order.change:
@@ -176,13 +176,13 @@ def _losses(order: AcceptOrder, state: DriftMemory, kept: Baseline | None) -> It
 def _acknowledge(
     node: Judged, one: Standing, order: FindingOrder, _policy: VerdictPolicy, now: Now
 ) -> Ledger:
-    return acknowledge(node.ledger, one, Statement(order.by, order.why, now.at), now.mono)
+    return acknowledge(node.ledger, one, OperatorNote(order.by, order.why, now.at), now.mono)
 
 
 def _suppress(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
     if order.until is None:
         raise OrderError("the order says not until when")
-    said = Statement(order.by, order.why, now.at)
+    said = OperatorNote(order.by, order.why, now.at)
     return suppress(node.ledger, one, order.until, said, policy, now.mono, although_failed=order.yes)
 
 

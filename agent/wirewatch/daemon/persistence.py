@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.schedule import Lane
-from wirewatch.probe.statefolder import as_owner
+from wirewatch.statefolder import as_owner
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, key_of
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,10 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane
-from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts, watch_users
+from wirewatch.probe.gate import Refusal, SkipReason, Stillness, no_gpus, read_facts, watch_users
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
-from wirewatch.probe.setup import ProbeRequest, prepare
+from wirewatch.probe.setup import ProbeRequest, ProbeTerms, prepare, read_terms
 from wirewatch.server.connections import Bounds, Connections, within_descriptors
 from wirewatch.server.control import Probing, prober_application
 from wirewatch.server.listener import HttpServer
@@ -41,7 +40,7 @@ REQUEST_SECONDS = 5.0
 """For a request's head, and for its body."""
 ENDING = "the prober ends"
 GONE = "the caller is gone"
-BUSY = Refusal(Reason.LOCKED, "the prober is at work for another caller")
+BUSY = Refusal(SkipReason.LOCKED, "the prober is at work for another caller")
 _NO_RELOAD = "SIGHUP: the prober reads its configuration at its start alone; nothing was changed"
 T = TypeVar("T")
 
@@ -129,7 +128,7 @@ class ProberService:
         gpus = hardware.nvml.gpus()
         if isinstance(gpus, Absent):
             self._still = Stillness()
-            reason = Reason.LOCKED if gpus.why is Why.RELEASED else Reason.BLIND
+            reason = SkipReason.LOCKED if gpus.why is Why.RELEASED else SkipReason.BLIND
             return FactsAnswer(name, None, Refusal(reason, f"the prober lists no GPUs: {gpus}"))
         facts = read_facts(hardware, gpus, slurm=False)
         self._still = watch_users(self._still, facts)
@@ -145,7 +144,7 @@ class ProberService:
             left = min(left, wanted.within - (time.monotonic() - began))
         if caller.gone or left <= 0:
             late = Refusal(
-                Reason.PROBER_AWAY, caller.gone or "the checks of the gate have taken all the time"
+                SkipReason.PROBER_AWAY, caller.gone or "the checks of the gate have taken all the time"
             )
             return ProbeAnswer(prepared.facts, late, None)
         order = replace(prepared.order, deadline=left, withdrawn=lambda: caller.gone)
@@ -160,7 +159,7 @@ class ProberService:
         if engine == "gloo" or live == (self._hardware.source == "live"):
             return None
         prober, caller = ("a recording", "a machine") if live else ("a machine", "a recording")
-        return Refusal(Reason.PROBER_AWAY, f"the prober works on {prober}, and its caller on {caller}")
+        return Refusal(SkipReason.PROBER_AWAY, f"the prober works on {prober}, and its caller on {caller}")
 
     def _allowed(self, wanted: ProbeRequest) -> ProbeRequest:
         """The caller says what to measure; the limits that keep jobs safe are those of this prober."""

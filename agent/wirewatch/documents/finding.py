@@ -1,7 +1,8 @@
-"""The document of one finding, for a hardware return: its types, and the facts of the part and the node."""
+"""The document of one finding, for a hardware return: the part, the node, and numbers beside its peers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -9,12 +10,21 @@ from pydantic import TypeAdapter
 from wirewatch import __version__
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts
-from wirewatch.core.collector import NodeState
+from wirewatch.collectors.nvlink import LINK_SPEED, LINK_UP, NvlinkFacts
+from wirewatch.core.collector import Component, NodeState, blind_rule
+from wirewatch.core.nvml import UP
 from wirewatch.core.pci import Place, normal_pci
+from wirewatch.core.probe import Probed
 from wirewatch.core.topology import GpuPart, NicPart, Topology
-from wirewatch.core.types import Absent, Subject
-from wirewatch.documents.health import Health, NodeFinding
-from wirewatch.verdict.node import Standing
+from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject
+from wirewatch.documents.health import HEALTH_NAMES, Health, NodeFinding
+from wirewatch.documents.state import Series, series_of, standing
+from wirewatch.probe.collector import BUSBW, EXPECTED, LATENCY, RATIO, results
+from wirewatch.probe.measurement import Measured
+from wirewatch.probe.model import ProbeMemory as Probes
+from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
+from wirewatch.verdict.orders import pick
+from wirewatch.verdict.straggler.signals import memory_rate, product_seconds
 
 PartKind = Literal["gpu", "network_device", "pci_device", "node"]
 
@@ -94,6 +104,24 @@ WHERE_TO_READ: Mapping[str, str] = {
     "bridge": "PCI bridges and switches have none",
 }
 """How a person reads what the agent does not know."""
+PART_LABELS = (*LEVELS, "src", "dst")
+"""Labels that name the part of a series; all others say what is counted."""
+_KINDS = (("link", "links"), ("port", "ports"), ("device", "devices"), ("uuid", "GPUs"))
+"""The kind of a part in words, by its finest label, finest first."""
+_UNITS = (
+    ("timestamp_seconds", "unix seconds"),
+    ("bytes_per_second", "bytes per second"),
+    ("bytes", "bytes"),
+    ("seconds", "seconds"),
+    ("watts", "watts"),
+    ("celsius", "degrees celsius"),
+    ("ratio", "ratio"),
+    ("hertz", "hertz"),
+)
+COLLECTIVES = (BUSBW, EXPECTED, RATIO, LATENCY)
+"""Series of a probe that are of the whole node."""
+COUNT = "1"
+"""The unit of counts, and of states that are 0 or 1."""
 Facts = dict[str, Fact]
 
 
@@ -121,7 +149,7 @@ def part_of(here: NodeParts, standing: Standing) -> tuple[PartKind, Facts]:
     if part.uuid or part.gpu:
         return "gpu", _gpu(here, part)
     if not part.device:
-        return "node", {"serial": _unknown_fact(WHERE_TO_READ["chassis"])}
+        return "node", {"serial": Fact(None, WHERE_TO_READ["chassis"])}
     name = _rdma_name(here, part.device)
     if name or standing.collector == "infiniband" or standing.finding.rule.startswith("infiniband."):
         return "network_device", _network(here, name or part.device, part.port)
@@ -133,18 +161,15 @@ def node_facts(here: NodeParts, source: str) -> Facts:
     known_parts = here.inventory
     names = sorted({one.gpu.name for one in known_parts.gpus.values() if one.gpu.name})
     versions = dict(here.graph.versions) if here.graph else {}
+    unknown = "no file has it" if here.graph else NO_GRAPH
     return {
         "product": _text_fact(", ".join(names), NEVER),
         "gpus": _text_fact(_counted(known_parts), NEVER),
         "driver": _fact(known_parts.versions, "driver"),
         "nvml": _fact(known_parts.versions, "nvml"),
         "cuda_driver": _fact(known_parts.versions, "cuda_driver"),
-        "kernel": _text_fact(
-            versions.get("kernel", ""), NO_GRAPH if here.graph is None else "no file has it"
-        ),
-        "mlx5_core": _text_fact(
-            versions.get("mlx5_core", ""), NO_GRAPH if here.graph is None else "no file has it"
-        ),
+        "kernel": _text_fact(versions.get("kernel", ""), unknown),
+        "mlx5_core": _text_fact(versions.get("mlx5_core", ""), unknown),
         "wirewatch": Fact(__version__, None),
         "source": Fact(source, None),
     }
@@ -174,9 +199,9 @@ def _gpu(here: NodeParts, part: Subject) -> Facts:
 def _fact(texts: Mapping[str, str | Absent], name: str, otherwise: str = NEVER) -> Fact:
     value = texts.get(name)
     if value is None:
-        return _unknown_fact(otherwise)
+        return Fact(None, otherwise)
     return (
-        _unknown_fact(str(value))
+        Fact(None, str(value))
         if isinstance(value, Absent)
         else _text_fact(value, "the driver gives an empty text")
     )
@@ -185,26 +210,24 @@ def _fact(texts: Mapping[str, str | Absent], name: str, otherwise: str = NEVER) 
 def _far_end(here: NodeParts, part: Subject) -> Fact:
     """The part at the other end of a link, if the link was up when the graph was read."""
     if here.graph is None:
-        return _unknown_fact(NO_GRAPH)
+        return Fact(None, NO_GRAPH)
     for wires in here.graph.nvlink:
         if wires.uuid == part.uuid and part.link in {str(link) for link in wires.links}:
             gpu = here.inventory.gpus.get(wires.peer)
             return _text_fact(f"GPU {gpu.gpu.index} ({wires.peer})" if gpu else wires.peer, NEVER)
-    return _unknown_fact("the link was not up when the topology was last read")
+    return Fact(None, "the link was not up when the topology was last read")
 
 
 def _pci_facts(here: NodeParts, address: str, place: Place | None) -> Facts:
     """The way from the root of the PCI tree down to the device."""
-    path = numa = _unknown_fact(
-        NO_GRAPH if here.graph is None else "it was not in the PCI tree when last read"
-    )
+    path = numa = Fact(None, NO_GRAPH if here.graph is None else "it was not in the PCI tree when last read")
     if place is not None and place.root:
         numa = _text_fact(
             "" if place.numa is None else str(place.numa), "the firmware or hypervisor does not give it"
         )
         path = _text_fact(" / ".join((place.root, *place.bridges, place.address)), NEVER)
         if not place.bridges:
-            path = _unknown_fact(f"the hypervisor shows no bridges above it, only {place.root}")
+            path = Fact(None, f"the hypervisor shows no bridges above it, only {place.root}")
     address = address or (place.address if place else "")
     return {"pci_address": _text_fact(address, NEVER), "pci_path": path, "numa_node": numa}
 
@@ -227,8 +250,8 @@ def _network(here: NodeParts, name: str, port: str) -> Facts:
     facts = {
         "device": _text_fact(name, NEVER),
         "product": _text_fact(one.model if one else "", why),
-        "serial": _unknown_fact(vital),
-        "board_part_number": _unknown_fact(vital),
+        "serial": Fact(None, vital),
+        "board_part_number": Fact(None, vital),
         "psid": _text_fact(one.board if one else "", why),
         "node_guid": _text_fact(one.guid if one else "", why),
         "firmware": _text_fact(one.firmware if one else "", why),
@@ -259,7 +282,7 @@ def _pci(here: NodeParts, part: Subject) -> Facts:
             "it is above no GPU and no network card" if here.graph else NO_GRAPH,
         ),
         "above": _text_fact(", ".join(map(_label, below)) or none, NO_GRAPH),
-        "serial": _unknown_fact(WHERE_TO_READ["bridge"]),
+        "serial": Fact(None, WHERE_TO_READ["bridge"]),
     }
     return facts | ({"link": _text_fact(part.link, NEVER)} if part.link else {})
 
@@ -278,5 +301,226 @@ def _text_fact(value: str, otherwise: str) -> Fact:
     return Fact(value, None) if value.strip() else Fact(None, otherwise)
 
 
-def _unknown_fact(why: str) -> Fact:
-    return Fact(None, why)
+def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocument:
+    """The document of the finding whose id begins with `name`, at `at` (Unix seconds).
+
+    Raises:
+        OrderError: no finding has such an id, or several have.
+    """
+    verdict = judged.verdict
+    one = pick(verdict, name)
+    here = known_parts(judged.state)
+    kind, part = part_of(here, one)
+    found, why = numbers(judged.state, one)
+    return FindingDocument(
+        schema="wirewatch.finding/1", at=at, health=HEALTH_NAMES[verdict.health], job_ready=verdict.job_ready,
+        source=source, finding=standing(one), collector=one.collector or None,
+        measured=None if one.measured is None else HEALTH_NAMES[one.measured],
+        last_seen=_last_seen(judged, one), kind=kind, part=part,
+        node=node_facts(here, source),
+        numbers_at=read_at(judged.state, one) if found else None, numbers_unknown=why or None, numbers=found,
+    )  # fmt: skip
+
+
+def numbers(state: NodeState, standing: Standing) -> tuple[list[Number], str]:
+    """The numbers of a finding's part; and where there are none, why."""
+    component = state.components.get(standing.collector)
+    if component is None:
+        return [], _why_no_collector(standing)
+    everything, part = rows(component), standing.finding.subject
+    mine = [row for row in everything if _is_of(row, part)]
+    found = [_number(row, everything, part) for row in mine]
+    if part == Subject() and isinstance(component.memory, Probes):
+        found += _over_all_gpus(everything)
+    return found, "" if found else _why_no_numbers(component, part)
+
+
+def read_at(state: NodeState, standing: Standing) -> float | None:
+    """When the numbers were read, Unix seconds: by the collector, or when the newest probe began."""
+    component = state.components.get(standing.collector)
+    if component is None:
+        return None
+    if isinstance(component.memory, Probes):
+        return component.memory.last.at if component.memory.last else None
+    return component.last_success or None
+
+
+def rows(component: Component) -> Sequence[Series]:
+    """The numbers of a component, without names and versions.
+
+    Those of the probe are of the newest complete one, also when it is too old to be exported.
+    """
+    found = [_row(sample) for sample in component.samples if sample.metric.kind is not Kind.INFO]
+    if isinstance(component.memory, Probes):
+        last, measured = component.memory.last, component.memory.measured
+        of_gpus = (row for row in found if "uuid" in row.labels)
+        return () if last is None else (*_probe_rows(last, measured), *of_gpus)
+    return (*found, *_link_rows(component), *_nic_rows(component))
+
+
+def unit_of(name: str) -> str:
+    """The unit of a metric, by the end of its name."""
+    plain = name.removesuffix("_total")
+    return next((unit for end, unit in _UNITS if plain.endswith(end)), COUNT)
+
+
+def quantities_of(probed: Probed, place: int) -> dict[str, float]:
+    """Return what a probe measured of the GPU at a place, alone and as the median over its peers, by name."""
+    micro = next((one for one in probed.shown.micros if one.gpu == place), None)
+    away = [one.size_bytes / one.seconds for one in probed.shown.copies if one.source == place]
+    here = [one.size_bytes / one.seconds for one in probed.shown.copies if one.destination == place]
+    values = {
+        "matrix_product_seconds": product_seconds(micro) if micro else None,
+        "memory_copy_bytes_per_second": memory_rate(micro) if micro else None,
+        "copies_from_it_bytes_per_second": median(away) if away else None,
+        "copies_to_it_bytes_per_second": median(here) if here else None,
+        "sm_clock_hertz": next((clock.sm for clock in probed.clocks if clock.gpu == place), None),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _last_seen(judged: Judged, one: Standing) -> float | None:
+    """When it was last found: the time of an event, of the newest reading, or else of the ledger.
+
+    The ledger has the time at which a finding was found to be over.
+    """
+    if one.finding.last:
+        return one.finding.last
+    if one.measured is not None:
+        return read_at(judged.state, one)
+    entry = judged.ledger.entries.get(one.key)
+    return entry.last if entry else None
+
+
+def _is_of(row: Series, part: Subject) -> bool:
+    """Whether a number is of this part; a number without part labels is the node's.
+
+    The numbers of a single link are not those of its GPU.
+    """
+    labels = row.labels
+    if part.uuid or part.gpu:
+        name, value = ("uuid", part.uuid) if part.uuid else ("gpu", part.gpu)
+        return labels.get(name) == value and labels.get("link", part.link) == part.link
+    if part.device:
+        return labels.get("device") == part.device and part.port in {"", labels.get("port", part.port)}
+    return not set(labels) & set(PART_LABELS)
+
+
+def _number(row: Series, everything: Iterable[Series], part: Subject) -> Number:
+    place, what = _split_labels(row)
+    finer = {k: v for k, v in place.items() if k not in part.levels() and k != "gpu"}
+    kind = _kind_of_part(place)
+    if kind is None:
+        none = "it is a number of the whole node, which has no peers"
+        return Number(row.name, what, unit_of(row.name), row.value, None, None, none)
+    others = [
+        other.value
+        for other in everything
+        if other.name == row.name and _split_labels(other)[1] == what and not _is_of(other, part)
+    ]
+    peers = _peers(kind, others)
+    alone = None if peers else f"no other of the {kind} has this number"
+    return Number(row.name, {**finer, **what}, unit_of(row.name), row.value, None, peers, alone)
+
+
+def _over_all_gpus(everything: Iterable[Series]) -> list[Number]:
+    """What a probe measured, over all GPUs: for a finding that names none of them."""
+    found: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
+    for row in everything:
+        place, what = _split_labels(row)
+        if set(place) == {"gpu", "uuid"}:
+            found.setdefault((row.name, unit_of(row.name), tuple(what.items())), []).append(row.value)
+    why = "the finding names no GPU; the peers are all GPUs"
+    return [
+        Number(name, dict(what), unit, None, why, _peers("GPUs", values), None)
+        for (name, unit, what), values in found.items()
+    ]
+
+
+def _split_labels(row: Series) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels that name the part, and the others."""
+    place = {k: v for k, v in row.labels.items() if k in PART_LABELS}
+    return place, {k: v for k, v in row.labels.items() if k not in PART_LABELS}
+
+
+def _kind_of_part(place: Iterable[str]) -> str | None:
+    return next((kind for label, kind in _KINDS if label in place), None)
+
+
+def _peers(kind: str, values: Sequence[float]) -> Peers | None:
+    if not values:
+        return None
+    return Peers(kind, len(values), min(values), float(median(values)), max(values))
+
+
+def _why_no_collector(standing: Standing) -> str:
+    if standing.collector:
+        return f"the collector `{standing.collector}` is switched off"
+    if standing.stage == SUPPRESSED:
+        return "it is suppressed and not found now: no collector reports it"
+    return "no collector measures this"
+
+
+def _why_no_numbers(component: Component, part: Subject) -> str:
+    if isinstance(component.memory, Probes) and component.memory.last is None:
+        return "no complete probe is known"
+    if component.overdue_since is not None:
+        return f"the collector `{component.name}` is overdue: the driver or a file does not answer"
+    if isinstance(component.outcome, Failed):
+        return f"the collector `{component.name}` cannot read: {component.outcome.absent}"
+    blind = blind_rule(component.name)
+    for finding in component.findings:
+        if finding.rule == blind and finding.subject in {part, Subject(gpu=part.gpu, uuid=part.uuid)}:
+            return f"the part cannot be read: {finding.evidence}"
+    return f"the collector `{component.name}` has no numbers of this part alone"
+
+
+def _row(sample: Sample) -> Series:
+    return replace(series_of(sample), value=float(sample.value))
+
+
+def _link_rows(component: Component) -> Iterator[Series]:
+    """State and speed of each link: they are read at every poll, and have no series by default."""
+    known_parts = component.facts
+    if not component.samples or any(sample.metric is LINK_UP for sample in component.samples):
+        return
+    for gpu, links in known_parts.links.items() if isinstance(known_parts, NvlinkFacts) else ():
+        for link in links:
+            labels = (str(gpu.index), gpu.uuid, str(link.link))
+            if not isinstance(link.state, Absent):
+                yield _row(LINK_UP.sample(link.state in UP, *labels))
+            if not isinstance(link.speed, Absent):
+                yield _row(LINK_SPEED.sample(link.speed, *labels))
+
+
+def _nic_rows(component: Component) -> Iterator[Series]:
+    """PCIe of the network cards, which has no series."""
+    known_parts = component.facts
+    for device, link in (
+        known_parts.cards.items() if isinstance(known_parts, InfinibandFacts) and component.samples else ()
+    ):
+        values = {
+            "pcie_generation": link.generation, "pcie_generation_max": link.generation_max,
+            "pcie_width": link.width, "pcie_width_max": link.width_max,
+        }  # fmt: skip
+        for name, value in values.items():
+            if not isinstance(value, Absent):
+                yield Series(f"card_{name}", {"device": device}, float(value))
+
+
+def _probe_rows(probed: Probed, measured: Sequence[Measured]) -> Iterator[Series]:
+    yield from (_row(sample) for sample in results(probed, measured) if sample.metric in COLLECTIVES)
+    for place, gpu in enumerate(probed.gpus):
+        labels = {"gpu": str(gpu.index), "uuid": gpu.uuid}
+        for name, value in quantities_of(probed, place).items():
+            yield Series(name, labels, value)
+    for counted in probed.links:
+        gpu = probed.gpus[counted.gpu]
+        for name, counts in (
+            ("link_transmit_bytes", counted.transmit),
+            ("link_receive_bytes", counted.receive),
+        ):
+            for link, count in zip(counted.links, counts, strict=True):
+                if count is not None:
+                    labels = {"gpu": str(gpu.index), "uuid": gpu.uuid, "link": str(link)}
+                    yield Series(name, labels, float(count))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from wirewatch.core import types
+from wirewatch.core.types import OperatorNote
 
 Health = Literal["ok", "degraded", "unknown", "failed"]
 Stage = Literal["live", "latched", "probation", "acknowledged", "suppressed"]
@@ -37,15 +38,6 @@ class SameCause(ReportedFinding):
     """A finding that has the same cause as another, under which it stands; `id` names it."""
 
     id: str
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorNote:
-    """What an operator said of a finding, and when (Unix seconds)."""
-
-    by: str
-    why: str
-    at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,18 @@
-"""The documents of running jobs: all of them with what is known and what it means, and the answer for one."""
+"""The documents of running jobs: what is known of all, the answer for one, and who carries the tap."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from wirewatch.core.collector import NodeState
+from wirewatch.core.jobs import Ring, RingsReading
+from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.evidence import JobAnswer, JobEvidence
 from wirewatch.jobs.explain.gather import jobs_of
 from wirewatch.jobs.explain.walls import decide
+from wirewatch.jobs.tap.carriers import Carriers, CarrierStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,79 @@ class ExplainDocument:
     evidence: JobEvidence
 
 
+@dataclass(frozen=True, slots=True)
+class RingStatus:
+    """One communicator of one process.
+
+    `communicator` is the same on all ranks. `gpu` and `host_pid` are null where they are not known; `pid` is
+    as the process sees itself. `collectives` were enqueued; `timed` of them have a record, `dropped` were
+    timed and have none; `captured` calls went into CUDA graphs, after which the communicator is not timed any
+    more. `sends`: sends and receives, which are not timed. `quiet_seconds`: since the last event.
+    `timing_on_seconds` of every `timing_period_seconds`.
+    """
+
+    name: str
+    state: Literal["live", "finalized", "dead"]
+    communicator: str
+    communicator_name: str
+    rank: int
+    ranks: int
+    nodes: int
+    gpu: str | None
+    pid: int
+    host_pid: int | None
+    uid: int
+    tap: str
+    nccl: str
+    profiler_interface: int
+    created: float
+    quiet_seconds: float
+    collectives: int
+    timed: int
+    dropped: int
+    captured: int
+    sends: int
+    timing_on_seconds: float
+    timing_period_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFile:
+    """A file in the folder that is no ring."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobsStatusDocument:
+    """All rings of the folder, and the processes that map the library.
+
+    `read`: whether the folder was; `why` says why not, `missing` where there is none. `unread_processes`
+    could not be looked into, and `late` says that the search was given up: either may hide a carrier.
+    """
+
+    schema: Literal["wirewatch.jobs-status/1"]
+    at: float
+    folder: str
+    read: bool
+    why: str
+    remarks: list[str]
+    rings: list[RingStatus]
+    refused: list[RefusedFile]
+    carriers: list[CarrierStatus]
+    unread_processes: int
+    late: bool
+
+
 JOBS = TypeAdapter(JobsDocument)
 EXPLAIN = TypeAdapter(ExplainDocument)
-DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.jobs.1": JOBS, "wirewatch.explain.1": EXPLAIN}
+STATUS = TypeAdapter(JobsStatusDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {
+    "wirewatch.jobs.1": JOBS,
+    "wirewatch.explain.1": EXPLAIN,
+    "wirewatch.jobs-status.1": STATUS,
+}
 
 
 def jobs(state: NodeState, at: float, source: str) -> JobsDocument:
@@ -59,3 +133,38 @@ def explain(evidence: JobEvidence, at: float, source: str) -> ExplainDocument:
     return ExplainDocument(
         "wirewatch.explain/1", at, source, evidence.name, answer.sentence, answer, evidence
     )
+
+
+def jobs_status(
+    folder: str, found: RingsReading | Absent, carriers: Carriers, remarks: Sequence[str],
+    now: tuple[float, float],
+) -> JobsStatusDocument:  # fmt: skip
+    """The document; `now`: Unix and monotonic seconds of the reading."""
+    absent = found if isinstance(found, Absent) else None
+    reading = RingsReading() if isinstance(found, Absent) else found
+    return JobsStatusDocument(
+        schema="wirewatch.jobs-status/1", at=now[0], folder=folder, read=absent is None,
+        why="" if absent is None else _why(absent), remarks=list(remarks),
+        rings=[_status(one.ring, now[1]) for one in reading.rings],
+        refused=[RefusedFile(one.name, str(one.why)) for one in reading.refused],
+        carriers=carriers.found,
+        unread_processes=carriers.closed, late=carriers.late,
+    )  # fmt: skip
+
+
+def _why(absent: Absent) -> str:
+    return "missing" if absent.why is Why.MISSING else str(absent)
+
+
+def _status(ring: Ring, mono: float) -> RingStatus:
+    counts = ring.counts
+    return RingStatus(
+        name=ring.name, state=ring.state.value, communicator=f"{ring.communicator:#x}",
+        communicator_name=ring.comm_name, rank=ring.rank, ranks=ring.ranks, nodes=ring.nodes,
+        gpu=None if isinstance(ring.gpu, Absent) else ring.gpu, pid=ring.pid,
+        host_pid=None if isinstance(ring.host_pid, Absent) else ring.host_pid, uid=ring.uid, tap=ring.tap,
+        nccl=ring.nccl, profiler_interface=ring.interface, created=ring.created,
+        quiet_seconds=max(0.0, mono - counts.event), collectives=counts.enqueued, timed=counts.written,
+        dropped=counts.dropped, captured=counts.captured, sends=counts.sends, timing_on_seconds=ring.on,
+        timing_period_seconds=ring.period,
+    )  # fmt: skip

@@ -10,20 +10,18 @@ from wirewatch.busbw.expected import Expectation, wire_lines
 from wirewatch.busbw.network import LARGE, expect_network
 from wirewatch.core.collector import NodeState
 from wirewatch.core.probe import ALL_REDUCE, Conditions, Probed
-from wirewatch.core.types import Absent, worst
+from wirewatch.core.types import Absent
 from wirewatch.core.types import Finding as CoreFinding
-from wirewatch.core.types import Health as CoreHealth
 from wirewatch.documents.health import HEALTH_NAMES, Health, ReportedFinding
 from wirewatch.documents.state import finding
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
-from wirewatch.probe.comparison import ProbeRun, RunDifference, run_differences
-from wirewatch.probe.component import PROBE_NAME, transport
-from wirewatch.probe.gate import MEANING, Reason, Refusal
-from wirewatch.probe.measurement import Measured, asymptotes, not_as_asked
-from wirewatch.probe.model import ProbeMemory
+from wirewatch.probe.collector import PROBE_NAME, transport
+from wirewatch.probe.gate import Refusal, SkipReason
+from wirewatch.probe.measurement import Measured, PathBytes, asymptotes, health_of, not_as_asked
+from wirewatch.probe.model import PastProbe, ProbeMemory
 from wirewatch.probe.network import by_network, gpudirect
-from wirewatch.probe.request import OFF, ProbeResult
+from wirewatch.probe.request import OFF, Difference, ProbeResult, ProbeRun, run_differences
 from wirewatch.verdict.straggler.naming import NamedStragglers, SlowNode, SlowPart
 from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_seconds
 
@@ -95,26 +93,6 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """`difference`: the share by which the busbw of `run` differs from that of `against`.
-
-    `spread` and `against_spread`: of single timed runs, highest less lowest as a share of the mean, null
-    where they were not timed one by one. `beyond_spread`: whether it is more than both, null where one is
-    not known.
-    """
-
-    op: str
-    size_bytes: int
-    gpus: str
-    run: str
-    against: str
-    difference: float
-    spread: float | None
-    against_spread: float | None
-    beyond_spread: bool | None
-
-
-@dataclass(frozen=True, slots=True)
 class Asymptote:
     """The bandwidth of a collective for large messages, from a fit: busbw in bytes per second."""
 
@@ -169,17 +147,6 @@ class Straggler:
     peers: float | None
     probes: int
     follows: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class PathBytes:
-    """Bytes that a GPU had to send in a part of the probe, and those that its NVLink counters show."""
-
-    part: str
-    gpu: int
-    due: float
-    sent: int | None
-    received: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,19 +210,6 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class PastProbe:
-    """A probe in short; `worst_ratio`: the lowest of busbw to expected busbw, null where none is known."""
-
-    at: float
-    outcome: str
-    why: str
-    forced: bool
-    engine: str
-    seconds: float
-    worst_ratio: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class ProbesDocument:
     """The gate, the last complete probe, and the newest probes in short, newest first."""
 
@@ -282,7 +236,9 @@ def probes_of(state: NodeState, at: float) -> ProbesDocument:
     document = probes(memory, at, component.findings if component else ())
     if component is not None and component.succeeding:
         return document
-    return replace(document, gate=gate(Refusal(Reason.BLIND, "not read yet, or the last poll failed"), None))
+    return replace(
+        document, gate=gate(Refusal(SkipReason.BLIND, "not read yet, or the last poll failed"), None)
+    )
 
 
 def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
@@ -290,12 +246,10 @@ def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> P
     last = None
     if memory.last is not None:
         last = probe(memory.last, memory.measured, findings, memory.stragglers.named)
-    past = [
-        PastProbe(p.at, p.outcome, p.why, p.forced, p.engine, p.seconds, p.ratio)
-        for p in reversed(memory.past)
-    ]
     engine = None if isinstance(memory.engine, Absent) or not memory.engine else memory.engine
-    return ProbesDocument("wirewatch.probes/1", at, gate(memory.refusal, engine), memory.fresh, last, past)
+    return ProbesDocument(
+        "wirewatch.probes/1", at, gate(memory.refusal, engine), memory.fresh, last, [*reversed(memory.past)]
+    )
 
 
 def gate(refusal: Refusal | None, engine: str | None) -> Gate:
@@ -303,7 +257,7 @@ def gate(refusal: Refusal | None, engine: str | None) -> Gate:
     if refusal is None:
         return Gate(open=True, reason="", meaning="", detail="", engine=engine)
     return Gate(
-        open=False, reason=refusal.reason.value, meaning=MEANING[refusal.reason], detail=refusal.detail,
+        open=False, reason=refusal.reason.value, meaning=refusal.reason.meaning, detail=refusal.detail,
         engine=engine,
     )  # fmt: skip
 
@@ -319,28 +273,25 @@ def probe(
 
     `instead`: what judges where no expectation does.
     """
-    document = probed.document
-    cost = document.cost if document else None
+    document, cost = probed.shown, probed.shown.cost
     names = {one.group: one.gpus for one in measured}
     return ProbeDocument(
         schema="wirewatch.probe/1", at=probed.at, health=HEALTH_NAMES[health_of(probed, findings)],
         outcome=probed.outcome, why=probed.why, by=probed.by, forced=probed.forced,
-        engine=probed.plan.engine, versions=dict(document.versions) if document else {},
+        engine=probed.plan.engine, versions=dict(document.versions),
         seconds=probed.seconds, held_seconds=probed.held_seconds,
-        kernel_seconds=list(cost.kernel_seconds) if cost else [],
-        cpu_seconds=cost.cpu_seconds if cost else None, host_bytes=cost.host_bytes if cost else None,
+        kernel_seconds=list(cost.kernel_seconds),
+        cpu_seconds=cost.cpu_seconds if probed.document else None,
+        host_bytes=cost.host_bytes if probed.document else None,
         transport=transport(probed, range(len(probed.plan.groups))), settings=dict(probed.settings),
         slowing=[f"{name}={value}: {effect}" for name, value, effect in slowing_settings(probed.settings)],
         results=[_result(one, instead) for one in measured],
         asymptotes=[Asymptote(op, names[g], value) for (g, op), value in asymptotes(measured).items()],
         copies=_copies(probed), gpus=_gpus(probed), stragglers=stragglers(named or NamedStragglers(), probed),
-        path=[
-            PathBytes(c.part, c.index, c.due, c.sent, c.received)
-            for c in measurement.crossings(probed, measured)
-        ],
+        path=list(measurement.crossings(probed, measured)),
         findings=[finding(f) for f in findings],
         dtype=probed.plan.dtype, in_place=probed.plan.in_place, environment=dict(probed.plan.environment),
-        unproven=not_as_asked(probed), not_offered=list(document.not_offered) if document else [],
+        unproven=not_as_asked(probed), not_offered=list(document.not_offered),
         network=network(probed.conditions[0], probed)
             if probed.conditions and by_network(probed.plan) else None,
     )  # fmt: skip
@@ -361,7 +312,7 @@ def on_request(result: ProbeResult) -> ProbeDocument:
         not_recorded=list(result.not_recorded),
         network=made.network or (network(conditions[0], None) if conditions else None),
         runs=[_run(run) for run in result.runs],
-        differences=[_difference(one) for one in run_differences(result.runs, OFF)],
+        differences=list(run_differences(result.runs, OFF)),
     )  # fmt: skip
 
 
@@ -387,12 +338,6 @@ def refused(refusal: Refusal | None, at: float) -> ProbeDocument:
         cpu_seconds=None, host_bytes=None, transport="", settings={}, slowing=[], results=[], asymptotes=[],
         copies=[], gpus=[], stragglers=[], path=[], findings=[],
     )  # fmt: skip
-
-
-def health_of(probed: Probed, findings: Sequence[CoreFinding]) -> CoreHealth:
-    """The health that one probe shows: UNKNOWN where it did not end, or not do what was asked."""
-    shown = probed.outcome == "ok" and not not_as_asked(probed)
-    return worst(findings) if shown else max(CoreHealth.UNKNOWN, worst(findings))
 
 
 def stragglers(named: NamedStragglers, probed: Probed) -> list[Straggler]:
@@ -433,13 +378,6 @@ def _run(run: ProbeRun) -> RunResult:
     )  # fmt: skip
 
 
-def _difference(one: RunDifference) -> Difference:
-    return Difference(
-        one.op, one.size_bytes, one.gpus, one.run, one.against, one.share, one.spread, one.against_spread,
-        one.beyond,
-    )  # fmt: skip
-
-
 def _no_reference(expected: Expectation | Absent) -> str:
     if not isinstance(expected, Absent) or expected is measurement.NOT_GPUS:
         return ""
@@ -458,14 +396,14 @@ def _derivation(one: Measured, instead: str) -> list[str]:
 
 def _copies(probed: Probed) -> list[PeerCopy]:
     index = [gpu.index for gpu in probed.gpus] or list(range(len(probed.plan.gpus)))
-    copies = probed.document.copies if probed.document else ()
     return [
-        PeerCopy(index[c.source], index[c.destination], c.size_bytes / c.seconds, c.direct) for c in copies
+        PeerCopy(index[c.source], index[c.destination], c.size_bytes / c.seconds, c.direct)
+        for c in probed.shown.copies
     ]
 
 
 def _gpus(probed: Probed) -> list[GpuResult]:
-    micros = {m.gpu: m for m in (probed.document.micros if probed.document else ())}
+    micros = {m.gpu: m for m in probed.shown.micros}
     clocks = {c.gpu: c for c in probed.clocks}
     found = []
     for position, gpu in enumerate(probed.gpus):

@@ -8,7 +8,7 @@ from wirewatch import __version__
 from wirewatch.collectors.inventory import NODE
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import LEVELS, Absent, Finding, Health, Kind, Metric, Sample, Tier
-from wirewatch.probe.component import PROBE_NAME as PROBE
+from wirewatch.probe.collector import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import DriftMemory as Drift
@@ -162,7 +162,7 @@ def _nccl(state: NodeState) -> str:
     component = state.components.get(PROBE)
     memory = None if component is None else component.memory
     last = memory.last if isinstance(memory, Probes) else None
-    return "" if last is None or last.document is None else last.document.versions.get("nccl", "")
+    return "" if last is None else last.shown.versions.get("nccl", "")
 
 
 def _shape(state: NodeState) -> str:

@@ -1,5 +1,6 @@
 """The documents of the state, the findings and the topology; docs/schemas is made from these types."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,16 +17,17 @@ from wirewatch.documents.health import (
     Health,
     HealthDocument,
     NodeFinding,
-    OperatorNote,
     ProbeStatus,
     ReportedFinding,
     SameCause,
     Stage,
 )
-from wirewatch.documents.hint import ReportedHint, hints_of
 from wirewatch.documents.series import PREFIX
-from wirewatch.probe.component import PROBE_NAME, probe_summary
-from wirewatch.verdict import ledger, node
+from wirewatch.jobs.bursts import BurstFacts
+from wirewatch.jobs.lockstep import Hint, LockstepFacts, UnevenWork
+from wirewatch.jobs.times import JobsFacts
+from wirewatch.probe.collector import PROBE_NAME, probe_summary
+from wirewatch.verdict import node
 from wirewatch.verdict.node import Judged
 
 
@@ -57,6 +59,26 @@ class CollectorState:
     failures: int
     findings: list[ReportedFinding]
     samples: list[Series]
+
+
+HintKind = Literal["slow_gpu", "uneven_work", "slower_collectives", "late_gpu", "slow_wire"]
+_OF_JOBS: dict[str, HintKind] = {"late": "late_gpu", "wire": "slow_wire"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedHint:
+    """What a running job shows of a part, which changes no verdict; `text` has the figures.
+
+    `kind`: `slow_gpu` never waits for its peers at equal work; `uneven_work` is a GPU that has more work and
+    is not slow; of `slower_collectives` the plateau on NVLink fell below the job's own past; `late_gpu` and
+    `slow_wire` are what the tap times in the job. `subject` by level: gpu, uuid; empty for the node. `since`
+    in Unix seconds.
+    """
+
+    kind: HintKind
+    subject: dict[str, str]
+    since: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,20 +188,21 @@ def topology(state: NodeState, at: float) -> TopologyDocument:
 
 def finding(one: types.Finding) -> ReportedFinding:
     """A finding for a document."""
-    return ReportedFinding(
-        one.rule, HEALTH_NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since
-    )
+    return ReportedFinding(*_plain(one))
 
 
 def standing(one: node.Standing) -> NodeFinding:
     """A finding for a document, with its stage and what operators said of it."""
-    plain, suppression = finding(one.finding), one.suppression
+    suppression = one.suppression
     return NodeFinding(
-        plain.rule, plain.health, plain.subject, plain.evidence, plain.action, plain.since, one.id,
-        STAGES[one.stage], one.times, one.finding.last, _note(one.acked),
-        _note(suppression.said if suppression else None), suppression.until if suppression else 0.0,
-        [_same_cause(other) for other in one.same_cause],
+        *_plain(one.finding), one.id, STAGES[one.stage], one.times, one.finding.last, one.acked,
+        suppression.said if suppression else None, suppression.until if suppression else 0.0,
+        [SameCause(*_plain(other.finding), other.id) for other in one.same_cause],
     )  # fmt: skip
+
+
+def _plain(one: types.Finding) -> tuple[str, Health, dict[str, str], str, str, float]:
+    return one.rule, HEALTH_NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since
 
 
 def probe_status(state: NodeState, mono: float, *, required: bool) -> ProbeStatus | None:
@@ -201,17 +224,6 @@ def is_exempt(state: NodeState, mono: float) -> bool:
     return found is not None and found.pointless
 
 
-def _same_cause(one: node.Standing) -> SameCause:
-    plain = finding(one.finding)
-    return SameCause(
-        plain.rule, plain.health, plain.subject, plain.evidence, plain.action, plain.since, one.id
-    )
-
-
-def _note(word: ledger.Statement | None) -> OperatorNote | None:
-    return None if word is None else OperatorNote(word.by, word.why, word.at)
-
-
 def _collector(component: core.Component, state: NodeState) -> CollectorState:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
     return CollectorState(
@@ -225,10 +237,40 @@ def _collector(component: core.Component, state: NodeState) -> CollectorState:
         duration_seconds=component.duration,
         failures=component.failures,
         findings=[finding(f) for f in component.findings],
-        samples=[_series(s) for s in series.with_node_labels(component.samples, state)],
+        samples=[series_of(s) for s in series.with_node_labels(component.samples, state)],
     )
 
 
-def _series(sample: types.Sample) -> Series:
+def series_of(sample: types.Sample) -> Series:
+    """Return a sample for a document."""
     labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
     return Series(f"{PREFIX}{sample.metric.name}", labels, sample.value)
+
+
+def hints_of(state: NodeState) -> list[ReportedHint]:
+    """The hints that hold now, oldest first; none of a collector that cannot read now."""
+    facts = [one.facts for one in state.components.values() if one.succeeding]
+    return sorted((hint for one in facts for hint in _hints(one)), key=lambda hint: hint.since)
+
+
+def _hints(facts: object) -> Iterator[ReportedHint]:
+    if isinstance(facts, LockstepFacts):
+        if facts.hint is not None:
+            yield _of_lockstep("slow_gpu", facts.hint)
+        if facts.uneven is not None:
+            yield _of_lockstep("uneven_work", facts.uneven)
+    elif isinstance(facts, BurstFacts):
+        for one in facts.hints:
+            yield ReportedHint("slower_collectives", _subject(one.gpu, one.uuid), one.since, one.text)
+    elif isinstance(facts, JobsFacts):
+        for hint in facts.hints:
+            subject = {"uuid": hint.gpu} if hint.gpu else {}
+            yield ReportedHint(_OF_JOBS[hint.kind], subject, hint.since, f"{hint.job}: {hint.text}")
+
+
+def _of_lockstep(kind: HintKind, hint: Hint | UnevenWork) -> ReportedHint:
+    return ReportedHint(kind, _subject(hint.gpu, hint.uuid), hint.since, hint.text)
+
+
+def _subject(gpu: str, uuid: str) -> dict[str, str]:
+    return {name: value for name, value in (("gpu", gpu), ("uuid", uuid)) if value}

@@ -15,7 +15,7 @@ from wirewatch.documents.state import DaemonStatus, FindingsDocument, StateDocum
 from wirewatch.jobs.hangs import HangFacts
 from wirewatch.jobs.times import JobsFacts
 from wirewatch.page.tables import moment, span
-from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
 

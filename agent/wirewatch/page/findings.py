@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from wirewatch.core.types import Subject
-from wirewatch.documents.health import HealthDocument, NodeFinding, OperatorNote
+from wirewatch.core.types import OperatorNote, Subject
+from wirewatch.documents.health import HealthDocument, NodeFinding
 from wirewatch.page.content import BLIND, PageContent
 from wirewatch.page.model import Card, PageVerdict, RuleLink, Sentence
 from wirewatch.page.tables import count, listed, moment, span

@@ -13,8 +13,7 @@ from markupsafe import Markup, escape
 from wirewatch import __version__
 from wirewatch.documents.drift import BaselineDocument, DriftDocument, UnacceptedChange
 from wirewatch.documents.health import Health
-from wirewatch.documents.hint import HintKind, ReportedHint
-from wirewatch.documents.state import CollectorState
+from wirewatch.documents.state import CollectorState, HintKind, ReportedHint
 from wirewatch.page import hardware, probes
 from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from wirewatch.busbw.expected import human
-from wirewatch.documents.probes import CollectiveResult, PastProbe, PeerCopy, ProbeDocument, Straggler
+from wirewatch.documents.probes import CollectiveResult, PeerCopy, ProbeDocument, Straggler
 from wirewatch.page.content import PageContent
 from wirewatch.page.model import Cell, Column, Details, Moment, Point, Section, Sentence, Table, Tone
 from wirewatch.page.tables import (
@@ -21,9 +21,9 @@ from wirewatch.page.tables import (
     table,
     unknown,
 )
-from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.gate import UNPROBEABLE
-from wirewatch.probe.model import ProbePolicy
+from wirewatch.probe.model import PastProbe, ProbePolicy
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy
 
 SMALL = 1 << 20

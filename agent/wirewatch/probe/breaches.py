@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS
+from wirewatch.core import words
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, Probed
@@ -12,14 +12,10 @@ from wirewatch.core.types import Absent, Health, Subject
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe import measurement
 from wirewatch.probe.measurement import NVLINK, Measured, on_gpus
-from wirewatch.probe.model import (
-    Breach,
-    ProbePolicy,
-)
+from wirewatch.probe.model import Breach, ProbePolicy
 from wirewatch.probe.network import by_network
 from wirewatch.verdict.straggler.signals import Loss
 
-GB = 1e9
 LOOK = "run `wirewatch probe --explain` on the idle node"
 SLOW_WIRE = f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}"
 SLOW_NETWORK = (
@@ -103,20 +99,21 @@ def slowing(probed: Probed) -> list[tuple[str, str, str]]:
 
 
 def measured_text(one: Measured) -> str:
-    """What was measured, beside what is expected where that is known."""
-    text = f"{one.op} of {human(one.size_bytes)}{on_gpus(one.gpus)}"
+    """Return what was measured, beside what is expected where that is known."""
     if isinstance(one.expected, Absent):
-        return f"{text} {one.busbw / GB:.1f} GB/s"
-    return (
-        f"{text}: {one.busbw / GB:.1f} GB/s, {one.ratio or 0:.0%} of the "
-        f"expected {one.expected.busbw / GB:.1f} GB/s"
-    ).replace("%", " %")
+        return f"{_collective(one)} {words.rate(one.busbw)}"
+    expected = f"{words.percent(one.ratio or 0)} of the expected {words.rate(one.expected.busbw)}"
+    return f"{_collective(one)}: {words.rate(one.busbw)}, {expected}"
+
+
+def _collective(one: Measured) -> str:
+    return f"{one.op} of {words.size(one.size_bytes)}{on_gpus(one.gpus)}"
 
 
 def _wrong_data(measured: Sequence[Measured]) -> Iterator[Breach]:
     bad = [one for one in measured if one.wrong]
     if bad:
-        texts = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
+        texts = "; ".join(f"{one.op} of {words.size(one.size_bytes)}: {one.wrong} elements" for one in bad)
         yield Breach(
             "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {texts}",
             "drain the node: jobs here compute wrong results; find the GPU with a memory and a link test",
@@ -172,13 +169,14 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
         for one in measurement.crossings(probed, measured)
         if one.share is not None and abs(one.share - 1) > policy.path
     ]
+    places = {gpu.index: position for position, gpu in enumerate(probed.gpus)}
     for gpu in dict.fromkeys(one.gpu for one in bad):
         mine = [one for one in bad if one.gpu == gpu]
         worst = max(mine, key=lambda one: abs((one.share or 0.0) - 1))
         yield Breach(
-            "probe.path", _subject(probed, gpu), Health.DEGRADED,
-            f"{worst.part}: {(worst.sent or 0) / GB:.2f} GB over NVLink, {worst.due / GB:.2f} GB expected "
-            f"({worst.share or 0:.0%})".replace("%", " %"),
+            "probe.path", _subject(probed, places[gpu]), Health.DEGRADED,
+            f"{worst.part}: {(worst.sent or 0) / words.GB:.2f} GB over NVLink, "
+            f"{worst.due / words.GB:.2f} GB expected ({words.percent(worst.share or 0)})",
             f"traffic takes another path, or another process also uses NVLink: {LOOK}",
         )  # fmt: skip
 
@@ -195,7 +193,7 @@ def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
             link, away = found
             yield Breach(
                 "probe.uneven", _subject(probed, links.gpu, str(link)), Health.DEGRADED,
-                f"link {link} differs by {away * 100:.0f} % from the average of its GPU's links",
+                f"link {link} differs by {words.percent(away)} from the average of its GPU's links",
                 "check this link's errors and state; one link that carries less slows all of them",
             )  # fmt: skip
 
@@ -246,12 +244,16 @@ def _below_usual(
     if not slower or (found and not alone):
         return
     worst = min(alone or slower, key=_of_usual)
-    failed = [one for one in alone if _far_below(one, policy)]
-    expected = "" if worst.ratio is None else f"; that is still {_percent(worst.ratio)} of what is expected"
-    steady = any(_best_of_usual(one) < policy.usual for one in slower)
+    # Below the lowest accepted probe too: some nodes have two speeds, by where the worker's memory lies.
+    failed = [one for one in alone if one.usual and one.best < policy.ratio * one.usual.lowest]
+    expected = (
+        "" if worst.ratio is None else f"; that is still {words.percent(worst.ratio)} of what is expected"
+    )
+    usual = f"{words.rate(worst.usual.rate)} in {worst.usual.count} accepted probes" if worst.usual else ""
+    steady = any(one.usual and one.best < policy.usual * one.usual.rate for one in slower)
     evidence = (
-        f"{worst.op} of {human(worst.size_bytes)}{on_gpus(worst.gpus)}: {worst.busbw / GB:.1f} GB/s, "
-        f"{_percent(_of_usual(worst))} of its usual {_usual(worst)}{_more(slower)}{expected}"
+        f"{_collective(worst)}: {words.rate(worst.busbw)}, "
+        f"{words.percent(_of_usual(worst))} of its usual {usual}{_more(slower)}{expected}"
         f"{_reasons(probed, worst)}{_doubt(steady=steady)}"
     )
     yield Breach("probe.slower", Subject(), Health.FAILED if failed else Health.DEGRADED, evidence, SLOWER.do)
@@ -272,8 +274,8 @@ def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -
     best = worst.best / rate
     wire = "the fastest copy between two of its GPUs" if isinstance(worst.wire, Absent) else "the wire"
     evidence = (
-        f"{worst.op} of {human(worst.size_bytes)}{on_gpus(worst.gpus)}: {worst.busbw / GB:.1f} GB/s, "
-        f"{_percent(worst.busbw / rate)} of {wire}, {rate / GB:.1f} GB/s{_more(low)}"
+        f"{_collective(worst)}: {words.rate(worst.busbw)}, "
+        f"{words.percent(worst.busbw / rate)} of {wire}, {words.rate(rate)}{_more(low)}"
         f"{_reasons(probed, worst)}{_doubt(steady=best < least)}"
     )
     health = Health.FAILED if _is_nvlink(probed, worst) and best < SURE * least else Health.DEGRADED
@@ -288,8 +290,7 @@ def _wire_rate(probed: Probed, one: Measured) -> float | None:
     if kind not in NVLINK:
         return None
     members = probed.plan.groups[one.group]
-    copies = probed.document.copies if probed.document else ()
-    inside = [copy for copy in copies if copy.source in members and copy.destination in members]
+    inside = [c for c in probed.shown.copies if c.source in members and c.destination in members]
     return max((copy.size_bytes / copy.seconds for copy in inside), default=None)
 
 
@@ -301,25 +302,8 @@ def _least_share(probed: Probed, one: Measured, policy: ProbePolicy) -> float:
     return policy.wire if _is_nvlink(probed, one) else policy.wire_pcie
 
 
-def _far_below(one: Measured, policy: ProbePolicy) -> bool:
-    """Below the lowest accepted probe too: some nodes have two speeds, by where the worker's memory lies."""
-    return one.usual is not None and one.best < policy.ratio * one.usual.lowest
-
-
 def _of_usual(one: Measured) -> float:
     return one.busbw / one.usual.rate if one.usual else 1.0
-
-
-def _best_of_usual(one: Measured) -> float:
-    return one.best / one.usual.rate if one.usual else 1.0
-
-
-def _usual(one: Measured) -> str:
-    return f"{one.usual.rate / GB:.1f} GB/s in {one.usual.count} accepted probes" if one.usual else ""
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %"
 
 
 def _more(found: Sequence[object]) -> str:

@@ -147,8 +147,7 @@ def nic_counts(sysfs: Sysfs) -> Mapping[tuple[str, str], int]:
         kinds = sysfs.entries(folder)
         for kind in () if isinstance(kinds, Absent) else kinds:
             if kind in _BYTES or _FAULTY.search(kind):
-                text = sysfs.read(f"{folder}/{kind}")
-                value = whole(text) if isinstance(text, str) else None
+                value = _count(sysfs, f"{folder}/{kind}")
                 if value is not None:
                     found[name, _BYTES.get(kind, kind)] = value * (LANES if kind in _IN_WORDS else 1)
     return found
@@ -156,12 +155,8 @@ def nic_counts(sysfs: Sysfs) -> Mapping[tuple[str, str], int]:
 
 def _nics(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
     """Folders of counters, with the name of the port or interface."""
-    devices = rdma_devices(sysfs)
-    for device in () if isinstance(devices, Absent) else devices:
-        ports = sysfs.entries(f"{RDMA}/{device}/ports")
-        for port in () if isinstance(ports, Absent) else ports:
-            for folder in ("counters", "hw_counters"):
-                yield f"{device}:{port}", f"{RDMA}/{device}/ports/{port}/{folder}"
+    for name, folder in _ports(sysfs):
+        yield from ((name, f"{folder}/{kind}") for kind in ("counters", "hw_counters"))
     interfaces = sysfs.entries(NET)
     for interface in () if isinstance(interfaces, Absent) else interfaces:
         if interface != "lo":
@@ -170,16 +165,22 @@ def _nics(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
 
 def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
     """Bytes sent so far by `device:port`; what cannot be read is left out."""
+    sent = {name: _count(sysfs, f"{folder}/counters/port_xmit_data") for name, folder in _ports(sysfs)}
+    return {name: words * LANES for name, words in sent.items() if words is not None}
+
+
+def _ports(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
+    """Return each RDMA port as `device:port`, with its folder."""
     devices = rdma_devices(sysfs)
-    found: dict[str, int] = {}
     for device in () if isinstance(devices, Absent) else devices:
         ports = sysfs.entries(f"{RDMA}/{device}/ports")
         for port in () if isinstance(ports, Absent) else ports:
-            text = sysfs.read(f"{RDMA}/{device}/ports/{port}/counters/port_xmit_data")
-            sent = whole(text) if isinstance(text, str) else None
-            if sent is not None:
-                found[f"{device}:{port}"] = sent * LANES
-    return found
+            yield f"{device}:{port}", f"{RDMA}/{device}/ports/{port}"
+
+
+def _count(sysfs: Sysfs, path: str) -> int | None:
+    text = sysfs.read(path)
+    return whole(text) if isinstance(text, str) else None
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

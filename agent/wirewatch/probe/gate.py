@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Self
 
 from wirewatch.core.nvml import MIG_MODE, as_int, as_mig_mode, foreign_processes, member
 from wirewatch.core.pci import normal_pci
@@ -19,40 +20,36 @@ PROHIBITED = 2
 """NVML's compute mode in which no process may compute."""
 
 
-class Reason(Enum):
-    """Why no probe runs; `value` is the label, the docstring of each is in METRICS."""
+class SkipReason(Enum):
+    """Why no probe runs: the label of a skip in the metrics, and its meaning in words."""
 
-    BUSY = "busy"
-    ALLOCATED = "allocated"
-    SETTLING = "settling"
-    MEMORY = "memory"
-    BLIND = "blind"
-    BUDGET = "budget"
-    LOCKED = "locked"
-    MIG = "mig"
-    FEW_GPUS = "few_gpus"
-    NO_ENGINE = "no_engine"
-    PROHIBITED = "prohibited"
-    PROBER_AWAY = "prober_away"
+    _value_: str
+    meaning: str
 
+    def __new__(cls, label: str, meaning: str) -> Self:
+        """Return a member that is found by its label alone."""
+        member = object.__new__(cls)
+        member._value_, member.meaning = label, meaning
+        return member
 
-MEANING: Mapping[Reason, str] = {
-    Reason.BUSY: "a process computes or draws on a GPU; a display server and a desktop do not count",
-    Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to a pod or a job",
-    Reason.SETTLING: "the GPUs became idle only a short while ago",
-    Reason.MEMORY: "memory of a GPU is held by no process that can be seen, or too little is free",
-    Reason.BLIND: "who uses the GPUs could not be read",
-    Reason.BUDGET: "the GPU-seconds that probes may hold are used up",
-    Reason.LOCKED: "another probe, or an operator, holds the lock",
-    Reason.MIG: "a GPU is in MIG mode, where NCCL has no wires to use",
-    Reason.FEW_GPUS: "there are not two GPUs to send anything",
-    Reason.NO_ENGINE: "neither nccl4py with cuda.core nor torch with CUDA is installed",
-    Reason.PROHIBITED: "a GPU's compute mode lets no process compute",
-    Reason.PROBER_AWAY: "the prober, a process of its own here, does not answer or did not take the order",
-}
+    BUSY = "busy", "a process computes or draws on a GPU; a display server and a desktop do not count"
+    ALLOCATED = "allocated", "the kubelet or Slurm has given a GPU to a pod or a job"
+    SETTLING = "settling", "the GPUs became idle only a short while ago"
+    MEMORY = "memory", "memory of a GPU is held by no process that can be seen, or too little is free"
+    BLIND = "blind", "who uses the GPUs could not be read"
+    BUDGET = "budget", "the GPU-seconds that probes may hold are used up"
+    LOCKED = "locked", "another probe, or an operator, holds the lock"
+    MIG = "mig", "a GPU is in MIG mode, where NCCL has no wires to use"
+    FEW_GPUS = "few_gpus", "there are not two GPUs to send anything"
+    NO_ENGINE = "no_engine", "neither nccl4py with cuda.core nor torch with CUDA is installed"
+    PROHIBITED = "prohibited", "a GPU's compute mode lets no process compute"
+    PROBER_AWAY = (
+        "prober_away",
+        "the prober, a process of its own here, does not answer or did not take the order",
+    )
 
 
-UNPROBEABLE = frozenset({Reason.FEW_GPUS, Reason.MIG})
+UNPROBEABLE = frozenset({SkipReason.FEW_GPUS, SkipReason.MIG})
 """Reasons for which nothing can be probed here. NO_ENGINE is not among them: an engine can be installed."""
 
 
@@ -97,7 +94,7 @@ class GateLimits:
 class Refusal:
     """Why no probe runs, with what was read in words."""
 
-    reason: Reason
+    reason: SkipReason
     detail: str
 
 
@@ -105,7 +102,7 @@ MEMORY = Question("MemoryInfo")
 MODES = (MIG_MODE, Question("ComputeMode"))
 NOT_INSTALLED = frozenset({Why.MISSING})
 """A kubelet or a Slurm that is not installed has given nothing away; one that cannot be asked may have."""
-PREFIXES = ("nvidia.com/",)
+PREFIX = "nvidia.com/"
 """Resources that are GPUs or parts of them: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.18gb."""
 DRIVER = "gpu.nvidia.com"
 """NVIDIA's DRA driver for GPUs; the vendor of its CDI devices ends so too (k8s.gpu.nvidia.com/device)."""
@@ -264,7 +261,7 @@ def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | N
         return found
     found = _allocated(facts, touched, owner)
     if found is None and owner is not None and not _held_by(facts, owner):
-        return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the kubelet and by Slurm")
+        return Refusal(SkipReason.BLIND, f"{owner} holds no GPU here, by the kubelet and by Slurm")
     return found or _settling(facts, still, touched, rules)
 
 
@@ -316,17 +313,13 @@ def read_minors(nvml: Nvml, gpus: Sequence[Gpu]) -> Mapping[int, str]:
 
 
 def pod_holdings(
-    pods: Sequence[Pod],
-    gpus: Sequence[Gpu],
-    life: PodLife | Absent,
-    names: GpuNames,
-    prefixes: Sequence[str] = PREFIXES,
+    pods: Sequence[Pod], gpus: Sequence[Gpu], life: PodLife | Absent, names: GpuNames
 ) -> tuple[Holding, ...]:
     """What pods hold; those that have ended by `life` hold nothing, those of two UIDs hold it twice."""
     cards = _GpuLookup(gpus, names)
     found = []
     for pod in pods:
-        held, doubt = cards.all_of(_pod_devices(pod, cards, prefixes))
+        held, doubt = cards.all_of(_pod_devices(pod, cards))
         uids = None if isinstance(life, Absent) else life.uids(pod.namespace, pod.name)
         path = f"{pod.namespace}/{pod.name}"
         holders = [path] if uids is None else uids
@@ -382,28 +375,28 @@ def _few(gpus: Sequence[object], least: int = 2) -> Refusal | None:
     if len(gpus) >= least:
         return None
     asked = f"{len(gpus)} of the {least} GPUs that are asked for"
-    return Refusal(Reason.FEW_GPUS, asked if least > 2 else f"{len(gpus)} GPU")  # noqa: PLR2004
+    return Refusal(SkipReason.FEW_GPUS, asked if least > 2 else f"{len(gpus)} GPU")  # noqa: PLR2004
 
 
 def _modes(uses: Sequence[GpuUsers]) -> Refusal | None:
     for use in uses:
         unread = next((v for v in (use.gpu.absent, use.mig, use.compute_mode) if isinstance(v, Absent)), None)
         if unread is not None:
-            return Refusal(Reason.BLIND, f"GPU {use.gpu.index}: {unread}")
+            return Refusal(SkipReason.BLIND, f"GPU {use.gpu.index}: {unread}")
         if use.mig:
-            return Refusal(Reason.MIG, f"GPU {use.gpu.index} is in MIG mode")
+            return Refusal(SkipReason.MIG, f"GPU {use.gpu.index} is in MIG mode")
         if use.compute_mode == PROHIBITED:
-            return Refusal(Reason.PROHIBITED, f"GPU {use.gpu.index}: compute mode Prohibited")
+            return Refusal(SkipReason.PROHIBITED, f"GPU {use.gpu.index}: compute mode Prohibited")
     return None
 
 
 def _processes(uses: Sequence[GpuUsers]) -> Refusal | None:
     for use in uses:
         if isinstance(use.processes, Absent):
-            return Refusal(Reason.BLIND, f"processes on GPU {use.gpu.index}: {use.processes}")
+            return Refusal(SkipReason.BLIND, f"processes on GPU {use.gpu.index}: {use.processes}")
         if use.processes:
             pids = ", ".join("unknown" if p is None else str(p) for p in sorted(use.processes, key=str))
-            return Refusal(Reason.BUSY, f"GPU {use.gpu.index} is used by process {pids}")
+            return Refusal(SkipReason.BUSY, f"GPU {use.gpu.index} is used by process {pids}")
     return None
 
 
@@ -411,15 +404,15 @@ def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
     for use in uses:
         if isinstance(use.free, Absent) or isinstance(use.used, Absent):
             unread = use.free if isinstance(use.free, Absent) else use.used
-            return Refusal(Reason.BLIND, f"memory of GPU {use.gpu.index}: {unread}")
+            return Refusal(SkipReason.BLIND, f"memory of GPU {use.gpu.index}: {unread}")
         if use.used > rules.unseen:
             return Refusal(
-                Reason.MEMORY,
+                SkipReason.MEMORY,
                 f"GPU {use.gpu.index}: {use.used} bytes are in use by no process that can be seen",
             )
         if use.free < rules.free:
             return Refusal(
-                Reason.MEMORY, f"GPU {use.gpu.index}: {use.free} bytes are free, {rules.free} are needed"
+                SkipReason.MEMORY, f"GPU {use.gpu.index}: {use.free} bytes are free, {rules.free} are needed"
             )
     return None
 
@@ -427,10 +420,10 @@ def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
 def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusal | None:
     for name, holdings in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
         if isinstance(holdings, Absent):
-            return Refusal(Reason.BLIND, f"{name} does not say who holds GPUs: {holdings}")
+            return Refusal(SkipReason.BLIND, f"{name} does not say who holds GPUs: {holdings}")
         for holding in holdings or ():
             if holding.holder != owner and touched & set(holding.gpus):
-                return Refusal(Reason.ALLOCATED, f"{holding.holder} holds GPUs: {holding.about}")
+                return Refusal(SkipReason.ALLOCATED, f"{holding.holder} holds GPUs: {holding.about}")
     return None
 
 
@@ -438,7 +431,7 @@ def _settling(facts: GateFacts, still: Stillness, touched: set[str], rules: Gate
     waited = min(facts.mono - still.since.get(key, facts.mono) for key in touched)
     if waited < rules.settle:
         return Refusal(
-            Reason.SETTLING,
+            SkipReason.SETTLING,
             f"who uses the GPUs changed or was first seen {waited:.0f} s ago; "
             f"a probe waits until that is {rules.settle:.0f} s ago",
         )
@@ -482,13 +475,13 @@ def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Hol
     return job_holdings(jobs, gpus, names)
 
 
-def _pod_devices(pod: Pod, cards: _GpuLookup, prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
+def _pod_devices(pod: Pod, cards: _GpuLookup) -> Iterator[tuple[str, Keys | None]]:
     """The devices of a pod that are GPUs, in words and in keys."""
     for resource, device in pod.devices:
-        if resource.startswith(tuple(prefixes)):
+        if resource.startswith(PREFIX):
             yield f"{resource} {device}", cards.device(device)
     for driver, _, device in pod.claims:
-        if not driver or driver.partition("/")[0].endswith(DRIVER) or driver.startswith(tuple(prefixes)):
+        if not driver or driver.partition("/")[0].endswith(DRIVER) or driver.startswith(PREFIX):
             yield f"{driver or 'a claim'} {device}", cards.claimed(device)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Absent, Why
-from wirewatch.probe.statefolder import as_owner, refused
+from wirewatch.statefolder import as_owner, refused
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from wirewatch.core.probe import (
 )
 from wirewatch.core.statistics import AcceptedRates, UsualRate
 from wirewatch.core.topology import WireKind
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Finding, Health, Why, worst
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe.network import by_network, unproven, went_by_rdma
@@ -102,12 +102,11 @@ WIRES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """Bytes that one GPU should have sent in a part of the probe, and those that its NVLink counters show."""
+class PathBytes:
+    """Bytes that a GPU had to send in a part of the probe, and those that its NVLink counters show."""
 
     part: str
     gpu: int
-    index: int
     due: float
     sent: int | None
     received: int | None
@@ -134,14 +133,13 @@ CollectiveRates = AcceptedRates[Collective]
 
 def measure(probed: Probed) -> tuple[Measured, ...]:
     """Everything timed, in the order of the plan; nothing for a probe that was broken off."""
-    document = probed.document
-    if document is None or probed.outcome != "ok":
+    if probed.outcome != "ok":
         return ()
     choices = algorithms(probed.account) if probed.account else {}
     version = probed.account.version if probed.account else Absent(Why.MISSING)
     small = frozenset(probed.plan.latency_sizes)
     found = []
-    for timed in document.collectives:
+    for timed in probed.shown.collectives:
         ranks = len(probed.plan.groups[timed.group])
         asked = logged_size(timed.op, timed.size_bytes, ranks, version)
         algorithm, protocol = choices.get((timed.op, asked)) or choices.get(("", asked)) or ("", "")
@@ -175,6 +173,12 @@ def not_as_asked(probed: Probed) -> str:
     if document.not_offered and not document.collectives:
         return f"the engine {document.engine} does not offer {', '.join(document.not_offered)}"
     return unproven(probed)
+
+
+def health_of(probed: Probed | None, findings: Sequence[Finding]) -> Health:
+    """The health that one probe shows: at least UNKNOWN where it did not end, or not do what was asked."""
+    shown = probed is not None and probed.outcome == "ok" and not not_as_asked(probed)
+    return worst(findings) if shown else max(Health.UNKNOWN, worst(findings))
 
 
 def without_expectation(measured: Iterable[Measured]) -> tuple[str, ...]:
@@ -224,7 +228,7 @@ def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
     return found
 
 
-def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[Crossing, ...]:
+def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[PathBytes, ...]:
     """By part and GPU; nothing for algorithms and kinds of wire of which it is not known what is due."""
     if by_network(probed.plan):
         return ()
@@ -350,10 +354,7 @@ def _wire(probed: Probed, group: int) -> GroupWire | Absent:
 
 def _due(probed: Probed, measured: Sequence[Measured], group: int, op: str) -> float | None:
     """What each GPU must send in all runs of a collective; None where that is not known."""
-    runs = {
-        (t.group, t.op, t.size_bytes): t.runs
-        for t in (probed.document.collectives if probed.document else ())
-    }
+    runs = {(t.group, t.op, t.size_bytes): t.runs for t in probed.shown.collectives}
     due, small = 0.0, 0.0
     for one in measured:
         if (one.group, one.op) != (group, op):
@@ -370,14 +371,14 @@ def _due(probed: Probed, measured: Sequence[Measured], group: int, op: str) -> f
     return due + small if small < GUESSED * due else None
 
 
-def _crossing(probed: Probed, part: Part, position: int, due: float) -> Crossing:
+def _crossing(probed: Probed, part: Part, position: int, due: float) -> PathBytes:
     moved = next((m for m in part.moved if m.gpu == position), Moved(position, None, None, {}))
-    return Crossing(part.name, position, probed.gpus[position].index, due, moved.transmit, moved.receive)
+    return PathBytes(part.name, probed.gpus[position].index, due, moved.transmit, moved.receive)
 
 
-def _copied(probed: Probed, part: Part) -> list[Crossing]:
+def _copied(probed: Probed, part: Part) -> list[PathBytes]:
     due: defaultdict[int, float] = defaultdict(float)
-    for copy in probed.document.copies if probed.document else ():
+    for copy in probed.shown.copies:
         if not copy.direct:
             return []
         due[copy.source] += copy.size_bytes * copy.runs
@@ -388,7 +389,7 @@ def _collectives(probed: Probed, measured: Sequence[Measured]) -> Iterator[tuple
     """Those that measure the bandwidth of GPUs: smaller messages measure latency, gloo processors."""
     if not probed.gpus:
         return
-    version = probed.document.versions.get("nccl", "") if probed.document else ""
+    version = probed.shown.versions.get("nccl", "")
     slowing = (f"{name}={value}" for name, value, _ in slowing_settings(probed.settings))
     conditions = " ".join((probed.plan.engine, version, *sorted(slowing)))
     for one in measured:

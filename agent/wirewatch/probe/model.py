@@ -10,7 +10,7 @@ from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, Plan, Probed
 from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject, whole
-from wirewatch.probe.gate import GateFacts, GateLimits, Reason, Refusal, Stillness
+from wirewatch.probe.gate import GateFacts, GateLimits, Refusal, SkipReason, Stillness
 from wirewatch.probe.history import HistoryCursor
 from wirewatch.probe.measurement import CollectiveRates, Measured
 from wirewatch.verdict.straggler.naming import StragglerWatch
@@ -192,8 +192,8 @@ class ProbeReading:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeOutline:
-    """A probe in short: when it began (Unix seconds), how it ended, its worst ratio where one is known."""
+class PastProbe:
+    """A probe in short; `worst_ratio`: the lowest of busbw to expected busbw, null where none is known."""
 
     at: float
     outcome: str
@@ -201,7 +201,7 @@ class ProbeOutline:
     forced: bool
     engine: str
     seconds: float
-    ratio: float | None
+    worst_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +228,8 @@ class ProbeMemory:
     tried_mono: float | None = None
     tried: Probed | None = None
     runs: Mapping[str, int] = field(default_factory=dict)
-    skips: Mapping[Reason, int] = field(default_factory=dict)
-    skipped: Mapping[Reason, float] = field(default_factory=dict)
+    skips: Mapping[SkipReason, int] = field(default_factory=dict)
+    skipped: Mapping[SkipReason, float] = field(default_factory=dict)
     late: tuple[float, Refusal] | None = None
     gpu_seconds: float = 0.0
     spent: Spent = ()
@@ -246,7 +246,7 @@ class ProbeMemory:
     completed: int = 0
     clean: bool = False
     seen: HistoryCursor | None = None
-    past: tuple[ProbeOutline, ...] = ()
+    past: tuple[PastProbe, ...] = ()
 
     def count(self) -> int:
         """Probes so far, however they ended."""
@@ -304,11 +304,3 @@ def due(last: float, every: float, jitter: float, names: Sequence[str], count: i
 def draw(names: Sequence[str], count: int) -> float:
     """A number from 0 to 1 that is the same for the same names and count."""
     return zlib.crc32(" ".join((*names, str(count))).encode()) / 0xFFFFFFFF
-
-
-def complete(memory: ProbeMemory) -> tuple[int, bool]:
-    """Complete probes since start but for forced ones, by any process; whether the newest found nothing.
-
-    A probe of processors shows nothing of wires, and so is never clean.
-    """
-    return memory.completed, memory.clean

@@ -17,10 +17,9 @@ from wirewatch.core.ports import Clock, Gpu, Hardware
 from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.httpclient import NoAnswer, request
-from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.gate import GateFacts, Reason, Refusal
+from wirewatch.probe.gate import GateFacts, Refusal, SkipReason
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.setup import ProbeRequest
+from wirewatch.probe.setup import ProbeRequest, ProbeTerms, read_terms
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -197,7 +196,7 @@ class RemoteProber:
 
     @staticmethod
     def _refusal(why: str) -> Refusal:
-        return Refusal(Reason.PROBER_AWAY, why)
+        return Refusal(SkipReason.PROBER_AWAY, why)
 
     def _log_change(self, why: str) -> None:
         """A line in the log when it goes and when it comes back."""

@@ -2,25 +2,22 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from wirewatch.core import words
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Conditions, Probed
-from wirewatch.core.types import Absent, Expect, Finding, Health, worst
-from wirewatch.probe.comparison import ProbeRun, runs_health
-from wirewatch.probe.gate import Reason, Refusal, Stillness
+from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Conditions, Plan, Probed, Timed
+from wirewatch.core.types import Absent, Expect, Finding, Health
+from wirewatch.probe.gate import Refusal, SkipReason, Stillness
 from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
-from wirewatch.probe.measurement import Measured, not_as_asked
+from wirewatch.probe.measurement import GPU_ENGINES, Measured, health_of, not_as_asked
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
-from wirewatch.probe.recorded import only_asked
 from wirewatch.probe.remote import LostOrder, RemoteProber
 from wirewatch.probe.restore import accepted, boot_id, keep
-from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
-from wirewatch.probe.statefolder import StateFolder
-from wirewatch.probe.variation import DAEMONS, Variation
+from wirewatch.probe.setup import DAEMONS, REQUIREMENTS, ProbeRequest, Variation, prepare, read_scene
+from wirewatch.statefolder import StateFolder
 from wirewatch.verdict.straggler.naming import NamedStragglers
 
 SMALL = MIB
@@ -79,6 +76,96 @@ class ProbeOverrides:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """One of several probes, by the name of what differs; without a probe, why it did not run."""
+
+    name: str
+    probed: Probed | None = None
+    measured: tuple[Measured, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    refusal: Refusal | None = None
+
+    @property
+    def has_no_engine(self) -> bool:
+        """Whether its engine is not installed."""
+        return self.refusal is not None and self.refusal.reason is SkipReason.NO_ENGINE
+
+    @property
+    def problem(self) -> str:
+        """Why it is not compared; empty where it is."""
+        if self.has_no_engine and self.name in REQUIREMENTS:
+            return f"not installed: it needs {REQUIREMENTS[self.name]}"
+        if self.probed is None:
+            return f"{self.refusal.reason.value}: {self.refusal.detail}" if self.refusal else "not run"
+        if self.probed.outcome != "ok":
+            return f"{self.probed.outcome}: {self.probed.why}"
+        if self.probed.plan.engine not in GPU_ENGINES:
+            return "it measures this machine's processors, not its GPUs"
+        return not_as_asked(self.probed)
+
+    @property
+    def health(self) -> Health:
+        """What it shows about the node; an engine that is not installed shows nothing, and is not a fault."""
+        if self.has_no_engine:
+            return Health.OK
+        return health_of(self.probed, self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`difference`: the share by which the busbw of `run` differs from that of `against`.
+
+    `spread` and `against_spread`: of single timed runs, highest less lowest as a share of the mean, null
+    where they were not timed one by one. `beyond_spread`: whether it is more than both, null where one is
+    not known.
+    """
+
+    op: str
+    size_bytes: int
+    gpus: str
+    run: str
+    against: str
+    difference: float
+    spread: float | None
+    against_spread: float | None
+    beyond_spread: bool | None
+
+
+def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[Difference, ...]:
+    """All runs that can be compared, with the run `against` if there is one of that name, else the first."""
+    named = any(run.name == against for run in runs)
+    able = [run for run in runs if not run.problem]
+    base = next((run for run in able if not named or run.name == against), None)
+    if base is None:
+        return ()
+    known = {(one.op, one.size_bytes, one.gpus): one for one in base.measured if one.busbw > 0}
+    found = []
+    for run in able:
+        for one in run.measured if run is not base else ():
+            other = known.get((one.op, one.size_bytes, one.gpus))
+            if other is not None:
+                share, own, others = one.busbw / other.busbw - 1, run_spread(one), run_spread(other)
+                beyond = None if own is None or others is None else abs(share) > max(own, others)
+                found.append(
+                    Difference(
+                        one.op, one.size_bytes, one.gpus, run.name, base.name, share, own, others, beyond
+                    )
+                )
+    return tuple(found)
+
+
+def run_spread(one: Measured) -> float | None:
+    """Highest less lowest busbw of single runs, as a share of the mean; None for no or one single run."""
+    return (one.best - one.lowest) / one.busbw if one.busbw > 0 and one.best > one.lowest else None
+
+
+def runs_health(runs: Sequence[ProbeRun]) -> Health:
+    """UNKNOWN where nothing ran, else the worst of all."""
+    ran = any(run.probed is not None and run.probed.outcome == "ok" for run in runs)
+    return max((run.health for run in runs), default=Health.UNKNOWN) if ran else Health.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeResult:
     """The last probe with what is believed after all of them, or why none ran.
 
@@ -105,8 +192,7 @@ class ProbeResult:
             return runs_health(self.runs)
         if self.probed is None or self.probed.outcome != "ok":
             return Health.UNKNOWN
-        found = worst(self.findings)
-        return max(Health.UNKNOWN, found) if not_as_asked(self.probed) else found
+        return health_of(self.probed, self.findings)
 
     @property
     def why(self) -> str:
@@ -138,12 +224,6 @@ def probe_now(
     return replace(found, study=wish.study)
 
 
-def _keep(history: History | None, probed: Probed, hardware: Hardware) -> None:
-    if history is not None:
-        at, mono = hardware.clock.now(), hardware.clock.mono()
-        keep(history, probed, at, boot_id(hardware), "command", mono)
-
-
 def _confirmed(
     hardware: Hardware, policy: ProbePolicy, start: Callable[[ProbeOverrides], Start | Refusal],
     wish: ProbeOverrides, state: StateFolder | None, end: float,
@@ -151,12 +231,11 @@ def _confirmed(
     run = start(wish)
     if isinstance(run, Refusal):
         return _refused(hardware, run, wish)
-    with ExitStack() as stack:
-        history = History.open(state.history, hardware.clock) if state else None
-        memory = ProbeMemory() if history is None else accepted(history, policy)
-        other = stack.enter_context(hardware.probe.lock())
+    history = History.open(state.history, hardware.clock) if state else None
+    memory = ProbeMemory() if history is None else accepted(history, policy)
+    with hardware.probe.lock() as other:
         if other is not None:
-            return _refused(hardware, Refusal(Reason.LOCKED, other), wish)
+            return _refused(hardware, Refusal(SkipReason.LOCKED, other), wish)
         last: Probed | None = None
         missing: tuple[str, ...] = ()
         confirm = max(1, policy.confirm, policy.straggler.confirm)
@@ -173,7 +252,9 @@ def _confirmed(
             if probed is None:
                 return ProbeResult(hardware.clock.now(), None, (), None, not_recorded=missing)
             last, refusal = probed, None
-            _keep(history, probed, hardware)
+            if history is not None:
+                clock = hardware.clock
+                keep(history, probed, clock.now(), boot_id(hardware), "command", clock.mono())
             memory = fold_probe(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
             again = memory.unconfirmed or (memory.held and number < confirm)
             if probed.outcome != "ok" or not again:
@@ -192,7 +273,7 @@ def _side_by_side(
     """Each once, under one lock, and each through the gate; what ends one for a user's sake ends all."""
     runs: list[ProbeRun] = []
     with hardware.probe.lock() as other:
-        shut = None if other is None else Refusal(Reason.LOCKED, other)
+        shut = None if other is None else Refusal(SkipReason.LOCKED, other)
         for name, wish in several:
             if shut is None:
                 runs.append(_one(hardware, policy, start, name, wish, end))
@@ -223,26 +304,19 @@ def _one(
 def _shut(run: ProbeRun) -> Refusal | None:
     """Why no further probe is begun after this one; an engine that is not there keeps no other away."""
     if run.refusal is not None:
-        return None if run.refusal.reason is Reason.NO_ENGINE else run.refusal
+        return None if run.refusal.reason is SkipReason.NO_ENGINE else run.refusal
     if run.probed is not None and run.probed.outcome == "preempted":
-        return Refusal(Reason.BUSY, run.probed.why)
+        return Refusal(SkipReason.BUSY, run.probed.why)
     if run.probed is not None and run.probed.outcome == "stuck":
-        return Refusal(Reason.LOCKED, run.probed.why)
+        return Refusal(SkipReason.LOCKED, run.probed.why)
     return None
 
 
 def _refused(hardware: Hardware, refusal: Refusal, wish: ProbeOverrides) -> ProbeResult:
     """In a recording an engine is missing that was not recorded."""
-    recorded = hardware.source != "live" and refusal.reason is Reason.NO_ENGINE
+    recorded = hardware.source != "live" and refusal.reason is SkipReason.NO_ENGINE
     missing = (f"engine {wish.engine}",) if recorded and wish.engine not in {None, "auto"} else ()
     return ProbeResult(hardware.clock.now(), None, (), refusal, not_recorded=missing)
-
-
-def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
-    """Of a recorded probe the part that was asked for, and what it lacks of that; any other probe whole."""
-    if probed.by != "recording":
-        return probed, ()
-    return only_asked(probed, wish.ops, wish.sizes, wish.variation)
 
 
 def _start(
@@ -267,7 +341,7 @@ def _here(hardware: Hardware, wanted: ProbeRequest) -> Start | Refusal:
         others = probed.by == "recording" and set(probed.plan.gpus) != set(order.plan.gpus)
         if wanted.owner is not None and others:
             why = f"the recorded probe is of {len(probed.plan.gpus)} GPUs, not of the {len(order.plan.gpus)}"
-            return Refusal(Reason.BLIND, f"{why} that {wanted.owner} holds")
+            return Refusal(SkipReason.BLIND, f"{why} that {wanted.owner} holds")
         return probed
 
     return run
@@ -279,11 +353,11 @@ def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left:
     within = None if math.isinf(left) else max(0.0, left)
     came = prober.run(replace(wanted, within=within), hardware.clock.mono() + patience)
     if isinstance(came, LostOrder):
-        return Refusal(Reason.PROBER_AWAY, f"it went away in the middle of it: {came.why}")
+        return Refusal(SkipReason.PROBER_AWAY, f"it went away in the middle of it: {came.why}")
     if isinstance(came, Refusal):
         return came
     if came.probed is None:
-        return came.refusal or Refusal(Reason.PROBER_AWAY, "it gave no probe, and no reason")
+        return came.refusal or Refusal(SkipReason.PROBER_AWAY, "it gave no probe, and no reason")
     return came.probed
 
 
@@ -309,3 +383,83 @@ def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
         large = tuple((size, runs.get(size, usual)) for size in sizes if size >= SMALL)
         made = replace(made, bandwidth=large, latency_sizes=tuple(s for s in sizes if s < SMALL))
     return made
+
+
+def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
+    """Return the requested part of a recorded probe and what it lacks; any other probe whole."""
+    recorded = probed.by == "recording"
+    return only_asked(probed, wish.ops, wish.sizes, wish.variation) if recorded else (probed, ())
+
+
+def only_asked(
+    probed: Probed, ops: Sequence[str], sizes: Sequence[int], variation: Variation
+) -> tuple[Probed | None, tuple[str, ...]]:
+    """The probe with no more than the collectives and sizes (bytes) asked for; none given: all that it has.
+
+    Returns:
+        None where it holds nothing of that, and in words what it does not hold.
+    """
+    if probed.document is None:
+        return probed, ()
+    missing = variation.missing_in(probed.plan)
+    if missing:
+        return None, missing
+    held = probed.document.collectives
+    of_op = [one for one in held if not ops or one.op in ops]
+    named = [one for one in of_op if not sizes or one.size_bytes in sizes]
+    runs = variation.iterations
+    kept = tuple(one for one in named if runs is None or _runs(probed.plan, one) == runs)
+    missing = _missing(held, ops, sizes)
+    if len(kept) < len(named):
+        others = sorted({_runs(probed.plan, one) for one in named} - {runs})
+        missing += (f"{runs} timed runs (it has {', '.join(map(str, others))})",)
+    if held and not kept:
+        return None, missing
+    return (probed if len(kept) == len(held) else _without_others(probed, kept)), missing
+
+
+def _runs(plan: Plan, timed: Timed) -> int:
+    """How many timed runs a measurement was to have."""
+    for case in plan.cases:
+        if (case.group, case.op, case.size_bytes, case.launch) == _key(timed):
+            return case.iterations
+    return dict(plan.bandwidth).get(timed.size_bytes, plan.latency_iterations)
+
+
+def _key(timed: Timed) -> tuple[int, str, int, str]:
+    return timed.group, timed.op, timed.size_bytes, timed.launch
+
+
+def _missing(held: Sequence[Timed], ops: Sequence[str], sizes: Sequence[int]) -> tuple[str, ...]:
+    has_ops, has_sizes = {one.op for one in held}, {one.size_bytes for one in held}
+    both = {(one.op, one.size_bytes) for one in held}
+    return (
+        *(f"op {op}" for op in ops if op not in has_ops),
+        *(f"size {words.size(size)}" for size in sizes if size not in has_sizes),
+        *(
+            f"{op} of {words.size(size)}"
+            for op in ops or sorted(has_ops)
+            for size in sizes
+            if op in has_ops and size in has_sizes and (op, size) not in both
+        ),
+    )
+
+
+def _without_others(probed: Probed, kept: tuple[Timed, ...]) -> Probed:
+    """What was counted while a collective ran is of all its sizes: with one left out it says nothing."""
+    assert probed.document is not None  # noqa: S101 - the caller has looked
+    plan, held = probed.plan, probed.document.collectives
+    ops, sizes, keys = {one.op for one in kept}, {one.size_bytes for one in kept}, set(map(_key, kept))
+    partly = {f"{one.op}.{one.group}" for one in held if one not in kept}
+    return replace(
+        probed,
+        plan=replace(
+            plan,
+            ops=tuple(op for op in plan.ops if op in ops),
+            latency_sizes=tuple(size for size in plan.latency_sizes if size in sizes),
+            bandwidth=tuple((size, runs) for size, runs in plan.bandwidth if size in sizes),
+            cases=tuple(c for c in plan.cases if (c.group, c.op, c.size_bytes, c.launch) in keys),
+        ),
+        document=replace(probed.document, collectives=kept),
+        parts=tuple(part for part in probed.parts if part.name not in partly),
+    )

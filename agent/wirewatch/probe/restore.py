@@ -8,17 +8,17 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.collector import Collector, Component, after, fold
+from wirewatch.core.collector import Component, after, fold
 from wirewatch.core.ports import Clock, Hardware, Question
 from wirewatch.core.probe import Probed, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Ok
-from wirewatch.probe.comparability import ProbeTerms, difference
-from wirewatch.probe.component import PROBE_NAME, probe_component
+from wirewatch.probe.collector import PROBE_NAME, ProbeCollector, probe_collector
 from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
 from wirewatch.probe.judge import fold_probe, fold_probes
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.remote import RemoteProber, terms_of
+from wirewatch.probe.setup import ProbeTerms, why_not_comparable
 from wirewatch.verdict.straggler.naming import StragglerWatch
 
 log = logging.getLogger(__name__)
@@ -38,25 +38,24 @@ PROBER_SECONDS = 1.0
 """For a prober to say what it would measure; without that, no probe counts that no daemon has folded."""
 BUSY_SECONDS = 0.3
 """To wait for those who write, where no daemon runs."""
-ProbeCollector = Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
 Ended = tuple[Probed, float]
 """A probe, and when it ended (monotonic seconds)."""
 
 
 def persistent(
-    component: ProbeCollector, history: History, boot_id: str, expect: Expect | None = None,
+    collector: ProbeCollector, history: History, boot_id: str, expect: Expect | None = None,
     prober: RemoteProber | None = None,
 ) -> ProbeCollector:  # fmt: skip
-    """The component, with every probe that it runs kept, and those that commands have run folded.
+    """The collector, with every probe that it runs kept, and those that commands have run folded.
 
-    `expect`, `prober`: those of the component, since a probe against other figures is not comparable.
+    `expect`, `prober`: those of the collector, since a probe against other figures is not comparable.
     """
     commands = CommandProbes(history, boot_id, expect or Expect(), prober)
 
     def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         others, seen = commands.read(hardware, memory.seen, options)
         # Already now, since a probe that has just been run need not be run again.
-        reading = component.read(hardware, fold_probes(memory, others, component.policy), options)
+        reading = collector.read(hardware, fold_probes(memory, others, collector.policy), options)
         if isinstance(reading, Absent):
             return reading
         if reading.probed is not None:
@@ -67,7 +66,7 @@ def persistent(
             keep(history, reading.probed, clock.now(), boot_id, "daemon", clock.mono())
         return replace(reading, others=others, seen=seen)
 
-    return replace(component, read=read)
+    return replace(collector, read=read)
 
 
 def keep(
@@ -163,7 +162,7 @@ def recall(
     if memory.tried is None:
         return Component(PROBE_NAME, memory, Ok(None, now, mono))
     no_reading = ProbeReading(GateFacts((), (), None, mono), Stillness(), "", due=False, refusal=None)
-    collector = probe_component(options, policy, expect, memory)
+    collector = probe_collector(options, policy, expect, memory)
     return after(
         Component(PROBE_NAME, memory), fold(collector, memory, Ok(no_reading, now, mono), 0.0, expect)
     )
@@ -228,7 +227,7 @@ class CommandProbes:
 
 def _difference(record: ProbeRecord, probed: Probed, terms: ProbeTerms | None) -> str:
     """Why a probe does not count, in words; one that a daemon has folded does."""
-    return "" if record.folded or terms is None else difference(probed, record.boot_id, terms)
+    return "" if record.folded or terms is None else why_not_comparable(probed, record.boot_id, terms)
 
 
 def _ended(record: ProbeRecord, clock: Clock, boot: str) -> float:

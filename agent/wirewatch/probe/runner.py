@@ -20,8 +20,8 @@ from wirewatch.probe import counters
 from wirewatch.probe.counters import CounterReader, Counters
 from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
 from wirewatch.probe.setup import find_engine
-from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
 from wirewatch.probe.workfolder import work_folder
+from wirewatch.statefolder import Lock, StateFolder, lock_probe
 
 log = logging.getLogger(__name__)
 GUARD_SECONDS = 0.02

@@ -11,14 +11,14 @@ from typing import ClassVar, Literal
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.nvml import as_int, count_links, link_speed
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Order, Question
-from wirewatch.core.probe import MIB, NOT_KNOWN, Conditions, Pcie, Plan
+from wirewatch.core.probe import DTYPES, MIB, NOT_KNOWN, OPS, PRIMITIVES, Conditions, Pcie, Plan, Probed
 from wirewatch.core.topology import Topology, groups, islands
 from wirewatch.core.types import Absent, Expect, Why
-from wirewatch.nccl.settings import parse_nccl_conf
+from wirewatch.nccl.settings import GDR_LEVEL, parse_nccl_conf, slowing_settings
 from wirewatch.probe.gate import (
     GateFacts,
-    Reason,
     Refusal,
+    SkipReason,
     Stillness,
     candidates,
     new_allocations,
@@ -28,8 +28,7 @@ from wirewatch.probe.gate import (
     watch_users,
 )
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.network import with_ports
-from wirewatch.probe.variation import DAEMONS, Variation
+from wirewatch.probe.network import GDR_LEVELS, NETWORK_ONLY, by_network, gpudirect_asked, with_ports
 
 CONF = "/etc/nccl.conf"
 OURS = frozenset(
@@ -38,6 +37,87 @@ OURS = frozenset(
 """What the probe sets itself."""
 PCIE = (Question("MaxPcieLinkGeneration"), Question("MaxPcieLinkWidth"))
 MBYTES = 1e6
+
+
+ITERATIONS = range(1, 10_001)
+"""Timed runs of a size; a CUDA graph of small messages has as many nodes."""
+_PLAN = Plan("", (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """What is asked for instead of what a daemon measures; None and empty: as the daemon.
+
+    `ops`: any primitives in place of the configured collectives. `iterations`: timed runs of every size.
+    `network`: P2P and shared memory are off in the worker, so that a
+    network carries everything. `gpudirect`: whether NCCL may use GPUDirect RDMA.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
+
+    dtype: str | None = None
+    in_place: bool | None = None
+    iterations: int | None = None
+    network: bool = False
+    gpudirect: bool | None = None
+    ops: tuple[str, ...] = ()
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        checks = (
+            (set(self.ops) <= set(PRIMITIVES), f"ops are {', '.join(PRIMITIVES)}"),
+            (self.dtype is None or self.dtype in DTYPES, f"dtypes are {', '.join(DTYPES)}"),
+            (self.iterations in {None, *ITERATIONS}, f"iterations are 1 to {ITERATIONS[-1]}"),
+        )
+        return next((text for good, text in checks if not good), "")
+
+    @property
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """NCCL's settings that the worker gets over those that it inherits."""
+        level = () if self.gpudirect is None else ((GDR_LEVEL, GDR_LEVELS[self.gpudirect]),)
+        return (*(NETWORK_ONLY if self.network else ()), *level)
+
+    def of(self, plan: Plan) -> Plan:
+        """The plan with what is asked for in place of a daemon's."""
+        runs = self.iterations
+        return replace(
+            plan,
+            ops=self.ops or plan.ops,
+            dtype=self.dtype or plan.dtype,
+            in_place=plan.in_place if self.in_place is None else self.in_place,
+            latency_iterations=runs or plan.latency_iterations,
+            bandwidth=tuple((size, runs or count) for size, count in plan.bandwidth),
+            environment=(*plan.environment, *self.environment),
+        )
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """In what such a probe differs from any that a daemon runs, in words; empty where it does not."""
+        plan = self.of(_PLAN)
+        others = [op for op in self.ops if op not in OPS]
+        settings = " ".join(f"{name}={value}" for name, value in self.environment)
+        found = (
+            (bool(others), f"collectives that no daemon measures: {', '.join(others)}"),
+            (plan.dtype != _PLAN.dtype, f"{plan.dtype} elements"),
+            (not plan.in_place, "out of place"),
+            (self.iterations is not None, f"{self.iterations} timed runs of each size"),
+            (bool(self.environment), f"{'over the network, ' if self.network else ''}{settings}"),
+        )
+        return tuple(text for differs, text in found if differs)
+
+    def missing_in(self, plan: Plan) -> tuple[str, ...]:
+        """What is asked for and is not what a recorded plan ran, in words; sizes and runs apart."""
+        asked = (
+            (self.dtype is None or self.dtype == plan.dtype, f"dtype {self.dtype} (it is of {plan.dtype})"),
+            (self.in_place in {None, plan.in_place}, "in place" if self.in_place else "out of place"),
+            (not self.network or by_network(plan), "transport net"),
+            (self.gpudirect in {None, gpudirect_asked(plan)}, "GPUDirect on or off"),
+        )
+        return tuple(text for recorded, text in asked if not recorded)
+
+
+DAEMONS = Variation()
+"""Nothing is asked for that a daemon does not measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +134,7 @@ class Scene:
     settings: Mapping[str, str]
 
 
-NOTHING_TO_PROBE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
+NOTHING_TO_PROBE = frozenset({SkipReason.FEW_GPUS, SkipReason.NO_ENGINE, SkipReason.MIG})
 """Reasons for which there is nothing here to probe."""
 
 
@@ -144,14 +224,14 @@ def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepa
     order: Order | Refusal
     engine = hardware.probe.engine(wanted.options.engine)
     if isinstance(engine, Absent):
-        return Prepared(no_gpus(hardware), still, Refusal(Reason.NO_ENGINE, engine.detail))
+        return Prepared(no_gpus(hardware), still, Refusal(SkipReason.NO_ENGINE, engine.detail))
     if wanted.options.engine == "gloo":
         # It touches no GPU, so no process can be in its way.
         order = _order(wanted, engine, cpu_scene(wanted.options.ranks), lambda: None)
         return Prepared(no_gpus(hardware), still, order)
     listed = hardware.nvml.gpus()
     if isinstance(listed, Absent):
-        order = Refusal(Reason.BLIND, f"the GPUs cannot be listed: {listed}")
+        order = Refusal(SkipReason.BLIND, f"the GPUs cannot be listed: {listed}")
         return Prepared(no_gpus(hardware), still, order)
     facts = read_facts(hardware, listed, slurm=True)
     still = watch_users(still, facts)
@@ -229,7 +309,7 @@ def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: Gat
         hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins, network=network
     )
     if isinstance(scene, Absent):
-        return Refusal(Reason.BLIND, f"the topology cannot be read: {scene}")
+        return Refusal(SkipReason.BLIND, f"the topology cannot be read: {scene}")
     allocations = (lambda: None) if wanted.force else new_allocations(hardware, gpus, facts)
     return _order(wanted, engine, scene, allocations)
 
@@ -251,16 +331,12 @@ def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callabl
 
 def _is_here(name: str) -> bool:
     if name == "nccl":
-        return _has("nccl.bindings") and _has("cuda.core") and _has("cuda.bindings")
+        return all(map(_spec, ("nccl.bindings", "cuda.core", "cuda.bindings")))
     if name == "gloo":
-        return _has("torch")
+        return _spec("torch") is not None
     torch = _spec("torch")
     places = torch.submodule_search_locations if torch else None
     return any(Path(place, "lib", "libtorch_cuda.so").exists() for place in places or ())
-
-
-def _has(module: str) -> bool:
-    return _spec(module) is not None
 
 
 def _spec(module: str) -> ModuleSpec | None:
@@ -269,3 +345,62 @@ def _spec(module: str) -> ModuleSpec | None:
         return find_spec(module)
     except (ImportError, AttributeError, OSError, RuntimeError, SyntaxError, ValueError):
         return None
+
+
+Given = tuple[tuple[int | None, tuple[tuple[str, float], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTerms:
+    """What decides what a probe finds.
+
+    `slowing`: NCCL's settings that lower bandwidth; `given`: links and pins of the operator, by group.
+    """
+
+    plan: Plan
+    slowing: tuple[tuple[str, str, str], ...]
+    given: Given
+    boot_id: str
+
+
+def read_terms(
+    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str
+) -> ProbeTerms | Absent:
+    """The terms of the probe that would be ordered now, if the gate were open."""
+    engine = hardware.probe.engine(options.engine)
+    if isinstance(engine, Absent):
+        return engine
+    if options.engine == "gloo":
+        return ProbeTerms(plan_of(options, engine, cpu_scene(options.ranks)), (), (), boot_id)
+    gpus = hardware.nvml.gpus()
+    if isinstance(gpus, Absent):
+        return gpus
+    scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, options.pins)
+    if isinstance(scene, Absent):
+        return scene
+    plan = plan_of(options, engine, scene)
+    return ProbeTerms(plan, slowing_settings(scene.settings), _given(scene.conditions), boot_id)
+
+
+def why_not_comparable(probed: Probed, boot_id: str, terms: ProbeTerms) -> str:
+    """Why a probe that ran in that boot is not comparable, in words; empty where it is."""
+    plan, wanted = probed.plan, terms.plan
+    slowing = slowing_settings(probed.settings)
+    differ = sorted({name for name, _, _ in {*slowing} ^ {*terms.slowing}})
+    checks = (
+        (boot_id not in {"", terms.boot_id}, "before this boot"),
+        (plan.engine != wanted.engine, f"with the engine {plan.engine}, not {wanted.engine}"),
+        (
+            plan.gpus != wanted.gpus,
+            f"of {len(plan.gpus)} GPUs, which are not the {len(wanted.gpus)} watched here",
+        ),
+        (plan.groups != wanted.groups, "over other groups of GPUs"),
+        (plan != wanted, "of other collectives or sizes than are configured here"),
+        (bool(differ), f"under other settings of NCCL: {', '.join(differ)}"),
+        (_given(probed.conditions) != terms.given, "against other pins or counts of links"),
+    )
+    return next((why for wrong, why in checks if wrong), "")
+
+
+def _given(conditions: tuple[Conditions, ...]) -> Given:
+    return tuple((one.links, tuple(sorted(one.pins.items()))) for one in conditions)

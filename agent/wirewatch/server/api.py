@@ -12,7 +12,7 @@ from wirewatch import __version__
 from wirewatch.core.types import Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents.drift import drift_of_state
-from wirewatch.documents.evidence import evidence
+from wirewatch.documents.finding import evidence
 from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.process import PROCESS
 from wirewatch.documents.state import DaemonStatus

@@ -18,9 +18,8 @@ from wirewatch.documents.drift import DRIFT, AcceptOrder, DriftDocument
 from wirewatch.documents.pairsorder import PairsOrder
 from wirewatch.documents.state import FINDINGS, FindingsDocument
 from wirewatch.probe import remote
-from wirewatch.probe.comparability import ProbeTerms
 from wirewatch.probe.remote import FactsAnswer, FactsRequest, ProbeAnswer
-from wirewatch.probe.setup import ProbeRequest
+from wirewatch.probe.setup import ProbeRequest, ProbeTerms
 from wirewatch.server.peer import Peer
 from wirewatch.verdict.orders import OrderError
 

@@ -8,7 +8,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, Subject
+from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, OperatorNote, Subject
 
 LOST = "verdict.latches"
 """The rule of the finding that what was remembered is lost."""
@@ -21,15 +21,6 @@ class Stage(Enum):
     LATCHED = "latched"
     PROBATION = "probation"
     REMEMBERED = "remembered"
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """What an operator stated: by whom, why and when (Unix seconds)."""
-
-    by: str
-    why: str
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,7 @@ class Entry:
     absent: float = 0.0
     probes: int = 0
     asked: bool = False
-    acked: Statement | None = None
+    acked: OperatorNote | None = None
     mono: float | None = None
     stamp: float | None = None
     newest: float | None = None
@@ -84,7 +75,7 @@ class Suppression:
     subject: Subject
     health: Health
     until: float
-    said: Statement
+    said: OperatorNote
     boot: str = ""
     mono: float | None = None
     unbroken: bool = False

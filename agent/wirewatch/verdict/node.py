@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from wirewatch.collectors.inventory import GPU_LOST
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
+from wirewatch.core.types import FAIL_ON, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.latching import covered
 from wirewatch.verdict.ledger import (
     LOST,
@@ -13,7 +13,6 @@ from wirewatch.verdict.ledger import (
     Key,
     Ledger,
     Stage,
-    Statement,
     Suppression,
     key_of_finding,
     name_of,
@@ -45,7 +44,7 @@ class Standing:
     collector: str
     measured: Health | None = None
     times: int = 1
-    acked: Statement | None = None
+    acked: OperatorNote | None = None
     suppression: Suppression | None = None
     same_cause: tuple["Standing", ...] = ()
 

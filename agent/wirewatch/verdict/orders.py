@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from wirewatch.core.types import Health
-from wirewatch.verdict.ledger import DAY, LOST, Entry, Ledger, Stage, Statement, Suppression, VerdictPolicy
+from wirewatch.core.types import Health, OperatorNote
+from wirewatch.verdict.ledger import DAY, LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, Standing, Verdict
 
 LEAST = 4
@@ -32,7 +32,7 @@ def pick(verdict: Verdict, name: str) -> Standing:
     return next(iter(found.values()))
 
 
-def acknowledge(ledger: Ledger, standing: Standing, said: Statement, mono: float) -> Ledger:
+def acknowledge(ledger: Ledger, standing: Standing, said: OperatorNote, mono: float) -> Ledger:
     """The operator says that the part was repaired: what is remembered is on probation, probation ends.
 
     Raises:
@@ -68,7 +68,7 @@ def _noted(standing: Standing, boot: str) -> Entry:
     )  # fmt: skip
 
 
-def _over(standing: Standing, entry: Entry, said: Statement, mono: float) -> Entry:
+def _over(standing: Standing, entry: Entry, said: OperatorNote, mono: float) -> Entry:
     finding = standing.finding
     stage = Stage.PROBATION if entry.health is Health.FAILED else Stage.REMEMBERED
     if standing.measured is not None and finding.last:
@@ -86,7 +86,7 @@ def _over(standing: Standing, entry: Entry, said: Statement, mono: float) -> Ent
 
 
 def suppress(
-    ledger: Ledger, standing: Standing, until: float, said: Statement, policy: VerdictPolicy,
+    ledger: Ledger, standing: Standing, until: float, said: OperatorNote, policy: VerdictPolicy,
     mono: float | None = None, *, although_failed: bool = False,
 ) -> Ledger:  # fmt: skip
     """The finding takes no part until a date (Unix seconds), unless it gets worse than it is now.

@@ -63,8 +63,8 @@ def peer(
 def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) -> "PeerAnswer":
     """The answer of this node, which a signal ends early."""
     from wirewatch.cli.hardware import live
-    from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory
     from wirewatch.signals import SIGNALS
+    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
     from wirewatch_fleet.rounds.peer import PeerRequest, take_part
 
     ended: list[str] = []

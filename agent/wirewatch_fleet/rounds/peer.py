@@ -11,8 +11,8 @@ from wirewatch.core.types import Absent
 from wirewatch.nccl.log import wire
 from wirewatch.probe.counters import nic_counts
 from wirewatch.probe.gate import (
-    Reason,
     Refusal,
+    SkipReason,
     Stillness,
     candidates,
     new_allocations,
@@ -44,7 +44,7 @@ class PeerRequest:
 def take_part(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> PeerAnswer:
     """Measure with the other node, if the gate lets us; whatever is in the way is the answer."""
     with hardware.probe.lock() as other:
-        order = Refusal(Reason.LOCKED, other) if other else _ordered(hardware, asked, options)
+        order = Refusal(SkipReason.LOCKED, other) if other else _ordered(hardware, asked, options)
         if isinstance(order, Refusal):
             return _answer(hardware, asked, "refused", f"{order.reason.value}: {order.detail}")
         return carry_out(hardware, asked, order)
@@ -86,13 +86,13 @@ def _ordered(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> O
     work = asked.plan.work
     engine = hardware.probe.engine(work.engine)
     if isinstance(engine, Absent):
-        return Refusal(Reason.NO_ENGINE, engine.detail)
+        return Refusal(SkipReason.NO_ENGINE, engine.detail)
     if work.engine == "gloo":
         # It touches no GPU, so no process can be in its way.
         return peer_order(hardware, asked, (), [f"cpu:{n}" for n in range(work.ranks)])
     listed = hardware.nvml.gpus()
     if isinstance(listed, Absent):
-        return Refusal(Reason.BLIND, f"the GPUs cannot be listed: {listed}")
+        return Refusal(SkipReason.BLIND, f"the GPUs cannot be listed: {listed}")
     facts = read_facts(hardware, listed, slurm=True)
     limits = replace(options.limits(), settle=0.0, gpus=work.ranks)
     refusal = refuse(facts, watch_users(Stillness(), facts), limits, asked.owner)

@@ -18,11 +18,11 @@ from wirewatch.core.ports import Hardware, Order
 from wirewatch.core.probe import NOT_KNOWN, Probed
 from wirewatch.core.types import Absent
 from wirewatch.documents.probes import refused
-from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
+from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
 from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
-from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.probe.workfolder import remove_left_folders
 from wirewatch.signals import SIGNALS
+from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch_lab.study.curve import AUTO, Configuration, KnownRates, known_rates
 from wirewatch_lab.study.environment import capabilities, differences, environment, scout
 from wirewatch_lab.study.grid import Capabilities, GridCurve, SweepOptions, make_grid
@@ -83,7 +83,7 @@ def _permitted(config: Config, options: SweepOptions, owner: str | None) -> Iter
         other = stack.enter_context(hardware.probe.lock())
         wanted = ProbeRequest(probing, "command", expectations(config).nvlink_links, owner)
         prepared = prepare(hardware, wanted, Stillness())
-        order = prepared.order if other is None else Refusal(Reason.LOCKED, other)
+        order = prepared.order if other is None else Refusal(SkipReason.LOCKED, other)
         if isinstance(order, Refusal):
             text = probe_tables(refused(order, hardware.clock.now()), explain=False)
             click.echo(shown(text.split("\n")))

@@ -13,11 +13,11 @@ from tests.node.cli.replies import finding, health, reply, replying, server
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.node.verdict.drift.test_diff_recordings import recorded
+from wirewatch.core.types import OperatorNote
 from wirewatch.daemon.baselines import save_baseline
 from wirewatch.verdict.drift.baseline import Baseline
-from wirewatch.verdict.ledger import Statement
 
-WORD = Statement("ada", "as delivered", 1e9)
+WORD = OperatorNote("ada", "as delivered", 1e9)
 NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
 LINK_DOWN = ("nvml", "gpu2/Field(165,7)", "set = 0")
 DEMO = ("--replay", "demo-dgx-h200", "--deadline", "20s")

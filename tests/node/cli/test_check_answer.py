@@ -28,13 +28,12 @@ from wirewatch.cli.check.answer import (
     shortened,
 )
 from wirewatch.cli.check.daemon import STALE, StaleAnswer, WrongAnswer, read_health
-from wirewatch.core.types import LEVELS, Health
+from wirewatch.core.types import LEVELS, Health, OperatorNote
 from wirewatch.documents.health import (
     HEALTH_NAMES,
     CheckDocument,
     CheckFinding,
     NodeFinding,
-    OperatorNote,
     ProbeStatus,
     SameCause,
 )

@@ -15,7 +15,7 @@ from wirewatch.cli.check.polling import PACE, PAUSE, Poll, paced, polls_needed, 
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.documents.health import ProbeStatus
-from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.verdict.ledger import Entry, Ledger, Stage, VerdictPolicy
 

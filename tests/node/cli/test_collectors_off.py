@@ -13,7 +13,7 @@ from wirewatch.cli.check.answer import Terms, decide, document, line
 from wirewatch.cli.check.command import Attempt, CheckRequest
 from wirewatch.core.types import Health
 from wirewatch.documents.drift import drift_of_state
-from wirewatch.documents.evidence import evidence
+from wirewatch.documents.finding import evidence
 from wirewatch.documents.probes import probes_of
 from wirewatch.documents.series import samples
 from wirewatch.documents.state import STATE, DaemonStatus, findings, health, state

@@ -38,7 +38,7 @@ from wirewatch.core.hostlist import HostlistError, expanded
 from wirewatch.core.ports import Answer
 from wirewatch.core.probe import PRIMITIVES, Plan, decode_plan, encode_plan
 from wirewatch.core.topology import NicPart, NicPath, Topology
-from wirewatch.core.types import Absent, Unusable, Why
+from wirewatch.core.types import Absent, OperatorNote, Unusable, Why
 from wirewatch.daemon.baselines import read_baseline, save_baseline
 from wirewatch.daemon.notify import Notifier
 from wirewatch.daemon.persistence import read_ledger
@@ -59,7 +59,6 @@ from wirewatch.nccl.variables import meant, reader, variable
 from wirewatch.probe.remote import detail
 from wirewatch.server.webconfig import WebConfigError, parse
 from wirewatch.verdict.drift.baseline import Baseline
-from wirewatch.verdict.ledger import Statement
 from wirewatch_fleet.cli.simulate import FaultOption
 from wirewatch_fleet.pairs.document import RoundsError, pairs_document, read_rounds
 from wirewatch_fleet.pairs.model import PairEnd
@@ -147,7 +146,7 @@ def of_variable(name: str, **others: str) -> Callable[[str], object]:
 @cache
 def baseline() -> str:
     with TemporaryDirectory() as folder:
-        file, said = Path(folder) / "baseline.json", Statement("ada", "as delivered", 1e9)
+        file, said = Path(folder) / "baseline.json", OperatorNote("ada", "as delivered", 1e9)
         assert save_baseline(file, Baseline(recorded("h200x4-idle"), said, "learned"), 1e9) == ""
         return file.read_text("utf-8")
 

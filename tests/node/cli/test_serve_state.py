@@ -14,7 +14,7 @@ from wirewatch.cli import serve as command
 from wirewatch.config import Config, StateSection
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.persistence import save_ledger
-from wirewatch.probe.statefolder import StateInUse
+from wirewatch.statefolder import StateInUse
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 
 CONFIG = 78

@@ -18,9 +18,10 @@ from tests.processes import run_wirewatch
 from wirewatch.cli import cli
 from wirewatch.cli.status import _text
 from wirewatch.cli.statustext import status_lines
-from wirewatch.documents.probes import CollectiveResult, Gate, PastProbe, ProbesDocument, refused
+from wirewatch.documents.probes import CollectiveResult, Gate, ProbesDocument, refused
 from wirewatch.documents.state import Series
 from wirewatch.documents.status import NodeSnapshot, StatusDocument, status
+from wirewatch.probe.model import PastProbe
 
 OK, DEGRADED, FAILED, UNKNOWN, USAGE, UNUSABLE = 0, 1, 2, 3, 64, 78
 DEMO = ("--replay", "demo-dgx-h200")

@@ -24,6 +24,7 @@ from tests.node.verdict.drift.drawn import BOXES, bridged, switched
 from tests.node.verdict.drift.test_diff_properties import OMISSIONS, without
 from tests.node.verdict.drift.test_diff_recordings import recorded
 from tests.support import StillClock
+from wirewatch.core.types import OperatorNote
 from wirewatch.daemon import baselines
 from wirewatch.daemon.baselines import (
     LIMIT,
@@ -39,14 +40,13 @@ from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Graph, identity
-from wirewatch.verdict.ledger import Statement
 
 AT = 1_795_223_090.0
 RECORDINGS = [
     "demo-dgx-h200", "h100x2-jobs", "h200x1-idle", "h200x1-traffic", "h200x2-idle", "h200x4-idle",
     "h200x4-traffic", "h200x8",
 ]  # fmt: skip
-WORD = Statement("ann", "as it was delivered", AT - 60.0)
+WORD = OperatorNote("ann", "as it was delivered", AT - 60.0)
 CHANGE = Accepted("nic_firmware", "mlx5", "28.41", "28.42", "mlx5_0: firmware 28.41 -> 28.42", WORD)
 BASELINE = Baseline(graph_of(switched().build()), WORD, "accepted", (CHANGE,))
 OTHER = Baseline(graph_of(bridged().build()), WORD, "learned")
@@ -94,7 +94,7 @@ def test_all_bundled_recordings_are_tried() -> None:
 
 
 TEXT = st.text(max_size=12)
-WORDS = st.builds(Statement, TEXT, TEXT, st.floats(allow_nan=False, allow_infinity=False))
+WORDS = st.builds(OperatorNote, TEXT, TEXT, st.floats(allow_nan=False, allow_infinity=False))
 ACCEPTED = st.builds(Accepted, TEXT, TEXT, TEXT, TEXT, TEXT, WORDS)
 GRAPHS = st.builds(
     lambda make, omissions: graph_of(without(make, omissions)), st.sampled_from(BOXES), OMISSIONS
@@ -111,8 +111,8 @@ def test_every_baseline_comes_back(folder: Path, baseline: Baseline) -> None:
 
 
 def test_words_that_are_no_unicode_keep_nothing_from_being_written(path: Path) -> None:
-    baseline = replace(BASELINE, said=Statement("ann\ud83d", "\udcff", AT))
-    assert returned(path, baseline) == replace(BASELINE, said=Statement("ann?", "?", AT))
+    baseline = replace(BASELINE, said=OperatorNote("ann\ud83d", "\udcff", AT))
+    assert returned(path, baseline) == replace(BASELINE, said=OperatorNote("ann?", "?", AT))
 
 
 def test_a_person_can_read_it(path: Path) -> None:
@@ -375,10 +375,10 @@ def test_no_edit_raises_or_is_lost(folder: Path, edits: list[tuple[tuple[Any, ..
 @pytest.mark.parametrize(
     ("baseline", "says"),
     [
-        (replace(BASELINE, said=Statement("", "", math.inf)), ENDLESS),
-        (replace(BASELINE, accepted=(replace(CHANGE, said=Statement("", "", math.nan)),)), ENDLESS),
+        (replace(BASELINE, said=OperatorNote("", "", math.inf)), ENDLESS),
+        (replace(BASELINE, accepted=(replace(CHANGE, said=OperatorNote("", "", math.nan)),)), ENDLESS),
         (replace(BASELINE, graph=replace(BASELINE.graph, islands=())), "a GPU that is in no island"),
-        (replace(BASELINE, said=Statement("", "a" * LIMIT, 0.0)), "larger than 16 MiB"),
+        (replace(BASELINE, said=OperatorNote("", "a" * LIMIT, 0.0)), "larger than 16 MiB"),
     ],
 )
 def test_what_would_not_be_read_again_is_not_written(baseline: Baseline, says: str, path: Path) -> None:
@@ -644,7 +644,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path, monkeypatch: pytest.Monke
     store = BaselineStore(path, StillClock())
     began = time.monotonic()
     for number in range(100):
-        put(store, replace(OTHER, said=Statement("ann", str(number), AT)))
+        put(store, replace(OTHER, said=OperatorNote("ann", str(number), AT)))
     reject(store, "it is another node's")
     put(store, BASELINE)
     assert held(store) == (BASELINE, "")
@@ -662,7 +662,7 @@ def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
 
     def write(thread: int) -> None:
         for number in range(30):
-            one = replace(OTHER, said=Statement(str(thread), str(number), AT))
+            one = replace(OTHER, said=OperatorNote(str(thread), str(number), AT))
             while not store.put(one, store.baseline):
                 pass
             held = store.baseline

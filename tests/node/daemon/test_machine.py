@@ -30,7 +30,7 @@ from wirewatch.daemon.machine import (
 )
 from wirewatch.daemon.persistence import content
 from wirewatch.hw.overlay import load_overlay
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.statefolder import StateFolder
 
 DMI = "/sys/class/dmi/id"
 ONE, OTHER = "4c4c4544-0042-3510-8052-b4c04f4e3533", "4c4c4544-0042-3510-8052-b4c04f4e0000"

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from tests.disks import fill, small_disk
 from tests.node.core.strategies import JSON
 from wirewatch.core.collector import NodeState
-from wirewatch.core.types import Health, Subject
+from wirewatch.core.types import Health, OperatorNote, Subject
 from wirewatch.daemon.persistence import LIMIT, VERSION, load_ledger, read_ledger, save_ledger, write
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Statement, Suppression, VerdictPolicy, key_of
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, key_of
 from wirewatch.verdict.node import judge_node, judge_state
 from wirewatch.verdict.orders import acknowledge, pick, suppress
 
 AT = 1_795_223_090.0
 PART = Subject("2", "GPU-2", "7")
-WORD = Statement("ann", "cable exchanged", AT - 60.0)
+WORD = OperatorNote("ann", "cable exchanged", AT - 60.0)
 ENTRY = Entry(
     "nvlink.link_down", PART, "nvlink", Health.FAILED, Stage.PROBATION, "inactive; 17 links up", "drain",
     AT - 900.0, AT - 300.0, times=2, boot="boot-1", absent=120.0, probes=1, asked=True, acked=WORD,
@@ -92,7 +92,7 @@ def test_a_person_can_read_it(path: Path) -> None:
 TEXT = st.text(max_size=12)
 SUBJECTS = st.builds(Subject, TEXT, TEXT, TEXT, TEXT, TEXT)
 NUMBERS = st.floats(0, 1e12)
-WORDS = st.builds(Statement, TEXT, TEXT, NUMBERS)
+WORDS = st.builds(OperatorNote, TEXT, TEXT, NUMBERS)
 ENTRIES = st.builds(
     Entry, TEXT, SUBJECTS, TEXT, st.sampled_from(Health), st.sampled_from(Stage), TEXT, TEXT, *[NUMBERS] * 3,
     st.integers(1, 99), TEXT, NUMBERS, st.integers(0, 9), st.booleans(), st.none() | WORDS,
@@ -123,7 +123,7 @@ def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
 @given(st.text(max_size=8))
 def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path, words: str) -> None:
     text = words + "\ud83d"
-    ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, acked=Statement(text, text, AT)))
+    ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, acked=OperatorNote(text, text, AT)))
     assert save_ledger(folder / "odd.json", ledger, AT) == ""
     kept = load_ledger(folder / "odd.json", "boot-1", AT)
     assert kept.entries.keys() == ledger.entries.keys()
@@ -323,7 +323,7 @@ def test_lost_memory_is_unknown_until_an_operator_has_looked(path: Path) -> None
     assert save_ledger(path, ledger, AT) == ""
     again = load_ledger(path, "boot-2", AT)
     assert again == replace(ledger, boot="boot-2")
-    said = Statement("ann", "looked", AT)
+    said = OperatorNote("ann", "looked", AT)
     assert acknowledge(again, pick(verdict, standing.id), said, 1.0).entries == {}
     assert judge_state(NodeState(), again).ledger == again
 
@@ -332,7 +332,7 @@ def test_lost_memory_may_be_suppressed(path: Path) -> None:
     path.write_bytes(b"")
     ledger = load_ledger(path, "boot-1", AT)
     verdict = judge_node(NodeState(), ledger)
-    said = Statement("ann", "known", AT)
+    said = OperatorNote("ann", "known", AT)
     one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy(), although_failed=True)
     assert judge_node(NodeState(), one).findings == ()
 

@@ -30,11 +30,10 @@ from wirewatch.daemon.prober import CONNECTIONS
 from wirewatch.hw.host import SystemClock
 from wirewatch.hw.httpclient import request
 from wirewatch.probe import remote
-from wirewatch.probe.gate import Reason, Refusal
+from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import LostOrder, ProbeAnswer, RemoteProber
-from wirewatch.probe.setup import ProbeRequest
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.setup import ProbeRequest, Variation
 
 STOP = 20.0
 CONFIG, NOBODY = 78, 65534
@@ -163,7 +162,7 @@ def test_at_the_first_sight_of_somebody_the_prober_ends_the_worker(tmp_path: Pat
         )  # fmt: skip
         assert dies(prober.worker())
         refused = attempt(prober)
-        assert (refused.refusal.reason, refused.probed) == (Reason.BUSY, None)
+        assert (refused.refusal.reason, refused.probed) == (SkipReason.BUSY, None)
         looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
         assert not isinstance(looked, Refusal)
         assert looked.facts is not None
@@ -268,7 +267,7 @@ def test_release_reaches_the_prober_in_the_middle_of_a_probe(tmp_path: Path) -> 
         looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
         assert not isinstance(looked, Refusal)
         assert looked.refusal is not None
-        assert (looked.refusal.reason, "released until" in looked.refusal.detail) == (Reason.LOCKED, True)
+        assert (looked.refusal.reason, "released until" in looked.refusal.detail) == (SkipReason.LOCKED, True)
         prober.pid_file.unlink()
         assert request(control, "POST", "/resume", b"{}", STOP)[0] == 200
         assert prober.worker() != worker
@@ -338,7 +337,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
             first.sendall(f"{head}Content-Length: {len(WANTED)}\r\n\r\n".encode() + WANTED)
             worker = prober.worker()
             came = attempt(prober)
-            assert (came.refusal.reason, came.probed) == (Reason.LOCKED, None)
+            assert (came.refusal.reason, came.probed) == (SkipReason.LOCKED, None)
             looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
             assert not isinstance(looked, Refusal)
             assert looked.refusal is not None
@@ -458,7 +457,7 @@ def test_what_is_allowed_is_this_probers_own_configuration(tmp_path: Path) -> No
     file = tmp_path / "prober.toml"
     file.write_text("[probe]\nunseen_bytes = 1\nkill_after = 0.5\n", "utf-8")
     with working(tmp_path, "silent", "--config", str(file)) as prober:
-        assert attempt(prober).refusal.reason is Reason.MEMORY
+        assert attempt(prober).refusal.reason is SkipReason.MEMORY
         probed = attempt(prober, force=True).probed
         assert (probed.outcome, "0.5 s" in probed.why) == ("timeout", True)
 
@@ -469,7 +468,7 @@ def test_within_is_counted_from_the_question(tmp_path: Path) -> None:
         probed = attempt(prober, within=3.0).probed
         assert (probed.outcome, time.monotonic() - began < 3.0 + STOP) == ("timeout", True)
         late = attempt(prober, within=0.0)
-        assert (late.refusal.reason, late.probed) == (Reason.PROBER_AWAY, None)
+        assert (late.refusal.reason, late.probed) == (SkipReason.PROBER_AWAY, None)
 
 
 def test_what_it_would_measure_is_reported_where_the_worker_would_run(tmp_path: Path) -> None:
@@ -486,10 +485,10 @@ def test_a_machine_is_not_judged_by_a_recording(tmp_path: Path) -> None:
         for engine in ("auto", "nccl"):
             looked = there.facts(engine, soon)
             assert not isinstance(looked, Refusal)
-            assert looked.refusal == Refusal(Reason.PROBER_AWAY, told)
+            assert looked.refusal == Refusal(SkipReason.PROBER_AWAY, told)
         came = there.run(ProbeRequest(QUICK, "command"), soon)
         assert isinstance(came, ProbeAnswer)
-        assert (came.refusal, came.probed) == (Refusal(Reason.PROBER_AWAY, told), None)
+        assert (came.refusal, came.probed) == (Refusal(SkipReason.PROBER_AWAY, told), None)
         # The gloo engine touches neither.
         looked = there.facts("gloo", soon)
         assert not isinstance(looked, Refusal)

@@ -6,8 +6,7 @@ import pytest
 
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Absent, Failed, Health, Ok, Why
-from wirewatch.documents.hint import ReportedHint, hints_of
-from wirewatch.documents.state import STATE, state
+from wirewatch.documents.state import STATE, ReportedHint, hints_of, state
 from wirewatch.jobs.bursts import BurstFacts, BurstHint
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobHint, JobsFacts

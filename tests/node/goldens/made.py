@@ -15,8 +15,7 @@ from tests.node.page.states import state
 from tests.support import Node
 from wirewatch import __version__
 from wirewatch.cli.findings import ticket
-from wirewatch.documents.evidence import evidence
-from wirewatch.documents.finding import FINDING
+from wirewatch.documents.finding import FINDING, evidence
 from wirewatch.documents.series import PREFIX
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.hw.recording import bundled_names, load_recording

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.jobs.taplibraries import library, place
-from wirewatch.jobs.tap.carriers import Carrier, carriers
+from wirewatch.jobs.tap.carriers import CarrierStatus, carriers
 from wirewatch.jobs.tap.tapfile import LIBRARY
 
 JOB = (
@@ -39,8 +39,8 @@ def test_a_process_that_maps_it_is_found_and_one_that_only_names_it_is_not(tmp_p
     found = carriers(tmp_path)
     uid = os.geteuid()
     assert found.found == [
-        Carrier(4, uid, f"/x/{LIBRARY}", replaced=True),
-        Carrier(30, uid, f"/opt/a b/{LIBRARY}", replaced=False),
+        CarrierStatus(4, uid, f"/x/{LIBRARY}", replaced=True),
+        CarrierStatus(30, uid, f"/opt/a b/{LIBRARY}", replaced=False),
     ]
     assert (found.closed, found.late) == (0, False)
 
@@ -52,9 +52,9 @@ def test_a_real_process_is_found_and_known_to_have_an_old_one_after_a_change(tmp
         try:
             assert job.stdout is not None
             job.stdout.readline()
-            assert Carrier(job.pid, os.geteuid(), str(path), replaced=False) in carriers().found
+            assert CarrierStatus(job.pid, os.geteuid(), str(path), replaced=False) in carriers().found
             path.unlink()
-            assert Carrier(job.pid, os.geteuid(), str(path), replaced=True) in carriers().found
+            assert CarrierStatus(job.pid, os.geteuid(), str(path), replaced=True) in carriers().found
         finally:
             job.kill()
 

@@ -13,13 +13,13 @@ from tests.node.page.pages import content_of
 from tests.node.verdict.recordednode import RecordedNode
 from tests.support import EPOCH, Node
 from wirewatch.core.collector import Component, NodeState, Step, after, overdue
-from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Subject, Why
+from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.jobs.bursts import BurstFacts, BurstHint
 from wirewatch.jobs.hangs import HangFacts
 from wirewatch.jobs.lockstep import HintTime, LockstepFacts, UnevenWork
 from wirewatch.page.content import PageContent, PageContext
-from wirewatch.verdict.ledger import Statement, VerdictPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, Standing, judge_state
 from wirewatch.verdict.orders import acknowledge, suppress
 
@@ -176,14 +176,14 @@ def remembered(step: str) -> PageContent:
         here = RecordedNode(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
         here.poll(times=6)
         if step == "suppressed":
-            until, said = EPOCH + 86400.0, Statement("night-shift", "part is ordered", EPOCH + 50)
+            until, said = EPOCH + 86400.0, OperatorNote("night-shift", "part is ordered", EPOCH + 50)
             here.board.order(
                 lambda node, policy, _now: suppress(
                     node.ledger, first(node), until, said, policy, although_failed=True
                 )
             )
         elif step == "acknowledged":
-            said = Statement("night-shift", "card replaced", EPOCH + 95)
+            said = OperatorNote("night-shift", "card replaced", EPOCH + 95)
             for _ in range(2):
                 here.board.order(
                     lambda node, _policy, now: acknowledge(node.ledger, first(node), said, now.mono)

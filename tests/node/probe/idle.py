@@ -10,7 +10,7 @@ from wirewatch.core.nvml import link_speed
 from wirewatch.core.ports import Gpu, Order, Question, SlurmJob
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
-from wirewatch.probe.component import probe_component
+from wirewatch.probe.collector import probe_collector
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 
 DENIED = Absent(Why.DENIED, "no permission", 4)
@@ -53,7 +53,7 @@ class Idle(Watched):
         self.outcome: Outcome = "ok"
         self.during: Callable[[Order], object] = lambda _: None
         self.made, self.rules_used = ProbeOptions(**{"jitter": 0.0, **options}), ProbePolicy()
-        self.collector = probe_component(self.made, self.rules_used, self.expect, start)
+        self.collector = probe_collector(self.made, self.rules_used, self.expect, start)
         self.component = Component(self.collector.name, self.collector.start)
 
     def _run(self, order: Order) -> Probed:

@@ -11,12 +11,12 @@ from wirewatch.core.collector import Component
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent
-from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.component import probe_component
+from wirewatch.probe.collector import probe_collector
 from wirewatch.probe.history import History, HistoryLimits, ProbeRecord
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.restore import keep, persistent, remember
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.probe.setup import ProbeTerms, read_terms
+from wirewatch.statefolder import StateFolder
 
 BOOT = "boot-1"
 
@@ -38,7 +38,7 @@ class SharedNode(Idle):
         """The daemon, perhaps again: all that it knows is in the history."""
         self.history = History.open(self.state.history, self.clock, self._limits)
         start = remember(self.history, self.clock, self.rules_used)
-        made = probe_component(self.made, self.rules_used, self.expect, start)
+        made = probe_collector(self.made, self.rules_used, self.expect, start)
         self.collector = persistent(made, self.history, BOOT, self.expect)
         self.component = Component(self.collector.name, self.collector.start)
 

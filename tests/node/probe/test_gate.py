@@ -13,13 +13,12 @@ from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.probe.gate import (
-    MEANING,
     GateFacts,
     GateLimits,
     GpuUsers,
     Holding,
-    Reason,
     Refusal,
+    SkipReason,
     Stillness,
     candidates,
     new_allocations,
@@ -52,7 +51,7 @@ def changed(which: int, **values: object) -> GateFacts:
     return replace(idle, uses=tuple(uses))
 
 
-def reason(told: GateFacts, owner: str | None = None, still: Stillness = LONG_AGO) -> Reason | None:
+def reason(told: GateFacts, owner: str | None = None, still: Stillness = LONG_AGO) -> SkipReason | None:
     found = refuse(told, still, RULES, owner)
     return found.reason if found else None
 
@@ -64,38 +63,38 @@ def held(holder: str, *gpus: int) -> Holding:
 GATE_CASES = [
     (facts(), None),
     (facts(2), None),
-    (changed(3, processes=frozenset({4711})), Reason.BUSY),
-    (changed(0, processes=frozenset({None})), Reason.BUSY),
-    (changed(1, mig=True), Reason.MIG),
-    (changed(1, compute_mode=2), Reason.PROHIBITED),
+    (changed(3, processes=frozenset({4711})), SkipReason.BUSY),
+    (changed(0, processes=frozenset({None})), SkipReason.BUSY),
+    (changed(1, mig=True), SkipReason.MIG),
+    (changed(1, compute_mode=2), SkipReason.PROHIBITED),
     (changed(1, compute_mode=3), None),
-    (changed(2, used=(2 << 30) + 1), Reason.MEMORY),
+    (changed(2, used=(2 << 30) + 1), SkipReason.MEMORY),
     (changed(2, used=2 << 30), None),
-    (changed(2, free=(3 << 30) - 1), Reason.MEMORY),
+    (changed(2, free=(3 << 30) - 1), SkipReason.MEMORY),
     (changed(2, free=3 << 30), None),
-    (changed(1, gpu=Gpu(1, "GPU-1", absent=LOST)), Reason.BLIND),
-    *[(changed(1, **{name: ABSENT}), Reason.BLIND) for name in GpuUsers.__slots__ if name != "gpu"],
-    (replace(facts(), pods=(held("pod:a", 3),)), Reason.ALLOCATED),
-    (replace(facts(), slurm=(held("slurm:7", 0),)), Reason.ALLOCATED),
-    (replace(facts(), pods=ABSENT), Reason.BLIND),
-    (replace(facts(), slurm=ABSENT), Reason.BLIND),
+    (changed(1, gpu=Gpu(1, "GPU-1", absent=LOST)), SkipReason.BLIND),
+    *[(changed(1, **{name: ABSENT}), SkipReason.BLIND) for name in GpuUsers.__slots__ if name != "gpu"],
+    (replace(facts(), pods=(held("pod:a", 3),)), SkipReason.ALLOCATED),
+    (replace(facts(), slurm=(held("slurm:7", 0),)), SkipReason.ALLOCATED),
+    (replace(facts(), pods=ABSENT), SkipReason.BLIND),
+    (replace(facts(), slurm=ABSENT), SkipReason.BLIND),
     (replace(facts(), slurm=None), None),
-    (facts(mono=119.0), Reason.SETTLING),
+    (facts(mono=119.0), SkipReason.SETTLING),
     (facts(mono=120.0), None),
-    (facts(1), Reason.FEW_GPUS),
-    (facts(0), Reason.FEW_GPUS),
+    (facts(1), SkipReason.FEW_GPUS),
+    (facts(0), SkipReason.FEW_GPUS),
 ]
 
 
 @pytest.mark.parametrize(("told", "expected"), GATE_CASES)
-def test_each_cause_has_its_reason_and_no_other(told: GateFacts, expected: Reason | None) -> None:
+def test_each_cause_has_its_reason_and_no_other(told: GateFacts, expected: SkipReason | None) -> None:
     assert reason(told) is expected
 
 
 def test_every_reason_has_a_meaning_and_those_of_the_gate_are_reached() -> None:
-    assert set(MEANING) == set(Reason)
-    elsewhere = {Reason.BUDGET, Reason.LOCKED, Reason.NO_ENGINE, Reason.PROBER_AWAY}
-    assert {wanted for _, wanted in GATE_CASES} - {None} == set(Reason) - elsewhere
+    assert all(reason.meaning for reason in SkipReason)
+    elsewhere = {SkipReason.BUDGET, SkipReason.LOCKED, SkipReason.NO_ENGINE, SkipReason.PROBER_AWAY}
+    assert {wanted for _, wanted in GATE_CASES} - {None} == set(SkipReason) - elsewhere
 
 
 def test_what_lasts_is_reported_before_what_passes() -> None:
@@ -105,12 +104,12 @@ def test_what_lasts_is_reported_before_what_passes() -> None:
     while (found := reason(told)) is not None:
         order.append(found)
         told = {
-            Reason.BUSY: lambda t: replace(t, uses=(replace(busy, processes=frozenset()), use(1))),
-            Reason.MEMORY: lambda t: replace(t, uses=(use(0), use(1))),
-            Reason.ALLOCATED: lambda t: replace(t, pods=()),
-            Reason.SETTLING: lambda t: replace(t, mono=500.0),
+            SkipReason.BUSY: lambda t: replace(t, uses=(replace(busy, processes=frozenset()), use(1))),
+            SkipReason.MEMORY: lambda t: replace(t, uses=(use(0), use(1))),
+            SkipReason.ALLOCATED: lambda t: replace(t, pods=()),
+            SkipReason.SETTLING: lambda t: replace(t, mono=500.0),
         }[found](told)
-    assert order == [Reason.BUSY, Reason.MEMORY, Reason.ALLOCATED, Reason.SETTLING]
+    assert order == [SkipReason.BUSY, SkipReason.MEMORY, SkipReason.ALLOCATED, SkipReason.SETTLING]
 
 
 def test_the_refusal_says_who_and_where() -> None:
@@ -132,24 +131,24 @@ def test_the_refusal_says_who_and_where() -> None:
 
 def test_gpus_of_the_owner_count_as_idle_and_others_block_it() -> None:
     mine = replace(facts(), slurm=(held("slurm:7", 0, 1),))
-    assert reason(mine) is Reason.ALLOCATED
+    assert reason(mine) is SkipReason.ALLOCATED
     assert reason(mine, "slurm:7") is None
     assert [gpu.index for gpu in candidates(mine, "slurm:7")] == [0, 1]
     shared = replace(mine, pods=(held("pod:b", 1),))
-    assert reason(shared, "slurm:7") is Reason.ALLOCATED
+    assert reason(shared, "slurm:7") is SkipReason.ALLOCATED
     assert reason(replace(mine, pods=(held("pod:b", 2),)), "slurm:7") is None
-    assert reason(changed(0, processes=frozenset({5})), "slurm:7") is Reason.BUSY
+    assert reason(changed(0, processes=frozenset({5})), "slurm:7") is SkipReason.BUSY
 
 
 def test_an_owner_of_nothing_asks_for_all_and_one_of_a_single_gpu_has_no_peer() -> None:
     told = replace(facts(), slurm=(held("slurm:7", 0, 1), held("slurm:8", 3)))
-    assert reason(told, "slurm:9") is Reason.ALLOCATED
+    assert reason(told, "slurm:9") is SkipReason.ALLOCATED
     assert len(candidates(told, "slurm:9")) == 4
-    assert reason(told, "slurm:8") is Reason.FEW_GPUS
+    assert reason(told, "slurm:8") is SkipReason.FEW_GPUS
 
 
 def test_who_holds_nothing_gets_no_probe_of_idle_gpus() -> None:
-    assert reason(facts(), "slurm:9") is Reason.BLIND
+    assert reason(facts(), "slurm:9") is SkipReason.BLIND
     assert reason(facts()) is None
 
 
@@ -171,7 +170,7 @@ def test_settling_is_counted_for_each_gpu_from_its_last_change() -> None:
     assert first.since == {"GPU-0": 0.0, "GPU-1": 0.0}
     assert second.since == {"GPU-0": 0.0, "GPU-1": 50.0}
     assert third.since == last.since == {"GPU-0": 0.0, "GPU-1": 90.0}
-    assert reason(facts(2, 209.9), still=last) is Reason.SETTLING
+    assert reason(facts(2, 209.9), still=last) is SkipReason.SETTLING
     assert reason(facts(2, 210.0), still=last) is None
 
 
@@ -254,7 +253,7 @@ def facts_of(node: Idle) -> GateFacts:
     return read_facts(node.hardware, node.listed(), slurm=True)
 
 
-def reason_of(node: Idle) -> Reason | None:
+def reason_of(node: Idle) -> SkipReason | None:
     found = refuse(facts_of(node), Stillness(), RULES_AT_ONCE)
     return found.reason if found else None
 
@@ -293,7 +292,7 @@ def test_an_answer_that_is_not_understood_never_reads_as_idle(call: str, answer:
 def test_what_nvml_does_not_answer_is_blind(call: str) -> None:
     node = Idle(2)
     node.answer(0, call, DENIED)
-    assert reason_of(node) is Reason.BLIND
+    assert reason_of(node) is SkipReason.BLIND
 
 
 def test_old_drivers_know_neither_mig_nor_modes_nor_mps() -> None:
@@ -322,7 +321,7 @@ def test_who_draws_is_foreign_unless_it_is_known_to_be_harmless(name: str | Abse
     node.answer(1, "GraphicsRunningProcesses", [{"pid": 4711, "usedGpuMemory": 300 << 20}])
     node.files.texts["/proc/4711/comm"] = name
     found = refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE)
-    assert (found is not None and found.reason is Reason.BUSY) == foreign
+    assert (found is not None and found.reason is SkipReason.BUSY) == foreign
     assert found is None or "4711" in found.detail
     node.busy(1, 4711)
     assert refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE) is not None, (
@@ -334,19 +333,19 @@ def test_who_draws_without_an_id_is_foreign_and_a_list_that_is_refused_is_not_kn
     node = Idle(2)
     node.answer(0, "GraphicsRunningProcesses", [None])
     found = refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE)
-    assert (found and found.reason) is Reason.BUSY
+    assert (found and found.reason) is SkipReason.BUSY
     node.answer(0, "GraphicsRunningProcesses", DENIED)
     found = refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE)
-    assert (found and found.reason) is Reason.BLIND
+    assert (found and found.reason) is SkipReason.BLIND
 
 
 @pytest.mark.parametrize(
     ("gpus", "mode", "expected"),
-    [(0, None, Reason.FEW_GPUS), (1, None, Reason.FEW_GPUS), (2, [1, 1], Reason.MIG), (2, [0, 1], None),
-     (2, None, None), (2, DENIED, None)],
+    [(0, None, SkipReason.FEW_GPUS), (1, None, SkipReason.FEW_GPUS), (2, [1, 1], SkipReason.MIG),
+     (2, [0, 1], None), (2, None, None), (2, DENIED, None)],
 )  # fmt: skip
 def test_nothing_to_probe_is_known_and_not_guessed(
-    gpus: int, mode: Json | Absent, expected: Reason | None
+    gpus: int, mode: Json | Absent, expected: SkipReason | None
 ) -> None:
     node = Idle(gpus)
     for gpu in range(gpus):
@@ -374,14 +373,14 @@ def test_clients_of_mps_compute_too_and_ids_may_be_hidden() -> None:
 def test_finished_pods_hold_nothing() -> None:
     node = Idle(2)
     node.pods.told = [Pod("default", "train", (("nvidia.com/gpu", "GPU-0"),))]
-    assert reason_of(node) is Reason.ALLOCATED
+    assert reason_of(node) is SkipReason.ALLOCATED
     node.files.texts["/var/log/pods/default_train_6a1e/main/0.log"] = ""
     for folder in ("kubepods-burstable.slice", "kubepods-besteffort.slice"):
         node.files.texts[f"/sys/fs/cgroup/kubepods.slice/{folder}/cgroup.procs"] = ""
     assert reason_of(node) is None
     living = "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6a1e.slice"
     node.files.texts[f"{living}/cgroup.procs"] = "12"
-    assert reason_of(node) is Reason.ALLOCATED
+    assert reason_of(node) is SkipReason.ALLOCATED
     assert facts_of(node).pods[0].holder == "pod:6a1e"  # type: ignore[index]
 
 
@@ -389,11 +388,11 @@ def test_an_allocator_that_is_absent_has_given_nothing_away_but_one_that_does_no
     node = Idle(2)
     assert (facts_of(node).pods, facts_of(node).slurm) == ((), ())
     node.jobs.told = [SlurmJob("7", "RUNNING", None)]
-    assert reason_of(node) is Reason.ALLOCATED
+    assert reason_of(node) is SkipReason.ALLOCATED
     node.jobs.told = DENIED
-    assert reason_of(node) is Reason.BLIND
+    assert reason_of(node) is SkipReason.BLIND
     node.jobs.told, node.pods.told = [], DENIED
-    assert reason_of(node) is Reason.BLIND
+    assert reason_of(node) is SkipReason.BLIND
     assert read_facts(node.hardware, node.listed(), slurm=False).slurm is None
 
 
@@ -403,7 +402,7 @@ def test_a_gpu_that_is_lost_is_asked_nothing_and_makes_all_blind() -> None:
     told = read_facts(node.hardware, [node.listed()[0], lost, node.listed()[2]], slurm=True)
     found = refuse(told, Stillness(), RULES_AT_ONCE)
     assert found is not None
-    assert (found.reason, "fallen off the bus" in found.detail) == (Reason.BLIND, True)
+    assert (found.reason, "fallen off the bus" in found.detail) == (SkipReason.BLIND, True)
 
 
 def test_new_allocations_are_those_of_the_gpus_that_are_probed() -> None:

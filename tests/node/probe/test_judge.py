@@ -13,8 +13,8 @@ from tests.node.probe.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switc
 from tests.support import EPOCH
 from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok, Subject
-from wirewatch.probe.component import next_due
-from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
+from wirewatch.probe.collector import next_due
+from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
 from wirewatch.probe.judge import BROKEN, KEPT, confirming, judge
 from wirewatch.probe.model import Breach, ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 
@@ -24,7 +24,9 @@ GOOD, SLOW = drawn(TWO), drawn(TWO, speed=0.5)
 HEALTHS = (Health.DEGRADED, Health.FAILED)
 
 
-def reading(probed: Probed | None = None, reason: Reason | None = None, mono: float = 0.0) -> ProbeReading:
+def reading(
+    probed: Probed | None = None, reason: SkipReason | None = None, mono: float = 0.0
+) -> ProbeReading:
     refusal = Refusal(reason, "as drawn") if reason else None
     return ProbeReading(
         GateFacts((), (), None, mono), Stillness(), "nccl", due=True, refusal=refusal, probed=probed
@@ -32,7 +34,7 @@ def reading(probed: Probed | None = None, reason: Reason | None = None, mono: fl
 
 
 def folded(
-    told: Iterable[Probed | Reason],
+    told: Iterable[Probed | SkipReason],
     policy: ProbePolicy = POLICY,
     every: float = 600.0,
     memory: ProbeMemory | None = None,
@@ -44,12 +46,12 @@ def folded(
         mono = 1000.0 + n * every
         if isinstance(one, Probed):
             one = replace(one, at=EPOCH + mono)  # noqa: PLW2901
-        value = reading(reason=one, mono=mono) if isinstance(one, Reason) else reading(one, mono=mono)
+        value = reading(reason=one, mono=mono) if isinstance(one, SkipReason) else reading(one, mono=mono)
         new, findings = judge(OPTIONS, new, Ok(value, EPOCH + mono, mono), policy)
     return new, findings
 
 
-def healths(told: Iterable[Probed | Reason], policy: ProbePolicy = POLICY) -> dict[str, Health]:
+def healths(told: Iterable[Probed | SkipReason], policy: ProbePolicy = POLICY) -> dict[str, Health]:
     return {f.rule: f.health for f in folded(told, policy)[1]}
 
 
@@ -120,8 +122,8 @@ def test_one_more_that_is_inconclusive_makes_nothing_better() -> None:
 
 
 def test_what_was_found_before_mig_says_nothing_about_it() -> None:
-    assert folded([SLOW, SLOW, Reason.BUSY])[1]
-    memory, findings = folded([SLOW, SLOW, Reason.MIG])
+    assert folded([SLOW, SLOW, SkipReason.BUSY])[1]
+    memory, findings = folded([SLOW, SLOW, SkipReason.MIG])
     assert (findings, memory.streaks) == ((), {})
 
 
@@ -160,8 +162,8 @@ def test_no_number_of_broken_probes_is_ever_worse_than_unknown(told: list[Probed
     assert bool(found) == (sum(one.outcome in BROKEN for one in told) >= failures)
 
 
-@given(st.lists(ENDINGS | st.sampled_from([Reason.BUSY, Reason.BLIND]), max_size=6))
-def test_what_was_wrong_stays_wrong_while_nothing_can_be_probed(told: list[Probed | Reason]) -> None:
+@given(st.lists(ENDINGS | st.sampled_from([SkipReason.BUSY, SkipReason.BLIND]), max_size=6))
+def test_what_was_wrong_stays_wrong_while_nothing_can_be_probed(told: list[Probed | SkipReason]) -> None:
     before = folded([SLOW, SLOW])[1]
     assert set(folded([SLOW, SLOW, *told])[1]) >= set(before)
     assert "probe.busbw" not in healths([GOOD, *told])
@@ -210,7 +212,7 @@ def test_results_are_fresh_for_a_while_and_what_was_found_stays() -> None:
     memory, _ = folded([SLOW, SLOW])
     last = 1600.0
     for mono, fresh in ((last + 7200.0, True), (last + 7200.5, False), (last + 3e6, False)):
-        later, findings = judge(OPTIONS, memory, Ok(reading(reason=Reason.BUSY), EPOCH, mono), POLICY)
+        later, findings = judge(OPTIONS, memory, Ok(reading(reason=SkipReason.BUSY), EPOCH, mono), POLICY)
         assert later.fresh == fresh
         assert [f.health for f in findings] == [Health.FAILED]
     assert not ProbeMemory().fresh
@@ -230,15 +232,18 @@ def test_what_is_new_is_looked_at_again_soon_and_what_is_known_is_not() -> None:
 
 
 def test_a_skip_counts_once_in_the_time_between_probes() -> None:
-    busy = [Reason.BUSY] * 20
-    assert folded(busy, every=30.0)[0].skips == {Reason.BUSY: 1}
-    assert folded(busy, every=60.0)[0].skips == {Reason.BUSY: 2}
-    assert folded([*busy, Reason.ALLOCATED], every=30.0)[0].skips == {Reason.BUSY: 1, Reason.ALLOCATED: 1}
-    assert folded([Reason.BUSY, GOOD, Reason.BUSY], every=30.0)[0].skips == {Reason.BUSY: 2}
+    busy = [SkipReason.BUSY] * 20
+    assert folded(busy, every=30.0)[0].skips == {SkipReason.BUSY: 1}
+    assert folded(busy, every=60.0)[0].skips == {SkipReason.BUSY: 2}
+    assert folded([*busy, SkipReason.ALLOCATED], every=30.0)[0].skips == {
+        SkipReason.BUSY: 1,
+        SkipReason.ALLOCATED: 1,
+    }
+    assert folded([SkipReason.BUSY, GOOD, SkipReason.BUSY], every=30.0)[0].skips == {SkipReason.BUSY: 2}
 
 
 def test_what_was_not_due_is_not_skipped() -> None:
-    value = replace(reading(reason=Reason.BUSY), due=False)
+    value = replace(reading(reason=SkipReason.BUSY), due=False)
     assert judge(OPTIONS, ProbeMemory(), Ok(value, EPOCH, 1.0), POLICY)[0].skips == {}
 
 
@@ -252,10 +257,10 @@ def test_the_account_holds_what_probes_cost() -> None:
 def test_the_newest_are_kept_in_short() -> None:
     memory, _ = folded([GOOD] * KEPT + [SLOW, broken("timeout")], every=1.0)
     assert len(memory.past) == KEPT
-    ratio = memory.past[-2].ratio
+    ratio = memory.past[-2].worst_ratio
     assert ratio is not None
     assert ratio == pytest.approx(0.5, rel=0.1)
-    assert (memory.past[-1].outcome, memory.past[-1].why, memory.past[-1].ratio) == (
+    assert (memory.past[-1].outcome, memory.past[-1].why, memory.past[-1].worst_ratio) == (
         "timeout",
         "as drawn",
         None,

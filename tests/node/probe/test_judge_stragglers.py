@@ -10,19 +10,19 @@ import pytest
 
 from tests.node.probe.drawn import drawn, gloo, on_pcie, on_switch, two_islands
 from tests.node.probe.idle import Idle
-from tests.node.probe.test_component_metrics import READING
+from tests.node.probe.test_collector_metrics import READING
 from tests.support import EPOCH, StillClock
 from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Finding, Health
 from wirewatch.documents.probes import probe
-from wirewatch.probe.component import next_due, samples
+from wirewatch.probe.collector import next_due, samples
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.judge import confirming, fold_probe, fold_probes
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
-from wirewatch.probe.statefolder import StateFolder
+from wirewatch.statefolder import StateFolder
 from wirewatch.verdict.straggler.signals import Resource, Unit, signals
 
 POLICY = ProbePolicy()

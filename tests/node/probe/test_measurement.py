@@ -17,8 +17,8 @@ from wirewatch.nccl.log import logged_size
 from wirewatch.probe.measurement import (
     QUIET,
     WIRES,
-    Crossing,
     Measured,
+    PathBytes,
     asymptotes,
     comms_of,
     crossings,
@@ -209,7 +209,7 @@ H200_LINKS = (
 """Bytes that the links of one of them sent, over the whole probe."""
 
 
-def crossed(probed: Probed) -> tuple[Crossing, ...]:
+def crossed(probed: Probed) -> tuple[PathBytes, ...]:
     return crossings(probed, measure(probed))
 
 

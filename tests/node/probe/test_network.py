@@ -14,14 +14,13 @@ from tests.node.probe.overnetwork import GDR, IB, P2P, SHM, SOCKET, over_network
 from wirewatch.cli.hardware import played
 from wirewatch.core.probe import Conditions, Probed, RdmaPort
 from wirewatch.core.types import Absent, Expect, Health
-from wirewatch.documents.probes import health_of
 from wirewatch.documents.probes import probe as documented
 from wirewatch.probe.launcher import environment
-from wirewatch.probe.measurement import measure
+from wirewatch.probe.measurement import health_of, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY, Gpudirect, by_network, gpudirect, unproven
 from wirewatch.probe.request import ProbeOverrides, probe_now
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.setup import Variation
 
 DEMO = "demo-dgx-h200"
 OTHERS = ("NET/IBext_v10/1(2)/GDRDMA(PCI)", "NET/AWS Libfabric/0/GDRDMA")

@@ -12,8 +12,8 @@ from tests.node.probe.overnetwork import GDR, over_network
 from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Case, Plan, Probed, wrong_in_probed
 from wirewatch.probe.measurement import crossings, measure
 from wirewatch.probe.model import ProbePolicy
-from wirewatch.probe.recorded import only_asked
-from wirewatch.probe.variation import DAEMONS, Variation
+from wirewatch.probe.request import only_asked
+from wirewatch.probe.setup import DAEMONS, Variation
 
 SIZES = Plan("", (), ()).sizes()
 RECORDED = drawn(on_switch(8, settings=OFF), share={3: 0.5})

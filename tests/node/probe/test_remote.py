@@ -17,9 +17,8 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe import remote
-from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.component import ASK_AGAIN_SECONDS, probe_component
-from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness, no_gpus, read_facts
+from wirewatch.probe.collector import ASK_AGAIN_SECONDS, probe_collector
+from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.remote import (
     FactsAnswer,
@@ -33,13 +32,12 @@ from wirewatch.probe.remote import (
 )
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import PROBED
-from wirewatch.probe.setup import ProbeRequest, prepare
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.setup import ProbeRequest, ProbeTerms, Variation, prepare, read_terms
 
 SHORT, SOON = 0.3, 10.0
 OPTIONS = ProbeOptions(settle=0.0)
 STUDY = Variation("int8", in_place=False, iterations=7, network=True, gpudirect=True, ops=("reduce",))
-AWAY = Refusal(Reason.PROBER_AWAY, "no such socket")
+AWAY = Refusal(SkipReason.PROBER_AWAY, "no such socket")
 
 
 def http(status: int, body: bytes) -> bytes:
@@ -155,7 +153,7 @@ def test_a_look_that_comes_to_nothing_is_a_refusal_in_words(
     path = listen(behave)
     refusal = look(path)
     assert isinstance(refusal, Refusal)
-    assert refusal.reason is Reason.PROBER_AWAY
+    assert refusal.reason is SkipReason.PROBER_AWAY
     assert told in refusal.detail
     assert refusal.detail.startswith(path)
     assert refusal.detail.isprintable()
@@ -225,7 +223,9 @@ def let_go(path: str, within: float = SOON) -> HandleRelease:
     prober = there(path)
     prober.give_way("released until noon", 60.0, within)
     told = prober.left(within)
-    assert prober.facts("auto", time.monotonic() + SOON) == Refusal(Reason.PROBER_AWAY, "released until noon")
+    assert prober.facts("auto", time.monotonic() + SOON) == Refusal(
+        SkipReason.PROBER_AWAY, "released until noon"
+    )
     return told
 
 
@@ -301,7 +301,7 @@ def watched(count: int = 2, **options: Any) -> tuple[Idle, Beside]:
     """An agent that could probe nothing by itself, and its prober."""
     agent, seen = blind(Idle(count, settle=0.0, every=60.0, **options)), Idle(count)
     prober = Beside(seen)
-    agent.collector = probe_component(agent.made, agent.rules_used, Expect(nvlink_links=18), None, prober)
+    agent.collector = probe_collector(agent.made, agent.rules_used, Expect(nvlink_links=18), None, prober)
     agent.component = replace(agent.component, memory=agent.collector.start)
     return agent, prober
 
@@ -323,7 +323,7 @@ def test_the_prober_s_eyes_and_engine_count_and_the_agent_judges() -> None:
 
 def test_whoever_comes_between_look_and_order_is_the_prober_s_to_see() -> None:
     agent, prober = watched(2)
-    prober.comes = lambda came: replace(came, probed=None, refusal=Refusal(Reason.BUSY, "GPU 1"))
+    prober.comes = lambda came: replace(came, probed=None, refusal=Refusal(SkipReason.BUSY, "GPU 1"))
     agent.poll(5)
     assert (agent.reason(), agent.memory.runs, len(prober.wanted)) == ("busy", {}, 1)
     agent.poll(1, every=ASK_AGAIN_SECONDS)
@@ -338,7 +338,7 @@ def test_a_prober_that_is_away_costs_probes_and_nothing_else() -> None:
     findings = agent.poll(20)
     assert (findings, agent.component.succeeding) == ((), True)
     assert (agent.reason(), agent.memory.engine) == ("prober_away", "nccl")
-    assert agent.memory.skips == {Reason.PROBER_AWAY: 5}
+    assert agent.memory.skips == {SkipReason.PROBER_AWAY: 5}
     assert agent.series("probe_skips_total", reason="prober_away") == [5]
     assert agent.memory.still == Stillness()
 
@@ -377,7 +377,7 @@ def test_a_prober_without_an_engine_or_without_nvml_says_so() -> None:
     prober.node.probes.name = Absent(Why.MISSING, "nothing is installed there")
     agent.poll(1)
     assert agent.reason() == "no_engine"
-    prober.sees = lambda _: FactsAnswer("nccl", None, Refusal(Reason.BLIND, "no driver"))
+    prober.sees = lambda _: FactsAnswer("nccl", None, Refusal(SkipReason.BLIND, "no driver"))
     agent.poll(1)
     assert agent.reason() == "blind"
 
@@ -460,7 +460,7 @@ def test_a_command_is_told_why_there_is_no_probe(comes: Callable[[ProbeAnswer], 
     prober.comes = comes
     told = asked(agent, prober)
     assert (told.health, told.probed) == (Health.UNKNOWN, None)
-    assert told.refusal == Refusal(Reason.PROBER_AWAY, why)
+    assert told.refusal == Refusal(SkipReason.PROBER_AWAY, why)
 
 
 def test_what_the_daemon_would_measure_is_the_prober_s_word_in_this_boot() -> None:

@@ -14,10 +14,10 @@ from wirewatch.core.ports import Order, Pod, SlurmJob
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.documents.probes import probes_of
-from wirewatch.probe.gate import Reason
+from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
-from wirewatch.probe.statefolder import open_state
+from wirewatch.statefolder import open_state
 
 MIB = 1 << 20
 
@@ -34,7 +34,7 @@ def reason(told: ProbeResult) -> str:
     assert told.findings == ()
     assert told.health is Health.UNKNOWN
     assert told.refusal is not None
-    return told.refusal.reason.value
+    return str(told.refusal.reason.value)
 
 
 # --- how often
@@ -350,6 +350,6 @@ def test_an_owner_that_holds_nothing_is_given_nothing() -> None:
             node.hardware, node.made, node.rules_used, Expect(), ProbeOverrides(owner=owner), None
         )
         assert told.refusal is not None
-        assert told.refusal.reason is Reason.BLIND
+        assert told.refusal.reason is SkipReason.BLIND
         assert f"{owner} holds no GPU here" in told.refusal.detail
     assert node.probes.ordered == []

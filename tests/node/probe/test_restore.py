@@ -12,7 +12,7 @@ from tests.node.probe.idle import Idle
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Health, Why
-from wirewatch.probe.component import next_due
+from wirewatch.probe.collector import next_due
 from wirewatch.probe.history import History, ProbeRecord
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.restore import PROBED, REMEMBERED, boot_id, keep, persistent, remember

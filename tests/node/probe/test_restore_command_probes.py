@@ -16,11 +16,11 @@ from tests.node.probe.sharednode import BOOT, SharedNode
 from wirewatch.core.ports import Hardware, SlurmJob
 from wirewatch.core.probe import Outcome
 from wirewatch.core.types import Absent, Expect, Failed, Health, Why
-from wirewatch.probe.comparability import ProbeTerms
-from wirewatch.probe.component import ProbeSummary, next_due, summary_of
+from wirewatch.probe.collector import ProbeSummary, next_due, summary_of
 from wirewatch.probe.history import HistoryLimits
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbeReading
 from wirewatch.probe.restore import remember
+from wirewatch.probe.setup import ProbeTerms
 
 SLOW: dict[str, Any] = {"speed": 0.5}
 
@@ -119,7 +119,7 @@ def test_one_that_ends_between_the_look_and_our_own_stands_before_it(node: Share
     node.during = during
     node.probe()
     assert added == ["command"]
-    assert [(past.ratio or 0.0) < 0.7 for past in node.memory.past] == [True, False]
+    assert [(past.worst_ratio or 0.0) < 0.7 for past in node.memory.past] == [True, False]
     assert (node.memory.held, node.memory.clean) == ((), True)
     assert [record.started_by for record in node.records()] == ["command", "daemon"]
     node.poll(3, every=1.0)

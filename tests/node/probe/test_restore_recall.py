@@ -9,11 +9,11 @@ import pytest
 from tests.node.probe.idle import Idle
 from wirewatch.core.collector import Component
 from wirewatch.core.types import Expect, Health
-from wirewatch.probe.component import probe_summary
+from wirewatch.probe.collector import probe_summary
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import recall
-from wirewatch.probe.statefolder import StateFolder, open_state
+from wirewatch.statefolder import StateFolder, open_state
 
 OPTIONS, POLICY = ProbeOptions(), ProbePolicy()
 

@@ -21,7 +21,7 @@ from wirewatch.core.probe import Clocks, LinkBytes, Probed
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe import launcher, workfolder
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
-from wirewatch.probe.statefolder import open_state
+from wirewatch.statefolder import open_state
 
 MALFORMED = "not a document of the worker: "
 STRANGE = "not a document of this plan: "

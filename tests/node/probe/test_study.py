@@ -18,15 +18,22 @@ from wirewatch.core.ports import Order
 from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Document, LinkBytes, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.documents.probes import PROBE, ProbeDocument, on_request
-from wirewatch.probe.comparison import ProbeRun, run_differences
-from wirewatch.probe.gate import Reason, Refusal
+from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.measurement import Measured, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY
-from wirewatch.probe.request import GPUDIRECT_SIZES, OFF, ON, ProbeOverrides, ProbeResult, probe_now
-from wirewatch.probe.setup import REQUIREMENTS
-from wirewatch.probe.statefolder import open_state
-from wirewatch.probe.variation import Variation
+from wirewatch.probe.request import (
+    GPUDIRECT_SIZES,
+    OFF,
+    ON,
+    ProbeOverrides,
+    ProbeResult,
+    ProbeRun,
+    probe_now,
+    run_differences,
+)
+from wirewatch.probe.setup import REQUIREMENTS, Variation
+from wirewatch.statefolder import open_state
 
 ALL = ProbeOverrides()
 STUDIES: Mapping[str, ProbeOverrides] = {
@@ -139,11 +146,11 @@ def test_a_study_asks_gate_and_lock_as_any_probe_does() -> None:
         node.busy(1, 4711)
         found = asked(node, wish)
         assert found.refusal is not None
-        assert (found.refusal.reason, found.health) == (Reason.BUSY, Health.UNKNOWN)
+        assert (found.refusal.reason, found.health) == (SkipReason.BUSY, Health.UNKNOWN)
         node, probes = node_with()
         probes.holder = "pid 12"
         found = asked(node, wish)
-        assert found.refusal == Refusal(Reason.LOCKED, "pid 12")
+        assert found.refusal == Refusal(SkipReason.LOCKED, "pid 12")
         assert (probes.ordered, document(found).outcome) == ([], "skipped")
 
 
@@ -333,8 +340,8 @@ def test_a_difference_stands_beside_the_spread_of_both(
 ) -> None:
     base = one_run("nccl", 300.0, 296.0, 303.5)
     (found,) = run_differences((base, one_run("torch", *other)))
-    assert (found.run, found.against, found.beyond) == ("torch", "nccl", beyond)
-    assert found.share == pytest.approx(share, rel=1e-6)
+    assert (found.run, found.against, found.beyond_spread) == ("torch", "nccl", beyond)
+    assert found.difference == pytest.approx(share, rel=1e-6)
     assert found.against_spread == pytest.approx(7.5 / 300)
 
 

@@ -10,10 +10,10 @@ from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
 from wirewatch.core.collector import Component, NodeState, Observed, Step, after, blind_finding, overdue
 from wirewatch.core.ports import Gpu
-from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Subject, Why
+from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
 from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.verdict.latching import step
-from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Statement, VerdictPolicy, key_of
+from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
 from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress
 
@@ -239,12 +239,12 @@ class Drawn:
         self.mono = 60.0
 
     def ack(self, rule: str, part: Subject) -> None:
-        said = Statement("ann", "cable exchanged", self.at)
+        said = OperatorNote("ann", "cable exchanged", self.at)
         self.ledger = acknowledge(self.ledger, self._picked(rule, part), said, self.mono)
         self.step()
 
     def suppress(self, rule: str, part: Subject, seconds: float = 3600.0) -> None:
-        said = Statement("ann", "waiting for a part", self.at)
+        said = OperatorNote("ann", "waiting for a part", self.at)
         one = self._picked(rule, part)
         until = self.at + seconds
         self.ledger = suppress(self.ledger, one, until, said, self.policy, self.mono, although_failed=True)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.node.collectors.test_overlays import DEMO, watch
 from tests.support import Node
 from wirewatch.core.collector import blind_finding
-from wirewatch.core.types import Absent, Finding, Health, Subject, Why
+from wirewatch.core.types import Absent, Finding, Health, OperatorNote, Subject, Why
 from wirewatch.hw.overlay import load_overlay
-from wirewatch.verdict.ledger import Ledger, Statement, VerdictPolicy
+from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import heads, judge_node
 from wirewatch.verdict.orders import suppress, unsuppress
 
@@ -19,7 +19,7 @@ NO_LIBRARY = 12
 NODE, GPU = Subject(), Subject(gpu="5", uuid="GPU-5")
 GONE = Absent(Why.LOST, "GPU has fallen off the bus", 15)
 OTHER = Absent(Why.DENIED, "no permission", 4)
-SAID = Statement("ann", "part is ordered", 100.0)
+SAID = OperatorNote("ann", "part is ordered", 100.0)
 
 
 def blind(name: str, part: Subject = NODE, absent: Absent = GONE) -> Finding:

@@ -13,10 +13,10 @@ from tests.node.collectors.drawn import Gpus, Watched
 from tests.node.verdict.drawn import D, Drawn, F
 from tests.support import StillClock
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import Health
+from wirewatch.core.types import Health, OperatorNote
 from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.verdict.latching import step
-from wirewatch.verdict.ledger import Ledger, Now, Stage, Statement, VerdictPolicy
+from wirewatch.verdict.ledger import Ledger, Now, Stage, VerdictPolicy
 from wirewatch.verdict.node import Standing, judge_node
 from wirewatch.verdict.orders import acknowledge
 
@@ -265,7 +265,7 @@ class Logged:
         return next(one for one in found if one.finding.rule == XID)
 
     def ack(self) -> None:
-        said = Statement("ann", "reset", self.clock.now())
+        said = OperatorNote("ann", "reset", self.clock.now())
         self.ledger = acknowledge(self.ledger, self.look(), said, self.clock.mono())
 
     def _now(self) -> Now:

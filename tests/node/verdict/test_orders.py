@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.verdict.drawn import HUNG, D, Drawn, F, U
-from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.verdict.ledger import Ledger, Stage, Statement
+from wirewatch.core.types import Finding, Health, OperatorNote, Subject
+from wirewatch.verdict.ledger import Ledger, Stage
 from wirewatch.verdict.node import ACKNOWLEDGED, LIVE, SUPPRESSED, Standing, Verdict, judge_node
 from wirewatch.verdict.orders import OrderError, pick, suppress, unsuppress
 
@@ -63,7 +63,7 @@ def test_what_is_latched_becomes_probation() -> None:
     assert node.health is D
     (standing,) = node.verdict.standings
     assert standing.finding.evidence.endswith("; over, on probation; acknowledged by ann: cable exchanged")
-    assert standing.acked == Statement("ann", "cable exchanged", node.at)
+    assert standing.acked == OperatorNote("ann", "cable exchanged", node.at)
     assert node.look(seconds=3600.0, times=24).health is Health.OK
 
 
@@ -133,7 +133,7 @@ def test_a_word_survives_a_restart(tmp_path: Path) -> None:
     node.ack(DOWN, node.gpu())
     node.restart()
     assert node.look().health is D
-    assert node.entry(DOWN, node.gpu()).acked == Statement("ann", "cable exchanged", node.at - 35.0)
+    assert node.entry(DOWN, node.gpu()).acked == OperatorNote("ann", "cable exchanged", node.at - 35.0)
 
 
 # Suppressing
@@ -146,13 +146,13 @@ def test_what_is_suppressed_takes_no_part_and_stays_visible() -> None:
     (standing,) = node.verdict.standings
     assert (standing.stage, standing.measured, standing.finding.health) == (SUPPRESSED, F, F)
     assert standing.suppression is not None
-    assert standing.suppression.said == Statement("ann", "waiting for a part", node.at)
+    assert standing.suppression.said == OperatorNote("ann", "waiting for a part", node.at)
 
 
 def test_what_is_failed_is_suppressed_only_by_who_knows_that_jobs_may_start_then() -> None:
     """Before, jobs started without a word."""
     node = sick()
-    said = Statement("ann", "part is ordered", node.at)
+    said = OperatorNote("ann", "part is ordered", node.at)
     (one,) = node.verdict.standings
     with pytest.raises(
         OrderError, match=r"FAILED: jobs may start on this node while it is suppressed; give --yes"
@@ -360,7 +360,7 @@ def test_orders_do_not_change_what_they_were_given() -> None:
     node = sick()
     before = node.ledger
     one = pick(node.verdict, node.verdict.standings[0].id)
-    said = Statement("ann", "why", node.at)
+    said = OperatorNote("ann", "why", node.at)
     after = suppress(before, one, node.at + 60.0, said, node.policy, although_failed=True)
     assert before.suppressions == {}
     assert judge_node(node.state, after).health is Health.OK

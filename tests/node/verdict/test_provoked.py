@@ -29,7 +29,7 @@ from tests.node.hw.children import until
 from tests.node.hw.recordings import one_change
 from tests.node.page.pages import content_of, html_of
 from tests.node.probe import test_bandwidth as probes
-from tests.node.probe import test_component_metrics as exported
+from tests.node.probe import test_collector_metrics as exported
 from tests.node.probe import test_judge_stragglers as stragglers
 from tests.node.probe.drawn import drawn, on_switch
 from tests.node.probe.idle import Idle
@@ -44,7 +44,7 @@ from tests.processes import Process, run_wirewatch
 from tests.support import EPOCH, Node, StillClock
 from wirewatch.cli.check.answer import line
 from wirewatch.core.nvml import RECOVERY_ACTIONS
-from wirewatch.core.types import ErrorLimit, Finding, Health, Subject
+from wirewatch.core.types import ErrorLimit, Finding, Health, OperatorNote, Subject
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.machine import load_kept
 from wirewatch.daemon.operator import TopologyOrders
@@ -61,7 +61,7 @@ from wirewatch.verdict.drift.component import (
 )
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.latching import step
-from wirewatch.verdict.ledger import Ledger, Now, Stage, Statement, VerdictPolicy
+from wirewatch.verdict.ledger import Ledger, Now, Stage, VerdictPolicy
 from wirewatch.verdict.node import judge_node, judge_state
 from wirewatch.verdict.orders import OrderError, suppress
 
@@ -292,7 +292,7 @@ def suppressed_failure(_: Path) -> object:
     node.find("nvlink.link_down", node.gpu())
     node.look(times=CONFIRMED)
     (one,) = node.verdict.standings
-    said = Statement("ann", "part is ordered", node.at)
+    said = OperatorNote("ann", "part is ordered", node.at)
     try:
         suppress(node.ledger, one, node.at + 60.0, said, node.policy)
     except OrderError as error:

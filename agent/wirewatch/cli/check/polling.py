@@ -31,13 +31,13 @@ from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
 from wirewatch.hw.play import PlayOverdue
-from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_component, probe_summary
-from wirewatch.probe.gate import Reason, nothing_to_probe
+from wirewatch.probe.collector import PROBE_NAME, ProbeSummary, probe_collector, probe_summary
+from wirewatch.probe.gate import SkipReason, nothing_to_probe
 from wirewatch.probe.judge import confirming
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.restore import boot_id, recall
-from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_command, state_directory
+from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
@@ -236,7 +236,7 @@ class CheckedNode:
         """All that a daemon would run, over a recording that is played at once."""
         config, expect = self._config, self._expect
         probing = (
-            [probe_component(config.probe, config.policy.probe, expect, prober=self._prober)]
+            [probe_collector(config.probe, config.policy.probe, expect, prober=self._prober)]
             if config.probe.enabled
             else []
         )
@@ -315,7 +315,7 @@ MOST = 3600.0
 """Seconds after which no probe is waited for any more."""
 QUIET = {"wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.probe": logging.WARNING}
 """From which level on is logged: a GPU that is left out, and each probe, would be logged again and again."""
-PASSING = frozenset({Reason.SETTLING, Reason.BUDGET, Reason.LOCKED})
+PASSING = frozenset({SkipReason.SETTLING, SkipReason.BUDGET, SkipReason.LOCKED})
 """Reasons for which no probe runs now, and one will run soon."""
 
 

@@ -11,7 +11,7 @@ from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import config_option, replay_options
 
 if TYPE_CHECKING:
-    from wirewatch.documents.carried import JobsStatusDocument, RingStatus
+    from wirewatch.documents.jobs import JobsStatusDocument, RingStatus
     from wirewatch.jobs.tap.carriers import Carriers
     from wirewatch.jobs.tap.tapfile import Installed
 
@@ -90,7 +90,7 @@ def status(
     Exit codes: 0 whatever there is, also nothing; 70 the folder of rings is there and cannot be read.
     """
     from wirewatch.cli.output import shown
-    from wirewatch.documents.carried import STATUS
+    from wirewatch.documents.jobs import STATUS
 
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording; give --replay too")
@@ -108,7 +108,7 @@ def _rings_folder(config_file: Path | None) -> str:
 
 def _here(folder: str) -> "JobsStatusDocument":
     from wirewatch.core.types import Absent, Why
-    from wirewatch.documents.carried import jobs_status
+    from wirewatch.documents.jobs import jobs_status
     from wirewatch.jobs.tap.carriers import carriers
     from wirewatch.jobs.tap.rings import FileRings
     from wirewatch.jobs.tap.tapfile import folder_remarks
@@ -122,7 +122,7 @@ def _here(folder: str) -> "JobsStatusDocument":
 
 def _played(replay: str, overlays: tuple[str, ...]) -> "JobsStatusDocument":
     from wirewatch.cli.hardware import replayed
-    from wirewatch.documents.carried import jobs_status
+    from wirewatch.documents.jobs import jobs_status
     from wirewatch.jobs.tap.carriers import Carriers
 
     hardware, nvml = replayed(replay, overlays, at_fault=True)

@@ -14,8 +14,8 @@ _LINE = re.compile(rb"\S+ r-xp \S+ \S+ \d+ +(/[^\n]*/" + re.escape(LIBRARY.encod
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Carrier:
-    """A process that maps the tap; `path` as the process sees it, `replaced`: the file has gone since."""
+class CarrierStatus:
+    """A process that maps the library; `replaced`: the file is another one by now, or gone."""
 
     pid: int
     uid: int
@@ -27,7 +27,7 @@ class Carrier:
 class Carriers:
     """Those found. `closed`: processes whose maps may not be read, `late`: some were not reached."""
 
-    found: list[Carrier] = field(default_factory=list)
+    found: list[CarrierStatus] = field(default_factory=list)
     closed: int = 0
     late: bool = False
 
@@ -59,4 +59,4 @@ def _read(folder: Path, seen: Carriers) -> None:
         return  # it ended meanwhile
     if found:
         path = found[1].decode("utf-8", "replace")
-        seen.found.append(Carrier(int(folder.name), uid, path, replaced=found[2] is not None))
+        seen.found.append(CarrierStatus(int(folder.name), uid, path, replaced=found[2] is not None))

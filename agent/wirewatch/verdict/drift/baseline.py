@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wirewatch.core.topology import SWITCH, due_links
-from wirewatch.core.types import Absent, Expect, Finding, Health, Subject
+from wirewatch.core.types import Absent, Expect, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.change import TopologyChange
 from wirewatch.verdict.drift.graph import (
     Aspect,
@@ -17,7 +17,6 @@ from wirewatch.verdict.drift.graph import (
     part_name,
     unknown_text,
 )
-from wirewatch.verdict.ledger import Statement
 
 Origin = Literal["learned", "accepted"]
 
@@ -31,7 +30,7 @@ class Accepted:
     before: str
     after: str
     text: str
-    said: Statement
+    said: OperatorNote
 
     def covers(self, change: TopologyChange) -> bool:
         """Whether this is that change, however the parts are numbered now."""
@@ -45,7 +44,7 @@ class Baseline:
     """`said`: who accepted it, why and when (Unix seconds); the agent itself where it was learned."""
 
     graph: Graph
-    said: Statement
+    said: OperatorNote
     origin: Origin
     accepted: tuple[Accepted, ...] = ()
 

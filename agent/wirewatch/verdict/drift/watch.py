@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.core.types import Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange, severity
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Aspect, Graph, NicNode, Node, Unknown
-from wirewatch.verdict.ledger import DAY, Statement
+from wirewatch.verdict.ledger import DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class DriftWatch:
     since: tuple[float, ...] = ()
     same: int = 0
     learning: str = ""
-    against: tuple[Graph, Statement] | None = None
+    against: tuple[Graph, OperatorNote] | None = None
     back: Undone = ()
 
     def seen(self) -> Iterator[WatchedChange]:
@@ -146,7 +146,7 @@ def fold_drift(
     if same < policy.learn:
         reason = "; ".join(doubts) or f"{same} of {policy.learn} readings alike, nothing wrong"
         return DriftWatch(graph, same=same, learning=reason), None
-    said = Statement(LEARNER, f"learned: {same} readings alike, nothing wrong", at)
+    said = OperatorNote(LEARNER, f"learned: {same} readings alike, nothing wrong", at)
     return DriftWatch(graph, against=(graph, said)), Baseline(graph, said, "learned")
 
 
@@ -172,7 +172,7 @@ def name_of(change: TopologyChange) -> str:
     return hashlib.blake2s("|".join(map(repr, words)).encode(), digest_size=4).hexdigest()
 
 
-def accept_all(memory: DriftWatch, said: Statement) -> Baseline | str:
+def accept_all(memory: DriftWatch, said: OperatorNote) -> Baseline | str:
     """The newest reading as the baseline; or why it cannot be, in words."""
     if memory.graph is None:
         return "the topology was not read yet"
@@ -184,7 +184,7 @@ def accept_all(memory: DriftWatch, said: Statement) -> Baseline | str:
     return Baseline(memory.graph, said, "accepted")
 
 
-def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: Statement) -> Baseline | str:
+def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: OperatorNote) -> Baseline | str:
     """The baseline with one change accepted, by `name_of`; or why not, in words."""
     found = next((one.change for one in standing(memory, baseline) if name_of(one.change) == name), None)
     if found is None:

@@ -19,7 +19,7 @@ from wirewatch.core.topology import groups, islands
 from wirewatch.core.types import Absent, Unusable
 from wirewatch.hw.replay import ReplayProbe
 from wirewatch.probe.setup import read_scene
-from wirewatch.probe.statefolder import StateError, StateFolder, state_directory
+from wirewatch.statefolder import StateError, StateFolder, state_directory
 from wirewatch_lab.advice.described import DescriptionError, described
 from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
 from wirewatch_lab.advice.machine import AdvisedMachine

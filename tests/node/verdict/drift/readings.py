@@ -5,16 +5,15 @@ from collections.abc import Set as AbstractSet
 
 from tests.node.verdict.drift.drawn import Edit, switched
 from tests.node.verdict.drift.edits import Make
-from wirewatch.core.types import Finding
+from wirewatch.core.types import Finding, OperatorNote
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, accept_one, findings, fold_drift, name_of
-from wirewatch.verdict.ledger import Statement
 
 POLICY = DriftPolicy()
-SAID = Statement("ada", "as delivered", 86400.0)
-WORD = Statement("eve", "meant", 1e9)
+SAID = OperatorNote("ada", "as delivered", 86400.0)
+WORD = OperatorNote("eve", "meant", 1e9)
 STEP = 300.0
 
 

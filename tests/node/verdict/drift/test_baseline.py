@@ -41,12 +41,11 @@ from tests.node.verdict.drift.edits import (
 from tests.node.verdict.drift.omissions import OF_GPUS, OF_NICS
 from tests.node.verdict.drift.readings import POLICY, drawn
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, nvlink_product
-from wirewatch.core.types import Expect, Health, Subject
+from wirewatch.core.types import Expect, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.baseline import Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph, fingerprint
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, fold_drift
-from wirewatch.verdict.ledger import Statement
 
 HERE = Expect()
 
@@ -70,7 +69,7 @@ def learned(
 def test_three_readings_alike_are_learned(make: type[Box]) -> None:
     graph = drawn(make=make)
     memory, baseline = learned(graph, graph, graph)
-    said = Statement("wirewatch", "learned: 3 readings alike, nothing wrong", 2.0)
+    said = OperatorNote("wirewatch", "learned: 3 readings alike, nothing wrong", 2.0)
     assert baseline == Baseline(graph, said, "learned")
     assert not any(counts(memory).values())
     again, second = fold_drift(memory, baseline, graph, 3.0, (), POLICY)

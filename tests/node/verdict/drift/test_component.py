@@ -4,7 +4,7 @@ import pytest
 
 from tests.support import Node
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Health
+from wirewatch.core.types import Health, OperatorNote
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
@@ -16,7 +16,6 @@ from wirewatch.verdict.drift.component import (
     drift_component,
 )
 from wirewatch.verdict.drift.watch import DriftPolicy, accept_one, name_of
-from wirewatch.verdict.ledger import Statement
 
 DEMO = "demo-dgx-h200"
 PHYSFN = "/sys/bus/pci/devices/0000:29:00.0/physfn"
@@ -81,7 +80,7 @@ def test_what_was_accepted_and_is_over_is_reported_when_it_happens_again() -> No
     state = node.state.components["drift"].memory
     assert isinstance(state, DriftMemory)
     baseline = accept_one(
-        kept.baseline, state.watch, name_of(state.watch.changes[0]), Statement("eve", "meant", 1e9)
+        kept.baseline, state.watch, name_of(state.watch.changes[0]), OperatorNote("eve", "meant", 1e9)
     )
     assert isinstance(baseline, Baseline)
     assert kept.put(baseline, kept.baseline)

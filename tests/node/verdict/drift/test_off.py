@@ -11,7 +11,7 @@ from tests.node.verdict.drift.readings import accepted, compared, drawn, rules, 
 from tests.support import Node
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.tree import rdma_strays
-from wirewatch.core.types import Absent, Health
+from wirewatch.core.types import Absent, Health, OperatorNote
 from wirewatch.hw.overlay import AnswerChange
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind
@@ -25,11 +25,10 @@ from wirewatch.verdict.drift.component import (
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, accept_all
-from wirewatch.verdict.ledger import Statement
 
 DEMO, EIGHT = "demo-dgx-h200", range(8)
 LINKS = "Field(165,*)"
-WORD = Statement("eve", "meant", 1e9)
+WORD = OperatorNote("eve", "meant", 1e9)
 
 
 class Drifting(Node):

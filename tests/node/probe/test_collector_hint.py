@@ -10,7 +10,7 @@ from wirewatch.jobs.bursts import BurstFacts, BurstHint
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts
 from wirewatch.jobs.surroundings import newest_hint
 from wirewatch.jobs.times import JobHint, JobsFacts
-from wirewatch.probe.component import due_after_hint
+from wirewatch.probe.collector import due_after_hint
 
 NOTHING = LockstepFacts(None, None)
 

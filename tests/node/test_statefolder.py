@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wirewatch import statefolder as module
 from wirewatch.core.types import Absent, Why
-from wirewatch.probe import statefolder as module
-from wirewatch.probe.statefolder import (
+from wirewatch.statefolder import (
     Lock,
     LockHolder,
     StateError,
@@ -34,7 +34,7 @@ SOON = 10.0
 HOLD = """
 import subprocess, sys, time
 from pathlib import Path
-from wirewatch.probe.statefolder import *
+from wirewatch.statefolder import *
 state = open_state(Path(sys.argv[1]))
 lock = lock_agent(state) if sys.argv[2] == "agent" else lock_probe(state, "a test")
 """

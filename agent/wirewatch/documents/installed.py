@@ -1,4 +1,4 @@
-"""The documents of what comes with wirewatch: recordings, and overlays that make faults of them."""
+"""The documents of what is installed here: the configuration, recordings, and overlays that make faults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,11 +55,38 @@ class OverlaysDocument:
     overlays: list[BundledOverlay]
 
 
+Origin = Literal["default", "file", "environment", "option"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A value by its dotted key, null where nothing is set.
+
+    `where`: the line of the file, the variable, or the option; empty for a default.
+    """
+
+    key: str
+    value: Any
+    origin: Origin
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDocument:
+    """The effective configuration; `file`: the one that was read, empty for none."""
+
+    schema: Literal["wirewatch.config/1"]
+    file: str
+    values: list[ConfigValue]
+
+
 RECORDINGS = TypeAdapter(RecordingsDocument)
 OVERLAYS = TypeAdapter(OverlaysDocument)
+CONFIGURATION = TypeAdapter(ConfigDocument)
 DOCUMENTS: dict[str, TypeAdapter[Any]] = {
     "wirewatch.recordings.1": RECORDINGS,
     "wirewatch.overlays.1": OVERLAYS,
+    "wirewatch.config.1": CONFIGURATION,
 }
 
 

@@ -14,23 +14,21 @@ from hypothesis import strategies as st
 
 from tests.node.cli.schemas import complaints
 from tests.node.collectors.test_overlays import DEMO, TABLE, played, playing, watch, without_blind
-from tests.node.probe.drawn import gloo
 from tests.node.verdict.recordednode import RecordedNode
 from tests.support import EPOCH, Node
 from wirewatch import __version__
 from wirewatch.catalogue import components
 from wirewatch.cli.findings import HEADER, ticket
 from wirewatch.core.probe import Copy, Micro, Probed
-from wirewatch.core.types import Absent, Kind
-from wirewatch.documents.evidence import QUANTITY_NAMES, evidence, quantities_of, unit_of
-from wirewatch.documents.finding import FINDING, FindingDocument, Number
+from wirewatch.core.types import Kind, OperatorNote
+from wirewatch.documents.finding import FINDING, FindingDocument, Number, evidence, quantities_of, unit_of
 from wirewatch.hw.overlay import load_overlay
-from wirewatch.verdict.ledger import Statement, VerdictPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_state
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress
 
 LOST, NOT_SUPPORTED = 15, 3
-SAID = Statement("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
+SAID = OperatorNote("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
 
 
 def all_of(here: Judged) -> list[FindingDocument]:
@@ -263,7 +261,7 @@ def test_a_finding_of_the_probe_has_the_newest_complete_one_s_numbers() -> None:
     assert sent.peers is not None
     assert sent.value is not None
     assert sent.value < 0.6 * sent.peers.min
-    assert {name for name, _ in QUANTITY_NAMES} <= {one.name for one in document.numbers}
+    assert {one.name for one in document.numbers} >= QUANTITIES
 
 
 def test_a_finding_of_the_probe_without_a_gpu_has_all_of_them() -> None:
@@ -355,6 +353,10 @@ def probed() -> Probed:
     return last
 
 
+QUANTITIES = {
+    "matrix_product_seconds", "memory_copy_bytes_per_second", "copies_from_it_bytes_per_second",
+    "copies_to_it_bytes_per_second", "sm_clock_hertz",
+}  # fmt: skip
 PLACES = st.integers(0, 7)
 SECONDS = st.floats(1e-6, 1e3)
 COPIES = st.lists(
@@ -369,32 +371,36 @@ MICROS = st.lists(
 
 
 @given(PLACES, COPIES, MICROS)
-def test_whatever_a_probe_measured_it_gives_the_same_quantities_of_each_gpu(
+def test_a_gpu_has_what_a_probe_measured_of_it_and_nothing_else(
     place: int, copies: list[Copy], micros: list[Micro]
 ) -> None:
     document = probed().document
     assert document is not None
     document = replace(document, copies=tuple(copies), micros=tuple(micros))
     one = replace(probed(), document=document)
-    told = quantities_of(one, one.gpus[place].uuid)
-    assert tuple((quantity.name, quantity.unit) for quantity in told) == QUANTITY_NAMES
-    values = [quantity.value for quantity in told]
-    for value, rates in (
-        (values[0], [m.gemm_seconds for m in micros if m.gpu == place]),
-        (values[1], [2 * m.copy_bytes / m.copy_seconds for m in micros if m.gpu == place]),
-        (values[2], [c.size_bytes / c.seconds for c in copies if c.source == place]),
-        (values[3], [c.size_bytes / c.seconds for c in copies if c.destination == place]),
+    found = quantities_of(one, place)
+    for name, values in (
+        ("matrix_product_seconds", [m.gemm_seconds for m in micros if m.gpu == place]),
+        (
+            "memory_copy_bytes_per_second",
+            [2 * m.copy_bytes / m.copy_seconds for m in micros if m.gpu == place],
+        ),
+        (
+            "copies_from_it_bytes_per_second",
+            [c.size_bytes / c.seconds for c in copies if c.source == place],
+        ),
+        (
+            "copies_to_it_bytes_per_second",
+            [c.size_bytes / c.seconds for c in copies if c.destination == place],
+        ),
     ):
-        assert value == median(rates) if rates else isinstance(value, Absent)
-    assert values[4] == one.clocks[place].sm
+        assert found.get(name) == (median(values) if values else None)
+    assert found["sm_clock_hertz"] == one.clocks[place].sm
+    assert {unit_of(name) for name in found} <= {"seconds", "bytes per second", "hertz"}
 
 
-def test_a_gpu_that_was_not_probed_and_a_probe_of_no_gpu_say_why() -> None:
-    nothing = replace(probed(), document=None, clocks=())
-    for one, uuid in ((probed(), "GPU-none"), (gloo(), ""), (nothing, probed().gpus[0].uuid)):
-        told = quantities_of(one, uuid)
-        assert tuple((quantity.name, quantity.unit) for quantity in told) == QUANTITY_NAMES
-        assert all(isinstance(quantity.value, Absent) for quantity in told)
+def test_a_probe_that_measured_no_gpu_has_nothing_of_it() -> None:
+    assert quantities_of(replace(probed(), document=None, clocks=()), 0) == {}
 
 
 def test_units_follow_the_names() -> None:

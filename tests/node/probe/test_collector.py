@@ -13,7 +13,7 @@ from wirewatch.catalogue import components
 from wirewatch.core.ports import Order, Pod, SlurmJob
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.daemon.schedule import Job
-from wirewatch.probe.component import PROBE_NAME, probe_component
+from wirewatch.probe.collector import PROBE_NAME, probe_collector
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -284,6 +284,6 @@ def test_it_is_one_of_all_components_and_raises_for_nothing() -> None:
     node = Watched(PROBE_NAME)
     node.poll(2)
     assert (node.component.health, node.component.failures) == (None, 0)
-    made = probe_component(ProbeOptions(), ProbePolicy(), Expect())
+    made = probe_collector(ProbeOptions(), ProbePolicy(), Expect())
     step = Job(made, node.hardware, Expect()).run(made.start)
     assert step.applicable is False

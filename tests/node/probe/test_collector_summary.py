@@ -17,11 +17,11 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Finding, Health, Subject, Why
 from wirewatch.documents import probes
 from wirewatch.documents.probes import PROBE, PROBES, ProbeDocument, gate, probes_of, refused
-from wirewatch.probe.component import ProbeSummary, probe_summary
-from wirewatch.probe.gate import MEANING, Reason, Refusal
+from wirewatch.probe.collector import ProbeSummary, probe_summary
+from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure
-from wirewatch.probe.model import ProbeMemory, ProbePolicy, complete
+from wirewatch.probe.model import ProbeMemory, ProbePolicy
 
 ALL: Mapping[str, Probed] = {
     "two": drawn(on_switch(2)),
@@ -118,10 +118,10 @@ def test_columns_are_as_wide_as_their_widest_and_numbers_stand_right() -> None:
     assert list(table(("name",), [])) == []
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_a_refusal_says_which_and_what_it_means(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", SkipReason)
+def test_a_refusal_says_which_and_what_it_means(reason: SkipReason) -> None:
     shut = gate(Refusal(reason, "as drawn"), "nccl")
-    assert (shut.open, shut.reason, shut.meaning) == (False, reason.value, MEANING[reason])
+    assert (shut.open, shut.reason, shut.meaning) == (False, reason.value, reason.meaning)
     told = refused(Refusal(reason, "as drawn"), EPOCH)
     assert (told.outcome, told.health, told.why) == ("skipped", "unknown", f"{reason.value}: as drawn")
     assert probe_tables(told, explain=False).split("\n") == [
@@ -228,4 +228,4 @@ def test_forced_ones_and_broken_ones_count_for_nothing(probes: list[tuple[Probed
     for number, (probed, forced) in enumerate(probes):
         memory = fold_probe(memory, replace(probed, forced=forced), float(number), ProbePolicy())
     whole = [probed for probed, forced in probes if not forced and probed.outcome == "ok"]
-    assert complete(memory) == (len(whole), bool(whole) and whole[-1] is GOOD)
+    assert (memory.completed, memory.clean) == (len(whole), bool(whole) and whole[-1] is GOOD)

@@ -1,26 +1,21 @@
-"""The probe as a component: each turn it reads the gate, and runs a probe if one is due and may run."""
+"""The probe's collector: each turn it reads the gate, and runs a probe if one is due and may run."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wirewatch.core.collector import (
-    Collector,
-    Component,
-    Observed,
-    subject,
-)
+from wirewatch.core.collector import Collector, Component, Observed, subject
 from wirewatch.core.ports import Gpu, Hardware
-from wirewatch.core.probe import Document, Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample, Tier
 from wirewatch.nccl.log import TransportWire, wire
 from wirewatch.probe import model
 from wirewatch.probe.gate import (
     UNPROBEABLE,
     GateFacts,
-    Reason,
     Refusal,
+    SkipReason,
     Stillness,
     no_gpus,
     read_facts,
@@ -29,7 +24,7 @@ from wirewatch.probe.gate import (
 )
 from wirewatch.probe.judge import RULES, confirming, judge
 from wirewatch.probe.measurement import Measured, comms_of, without_expectation
-from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading, complete
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.remote import LostOrder, RemoteProber, lost_probe
 from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
 
@@ -47,11 +42,11 @@ SOON = 1e-3
 """Seconds between probes while one is wanted: the gate and the budget alone decide."""
 
 
-def due_after_hint(
-    component: Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy],
-    hinted: Callable[[], float | None],
-) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:
-    """Return the probe's component, due at once after a hint; it waits for idle GPUs as ever.
+ProbeCollector = Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
+
+
+def due_after_hint(collector: ProbeCollector, hinted: Callable[[], float | None]) -> ProbeCollector:
+    """Return the probe's collector, due at once after a hint; it waits for idle GPUs as ever.
 
     `hinted`: when a hint was last seen, monotonic seconds; None for never.
     """
@@ -59,9 +54,9 @@ def due_after_hint(
     def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         mono = hinted()
         wanted = mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
-        return component.read(hardware, memory, replace(options, every=SOON) if wanted else options)
+        return collector.read(hardware, memory, replace(options, every=SOON) if wanted else options)
 
-    return replace(component, read=read)
+    return replace(collector, read=read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +199,7 @@ def read(
     wanted = ProbeRequest(options, "daemon", expect.nvlink_links)
     with hardware.probe.lock() as other:
         if other is not None:
-            return replace(reading, refusal=Refusal(Reason.LOCKED, other), late=True)
+            return replace(reading, refusal=Refusal(SkipReason.LOCKED, other), late=True)
         if prober is None:
             return _run_here(hardware, wanted, reading)
         return _run_remotely(hardware, prober, wanted, reading, until)
@@ -227,11 +222,11 @@ def applicable(reading: ProbeReading) -> bool:
     return reading.refusal is None or reading.refusal.reason not in NOTHING_TO_PROBE
 
 
-def probe_component(
+def probe_collector(
     options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: ProbeMemory | None = None,
     prober: RemoteProber | None = None,
-) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:  # fmt: skip
-    """The component, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
+) -> ProbeCollector:  # fmt: skip
+    """The collector, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
     return Collector(
         name=PROBE_NAME,
         about="a short run of NCCL's collectives on idle GPUs, against what this topology should give",
@@ -259,21 +254,16 @@ def probe_summary(component: Component | None, mono: float) -> ProbeSummary | No
 
 def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> ProbeSummary:
     """What a memory shows at `mono`, monotonic seconds."""
-    count, clean = complete(memory)
     pointless = memory.refusal is not None and memory.refusal.reason in UNPROBEABLE
+    never = ProbeSummary(complete=memory.completed, watched=watched, pointless=pointless)
     if memory.last is None or memory.last_mono is None:
-        return ProbeSummary(complete=count, watched=watched, pointless=pointless)
-    return ProbeSummary(
-        at=memory.last.at,
-        age_seconds=max(0.0, mono - memory.last_mono),
-        # Asked of the clock: a component that turns no more would be fresh for ever.
-        fresh=memory.fresh_until is not None and mono <= memory.fresh_until,
-        complete=count,
-        clean=clean,
-        watched=watched,
-        pointless=pointless,
-        no_expectation=without_expectation(memory.measured),
-    )
+        return never
+    # Asked of the clock: a component that turns no more would be fresh for ever.
+    fresh = memory.fresh_until is not None and mono <= memory.fresh_until
+    return replace(
+        never, at=memory.last.at, age_seconds=max(0.0, mono - memory.last_mono), fresh=fresh,
+        clean=memory.clean, no_expectation=without_expectation(memory.measured),
+    )  # fmt: skip
 
 
 def observed(reading: ProbeReading, _memory: ProbeMemory) -> Observed:
@@ -285,7 +275,7 @@ def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
     """Series of the runs and skips, and of the newest complete probe while it is fresh."""
     for outcome in OUTCOMES:
         yield RUNS.sample(memory.runs.get(outcome, 0), outcome)
-    for reason in Reason:
+    for reason in SkipReason:
         yield SKIPS.sample(memory.skips.get(reason, 0), reason.value)
     yield LAST.sample(memory.last.at if memory.last else 0)
     yield SECONDS.sample(memory.gpu_seconds)
@@ -305,8 +295,9 @@ def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
             yield from _bandwidth(one)
     yield from _latencies(measured)
     yield from _paths(probed, measured)
-    if probed.document is not None:
-        yield from _peers(probed, probed.document)
+    names = [str(gpu.index) for gpu in probed.gpus]
+    for copy in probed.shown.copies if names else ():
+        yield PEER.sample(copy.size_bytes / copy.seconds, names[copy.source], names[copy.destination])
 
 
 def transport(probed: Probed, groups: Collection[int]) -> str:
@@ -354,7 +345,7 @@ def _read_remote_gate(
     if there == here:
         return reading
     odd = f"the prober sees {len(there)} GPUs, this agent {len(here)}, and they are not the same"
-    return replace(reading, refusal=Refusal(Reason.BLIND, odd))
+    return replace(reading, refusal=Refusal(SkipReason.BLIND, odd))
 
 
 def _run_remotely(
@@ -390,7 +381,7 @@ def _refusal(
     # The gloo engine touches no GPU, so no process can be in its way.
     found = None if options.engine == "gloo" else refuse(facts, still, options.limits())
     if isinstance(engine, Absent) and (found is None or found.reason not in NOTHING_TO_PROBE):
-        return Refusal(Reason.NO_ENGINE, engine.detail)
+        return Refusal(SkipReason.NO_ENGINE, engine.detail)
     if found is not None or options.engine == "gloo":
         return found
     held = memory.tried.held_seconds if memory.tried else 0.0
@@ -399,7 +390,7 @@ def _refusal(
     # A budget below a single probe still allows one an hour.
     if left < cost and model.spent_within(memory.spent, facts.mono):
         return Refusal(
-            Reason.BUDGET, f"{left:.0f} GPU-seconds are left of this hour, a probe takes {cost:.0f}"
+            SkipReason.BUDGET, f"{left:.0f} GPU-seconds are left of this hour, a probe takes {cost:.0f}"
         )
     return None
 
@@ -431,27 +422,18 @@ def _bandwidth(one: Measured) -> Iterator[Sample]:
 
 
 def _latencies(measured: Iterable[Measured]) -> Iterator[Sample]:
-    smallest: dict[tuple[str, str, str], Measured] = {}
-    for one in measured:
-        key = (one.op, str(one.ranks), one.gpus)
-        if one.latency and (key not in smallest or one.size_bytes < smallest[key].size_bytes):
-            smallest[key] = one
-    for key, one in smallest.items():
+    small = sorted((one for one in measured if one.latency), key=lambda one: -one.size_bytes)
+    for key, one in _by_group(small).items():
         yield LATENCY.sample(one.seconds, *key)
 
 
 def _paths(probed: Probed, measured: Iterable[Measured]) -> Iterator[Sample]:
-    largest: dict[tuple[str, str, str], Measured] = {}
-    for one in measured:
-        key = (one.op, str(one.ranks), one.gpus)
-        if not one.latency and (key not in largest or one.size_bytes > largest[key].size_bytes):
-            largest[key] = one
-    for key, one in largest.items():
+    large = sorted((one for one in measured if not one.latency), key=lambda one: one.size_bytes)
+    for key, one in _by_group(large).items():
         way = transport(probed, (one.group,))
         yield PATH.sample(1, *key, way, one.algorithm, one.protocol, probed.plan.engine)
 
 
-def _peers(probed: Probed, document: Document) -> Iterator[Sample]:
-    names = [str(gpu.index) for gpu in probed.gpus]
-    for copy in document.copies if names else ():
-        yield PEER.sample(copy.size_bytes / copy.seconds, names[copy.source], names[copy.destination])
+def _by_group(measured: Iterable[Measured]) -> dict[tuple[str, str, str], Measured]:
+    """Return the last of each collective over each group of GPUs."""
+    return {(one.op, str(one.ranks), one.gpus): one for one in measured}

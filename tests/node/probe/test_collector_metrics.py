@@ -12,9 +12,9 @@ from wirewatch.core.account import Account
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
 from wirewatch.nccl.log import TransportWire
-from wirewatch.probe import component as exposed
-from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, samples, transport
-from wirewatch.probe.gate import GateFacts, Reason, Stillness
+from wirewatch.probe import collector as exposed
+from wirewatch.probe.collector import METRICS, OUTCOMES, WORST_FIRST, samples, transport
+from wirewatch.probe.gate import GateFacts, SkipReason, Stillness
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeMemory, ProbePolicy, ProbeReading
@@ -188,11 +188,11 @@ def test_every_wire_has_its_place_among_the_worst() -> None:
 def test_every_count_is_there_from_the_start() -> None:
     told = exported(ProbeMemory())
     assert series(told, "probe_runs_total") == {(outcome,): 0 for outcome in OUTCOMES}
-    assert series(told, "probe_skips_total") == {(reason.value,): 0 for reason in Reason}
+    assert series(told, "probe_skips_total") == {(reason.value,): 0 for reason in SkipReason}
     assert series(told, "probe_last_success_timestamp_seconds") == {(): 0}
     assert series(told, "probe_gpu_seconds_total") == {(): 0.0}
     assert series(told, "probe_fresh") == {(): 0}
-    assert len(told) == len(OUTCOMES) + len(Reason) + 3
+    assert len(told) == len(OUTCOMES) + len(SkipReason) + 3
 
 
 def test_runs_cost_and_time_are_reported_of_every_probe() -> None:

@@ -19,7 +19,7 @@ from tests.support import StillClock
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.persistence import content, put_aside, write
 from wirewatch.probe.history import History
-from wirewatch.probe.statefolder import (
+from wirewatch.statefolder import (
     Lock,
     LockHolder,
     StateError,
@@ -36,7 +36,7 @@ pytestmark = needs_root
 LOCK = """
 import sys
 from pathlib import Path
-from wirewatch.probe.statefolder import *
+from wirewatch.statefolder import *
 BECOME
 try:
     lock_agent(StateFolder(Path(sys.argv[1])))
@@ -286,7 +286,7 @@ def test_a_link_to_the_folder_is_the_admins_and_the_owner_counts_behind_it(
 NAMESPACE = """
 import ctypes, sys
 from pathlib import Path
-from wirewatch.probe.statefolder import *
+from wirewatch.statefolder import *
 BECOME
 libc = ctypes.CDLL(None)
 PR_SET_DUMPABLE, CLONE_NEWUSER = 4, 0x10000000
@@ -310,7 +310,7 @@ WITHOUT = """
 import sys
 from pathlib import Path
 from wirewatch.daemon.persistence import content, write
-from wirewatch.probe.statefolder import *
+from wirewatch.statefolder import *
 state = StateFolder(Path(sys.argv[1]))
 try:
     open_state(state.directory)
