@@ -50,10 +50,7 @@ class GroupWire:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expected `busbw` at one size, in bytes per second like the other figures.
-
-    `asymptote`: what ever larger messages tend to. `derivation`: how it follows, for people, in GB/s.
-    """
+    """The `busbw` at one size and of ever larger messages, bytes per second; `derivation` for people."""
 
     busbw: float
     asymptote: float | Absent
@@ -64,11 +61,7 @@ class Expectation:
 
 
 def wire(conditions: Conditions) -> GroupWire | Absent:
-    """The wire of the group's slowest GPU with all links that it should have: the probe shows a lost one.
-
-    Returns:
-        Absent for one GPU alone, for wires that are not known, and for rates that are not known.
-    """
+    """Return the wire of the group's slowest GPU with all links that it should have; Absent: not known."""
     group = conditions.group
     if group.kind is WireKind.UNKNOWN:
         return Absent(Why.MISSING, group.why or WireKind.UNKNOWN.value)
@@ -92,11 +85,7 @@ def pcie_rate(generation: int, lanes: int) -> float | Absent:
 
 
 def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
-    """The expected busbw of one collective at one message size in bytes (nccl-tests' S).
-
-    Returns:
-        Absent, never a guess: unknown wires or products, no reference, one GPU, a message too small.
-    """
+    """Return the busbw to expect of a message of nccl-tests' size; Absent, never a guess, without one."""
     if op not in FACTORS or conditions.group.ranks < 2:  # noqa: PLR2004
         return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op} with {conditions.group.ranks} GPU")
     rail = wire(conditions)
@@ -267,10 +256,7 @@ def _expected(
 def _faster(
     conditions: Conditions, op: str, rail: GroupWire, nvls: Expectation, size_bytes: int
 ) -> Expectation:
-    """What NVLS gives, or Ring where its line gives more at this size: NCCL's tuner takes the faster.
-
-    A reference of a single size has no line, and says nothing of smaller messages.
-    """
+    """Return NVLS, or Ring where its line gives more at this size: NCCL's tuner takes the faster."""
     reference = _reference(conditions, op, RING, rail)
     if isinstance(reference, Absent) or isinstance(fitted(reference).latency, Absent):
         return nvls

@@ -35,11 +35,7 @@ class NetworkShare:
 
 
 def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
-    """The expected busbw of one collective of so many bytes over the node's RDMA ports.
-
-    Returns:
-        Absent without a port that NCCL would use, for a root that alone sends or receives, and for one GPU.
-    """
+    """Return the busbw to expect over the RDMA ports; Absent without ports, and for a root alone."""
     ranks = conditions.group.ranks
     if op not in FACTORS or op in {GATHER, SCATTER} or ranks < 2:  # noqa: PLR2004
         return Absent(Why.UNSUPPORTED, f"no reference for {op} of {ranks} GPUs over the network")
@@ -54,11 +50,7 @@ def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectat
 
 
 def network_share(conditions: Conditions) -> NetworkShare | Absent:
-    """What each GPU of the group can send over the node's RDMA ports while all of them do.
-
-    Returns:
-        Absent without a port that NCCL would use.
-    """
+    """Return what each GPU can send by the RDMA ports while all do; Absent without a port for NCCL."""
     ranks, ports = conditions.group.ranks, conditions.network
     if isinstance(ports, Absent):
         return Absent(ports.why, f"no reference: the RDMA ports cannot be listed: {ports.detail}")

@@ -235,11 +235,7 @@ def _now(gpu: Gpu, value: GpuState) -> GpuNow:
 def judge(
     memories: Memories[GpuStateMemory], ok: Ok[GpuStateReading], policy: GpuPolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[GpuStateMemory]], tuple[Finding, ...]]:
-    """What a reading of every GPU means; pure.
-
-    Returns:
-        The memory of each GPU by its key, and all that is wrong now.
-    """
+    """Judge each GPU by itself: its memory by key, and all that is wrong now."""
 
     def one(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> tuple[GpuStateMemory, tuple[Finding, ...]]:
         known = filled(value, memory.last, "reasons", "recovery_action", "remapped")

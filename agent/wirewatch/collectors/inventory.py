@@ -435,10 +435,7 @@ def _answering(reading: Inventory) -> frozenset[str]:
 def _gone(
     known: Mapping[str, GpuMemory[GpuIdentity]], readings: tuple[GpuReading[GpuIdentity], ...]
 ) -> dict[str, Absent]:
-    """GPUs that the driver itself calls lost, or does not list any more.
-
-    A time-out is not a loss, nor is a library that dies while it asks: then the driver has reported nothing.
-    """
+    """Return GPUs that the driver calls lost or does not list any more; a time-out is not a loss."""
     here = {item.gpu.key: item.value for item in readings}
     unlisted = Absent(Why.LOST, "was here before, is no longer listed")
     gone = {key: unlisted for key in known if key not in here}

@@ -87,11 +87,7 @@ class PciePolicy:
 
 @dataclass(frozen=True, slots=True)
 class GpuPcie:
-    """One GPU's link; `most_` is what GPU and slot both can.
-
-    `busy`: it works at full clocks right now; None where its generation leaves nothing to ask. `aer` is empty
-    where the kernel does not count.
-    """
+    """One GPU's link and `most_` of GPU and slot; `busy`: at full clocks, if asked; `aer`: if counted."""
 
     generation: int | Absent
     most_generation: int | Absent
@@ -126,10 +122,7 @@ class LastingPcie:
 
 @dataclass(frozen=True, slots=True)
 class PcieMemory:
-    """What a poll leaves for the next one; `last` holds what was last known of each value.
-
-    `best`: the most that the GPU could in the slot where it is.
-    """
+    """What was last known of each value, and `best`: the most that the GPU could in this slot."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuPcie | None = None
@@ -168,11 +161,7 @@ def samples(reading: PcieReading, _memories: Memories[PcieMemory]) -> Iterable[S
 def judge(
     memories: Memories[PcieMemory], ok: Ok[PcieReading], policy: PciePolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[PcieMemory]], tuple[Finding, ...]]:
-    """What a reading of every GPU means; pure.
-
-    Returns:
-        The memory of each GPU by its key, and all that is wrong now.
-    """
+    """Judge each GPU by itself: its memory by key, and all that is wrong now."""
     slots = _usual_slots(ok.value)
 
     def one(memory: PcieMemory, gpu: Gpu, value: GpuPcie) -> tuple[PcieMemory, tuple[Finding, ...]]:
@@ -378,10 +367,7 @@ def _aer_windows(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: f
 
 
 def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
-    """Replays a minute that this link may have, None when its generation or width is not known.
-
-    By the generation that it works at: an idle link shows a lower one, and the replays were made before.
-    """
+    """Return the replays a minute that this link may have at its best generation; None: not known."""
     if isinstance(value.most_generation, Absent) or isinstance(value.width, Absent):
         return None
     lane = _REPLAYS_A_LANE.get(value.most_generation)

@@ -258,12 +258,7 @@ def observed(reading: XidReading, memory: XidMemory) -> Observed:
 def judge(
     memory: XidMemory, ok: Ok[XidReading], policy: XidPolicy, _expect: Expect
 ) -> tuple[XidMemory, tuple[Finding, ...]]:
-    """What the new events mean; pure.
-
-    Returns:
-        Everything since the machine was started, and what stands of it now: fatal events until the next
-        start, others for a day.
-    """
+    """Fold the new events: fatal ones stand until the machine's next start, others for a day."""
     reading = ok.value
     known = memory if memory.boot in {"", reading.boot} else XidMemory()
     gpus = _named(known.gpus, reading.gpus)
@@ -358,10 +353,7 @@ def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
 
 
 def _gpus(hardware: Hardware, memory: XidMemory) -> tuple[Gpu, ...]:
-    """The GPUs as enumerated; asked only when _NVML was initialised again or one has no name yet.
-
-    Asking waits while _NVML hangs, which is when the kernel has most to say.
-    """
+    """Return the GPUs as known, asked only in a new session or for a missing name: NVML may hang now."""
     known = tuple(memory.gpus.values())
     session = hardware.nvml.session()
     unnamed = any(card not in memory.gpus for card, _ in memory.xids)
@@ -491,10 +483,7 @@ def _again(before: RepeatedEvent | None, event: Event, at: EventTime) -> Repeate
 
 
 def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
-    """What the driver says the GPU needs; the last message holds, and `None` ends what stood before.
-
-    NVML's event has no text: the GPU's recovery action then shows what the driver asks for.
-    """
+    """Note what the driver last said the GPU needs; `None` ends it, and NVML's events have no text."""
     word = recovery_word(event.message)
     if not event.message:
         return memory

@@ -396,11 +396,7 @@ def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
 
 
 def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[T], ...] | Absent:
-    """One reading for each GPU; a GPU that could not be identified is not asked for more.
-
-    Returns:
-        Absent when the GPUs could not be enumerated.
-    """
+    """Read each GPU, but for those that were not identified; Absent when they cannot be enumerated."""
     gpus = nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -414,13 +410,10 @@ def fold_gpus(
     start: M,
     judge_one: JudgeOne[M, T],
 ) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
-    """Judge each GPU by its own reading and memory.
+    """Judge each GPU by its own reading and memory: the new memories by key, and all findings.
 
     A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was seen
     and is no longer listed. One that is remembered from another run and was not seen in this is kept.
-
-    Returns:
-        The new memory of each GPU by its key, and all findings.
     """
     new: dict[str, GpuMemory[M]] = {}
     blind: list[Finding] = []
@@ -470,10 +463,7 @@ def is_unsupported(value: object) -> bool:
 
 
 def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Finding, ...]:
-    """One blind finding for all values of a readable GPU that were lost; none for those not supported.
-
-    `values`: by the name that the evidence shows.
-    """
+    """Return one blind finding for all lost values of a GPU, by the names that the evidence shows."""
     bad = {n: v for n, v in values.items() if isinstance(v, Absent) and is_lost(v)}
     if not bad:
         return ()

@@ -35,11 +35,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def expanded(text: str) -> tuple[str, ...]:
-    """The names of a list, in its order.
-
-    Raises:
-        HostlistError: it is not a list of hosts, or of more than `MOST_HOSTS`.
-    """
+    """Return the names of a list in its order; HostlistError where it is no list, or above MOST_HOSTS."""
     items = _ITEM.findall(text.strip())
     if not items or ",".join(items) != text.strip():
         raise HostlistError(f"{_shown(text)} is not a list of hosts such as gpu[001-016]")
@@ -50,12 +46,9 @@ def expanded(text: str) -> tuple[str, ...]:
 
 
 def topology_places(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The leaf of each node, and its block, as `scontrol show topology` has them.
+    """Return each node's leaf (switch of level 0) and block, as `scontrol show topology` has them.
 
-    A switch of level 0 is a leaf.
-
-    Raises:
-        HostlistError: nodes of a line are not a list of hosts.
+    Raises HostlistError where the nodes of a line are not a list of hosts.
     """
     leafs: dict[str, str] = {}
     blocks: dict[str, str] = {}

@@ -75,10 +75,7 @@ _CONFIGURATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What is known of one GPU while an NVML session lasts.
-
-    `skip`: questions that it does not support. `kept`: answers that do not change and are asked for once.
-    """
+    """What holds of a GPU for an NVML session: questions to `skip`, answers `kept` that do not change."""
 
     session: int = -1
     skip: frozenset[Question] = field(default_factory=frozenset)
@@ -133,9 +130,7 @@ def ask_gpu(
 ) -> Asked | Absent:
     """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
 
-    Returns:
-        The answers, or the first reason when nothing could be read (GPU lost, NVML hung): that is a fault of
-        the GPU, not of its fields.
+    Absent when nothing could be read (GPU lost, NVML hung): a fault of the GPU, not of its fields.
     """
     session = nvml.session()
     known = known if known.session == session else Supported(session)
@@ -271,10 +266,7 @@ def link_speed(link: int) -> Question:
 
 
 def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozenset[int | None]] | Absent:
-    """Ids of the processes that compute on a GPU, and of those that draw; None for one without an id.
-
-    A process that does both is in both lists.
-    """
+    """Return the ids of processes that compute on a GPU, and of those that draw; None: without an id."""
     answers = [answer.value for answer in nvml.ask(gpu.key, PROCESSES)]
     # Old drivers do not list the clients of MPS, and some GPUs cannot draw.
     found: list[frozenset[int | None]] = []
@@ -293,10 +285,7 @@ def count_gpus(ask: Ask) -> int | Absent:
 
 
 def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:
-    """The GPU at an index.
-
-    What it does not answer now is taken from `known`, the GPU last seen at this index, if it is the same.
-    """
+    """Return the GPU at an index; `known`, last seen there, has what the same GPU does not answer now."""
     uuid, pci, name = (a.value for a in ask(f"index:{index}", IDENTITY))
     found = as_str(uuid)
     last = known or Gpu(index, "")
@@ -329,10 +318,7 @@ def fabric_troubles(mask: int) -> tuple[str, ...]:
 
 
 def foreign_processes(nvml: Nvml, sysfs: Sysfs, gpu: Gpu) -> Pids | Absent:
-    """Processes that compute on a GPU or draw with it, but for a display server and a desktop that only draw.
-
-    One that draws and whose name cannot be read counts.
-    """
+    """Return processes that compute or draw on a GPU, except display servers that only draw."""
     listed = gpu_processes(nvml, gpu)
     if isinstance(listed, Absent):
         return listed

@@ -67,10 +67,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class NvmlCost:
-    """What talking to NVML has cost since start, and the state of the process that does it.
-
-    `seconds` is the time inside library calls; `stuck` counts killed children that do not die.
-    """
+    """Seconds inside NVML's calls since start, and its process; `stuck`: killed children that do not die."""
 
     pid: int | None
     seconds: float
@@ -317,11 +314,7 @@ class Hardware:
 
 
 def parse_question(text: str) -> Question:
-    """The question that has this text.
-
-    Raises:
-        ValueError: not the text of a question.
-    """
+    """Return the question that has this text; ValueError for any other."""
     match = _QUESTION.fullmatch(text)
     if not match:
         raise ValueError(f"not a question: {text!r}")

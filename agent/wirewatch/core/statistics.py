@@ -47,10 +47,7 @@ class Window:
         return max(gaps, default=length)
 
     def words(self, length: float, what: str = "", when: str = "") -> str:
-        """What grew, and in which time that really passed: `12 in 60 s`, after a gap `600 in 6 h`.
-
-        `what` is counted, with a space before it; `when` is the length in words, where not in seconds.
-        """
+        """Return `12 in 60 s`, after a gap `600 in 6 h`; `what` is counted, `when` names the length."""
         seconds = self.seconds(length)
         if seconds > length:
             return f"{self.total()}{what} in {lasting(seconds)}"
@@ -159,11 +156,7 @@ class AcceptedRates(Generic[Part]):
 
 
 def delta(before: int | None, now: int) -> int:
-    """Growth of a counter; a counter that shrank was reset and has grown by what it shows since.
-
-    Returns:
-        0 for the first reading: what happened before it is not counted.
-    """
+    """Return a counter's growth; 0 at first, and what it shows since a reset where it shrank."""
     if before is None:
         return 0
     return now - before if now >= before else now
@@ -181,20 +174,12 @@ def measured(now: int | Absent, before: int | None, twin_growth: int, proof: int
 
 
 def low_median(values: Iterable[float]) -> float:
-    """The middle value, of an even number the lower of both; always one of them.
-
-    Raises:
-        ValueError: no values.
-    """
+    """Return the middle value, of an even number the lower of both; ValueError for no values."""
     return _middle(sorted(values), upper=False)
 
 
 def high_median(values: Iterable[float]) -> float:
-    """The middle value, of an even number the higher of both.
-
-    Raises:
-        ValueError: no values.
-    """
+    """Return the middle value, of an even number the higher of both; ValueError for no values."""
     return _middle(sorted(values), upper=True)
 
 

@@ -87,10 +87,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkProduct:
-    """The NVLink of a product; `link_rate` in bytes per second each way.
-
-    `counts`: how many links a healthy GPU may show active; several where bridges decide.
-    """
+    """A product's NVLink: link counts that bridges allow, `link_rate` in bytes per second each way."""
 
     pattern: str
     counts: tuple[int, ...]
@@ -151,10 +148,7 @@ PATHS: Mapping[Path, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """GPUs that NVLink joins, by index.
-
-    `links`: how many of each are up to the others or the switch. `why` the kind is UNKNOWN.
-    """
+    """GPUs that NVLink joins; `links`: of each to the others or the switch; `why` the kind is UNKNOWN."""
 
     gpus: tuple[GpuPart, ...]
     kind: WireKind
@@ -164,10 +158,7 @@ class Island:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs to probe together, by index; `whole`: they are all of the node.
-
-    `crossing`: the farthest PCI path that a ring cannot avoid, None where NVLink joins them.
-    """
+    """GPUs to probe together, by index; `crossing`: a ring's farthest PCI path, None over NVLink."""
 
     gpus: tuple[GpuPart, ...]
     kind: WireKind
@@ -229,10 +220,7 @@ def islands(
 
 
 def groups(topology: Topology, found: Sequence[Island]) -> tuple[Group, ...]:
-    """The whole node, then every island of two GPUs and more when there are several; none for one GPU.
-
-    While the wires of a GPU are not known there is only the whole, of kind UNKNOWN: islands would be guesses.
-    """
+    """Return the node, then each island of two GPUs and more; of unknown wires the node alone."""
     gpus = tuple(sorted((gpu for one in found for gpu in one.gpus), key=lambda gpu: (gpu.index, gpu.uuid)))
     if len(gpus) < 2:  # noqa: PLR2004
         return ()

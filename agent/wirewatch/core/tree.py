@@ -115,11 +115,7 @@ def count_nodes(sysfs: Sysfs) -> int | None:
 
 
 def where_is(sysfs: Sysfs, address: str) -> Whereabouts:
-    """Where the card at a PCI address is, once its RDMA device is no longer listed.
-
-    A card that a pod got into its network namespace, or that a virtual machine got by vfio, is not lost: it
-    is away, which is no fault of it.
-    """
+    """Return where a card without an RDMA device is; a pod or guest that has it makes it `away`, not lost."""
     if not address:
         return Whereabouts(None, "no longer listed, and it has no PCI address to look at")
     resolved = sysfs.link(f"{DEVICES}/{address}")
@@ -154,12 +150,7 @@ def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabout
 
 
 def rdma_strays(sysfs: Sysfs, claimed: Mapping[str, str]) -> dict[str, Whereabouts]:
-    """Those of the strays that are surely missing: InfiniBand cards, and cards whose driver makes RDMA.
-
-    Args:
-        sysfs: the port.
-        claimed: PCI addresses of the RDMA devices, by name. A device that bonds a card claims all functions.
-    """
+    """Return strays that surely lack an RDMA device; a bond in `claimed` (PCI by name) claims its card."""
     bonded = {_card(address) for name, address in claimed.items() if _BOND in name}
     return {
         address: one

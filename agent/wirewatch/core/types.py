@@ -237,11 +237,7 @@ class NotText(ValueError):
 
 
 def utf8(data: bytes) -> str:
-    """The text of a file that somebody names, without a byte order mark.
-
-    Raises:
-        NotText: it is not UTF-8.
-    """
+    """Return the text of a file without a byte order mark; NotText where it is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -27,11 +27,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """What one error number means and what to do.
-
-    `nonfatal`: what to do where the message itself says that it is not fatal, as on Blackwell's NVLink; empty
-    where the number alone decides.
-    """
+    """What a number means and what to do, also where the message says `nonfatal`, if it can."""
 
     severity: Severity
     meaning: str

@@ -147,10 +147,7 @@ class _Groups:
             group.finished.add(init.rank)
 
     def _group(self, logged: LoggedFact, init: Init) -> _Group:
-        """The group with this id that has the rank at this pointer, or else lacks it, or else a new one.
-
-        Ids need not be unique: before 2.16 there are none, and NCCL 2.18 to 2.20 give all splits the same.
-        """
+        """Return the group of this id with (or else without) the rank at the pointer: ids may repeat."""
         parent = self.at_pointer(logged, init.parent)
         above = parent.group.id if parent and len(parent.group.id) < NAME else init.parent if parent else "?"
         split = f"{above}/{init.split}" if init.parent else ""

@@ -180,10 +180,7 @@ PATHS: Final = (
 
 
 class MessageKind(NamedTuple):
-    """A kind of message: how it begins, the form of the whole, and what makes a fact of it.
-
-    One that begins so and has another form is torn, or of a version that is not known here.
-    """
+    """How a kind begins, its whole form, and what makes a fact; another form is torn, or not known here."""
 
     begins: re.Pattern[str]
     form: re.Pattern[str]

@@ -98,10 +98,7 @@ def parse_nccl_conf(text: str) -> NcclConf:
 
 
 def settings_of_environ(environ: bytes) -> dict[str, str]:
-    """NCCL's settings in a /proc/PID/environ; of a name that stands twice the first value holds.
-
-    Nothing else of an environment is kept, and no more of these than NCCL's would be.
-    """
+    """Return NCCL's settings in a /proc/PID/environ, the first of each name, and no more than NCCL's."""
     found: dict[str, str] = {}
     for entry in environ.split(b"\0"):
         name, equals, value = entry.partition(b"=")

@@ -34,11 +34,7 @@ _ABSENT = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A finding and what the ledger makes of it.
-
-    `measured`: the health that its collector gives it now, None where it does not find it. `same_cause`: what
-    has the same cause, and goes with it.
-    """
+    """A finding with its stage; `measured`: its health now, `same_cause`: the findings that go with it."""
 
     finding: Finding
     stage: str
@@ -67,11 +63,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`findings` that count, worst first; `standings` are all of them, in the same order.
-
-    What has the same cause as another stands under that one alone. `fail_on`: the healths with which no job
-    may start.
-    """
+    """Findings that count and all standings, worst first; no job may start with a health of `fail_on`."""
 
     health: Health
     findings: tuple[Finding, ...]
@@ -139,7 +131,7 @@ def judge_node(
 
 
 def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
-    """For each finding the position of the one that it comes under: its own where it stands for itself.
+    """Return for each finding the position of the one that it comes under, its own where it stands alone.
 
     A part that cannot be read comes under the loss of its GPU, or under the first that cannot be read for the
     same reason at the same place. A finding comes under none that is milder than itself.

@@ -292,10 +292,7 @@ def samples(reading: HeldResult, memory: PairsMemory) -> Iterator[Sample]:
 
 
 def _finding(parts: list[PairsPart], result: PairsResult, policy: PairsPolicy) -> Finding:
-    """One finding of parts that have one rule and subject.
-
-    It is an event: it was measured once, at some moment, so that an operator can say that it is over.
-    """
+    """Return the finding of parts with one rule and subject: an event, which an operator can acknowledge."""
     rule = SLOW if parts[0].kind is PartKind.NODE else ROUTE
     loss = max(one.loss for part in parts for one in part.losses)
     failed = rule is SLOW and result.nodes == 1 and loss >= policy.failed

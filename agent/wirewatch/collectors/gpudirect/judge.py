@@ -70,11 +70,7 @@ RULES = (
 def judge(
     memory: GpudirectMemory, ok: Ok[GpudirectReading], policy: GpudirectPolicy, expect: Expect
 ) -> tuple[GpudirectMemory, tuple[Finding, ...]]:
-    """What a reading means; pure.
-
-    Returns:
-        The memory, and what has failed for long enough; nothing where there is no GPU or no NIC.
-    """
+    """Return the memory, and what has failed for long enough; nothing where there is no GPU or no NIC."""
     reading = ok.value
     if not reading.gpus or not reading.nics:
         return _missing(memory, policy, expect)

@@ -55,10 +55,7 @@ class RdmaSoftware:
 
 @dataclass(frozen=True, slots=True)
 class GpudirectReading:
-    """GPUs and NICs with their places, what lies between them, and the software.
-
-    `iommu`: by PCI address, the type of its group; empty where there is no IOMMU.
-    """
+    """GPUs, NICs, what lies between, the software; `iommu`: type of the group by address, if any."""
 
     gpus: tuple[tuple[Gpu, Place | Absent], ...]
     nics: Mapping[str, Place | Absent]

@@ -107,11 +107,7 @@ RULES = (
 def judge(
     memory: InfinibandMemory, ok: Ok[InfinibandReading], policy: InfinibandPolicy, expect: Expect
 ) -> tuple[InfinibandMemory, tuple[Finding, ...]]:
-    """What a reading of all ports means; pure.
-
-    Returns:
-        The memory of ports and devices, and all that is wrong now.
-    """
+    """Judge all ports: the memory of ports and devices, and all that is wrong now."""
     reading = ok.value
     usual = _usual_rates(memory, reading)
     ports = _same_ports(memory, reading)
@@ -559,10 +555,7 @@ def _inactive(
 
 
 def _dark(memory: InfinibandMemory, reading: InfinibandReading) -> Iterator[Finding]:
-    """Cards of one kind of which no port is active, though all look for a signal; one finding for all.
-
-    A few cards without a cable are no fault while others work.
-    """
+    """Find cards of one kind whose ports all look for a signal; a few are no fault while others work."""
     boards: dict[str, list[PortKey]] = {}
     for key in reading.ports:
         boards.setdefault(memory.ports[key].board, []).append(key)

@@ -127,10 +127,7 @@ class InfinibandPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RdmaIdentity:
-    """What hardly ever changes about a device; texts are empty where sysfs has none.
-
-    `lost`: why part of it could not be read this time; what was known of that part stands.
-    """
+    """What hardly changes about a device, "" where sysfs has none; `lost`: why a part is as it was before."""
 
     pci: str
     numa: str
@@ -149,10 +146,7 @@ class RdmaIdentity:
 
 
 def names_now(before: Mapping[str, RdmaIdentity], now: Mapping[str, RdmaIdentity]) -> dict[str, str]:
-    """The names that cards of `before` have now, as far as they are listed.
-
-    A card goes by its GUID, wherever the buses are renumbered; one without a GUID of its own by its place.
-    """
+    """Map names of `before` to names of `now`: by GUID, and cards without a GUID of their own by place."""
     ours, theirs = _by_guid(before), _by_guid(now)
     free = {i.pci: name for name, i in now.items() if i.pci and name not in before}
     found = {}
@@ -182,10 +176,7 @@ NO_CARRIER = "0"
 
 @dataclass(frozen=True, slots=True)
 class PortReading:
-    """One port now; `counters` by path below the port's folder.
-
-    `carrier`: what the network device of an Ethernet port that reads as disabled shows; None: not asked.
-    """
+    """One port now; `carrier`: what the network device of a disabled Ethernet port shows, None: not asked."""
 
     state: str | Absent
     physical: str | Absent
@@ -320,10 +311,7 @@ class LastingFabric:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandMemory:
-    """What a poll leaves for the next one; `links` and each port's `last` hold what was last known.
-
-    `forgotten`: devices that were taken out on purpose.
-    """
+    """What was last known, for the next poll; `forgotten`: devices that were taken out on purpose."""
 
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
     looked: float | None = None

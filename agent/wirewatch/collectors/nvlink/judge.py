@@ -187,11 +187,7 @@ RULES = (
 def judge(
     memories: Memories[NvlinkMemory], ok: Ok[NvlinkReading], policy: NvlinkPolicy, expect: Expect
 ) -> tuple[dict[str, GpuMemory[NvlinkMemory]], tuple[Finding, ...]]:
-    """What a reading of every GPU means; pure.
-
-    Returns:
-        The memory of each GPU by its key, and all that is wrong now.
-    """
+    """Judge each GPU by itself and its siblings: its memory by key, and all that is wrong now."""
     siblings, due = find_siblings(ok.value, memories), find_due(ok.value, memories)
 
     def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
@@ -320,10 +316,7 @@ def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[N
 def _expected(
     product: NvlinkProduct | None, due: int, expect: Expect, siblings: Siblings | None
 ) -> int | None:
-    """Active links that this GPU should have; `product` None also for a GPU that reports no links at all.
-
-    `due`: by what it had and by its siblings, where neither operator nor product decides.
-    """
+    """Return how many links should be active; `due`: by its past and siblings, where nothing else says."""
     if expect.nvlink_links is not None:
         return expect.nvlink_links
     if product and len(product.counts) == 1 and not (siblings and siblings.alone):

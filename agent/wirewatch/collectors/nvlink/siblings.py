@@ -137,10 +137,7 @@ def _due(name: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _in_pairs(due: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of links once a GPU without a partner has found one among those with fewer.
-
-    That is done only where one GPU alone can be that partner; a GPU's partner may also be a guest's.
-    """
+    """Give a GPU without a partner the only one with fewer links; a partner may also be a guest's."""
     counts = Counter(due.values())
     lone = sorted((n for n, gpus in counts.items() if gpus % 2), reverse=True)
     raised = {less: more for more, less in zip(lone[::2], lone[1::2], strict=False) if counts[less] == 1}

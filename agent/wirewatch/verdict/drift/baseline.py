@@ -94,13 +94,7 @@ def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
 
 
 def why_not(graph: Graph, expect: Expect, unlisted: Sequence[str] = ()) -> tuple[str, ...]:
-    """The doubts about a graph, in words; empty when there are none.
-
-    Args:
-        graph: what was read.
-        expect: what the operator says that the node must have.
-        unlisted: parts in the PCI tree that the graph lacks.
-    """
+    """Return the doubts about a graph in words; `unlisted`: parts in the PCI tree that the graph lacks."""
     return (*_reasons(graph, expect), *unlisted)
 
 

@@ -106,10 +106,7 @@ def lent(sysfs: Sysfs, topology: Topology) -> tuple[int, int]:
 
 
 def unlisted(sysfs: Sysfs, topology: Topology) -> tuple[str, ...]:
-    """GPUs and RDMA cards that are in the PCI tree and not in the topology, each in words.
-
-    A network card that a pod or a guest was given does not count.
-    """
+    """Return GPUs and RDMA cards of the PCI tree that the topology lacks and no pod or guest was given."""
     nics = rdma_strays(sysfs, topology.devices())
     return (*_gpus_in_words(sysfs, topology), *(f"NIC at {at}: {one.reason}" for at, one in nics.items()))
 

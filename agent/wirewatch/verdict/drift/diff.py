@@ -33,11 +33,7 @@ Ends = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GraphSide:
-    """One graph in the keys of the graph after: peer by link, by GPU.
-
-    `alone`: GPUs that only it has, and those whose NVLink is off on purpose in either: links to them are not
-    compared.
-    """
+    """Peers by link, by GPU, in keys of the graph after; `alone`: GPUs whose links are not compared."""
 
     peers: Mapping[str, Mapping[int, str]]
     islands: tuple[tuple[str, ...], ...]
@@ -93,11 +89,7 @@ class Paths:
 
 
 def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
-    """All changes, in the order of their kinds.
-
-    There is no change where either graph does not know, nor where only indexes, device names or bus numbers
-    differ.
-    """
+    """Return all changes by kind; none where a graph does not know, or only numbers or names differ."""
     gpus, nics, renaming = match(before, after)
     changes = [
         *_gpu_changes(gpus),

@@ -229,10 +229,7 @@ class Renaming:
         return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
 
     def same_slot(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether two parts sat in the same place.
-
-        A bridge with no known part below goes by its number, a root by its name while names last.
-        """
+        """Whether two parts sat in one place; a bridge without known parts goes by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
             return self.same_address(before, after)
@@ -318,24 +315,16 @@ def unknown_text(graph: Graph, unknown: Unknown) -> str:
 
 
 def fingerprint(graph: Graph) -> str | Absent:
-    """16 hexadecimal digits that nodes of one product with the same wiring share.
+    """Return 16 digits that nodes of one product with the same wiring share; Absent while it is not known.
 
-    Good for a fleet: which nodes are built alike, which one is not, which baseline of a product applies. It
-    knows products, counts of links, the PCI tree and NUMA nodes; no names, versions, firmware or addresses.
-    Shapes that differ have another with all but certainty; the same shape always has the same.
-
-    Returns:
-        Absent while something of that is not known. That no part shows a NUMA node is a fact, too.
+    The digits cover products, counts of links, the PCI tree and NUMA nodes; no names, versions, firmware or
+    addresses. A machine without NUMA nodes is known, too.
     """
     return _named(graph, _SHAPE, names=False)
 
 
 def identity(graph: Graph) -> str | Absent:
-    """The same with UUIDs and GUIDs: 16 digits for this very node with these very parts.
-
-    Good to see that a baseline is another node's, or that a part was replaced. Drivers and firmware do not
-    change it.
-    """
+    """Return the fingerprint with UUIDs and GUIDs: another node, or a replaced part, has other digits."""
     return _named(graph, _SHAPE | {Aspect.NAME}, names=True)
 
 
@@ -473,12 +462,10 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
 
 
 def _names(voters: Sequence[Voter], *, lasting: bool) -> Mapping[str, str]:
-    """New names of roots and bridges by vote of what hangs below, from the roots down.
+    """Return new names of roots and bridges by vote of what hangs below, from the roots down.
 
     If even, the name that stayed while names last, then the vote of a part that has hardly moved, then what
-    has no other choice, then a GPU's vote. Parts that moved are outvoted by those that stayed; where all
-    names changed alike there is no other vote. Nothing depends on what the new names are: where the buses
-    were renumbered, an old name may by chance be another's.
+    has no other choice, then a GPU's vote. After a renumbering an old name may by chance be another's.
     """
     names: dict[str, str] = {}
     for level in range(max((len(voter.before.chain) for voter in voters), default=0)):

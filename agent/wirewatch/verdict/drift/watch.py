@@ -122,20 +122,11 @@ def fold_drift(
     policy: DriftPolicy,
     away: AbstractSet[str] = frozenset(),
 ) -> tuple[DriftWatch, Baseline | None]:
-    """One more reading.
+    """Fold one more reading (at Unix seconds); `baseline` None: learn one, but not while there are `doubts`.
 
-    Args:
-        memory: of the readings before.
-        baseline: what to compare with; None to learn one.
-        graph: what was read.
-        at: when, in Unix seconds.
-        doubts: what speaks against taking the graph for right; while there is anything, nothing is learned.
-        policy: how many readings it takes.
-        away: keys of parts in `graph` that a pod or a guest was given; they are taken to be as they were.
-
-    Returns:
-        The new memory, and what is the baseline from now on, where that is another one: learned just now, or
-        without accepted changes that are over, so that the same is found when it happens again.
+    `away`: keys of parts in `graph` that a pod or a guest was given, which are taken to be as they were.
+    Returns the new memory, and another baseline where it changes: learned just now, or without accepted
+    changes that are over, so that the same is found when it happens again.
     """
     if baseline is not None:
         new = _compared(memory, baseline, graph, at, policy, away)
@@ -195,10 +186,7 @@ def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: Statemen
 
 
 def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:
-    """Whether something is not known now, and was before, without which the change would not be found.
-
-    What was never known hides nothing: the change was seen without it.
-    """
+    """Whether something is not known now, and was before, without which the change would not be found."""
     new = set(after.unknown) - set(before.unknown)
     whats, names = HIDES[change.kind]
     return any(
@@ -214,11 +202,7 @@ def back(
     graph: Graph,
     away: AbstractSet[str],
 ) -> Undone:
-    """After one more reading; one that does not show it neither counts nor starts again.
-
-    `before`: after the readings up to now. `graph`: what was read, `changes`: all that is different from the
-    baseline in it, `away`: NICs in it that are only thought to be as they were.
-    """
+    """Count after one more reading; a reading that does not show it neither counts nor starts again."""
     counts = dict(before)
     return tuple((one, count) for one, count in _counted(counts, baseline, changes, graph, away) if count)
 
@@ -230,10 +214,7 @@ def without(baseline: Baseline, seen: Undone, confirm: int) -> Baseline:
 
 
 def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
-    """One for each rule and part, `topology.<kind>`; none for what is information or not yet sure.
-
-    A replaced part is DEGRADED for `policy.replaced_for` seconds, and information after that.
-    """
+    """Return one finding for each rule and part; a replaced part is DEGRADED for `replaced_for` seconds."""
     groups: dict[tuple[str, Subject], list[tuple[WatchedChange, Health]]] = {}
     for one in standing(memory, baseline):
         health = _health(one, policy, at)
@@ -302,10 +283,7 @@ def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
 
 
 def _of(change: TopologyChange, unknown: Unknown) -> bool:
-    """Whether what is not known concerns this change; what is not known of the node concerns every one.
-
-    Lasting names of other parts stand in `before` and `after`.
-    """
+    """Whether an unknown concerns this change; one of the node (an empty name) concerns every change."""
     return unknown.part in f"{change.part} {change.before} {change.after}"
 
 

@@ -56,10 +56,7 @@ class SlowPart:
 
 @dataclass(frozen=True, slots=True)
 class SlowNode:
-    """All units of a resource are slower than before, alike: the cause is the node, not a single part.
-
-    `worst`: the largest loss of one of them, or of what follows from it.
-    """
+    """All units of a resource are slow alike, by the node; `worst`: the largest loss among them."""
 
     resource: Resource
     lost: float
@@ -83,13 +80,7 @@ Faulty = Mapping[Unit, tuple[Unit, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedStraggler:
-    """A straggler that enough probes have seen.
-
-    `seen` is as the newest of them saw it, `since` when it was first seen (Unix seconds); `times` of the last
-    `looks` probes saw it.
-
-    `failed`: jobs should be kept away.
-    """
+    """A straggler in `times` of the last `looks` probes; `since` (Unix seconds); `failed`: keep jobs away."""
 
     seen: SlowUnit
     since: float
@@ -214,10 +205,7 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
 def fold_stragglers(
     watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
 ) -> StragglerWatch:  # fmt: skip
-    """The watch after a complete probe (at Unix seconds).
-
-    `accepted`: nothing else was wrong, so that its rates may become history where nothing is slow.
-    """
+    """Return the watch after a complete probe (at Unix seconds); `accepted`: nothing else was wrong."""
     named = name_stragglers(measured, watch.references, policy)
     now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
@@ -245,10 +233,7 @@ def end(pair: Unit, resource: Resource) -> str:
 
 
 def least_parts(causes: Causes) -> int:
-    """The fewest ends and pairs that explain all slow pairs.
-
-    So many slow pairs there are of which no two can have one end as their cause (Kőnig's theorem).
-    """
+    """Count the fewest ends and pairs that explain all slow pairs, by Kőnig's theorem."""
     reached: dict[Unit, list[Unit]] = {}
     for pair, ends in causes.items():
         known = {one.resource: one for one in ends}
@@ -269,10 +254,7 @@ def least_parts(causes: Causes) -> int:
 
 
 def _is_failed(seen: Sequence[SlowUnit], policy: StragglerPolicy) -> bool:
-    """Whether jobs should be kept away.
-
-    One large outlier, half of which lasts into the next probe, makes two bad probes, but no third.
-    """
+    """Whether jobs should be kept away; an outlier that lasts into the next probe is bad but twice."""
     bad = sum(one.worst >= policy.failed for one in seen)
     return bad >= policy.sure or sum(one.worst >= policy.failed_twice for one in seen) >= policy.confirm
 
@@ -314,10 +296,7 @@ def _by_gpu(ones: Iterable[Deviation]) -> Iterator[list[Deviation]]:
 def _inner(
     ones: Iterable[Deviation], others: Mapping[str, bool], policy: StragglerPolicy
 ) -> SlowPart | None:  # fmt: skip
-    """What is slow inside a GPU: its compute or its memory, and the other because of it.
-
-    Time slices of another process slow both alike: then it is what that process uses most.
-    """
+    """Name what is slow inside a GPU, and the other by it; in time slices the part that is used most."""
     slow = {one.unit.resource: made for one in ones if (made := _slow(one, policy)) is not None}
     compute, memory = slow.get(Resource.COMPUTE), slow.get(Resource.MEMORY)
     if compute is None or memory is None:
@@ -348,11 +327,7 @@ def _causes(
 
 
 def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
-    """Whether another process uses the other end of a wire, and not this GPU.
-
-    Then what this GPU has lost is by what comes over the wire. Measured: copies of another process into it
-    take as much of its time as of the wire's.
-    """
+    """Whether another process uses the wire's other end, and not this GPU, which is then slowed by it."""
     others = {wire.uuid, wire.peer} - {uuid} if wire.peer else used
     return uuid not in used and bool(others & used)
 

@@ -330,10 +330,7 @@ def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
 
 
 def _lowest(links: LinkBytes) -> float | None:
-    """The part by which the lowest link carried less than the mean.
-
-    A link that carried nothing is not slow: its state says whether it is up.
-    """
+    """Return the share by which the lowest link carried less than the mean; a silent link does not count."""
     lost = []
     for values in (links.transmit, links.receive):
         known = [value for value in values if value]
