@@ -70,11 +70,13 @@ _REPLACED = ChangeSeverity(Health.OK, _ACCEPT, probation=True)
 _MOVED = ChangeSeverity(Health.DEGRADED, _LOOK)
 """Nothing is lost, but the wires are no longer those that were measured."""
 SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
-    **dict.fromkeys(ChangeKind, IMPROVEMENT),
-    **dict.fromkeys((ChangeKind.GPU_LOST, ChangeKind.NVLINK_LOST, ChangeKind.ISLAND), _LOST),
+    **dict.fromkeys((ChangeKind.GPU_NEW, ChangeKind.NIC_NEW, ChangeKind.NVLINK_NEW), IMPROVEMENT),
+    **dict.fromkeys((ChangeKind.GPU_PRODUCT, ChangeKind.NIC_MODEL), IMPROVEMENT),
+    **dict.fromkeys((ChangeKind.NIC_FIRMWARE, ChangeKind.VERSION), IMPROVEMENT),
+    **dict.fromkeys((ChangeKind.GPU_LOST, ChangeKind.NIC_LOST), _LOST),
+    **dict.fromkeys((ChangeKind.NVLINK_LOST, ChangeKind.ISLAND), _LOST),
     **dict.fromkeys((ChangeKind.GPU_REPLACED, ChangeKind.NIC_REPLACED), _REPLACED),
     **dict.fromkeys((ChangeKind.NVLINK_PEER, ChangeKind.PCIE_PATH, ChangeKind.PCIE_PLACE), _MOVED),
-    ChangeKind.NIC_LOST: _LOST,
     # Jobs over several nodes reach other GPUs than those that were measured.
     ChangeKind.CLIQUE: ChangeSeverity(Health.DEGRADED, f"look at the fabric manager and IMEX, or {_ACCEPT}"),
     # A port that is gone or uses another protocol no longer carries its traffic.
@@ -84,14 +86,11 @@ SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
 }
 """A loss fails the node: a job for all GPUs cannot start, and each collective waits for the slowest GPU."""
 ALERT = "TopologyDrift"
+_ORDERED = [(kind.value, SEVERITY[kind]) for kind in ChangeKind]
 RULES = (
-    *(
-        Rule(f"topology.{kind.value}", (one.health,), ALERT)
-        for kind, one in SEVERITY.items()
-        if one.health is not Health.OK
-    ),
+    *(Rule(f"topology.{kind}", (one.health,), ALERT) for kind, one in _ORDERED if one.health is not Health.OK),
     # A part that was replaced is watched for a while, as if it had been repaired.
-    *(Rule(f"topology.{kind.value}", DEGRADED, ALERT) for kind, one in SEVERITY.items() if one.probation),
+    *(Rule(f"topology.{kind}", DEGRADED, ALERT) for kind, one in _ORDERED if one.probation),
     Rule("topology.shape", (Health.DEGRADED, Health.UNKNOWN, Health.FAILED), ALERT),
     Rule("topology.baseline", UNKNOWN),
 )
