@@ -86,11 +86,11 @@ SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
 }
 """A loss fails the node: a job for all GPUs cannot start, and each collective waits for the slowest GPU."""
 ALERT = "TopologyDrift"
-_ORDERED = [(kind.value, SEVERITY[kind]) for kind in ChangeKind]
+_KINDS = [(kind.value, SEVERITY[kind]) for kind in ChangeKind]
 RULES = (
-    *(Rule(f"topology.{kind}", (one.health,), ALERT) for kind, one in _ORDERED if one.health is not Health.OK),
+    *(Rule(f"topology.{kind}", (one.health,), ALERT) for kind, one in _KINDS if one.health is not Health.OK),
     # A part that was replaced is watched for a while, as if it had been repaired.
-    *(Rule(f"topology.{kind}", DEGRADED, ALERT) for kind, one in _ORDERED if one.probation),
+    *(Rule(f"topology.{kind}", DEGRADED, ALERT) for kind, one in _KINDS if one.probation),
     Rule("topology.shape", (Health.DEGRADED, Health.UNKNOWN, Health.FAILED), ALERT),
     Rule("topology.baseline", UNKNOWN),
 )
