@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from wirewatch.core import xids
 from wirewatch.core.collector import (
@@ -14,6 +13,7 @@ from wirewatch.core.collector import (
     Memories,
     Options,
     Rule,
+    Strict,
     filled,
     fold_gpus,
     forget_gone,
@@ -117,10 +117,8 @@ NO_RECOVERY = RECOVERY_ACTIONS.index("none")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPolicy:
+class GpuPolicy(Strict):
     """What counts as wrong with a GPU."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a fault is believed."""

@@ -6,7 +6,6 @@ and with the GPUs that were in the slots of this machine before.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from wirewatch.core.collector import (
     FAILED,
@@ -17,6 +16,7 @@ from wirewatch.core.collector import (
     Memories,
     Options,
     Rule,
+    Strict,
     blind_finding,
     fold_gpus,
     is_lost,
@@ -84,10 +84,8 @@ SYSTEM: Mapping[str, Question] = {
 
 
 @dataclass(frozen=True, slots=True)
-class InventoryPolicy:
+class InventoryPolicy(Strict):
     """When a GPU is lost."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
     """Polls in a row before a GPU that does not answer or is missing is FAILED."""

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import ClassVar
 
 from wirewatch.core.collector import (
     CONFIRMED,
@@ -19,6 +18,7 @@ from wirewatch.core.collector import (
     Memories,
     Options,
     Rule,
+    Strict,
     filled,
     fold_gpus,
     forget_gone,
@@ -72,10 +72,8 @@ RESEAT = "drain, power the node off and reseat the GPU or its riser"
 
 
 @dataclass(frozen=True, slots=True)
-class PciePolicy:
+class PciePolicy(Strict):
     """What counts as wrong with a PCIe link."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a narrow or slow link is FAILED, or a rate of replays is a finding."""

@@ -6,10 +6,20 @@ Some stand until a reset, others for a day. What the driver last said the GPU ne
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from wirewatch.core import xids
-from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Observed, Options, Rule, subject
+from wirewatch.core.collector import (
+    CONFIRMED,
+    DEGRADED,
+    FAILED,
+    Collector,
+    Observed,
+    Options,
+    Rule,
+    Strict,
+    subject,
+)
 from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
@@ -100,10 +110,8 @@ OTHER_ACTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class XidPolicy:
+class XidPolicy(Strict):
     """XIDs that ask for no reset."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     serious_seconds: float = 86400.0
     """How long such an event is a finding. [seconds]"""

@@ -70,10 +70,15 @@ FAILED = (Health.FAILED,)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Whether and how often a collector runs."""
+class Strict:
+    """A part of the configuration, in which an unknown key or a wrong type is an error."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Strict):
+    """Whether and how often a collector runs."""
 
     enabled: bool = True
     """Whether it runs."""
@@ -84,10 +89,8 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class NoPolicy:
+class NoPolicy(Strict):
     """For collectors that judge nothing, or nothing that a threshold decides."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Protocol
 
 from annotated_types import Ge, Gt, Le, Len
 
-from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Options, Rule
+from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Options, Rule, Strict
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
@@ -188,10 +188,8 @@ class PairsOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class PairsPolicy:
+class PairsPolicy(Strict):
     """What a result of pairs of nodes makes of this node."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     failed: float = FAILED_LOSS
     """What the node has lost of its speed from which on it is FAILED, above 0 and at most 1. [share]"""

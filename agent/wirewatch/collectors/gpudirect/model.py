@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.collector import Options
+from wirewatch.core.collector import Options, Strict
 from wirewatch.core.pci import Path, Place, path_between
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import Streak
@@ -24,10 +23,8 @@ class GpudirectOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class GpudirectPolicy:
+class GpudirectPolicy(Strict):
     """What counts as wrong with GPUDirect."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
     """Polls in a row in which a check must fail."""

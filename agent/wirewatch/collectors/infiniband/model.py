@@ -8,9 +8,8 @@ NVSentinel's nic-health-monitor and EKS' node monitoring agent have them.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.collector import Options
+from wirewatch.core.collector import Options, Strict
 from wirewatch.core.machine import is_guid
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Rate
@@ -96,10 +95,8 @@ KNOWN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class InfinibandPolicy:
+class InfinibandPolicy(Strict):
     """What counts as wrong with a port."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a fault is FAILED."""

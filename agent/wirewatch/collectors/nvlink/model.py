@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.collector import GpuReading, Options, Strict
 from wirewatch.core.nvml import Supported
 from wirewatch.core.ports import Gpu, Question
 from wirewatch.core.statistics import Grace, Streak, Window
@@ -38,10 +37,8 @@ DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NvlinkPolicy:
+class NvlinkPolicy(Strict):
     """What counts as wrong with a link."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a fault of a link or of the fabric is FAILED."""

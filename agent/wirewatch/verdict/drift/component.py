@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.collector import Collector, Options
@@ -36,8 +36,6 @@ METRICS = (DRIFT, AGE)
 @dataclass(frozen=True, slots=True)
 class DriftOptions(Options):
     """The comparison of the topology with its baseline."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     interval: float = 300.0
     baseline: str = ""

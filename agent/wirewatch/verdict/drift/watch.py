@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import ClassVar
 
+from wirewatch.core.collector import Strict
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange, severity
@@ -17,10 +17,8 @@ from wirewatch.verdict.ledger import DAY, Statement
 
 
 @dataclass(frozen=True, slots=True)
-class DriftPolicy:
+class DriftPolicy(Strict):
     """When a change of the topology is a finding, and when a topology is learned."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
     """Readings in a row that must show a change: a single one while the driver starts raises no alarm."""

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar
 
+from wirewatch.core.collector import Strict
 from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
 from wirewatch.core.statistics import AcceptedRates, UsualRate, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
@@ -66,10 +66,8 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
-class StragglerPolicy:
+class StragglerPolicy(Strict):
     """When a part is slow. Losses and noise are shares of its speed."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     own: float = 0.06
     """Loss against the part's own accepted history from which on it is slow. [share]"""
