@@ -28,9 +28,8 @@ from wirewatch.core.collector import (
 from wirewatch.core.kernellog import failed_starts, parse_record
 from wirewatch.core.nvml import Asked, Supported, as_int, as_str, ask_gpu
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.slots import GpuSlot, gpu_addresses, read_slot
 from wirewatch.core.statistics import Streak
-from wirewatch.core.tree import DEVICES
+from wirewatch.core.tree import DEVICES, GpuSlot, gpu_addresses, read_slot
 from wirewatch.core.types import (
     Absent,
     Expect,

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.slots import listed_uuids
-from wirewatch.core.tree import RDMA, rdma_devices
+from wirewatch.core.tree import RDMA, listed_uuids, rdma_devices
 from wirewatch.core.types import Absent
 
 _DMI = "/sys/class/dmi/id"

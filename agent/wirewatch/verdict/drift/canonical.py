@@ -7,9 +7,17 @@ from dataclasses import replace
 
 from wirewatch.core.pci import Place
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.slots import is_gpu
 from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, Topology, WireKind, islands
-from wirewatch.core.tree import DEVICES, driver_of, find_strays, is_virtual, passes_on, rdma_strays, where_is
+from wirewatch.core.tree import (
+    DEVICES,
+    driver_of,
+    find_strays,
+    is_gpu,
+    is_virtual,
+    passes_on,
+    rdma_strays,
+    where_is,
+)
 from wirewatch.core.types import Absent, Why
 from wirewatch.verdict.drift.graph import (
     Aspect,
