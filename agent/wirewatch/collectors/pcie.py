@@ -3,7 +3,6 @@
 Width is judged always, generation only while the GPU works, replays by their rate.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -32,7 +31,7 @@ from wirewatch.core.collector import (
 from wirewatch.core.nvml import Supported, as_count, as_int, ask_gpu, member
 from wirewatch.core.pci import MOST_LANES, aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
-from wirewatch.core.statistics import Streak, Window, lasting
+from wirewatch.core.statistics import Streak, Window, lasting, usual
 from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Tier, Why
 
@@ -302,12 +301,9 @@ def _essential(value: GpuPcie) -> dict[str, object]:
 
 def _usual_slots(reading: PcieReading) -> dict[str, int]:
     """The commonest best generation of each product here: one slot below it is the wrong slot."""
-    slots: dict[str, list[int]] = {}
-    for item in reading:
-        if not isinstance(item.value, Absent) and not isinstance(item.value.most_generation, Absent):
-            slots.setdefault(item.gpu.name, []).append(item.value.most_generation)
-    common = {name: Counter(numbers).most_common(1)[0] for name, numbers in slots.items()}
-    return {name: number for name, (number, count) in common.items() if 2 * count > len(slots[name]) > 1}
+    known = ((item.gpu.name, item.value) for item in reading if not isinstance(item.value, Absent))
+    slots = ((name, value.most_generation) for name, value in known)
+    return usual((name, most) for name, most in slots if not isinstance(most, Absent))
 
 
 def _best(before: SlotBest | None, gpu: Gpu, value: GpuPcie) -> SlotBest:

@@ -31,19 +31,11 @@ UP = frozenset({1, 2})
 Ask = Callable[[str | None, Sequence[Question]], Sequence[Answer]]
 COUNT = Question("Count")
 IDENTITY = (Question("UUID"), Question("PciInfo"), Question("Name"))
-CLOCK_REASONS: Mapping[str, int] = {
-    "gpu_idle": 0x1,
-    "applications_clocks": 0x2,
-    "sw_power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal_slowdown": 0x20,
-    "hw_thermal_slowdown": 0x40,
-    "hw_power_brake": 0x80,
-    "display_clocks": 0x100,
-    "board_limit": 0x200,
-    "reliability": 0x400,
-}
+_REASONS = (
+    "gpu_idle applications_clocks sw_power_cap hw_slowdown sync_boost sw_thermal_slowdown "
+    "hw_thermal_slowdown hw_power_brake display_clocks board_limit reliability"
+)
+CLOCK_REASONS: Mapping[str, int] = {name: 1 << bit for bit, name in enumerate(_REASONS.split())}
 FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 FABRIC_SUMMARIES = ("not_supported", "healthy", "unhealthy", "limited_capacity")
 RECOVERY_ACTIONS = (

@@ -80,19 +80,15 @@ class Nvml(Protocol):
 
     def session(self) -> int:
         """Changes whenever NVML was initialised again: what a device supports must be asked again."""
-        ...
 
     def gpus(self) -> Sequence[Gpu] | Absent:
         """The GPUs as enumerated in this session, lost ones included."""
-        ...
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         """One answer a question, in order; `gpu` is a `Gpu.key`, None for the system."""
-        ...
 
     def cost(self) -> NvmlCost:
         """What NVML has cost since the start of this process."""
-        ...
 
 
 class Sysfs(Protocol):
@@ -100,19 +96,15 @@ class Sysfs(Protocol):
 
     def read(self, path: str) -> str | Absent:
         """The text of a small file, trailing white space cut."""
-        ...
 
     def data(self, path: str) -> bytes | Absent:
         """The bytes of a small file that holds no text, such as a PCI configuration space."""
-        ...
 
     def entries(self, path: str) -> Sequence[str] | Absent:
         """Names in a folder, sorted."""
-        ...
 
     def link(self, path: str) -> str | Absent:
         """The absolute path that this one resolves to."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +120,9 @@ class Host(Protocol):
 
     def ask(self, question: Question) -> Answer:
         """The answer to a question about the machine, such as `BootId` or `Hostname`."""
-        ...
 
     def process(self, pid: int | None) -> ProcessUse | Absent:
         """`pid` None is this process."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +138,6 @@ class Kmsg(Protocol):
 
     def records(self, after: int) -> KernelLog | Absent:
         """Records with a sequence number above `after`, oldest first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +154,6 @@ class Command(Protocol):
 
     def run(self, name: str) -> Output | Absent:
         """Run a program by its name; MISSING where it is not installed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +171,6 @@ class Kubelet(Protocol):
 
     def pods(self) -> Sequence[Pod] | Absent:
         """Pods that hold devices, finished ones too before Kubernetes 1.34; MISSING: no kubelet here."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +187,6 @@ class Slurm(Protocol):
 
     def jobs(self) -> Sequence[SlurmJob] | Absent:
         """Jobs that hold this node or a part of it; MISSING: Slurm is not here, or not for this node."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,19 +216,15 @@ class Probe(Protocol):
 
     def engine(self, wanted: str) -> str | Absent:
         """The engine that `auto` or a name resolves to here."""
-        ...
 
     def settings(self) -> Mapping[str, str]:
         """NCCL's settings in the environment of the worker."""
-        ...
 
     def lock(self) -> AbstractContextManager[str | None]:
         """Keep other processes from probing while it is held; yields None, or what holds it instead."""
-        ...
 
     def run(self, order: Order) -> Probed:
         """Run one probe; never raises for what GPUs, driver or worker do."""
-        ...
 
 
 class Clock(Protocol):
@@ -250,11 +232,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Unix seconds."""
-        ...
 
     def mono(self) -> float:
         """Seconds of the monotonic clock."""
-        ...
 
 
 class Rings(Protocol):
@@ -262,7 +242,6 @@ class Rings(Protocol):
 
     def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
         """Every ring with its records after the number given for its name; MISSING: no folder of rings."""
-        ...
 
 
 class Ras(Protocol):
@@ -270,11 +249,9 @@ class Ras(Protocol):
 
     def ask(self, deadline: float) -> Sequence[RasReport] | Absent:
         """One report a job that answers within so many seconds; MISSING: nobody listens."""
-        ...
 
     def listeners(self, pid: int | None = None) -> Sequence[RasListener] | Absent:
         """Who listens there, in the network namespace of a process or in our own; no job hears of it."""
-        ...
 
 
 class NoRings:

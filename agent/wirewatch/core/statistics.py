@@ -1,5 +1,6 @@
 """Counters over time (differences, resets, windows, streaks), medians, and what rates are usual."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -102,6 +103,7 @@ class Grace:
 NORMAL = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / 0.6745."""
 Part = TypeVar("Part", bound=Hashable)
+V = TypeVar("V")
 KEPT = 40
 """Values of a part."""
 LEARNING = 10
@@ -153,6 +155,21 @@ class AcceptedRates(Generic[Part]):
         return AcceptedRates(
             kind, {part: values[part] for part in kept}, {part: taken[part] for part in kept}
         )
+
+
+def grouped(pairs: Iterable[tuple[Part, V]]) -> dict[Part, list[V]]:
+    """Return the values of each key, in the order in which both come."""
+    groups: dict[Part, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def usual(pairs: Iterable[tuple[Part, V]]) -> dict[Part, V]:
+    """Return by key the value that more than half of its values share; none for a single one."""
+    groups = grouped(pairs)
+    common = {key: Counter(values).most_common(1)[0] for key, values in groups.items()}
+    return {key: value for key, (value, count) in common.items() if 2 * count > len(groups[key]) > 1}
 
 
 def delta(before: int | None, now: int) -> int:

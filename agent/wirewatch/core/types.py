@@ -9,6 +9,7 @@ from enum import Enum, IntEnum
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+D = TypeVar("D")
 DIGITS = 20
 """No counter of 64 bits has more; Python refuses to turn thousands of digits into a number."""
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
@@ -225,6 +226,11 @@ class Unusable(Exception):
 def worst(findings: Sequence[Finding]) -> Health:
     """The health that these findings amount to; OK for none."""
     return max((f.health for f in findings), default=Health.OK)
+
+
+def known(value: T | Absent, otherwise: D) -> T | D:
+    """Return a value, or `otherwise` where it is absent."""
+    return otherwise if isinstance(value, Absent) else value
 
 
 def whole(text: str) -> int | None:

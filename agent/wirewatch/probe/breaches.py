@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, Probed
 from wirewatch.core.topology import PATHS, WireKind
 from wirewatch.core.types import Absent, Health, Subject
+from wirewatch.core.words import size as human
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe import measurement
 from wirewatch.probe.measurement import NVLINK, Measured, on_gpus

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wirewatch.busbw.expected import human
 from wirewatch.core.probe import Plan, Probed, Timed
+from wirewatch.core.words import size as human
 from wirewatch.probe.variation import Variation
 
 

@@ -1,6 +1,5 @@
 """Judging RDMA ports: what is expected of each, what is wrong with it, and which devices have gone."""
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
@@ -33,7 +32,7 @@ from wirewatch.core.collector import (
     is_lost,
 )
 from wirewatch.core.rdma import ACTIVE, gigabits
-from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.statistics import Streak, Window, grouped, usual
 from wirewatch.core.tree import PciLink
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why
 
@@ -109,12 +108,12 @@ def judge(
 ) -> tuple[InfinibandMemory, tuple[Finding, ...]]:
     """Judge all ports: the memory of ports and devices, and all that is wrong now."""
     reading = ok.value
-    usual = _usual_rates(memory, reading)
+    rates = _usual_rates(memory, reading)
     ports = _same_ports(memory, reading)
     for key, port in reading.ports.items():
         board = reading.identities[key[0]].board
         known = ports.get(key) or PortMemory(port, board)
-        ports[key] = _remember(replace(known, board=board), port, usual, policy, expect, ok.mono)
+        ports[key] = _remember(replace(known, board=board), port, rates, policy, expect, ok.mono)
     for key in ports.keys() - reading.ports.keys():
         ports[key] = _unlisted_port(ports[key], reading.identities.get(key[0]))
     new = InfinibandMemory(
@@ -226,18 +225,19 @@ def _lanes(port: PortReading) -> int:
 
 def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> Mapping[tuple[str, str], float]:
     """The commonest rate of active ports of one board and link layer, where most of them share it."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for key, port in reading.ports.items():
-        rate, known = _rate(port), memory.ports.get(key)
-        best = max(rate or 0.0, known.best if known else 0.0)
-        if best and not isinstance(port.layer, Absent):
-            groups.setdefault((reading.identities[key[0]].board, port.layer), []).append(best)
-    usual = {group: Counter(rates).most_common(1)[0] for group, rates in groups.items()}
-    return {group: rate for group, (rate, count) in usual.items() if 2 * count > len(groups[group]) > 1}
+    best = {
+        key: max(_rate(port) or 0.0, memory.ports[key].best if key in memory.ports else 0.0)
+        for key, port in reading.ports.items()
+    }
+    return usual(
+        ((reading.identities[key[0]].board, port.layer), best[key])
+        for key, port in reading.ports.items()
+        if best[key] and not isinstance(port.layer, Absent)
+    )
 
 
 def _remember(
-    known: PortMemory, port: PortReading, usual: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
+    known: PortMemory, port: PortReading, rates: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
     expect: Expect, mono: float,
 ) -> PortMemory:  # fmt: skip
     last = _filled(port, known.last)
@@ -248,7 +248,7 @@ def _remember(
     best = max(known.best, _rate(port) or 0.0)
     used = known.was_active or (active and sure) or _has_received(port)
     layer = "" if isinstance(last.layer, Absent) else last.layer
-    siblings = usual.get((known.board, layer))
+    siblings = rates.get((known.board, layer))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
     new = _counted(flapped, port, policy, mono)
@@ -538,10 +538,7 @@ def _inactive(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
     """Ports that never were active while others of their kind of card are, or none at all is."""
-    kinds: dict[tuple[str, str], list[PortKey]] = {}
-    for key in reading.ports:
-        kinds.setdefault(_kind(key, memory), []).append(key)
-    for (board, _), keys in kinds.items():
+    for (board, _), keys in grouped((_kind(key, memory), key) for key in reading.ports).items():
         active = [key for key in keys if _is_active(memory.ports[key].last)]
         if not board or len(active) < _SIBLINGS:
             continue
@@ -556,9 +553,7 @@ def _inactive(
 
 def _dark(memory: InfinibandMemory, reading: InfinibandReading) -> Iterator[Finding]:
     """Find cards of one kind whose ports all look for a signal; a few are no fault while others work."""
-    boards: dict[str, list[PortKey]] = {}
-    for key in reading.ports:
-        boards.setdefault(memory.ports[key].board, []).append(key)
+    boards = grouped((memory.ports[key].board, key) for key in reading.ports)
     working = any(_is_active(memory.ports[key].last) for key in reading.ports)
     least = _MANY + 1 if working else _SIBLINGS
     for board, keys in boards.items():

@@ -14,8 +14,8 @@ from wirewatch.verdict.drift.graph import (
     Graph,
     Unknown,
     fingerprint,
+    listed,
     part_name,
-    unknown_text,
 )
 from wirewatch.verdict.ledger import Statement
 
@@ -85,12 +85,6 @@ def unlearnable(graph: Graph) -> tuple[Unknown, ...]:
         return one in sure or of_gpu or (numa and one.what in _NUMA and one.part in {"", *gpus})
 
     return tuple(one for one in graph.unknown if matters(one))
-
-
-def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
-    """`GPU 3 (...0003): NVLink links and 2 more`."""
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return f"{unknown_text(graph, missing[0])}{more}"
 
 
 def why_not(graph: Graph, expect: Expect, unlisted: Sequence[str] = ()) -> tuple[str, ...]:

@@ -53,20 +53,16 @@ class BaselineHolder(Protocol):
     @property
     def baseline(self) -> Baseline | None:
         """The baseline that holds; None where none does."""
-        ...
 
     @property
     def trouble(self) -> str:
         """Why a baseline that was kept cannot be used; empty where it can."""
-        ...
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
         """Put a baseline in the place of `over`; False, and nothing happens, where another one holds."""
-        ...
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
         """Drop a baseline that is not of this node; nothing happens where another one holds."""
-        ...
 
 
 class BaselineInMemory:

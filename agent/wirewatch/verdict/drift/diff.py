@@ -5,7 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.pci import Path
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import UNKNOWN_PEER
+from wirewatch.core.words import count
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
 from wirewatch.verdict.drift.graph import (
     GpuNode,
@@ -178,12 +180,12 @@ def _gpu_changes(gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
 
 def _clique_changes(gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """A rack is partitioned for all GPUs of a node at once: one change for all that went the same way."""
-    ways: dict[tuple[str, str], list[GpuNode]] = {}
-    for old, new in gpus.same:
-        if old.clique is not None and new.clique is not None and old.clique != new.clique:
-            ways.setdefault((old.clique, new.clique), []).append(new)
+    ways = grouped(
+        ((old.clique, new.clique), new)
+        for old, new in sorted(gpus.same, key=lambda pair: (pair[1].index, pair[1].key))
+        if old.clique is not None and new.clique is not None and old.clique != new.clique
+    )
     for (was, now), members in ways.items():
-        members.sort(key=lambda gpu: (gpu.index, gpu.key))
         text = f"{several(members)}: fabric clique {was or 'none'} -> {now or 'none'}"
         yield TopologyChange(ChangeKind.CLIQUE, members[0].key, was, now, text, worse=bool(was))
 
@@ -332,7 +334,7 @@ def _island_change(
         ", ".join(part_name(gpu) for gpu in sorted((now[key] for key in piece), key=lambda gpu: gpu.index))
         for piece in sorted(pieces, key=lambda piece: min(now[key].index for key in piece))
     )
-    text = f"NVLink island {turn.island} {' | '.join(named)}: {wires} link{'s' * (wires > 1)} {turn.word}"
+    text = f"NVLink island {turn.island} {' | '.join(named)}: {count(wires, 'link')} {turn.word}"
     whole = " ".join(sorted(key for piece in pieces for key in piece))
     before, after = turn.order(whole, " | ".join(" ".join(piece) for piece in pieces))
     return TopologyChange(ChangeKind.ISLAND, min(whole.split()), before, after, text, turn.worse)
@@ -389,13 +391,10 @@ def _to_blame(pairs: Mapping[Pair, str], moved: Mapping[str, Node], gpus: Matche
 
 
 def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[str, Node]) -> TopologyChange:
-    groups: dict[tuple[Path, Path], list[Node]] = {}
-    for pair in pairs:
-        far = parts[next(end for end in pair if end != key)]
-        groups.setdefault((Path[paths.before[pair]], Path[paths.after[pair]]), []).append(far)
+    ends = [(next(end for end in pair if end != key), pair) for pair in sorted(pairs)]
+    groups = grouped(((Path[paths.before[pair]], Path[paths.after[pair]]), parts[far]) for far, pair in ends)
     ranked = sorted(groups.items(), key=lambda group: (group[0][0] - group[0][1], group[0]))
     words = [f"from {one.name} to {other.name} for {several(far)}" for (one, other), far in ranked]
-    ends = [(next(end for end in pair if end != key), pair) for pair in sorted(pairs)]
     before = ", ".join(sorted(f"{paths.was[far]} {paths.before[pair]}" for far, pair in ends))
     after = ", ".join(sorted(f"{far} {paths.after[pair]}" for far, pair in ends))
     worse = any(other > one for one, other in groups)

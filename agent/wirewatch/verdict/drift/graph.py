@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import first
 
 
 class Aspect(StrEnum):
@@ -314,6 +316,11 @@ def unknown_text(graph: Graph, unknown: Unknown) -> str:
     return f"{part_name(part)}: {unknown.what}{why and f', {why}'}"
 
 
+def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
+    """`GPU 3 (...0003): NVLink links and 2 more`."""
+    return first([unknown_text(graph, one) for one in missing], 1)
+
+
 def fingerprint(graph: Graph) -> str | Absent:
     """Return 16 digits that nodes of one product with the same wiring share; Absent while it is not known.
 
@@ -353,12 +360,11 @@ def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNod
 def _named(graph: Graph, needed: frozenset[Aspect], *, names: bool) -> str | Absent:
     missing = [one for one in graph.unknown if one.what in needed and not _never_known(graph, one)]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        return Absent(Why.MISSING, f"not known: {unknown_text(graph, missing[0])}{more}")
+        return Absent(Why.MISSING, f"not known: {listed(graph, missing)}")
     parts = graph.parts
-    first = [_digest(_facts(graph, part, names=names)) for part in parts]
+    plain = [_digest(_facts(graph, part, names=names)) for part in parts]
     relations = [[_relation(graph, one, other) for other in parts] for one in parts]
-    settled = _refined(first, relations)
+    settled = _refined(plain, relations)
     # Regular meshes look alike from every GPU: each is marked in turn, to see what that does to the others.
     crowded = {colour for colour in settled if settled.count(colour) > 1}
     views = [
@@ -493,10 +499,10 @@ def _votes(
     voters: Sequence[Voter], names: Mapping[str, str], level: int
 ) -> Mapping[tuple[str, str], Sequence[Voter]]:
     """Voters by what they say was which at one level, where all above is theirs already."""
-    votes: dict[tuple[str, str], list[Voter]] = {}
-    for voter in voters:
-        one, other = voter.before.chain, voter.after.chain
-        above = zip(one[:level], other[:level], strict=False)
-        if min(len(one), len(other)) > level and all(names.get(x) == y for x, y in above):
-            votes.setdefault((one[level], other[level]), []).append(voter)
-    return votes
+    chains = ((voter, voter.before.chain, voter.after.chain) for voter in voters)
+    return grouped(
+        ((one[level], other[level]), voter)
+        for voter, one, other in chains
+        if min(len(one), len(other)) > level
+        and all(names.get(x) == y for x, y in zip(one[:level], other[:level], strict=True))
+    )

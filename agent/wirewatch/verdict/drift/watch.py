@@ -2,17 +2,18 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from wirewatch.core.collector import Strict
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread
+from wirewatch.core.words import day
+from wirewatch.verdict.drift.baseline import Accepted, Baseline, unread
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange, severity
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Aspect, Graph, NicNode, Node, Unknown
+from wirewatch.verdict.drift.graph import Aspect, Graph, NicNode, Node, Unknown, listed
 from wirewatch.verdict.ledger import DAY, Statement
 
 
@@ -83,27 +84,18 @@ Undone = tuple[tuple[Accepted, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class DriftWatch:
-    """What was seen up to now.
+    """The newest `graph`, and changes `seen` that are not accepted; those that cannot be seen now stay.
 
-    `graph` is the newest. `changes` against the baseline that are not accepted, with information; those that
-    cannot be seen now stay. Beside each in `streaks` how many readings in a row showed its kind at its part,
-    in `since` when the first of them was (Unix seconds). `same`: readings in a row that were alike and well;
-    `learning`: why nothing is learned yet. `against`: graph and statement of that baseline.
-    `back`: accepted changes that are not seen any more.
+    `same`: readings in a row that were alike and well; `learning`: why nothing is learned yet. `against`: the
+    graph and statement of the baseline. `back`: accepted changes that are not seen any more.
     """
 
     graph: Graph | None = None
-    changes: tuple[TopologyChange, ...] = ()
-    streaks: tuple[int, ...] = ()
-    since: tuple[float, ...] = ()
+    seen: tuple[WatchedChange, ...] = ()
     same: int = 0
     learning: str = ""
     against: tuple[Graph, Statement] | None = None
     back: Undone = ()
-
-    def seen(self) -> Iterator[WatchedChange]:
-        """Each change with its streak and its time."""
-        return map(WatchedChange, self.changes, self.streaks, self.since)
 
 
 _KINDS = frozenset(kind.value for kind in ChangeKind)
@@ -142,7 +134,7 @@ def fold_drift(
 def standing(memory: DriftWatch, baseline: Baseline) -> Iterator[WatchedChange]:
     """Changes that were seen against this baseline and are not accepted in it."""
     if _is_against(memory, baseline):
-        yield from (one for one in memory.seen() if not is_accepted(baseline, one.change))
+        yield from (one for one in memory.seen if not is_accepted(baseline, one.change))
 
 
 def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
@@ -152,7 +144,7 @@ def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
 
 def counts(memory: DriftWatch) -> Mapping[ChangeKind, int]:
     """How many changes are not accepted, information included, by kind."""
-    return {kind: sum(one.kind is kind for one in memory.changes) for kind in ChangeKind}
+    return {kind: sum(one.change.kind is kind for one in memory.seen) for kind in ChangeKind}
 
 
 def name_of(change: TopologyChange) -> str:
@@ -213,22 +205,21 @@ def without(baseline: Baseline, seen: Undone, confirm: int) -> Baseline:
 
 def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
     """Return one finding for each rule and part; a replaced part is DEGRADED for `replaced_for` seconds."""
-    groups: dict[tuple[str, Subject], list[tuple[WatchedChange, Health]]] = {}
-    for one in standing(memory, baseline):
-        health = _health(one, policy, at)
-        if one.streak >= policy.confirm and health is not Health.OK:
-            key = (f"topology.{one.change.kind.value}", _subject(one.change, memory.graph, baseline.graph))
-            groups.setdefault(key, []).append((one, health))
+    groups = grouped(
+        ((one.change.kind.value, _subject(one.change, memory.graph, baseline.graph)), (one, health))
+        for one in standing(memory, baseline)
+        if one.streak >= policy.confirm and (health := _health(one, policy, at)) is not Health.OK
+    )
     return tuple(
         Finding(
-            rule,
+            f"topology.{kind}",
             max(health for _, health in group),
             subject,
             "; ".join((*(one.change.text for one, _ in group), _basis(baseline))),
             severity(group[0][0].change).action,
             since=min(one.since for one, _ in group),
         )
-        for (rule, subject), group in groups.items()
+        for (kind, subject), group in groups.items()
     )
 
 
@@ -258,22 +249,10 @@ def _compared(
         and ((unsure and one.streak >= policy.confirm) or is_hidden(one.change, baseline.graph, graph))
     ]
     known = memory.back if _is_against(memory, baseline) else ()
-    return _memory(graph, baseline, now, back(known, baseline, changes, graph, away))
-
-
-def _memory(
-    graph: Graph | None, baseline: Baseline, seen: Iterable[WatchedChange], gone: Undone
-) -> DriftWatch:
     order = list(ChangeKind)
-    ordered = sorted(seen, key=lambda one: order.index(one.change.kind))
-    return DriftWatch(
-        graph,
-        tuple(one.change for one in ordered),
-        tuple(one.streak for one in ordered),
-        tuple(one.since for one in ordered),
-        against=(baseline.graph, baseline.said),
-        back=gone,
-    )
+    ordered = tuple(sorted(now, key=lambda one: order.index(one.change.kind)))
+    gone = back(known, baseline, changes, graph, away)
+    return DriftWatch(graph, ordered, against=(baseline.graph, baseline.said), back=gone)
 
 
 def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
@@ -325,9 +304,7 @@ def _health(seen: WatchedChange, policy: DriftPolicy, at: float) -> Health:
 
 
 def _basis(baseline: Baseline) -> str:
-    said = baseline.said
-    day = datetime.fromtimestamp(said.at, UTC).strftime("%Y-%m-%d")
-    return f"since the baseline of {day} by {said.by}"
+    return f"since the baseline of {day(baseline.said.at)} by {baseline.said.by}"
 
 
 def _subject(change: TopologyChange, now: Graph | None, before: Graph) -> Subject:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from wirewatch.core.statistics import high_median, low_median
+from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.verdict.straggler.signals import (
     Deviation,
     Loss,
@@ -190,7 +190,10 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
     table = explain([without(one, lost) for one in pairs], measured.wires, policy)
     ends = [_slow(table.ends[unit], policy) for unit in table.faulty]
     wires = [one for one in (*ends, *_slow_pairs(table, policy)) if one]
-    inner = [_inner(ones, measured.others, policy) for ones in _by_gpu(alone)]
+    inner = [
+        _inner(ones, measured.others, policy)
+        for ones in grouped((one.unit.uuid, one) for one in alone).values()
+    ]
     inside, outside = _causes([one for one in inner if one], wires, measured.used)
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
@@ -221,9 +224,7 @@ def fold_stragglers(
 
 def explain(pairs: Iterable[Deviation], wires: Mapping[Unit, str], policy: StragglerPolicy) -> Matrix:
     """The shortest explanation of all slow pairs, for pairs of each kind of wire alone."""
-    groups: dict[str, list[Deviation]] = {}
-    for one in pairs:
-        groups.setdefault(wires.get(one.unit, ""), []).append(one)
+    groups = grouped((wires.get(one.unit, ""), one) for one in pairs)
     return _together([_explained(ones, policy) for ones in groups.values()])
 
 
@@ -284,13 +285,6 @@ def _slow_pairs(table: Matrix, policy: StragglerPolicy) -> Iterator[SlowPart]:
         made = _slow(one, policy)
         if made is not None and unit not in explained:
             yield replace(made, undecided=table.undecided.get(unit, ()))
-
-
-def _by_gpu(ones: Iterable[Deviation]) -> Iterator[list[Deviation]]:
-    gpus: dict[str, list[Deviation]] = {}
-    for one in ones:
-        gpus.setdefault(one.unit.uuid, []).append(one)
-    yield from gpus.values()
 
 
 def _inner(

@@ -7,7 +7,7 @@ from enum import Enum
 
 from wirewatch.core.collector import Strict
 from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
-from wirewatch.core.statistics import AcceptedRates, UsualRate, high_median, low_median, spread
+from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
@@ -220,11 +220,8 @@ def deviations(
     measured: Signals, references: RateHistory, policy: StragglerPolicy
 ) -> Mapping[Unit, Deviation]:
     """Every unit of a probe against its history, and against those that are made alike."""
-    groups: dict[tuple[Resource, str], list[Unit]] = {}
-    for unit in measured.rates:
-        way = measured.alike.get(unit, "")
-        if way:
-            groups.setdefault((unit.resource, way), []).append(unit)
+    ways = ((unit, measured.alike.get(unit, "")) for unit in measured.rates)
+    groups = grouped(((unit.resource, way), unit) for unit, way in ways if way)
     found = {unit: _alone(unit, measured, references, policy) for unit in measured.rates}
     for units in groups.values():
         rates = [_steady(found[unit], policy) for unit in units]

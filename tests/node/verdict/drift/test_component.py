@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.node.verdict.drift.readings import changes
 from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
@@ -81,7 +82,7 @@ def test_what_was_accepted_and_is_over_is_reported_when_it_happens_again() -> No
     state = node.state.components["drift"].memory
     assert isinstance(state, DriftMemory)
     baseline = accept_one(
-        kept.baseline, state.watch, name_of(state.watch.changes[0]), Statement("eve", "meant", 1e9)
+        kept.baseline, state.watch, name_of(changes(state.watch)[0]), Statement("eve", "meant", 1e9)
     )
     assert isinstance(baseline, Baseline)
     assert kept.put(baseline, kept.baseline)
