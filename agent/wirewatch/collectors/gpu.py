@@ -37,7 +37,7 @@ from wirewatch.core.nvml import (
     member,
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.statistics import Streak, Window, lasting
+from wirewatch.core.statistics import Streak, Window, lasting, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Tier, Why
 
 GPU = ("gpu", "uuid")
@@ -442,24 +442,20 @@ def _remember(
     }
     if not isinstance(known.recovery_action, Absent) and known.recovery_action != 0:
         sure["recovery"] = not is_lost(value.recovery_action)
-    before = memory.streaks
     windows = dict(memory.uncorrected)
     for key, count in value.ecc_volatile.items():
         if key[0] == "uncorrected" and not isinstance(count, Absent):
-            windows[key] = _from_zero(windows.get(key)).add(count, mono, policy.uncorrected_window)
+            # Volatile counts are since the driver was loaded: all that they show has come since the boot.
+            window = windows.get(key) or Window(last=0, mono=0.0)
+            windows[key] = window.add(count, mono, policy.uncorrected_window)
     return replace(
         memory,
         supported=value.supported,
-        streaks={fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sure.items()},
+        streaks=streaks(memory.streaks, sure),
         uncorrected=windows,
         reason_seconds=value.reason_seconds,
         mono=mono,
     )
-
-
-def _from_zero(window: Window | None) -> Window:
-    """Volatile counts are since the driver was loaded: what they show at first has come since the boot."""
-    return Window(last=0, mono=0.0) if window is None else window
 
 
 def _throttled(memory: GpuStateMemory, value: GpuState, policy: GpuPolicy, mono: float) -> Iterator[str]:

@@ -43,6 +43,7 @@ from wirewatch.core.types import (
     Subject,
     Tier,
     Why,
+    value_or,
 )
 
 NODE = Metric(
@@ -210,13 +211,13 @@ def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
 def samples(reading: Inventory, _memory: InventoryMemory) -> Iterable[Sample]:
     """The series of the node and of every GPU that answers."""
     names = sorted({item.gpu.name for item in reading.gpus if item.gpu.name})
-    driver = _or_empty(reading.versions["driver"])
+    driver = value_or(reading.versions["driver"], "")
     if reading.gpus:
         yield NODE.sample(1, ", ".join(names), str(len(reading.gpus)), driver, "", "")
     for item in reading.gpus:
         if not isinstance(item.value, Absent):
             gpu, texts = item.gpu, item.value.texts
-            static = (_or_empty(texts[name]) for name in IN_SERIES)
+            static = (value_or(texts[name], "") for name in IN_SERIES)
             yield GPU_INFO.sample(1, str(gpu.index), gpu.uuid, gpu.name, gpu.pci, item.value.numa, *static)
 
 
@@ -327,10 +328,10 @@ def _identify(hardware: Hardware, memory: InventoryMemory, gpu: Gpu) -> GpuIdent
         return alive
     if asked.supported == known.supported:
         return known
-    numa = hardware.sysfs.read(f"/sys/bus/pci/devices/{gpu.pci}/numa_node")
+    numa = value_or(hardware.sysfs.read(f"{DEVICES}/{gpu.pci}/numa_node"), "")
     return GpuIdentity(
         {name: _text(asked, question) for name, question in STATIC.items()},
-        "" if isinstance(numa, Absent) or numa == "-1" else numa,
+        "" if numa == "-1" else numa,
         asked.supported,
     )
 
@@ -419,10 +420,6 @@ def _evidence(address: str, gpu: SlotGpu | None, tree: PciGpus | Absent) -> str:
 def _text(asked: Asked, question: Question) -> str | Absent:
     value = asked.json(question)
     return as_str(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
-
-
-def _or_empty(value: str | Absent) -> str:
-    return "" if isinstance(value, Absent) else value
 
 
 def _answering(reading: Inventory) -> frozenset[str]:

@@ -31,7 +31,7 @@ from wirewatch.core.collector import (
 from wirewatch.core.nvml import Supported, as_count, as_int, ask_gpu, member
 from wirewatch.core.pci import MOST_LANES, aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
-from wirewatch.core.statistics import Streak, Window, lasting, usual
+from wirewatch.core.statistics import Streak, Window, lasting, streaks, usual
 from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Tier, Why
 
@@ -341,11 +341,7 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
         memory,
         supported=value.supported,
         last=known,
-        streaks={
-            fault: memory.streaks.get(fault, Streak()).see(present=True, sure=sure[fault])
-            for fault, present in shown.items()
-            if present
-        },
+        streaks=streaks(memory.streaks, {fault: sure[fault] for fault, present in shown.items() if present}),
         slow=words,
         replays=replays,
         aer=_aer_windows(memory, value, policy, mono),

@@ -5,7 +5,6 @@ Some stand until a reset, others for a day. What the driver last said the GPU ne
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from wirewatch.core import xids
@@ -48,6 +47,7 @@ from wirewatch.core.types import (
     Tier,
     Why,
 )
+from wirewatch.core.words import stamp
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
 
 GPU = ("gpu", "uuid")
@@ -297,12 +297,6 @@ ALERTS: Mapping[str, str] = {
 _RECOVERY_RULE = f"xid.{RECOVERY_CHANGED}"
 
 
-def _numbered() -> Iterator[Rule]:
-    for number, xid in XIDS.items():
-        if xid.severity is not Severity.NOTED:
-            yield Rule(f"xid.{number}", _healths(xid), _alert(xid))
-
-
 def _healths(xid: Xid) -> tuple[Health, ...]:
     if xid.by_word:
         return CONFIRMED
@@ -316,7 +310,11 @@ def _alert(xid: Xid) -> str:
 
 
 RULES = (
-    *_numbered(),
+    *(
+        Rule(f"xid.{number}", _healths(xid), _alert(xid))
+        for number, xid in XIDS.items()
+        if xid.severity is not Severity.NOTED
+    ),
     Rule(_RECOVERY_RULE, CONFIRMED, "XidRecovery"),
     Rule("xid.*", DEGRADED, "XidSupport"),
     Rule("sxid.*", CONFIRMED, "SwitchError"),
@@ -550,7 +548,7 @@ def _what(memory: XidMemory, rule: str, card: str) -> str:
 
 def _times(one: StandingEvent) -> str:
     count, lines = one.incidents.count, one.incidents.lines
-    when = datetime.fromtimestamp(one.last.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = stamp(one.last.at)
     seen = f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
     return f"{seen}, in {lines} lines" if lines > count else seen
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from wirewatch.core import words
 from wirewatch.core.ports import Gpu, Hardware, Nvml
 from wirewatch.core.types import (
     Absent,
@@ -54,8 +55,6 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",
 }
-_NAMED = 3
-"""How many values one blind finding names."""
 REST = "Finding"
 """The alert that reports every rule that has none of its own."""
 BLIND = "NodeUnknown"
@@ -151,7 +150,9 @@ class Observed:
     def covers(self, part: Subject) -> bool:
         """Whether the reading would have shown what is wrong with this part."""
         if part.uuid or part.gpu:
-            return self.gpus is None or any(_same_gpu(one, part) for one in self.gpus)
+            # A GPU without a UUID goes by its index.
+            same = [one.uuid == part.uuid if part.uuid else one.gpu == part.gpu for one in self.gpus or ()]
+            return self.gpus is None or any(same)
         if not part.device or self.devices is None:
             return True
         return any(one.device == part.device and part.port in {"", one.port} for one in self.devices)
@@ -471,15 +472,9 @@ def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Find
     if not bad:
         return ()
     first = next(iter(bad.values()))
-    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    names = ", ".join(list(bad)[:_NAMED]) + more
-    made = blind_finding(collector, subject(gpu), replace(first, detail=f"{names}: {first.detail}"))
+    detail = f"{words.first(bad)}: {first.detail}"
+    made = blind_finding(collector, subject(gpu), replace(first, detail=detail))
     return (replace(made, absent=first),)
-
-
-def _same_gpu(one: Subject, other: Subject) -> bool:
-    """By UUID; a GPU without one by its index."""
-    return one.uuid == other.uuid if other.uuid else one.gpu == other.gpu
 
 
 def _blind(collector: str, absent: Absent) -> Finding:

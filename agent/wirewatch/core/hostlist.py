@@ -72,16 +72,11 @@ def compact(names: Iterable[str]) -> str:
         if not digits:
             continue
         number, width = int(digits), len(digits)
-        if runs and runs[-1][1] + 1 == number and _widths_agree(runs[-1], number, width):
+        if runs and runs[-1][1] + 1 == number and len(str(number).zfill(runs[-1][2])) == width:
             runs[-1] = (runs[-1][0], number, runs[-1][2])
         else:
             runs.append((number, number, width))
     return ",".join(_written(prefix, runs) for prefix, runs in ranges.items())
-
-
-def _widths_agree(run: tuple[int, int, int], number: int, width: int) -> bool:
-    """Whether Slurm writes this number in the run as it is: padded to its width, or longer by itself."""
-    return len(str(number).zfill(run[2])) == width
 
 
 def _written(prefix: str, runs: list[tuple[int, int, int]]) -> str:

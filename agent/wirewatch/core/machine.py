@@ -7,7 +7,7 @@ from functools import reduce
 
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.tree import RDMA, listed_uuids, rdma_devices
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
 
 _DMI = "/sys/class/dmi/id"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -112,13 +112,13 @@ def _kinds(machine: Machine) -> set[str]:
 
 
 def _system(text: str | Absent) -> str:
-    uuid = "" if isinstance(text, Absent) else text.strip().lower()
+    uuid = value_or(text, "").strip().lower()
     plain = set(uuid) - {"-"}
     return uuid if _UUID.fullmatch(uuid) and len(plain) > 1 and uuid not in _SAME_EVERYWHERE else ""
 
 
 def _serial(text: str | Absent) -> str:
-    serial = "" if isinstance(text, Absent) else text.strip()
+    serial = value_or(text, "").strip()
     plain = [c for c in serial.lower() if c.isalnum()]
     counted = "".join(plain) in "01234567890" * 2
     wrong = len(plain) < _LEAST or len(set(plain)) == 1 or counted or _NO_SERIAL.search(serial.lower())

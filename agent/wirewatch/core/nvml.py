@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.ports import Answer, Answers, Gpu, Nvml, Question, Sysfs
-from wirewatch.core.types import Absent, Json, Why
+from wirewatch.core.types import Absent, Json, Why, value_or
 
 NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
 LINK_COUNT = Question("Field", (91,))
@@ -263,7 +263,8 @@ def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozense
     # Old drivers do not list the clients of MPS, and some GPUs cannot draw.
     found: list[frozenset[int | None]] = []
     for number, listed in enumerate(answers):
-        pids = _pids(() if number and _is_not_offered(listed) else listed)
+        lacks = isinstance(listed, Absent) and listed.why in {Why.UNSUPPORTED, Why.MISSING}
+        pids = _pids(() if number and lacks else listed)
         if isinstance(pids, Absent):
             return pids
         found.append(pids)
@@ -320,10 +321,6 @@ def foreign_processes(nvml: Nvml, sysfs: Sysfs, gpu: Gpu) -> Pids | Absent:
     }
 
 
-def _is_not_offered(value: Json | Absent) -> bool:
-    return isinstance(value, Absent) and value.why in {Why.UNSUPPORTED, Why.MISSING}
-
-
 def _pids(listed: Json | Absent) -> frozenset[int | None] | Absent:
     if isinstance(listed, Absent):
         return listed
@@ -339,5 +336,4 @@ def _left(questions: tuple[Question, ...], skip: frozenset[Question]) -> tuple[Q
 
 
 def _text(value: Json | Absent) -> str:
-    text = as_str(value)
-    return "" if isinstance(text, Absent) else text
+    return value_or(as_str(value), "")

@@ -68,6 +68,11 @@ class Streak:
         return Streak(self.count + 1 if present else 0)
 
 
+def streaks(before: Mapping[str, Streak], sure: Mapping[str, bool]) -> dict[str, Streak]:
+    """Return the streaks of all faults that show; `sure`: whether this poll saw it, not only one before."""
+    return {fault: before.get(fault, Streak()).see(present=True, sure=seen) for fault, seen in sure.items()}
+
+
 _UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
 GRACE_WINDOW = 86400.0
 """Seconds after which grace that was used is given again."""

@@ -282,17 +282,14 @@ def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> WireKind:
         return WireKind.SWITCH
     if len(gpus) == 2:  # noqa: PLR2004
         return WireKind.PAIR
-    lacking = {gpu.uuid for gpu in gpus if _lacks(gpu, sum(wires.links[gpu.uuid].values()))}
+    live = {gpu.uuid: sum(wires.links[gpu.uuid].values()) for gpu in gpus}
+    lacking = {gpu.uuid for gpu in gpus if due_links(gpu.name, live[gpu.uuid]) > live[gpu.uuid]}
     # Two GPUs that both lack links may have lost the ones between them: the board is a mesh still.
     meshed = (
         b.uuid in wires.links[a.uuid] or a.uuid in wires.links[b.uuid] or {a.uuid, b.uuid} <= lacking
         for a, b in combinations(gpus, 2)
     )
     return WireKind.MESH if all(meshed) else WireKind.PARTIAL
-
-
-def _lacks(gpu: GpuPart, live: int) -> bool:
-    return due_links(gpu.name, live) > live
 
 
 def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:

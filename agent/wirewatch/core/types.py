@@ -228,7 +228,7 @@ def worst(findings: Sequence[Finding]) -> Health:
     return max((f.health for f in findings), default=Health.OK)
 
 
-def known(value: T | Absent, otherwise: D) -> T | D:
+def value_or(value: T | Absent, otherwise: D) -> T | D:
     """Return a value, or `otherwise` where it is absent."""
     return otherwise if isinstance(value, Absent) else value
 

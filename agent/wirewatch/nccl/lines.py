@@ -235,10 +235,6 @@ def _link(m: re.Match[str]) -> Link:
     return Link(int(m[3]), m[4], int(m[5]), m[6], m[7] == "receive", m["transport"], lane)
 
 
-def _counts(m: re.Match[str]) -> ChannelCounts:
-    return ChannelCounts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5]))
-
-
 def _chosen(m: re.Match[str]) -> Chosen:
     algorithm = m["algorithm"].lower() if m["algorithm"] else ALGORITHMS[int(m["algorithm_number"])]
     protocol = m["protocol"].lower() if m["protocol"] else PROTOCOLS[int(m["protocol_number"])]
@@ -246,22 +242,10 @@ def _chosen(m: re.Match[str]) -> Chosen:
     return Chosen(_op(m["op"]), int(m["size"]), algorithm, protocol, channels)
 
 
-def _special(m: re.Match[str]) -> Chosen:
-    return Chosen(_op(m[1]), int(m[3]), m[2].lower().replace(" ", "_"), m[4] or "", None)
-
-
-def _offered(m: re.Match[str]) -> Offered:
-    return Offered(int(m[2]), not m[1], _maybe(m[3]))
-
-
 def _setting(m: re.Match[str]) -> Setting:
     """The setting, without the full stop that NCCL writes behind a number."""
     name, value = m["name"] or m["other"], m["value"]
     return Setting(name, value[:-1] if re.fullmatch(r"-?\d+\.", value, re.ASCII) else value)
-
-
-def _plugin(m: re.Match[str]) -> Setting:
-    return Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2])
 
 
 def version_numbers(version: str | Absent) -> tuple[int, int, int] | None:
@@ -304,7 +288,7 @@ KINDS: Final = (
     _kind(
         r"\w+ \[[\w ]+\]: \d+ Bytes ->",
         rf"(\w+) \[([\w ]+)\]: {_N} Bytes -> (?:Kernel (\S+) nchannels |cudaMemcpy|RMA proxy \+ CE)",
-        _special,
+        lambda m: Chosen(_op(m[1]), int(m[3]), m[2].lower().replace(" ", "_"), m[4] or "", None),
     ),
     _kind(
         r"Channel \d+(?:/\d+)? : \d+\[",
@@ -325,7 +309,7 @@ KINDS: Final = (
         r"\d+ coll channels",
         rf"{_N} coll channels,(?: {_N} collnet channels,)?(?: {_N} nvls channels,)? "
         rf"{_N} p2p channels, {_N} p2p channels per peer",
-        _counts,
+        lambda m: ChannelCounts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5])),
     ),
     _kind(
         r"Init timings",
@@ -341,7 +325,7 @@ KINDS: Final = (
     _kind(
         r"NVLS multicast support",
         rf"NVLS multicast support is (not )?available on dev {_N}(?: \(NVLS_NCHANNELS {_N}\))?{_END}",
-        _offered,
+        lambda m: Offered(int(m[2]), not m[1], _maybe(m[3])),
     ),
     _kind(
         r"NCCL_\w+ set by |Comm config \w+ reset to ",
@@ -352,7 +336,7 @@ KINDS: Final = (
     _kind(
         r"(?:\w+/Plugin: )?Plugin name set by env",
         r"(?:(\w+)/Plugin: )?Plugin name set by env to (\S.*)",
-        _plugin,
+        lambda m: Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2]),
     ),
     _kind(r"Using network", r"Using network (\S.*)", lambda m: Network(m[1])),
     _kind(

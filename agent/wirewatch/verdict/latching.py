@@ -266,13 +266,10 @@ def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mappi
             del made[key]
             renamed = replace(entry, subject=part)
             other = made.get(renamed.key)
-            if other is None or (_worse(renamed, other) and not _knows_as_over(other, renamed)):
+            worse = other is not None and _WORST.index(renamed.stage) < _WORST.index(other.stage)
+            if other is None or (worse and not _knows_as_over(other, renamed)):
                 made[renamed.key] = renamed
     return made
-
-
-def _worse(one: Entry, other: Entry) -> bool:
-    return _WORST.index(one.stage) < _WORST.index(other.stage)
 
 
 def _knows_as_over(entry: Entry, other: Entry) -> bool:

@@ -139,7 +139,10 @@ def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
     lost = {_place(f.subject): n for n, f in enumerate(findings) if f.rule == GPU_LOST}
     blind = [n for n, f in enumerate(findings) if f.absent is not None]
     first: dict[Cause, int] = {}
-    for n in sorted(blind, key=lambda n: _precedence(findings[n])):
+    rules = {n: findings[n].rule for n in blind}
+    for n in sorted(
+        blind, key=lambda n: (not rules[n].startswith(FIRST), rules[n].startswith(LAST), rules[n])
+    ):
         first.setdefault(_cause(findings[n]), n)
     found = list(range(len(findings)))
     for n in blind:
@@ -217,19 +220,17 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
         )
     if finding.last and finding.health is Health.FAILED:
         # An event is reported until the next boot, even when a reset without a boot has repaired it.
-        return replace(now, finding=replace(finding, action=f"{finding.action}; {_once_repaired(entry.key)}"))
+        action = f"{finding.action}; once repaired: `wirewatch findings ack {name_of(entry.key)}`"
+        return replace(now, finding=replace(finding, action=action))
     return now
-
-
-def _once_repaired(key: Key) -> str:
-    return f"once repaired: `wirewatch findings ack {name_of(key)}`"
 
 
 def _held(entry: Entry) -> Standing:
     """What is not seen now and counts all the same."""
     probation = entry.stage is Stage.PROBATION
-    unread = _unread(entry)
-    evidence = entry.evidence if entry.rule == LOST else f"{entry.evidence}; {_absent(entry)}"
+    unread = entry.stage is Stage.ACTIVE and entry.mono is None
+    absent = "not seen now, because its part is not read" if unread else _ABSENT[entry.stage]
+    evidence = entry.evidence if entry.rule == LOST else f"{entry.evidence}; {absent}"
     evidence += _whose(entry) if probation else ""
     evidence += f"; {_again(entry)}" if entry.times > 1 else ""
     action = entry.action
@@ -244,14 +245,6 @@ def _held(entry: Entry) -> Standing:
     )
     stage = {Stage.ACTIVE: LIVE, Stage.LATCHED: LATCHED, Stage.PROBATION: PROBATION}[entry.stage]
     return Standing(finding, stage, entry.collector, None, entry.times, entry.acked)
-
-
-def _absent(entry: Entry) -> str:
-    return "not seen now, because its part is not read" if _unread(entry) else _ABSENT[entry.stage]
-
-
-def _unread(entry: Entry) -> bool:
-    return entry.stage is Stage.ACTIVE and entry.mono is None
 
 
 def _again(entry: Entry) -> str:
@@ -279,7 +272,3 @@ def _cause(finding: Finding) -> Cause:
 def _place(part: Subject) -> Cause:
     """The GPU, or the device and port; the links of a GPU go with it."""
     return (part.uuid or part.gpu, "", "") if part.uuid or part.gpu else ("", part.device, part.port)
-
-
-def _precedence(finding: Finding) -> tuple[bool, bool, str]:
-    return (not finding.rule.startswith(FIRST), finding.rule.startswith(LAST), finding.rule)

@@ -16,7 +16,7 @@ from wirewatch.collectors.gpudirect.model import (
 )
 from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule, blind_finding
 from wirewatch.core.pci import Place
-from wirewatch.core.statistics import Streak
+from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
 
@@ -80,12 +80,9 @@ def judge(
         found.pop("iommu", None)
     shown = {name for name, check in found.items() if check.state is CheckState.FAILED}
     held = {n for n, c in found.items() if c.state is CheckState.UNKNOWN and n in memory.streaks}
-    streaks = {
-        name: memory.streaks.get(name, Streak()).see(present=True, sure=name in shown)
-        for name in sorted(shown | held)
-    }
+    faults = streaks(memory.streaks, {name: name in shown for name in sorted(shown | held)})
     evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: found[n].evidence for n in shown}}
-    new = GpudirectMemory(acs, reading.acs_looked, _places(memory, reading), streaks, evidence)
+    new = GpudirectMemory(acs, reading.acs_looked, _places(memory, reading), faults, evidence)
     return new, (*_findings(new, reading, policy, expect), *_blind(found, expect))
 
 

@@ -32,9 +32,9 @@ from wirewatch.core.collector import (
     is_lost,
 )
 from wirewatch.core.rdma import ACTIVE, gigabits
-from wirewatch.core.statistics import Streak, Window, grouped, usual
+from wirewatch.core.statistics import Streak, Window, grouped, streaks, usual
 from wirewatch.core.tree import PciLink
-from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why, value_or
 
 PORT_DOWN = "infiniband.port_down"
 PORT_DISABLED = "infiniband.port_disabled"
@@ -247,8 +247,7 @@ def _remember(
     active = _is_active(last)
     best = max(known.best, _rate(port) or 0.0)
     used = known.was_active or (active and sure) or _has_received(port)
-    layer = "" if isinstance(last.layer, Absent) else last.layer
-    siblings = rates.get((known.board, layer))
+    siblings = rates.get((known.board, str(last.layer)))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
     new = _counted(flapped, port, policy, mono)
@@ -261,11 +260,7 @@ def _remember(
         "slow": _is_slow(new, policy),
         "narrow": _is_narrow(new) and not _is_slow(new, policy),
     }
-    before = known.streaks
-    streaks = {
-        f: before.get(f, Streak()).see(present=True, sure=sure) for f, present in shown.items() if present
-    }
-    return replace(new, streaks=streaks)
+    return replace(new, streaks=streaks(known.streaks, {f: sure for f, present in shown.items() if present}))
 
 
 def _filled(port: PortReading, before: PortReading) -> PortReading:
@@ -391,13 +386,7 @@ def _device_streaks(
     if expect.rdma_ports is not None and _active_ports(reading, ports) < expect.rdma_ports:
         unread = any(identity.lost for identity in reading.identities.values())
         sure["missing"] = not unread and not any(is_lost(port.state) for port in reading.ports.values())
-    before = memory.streaks
-    return {fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sorted(sure.items())}
-
-
-def _is_starting(port: PortMemory, policy: InfinibandPolicy) -> bool:
-    """Coming up, and not for longer than that may take."""
-    return port.grace.lasts(policy.port_grace)
+    return streaks(memory.streaks, dict(sorted(sure.items())))
 
 
 def _confirmed(streak: Streak, policy: InfinibandPolicy) -> Health:
@@ -411,10 +400,13 @@ def _findings(
     yield from _inactive(memory, reading, policy)
     yield from _devices(memory, reading, policy)
     if "missing" in memory.streaks:
-        starting = sum(_is_starting(memory.ports[key], policy) for key in reading.ports)
-        due = (expect.rdma_ports or 0) - _active_ports(reading, memory.ports)
+        starting = sum(memory.ports[key].grace.lasts(policy.port_grace) for key in reading.ports)
+        active = _active_ports(reading, memory.ports)
+        due = (expect.rdma_ports or 0) - active
         health = Health.UNKNOWN if starting >= due else _confirmed(memory.streaks["missing"], policy)
-        evidence = _missing(memory, reading, expect)
+        down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
+        others = f"; not active: {', '.join(down)}" if down else ""
+        evidence = f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
         yield Finding(PORTS_MISSING, health, Subject(), evidence, MISSING_ACTION)
 
 
@@ -436,29 +428,19 @@ def _devices(
         if identity.lost is not None:
             yield blind_finding("infiniband", Subject(device=name), identity.lost)
     for name, where in sorted(reading.missing.items()):
-        subject = Subject(device=name)
         if where.away is None and name in memory.identities:
-            yield blind_finding("infiniband", subject, Absent(Why.DENIED, where.reason))
+            yield blind_finding("infiniband", Subject(device=name), Absent(Why.DENIED, where.reason))
+    gone = [(name, where.reason) for name, where in sorted(reading.missing.items())]
+    gone += [(at, f"{where.reason}, though it should") for at, where in sorted(reading.strays.items())]
+    for name, reason in gone:
         if f"gone:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{name}"], policy)
-            yield Finding(DEVICE_GONE, health, subject, where.reason, GONE_ACTION)
-    for address, where in sorted(reading.strays.items()):
-        if f"gone:{address}" in memory.streaks:
-            health = _confirmed(memory.streaks[f"gone:{address}"], policy)
-            reason = f"{where.reason}, though it should"
-            yield Finding(DEVICE_GONE, health, Subject(device=address), reason, GONE_ACTION)
+            yield Finding(DEVICE_GONE, health, Subject(device=name), reason, GONE_ACTION)
     for name, link in sorted(memory.links.items()):
         if f"pcie:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"pcie:{name}"], policy)
             evidence = f"the card's PCIe link runs with {_narrow(link)}"
             yield Finding(CARD_PCIE, health, Subject(device=name), evidence, PCIE_ACTION)
-
-
-def _missing(memory: InfinibandMemory, reading: InfinibandReading, expect: Expect) -> str:
-    down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
-    others = f"; not active: {', '.join(down)}" if down else ""
-    active = _active_ports(reading, memory.ports)
-    return f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
 
 
 def _port(
@@ -472,7 +454,7 @@ def _port(
         evidence = f"{state if key in listed else 'no longer listed'}; {past}"
         action = DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)
         health = _confirmed(port.streaks["down"], policy)
-        if _is_starting(port, policy):
+        if port.grace.lasts(policy.port_grace):
             health = Health.UNKNOWN
             evidence = f"{evidence}; it may take up to {policy.port_grace:g} s to come up"
         yield Finding(PORT_DOWN, health, subject, evidence, action)
@@ -494,7 +476,7 @@ def _port(
 
 
 def _said(value: str | Absent) -> str:
-    return "not known" if isinstance(value, Absent) else value
+    return value_or(value, "not known")
 
 
 def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:

@@ -151,10 +151,6 @@ def _poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
     return tuple(questions)
 
 
-def _c2c_questions(links: int) -> tuple[Question, ...]:
-    return tuple(ask(link) for link in range(links) for ask in (_c2c_status, _c2c_speed))
-
-
 def _detail_questions(
     links: Sequence[int], traffic: TrafficFields | None, kinds: Sequence[str]
 ) -> tuple[Question, ...]:
@@ -231,7 +227,8 @@ def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> t
         return tuple(NvlinkLink(number, count, count) for number in known)
     if isinstance(count, Absent) or count == 0:
         return ()
-    answers = ask_gpu(hardware.nvml, gpu.key, _c2c_questions(count), Supported())
+    questions = tuple(ask(link) for link in range(count) for ask in (_c2c_status, _c2c_speed))
+    answers = ask_gpu(hardware.nvml, gpu.key, questions, Supported())
     links = []
     for number in range(count):
         status = answers if isinstance(answers, Absent) else answers.whole(_c2c_status(number))

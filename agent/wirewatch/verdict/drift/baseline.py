@@ -8,7 +8,7 @@ from typing import Literal
 from wirewatch.core.topology import SWITCH, due_links
 from wirewatch.core.types import Absent, Expect, Finding, Health, Subject
 from wirewatch.verdict.drift.change import TopologyChange
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     Aspect,
     GpuNode,
     Graph,
@@ -193,7 +193,9 @@ def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
 def _less(given: Graph, graph: Graph, lent: tuple[int, int]) -> Iterator[str]:
     gpus_away, nics_away = lent
     yield from _fewer(_products(given), _products(graph) + Counter({"": gpus_away}))
-    yield from _short_of_links(given, graph)
+    for gpu, due in _pairs(given, graph):
+        if links_up(gpu) < due:
+            yield f"{part_name(gpu)} {links_up(gpu)} of {due} links"
     yield from _broken(given, graph)
     nics = tuple(_fewer(_models(given), _models(graph) + Counter({"": nics_away})))
     yield from nics or (() if nics_away else _fewer(_layers(given), _layers(graph)))
@@ -233,12 +235,6 @@ def _lacking(due: Counter[str], here: Counter[str]) -> Iterator[str]:
     return (name for name in sorted(due) if name and due[name] - here[name] > here[""])
 
 
-def _short_of_links(given: Graph, graph: Graph) -> Iterator[str]:
-    for gpu, due in _pairs(given, graph):
-        if links_up(gpu) < due:
-            yield f"{part_name(gpu)} {links_up(gpu)} of {due} links"
-
-
 def _pairs(given: Graph, graph: Graph) -> Iterator[tuple[GpuNode, int]]:
     """GPUs whose links are not among those that GPUs of their product have, each with what it should have."""
     gpus = sorted((gpu for gpu in graph.gpus if gpu.read), key=lambda gpu: (-links_up(gpu), gpu.index))
@@ -260,12 +256,8 @@ def _broken(given: Graph, graph: Graph) -> Iterator[str]:
         return
     due, here = _sizes(given), _sizes(graph)
     if len(here) > len(due) and sum(here) <= sum(due):
-        yield f"NVLink islands of {_list(here)} GPUs instead of {_list(due)}"
+        yield f"NVLink islands of {' + '.join(map(str, here))} GPUs instead of {' + '.join(map(str, due))}"
 
 
 def _sizes(graph: Graph) -> Sequence[int]:
     return sorted((len(one.gpus) for one in graph.islands), reverse=True)
-
-
-def _list(sizes: Iterable[int]) -> str:
-    return " + ".join(map(str, sizes))

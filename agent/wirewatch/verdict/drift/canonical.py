@@ -19,7 +19,7 @@ from wirewatch.core.tree import (
     where_is,
 )
 from wirewatch.core.types import Absent, Why
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     Aspect,
     GpuIsland,
     GpuNode,
@@ -68,10 +68,11 @@ def graph_of(topology: Topology) -> Graph:
         for one in islands(topology)
     ]
     versions = tuple(sorted(topology.versions))
+    lacking = (Unknown(name, Aspect.VERSION) for name, version in versions if not version)
     return Graph(
         tuple(gpus), tuple(nics), tuple(sorted(groups, key=lambda one: (one.gpus, one.kind))),
         topology.numa_nodes, versions,
-        tuple(sorted({*_unknown(gpus, nics, topology.numa_nodes), *_unknown_versions(versions)})),
+        tuple(sorted({*_unknown(gpus, nics, topology.numa_nodes), *lacking})),
     )  # fmt: skip
 
 
@@ -123,7 +124,8 @@ def with_away(graph: Graph, before: Graph, away: AbstractSet[str]) -> Graph:
     """The graph with those parts as they were; the NVLink of such a GPU is not known."""
     here = {part.key for part in graph.parts}
     nics = [nic for nic in before.nics if nic.key in away and nic.key not in here]
-    gpus = [_without_wires(gpu) for gpu in before.gpus if gpu.key in away and gpu.key not in here]
+    lent = (gpu for gpu in before.gpus if gpu.key in away and gpu.key not in here)
+    gpus = [replace(gpu, wires=(), read=False, off=AWAY) for gpu in lent]
     if not nics and not gpus:
         return graph
     unknown = (Unknown(gpu.key, Aspect.NVLINK) for gpu in gpus)
@@ -220,14 +222,6 @@ def _unknown(gpus: Iterable[GpuNode], nics: Iterable[NicNode], nodes: int | None
 def _unplaced(spot: TreePlace, nodes: int | None) -> Mapping[Aspect, bool]:
     """With one NUMA node there is nothing more to know of it."""
     return {Aspect.PLACE: not spot.root, Aspect.NUMA: spot.numa is None and nodes != 1}
-
-
-def _unknown_versions(versions: Iterable[tuple[str, str]]) -> Iterator[Unknown]:
-    return (Unknown(name, Aspect.VERSION) for name, version in versions if not version)
-
-
-def _without_wires(gpu: GpuNode) -> GpuNode:
-    return replace(gpu, wires=(), read=False, off=AWAY)
 
 
 def _has_guest(sysfs: Sysfs, address: str) -> bool:

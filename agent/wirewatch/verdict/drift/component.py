@@ -13,8 +13,8 @@ from wirewatch.verdict.drift import change
 from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, unlisted, with_away
 from wirewatch.verdict.drift.change import RULES
-from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, fold_drift
+from wirewatch.verdict.drift.wiring import Graph
 
 NAME = "drift"
 DRIFT = Metric(

@@ -1,7 +1,7 @@
 """What is different between two graphs: one change for one cause, in words for people."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.pci import Path
@@ -9,7 +9,7 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import UNKNOWN_PEER
 from wirewatch.core.words import count
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     GpuNode,
     Graph,
     Matched,
@@ -236,15 +236,14 @@ def _port_changes(old: NicNode, new: NicNode) -> Iterator[TopologyChange]:
     words += [f"port {port} {one[port]} -> {other[port]}" for port in changed]
     words += [f"port {port} is new" for port in came]
     if words:
-        was, now = (_ports(side, [*gone, *changed, *came]) for side in (one, other))
+        was, now = (
+            ", ".join(f"{port} {side[port]}".strip() for port in (*gone, *changed, *came) if port in side)
+            for side in (one, other)
+        )
         worse = bool(gone or changed)
         yield TopologyChange(
             ChangeKind.NIC_PORTS, new.key, was, now, f"{new.device}: {'; '.join(words)}", worse
         )
-
-
-def _ports(ports: dict[str, str], which: list[str]) -> str:
-    return ", ".join(f"{port} {ports[port]}".strip() for port in which if port in ports)
 
 
 def _version_changes(before: Graph, after: Graph) -> Iterator[TopologyChange]:
@@ -299,7 +298,8 @@ def _turned(turn: Direction, now: Mapping[str, GpuNode], moved: Collection[str])
     bundles = dict(turn.here.bundles(turn.there))
     for island in turn.here.islands:
         pieces = _pieces(island, turn, moved)
-        cut = [bundle for bundle in bundles if _crosses(bundle, pieces)]
+        inside = {key for piece in pieces for key in piece}
+        cut = [bundle for bundle in bundles if bundle <= inside and not any(map(bundle.issubset, pieces))]
         if cut:
             wires = sum(max(len(which) for which in bundles.pop(bundle).values()) for bundle in cut)
             yield _island_change(pieces, wires, turn, now)
@@ -319,12 +319,6 @@ def _pieces(island: Sequence[str], turn: Direction, moved: Collection[str]) -> l
         return [tuple(island)]
     parts = (tuple(sorted(set(island) & set(other))) for other in turn.there.islands)
     return sorted(part for part in parts if part)
-
-
-def _crosses(bundle: Bundle, pieces: Iterable[Collection[str]]) -> bool:
-    pieces = list(pieces)
-    inside = bundle <= {key for piece in pieces for key in piece}
-    return inside and not any(bundle <= set(piece) for piece in pieces)
 
 
 def _island_change(

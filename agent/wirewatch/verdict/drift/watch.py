@@ -13,7 +13,7 @@ from wirewatch.core.words import day
 from wirewatch.verdict.drift.baseline import Accepted, Baseline, unread
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange, severity
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Aspect, Graph, NicNode, Node, Unknown, listed
+from wirewatch.verdict.drift.wiring import Aspect, Graph, NicNode, listed
 from wirewatch.verdict.ledger import DAY, Statement
 
 
@@ -179,8 +179,11 @@ def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:
     """Whether something is not known now, and was before, without which the change would not be found."""
     new = set(after.unknown) - set(before.unknown)
     whats, names = HIDES[change.kind]
+    # The lasting names of other parts stand in `before` and `after`; that of the node is empty.
+    parts, gpus = f"{change.part} {change.before} {change.after}", {gpu.key for gpu in after.gpus}
     return any(
-        (one.what in whats and _of(change, one)) or (one.what is Aspect.NAME and _sort(after, one) in names)
+        (one.what in whats and one.part in parts)
+        or (one.what is Aspect.NAME and ("gpu" if one.part in gpus else "nic") in names)
         for one in new
     )
 
@@ -210,12 +213,13 @@ def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: fl
         for one in standing(memory, baseline)
         if one.streak >= policy.confirm and (health := _health(one, policy, at)) is not Health.OK
     )
+    basis = f"since the baseline of {day(baseline.said.at)} by {baseline.said.by}"
     return tuple(
         Finding(
             f"topology.{kind}",
             max(health for _, health in group),
             subject,
-            "; ".join((*(one.change.text for one, _ in group), _basis(baseline))),
+            "; ".join((*(one.change.text for one, _ in group), basis)),
             severity(group[0][0].change).action,
             since=min(one.since for one, _ in group),
         )
@@ -259,15 +263,6 @@ def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
     return memory.against == (baseline.graph, baseline.said)
 
 
-def _of(change: TopologyChange, unknown: Unknown) -> bool:
-    """Whether an unknown concerns this change; one of the node (an empty name) concerns every change."""
-    return unknown.part in f"{change.part} {change.before} {change.after}"
-
-
-def _sort(graph: Graph, unknown: Unknown) -> str:
-    return "gpu" if any(gpu.key == unknown.part for gpu in graph.gpus) else "nic"
-
-
 def _counted(
     counts: Mapping[Accepted, int],
     baseline: Baseline,
@@ -303,23 +298,16 @@ def _health(seen: WatchedChange, policy: DriftPolicy, at: float) -> Health:
     return max(how.health, Health.DEGRADED) if on_probation else how.health
 
 
-def _basis(baseline: Baseline) -> str:
-    return f"since the baseline of {day(baseline.said.at)} by {baseline.said.by}"
-
-
 def _subject(change: TopologyChange, now: Graph | None, before: Graph) -> Subject:
     """The part as it is called now; a lost one as it was called."""
     if not change.part:
         return Subject()
-    part = next((part for part in _parts(change, now, before) if part.key == change.part), None)
+    newest = now.parts if now is not None else ()
+    parts = (*before.parts, *newest) if change.kind in _LOST else (*newest, *before.parts)
+    part = next((part for part in parts if part.key == change.part), None)
     if part is None:
         is_nic = change.kind.value.startswith("nic_")
         return Subject(device=change.part) if is_nic else Subject(uuid=change.part)
     if isinstance(part, NicNode):
         return Subject(device=part.device)
     return Subject(gpu=str(part.index), uuid=part.uuid)
-
-
-def _parts(change: TopologyChange, now: Graph | None, before: Graph) -> Iterator[Node]:
-    newest = now.parts if now is not None else ()
-    yield from (*before.parts, *newest) if change.kind in _LOST else (*newest, *before.parts)

@@ -375,7 +375,11 @@ def _explained(pairs: Sequence[Deviation], policy: StragglerPolicy) -> Matrix:
     }
     ceilings = {unit: _ceiling(unit, ones, policy) for unit, ones in every.items() if len(ones) >= FEW}
     able = {unit: one for unit, one in ceilings.items() if one.deviation.slow(policy)}
-    causes = {one.unit: _suspects(one, able, policy) for one in pairs if one.slow(policy)}
+    causes = {
+        one.unit: [unit for unit in _both(one.unit) if unit in able and able[unit].explains(one, policy)]
+        for one in pairs
+        if one.slow(policy)
+    }
     fewest = least_parts(causes)
     found = {unit: one for unit, one in able.items() if least_parts(_without(causes, unit)) > fewest}
     slow_by: dict[Unit, list[Unit]] = {unit: [] for unit in found}
@@ -417,10 +421,6 @@ def _together(tables: Iterable[Matrix]) -> Matrix:
         pairs |= table.pairs
         undecided |= table.undecided
     return Matrix(ends, pairs, faulty, undecided)
-
-
-def _suspects(pair: Deviation, able: Mapping[Unit, Ceiling], policy: StragglerPolicy) -> list[Unit]:
-    return [unit for unit in _both(pair.unit) if unit in able and able[unit].explains(pair, policy)]
 
 
 def _lost(one: Deviation, policy: StragglerPolicy) -> float:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from wirewatch.core.collector import Strict
 from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
-from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped, high_median, low_median, spread
+from wirewatch.core.statistics import AcceptedRates, grouped, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
@@ -339,7 +339,9 @@ def _alone(unit: Unit, measured: Signals, references: RateHistory, policy: Strag
     reference = references.of(unit, measured.kind, policy.learn)
     if reference is None:
         return one
-    return replace(one, own=_to_own(one, reference, policy), count=reference.count)
+    noise = max(policy.noise(unit.resource), reference.spread)
+    own = Loss(1 - one.rate / reference.rate, noise, reference.rate)
+    return replace(one, own=own, count=reference.count)
 
 
 def _steady(one: Deviation, policy: StragglerPolicy) -> float:
@@ -354,8 +356,3 @@ def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> L
     usual = high_median(rates)
     noise = max(policy.noise_peers, spread([one / usual for one in rates], 1.0))
     return Loss(1 - rate / usual, noise, usual)
-
-
-def _to_own(one: Deviation, reference: UsualRate, policy: StragglerPolicy) -> Loss:
-    noise = max(policy.noise(one.unit.resource), reference.spread)
-    return Loss(1 - one.rate / reference.rate, noise, reference.rate)

@@ -9,8 +9,8 @@ from wirewatch.core.types import Finding
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import TopologyChange
-from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, accept_one, findings, fold_drift, name_of
+from wirewatch.verdict.drift.wiring import Graph
 from wirewatch.verdict.ledger import Statement
 
 POLICY = DriftPolicy()

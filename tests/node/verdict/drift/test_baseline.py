@@ -44,8 +44,8 @@ from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, nvlink_product
 from wirewatch.core.types import Expect, Health, Subject
 from wirewatch.verdict.drift.baseline import Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.graph import Graph, fingerprint
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, fold_drift
+from wirewatch.verdict.drift.wiring import Graph, fingerprint
 from wirewatch.verdict.ledger import Statement
 
 HERE = Expect()

@@ -27,8 +27,8 @@ from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftWatch, accept_all, counts
+from wirewatch.verdict.drift.wiring import Graph
 
 EDITS: dict[Make, tuple[Edit, ...]] = {
     switched: (

@@ -1,4 +1,4 @@
-"""The node's topology in a form that does not depend on how its parts are numbered today.
+"""The node's wiring under lasting names: its parts, its fingerprint, and which parts of two wirings are one.
 
 GPUs go by UUID, NICs by GUID; functions of one card that share a GUID by GUID and function. NICs with no
 GUID, or cards with the same, go by PCI address, and so do GPUs without a known UUID: these have no
@@ -358,7 +358,8 @@ def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNod
 
 
 def _named(graph: Graph, needed: frozenset[Aspect], *, names: bool) -> str | Absent:
-    missing = [one for one in graph.unknown if one.what in needed and not _never_known(graph, one)]
+    never = {Aspect.NUMA} if all(part.spot.numa is None for part in graph.parts) else set()
+    missing = [one for one in graph.unknown if one.what in needed - never]
     if missing:
         return Absent(Why.MISSING, f"not known: {listed(graph, missing)}")
     parts = graph.parts
@@ -373,10 +374,6 @@ def _named(graph: Graph, needed: frozenset[Aspect], *, names: bool) -> str | Abs
         if settled[n] in crowded
     ]
     return _digest(graph.numa_nodes, sorted(settled), sorted(views))
-
-
-def _never_known(graph: Graph, unknown: Unknown) -> bool:
-    return unknown.what is Aspect.NUMA and all(part.spot.numa is None for part in graph.parts)
 
 
 def _digest(*facts: object) -> str:
