@@ -179,10 +179,7 @@ class GpuStateMemory:
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """One GPU at the last poll: what runs on it and how. `index` is today's; watts, ratios of 0 to 1.
-
-    `throttled`: the reasons that hold its clocks down and are faults, by NVML's names.
-    """
+    """One GPU at the last poll, in watts and ratios; `throttled`: faults that hold its clocks down."""
 
     index: int
     utilization: float | Absent

@@ -102,10 +102,7 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PciGpus:
-    """GPUs by the PCI tree: `devices` says of each address whether a GPU is there.
-
-    `unlisted` are those that NVML does not list, and `failed` what the kernel log says of their start.
-    """
+    """GPUs by the PCI tree, those that NVML does not list, and what the log says of their failed start."""
 
     devices: Mapping[str, bool]
     unlisted: Mapping[str, GpuSlot]

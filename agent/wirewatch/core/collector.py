@@ -86,6 +86,11 @@ class Options(Strict):
     deadline: float = 10.0
     """Time after which a run is overdue; what it reads is UNKNOWN then. [seconds]"""
 
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
+        return f"must be above 0: {bad[0]!r}" if bad else ""
+
 
 @dataclass(frozen=True, slots=True)
 class NoPolicy(Strict):

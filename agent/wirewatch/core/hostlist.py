@@ -82,14 +82,10 @@ def compact(names: Iterable[str]) -> str:
 def _written(prefix: str, runs: list[tuple[int, int, int]]) -> str:
     if not runs:
         return prefix.removesuffix("\0")
-    texts = [_range(*run) for run in runs]
+    padded = [(str(first).zfill(width), str(last).zfill(width)) for first, last, width in runs]
+    texts = [first if first == last else f"{first}-{last}" for first, last in padded]
     alone = len(texts) == 1 and runs[0][0] == runs[0][1]
     return f"{prefix}{texts[0]}" if alone else f"{prefix}[{','.join(texts)}]"
-
-
-def _range(first: int, last: int, width: int) -> str:
-    text = str(first).zfill(width)
-    return text if first == last else f"{text}-{str(last).zfill(width)}"
 
 
 def _of_item(item: str, most: int) -> Iterator[str]:

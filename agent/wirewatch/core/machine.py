@@ -28,10 +28,7 @@ _GPU, _NIC, _BOARD = "gpu", "nic", "board"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`system`: the UUID that its firmware gives, empty where not known; `names`: `kind:name` of its parts.
-
-    Parts are its board and its GPUs and network cards, by names that no other part anywhere has.
-    """
+    """The firmware's UUID of the system, and `kind:name` of board, GPUs and network cards."""
 
     system: str = ""
     names: tuple[str, ...] = ()

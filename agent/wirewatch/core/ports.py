@@ -27,10 +27,7 @@ _QUESTION = re.compile(r"(\w+)\((.*)\)")
 
 
 class Question(NamedTuple):
-    """One question to a port: a call and its arguments. A tuple, since it is hashed thousands of times.
-
-    For NVML the call is the function's name without `nvmlDeviceGet`, or `Field` with (field id, scope id).
-    """
+    """A call and its arguments; for NVML a function without `nvmlDeviceGet`, or `Field` with two ids."""
 
     call: str
     args: tuple[Arg, ...] = ()

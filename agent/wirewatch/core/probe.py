@@ -232,10 +232,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Everything that a worker measured; with an `error`, what it had measured by then.
-
-    `not_offered`: primitives of the plan that its engine does not have, in place or out of it as wanted.
-    """
+    """All that a worker measured before an `error`; `not_offered`: primitives that its engine lacks."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 

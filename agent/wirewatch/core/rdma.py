@@ -49,10 +49,7 @@ IBSTAT_PHYSICAL: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Line rate of a port in bytes per second; `speed` is empty where an old kernel does not name it.
-
-    That name says nothing of the kind of network: 25G Ethernet reads EDR.
-    """
+    """Line rate in bytes per second; `speed`: InfiniBand's name, on Ethernet too, "" from old kernels."""
 
     bytes_per_second: float
     lanes: int
@@ -65,10 +62,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """One port as printed; names as sysfs has them, empty or None where the line was missing or not clear.
-
-    `rate` in bytes per second; ibstat rounds to whole Gb/s but for 2.5.
-    """
+    """One port as printed, in sysfs' names; "" or None where a line is missing. Rates are whole Gb/s."""
 
     state: str = ""
     physical: str = ""

@@ -80,11 +80,7 @@ GRACE_WINDOW = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """How long something has been starting, as stretches from one monotonic second to another.
-
-    A start may take its time, and what was ready may start again; one that starts again and again has used up
-    its grace. `waiting`: the last stretch goes on.
-    """
+    """Stretches of starting, in monotonic seconds; a start may take its time, but not again and again."""
 
     stretches: tuple[tuple[float, float], ...] = ()
     waiting: bool = False

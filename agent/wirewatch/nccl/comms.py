@@ -27,11 +27,7 @@ GroupFact = Init | Link | ChannelCounts | Took | Spans | Joined
 
 @dataclass(frozen=True, slots=True)
 class LoggedComm:
-    """A communicator, the process that each rank logged from, and the lines that first name its parts.
-
-    `line` is 0 for what belongs to no communicator, `channels_line` where the log does not count channels.
-    `lines` by source, destination and transport.
-    """
+    """A communicator, each rank's process, and the first lines of its parts; 0 where there is none."""
 
     comm: Comm
     line: int

@@ -17,10 +17,7 @@ About = Literal["gpudirect", "network", "p2p", "driver", "collnet"]
 
 
 class Init(NamedTuple):
-    """A rank's communicator begins, or is `done`; `nvml` None before 2.18.3, `id` empty before 2.16.
-
-    One split off another has its parent's pointer and says which split it was, and since 2.23 has no id.
-    """
+    """A rank begins a communicator, or is `done`; no `nvml` before 2.18.3, no `id` before 2.16."""
 
     pointer: str
     rank: int
@@ -35,10 +32,7 @@ class Init(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One channel from one rank to another, logged by one of the two: by the destination if `received`.
-
-    A device is NVML's number, before 2.18.3 its bus id in hexadecimal. `lane` is channel and connection.
-    """
+    """One channel between ranks, logged at its end if `received`; devices by NVML, before 2.18.3 by bus."""
 
     source: int
     source_device: str
@@ -116,10 +110,7 @@ class Fallen(NamedTuple):
 
 
 class GdrPath(NamedTuple):
-    """Whether GPUDirect RDMA is used between a GPU and a NIC, by their numbers in NCCL's paths.
-
-    `distance` and `most` are kinds of path as that version numbers them: see `PATHS`. Until 2.29.
-    """
+    """Whether a GPU and a NIC use GPUDirect RDMA (until 2.29); distances as `PATHS` numbers them."""
 
     gpu: str
     nic: str

@@ -117,7 +117,10 @@ def judge_node(
     state: NodeState, ledger: Ledger | None = None, fail_on: frozenset[Health] = FAIL_ON
 ) -> Verdict:
     """The verdict of a state. A node on which nothing at all is watched is UNKNOWN, not OK."""
-    every = sorted(_standings(state, ledger or Ledger()), key=_rank)
+    every = sorted(
+        _standings(state, ledger or Ledger()),
+        key=lambda one: (not one.takes_part, -one.finding.health, (one.finding.rule, one.finding.subject)),
+    )
     bases = [health for health in map(_base, state.components.values()) if health is not None]
     health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
     takes_part = any(c.applicable or c.outcome is None for c in state.components.values())
@@ -160,11 +163,6 @@ def _by_cause(standings: Sequence[Standing]) -> Iterator[Standing]:
         if under[number] == number:
             same = tuple(s for n, s in enumerate(standings) if under[n] == number != n)
             yield replace(one, same_cause=same) if same else one
-
-
-def _rank(standing: Standing) -> tuple[int, int, Key]:
-    finding = standing.finding
-    return (not standing.takes_part, -finding.health, (finding.rule, finding.subject))
 
 
 def _base(component: Component) -> Health | None:

@@ -182,11 +182,6 @@ class PairsOptions(Options):
     interval: float = 60.0
     """Time between two looks at how old the result is; a new one is judged at once. [seconds]"""
 
-    def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
-        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
-        return f"must be above 0: {bad[0]!r}" if bad else ""
-
 
 @dataclass(frozen=True, slots=True)
 class PairsPolicy(Strict):

@@ -15,7 +15,6 @@ from wirewatch.collectors.gpudirect.model import (
     hidden,
 )
 from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule, blind_finding
-from wirewatch.core.pci import Place
 from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
@@ -82,7 +81,9 @@ def judge(
     held = {n for n, c in found.items() if c.state is CheckState.UNKNOWN and n in memory.streaks}
     faults = streaks(memory.streaks, {name: name in shown for name in sorted(shown | held)})
     evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: found[n].evidence for n in shown}}
-    new = GpudirectMemory(acs, reading.acs_looked, _places(memory, reading), faults, evidence)
+    now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
+    places = {**memory.places, **{name: p for name, p in now.items() if not isinstance(p, Absent)}}
+    new = GpudirectMemory(acs, reading.acs_looked, places, faults, evidence)
     return new, (*_findings(new, reading, policy, expect), *_blind(found, expect))
 
 
@@ -119,11 +120,6 @@ def peer_memory(software: RdmaSoftware) -> str:
     if shared is True:
         return "dma-buf likely"
     return "unknown" if isinstance(shared, Absent) or isinstance(software.peermem, Absent) else "none"
-
-
-def _places(memory: GpudirectMemory, reading: GpudirectReading) -> dict[str, Place]:
-    now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
-    return {**memory.places, **{name: p for name, p in now.items() if not isinstance(p, Absent)}}
 
 
 def _findings(

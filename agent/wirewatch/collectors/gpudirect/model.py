@@ -66,10 +66,7 @@ class GpudirectReading:
 
 @dataclass(frozen=True, slots=True)
 class GpudirectMemory:
-    """`acs` holds what was last known of each bridge, `acs_looked` when, in monotonic seconds.
-
-    `places`: where each GPU and NIC was last seen, by PCI address or device.
-    """
+    """What was last known of bridges (`acs_looked`: monotonic seconds), of places by address or device."""
 
     acs: AcsBits = field(default_factory=dict)
     acs_looked: float | None = None

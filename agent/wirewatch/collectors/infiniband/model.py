@@ -254,10 +254,7 @@ class PortMemory:
 
 @dataclass(frozen=True, slots=True)
 class IbstatCheck:
-    """The last comparison with ibstat; `asked` in monotonic seconds.
-
-    `disagreements`: what differs, by port, port "" for a device. `repeated`: the one before found the same.
-    """
+    """The last comparison (monotonic seconds): what differs by port, "" for a device, and if `repeated`."""
 
     asked: float | None = None
     disagreements: Mapping[PortKey, str] = field(default_factory=dict)
@@ -267,10 +264,7 @@ class IbstatCheck:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandFacts:
-    """Every network device seen since the agent started, and the newest PCIe link of each card, by name.
-
-    `inactive`: ports of the newest reading that were not active; `rates` of those that were, bytes/s.
-    """
+    """Devices ever seen, newest PCIe link of each card, ports not active, rates of the others (bytes/s)."""
 
     devices: Mapping[str, RdmaIdentity]
     cards: Mapping[str, PciLink]

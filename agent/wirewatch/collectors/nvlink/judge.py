@@ -75,11 +75,7 @@ PARTITION_ACTION = (
 
 @dataclass(frozen=True)
 class NvlinkCase:
-    """One GPU's reading with all that judging it takes.
-
-    `listed`: the rate of our table in bytes per second, 0 for none; `proven`: one that links here have shown.
-    `partition`: its links are as few as those of all GPUs of a virtual machine.
-    """
+    """One GPU's reading with all that judging takes; rates of our table (`listed`) and as `proven` here."""
 
     gpu: Gpu
     value: GpuLinks
@@ -261,13 +257,8 @@ def _judge_gpu(
 ) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
     if value.mig:
         # Only what outlives the process is kept.
-        kept = NvlinkMemory(
-            value.supported,
-            seen_active=memory.seen_active,
-            c2c_active=memory.c2c_active,
-            fastest=memory.fastest,
-        )
-        return kept, ()
+        seen, c2c = memory.seen_active, memory.c2c_active
+        return NvlinkMemory(value.supported, seen_active=seen, c2c_active=c2c, fastest=memory.fastest), ()
     product = nvlink_product(gpu.name) if siblings else None
     seen = seen_active(memory, value)
     expected = _expected(product, max(len(seen), due.counts.get(gpu.key, 0)), expect, siblings)

@@ -117,9 +117,11 @@ def against_given(given: Graph, graph: Graph, lent: tuple[int, int] = (0, 0)) ->
     known = not any(isinstance(shape, Absent) for shape in shapes)
     if known and shapes[0] == shapes[1]:
         return ()
-    unread = _unread(given, graph)
-    if unread:
-        return (_finding(Health.UNKNOWN, (f"not known: {listed(graph, unread)}",), _BLIND),)
+    gpus = {gpu.key for gpu in graph.gpus if not gpu.off}
+    asked = {Aspect.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
+    missing = [one for one in graph.unknown if one.part in gpus and one.what in asked]
+    if missing:
+        return (_finding(Health.UNKNOWN, (f"not known: {listed(graph, missing)}",), _BLIND),)
     more = tuple(_more(given, graph))
     if more:
         return (_finding(Health.DEGRADED, more, _OTHER),)
@@ -182,12 +184,6 @@ def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
         "; ".join((*texts, "compared with the baseline given for its product")),
         action,
     )
-
-
-def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
-    gpus = {gpu.key for gpu in graph.gpus if not gpu.off}
-    asked = {Aspect.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
-    return tuple(one for one in graph.unknown if one.part in gpus and one.what in asked)
 
 
 def _less(given: Graph, graph: Graph, lent: tuple[int, int]) -> Iterator[str]:

@@ -41,11 +41,6 @@ class DriftOptions(Options):
     baseline: str = ""
     """File of `wirewatch topology show --json` that this node must be like, "" to learn the baseline."""
 
-    def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
-        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
-        return f"must be above 0: {bad[0]!r}" if bad else ""
-
 
 class BaselineHolder(Protocol):
     """Keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
@@ -115,11 +110,7 @@ class DriftReading:
 
 @dataclass(frozen=True, slots=True)
 class DriftMemory:
-    """`baseline`: what holds after the reading.
-
-    `read`: what held before it. `keep` puts `baseline` in its place, or rejects it for what `foreign` says.
-    `doubts`: what speaks against taking the reading for right, but for findings of other components.
-    """
+    """The `baseline` from now on, the one `read` before, why it is `foreign`, and `doubts` of the reading."""
 
     watch: DriftWatch = field(default_factory=DriftWatch)
     baseline: Baseline | None = None

@@ -108,7 +108,9 @@ def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
 
 def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """All changes of NVLink among GPUs whose wires were read both times."""
-    pairs = [(one, other) for one, other in gpus.pairs if _comparable(one, other)]
+    read = [(one, other) for one, other in gpus.pairs if one.read and other.read and other.key]
+    # Another product has other links.
+    pairs = [(one, other) for one, other in read if one.uuid == other.uuid or one.product == other.product]
     keys = {one.key: other.key for one, other in gpus.pairs}
     now = {other.key: other for _, other in pairs}
     off = frozenset(other.key for one, other in gpus.pairs if one.off or other.off)
@@ -261,12 +263,6 @@ def _differ(before: str, after: str) -> bool:
 
 def _other(before: str, after: str) -> str:
     return f", {after} instead of {before}" if _differ(before, after) else ""
-
-
-def _comparable(before: GpuNode, after: GpuNode) -> bool:
-    """Another product has other links."""
-    same_product = before.uuid == after.uuid or before.product == after.product
-    return before.read and after.read and bool(after.key) and same_product
 
 
 def _side(

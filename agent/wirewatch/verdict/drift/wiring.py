@@ -75,10 +75,7 @@ class PeerLinks:
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """`uuid` is empty where not known; `read`: whether its wires were; `clique` as in the topology.
-
-    `off`: why its NVLink is off on purpose, empty where it is not: then no link to or from it is lost or new.
-    """
+    """A GPU; `uuid` "" if not known, `read`: whether its wires were, `off`: why NVLink is off on purpose."""
 
     uuid: str
     product: str
@@ -145,10 +142,7 @@ class GpuIsland:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Everything in the order of its keys, so that two are equal when nothing but numbers differs.
-
-    Equality is strict. To compare with what is not known now is `diff`'s: it takes `unknown` for no change.
-    """
+    """All parts in the order of their keys; equality is strict, and `diff` takes `unknown` for no change."""
 
     gpus: tuple[GpuNode, ...]
     nics: tuple[NicNode, ...]
@@ -178,11 +172,7 @@ Part = TypeVar("Part", bound=Node)
 
 @dataclass(frozen=True, slots=True)
 class Matched(Generic[Part]):
-    """`same`: the same part before and after. `replaced`: another part where one was.
-
-    A part without a name at another address could be any that is missing on its side: while there is one,
-    nothing is `lost` or `new` that it could be.
-    """
+    """Parts before and after; while a nameless part is left, none is `lost` or `new` that it could be."""
 
     same: tuple[tuple[Part, Part], ...]
     replaced: tuple[tuple[Part, Part], ...]

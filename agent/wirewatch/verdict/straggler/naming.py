@@ -91,10 +91,7 @@ class ConfirmedStraggler:
 
 @dataclass(frozen=True, slots=True)
 class StragglerWatch:
-    """`looks`: what the newest probes saw of each unit, newest last; `began`: when it was first seen.
-
-    A unit without a GPU stands for all of its resource. `named`: what the newest probe alone shows.
-    """
+    """What the newest probes saw of each unit, newest last; an empty GPU stands for all of its resource."""
 
     references: RateHistory = field(default_factory=RateHistory)
     looks: Mapping[Unit, tuple[SlowUnit | None, ...]] = field(default_factory=dict)
@@ -129,11 +126,7 @@ between two GPUs, from one probe to the next: 1.5."""
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """`ends`: directions of GPUs beside what others explain; `pairs`: beside what the faulty ends explain.
-
-    `faulty`: by end at fault the pairs that are slow by it. `undecided`: by pair the ends that would explain
-    it as well as itself.
-    """
+    """Deviations beside what others explain; pairs by the end at fault, and ends that could be at fault."""
 
     ends: Mapping[Unit, Deviation]
     pairs: Mapping[Unit, Deviation]
