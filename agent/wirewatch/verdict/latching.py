@@ -42,7 +42,7 @@ DRIFT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _LedgerStep:
     state: NodeState
     now: Now
     policy: VerdictPolicy
@@ -185,7 +185,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     live = _findings_now(state, here)
     faults = {key: one for key, one in live.items() if one[1].health is not Health.UNKNOWN}
     came = occurrences(ledger.occurrences, ledger.present, faults, now.mono, policy)
-    current = _Step(state, now, policy, replace(ledger, occurrences=came))
+    current = _LedgerStep(state, now, policy, replace(ledger, occurrences=came))
     entries = {}
     known = _renamed(ledger.entries, here)
     for key in {**known, **live}:
