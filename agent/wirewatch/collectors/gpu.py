@@ -19,6 +19,7 @@ from wirewatch.core.collector import (
     forget_gone,
     is_lost,
     is_unsupported,
+    known_samples,
     observed_gpus,
     read_gpus,
     remembered,
@@ -379,13 +380,9 @@ _ONCE = (_SUPPORTED_REASONS,)
 def _gpu_samples(value: GpuState, labels: tuple[str, str]) -> Iterator[Sample]:
     yield from _reason_samples(value, labels)
     for sensor, degrees in value.temperatures.items():
-        if not isinstance(degrees, Absent):
-            yield TEMPERATURE.sample(degrees, *labels, sensor)
-    for metric, number in (
-        (POWER, value.power), (UTILIZATION, value.utilization), (PROCESSES, value.processes),
-    ):  # fmt: skip
-        if not isinstance(number, Absent):
-            yield metric.sample(number, *labels)
+        yield from known_samples((*labels, sensor), (TEMPERATURE, degrees))
+    use = (UTILIZATION, value.utilization), (PROCESSES, value.processes)
+    yield from known_samples(labels, (POWER, value.power), *use)
     if not isinstance(value.recovery_action, Absent):
         for number, name in enumerate(RECOVERY_ACTIONS):
             yield RECOVERY.sample(value.recovery_action == number, *labels, name)
@@ -409,8 +406,7 @@ def _ecc_samples(
     metric: Metric, counts: Mapping[EccKey, int | Absent], labels: tuple[str, str]
 ) -> Iterator[Sample]:
     for (kind, location), count in counts.items():
-        if not isinstance(count, Absent):
-            yield metric.sample(count, *labels, kind, location)
+        yield from known_samples((*labels, kind, location), (metric, count))
 
 
 def _row_samples(rows: Remapped, labels: tuple[str, str]) -> Iterator[Sample]:

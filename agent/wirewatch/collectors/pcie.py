@@ -22,6 +22,7 @@ from wirewatch.core.collector import (
     fold_gpus,
     forget_gone,
     is_lost,
+    known_samples,
     observed_gpus,
     read_gpus,
     remembered,
@@ -141,18 +142,11 @@ def samples(reading: PcieReading, _memories: Memories[PcieMemory]) -> Iterable[S
         if isinstance(item.value, Absent):
             continue
         value, labels = item.value, (str(item.gpu.index), item.gpu.uuid)
-        for metric, number in (
-            (GENERATION, value.generation),
-            (GENERATION_MAX, value.most_generation),
-            (WIDTH, value.width),
-            (WIDTH_MAX, value.most_width),
-            (REPLAYS, value.replays),
-        ):
-            if not isinstance(number, Absent):
-                yield metric.sample(number, *labels)
+        generations = (GENERATION, value.generation), (GENERATION_MAX, value.most_generation)
+        widths = (WIDTH, value.width), (WIDTH_MAX, value.most_width)
+        yield from known_samples(labels, *generations, *widths, (REPLAYS, value.replays))
         for severity, count in value.aer.items():
-            if not isinstance(count, Absent):
-                yield ERRORS.sample(count, *labels, severity)
+            yield from known_samples((*labels, severity), (ERRORS, count))
 
 
 def judge(

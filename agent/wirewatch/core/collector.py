@@ -5,7 +5,7 @@ A `Collector` is a value with functions. `fold` makes a `Step` of one run, `afte
 numbers and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -390,6 +390,13 @@ def blind_finding(collector: str, subject: Subject, absent: Absent) -> Finding:
 def subject(gpu: Gpu, link: int | None = None) -> Subject:
     """A GPU, or one of its links, as the subject of a finding."""
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link="" if link is None else str(link))
+
+
+def known_samples(labels: tuple[str, ...], *values: tuple[Metric, float | Absent]) -> Iterator[Sample]:
+    """Return a sample of each family whose value is known, all with the same labels."""
+    for metric, value in values:
+        if not isinstance(value, Absent):
+            yield metric.sample(value, *labels)
 
 
 def observed_gpus(reading: Sequence[GpuReading[T]], _memory: object = None) -> Observed:

@@ -427,12 +427,12 @@ def _devices(
     for name, identity in reading.identities.items():
         if identity.lost is not None:
             yield blind_finding("infiniband", Subject(device=name), identity.lost)
-    for name, where in sorted(reading.missing.items()):
+    gone = [(name, where, where.reason) for name, where in sorted(reading.missing.items())]
+    strays = sorted(reading.strays.items())
+    gone += [(at, where, f"{where.reason}, though it should") for at, where in strays]
+    for name, where, reason in gone:
         if where.away is None and name in memory.identities:
-            yield blind_finding("infiniband", Subject(device=name), Absent(Why.DENIED, where.reason))
-    gone = [(name, where.reason) for name, where in sorted(reading.missing.items())]
-    gone += [(at, f"{where.reason}, though it should") for at, where in sorted(reading.strays.items())]
-    for name, reason in gone:
+            yield blind_finding("infiniband", Subject(device=name), Absent(Why.DENIED, reason))
         if f"gone:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{name}"], policy)
             yield Finding(DEVICE_GONE, health, Subject(device=name), reason, GONE_ACTION)
