@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from wirewatch.busbw.curves import CURVES, H200_PROBE, ReferenceCurve, table_of
-from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import factor
 from wirewatch.busbw.references import REFERENCES
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import KIB, MIB, OPS, Conditions
 from wirewatch.core.topology import GpuPart, Group, WireKind
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import size as human
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from tools.prose import formatted
 from wirewatch.busbw.curves import CURVES, H100_SCALING
-from wirewatch.busbw.expected import GB, human
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 from wirewatch_lab.study.compare import Key, key_of
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.export import read_study

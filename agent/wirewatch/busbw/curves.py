@@ -58,11 +58,7 @@ class ReferenceCurve:
     printed: tuple[tuple[int, float], ...] = ()
 
     def rates(self, *sizes: int) -> tuple[tuple[int, float], ...]:
-        """Sizes in bytes of the table with their busbw as printed.
-
-        Raises:
-            KeyError: the table prints no busbw of that size.
-        """
+        """Return sizes with their busbw as printed; KeyError for a size that is not printed."""
         held = dict(self.printed)
         return tuple((size, held[size]) for size in sizes)
 
@@ -175,9 +171,5 @@ CURVES: tuple[ReferenceCurve, ...] = (
 
 
 def table_of(op: str, ranks: int) -> ReferenceCurve:
-    """nccl-tests' table of a collective of so many GPUs.
-
-    Raises:
-        StopIteration: there is none.
-    """
+    """Return nccl-tests' table of a collective of so many GPUs; StopIteration where there is none."""
     return next(c for c in CURVES if (c.op, c.ranks, c.launch, c.one_process) == (op, ranks, "eager", True))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from wirewatch.busbw.formulas import DIRECT, FACTORS, NVLS, PAIRWISE, RING, factor
 from wirewatch.busbw.references import (
-    GIB,
     LEAST_BYTES,
     NVLS_FROM,
     Confidence,
@@ -22,13 +21,12 @@ from wirewatch.busbw.references import (
     same_wire,
 )
 from wirewatch.core.pci import LANE_RATES
-from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
+from wirewatch.core.probe import ALL_REDUCE, Conditions
 from wirewatch.core.topology import PATHS, WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import GB, percent, rate, size
 from wirewatch.nccl.settings import NVLS_ENABLE, number
 
-GB = 1e9
-"""Bytes per second in a GB/s, for texts that people read."""
 _NOISE = 0.01
 """Share by which the driver's link rate may differ from the product's without a remark."""
 _PINNED = "pinned by the operator"
@@ -50,10 +48,7 @@ class GroupWire:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expected `busbw` at one size, in bytes per second like the other figures.
-
-    `asymptote`: what ever larger messages tend to. `derivation`: how it follows, for people, in GB/s.
-    """
+    """The `busbw` at one size and of ever larger messages, bytes per second; `derivation` for people."""
 
     busbw: float
     asymptote: float | Absent
@@ -64,11 +59,7 @@ class Expectation:
 
 
 def wire(conditions: Conditions) -> GroupWire | Absent:
-    """The wire of the group's slowest GPU with all links that it should have: the probe shows a lost one.
-
-    Returns:
-        Absent for one GPU alone, for wires that are not known, and for rates that are not known.
-    """
+    """Return the wire of the group's slowest GPU with all links that it should have; Absent: not known."""
     group = conditions.group
     if group.kind is WireKind.UNKNOWN:
         return Absent(Why.MISSING, group.why or WireKind.UNKNOWN.value)
@@ -84,7 +75,7 @@ def wire_lines(rail: GroupWire | Absent) -> tuple[str, ...]:
 
 def pcie_rate(generation: int, lanes: int) -> float | Absent:
     """Bytes per second each way after line coding: 8b/10b, from generation 3 128b/130b, 242 of 256 for 6."""
-    transfers = next((rate for rate, number in LANE_RATES.items() if number == generation), None)
+    transfers = next((speed for speed, known in LANE_RATES.items() if known == generation), None)
     if transfers is None or lanes < 1:
         return Absent(Why.MALFORMED, f"not a PCIe link: generation {generation}, {lanes} lanes")
     coding = {1: 8 / 10, 2: 8 / 10, 6: 242 / 256}.get(generation, 128 / 130)
@@ -92,11 +83,7 @@ def pcie_rate(generation: int, lanes: int) -> float | Absent:
 
 
 def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
-    """The expected busbw of one collective at one message size in bytes (nccl-tests' S).
-
-    Returns:
-        Absent, never a guess: unknown wires or products, no reference, one GPU, a message too small.
-    """
+    """Return the busbw to expect of a message of nccl-tests' size; Absent, never a guess, without one."""
     if op not in FACTORS or conditions.group.ranks < 2:  # noqa: PLR2004
         return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op} with {conditions.group.ranks} GPU")
     rail = wire(conditions)
@@ -105,7 +92,7 @@ def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Ab
     if pinned is not None:
         return _pinned(rail, algorithm, pinned, size_bytes)
     if size_bytes < LEAST_BYTES:
-        return Absent(Why.UNSUPPORTED, f"messages under {human(LEAST_BYTES)} measure latency, not bandwidth")
+        return Absent(Why.UNSUPPORTED, f"messages under {size(LEAST_BYTES)} measure latency, not bandwidth")
     reference = rail if isinstance(rail, Absent) else _reference(conditions, op, algorithm, rail)
     most = conditions.pins.get(op)
     if most is not None:
@@ -137,33 +124,19 @@ def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
     return NVLS, remarks
 
 
-def human(size_bytes: int) -> str:
-    """A message size for people, such as `64 MiB`."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
-        if size_bytes >= unit and size_bytes % unit == 0:
-            return f"{size_bytes // unit} {name}"
-    return f"{size_bytes} B"
-
-
 def _pcie(conditions: Conditions) -> GroupWire | Absent:
     if isinstance(conditions.pcie, Absent):
         return Absent(conditions.pcie.why, f"PCIe generation and lanes: {conditions.pcie.detail}")
     generation, lanes = conditions.pcie.generation, conditions.pcie.lanes
-    rate = pcie_rate(generation, lanes)
-    if isinstance(rate, Absent):
-        return rate
+    bus = pcie_rate(generation, lanes)
+    if isinstance(bus, Absent):
+        return bus
     crossing = conditions.group.crossing
     where = (
         "a path that is not known" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
     )
-    return GroupWire(
-        rate,
-        (
-            f"no NVLink joins all {conditions.group.ranks} GPUs: a ring crosses {where}",
-            f"PCIe {generation} x{lanes} = {rate / GB:.1f} GB/s each way",
-        ),
-        rate,
-    )
+    crosses = f"no NVLink joins all {conditions.group.ranks} GPUs: a ring crosses {where}"
+    return GroupWire(bus, (crosses, f"PCIe {generation} x{lanes} = {rate(bus)} each way"), bus)
 
 
 def _nvlink(conditions: Conditions) -> GroupWire | Absent:
@@ -192,20 +165,20 @@ def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
         return Absent(
             shown.why, f"the rate of a link of {gpu.name or 'a product without name'}: {shown.detail}"
         )
-    rate = product.link_rate if product else shown
-    if isinstance(rate, Absent) or links < 1:
+    each = product.link_rate if product else shown
+    if isinstance(each, Absent) or links < 1:
         return Absent(Why.MISSING, "no NVLink link is up, and none is known to be due")
-    lines = [f"{links} NVLink links x {_short(rate)} GB/s = {links * rate / GB:.1f} GB/s each way"]
+    lines = [f"{links} NVLink links x {_short(each)} GB/s = {rate(links * each)} each way"]
     if live < links:
         lost = "that lowers what is measured, not what is expected"
         lines.append(f"GPU {gpu.index} shows {live} of {links} links up: {lost}")
-    if not isinstance(shown, Absent) and abs(shown - rate) > _NOISE * rate and place == 0:
+    if not isinstance(shown, Absent) and abs(shown - each) > _NOISE * each and place == 0:
         lines.append(f"the driver shows {_short(shown)} GB/s a link: the product's data are used")
-    return GroupWire(links * rate, tuple(lines), live * rate)
+    return GroupWire(links * each, tuple(lines), live * each)
 
 
-def _short(rate: float) -> str:
-    return f"{rate / GB:.3f}".rstrip("0").rstrip(".")
+def _short(each: float) -> str:
+    return f"{each / GB:.3f}".rstrip("0").rstrip(".")
 
 
 def _arch(conditions: Conditions) -> str | Absent:
@@ -228,7 +201,7 @@ def _reference(conditions: Conditions, op: str, algorithm: str, rail: GroupWire)
 
 
 def _pinned(rail: GroupWire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
-    line = f"{human(size_bytes)}: {_gbs(value)}, {_PINNED}"
+    line = f"{size(size_bytes)}: {rate(value)}, {_PINNED}"
     return Expectation(value, _UNASKED, algorithm, Confidence.OPERATOR, _PINNED, (*wire_lines(rail), line))
 
 
@@ -239,7 +212,7 @@ def _under(
     """Below an asymptote that the operator gave, with the reference's latency term where there is one."""
     latency = reference if isinstance(reference, Absent) else fitted(reference).latency
     busbw, line = _at(most, latency, factor(op, conditions.group.ranks), size_bytes)
-    derivation = (*wire_lines(rail), f"large messages: {_gbs(most)}, {_PINNED}", line)
+    derivation = (*wire_lines(rail), f"large messages: {rate(most)}, {_PINNED}", line)
     return Expectation(busbw, most, algorithm, Confidence.OPERATOR, _PINNED, derivation)
 
 
@@ -257,7 +230,7 @@ def _expected(
     confidence = Confidence.LOW if doubts else reference.confidence
     share = (
         f"{reference.algorithm} over {reference.kind.value}, {ranks} GPUs: "
-        f"{100 * model.efficiency:.1f} % of the wire = {_gbs(most)} "
+        f"{percent(model.efficiency, 1)} of the wire = {rate(most)} "
         f"({reference.confidence.value}: {reference.source})"
     )
     derivation = (*rail.lines, *why, share, *doubts, line)
@@ -267,14 +240,11 @@ def _expected(
 def _faster(
     conditions: Conditions, op: str, rail: GroupWire, nvls: Expectation, size_bytes: int
 ) -> Expectation:
-    """What NVLS gives, or Ring where its line gives more at this size: NCCL's tuner takes the faster.
-
-    A reference of a single size has no line, and says nothing of smaller messages.
-    """
+    """Return NVLS, or Ring where its line gives more at this size: NCCL's tuner takes the faster."""
     reference = _reference(conditions, op, RING, rail)
     if isinstance(reference, Absent) or isinstance(fitted(reference).latency, Absent):
         return nvls
-    gives = f"at {human(size_bytes)} NVLS's line gives {_gbs(nvls.busbw)}"
+    gives = f"at {size(size_bytes)} NVLS's line gives {rate(nvls.busbw)}"
     why = (f"NCCL's tuner takes the faster of NVLS and Ring: {gives}",)
     ring = _expected(conditions.group.ranks, rail, reference, why, size_bytes)
     if isinstance(ring, Absent) or ring.busbw <= nvls.busbw:
@@ -285,9 +255,9 @@ def _faster(
 def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> tuple[float, str]:
     """Bus bandwidth at one size below an asymptote, and the line that says so."""
     if isinstance(latency, Absent):
-        return most, f"{human(size_bytes)}: no latency term is known -> {_gbs(most)} at most"
+        return most, f"{size(size_bytes)}: no latency term is known -> {rate(most)} at most"
     busbw = share * size_bytes / (latency + share * size_bytes / most)
-    return busbw, f"{human(size_bytes)}: {latency * 1e6:.0f} us latency term -> {_gbs(busbw)}"
+    return busbw, f"{size(size_bytes)}: {latency * 1e6:.0f} us latency term -> {rate(busbw)}"
 
 
 def _doubts(ranks: int, rail: GroupWire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
@@ -297,11 +267,7 @@ def _doubts(ranks: int, rail: GroupWire, reference: Reference, size_bytes: int) 
     if reference.ranks != ranks:
         doubts.append(f"that is of {reference.ranks} GPUs")
     if not same_wire(reference, rail.rate):
-        doubts.append(f"that is of a wire of {_gbs(reference.wire)}")
+        doubts.append(f"that is of a wire of {rate(reference.wire)}")
     if size_bytes < least:
-        doubts.append(f"that is of {human(least)} and more")
+        doubts.append(f"that is of {size(least)} and more")
     return tuple(doubts)
-
-
-def _gbs(rate: float) -> str:
-    return f"{rate / GB:.1f} GB/s"

@@ -60,31 +60,20 @@ OVERHEADS: Mapping[str, float] = {"SIMPLE": 1.0, "LL": 2.0, "LL128": 128 / 120}
 
 
 def factor(op: str, ranks: int) -> float:
-    """The ratio of bus to algorithm bandwidth; 0 for most collectives of one rank, which has no bus.
-
-    Raises:
-        ValueError: not a collective of nccl-tests, or no ranks.
-    """
+    """Return bus over algorithm bandwidth; mostly 0 for one rank. ValueError for other collectives."""
     if op not in FACTORS or ranks < 1:
         raise ValueError(f"no bus bandwidth of {op!r} with {ranks} ranks; known are {', '.join(FACTORS)}")
     return FACTORS[op](ranks)
 
 
 def busbw(op: str, ranks: int, size_bytes: int, seconds: float) -> float:
-    """Bus bandwidth in bytes per second of an operation that took `seconds`, which are above 0.
-
-    Raises:
-        ValueError: as `factor`.
-    """
+    """Return bus bandwidth in bytes per second, of `seconds` above 0; ValueError as `factor`."""
     return factor(op, ranks) * size_bytes / seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Time against size: seconds = intercept + bytes / bytes_per_second.
-
-    The intercept is not the floor, the time of the smallest message, which is measured.
-    """
+    """seconds = intercept + bytes / bytes_per_second; the smallest message may take less or more."""
 
     intercept: float
     bytes_per_second: float
@@ -95,13 +84,10 @@ class Line:
 
 
 def fit(points: Sequence[Point], *, alike: bool = True) -> Line | Absent:
-    """The line of least squares through the points.
+    """Return the line of least squares through the points; Absent where time does not grow with size.
 
-    `alike`: of relative errors, so that small messages count as much as large ones; else each error in
-    seconds times the size of the message, so that the largest decide the slope.
-
-    Returns:
-        Absent without two different sizes, with a time that is not above 0, or when time does not grow.
+    `alike`: relative errors count, so that small messages count as much as large ones; else each error in
+    seconds times the size, so that the largest messages decide the slope.
     """
     if len({size for size, _ in points}) < 2:  # noqa: PLR2004
         return Absent(Why.MISSING, "a line takes two different sizes")
@@ -119,11 +105,7 @@ def fit(points: Sequence[Point], *, alike: bool = True) -> Line | Absent:
 
 
 def asymptote(op: str, ranks: int, points: Sequence[Point]) -> float | Absent:
-    """The busbw in bytes per second that ever larger messages tend to; the largest points decide.
-
-    Returns:
-        Absent where `fit` finds no line.
-    """
+    """Return the busbw of ever larger messages, by the largest points; Absent where `fit` finds no line."""
     line = fit(points, alike=False)
     return line if isinstance(line, Absent) else factor(op, ranks) * line.bytes_per_second
 
@@ -139,11 +121,7 @@ class Sent:
 def wire_bytes(
     op: str, algorithm: str, ranks: int, size_bytes: int, protocol: str = "SIMPLE"
 ) -> Sent | Absent:
-    """What a GPU must send by the algorithm and protocol, named as in NCCL's log, in any case of letters.
-
-    Returns:
-        Absent for NVLS, where the switch multiplies and adds, and for what NCCL runs by no ring or tree.
-    """
+    """Return what a GPU sends by an algorithm and protocol of NCCL's log; Absent for NVLS and others."""
     overhead = OVERHEADS.get(protocol.upper())
     if overhead is None:
         return Absent(Why.UNSUPPORTED, f"not a protocol of NCCL: {protocol}")

@@ -8,13 +8,15 @@ known: how much of it a healthy node reaches is unproven.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wirewatch.busbw.expected import GB, Expectation, human, pcie_rate
+from wirewatch.busbw.expected import Expectation, pcie_rate
 from wirewatch.busbw.formulas import FACTORS
 from wirewatch.busbw.references import Confidence
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import GATHER, MIB, SCATTER, Conditions, Pcie, RdmaPort
 from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import count, first, rate, size
 from wirewatch.nccl.settings import IB_HCA, IB_OFF, NET, allows_hca, number
 
 LARGE = 256 * MIB
@@ -35,11 +37,7 @@ class NetworkShare:
 
 
 def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
-    """The expected busbw of one collective of so many bytes over the node's RDMA ports.
-
-    Returns:
-        Absent without a port that NCCL would use, for a root that alone sends or receives, and for one GPU.
-    """
+    """Return the busbw to expect over the RDMA ports; Absent without ports, and for a root alone."""
     ranks = conditions.group.ranks
     if op not in FACTORS or op in {GATHER, SCATTER} or ranks < 2:  # noqa: PLR2004
         return Absent(Why.UNSUPPORTED, f"no reference for {op} of {ranks} GPUs over the network")
@@ -49,16 +47,12 @@ def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectat
     confidence, lines = Confidence.DERIVED, list(found.lines)
     if size_bytes < LARGE:
         confidence = Confidence.LOW
-        lines.append(f"{human(size_bytes)}: no latency term is known -> {found.rate / GB:.1f} GB/s at most")
+        lines.append(f"{size(size_bytes)}: no latency term is known -> {rate(found.rate)} at most")
     return Expectation(found.rate, found.rate, "", confidence, SOURCE, tuple(lines))
 
 
 def network_share(conditions: Conditions) -> NetworkShare | Absent:
-    """What each GPU of the group can send over the node's RDMA ports while all of them do.
-
-    Returns:
-        Absent without a port that NCCL would use.
-    """
+    """Return what each GPU can send by the RDMA ports while all do; Absent without a port for NCCL."""
     ranks, ports = conditions.group.ranks, conditions.network
     if isinstance(ports, Absent):
         return Absent(ports.why, f"no reference: the RDMA ports cannot be listed: {ports.detail}")
@@ -74,17 +68,16 @@ def network_share(conditions: Conditions) -> NetworkShare | Absent:
         key=lambda found: found[0],
     )
     share = slowest[0] * len(cards) / ranks
-    nics = f"{len(cards)} NIC{'s' if len(cards) > 1 else ''}"
     lines = [
         f"counted: {_names(counted)}",
         *(f"not counted: {line}" for line in left_out),
         *slowest[1],
-        f"{slowest[0] / GB:.1f} GB/s x {nics} / {ranks} GPUs = {share / GB:.1f} GB/s",
+        f"{rate(slowest[0])} x {count(len(cards), 'NIC')} / {ranks} GPUs = {rate(share)}",
     ]
     own = _slot_rate(conditions.pcie)
     if own is not None and own[0] < share:
         share = own[0]
-        lines.append(f"a GPU reaches them by {own[1]} = {share / GB:.1f} GB/s")
+        lines.append(f"a GPU reaches them by {own[1]} = {rate(share)}")
     return NetworkShare(share, tuple(lines))
 
 
@@ -106,10 +99,7 @@ def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str
     for one in usable:
         if one not in near:
             why[one] = "every GPU has others that are faster to reach, or as fast and nearer"
-    reasons: dict[str, list[RdmaPort]] = {}
-    for one, text in why.items():
-        if text:
-            reasons.setdefault(text, []).append(one)
+    reasons = grouped((text, one) for one, text in why.items() if text)
     left_out = tuple(f"{_names(group)} ({text})" for text, group in reasons.items())
     return tuple(one for one in ports if one in near), left_out
 
@@ -149,17 +139,17 @@ def _order(one: RdmaPort, gpu: int, pcie: Pcie | Absent) -> tuple[bool, float, i
 
 def _card(ports: Sequence[RdmaPort]) -> tuple[float, tuple[str, ...]]:
     """Bytes per second of a NIC with its ports, and how that follows."""
-    lines = sum(_rate(one) for one in ports)
+    lines = sum(map(_rate, ports))
     several = f"{len(ports)} ports of " if len(ports) > 1 else ""
-    first = ports[0]
-    text = f"{first.device}: {several}{gigabits(_rate(first))} = {lines / GB:.1f} GB/s each way"
-    if isinstance(first.pcie, Absent):
+    one = ports[0]
+    text = f"{one.device}: {several}{gigabits(_rate(one))} = {rate(lines)} each way"
+    if isinstance(one.pcie, Absent):
         return lines, (f"{text}, its PCIe link is not known",)
-    bus = pcie_rate(first.pcie.generation, first.pcie.lanes)
-    name = f"PCIe {first.pcie.generation} x{first.pcie.lanes}"
+    bus = pcie_rate(one.pcie.generation, one.pcie.lanes)
+    name = f"PCIe {one.pcie.generation} x{one.pcie.lanes}"
     if isinstance(bus, Absent):
         return lines, (f"{text}, {bus.detail}",)
-    return min(lines, bus), (text, f"{name} = {bus / GB:.1f} GB/s each way")
+    return min(lines, bus), (text, f"{name} = {rate(bus)} each way")
 
 
 def _rate(one: RdmaPort) -> float:
@@ -169,11 +159,9 @@ def _rate(one: RdmaPort) -> float:
 def _slot_rate(pcie: Pcie | Absent) -> tuple[float, str] | None:
     if isinstance(pcie, Absent):
         return None
-    rate = pcie_rate(pcie.generation, pcie.lanes)
-    return None if isinstance(rate, Absent) else (rate, f"PCIe {pcie.generation} x{pcie.lanes}")
+    bus = pcie_rate(pcie.generation, pcie.lanes)
+    return None if isinstance(bus, Absent) else (bus, f"PCIe {pcie.generation} x{pcie.lanes}")
 
 
 def _names(ports: Sequence[RdmaPort]) -> str:
-    names = [f"{one.device}:{one.port}" for one in ports]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return first([f"{one.device}:{one.port}" for one in ports], _SHOWN)

@@ -291,11 +291,7 @@ class ReferenceQuery:
 
 
 def find(wanted: ReferenceQuery) -> Reference | Absent:
-    """The nearest reference: first by its wire, then by its number of ranks.
-
-    Returns:
-        Absent when no reference is of this kind, algorithm, collective and architecture for so many ranks.
-    """
+    """Return the nearest reference by its wire, then by its ranks; Absent where none fits."""
     fitting = [r for r in REFERENCES if _fits(r, wanted)]
     if fitting:
         return min(fitting, key=lambda r: (_apart(r, wanted.wire), abs(r.ranks - wanted.ranks)))

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from wirewatch.busbw.expected import GB
 from wirewatch.cli.check.answer import duration
 from wirewatch.core.types import Subject
+from wirewatch.core.words import GB
 from wirewatch.documents.status import GpuStatus, HeadlineProbe, PortStatus, StatusDocument
 
 GBIT, MIB, PERCENT = 1e9 / 8, 1 << 20, 100

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from wirewatch.busbw.expected import human
 from wirewatch.busbw.references import LEAST_BYTES
+from wirewatch.core.words import size as human
 from wirewatch.documents.probes import (
     CollectiveResult,
     GpuResult,

@@ -19,7 +19,7 @@ from wirewatch.documents.state import TOPOLOGY
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     GpuNode,
     Graph,
     NicNode,

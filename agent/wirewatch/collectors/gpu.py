@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from wirewatch.core import xids
 from wirewatch.core.collector import (
@@ -14,11 +13,13 @@ from wirewatch.core.collector import (
     Memories,
     Options,
     Rule,
+    Strict,
     filled,
     fold_gpus,
     forget_gone,
     is_lost,
     is_unsupported,
+    known_samples,
     observed_gpus,
     read_gpus,
     remembered,
@@ -37,7 +38,7 @@ from wirewatch.core.nvml import (
     member,
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.statistics import Streak, Window, lasting
+from wirewatch.core.statistics import Streak, Window, lasting, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Tier, Why
 
 GPU = ("gpu", "uuid")
@@ -117,10 +118,8 @@ NO_RECOVERY = RECOVERY_ACTIONS.index("none")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPolicy:
+class GpuPolicy(Strict):
     """What counts as wrong with a GPU."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a fault is believed."""
@@ -181,10 +180,7 @@ class GpuStateMemory:
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """One GPU at the last poll: what runs on it and how. `index` is today's; watts, ratios of 0 to 1.
-
-    `throttled`: the reasons that hold its clocks down and are faults, by NVML's names.
-    """
+    """One GPU at the last poll, in watts and ratios; `throttled`: faults that hold its clocks down."""
 
     index: int
     utilization: float | Absent
@@ -235,11 +231,7 @@ def _now(gpu: Gpu, value: GpuState) -> GpuNow:
 def judge(
     memories: Memories[GpuStateMemory], ok: Ok[GpuStateReading], policy: GpuPolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[GpuStateMemory]], tuple[Finding, ...]]:
-    """What a reading of every GPU means; pure.
-
-    Returns:
-        The memory of each GPU by its key, and all that is wrong now.
-    """
+    """Judge each GPU by itself: its memory by key, and all that is wrong now."""
 
     def one(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> tuple[GpuStateMemory, tuple[Finding, ...]]:
         known = filled(value, memory.last, "reasons", "recovery_action", "remapped")
@@ -388,13 +380,9 @@ _ONCE = (_SUPPORTED_REASONS,)
 def _gpu_samples(value: GpuState, labels: tuple[str, str]) -> Iterator[Sample]:
     yield from _reason_samples(value, labels)
     for sensor, degrees in value.temperatures.items():
-        if not isinstance(degrees, Absent):
-            yield TEMPERATURE.sample(degrees, *labels, sensor)
-    for metric, number in (
-        (POWER, value.power), (UTILIZATION, value.utilization), (PROCESSES, value.processes),
-    ):  # fmt: skip
-        if not isinstance(number, Absent):
-            yield metric.sample(number, *labels)
+        yield from known_samples((*labels, sensor), (TEMPERATURE, degrees))
+    use = (UTILIZATION, value.utilization), (PROCESSES, value.processes)
+    yield from known_samples(labels, (POWER, value.power), *use)
     if not isinstance(value.recovery_action, Absent):
         for number, name in enumerate(RECOVERY_ACTIONS):
             yield RECOVERY.sample(value.recovery_action == number, *labels, name)
@@ -418,8 +406,7 @@ def _ecc_samples(
     metric: Metric, counts: Mapping[EccKey, int | Absent], labels: tuple[str, str]
 ) -> Iterator[Sample]:
     for (kind, location), count in counts.items():
-        if not isinstance(count, Absent):
-            yield metric.sample(count, *labels, kind, location)
+        yield from known_samples((*labels, kind, location), (metric, count))
 
 
 def _row_samples(rows: Remapped, labels: tuple[str, str]) -> Iterator[Sample]:
@@ -448,24 +435,20 @@ def _remember(
     }
     if not isinstance(known.recovery_action, Absent) and known.recovery_action != 0:
         sure["recovery"] = not is_lost(value.recovery_action)
-    before = memory.streaks
     windows = dict(memory.uncorrected)
     for key, count in value.ecc_volatile.items():
         if key[0] == "uncorrected" and not isinstance(count, Absent):
-            windows[key] = _from_zero(windows.get(key)).add(count, mono, policy.uncorrected_window)
+            # Volatile counts are since the driver was loaded: all that they show has come since the boot.
+            window = windows.get(key) or Window(last=0, mono=0.0)
+            windows[key] = window.add(count, mono, policy.uncorrected_window)
     return replace(
         memory,
         supported=value.supported,
-        streaks={fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sure.items()},
+        streaks=streaks(memory.streaks, sure),
         uncorrected=windows,
         reason_seconds=value.reason_seconds,
         mono=mono,
     )
-
-
-def _from_zero(window: Window | None) -> Window:
-    """Volatile counts are since the driver was loaded: what they show at first has come since the boot."""
-    return Window(last=0, mono=0.0) if window is None else window
 
 
 def _throttled(memory: GpuStateMemory, value: GpuState, policy: GpuPolicy, mono: float) -> Iterator[str]:

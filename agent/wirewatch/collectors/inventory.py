@@ -6,7 +6,6 @@ and with the GPUs that were in the slots of this machine before.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from wirewatch.core.collector import (
     FAILED,
@@ -17,6 +16,7 @@ from wirewatch.core.collector import (
     Memories,
     Options,
     Rule,
+    Strict,
     blind_finding,
     fold_gpus,
     is_lost,
@@ -28,9 +28,8 @@ from wirewatch.core.collector import (
 from wirewatch.core.kernellog import failed_starts, parse_record
 from wirewatch.core.nvml import Asked, Supported, as_int, as_str, ask_gpu
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.slots import GpuSlot, gpu_addresses, read_slot
 from wirewatch.core.statistics import Streak
-from wirewatch.core.tree import DEVICES
+from wirewatch.core.tree import DEVICES, GpuSlot, gpu_addresses, read_slot
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -44,6 +43,7 @@ from wirewatch.core.types import (
     Subject,
     Tier,
     Why,
+    value_or,
 )
 
 NODE = Metric(
@@ -84,10 +84,8 @@ SYSTEM: Mapping[str, Question] = {
 
 
 @dataclass(frozen=True, slots=True)
-class InventoryPolicy:
+class InventoryPolicy(Strict):
     """When a GPU is lost."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
     """Polls in a row before a GPU that does not answer or is missing is FAILED."""
@@ -104,10 +102,7 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PciGpus:
-    """GPUs by the PCI tree: `devices` says of each address whether a GPU is there.
-
-    `unlisted` are those that NVML does not list, and `failed` what the kernel log says of their start.
-    """
+    """GPUs by the PCI tree, those that NVML does not list, and what the log says of their failed start."""
 
     devices: Mapping[str, bool]
     unlisted: Mapping[str, GpuSlot]
@@ -213,13 +208,13 @@ def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
 def samples(reading: Inventory, _memory: InventoryMemory) -> Iterable[Sample]:
     """The series of the node and of every GPU that answers."""
     names = sorted({item.gpu.name for item in reading.gpus if item.gpu.name})
-    driver = _or_empty(reading.versions["driver"])
+    driver = value_or(reading.versions["driver"], "")
     if reading.gpus:
         yield NODE.sample(1, ", ".join(names), str(len(reading.gpus)), driver, "", "")
     for item in reading.gpus:
         if not isinstance(item.value, Absent):
             gpu, texts = item.gpu, item.value.texts
-            static = (_or_empty(texts[name]) for name in IN_SERIES)
+            static = (value_or(texts[name], "") for name in IN_SERIES)
             yield GPU_INFO.sample(1, str(gpu.index), gpu.uuid, gpu.name, gpu.pci, item.value.numa, *static)
 
 
@@ -330,10 +325,10 @@ def _identify(hardware: Hardware, memory: InventoryMemory, gpu: Gpu) -> GpuIdent
         return alive
     if asked.supported == known.supported:
         return known
-    numa = hardware.sysfs.read(f"/sys/bus/pci/devices/{gpu.pci}/numa_node")
+    numa = value_or(hardware.sysfs.read(f"{DEVICES}/{gpu.pci}/numa_node"), "")
     return GpuIdentity(
         {name: _text(asked, question) for name, question in STATIC.items()},
-        "" if isinstance(numa, Absent) or numa == "-1" else numa,
+        "" if numa == "-1" else numa,
         asked.supported,
     )
 
@@ -424,10 +419,6 @@ def _text(asked: Asked, question: Question) -> str | Absent:
     return as_str(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
 
 
-def _or_empty(value: str | Absent) -> str:
-    return "" if isinstance(value, Absent) else value
-
-
 def _answering(reading: Inventory) -> frozenset[str]:
     return frozenset(item.gpu.key for item in reading.gpus if not isinstance(item.value, Absent))
 
@@ -435,10 +426,7 @@ def _answering(reading: Inventory) -> frozenset[str]:
 def _gone(
     known: Mapping[str, GpuMemory[GpuIdentity]], readings: tuple[GpuReading[GpuIdentity], ...]
 ) -> dict[str, Absent]:
-    """GPUs that the driver itself calls lost, or does not list any more.
-
-    A time-out is not a loss, nor is a library that dies while it asks: then the driver has reported nothing.
-    """
+    """Return GPUs that the driver calls lost or does not list any more; a time-out is not a loss."""
     here = {item.gpu.key: item.value for item in readings}
     unlisted = Absent(Why.LOST, "was here before, is no longer listed")
     gone = {key: unlisted for key in known if key not in here}

@@ -3,11 +3,9 @@
 Width is judged always, generation only while the GPU works, replays by their rate.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import ClassVar
 
 from wirewatch.core.collector import (
     CONFIRMED,
@@ -19,10 +17,12 @@ from wirewatch.core.collector import (
     Memories,
     Options,
     Rule,
+    Strict,
     filled,
     fold_gpus,
     forget_gone,
     is_lost,
+    known_samples,
     observed_gpus,
     read_gpus,
     remembered,
@@ -32,7 +32,7 @@ from wirewatch.core.collector import (
 from wirewatch.core.nvml import Supported, as_count, as_int, ask_gpu, member
 from wirewatch.core.pci import MOST_LANES, aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
-from wirewatch.core.statistics import Streak, Window, lasting
+from wirewatch.core.statistics import Streak, Window, lasting, streaks, usual
 from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Tier, Why
 
@@ -72,10 +72,8 @@ RESEAT = "drain, power the node off and reseat the GPU or its riser"
 
 
 @dataclass(frozen=True, slots=True)
-class PciePolicy:
+class PciePolicy(Strict):
     """What counts as wrong with a PCIe link."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a narrow or slow link is FAILED, or a rate of replays is a finding."""
@@ -87,11 +85,7 @@ class PciePolicy:
 
 @dataclass(frozen=True, slots=True)
 class GpuPcie:
-    """One GPU's link; `most_` is what GPU and slot both can.
-
-    `busy`: it works at full clocks right now; None where its generation leaves nothing to ask. `aer` is empty
-    where the kernel does not count.
-    """
+    """One GPU's link and `most_` of GPU and slot; `busy`: at full clocks, if asked; `aer`: if counted."""
 
     generation: int | Absent
     most_generation: int | Absent
@@ -126,10 +120,7 @@ class LastingPcie:
 
 @dataclass(frozen=True, slots=True)
 class PcieMemory:
-    """What a poll leaves for the next one; `last` holds what was last known of each value.
-
-    `best`: the most that the GPU could in the slot where it is.
-    """
+    """What was last known of each value, and `best`: the most that the GPU could in this slot."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuPcie | None = None
@@ -151,28 +142,17 @@ def samples(reading: PcieReading, _memories: Memories[PcieMemory]) -> Iterable[S
         if isinstance(item.value, Absent):
             continue
         value, labels = item.value, (str(item.gpu.index), item.gpu.uuid)
-        for metric, number in (
-            (GENERATION, value.generation),
-            (GENERATION_MAX, value.most_generation),
-            (WIDTH, value.width),
-            (WIDTH_MAX, value.most_width),
-            (REPLAYS, value.replays),
-        ):
-            if not isinstance(number, Absent):
-                yield metric.sample(number, *labels)
+        generations = (GENERATION, value.generation), (GENERATION_MAX, value.most_generation)
+        widths = (WIDTH, value.width), (WIDTH_MAX, value.most_width)
+        yield from known_samples(labels, *generations, *widths, (REPLAYS, value.replays))
         for severity, count in value.aer.items():
-            if not isinstance(count, Absent):
-                yield ERRORS.sample(count, *labels, severity)
+            yield from known_samples((*labels, severity), (ERRORS, count))
 
 
 def judge(
     memories: Memories[PcieMemory], ok: Ok[PcieReading], policy: PciePolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[PcieMemory]], tuple[Finding, ...]]:
-    """What a reading of every GPU means; pure.
-
-    Returns:
-        The memory of each GPU by its key, and all that is wrong now.
-    """
+    """Judge each GPU by itself: its memory by key, and all that is wrong now."""
     slots = _usual_slots(ok.value)
 
     def one(memory: PcieMemory, gpu: Gpu, value: GpuPcie) -> tuple[PcieMemory, tuple[Finding, ...]]:
@@ -315,12 +295,9 @@ def _essential(value: GpuPcie) -> dict[str, object]:
 
 def _usual_slots(reading: PcieReading) -> dict[str, int]:
     """The commonest best generation of each product here: one slot below it is the wrong slot."""
-    slots: dict[str, list[int]] = {}
-    for item in reading:
-        if not isinstance(item.value, Absent) and not isinstance(item.value.most_generation, Absent):
-            slots.setdefault(item.gpu.name, []).append(item.value.most_generation)
-    common = {name: Counter(numbers).most_common(1)[0] for name, numbers in slots.items()}
-    return {name: number for name, (number, count) in common.items() if 2 * count > len(slots[name]) > 1}
+    known = ((item.gpu.name, item.value) for item in reading if not isinstance(item.value, Absent))
+    slots = ((name, value.most_generation) for name, value in known)
+    return usual((name, most) for name, most in slots if not isinstance(most, Absent))
 
 
 def _best(before: SlotBest | None, gpu: Gpu, value: GpuPcie) -> SlotBest:
@@ -358,11 +335,7 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
         memory,
         supported=value.supported,
         last=known,
-        streaks={
-            fault: memory.streaks.get(fault, Streak()).see(present=True, sure=sure[fault])
-            for fault, present in shown.items()
-            if present
-        },
+        streaks=streaks(memory.streaks, {fault: sure[fault] for fault, present in shown.items() if present}),
         slow=words,
         replays=replays,
         aer=_aer_windows(memory, value, policy, mono),
@@ -378,10 +351,7 @@ def _aer_windows(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: f
 
 
 def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
-    """Replays a minute that this link may have, None when its generation or width is not known.
-
-    By the generation that it works at: an idle link shows a lower one, and the replays were made before.
-    """
+    """Return the replays a minute that this link may have at its best generation; None: not known."""
     if isinstance(value.most_generation, Absent) or isinstance(value.width, Absent):
         return None
     lane = _REPLAYS_A_LANE.get(value.most_generation)

@@ -29,7 +29,7 @@ from wirewatch.core.topology import (
     Topology,
 )  # fmt: skip
 from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
-from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why
+from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why, value_or
 
 PEERS = Metric(
     "nvlink_peer_links",
@@ -61,6 +61,7 @@ def read_topology(hardware: Hardware) -> Topology | Absent:
     places = {gpu.key: read_place(sysfs, gpu.pci) for gpu in gpus}
     modes = {gpu.key: _modes(hardware.nvml, gpu) for gpu in gpus}
     wires = {gpu.key: _wires(hardware.nvml, gpu, gpus, modes[gpu.key]) for gpu in gpus}
+    texts = [(name, _text(sysfs, path)) for name, path in _VERSIONS.items()]
     driver = as_str(hardware.nvml.ask(None, [_DRIVER])[0].value)
     return Topology(
         gpus=tuple(
@@ -71,14 +72,9 @@ def read_topology(hardware: Hardware) -> Topology | Absent:
         unread=tuple(key for key, found in wires.items() if isinstance(found, Absent)),
         paths=tuple(_path(gpu, places[gpu.key], nic, place, nodes) for gpu in gpus for nic, place in nics),
         numa_nodes=nodes,
-        versions=(("driver", "" if isinstance(driver, Absent) else driver), *_versions(sysfs)),
+        versions=(("driver", value_or(driver, "")), *texts),
         split=tuple(key for key, one in modes.items() if one.split is True),
     )
-
-
-def read(hardware: Hardware, _memory: None, _options: Options) -> Topology | Absent:
-    """`read_topology` as the collector runs it."""
-    return read_topology(hardware)
 
 
 def samples(graph: Topology, _memory: None) -> Iterable[Sample]:
@@ -107,7 +103,7 @@ COLLECTOR: Collector[Topology, None, Options, NoPolicy] = Collector(
     policy=NoPolicy(),
     metrics=(PEERS, PARTS),
     start=None,
-    read=read,
+    read=lambda hardware, _memory, _options: read_topology(hardware),
     samples=samples,
     judge=judge,
     series=12,
@@ -134,7 +130,7 @@ def _pci(place: Place | Absent, address: str = "") -> Place:
 
 @dataclass(frozen=True, slots=True)
 class GpuModes:
-    """How a GPU is set up: its fabric clique as in `GpuPart`, and whether MIG splits it."""
+    """A GPU's fabric clique as in `GpuPart`, and whether MIG splits it now or after its next reset."""
 
     clique: str | None
     split: bool | Absent
@@ -143,14 +139,9 @@ class GpuModes:
 def _modes(nvml: Nvml, gpu: Gpu) -> GpuModes:
     """The modes; what a GPU says of its fabric is believed only while it is whole."""
     fabric, mig = (answer.value for answer in nvml.ask(gpu.key, (_FABRIC, MIG_MODE)))
-    split = _split(mig)
-    return GpuModes(None if split is True else _clique(fabric), split)
-
-
-def _split(mig: Json | Absent) -> bool | Absent:
-    """Whether a GPU is in MIG mode or will be after its next reset."""
     mode = as_mig_mode(mig)
-    return mode if isinstance(mode, Absent) else mode.now or mode.later
+    split = mode if isinstance(mode, Absent) else mode.now or mode.later
+    return GpuModes(None if split is True else _clique(fabric), split)
 
 
 def _clique(info: Json | Absent) -> str | None:
@@ -167,14 +158,8 @@ def _clique(info: Json | Absent) -> str | None:
     return registered if state == _REGISTERED else None
 
 
-def _versions(sysfs: Sysfs) -> Iterable[tuple[str, str]]:
-    for name, path in _VERSIONS.items():
-        yield name, _text(sysfs, path)
-
-
 def _text(sysfs: Sysfs, path: str) -> str:
-    text = sysfs.read(path)
-    return "" if isinstance(text, Absent) else text
+    return value_or(sysfs.read(path), "")
 
 
 def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
@@ -185,8 +170,7 @@ def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
     for name in names:
         at = f"{RDMA}/{name}"
         place = rdma_place(sysfs, name)
-        listed = sysfs.entries(f"{at}/ports")
-        ports = () if isinstance(listed, Absent) else listed
+        ports = value_or(sysfs.entries(f"{at}/ports"), ())
         part = NicPart(
             guid=_text(sysfs, f"{at}/node_guid"),
             device=name,

@@ -5,11 +5,20 @@ Some stand until a reset, others for a day. What the driver last said the GPU ne
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from wirewatch.core import xids
-from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Observed, Options, Rule, subject
+from wirewatch.core.collector import (
+    CONFIRMED,
+    DEGRADED,
+    FAILED,
+    Collector,
+    Observed,
+    Options,
+    Rule,
+    Strict,
+    subject,
+)
 from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
@@ -38,6 +47,7 @@ from wirewatch.core.types import (
     Tier,
     Why,
 )
+from wirewatch.core.words import stamp
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
 
 GPU = ("gpu", "uuid")
@@ -100,10 +110,8 @@ OTHER_ACTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class XidPolicy:
+class XidPolicy(Strict):
     """XIDs that ask for no reset."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     serious_seconds: float = 86400.0
     """How long such an event is a finding. [seconds]"""
@@ -258,12 +266,7 @@ def observed(reading: XidReading, memory: XidMemory) -> Observed:
 def judge(
     memory: XidMemory, ok: Ok[XidReading], policy: XidPolicy, _expect: Expect
 ) -> tuple[XidMemory, tuple[Finding, ...]]:
-    """What the new events mean; pure.
-
-    Returns:
-        Everything since the machine was started, and what stands of it now: fatal events until the next
-        start, others for a day.
-    """
+    """Fold the new events: fatal ones stand until the machine's next start, others for a day."""
     reading = ok.value
     known = memory if memory.boot in {"", reading.boot} else XidMemory()
     gpus = _named(known.gpus, reading.gpus)
@@ -294,12 +297,6 @@ ALERTS: Mapping[str, str] = {
 _RECOVERY_RULE = f"xid.{RECOVERY_CHANGED}"
 
 
-def _numbered() -> Iterator[Rule]:
-    for number, xid in XIDS.items():
-        if xid.severity is not Severity.NOTED:
-            yield Rule(f"xid.{number}", _healths(xid), _alert(xid))
-
-
 def _healths(xid: Xid) -> tuple[Health, ...]:
     if xid.by_word:
         return CONFIRMED
@@ -313,7 +310,11 @@ def _alert(xid: Xid) -> str:
 
 
 RULES = (
-    *_numbered(),
+    *(
+        Rule(f"xid.{number}", _healths(xid), _alert(xid))
+        for number, xid in XIDS.items()
+        if xid.severity is not Severity.NOTED
+    ),
     Rule(_RECOVERY_RULE, CONFIRMED, "XidRecovery"),
     Rule("xid.*", DEGRADED, "XidSupport"),
     Rule("sxid.*", CONFIRMED, "SwitchError"),
@@ -358,10 +359,7 @@ def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
 
 
 def _gpus(hardware: Hardware, memory: XidMemory) -> tuple[Gpu, ...]:
-    """The GPUs as enumerated; asked only when _NVML was initialised again or one has no name yet.
-
-    Asking waits while _NVML hangs, which is when the kernel has most to say.
-    """
+    """Return the GPUs as known, asked only in a new session or for a missing name: NVML may hang now."""
     known = tuple(memory.gpus.values())
     session = hardware.nvml.session()
     unnamed = any(card not in memory.gpus for card, _ in memory.xids)
@@ -491,10 +489,7 @@ def _again(before: RepeatedEvent | None, event: Event, at: EventTime) -> Repeate
 
 
 def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
-    """What the driver says the GPU needs; the last message holds, and `None` ends what stood before.
-
-    NVML's event has no text: the GPU's recovery action then shows what the driver asks for.
-    """
+    """Note what the driver last said the GPU needs; `None` ends it, and NVML's events have no text."""
     word = recovery_word(event.message)
     if not event.message:
         return memory
@@ -553,7 +548,7 @@ def _what(memory: XidMemory, rule: str, card: str) -> str:
 
 def _times(one: StandingEvent) -> str:
     count, lines = one.incidents.count, one.incidents.lines
-    when = datetime.fromtimestamp(one.last.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = stamp(one.last.at)
     seen = f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
     return f"{seen}, in {lines} lines" if lines > count else seen
 

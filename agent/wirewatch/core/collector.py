@@ -5,10 +5,11 @@ A `Collector` is a value with functions. `fold` makes a `Step` of one run, `afte
 numbers and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from wirewatch.core import words
 from wirewatch.core.ports import Gpu, Hardware, Nvml
 from wirewatch.core.types import (
     Absent,
@@ -54,8 +55,6 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",
 }
-_NAMED = 3
-"""How many values one blind finding names."""
 REST = "Finding"
 """The alert that reports every rule that has none of its own."""
 BLIND = "NodeUnknown"
@@ -70,10 +69,15 @@ FAILED = (Health.FAILED,)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Whether and how often a collector runs."""
+class Strict:
+    """A part of the configuration, in which an unknown key or a wrong type is an error."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Strict):
+    """Whether and how often a collector runs."""
 
     enabled: bool = True
     """Whether it runs."""
@@ -82,12 +86,15 @@ class Options:
     deadline: float = 10.0
     """Time after which a run is overdue; what it reads is UNKNOWN then. [seconds]"""
 
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
+        return f"must be above 0: {bad[0]!r}" if bad else ""
+
 
 @dataclass(frozen=True, slots=True)
-class NoPolicy:
+class NoPolicy(Strict):
     """For collectors that judge nothing, or nothing that a threshold decides."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,9 @@ class Observed:
     def covers(self, part: Subject) -> bool:
         """Whether the reading would have shown what is wrong with this part."""
         if part.uuid or part.gpu:
-            return self.gpus is None or any(_same_gpu(one, part) for one in self.gpus)
+            # A GPU without a UUID goes by its index.
+            same = [one.uuid == part.uuid if part.uuid else one.gpu == part.gpu for one in self.gpus or ()]
+            return self.gpus is None or any(same)
         if not part.device or self.devices is None:
             return True
         return any(one.device == part.device and part.port in {"", one.port} for one in self.devices)
@@ -383,6 +392,13 @@ def subject(gpu: Gpu, link: int | None = None) -> Subject:
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link="" if link is None else str(link))
 
 
+def known_samples(labels: tuple[str, ...], *values: tuple[Metric, float | Absent]) -> Iterator[Sample]:
+    """Return a sample of each family whose value is known, all with the same labels."""
+    for metric, value in values:
+        if not isinstance(value, Absent):
+            yield metric.sample(value, *labels)
+
+
 def observed_gpus(reading: Sequence[GpuReading[T]], _memory: object = None) -> Observed:
     """The GPUs of which something was read, for collectors that read GPU by GPU."""
     read = (one.gpu for one in reading if not isinstance(one.value, Absent))
@@ -396,11 +412,7 @@ def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
 
 
 def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[T], ...] | Absent:
-    """One reading for each GPU; a GPU that could not be identified is not asked for more.
-
-    Returns:
-        Absent when the GPUs could not be enumerated.
-    """
+    """Read each GPU, but for those that were not identified; Absent when they cannot be enumerated."""
     gpus = nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -414,13 +426,10 @@ def fold_gpus(
     start: M,
     judge_one: JudgeOne[M, T],
 ) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
-    """Judge each GPU by its own reading and memory.
+    """Judge each GPU by its own reading and memory: the new memories by key, and all findings.
 
     A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was seen
     and is no longer listed. One that is remembered from another run and was not seen in this is kept.
-
-    Returns:
-        The new memory of each GPU by its key, and all findings.
     """
     new: dict[str, GpuMemory[M]] = {}
     blind: list[Finding] = []
@@ -470,23 +479,14 @@ def is_unsupported(value: object) -> bool:
 
 
 def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Finding, ...]:
-    """One blind finding for all values of a readable GPU that were lost; none for those not supported.
-
-    `values`: by the name that the evidence shows.
-    """
+    """Return one blind finding for all lost values of a GPU, by the names that the evidence shows."""
     bad = {n: v for n, v in values.items() if isinstance(v, Absent) and is_lost(v)}
     if not bad:
         return ()
     first = next(iter(bad.values()))
-    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    names = ", ".join(list(bad)[:_NAMED]) + more
-    made = blind_finding(collector, subject(gpu), replace(first, detail=f"{names}: {first.detail}"))
+    detail = f"{words.first(bad)}: {first.detail}"
+    made = blind_finding(collector, subject(gpu), replace(first, detail=detail))
     return (replace(made, absent=first),)
-
-
-def _same_gpu(one: Subject, other: Subject) -> bool:
-    """By UUID; a GPU without one by its index."""
-    return one.uuid == other.uuid if other.uuid else one.gpu == other.gpu
 
 
 def _blind(collector: str, absent: Absent) -> Finding:

@@ -35,11 +35,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def expanded(text: str) -> tuple[str, ...]:
-    """The names of a list, in its order.
-
-    Raises:
-        HostlistError: it is not a list of hosts, or of more than `MOST_HOSTS`.
-    """
+    """Return the names of a list in its order; HostlistError where it is no list, or above MOST_HOSTS."""
     items = _ITEM.findall(text.strip())
     if not items or ",".join(items) != text.strip():
         raise HostlistError(f"{_shown(text)} is not a list of hosts such as gpu[001-016]")
@@ -50,12 +46,9 @@ def expanded(text: str) -> tuple[str, ...]:
 
 
 def topology_places(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The leaf of each node, and its block, as `scontrol show topology` has them.
+    """Return each node's leaf (switch of level 0) and block, as `scontrol show topology` has them.
 
-    A switch of level 0 is a leaf.
-
-    Raises:
-        HostlistError: nodes of a line are not a list of hosts.
+    Raises HostlistError where the nodes of a line are not a list of hosts.
     """
     leafs: dict[str, str] = {}
     blocks: dict[str, str] = {}
@@ -79,29 +72,20 @@ def compact(names: Iterable[str]) -> str:
         if not digits:
             continue
         number, width = int(digits), len(digits)
-        if runs and runs[-1][1] + 1 == number and _widths_agree(runs[-1], number, width):
+        if runs and runs[-1][1] + 1 == number and len(str(number).zfill(runs[-1][2])) == width:
             runs[-1] = (runs[-1][0], number, runs[-1][2])
         else:
             runs.append((number, number, width))
     return ",".join(_written(prefix, runs) for prefix, runs in ranges.items())
 
 
-def _widths_agree(run: tuple[int, int, int], number: int, width: int) -> bool:
-    """Whether Slurm writes this number in the run as it is: padded to its width, or longer by itself."""
-    return len(str(number).zfill(run[2])) == width
-
-
 def _written(prefix: str, runs: list[tuple[int, int, int]]) -> str:
     if not runs:
         return prefix.removesuffix("\0")
-    texts = [_range(*run) for run in runs]
+    padded = [(str(first).zfill(width), str(last).zfill(width)) for first, last, width in runs]
+    texts = [first if first == last else f"{first}-{last}" for first, last in padded]
     alone = len(texts) == 1 and runs[0][0] == runs[0][1]
     return f"{prefix}{texts[0]}" if alone else f"{prefix}[{','.join(texts)}]"
-
-
-def _range(first: int, last: int, width: int) -> str:
-    text = str(first).zfill(width)
-    return text if first == last else f"{text}-{str(last).zfill(width)}"
 
 
 def _of_item(item: str, most: int) -> Iterator[str]:

@@ -209,10 +209,7 @@ class RasReport:
 
 @dataclass(frozen=True, slots=True)
 class RasListener:
-    """A socket that listens where RAS does. `uid`: its owner; `inode` names it on this machine.
-
-    `open`: the address can be reached from other machines.
-    """
+    """A listening socket of RAS and its owner; `open`: other machines can reach its address."""
 
     address: str
     uid: int

@@ -116,15 +116,10 @@ def parse_record(raw: str) -> Record | None:
 
 
 def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Event, ...], str]:
-    """What the records say, in order.
+    """Return what the records say, oldest first, and `about` for the next call.
 
-    Args:
-        records: oldest first.
-        about: the GPU that an unfinished message of several lines was about, from the call before.
-
-    Returns:
-        The events, and `about` for the next call. A line that speaks of an XID or a GPU off the bus and is
-        of no known form is an event of kind `unknown`.
+    `about`: the GPU of an unfinished message of several lines. A line that speaks of an XID or a GPU off the
+    bus and has no known form is an event of kind `unknown`.
     """
     events = []
     for record in records:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import reduce
 
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.slots import listed_uuids
-from wirewatch.core.tree import RDMA, rdma_devices
-from wirewatch.core.types import Absent
+from wirewatch.core.tree import RDMA, listed_uuids, rdma_devices
+from wirewatch.core.types import Absent, value_or
 
 _DMI = "/sys/class/dmi/id"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -29,10 +28,7 @@ _GPU, _NIC, _BOARD = "gpu", "nic", "board"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`system`: the UUID that its firmware gives, empty where not known; `names`: `kind:name` of its parts.
-
-    Parts are its board and its GPUs and network cards, by names that no other part anywhere has.
-    """
+    """The firmware's UUID of the system, and `kind:name` of board, GPUs and network cards."""
 
     system: str = ""
     names: tuple[str, ...] = ()
@@ -113,13 +109,13 @@ def _kinds(machine: Machine) -> set[str]:
 
 
 def _system(text: str | Absent) -> str:
-    uuid = "" if isinstance(text, Absent) else text.strip().lower()
+    uuid = value_or(text, "").strip().lower()
     plain = set(uuid) - {"-"}
     return uuid if _UUID.fullmatch(uuid) and len(plain) > 1 and uuid not in _SAME_EVERYWHERE else ""
 
 
 def _serial(text: str | Absent) -> str:
-    serial = "" if isinstance(text, Absent) else text.strip()
+    serial = value_or(text, "").strip()
     plain = [c for c in serial.lower() if c.isalnum()]
     counted = "".join(plain) in "01234567890" * 2
     wrong = len(plain) < _LEAST or len(set(plain)) == 1 or counted or _NO_SERIAL.search(serial.lower())

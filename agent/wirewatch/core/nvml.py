@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.ports import Answer, Answers, Gpu, Nvml, Question, Sysfs
-from wirewatch.core.types import Absent, Json, Why
+from wirewatch.core.types import Absent, Json, Why, value_or
 
 NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
 LINK_COUNT = Question("Field", (91,))
@@ -31,19 +31,11 @@ UP = frozenset({1, 2})
 Ask = Callable[[str | None, Sequence[Question]], Sequence[Answer]]
 COUNT = Question("Count")
 IDENTITY = (Question("UUID"), Question("PciInfo"), Question("Name"))
-CLOCK_REASONS: Mapping[str, int] = {
-    "gpu_idle": 0x1,
-    "applications_clocks": 0x2,
-    "sw_power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal_slowdown": 0x20,
-    "hw_thermal_slowdown": 0x40,
-    "hw_power_brake": 0x80,
-    "display_clocks": 0x100,
-    "board_limit": 0x200,
-    "reliability": 0x400,
-}
+_REASONS = (
+    "gpu_idle applications_clocks sw_power_cap hw_slowdown sync_boost sw_thermal_slowdown "
+    "hw_thermal_slowdown hw_power_brake display_clocks board_limit reliability"
+)
+CLOCK_REASONS: Mapping[str, int] = {name: 1 << bit for bit, name in enumerate(_REASONS.split())}
 FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 FABRIC_SUMMARIES = ("not_supported", "healthy", "unhealthy", "limited_capacity")
 RECOVERY_ACTIONS = (
@@ -75,10 +67,7 @@ _CONFIGURATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What is known of one GPU while an NVML session lasts.
-
-    `skip`: questions that it does not support. `kept`: answers that do not change and are asked for once.
-    """
+    """What holds of a GPU for an NVML session: questions to `skip`, answers `kept` that do not change."""
 
     session: int = -1
     skip: frozenset[Question] = field(default_factory=frozenset)
@@ -133,9 +122,7 @@ def ask_gpu(
 ) -> Asked | Absent:
     """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
 
-    Returns:
-        The answers, or the first reason when nothing could be read (GPU lost, NVML hung): that is a fault of
-        the GPU, not of its fields.
+    Absent when nothing could be read (GPU lost, NVML hung): a fault of the GPU, not of its fields.
     """
     session = nvml.session()
     known = known if known.session == session else Supported(session)
@@ -271,15 +258,13 @@ def link_speed(link: int) -> Question:
 
 
 def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozenset[int | None]] | Absent:
-    """Ids of the processes that compute on a GPU, and of those that draw; None for one without an id.
-
-    A process that does both is in both lists.
-    """
+    """Return the ids of processes that compute on a GPU, and of those that draw; None: without an id."""
     answers = [answer.value for answer in nvml.ask(gpu.key, PROCESSES)]
     # Old drivers do not list the clients of MPS, and some GPUs cannot draw.
     found: list[frozenset[int | None]] = []
     for number, listed in enumerate(answers):
-        pids = _pids(() if number and _is_not_offered(listed) else listed)
+        lacks = isinstance(listed, Absent) and listed.why in {Why.UNSUPPORTED, Why.MISSING}
+        pids = _pids(() if number and lacks else listed)
         if isinstance(pids, Absent):
             return pids
         found.append(pids)
@@ -293,10 +278,7 @@ def count_gpus(ask: Ask) -> int | Absent:
 
 
 def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:
-    """The GPU at an index.
-
-    What it does not answer now is taken from `known`, the GPU last seen at this index, if it is the same.
-    """
+    """Return the GPU at an index; `known`, last seen there, has what the same GPU does not answer now."""
     uuid, pci, name = (a.value for a in ask(f"index:{index}", IDENTITY))
     found = as_str(uuid)
     last = known or Gpu(index, "")
@@ -329,10 +311,7 @@ def fabric_troubles(mask: int) -> tuple[str, ...]:
 
 
 def foreign_processes(nvml: Nvml, sysfs: Sysfs, gpu: Gpu) -> Pids | Absent:
-    """Processes that compute on a GPU or draw with it, but for a display server and a desktop that only draw.
-
-    One that draws and whose name cannot be read counts.
-    """
+    """Return processes that compute or draw on a GPU, except display servers that only draw."""
     listed = gpu_processes(nvml, gpu)
     if isinstance(listed, Absent):
         return listed
@@ -340,10 +319,6 @@ def foreign_processes(nvml: Nvml, sysfs: Sysfs, gpu: Gpu) -> Pids | Absent:
     return computing | {
         pid for pid in drawing if pid is None or sysfs.read(f"/proc/{pid}/comm") not in HARMLESS
     }
-
-
-def _is_not_offered(value: Json | Absent) -> bool:
-    return isinstance(value, Absent) and value.why in {Why.UNSUPPORTED, Why.MISSING}
 
 
 def _pids(listed: Json | Absent) -> frozenset[int | None] | Absent:
@@ -361,5 +336,4 @@ def _left(questions: tuple[Question, ...], skip: frozenset[Question]) -> tuple[Q
 
 
 def _text(value: Json | Absent) -> str:
-    text = as_str(value)
-    return "" if isinstance(text, Absent) else text
+    return value_or(as_str(value), "")

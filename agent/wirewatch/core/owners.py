@@ -15,10 +15,7 @@ _CONTAINER = re.compile(r"(?:docker|libpod|crio|cri-containerd)[-/]([0-9a-f]{64}
 
 
 def owner_of(cgroup: str) -> str:
-    """Who a process belongs to by its /proc/PID/cgroup: `slurm:ID`, `pod:UID`, `container:ID`, or empty.
-
-    A job of Slurm inside a pod is the pod's: that is what this node was asked for.
-    """
+    """Return the owner by /proc/PID/cgroup: `pod:UID` before `slurm:ID`, `container:ID`, or empty."""
     if pod := _POD.search(cgroup):
         return f"pod:{pod[1].replace('_', '-').lower()}"
     if job := _SLURM.search(cgroup):
@@ -28,10 +25,7 @@ def owner_of(cgroup: str) -> str:
 
 
 def state_and_parent(stat: str) -> tuple[str, int] | None:
-    """The state and the parent in a /proc/PID/stat; None for another text.
-
-    The name before them may hold anything, also brackets.
-    """
+    """Return state and parent of a /proc/PID/stat, whose name may hold anything; None: no such text."""
     fields = stat.rpartition(")")[2].split()
     parent = whole(fields[1]) if len(fields) > 1 else None
     return None if parent is None else (fields[0][:1], parent)

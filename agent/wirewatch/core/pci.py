@@ -56,10 +56,7 @@ class Place:
 
 
 def normal_pci(text: str) -> str:
-    """A PCI address as the kernel writes it: four digits of domain, lower case; empty for what is no address.
-
-    NVML's domain has eight digits and capitals; lines of XIDs leave the function out.
-    """
+    """Return an address of NVML or an XID as the kernel writes it; empty for what is no address."""
     domain, _, rest = text.strip().lower().partition(":")
     if not _HEX.fullmatch(domain) or not _BELOW.fullmatch(rest):
         return ""
@@ -89,12 +86,7 @@ def hidden(one: Place) -> bool:
 
 
 def path_between(one: Place | Absent, other: Place | Absent, *, nodes: int | None = None) -> Path | Absent:
-    """The path; `nodes` is how many NUMA nodes the machine has, None when not known.
-
-    Returns:
-        Absent when a place is not known, when a hypervisor hides the bridges, or when only NUMA could
-        decide and is not known.
-    """
+    """Return the path; `nodes`: NUMA nodes of the machine. Absent: a place, bridge or NUMA not known."""
     if isinstance(one, Absent):
         return one
     if isinstance(other, Absent):
@@ -111,11 +103,7 @@ def bridges_between(one: Place, other: Place) -> tuple[str, ...]:
 
 
 def acs_redirects(config: bytes) -> Sequence[str] | Absent:
-    """Which redirect bits are set, from a device's configuration space; empty also without the capability.
-
-    Returns:
-        Absent when only the first part of the space was given, as the kernel does without privilege.
-    """
+    """Return the redirect bits that are set in a configuration space; Absent for its first part alone."""
     if config[:2] == _NO_DEVICE:
         return Absent(Why.LOST, "the device does not answer: its configuration space reads all ones")
     if len(config) <= _EXTENDED:
@@ -148,10 +136,7 @@ def generation(speed: str | Absent) -> int | Absent:
 
 
 def width(text: str | Absent) -> int | Absent:
-    """Lanes from the text of `current_link_width`.
-
-    0 and 255 mean that there is no link. 63 is a register that reads all ones: the device does not answer.
-    """
+    """Return the lanes of `current_link_width`; 0 and 255: no link, 63: all ones, the device is lost."""
     if isinstance(text, Absent):
         return text
     lanes = whole(text)

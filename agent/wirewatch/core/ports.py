@@ -27,10 +27,7 @@ _QUESTION = re.compile(r"(\w+)\((.*)\)")
 
 
 class Question(NamedTuple):
-    """One question to a port: a call and its arguments. A tuple, since it is hashed thousands of times.
-
-    For NVML the call is the function's name without `nvmlDeviceGet`, or `Field` with (field id, scope id).
-    """
+    """A call and its arguments; for NVML a function without `nvmlDeviceGet`, or `Field` with two ids."""
 
     call: str
     args: tuple[Arg, ...] = ()
@@ -67,10 +64,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class NvmlCost:
-    """What talking to NVML has cost since start, and the state of the process that does it.
-
-    `seconds` is the time inside library calls; `stuck` counts killed children that do not die.
-    """
+    """Seconds inside NVML's calls since start, and its process; `stuck`: killed children that do not die."""
 
     pid: int | None
     seconds: float
@@ -83,19 +77,15 @@ class Nvml(Protocol):
 
     def session(self) -> int:
         """Changes whenever NVML was initialised again: what a device supports must be asked again."""
-        ...
 
     def gpus(self) -> Sequence[Gpu] | Absent:
         """The GPUs as enumerated in this session, lost ones included."""
-        ...
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         """One answer a question, in order; `gpu` is a `Gpu.key`, None for the system."""
-        ...
 
     def cost(self) -> NvmlCost:
         """What NVML has cost since the start of this process."""
-        ...
 
 
 class Sysfs(Protocol):
@@ -103,19 +93,15 @@ class Sysfs(Protocol):
 
     def read(self, path: str) -> str | Absent:
         """The text of a small file, trailing white space cut."""
-        ...
 
     def data(self, path: str) -> bytes | Absent:
         """The bytes of a small file that holds no text, such as a PCI configuration space."""
-        ...
 
     def entries(self, path: str) -> Sequence[str] | Absent:
         """Names in a folder, sorted."""
-        ...
 
     def link(self, path: str) -> str | Absent:
         """The absolute path that this one resolves to."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +117,9 @@ class Host(Protocol):
 
     def ask(self, question: Question) -> Answer:
         """The answer to a question about the machine, such as `BootId` or `Hostname`."""
-        ...
 
     def process(self, pid: int | None) -> ProcessUse | Absent:
         """`pid` None is this process."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +135,6 @@ class Kmsg(Protocol):
 
     def records(self, after: int) -> KernelLog | Absent:
         """Records with a sequence number above `after`, oldest first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +151,6 @@ class Command(Protocol):
 
     def run(self, name: str) -> Output | Absent:
         """Run a program by its name; MISSING where it is not installed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +168,6 @@ class Kubelet(Protocol):
 
     def pods(self) -> Sequence[Pod] | Absent:
         """Pods that hold devices, finished ones too before Kubernetes 1.34; MISSING: no kubelet here."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +184,6 @@ class Slurm(Protocol):
 
     def jobs(self) -> Sequence[SlurmJob] | Absent:
         """Jobs that hold this node or a part of it; MISSING: Slurm is not here, or not for this node."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,19 +213,15 @@ class Probe(Protocol):
 
     def engine(self, wanted: str) -> str | Absent:
         """The engine that `auto` or a name resolves to here."""
-        ...
 
     def settings(self) -> Mapping[str, str]:
         """NCCL's settings in the environment of the worker."""
-        ...
 
     def lock(self) -> AbstractContextManager[str | None]:
         """Keep other processes from probing while it is held; yields None, or what holds it instead."""
-        ...
 
     def run(self, order: Order) -> Probed:
         """Run one probe; never raises for what GPUs, driver or worker do."""
-        ...
 
 
 class Clock(Protocol):
@@ -253,11 +229,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Unix seconds."""
-        ...
 
     def mono(self) -> float:
         """Seconds of the monotonic clock."""
-        ...
 
 
 class Rings(Protocol):
@@ -265,7 +239,6 @@ class Rings(Protocol):
 
     def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
         """Every ring with its records after the number given for its name; MISSING: no folder of rings."""
-        ...
 
 
 class Ras(Protocol):
@@ -273,11 +246,9 @@ class Ras(Protocol):
 
     def ask(self, deadline: float) -> Sequence[RasReport] | Absent:
         """One report a job that answers within so many seconds; MISSING: nobody listens."""
-        ...
 
     def listeners(self, pid: int | None = None) -> Sequence[RasListener] | Absent:
         """Who listens there, in the network namespace of a process or in our own; no job hears of it."""
-        ...
 
 
 class NoRings:
@@ -317,11 +288,7 @@ class Hardware:
 
 
 def parse_question(text: str) -> Question:
-    """The question that has this text.
-
-    Raises:
-        ValueError: not the text of a question.
-    """
+    """Return the question that has this text; ValueError for any other."""
     match = _QUESTION.fullmatch(text)
     if not match:
         raise ValueError(f"not a question: {text!r}")

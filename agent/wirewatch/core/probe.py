@@ -166,10 +166,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy from one GPU's memory into another's, both by position in the plan; `runs` counts all of them.
-
-    `direct` is whether the driver lets the two reach each other's memory.
-    """
+    """A copy between GPUs by position in the plan; `direct`: they reach each other's memory."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -235,10 +232,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Everything that a worker measured; with an `error`, what it had measured by then.
-
-    `not_offered`: primitives of the plan that its engine does not have, in place or out of it as wanted.
-    """
+    """All that a worker measured before an `error`; `not_offered`: primitives that its engine lacks."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -302,11 +296,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class ProbedGpu:
-    """A GPU of the plan, in its order; bytes of memory in use before the probe, at most during it, and after.
-
-    `others_memory`: for a forced probe, the share of the time before it in which other processes used the
-    memory.
-    """
+    """A GPU of the plan: bytes in use; `others_memory`: share of the time of others' use before."""
 
     index: int
     uuid: str
@@ -397,11 +387,7 @@ def encode_plan(plan: Plan) -> str:
 
 
 def decode_plan(line: str) -> Plan:
-    """The plan in a line of `encode_plan`.
-
-    Raises:
-        ValueError, TypeError: not a plan.
-    """
+    """Return the plan in a line of `encode_plan`; ValueError or TypeError for another line."""
     try:
         members: Any = json.loads(line)
     except RecursionError as error:
@@ -415,11 +401,7 @@ def decode_plan(line: str) -> Plan:
 
 
 def encode_document(document: Document) -> bytes:
-    """The document as JSON.
-
-    Raises:
-        ValueError: a time that is not a finite number.
-    """
+    """Return the document as JSON; ValueError for a time that is not finite."""
     return json.dumps(asdict(document), allow_nan=False).encode()
 
 

@@ -1,29 +1,14 @@
 """What the kernel writes about an RDMA port. Source: drivers/infiniband/core/sysfs.c and its ABI document."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from wirewatch.core.types import Absent, Why, whole
 
-STATES: Mapping[int, str] = {
-    0: "nop",
-    1: "down",
-    2: "init",
-    3: "armed",
-    4: "active",
-    5: "active_defer",
-}
-PHYSICAL: Mapping[int, str] = {
-    0: "unknown",
-    1: "sleep",
-    2: "polling",
-    3: "disabled",
-    4: "training",
-    5: "link_up",
-    6: "recovery",
-    7: "phy_test",
-}
+STATES = ("nop", "down", "init", "armed", "active", "active_defer")
+PHYSICAL = ("unknown", "sleep", "polling", "disabled", "training", "link_up", "recovery", "phy_test")
+"""States by the kernel's numbers, from 0."""
 ACTIVE = frozenset({"active", "active_defer"})
 WORD = 4
 """Bytes that one unit of the data counters stands for."""
@@ -37,32 +22,12 @@ _HEADER = re.compile(r"\S[^:]*:? '[^']+'")
 _PORT = re.compile(r"Port (\d{1,4}):", re.ASCII)
 _FIELD = re.compile(r"([A-Za-z][A-Za-z ]*): ?(.*)")
 _IBSTAT_RATE = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(?: \(FDR10\))?", re.ASCII)
-DEVICE_FIELDS = frozenset(
-    {
-        "CA type",
-        "Switch type",
-        "Router type",
-        "iWARP RNIC type",
-        "Number of ports",
-        "Firmware version",
-        "Hardware version",
-        "Node GUID",
-        "System image GUID",
-    }
+DEVICE_FIELD = re.compile(
+    "(?:CA|Switch|Router|iWARP RNIC) type|Number of ports|(?:Firmware|Hardware) version"
+    "|(?:Node|System image) GUID"
 )
-PORT_FIELDS = frozenset(
-    {
-        "State",
-        "Physical state",
-        "Rate",
-        "Effective speed",
-        "Base lid",
-        "LMC",
-        "SM lid",
-        "Capability mask",
-        "Port GUID",
-        "Link layer",
-    }
+PORT_FIELD = re.compile(
+    "State|Physical state|Rate|Effective speed|Base lid|LMC|SM lid|Capability mask|Port GUID|Link layer"
 )
 IBSTAT_STATES: Mapping[str, str] = {
     "Down": "down",
@@ -84,10 +49,7 @@ IBSTAT_PHYSICAL: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Line rate of a port in bytes per second; `speed` is empty where an old kernel does not name it.
-
-    That name says nothing of the kind of network: 25G Ethernet reads EDR.
-    """
+    """Line rate in bytes per second; `speed`: InfiniBand's name, on Ethernet too, "" from old kernels."""
 
     bytes_per_second: float
     lanes: int
@@ -100,10 +62,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """One port as printed; names as sysfs has them, empty or None where the line was missing or not clear.
-
-    `rate` in bytes per second; ibstat rounds to whole Gb/s but for 2.5.
-    """
+    """One port as printed, in sysfs' names; "" or None where a line is missing. Rates are whole Gb/s."""
 
     state: str = ""
     physical: str = ""
@@ -188,25 +147,26 @@ def parse_ibstat(text: str) -> Ibstat:
             ports.setdefault((device, port), PortFacts())
         elif not (device and (match := _FIELD.fullmatch(words))):
             unknown.append(line)
-        elif port and match[1] in PORT_FIELDS:
+        elif port and PORT_FIELD.fullmatch(match[1]):
             facts = _with_field(ports[device, port], match[1], match[2].strip())
             if facts is None:
                 unknown.append(line)
             else:
                 ports[device, port] = facts
-        elif match[1] in DEVICE_FIELDS:
+        elif DEVICE_FIELD.fullmatch(match[1]):
             devices[device][match[1]] = match[2].strip()
         else:
             unknown.append(line)
     return Ibstat(devices, ports, tuple(unknown))
 
 
-def _named(text: str | Absent, names: Mapping[int, str], what: str) -> str | Absent:
+def _named(text: str | Absent, names: Sequence[str], what: str) -> str | Absent:
     if isinstance(text, Absent):
         return text
     match = _NUMBERED.fullmatch(text)
-    name = names.get(int(match[1])) if match else None
-    return name or Absent(Why.MALFORMED, f"not a {what}: {text[:40]!r}")
+    if match is None or int(match[1]) >= len(names):
+        return Absent(Why.MALFORMED, f"not a {what}: {text[:40]!r}")
+    return names[int(match[1])]
 
 
 def _with_field(facts: PortFacts, name: str, value: str) -> PortFacts | None:

@@ -1,5 +1,6 @@
 """Counters over time (differences, resets, windows, streaks), medians, and what rates are usual."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -47,10 +48,7 @@ class Window:
         return max(gaps, default=length)
 
     def words(self, length: float, what: str = "", when: str = "") -> str:
-        """What grew, and in which time that really passed: `12 in 60 s`, after a gap `600 in 6 h`.
-
-        `what` is counted, with a space before it; `when` is the length in words, where not in seconds.
-        """
+        """Return `12 in 60 s`, after a gap `600 in 6 h`; `what` is counted, `when` names the length."""
         seconds = self.seconds(length)
         if seconds > length:
             return f"{self.total()}{what} in {lasting(seconds)}"
@@ -70,6 +68,11 @@ class Streak:
         return Streak(self.count + 1 if present else 0)
 
 
+def streaks(before: Mapping[str, Streak], sure: Mapping[str, bool]) -> dict[str, Streak]:
+    """Return the streaks of all faults that show; `sure`: whether this poll saw it, not only one before."""
+    return {fault: before.get(fault, Streak()).see(present=True, sure=seen) for fault, seen in sure.items()}
+
+
 _UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
 GRACE_WINDOW = 86400.0
 """Seconds after which grace that was used is given again."""
@@ -77,11 +80,7 @@ GRACE_WINDOW = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """How long something has been starting, as stretches from one monotonic second to another.
-
-    A start may take its time, and what was ready may start again; one that starts again and again has used up
-    its grace. `waiting`: the last stretch goes on.
-    """
+    """Stretches of starting, in monotonic seconds; a start may take its time, but not again and again."""
 
     stretches: tuple[tuple[float, float], ...] = ()
     waiting: bool = False
@@ -105,6 +104,7 @@ class Grace:
 NORMAL = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / 0.6745."""
 Part = TypeVar("Part", bound=Hashable)
+V = TypeVar("V")
 KEPT = 40
 """Values of a part."""
 LEARNING = 10
@@ -158,12 +158,23 @@ class AcceptedRates(Generic[Part]):
         )
 
 
-def delta(before: int | None, now: int) -> int:
-    """Growth of a counter; a counter that shrank was reset and has grown by what it shows since.
+def grouped(pairs: Iterable[tuple[Part, V]]) -> dict[Part, list[V]]:
+    """Return the values of each key, in the order in which both come."""
+    groups: dict[Part, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
-    Returns:
-        0 for the first reading: what happened before it is not counted.
-    """
+
+def usual(pairs: Iterable[tuple[Part, V]]) -> dict[Part, V]:
+    """Return by key the value that more than half of its values share; none for a single one."""
+    groups = grouped(pairs)
+    common = {key: Counter(values).most_common(1)[0] for key, values in groups.items()}
+    return {key: value for key, (value, count) in common.items() if 2 * count > len(groups[key]) > 1}
+
+
+def delta(before: int | None, now: int) -> int:
+    """Return a counter's growth; 0 at first, and what it shows since a reset where it shrank."""
     if before is None:
         return 0
     return now - before if now >= before else now
@@ -181,20 +192,12 @@ def measured(now: int | Absent, before: int | None, twin_growth: int, proof: int
 
 
 def low_median(values: Iterable[float]) -> float:
-    """The middle value, of an even number the lower of both; always one of them.
-
-    Raises:
-        ValueError: no values.
-    """
+    """Return the middle value, of an even number the lower of both; ValueError for no values."""
     return _middle(sorted(values), upper=False)
 
 
 def high_median(values: Iterable[float]) -> float:
-    """The middle value, of an even number the higher of both.
-
-    Raises:
-        ValueError: no values.
-    """
+    """Return the middle value, of an even number the higher of both; ValueError for no values."""
     return _middle(sorted(values), upper=True)
 
 

@@ -87,10 +87,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkProduct:
-    """The NVLink of a product; `link_rate` in bytes per second each way.
-
-    `counts`: how many links a healthy GPU may show active; several where bridges decide.
-    """
+    """A product's NVLink: link counts that bridges allow, `link_rate` in bytes per second each way."""
 
     pattern: str
     counts: tuple[int, ...]
@@ -151,10 +148,7 @@ PATHS: Mapping[Path, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """GPUs that NVLink joins, by index.
-
-    `links`: how many of each are up to the others or the switch. `why` the kind is UNKNOWN.
-    """
+    """GPUs that NVLink joins; `links`: of each to the others or the switch; `why` the kind is UNKNOWN."""
 
     gpus: tuple[GpuPart, ...]
     kind: WireKind
@@ -164,10 +158,7 @@ class Island:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs to probe together, by index; `whole`: they are all of the node.
-
-    `crossing`: the farthest PCI path that a ring cannot avoid, None where NVLink joins them.
-    """
+    """GPUs to probe together, by index; `crossing`: a ring's farthest PCI path, None over NVLink."""
 
     gpus: tuple[GpuPart, ...]
     kind: WireKind
@@ -229,10 +220,7 @@ def islands(
 
 
 def groups(topology: Topology, found: Sequence[Island]) -> tuple[Group, ...]:
-    """The whole node, then every island of two GPUs and more when there are several; none for one GPU.
-
-    While the wires of a GPU are not known there is only the whole, of kind UNKNOWN: islands would be guesses.
-    """
+    """Return the node, then each island of two GPUs and more; of unknown wires the node alone."""
     gpus = tuple(sorted((gpu for one in found for gpu in one.gpus), key=lambda gpu: (gpu.index, gpu.uuid)))
     if len(gpus) < 2:  # noqa: PLR2004
         return ()
@@ -294,17 +282,14 @@ def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> WireKind:
         return WireKind.SWITCH
     if len(gpus) == 2:  # noqa: PLR2004
         return WireKind.PAIR
-    lacking = {gpu.uuid for gpu in gpus if _lacks(gpu, sum(wires.links[gpu.uuid].values()))}
+    live = {gpu.uuid: sum(wires.links[gpu.uuid].values()) for gpu in gpus}
+    lacking = {gpu.uuid for gpu in gpus if due_links(gpu.name, live[gpu.uuid]) > live[gpu.uuid]}
     # Two GPUs that both lack links may have lost the ones between them: the board is a mesh still.
     meshed = (
         b.uuid in wires.links[a.uuid] or a.uuid in wires.links[b.uuid] or {a.uuid, b.uuid} <= lacking
         for a, b in combinations(gpus, 2)
     )
     return WireKind.MESH if all(meshed) else WireKind.PARTIAL
-
-
-def _lacks(gpu: GpuPart, live: int) -> bool:
-    return due_links(gpu.name, live) > live
 
 
 def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:

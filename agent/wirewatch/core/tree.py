@@ -1,11 +1,11 @@
-"""Reading the PCI tree through the sysfs port: where GPUs, NICs and bridges sit."""
+"""Reading the PCI tree through the sysfs port: where GPUs, NICs and bridges sit, also those of no driver."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from wirewatch.core.pci import Place, generation, place, width
+from wirewatch.core.pci import Place, generation, normal_pci, place, width
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.types import Absent, Why
 
@@ -22,6 +22,12 @@ _RDMA_DRIVERS = frozenset({"mlx4_core", "mlx5_core", "efa"})
 """Drivers whose every function offers an RDMA device."""
 _BOND = "bond"
 """In the name of an RDMA device that stands for all functions of its card."""
+NVIDIA = "0x10de"
+DRIVER = "nvidia"
+_GPU_CLASSES = ("0x0300", "0x0302")
+"""VGA and 3D controllers; NVSwitches are bridges of another class."""
+_LISTED = "/proc/driver/nvidia/gpus"
+_FIELD = re.compile(r"([^:]+):\s*(.*)")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
@@ -48,6 +54,29 @@ class PciLink:
     width: int | Absent
     generation_max: int | Absent
     width_max: int | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSlot:
+    """A GPU in the PCI tree; `driver` is empty where none is bound, Absent where that is not known.
+
+    `withheld`: the driver has it and does not show it here: it is excluded by the driver's settings, was not
+    given to this container, or is a virtual function, which belongs to a guest.
+    """
+
+    address: str
+    driver: str | Absent
+    withheld: bool = False
+
+    @property
+    def held(self) -> bool:
+        """Whether NVIDIA's driver has it, and should offer it."""
+        return self.driver == DRIVER and not self.withheld
+
+    @property
+    def lent(self) -> bool:
+        """Whether a virtual machine or a program has it, or it is withheld on purpose."""
+        return self.withheld or (not isinstance(self.driver, Absent) and passes_on(self.driver))
 
 
 def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
@@ -115,11 +144,7 @@ def count_nodes(sysfs: Sysfs) -> int | None:
 
 
 def where_is(sysfs: Sysfs, address: str) -> Whereabouts:
-    """Where the card at a PCI address is, once its RDMA device is no longer listed.
-
-    A card that a pod got into its network namespace, or that a virtual machine got by vfio, is not lost: it
-    is away, which is no fault of it.
-    """
+    """Return where a card without an RDMA device is; a pod or guest that has it makes it `away`, not lost."""
     if not address:
         return Whereabouts(None, "no longer listed, and it has no PCI address to look at")
     resolved = sysfs.link(f"{DEVICES}/{address}")
@@ -154,12 +179,7 @@ def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabout
 
 
 def rdma_strays(sysfs: Sysfs, claimed: Mapping[str, str]) -> dict[str, Whereabouts]:
-    """Those of the strays that are surely missing: InfiniBand cards, and cards whose driver makes RDMA.
-
-    Args:
-        sysfs: the port.
-        claimed: PCI addresses of the RDMA devices, by name. A device that bonds a card claims all functions.
-    """
+    """Return strays that surely lack an RDMA device; a bond in `claimed` (PCI by name) claims its card."""
     bonded = {_card(address) for name, address in claimed.items() if _BOND in name}
     return {
         address: one
@@ -188,6 +208,53 @@ def driver_of(sysfs: Sysfs, address: str) -> str | Absent:
 def passes_on(driver: str) -> bool:
     """Whether a driver passes its device on to a virtual machine or a program."""
     return "vfio" in driver or driver in _PASSED_ON
+
+
+def gpu_addresses(sysfs: Sysfs, names: Collection[str], known: Mapping[str, bool]) -> dict[str, bool]:
+    """Whether each PCI device is a GPU of NVIDIA's; `known` are the answers of before."""
+    return {name: known[name] if name in known else is_gpu(sysfs, name) for name in names}
+
+
+def is_gpu(sysfs: Sysfs, address: str) -> bool:
+    """Whether the PCI device at this address is a GPU of NVIDIA's."""
+    kind = sysfs.read(f"{DEVICES}/{address}/class")
+    ours = not isinstance(kind, Absent) and kind.startswith(_GPU_CLASSES)
+    return ours and sysfs.read(f"{DEVICES}/{address}/vendor") == NVIDIA
+
+
+def read_slot(sysfs: Sysfs, address: str) -> GpuSlot:
+    """Which driver has the GPU at this address, and whether it offers it."""
+    driver = driver_of(sysfs, address)
+    if isinstance(driver, Absent):
+        return GpuSlot(address, "" if driver.why is Why.MISSING else driver)
+    return GpuSlot(address, driver, _withheld(sysfs, address))
+
+
+def listed_uuids(sysfs: Sysfs) -> tuple[str, ...]:
+    """UUIDs of the GPUs that the driver has, without asking it; none where it shows none."""
+    names = sysfs.entries(_LISTED)
+    found = (_facts(sysfs, name) for name in (() if isinstance(names, Absent) else names))
+    uuids = (facts.get("GPU UUID", "") for facts in found if facts)
+    return tuple(uuid for uuid in uuids if uuid.startswith("GPU-") and "?" not in uuid)
+
+
+def _withheld(sysfs: Sysfs, address: str) -> bool:
+    if is_virtual(sysfs, address):
+        return True
+    names = sysfs.entries(_LISTED)
+    if isinstance(names, Absent) or not names:
+        return False
+    here = {normal_pci(name): name for name in names}
+    if address not in here:
+        return True
+    facts = _facts(sysfs, here[address])
+    return "Yes" in {facts.get("GPU Excluded"), facts.get("GPU Blacklisted")}
+
+
+def _facts(sysfs: Sysfs, name: str) -> dict[str, str]:
+    text = sysfs.read(f"{_LISTED}/{name}/information")
+    lines = () if isinstance(text, Absent) else text.splitlines()
+    return {m[1].strip(): m[2].strip() for m in map(_FIELD.match, lines) if m}
 
 
 def _has_sibling(sysfs: Sysfs, address: str, claimed: AbstractSet[str]) -> bool:

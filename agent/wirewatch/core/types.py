@@ -9,6 +9,7 @@ from enum import Enum, IntEnum
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+D = TypeVar("D")
 DIGITS = 20
 """No counter of 64 bits has more; Python refuses to turn thousands of digits into a number."""
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
@@ -236,6 +237,11 @@ def worst(findings: Sequence[Finding]) -> Health:
     return max((f.health for f in findings), default=Health.OK)
 
 
+def value_or(value: T | Absent, otherwise: D) -> T | D:
+    """Return a value, or `otherwise` where it is absent."""
+    return otherwise if isinstance(value, Absent) else value
+
+
 def whole(text: str) -> int | None:
     """The number that a text of plain digits stands for, None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
@@ -246,11 +252,7 @@ class NotText(ValueError):
 
 
 def utf8(data: bytes) -> str:
-    """The text of a file that somebody names, without a byte order mark.
-
-    Raises:
-        NotText: it is not UTF-8.
-    """
+    """Return the text of a file without a byte order mark; NotText where it is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

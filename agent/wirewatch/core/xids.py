@@ -27,11 +27,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """What one error number means and what to do.
-
-    `nonfatal`: what to do where the message itself says that it is not fatal, as on Blackwell's NVLink; empty
-    where the number alone decides.
-    """
+    """What a number means and what to do, also where the message says `nonfatal`, if it can."""
 
     severity: Severity
     meaning: str
@@ -156,12 +152,8 @@ XIDS: Mapping[int, Xid] = {
     157: Xid(_S, "resource retirement failed", LATER),
     158: Xid(_F, "fatal time-out of the GPU", RESET),
     159: Xid(_S, "error of the chip-to-chip link", "reset the GPU where unified memory or vGPU is used"),
-    160: Xid(_N, "channel retirement", NOTHING),
-    161: Xid(_N, "channel retirement", NOTHING),
-    162: Xid(_N, "power smoothing", NOTHING),
-    163: Xid(_N, "power smoothing", NOTHING),
-    164: Xid(_N, "power smoothing", NOTHING),
-    165: Xid(_N, "power smoothing", NOTHING),
+    **dict.fromkeys((160, 161), Xid(_N, "channel retirement", NOTHING)),
+    **dict.fromkeys(range(162, 166), Xid(_N, "power smoothing", NOTHING)),
     167: Xid(_S, "fatal PCIe time-out", SUPPORT),
     168: Xid(_S, "the GPU runs with less memory", SUPPORT),
     171: Xid(_N, "details of a DRAM error", NOTHING),

@@ -12,7 +12,7 @@ from wirewatch.core import pci
 from wirewatch.core.ports import Clock
 from wirewatch.daemon.persistence import AGAIN, content, encoded, put_aside, validated, write
 from wirewatch.verdict.drift.baseline import Baseline
-from wirewatch.verdict.drift.graph import Graph, identity
+from wirewatch.verdict.drift.wiring import Graph, identity
 
 log = logging.getLogger(__name__)
 VERSION = 1

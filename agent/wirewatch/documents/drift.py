@@ -16,8 +16,8 @@ from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import TopologyChange, severity
 from wirewatch.verdict.drift.component import NAME, DriftMemory
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Graph, fingerprint, unknown_text
 from wirewatch.verdict.drift.watch import DriftWatch, is_accepted, name_of, standing
+from wirewatch.verdict.drift.wiring import Graph, fingerprint, unknown_text
 
 
 @dataclass(frozen=True, slots=True)

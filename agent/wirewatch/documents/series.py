@@ -12,7 +12,7 @@ from wirewatch.probe.collector import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import DriftMemory as Drift
-from wirewatch.verdict.drift.graph import Graph, fingerprint
+from wirewatch.verdict.drift.wiring import Graph, fingerprint
 from wirewatch.verdict.node import STAGES, Judged
 
 PREFIX = "wirewatch_"

@@ -27,11 +27,7 @@ GroupFact = Init | Link | ChannelCounts | Took | Spans | Joined
 
 @dataclass(frozen=True, slots=True)
 class LoggedComm:
-    """A communicator, the process that each rank logged from, and the lines that first name its parts.
-
-    `line` is 0 for what belongs to no communicator, `channels_line` where the log does not count channels.
-    `lines` by source, destination and transport.
-    """
+    """A communicator, each rank's process, and the first lines of its parts; 0 where there is none."""
 
     comm: Comm
     line: int
@@ -77,7 +73,7 @@ class _Member(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _CommGroup:
     """One communicator as it grows, line by line."""
 
     id: str
@@ -115,7 +111,7 @@ class _Mark(NamedTuple):
     """A line with which a rank's set-up in a group begins or is `done`."""
 
     at: int
-    group: _Group
+    group: _CommGroup
     rank: int
     done: bool
 
@@ -124,15 +120,15 @@ class _Groups:
     """All communicators, by what lines name: a pointer, a thread, a rank in a process."""
 
     def __init__(self) -> None:
-        self.all: list[_Group] = []
-        self.nameless = _Group("", None, -1, 0)
-        self._generations: defaultdict[tuple[str, int], list[_Group]] = defaultdict(list)
+        self.all: list[_CommGroup] = []
+        self.nameless = _CommGroup("", None, -1, 0)
+        self._generations: defaultdict[tuple[str, int], list[_CommGroup]] = defaultdict(list)
         self._having: Counter[tuple[str, int, int]] = Counter()
-        self._members: dict[tuple[str, int, int, str], _Group] = {}
+        self._members: dict[tuple[str, int, int, str], _CommGroup] = {}
         self._pointers: defaultdict[tuple[Process, str], list[_Mark]] = defaultdict(list)
         self._threads: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
         self._ranks: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
-        self._joined: set[tuple[Process, int, _Group]] = set()
+        self._joined: set[tuple[Process, int, _CommGroup]] = set()
 
     def begin(self, logged: LoggedFact, init: Init) -> None:
         group = self._group(logged, init)
@@ -146,11 +142,8 @@ class _Groups:
         if init.done:
             group.finished.add(init.rank)
 
-    def _group(self, logged: LoggedFact, init: Init) -> _Group:
-        """The group with this id that has the rank at this pointer, or else lacks it, or else a new one.
-
-        Ids need not be unique: before 2.16 there are none, and NCCL 2.18 to 2.20 give all splits the same.
-        """
+    def _group(self, logged: LoggedFact, init: Init) -> _CommGroup:
+        """Return the group of this id with (or else without) the rank at the pointer: ids may repeat."""
         parent = self.at_pointer(logged, init.parent)
         above = parent.group.id if parent and len(parent.group.id) < NAME else init.parent if parent else "?"
         split = f"{above}/{init.split}" if init.parent else ""
@@ -163,7 +156,7 @@ class _Groups:
         if self._having[having] < len(groups):
             group = groups[self._having[having]]
         else:
-            group = _Group(name or init.pointer, init.ranks, logged.at, logged.line)
+            group = _CommGroup(name or init.pointer, init.ranks, logged.at, logged.line)
             groups.append(group)
             self.all.append(group)
         self._having[having] += 1
@@ -177,12 +170,12 @@ class _Groups:
         before = bisect_left(marks, logged.at, key=lambda mark: mark.at)
         return marks[max(before - 1, 0)] if marks else None
 
-    def of_thread(self, logged: LoggedFact) -> _Group | None:
+    def of_thread(self, logged: LoggedFact) -> _CommGroup | None:
         """What the thread is setting up, or else has set up last."""
         before, _ = self._beside(logged)
         return self._set_up_by(logged) or (before.group if before else None)
 
-    def _set_up_by(self, logged: LoggedFact) -> _Group | None:
+    def _set_up_by(self, logged: LoggedFact) -> _CommGroup | None:
         """Where the log lacks the beginning, as before 2.18.3, it is what the thread completes next."""
         before, after = self._beside(logged)
         if before and not before.done:
@@ -195,7 +188,7 @@ class _Groups:
         at = bisect_left(marks, logged.at, key=lambda mark: mark.at)
         return marks[at - 1] if at else None, marks[at] if at < len(marks) else None
 
-    def of_link(self, logged: LoggedFact, link: Link) -> _Group:
+    def of_link(self, logged: LoggedFact, link: Link) -> _CommGroup:
         group = self._set_up_by(logged)
         if group and group.fits(link):
             return group
@@ -246,12 +239,12 @@ def _or_absent(value: int | None) -> int | Absent:
     return _NOT_LOGGED if value is None else value
 
 
-def _logged(group: _Group) -> LoggedComm:
+def _logged(group: _CommGroup) -> LoggedComm:
     processes = {rank: group.members[rank].process for rank in sorted(group.members)}
     return LoggedComm(_comm(group), group.line, group.counts_line, processes, group.lines)
 
 
-def _comm(group: _Group) -> Comm:
+def _comm(group: _CommGroup) -> Comm:
     counts = group.counts
     return Comm(
         group.id,
@@ -271,7 +264,7 @@ def _channels(counts: ChannelCounts) -> Channels:
     return Channels(counts.coll, _or_absent(counts.collnet), _or_absent(counts.nvls), *rest)
 
 
-def _connections(group: _Group) -> Iterable[Connection]:
+def _connections(group: _CommGroup) -> Iterable[Connection]:
     """The connections with their channels; both ends of one over the network log the same channel."""
     for ends, lanes in sorted(group.lanes.items()):
         yield Connection(*ends, len({lane[:2] for lane in lanes}))

@@ -17,10 +17,7 @@ About = Literal["gpudirect", "network", "p2p", "driver", "collnet"]
 
 
 class Init(NamedTuple):
-    """A rank's communicator begins, or is `done`; `nvml` None before 2.18.3, `id` empty before 2.16.
-
-    One split off another has its parent's pointer and says which split it was, and since 2.23 has no id.
-    """
+    """A rank begins a communicator, or is `done`; no `nvml` before 2.18.3, no `id` before 2.16."""
 
     pointer: str
     rank: int
@@ -35,10 +32,7 @@ class Init(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One channel from one rank to another, logged by one of the two: by the destination if `received`.
-
-    A device is NVML's number, before 2.18.3 its bus id in hexadecimal. `lane` is channel and connection.
-    """
+    """One channel between ranks, logged at its end if `received`; devices by NVML, before 2.18.3 by bus."""
 
     source: int
     source_device: str
@@ -116,10 +110,7 @@ class Fallen(NamedTuple):
 
 
 class GdrPath(NamedTuple):
-    """Whether GPUDirect RDMA is used between a GPU and a NIC, by their numbers in NCCL's paths.
-
-    `distance` and `most` are kinds of path as that version numbers them: see `PATHS`. Until 2.29.
-    """
+    """Whether a GPU and a NIC use GPUDirect RDMA (until 2.29); distances as `PATHS` numbers them."""
 
     gpu: str
     nic: str
@@ -180,10 +171,7 @@ PATHS: Final = (
 
 
 class MessageKind(NamedTuple):
-    """A kind of message: how it begins, the form of the whole, and what makes a fact of it.
-
-    One that begins so and has another form is torn, or of a version that is not known here.
-    """
+    """How a kind begins, its whole form, and what makes a fact; another form is torn, or not known here."""
 
     begins: re.Pattern[str]
     form: re.Pattern[str]
@@ -238,10 +226,6 @@ def _link(m: re.Match[str]) -> Link:
     return Link(int(m[3]), m[4], int(m[5]), m[6], m[7] == "receive", m["transport"], lane)
 
 
-def _counts(m: re.Match[str]) -> ChannelCounts:
-    return ChannelCounts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5]))
-
-
 def _chosen(m: re.Match[str]) -> Chosen:
     algorithm = m["algorithm"].lower() if m["algorithm"] else ALGORITHMS[int(m["algorithm_number"])]
     protocol = m["protocol"].lower() if m["protocol"] else PROTOCOLS[int(m["protocol_number"])]
@@ -249,22 +233,10 @@ def _chosen(m: re.Match[str]) -> Chosen:
     return Chosen(_op(m["op"]), int(m["size"]), algorithm, protocol, channels)
 
 
-def _special(m: re.Match[str]) -> Chosen:
-    return Chosen(_op(m[1]), int(m[3]), m[2].lower().replace(" ", "_"), m[4] or "", None)
-
-
-def _offered(m: re.Match[str]) -> Offered:
-    return Offered(int(m[2]), not m[1], _maybe(m[3]))
-
-
 def _setting(m: re.Match[str]) -> Setting:
     """The setting, without the full stop that NCCL writes behind a number."""
     name, value = m["name"] or m["other"], m["value"]
     return Setting(name, value[:-1] if re.fullmatch(r"-?\d+\.", value, re.ASCII) else value)
-
-
-def _plugin(m: re.Match[str]) -> Setting:
-    return Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2])
 
 
 def version_numbers(version: str | Absent) -> tuple[int, int, int] | None:
@@ -307,7 +279,7 @@ KINDS: Final = (
     _kind(
         r"\w+ \[[\w ]+\]: \d+ Bytes ->",
         rf"(\w+) \[([\w ]+)\]: {_N} Bytes -> (?:Kernel (\S+) nchannels |cudaMemcpy|RMA proxy \+ CE)",
-        _special,
+        lambda m: Chosen(_op(m[1]), int(m[3]), m[2].lower().replace(" ", "_"), m[4] or "", None),
     ),
     _kind(
         r"Channel \d+(?:/\d+)? : \d+\[",
@@ -328,7 +300,7 @@ KINDS: Final = (
         r"\d+ coll channels",
         rf"{_N} coll channels,(?: {_N} collnet channels,)?(?: {_N} nvls channels,)? "
         rf"{_N} p2p channels, {_N} p2p channels per peer",
-        _counts,
+        lambda m: ChannelCounts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5])),
     ),
     _kind(
         r"Init timings",
@@ -344,7 +316,7 @@ KINDS: Final = (
     _kind(
         r"NVLS multicast support",
         rf"NVLS multicast support is (not )?available on dev {_N}(?: \(NVLS_NCHANNELS {_N}\))?{_END}",
-        _offered,
+        lambda m: Offered(int(m[2]), not m[1], _maybe(m[3])),
     ),
     _kind(
         r"NCCL_\w+ set by |Comm config \w+ reset to ",
@@ -355,7 +327,7 @@ KINDS: Final = (
     _kind(
         r"(?:\w+/Plugin: )?Plugin name set by env",
         r"(?:(\w+)/Plugin: )?Plugin name set by env to (\S.*)",
-        _plugin,
+        lambda m: Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2]),
     ),
     _kind(r"Using network", r"Using network (\S.*)", lambda m: Network(m[1])),
     _kind(

@@ -34,12 +34,9 @@ class ListError(ValueError):
 
 
 def allowed(name: str, value: str) -> Allowed:
-    """What a value of NCCL_ALGO or NCCL_PROTO leaves to each collective, as NCCL 2.24 and newer read it.
+    """Return what NCCL 2.24 and newer leave each collective; ListError for a word that is none of theirs.
 
     `ring,tree;allgather:^nvls`: lists for single collectives follow one for all; `^` names what is left out.
-
-    Raises:
-        ListError: a word that is not an algorithm, protocol or collective.
     """
     choices = CHOICES[name]
     left = dict.fromkeys(FUNCTIONS, frozenset(choices))
@@ -72,10 +69,7 @@ def left_without(name: str, value: str) -> tuple[str, ...]:
 
 
 def lacks(name: str, value: str, *needed: str) -> bool:
-    """Whether a list keeps one of some algorithms or protocols from a collective that has it.
-
-    A list that NCCL refuses keeps all of them.
-    """
+    """Whether a list, or NCCL's refusal of it, keeps one of `needed` from a collective that has it."""
     try:
         found = allowed(name, value)
     except ListError:

@@ -165,10 +165,7 @@ class NcclLog:
         seen.count += 1
 
     def _keep(self, logged: LoggedFact) -> None:
-        """Keeps a line about a communicator, unless it repeats one more often than there are communicators.
-
-        So often each of them may have said it; what comes after that says nothing new.
-        """
+        """Keep a line unless it repeats more often than there are communicators, each of which may say it."""
         key = (logged.process, logged.thread, logged.fact)
         times = self._repeats.get(key, 0)
         nameless = isinstance(logged.fact, Init) and not logged.fact.id

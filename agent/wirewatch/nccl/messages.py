@@ -133,10 +133,7 @@ def _start(mark: re.Match[str], host: str) -> int:
 
 
 def _host(read: str, seen: Mapping[str, int], *, behind: bool) -> str:
-    """The true host of one read from a mark: another host of the process that it ends with, if seen often.
-
-    `behind` another text on its line that host must be seen as often, else more often.
-    """
+    """Return the host that a mark ends with, if it was seen as often (`behind` other text) or more often."""
     times = seen.get(read, 0)
     least = times if behind else times + 1
     ends = [host for host in seen if host != read and read.endswith(host) and seen[host] >= least]

@@ -98,10 +98,7 @@ def parse_nccl_conf(text: str) -> NcclConf:
 
 
 def settings_of_environ(environ: bytes) -> dict[str, str]:
-    """NCCL's settings in a /proc/PID/environ; of a name that stands twice the first value holds.
-
-    Nothing else of an environment is kept, and no more of these than NCCL's would be.
-    """
+    """Return NCCL's settings in a /proc/PID/environ, the first of each name, and no more than NCCL's."""
     found: dict[str, str] = {}
     for entry in environ.split(b"\0"):
         name, equals, value = entry.partition(b"=")
@@ -150,12 +147,8 @@ def _on(value: str) -> bool:
     return number(value) != 0
 
 
-def _one(value: str) -> bool:
-    return number(value) == 1
-
-
-def _off(value: str) -> bool:
-    return number(value) == 0
+def _equals(setting: int) -> Callable[[str], bool]:
+    return lambda value: number(value) == setting
 
 
 def _under(least: int) -> Callable[[str], bool]:
@@ -181,16 +174,11 @@ def _short_reach(value: str) -> bool:
     return value in _NEAR or (value[:1].isdigit() and number(value) < _FAR)
 
 
-def _sockets(value: str) -> bool:
-    return value.lower() == "socket"
-
-
-def _thrifty(value: str) -> bool:
-    return value.upper() not in {"0", "DEFAULT"}
-
-
 SLOWING: Mapping[str, Slowdown] = {
-    "NCCL_P2P_DISABLE": Slowdown(_one, "GPUs do not reach each other: through host memory, measured 26 GB/s"),
+    "NCCL_P2P_DISABLE": Slowdown(
+        _equals(1),
+        "GPUs do not reach each other: through host memory, measured 26 GB/s",
+    ),
     "NCCL_P2P_LEVEL": Slowdown(
         _short_reach, "GPUs farther apart than this go through host memory; LOC: all do, measured 23 GB/s"
     ),
@@ -207,14 +195,16 @@ SLOWING: Mapping[str, Slowdown] = {
         "not the Simple protocol; LL alone measured 150 GB/s, LL128 alone 312",
         _LISTS,
     ),
-    NVLS_ENABLE: Slowdown(_off, "no NVLink SHARP: Ring instead"),
+    NVLS_ENABLE: Slowdown(_equals(0), "no NVLink SHARP: Ring instead"),
     "NCCL_NVLS_NCHANNELS": Slowdown(_under(16), "fewer channels for NVLS than it takes", _UNDOCUMENTED),
     "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW),
     "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW),
     "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW),
     "NCCL_MIN_NCHANNELS": Slowdown(_over(_CHANNELS), _MANY),
     "NCCL_MIN_CTAS": Slowdown(_over(_CHANNELS), _MANY),
-    "NCCL_CTA_POLICY": Slowdown(_thrifty, "fewer SMs rather than more speed"),
+    "NCCL_CTA_POLICY": Slowdown(
+        lambda value: value.upper() not in {"0", "DEFAULT"}, "fewer SMs rather than more speed"
+    ),
     "NCCL_NTHREADS": Slowdown(
         _under(512),
         "fewer threads a channel than the 512 of recent GPUs; 64 with 2 channels measured 20 GB/s",
@@ -227,6 +217,8 @@ SLOWING: Mapping[str, Slowdown] = {
     ),
     "NCCL_TOPO_FILE": Slowdown(_any, "NCCL believes this file about the machine"),
     "NCCL_GRAPH_FILE": Slowdown(_any, "rings and trees come from this file", _UNDOCUMENTED),
-    "NCCL_NET": Slowdown(_sockets, "sockets where GPUs do not reach each other"),
+    "NCCL_NET": Slowdown(
+        lambda value: value.lower() == "socket", "sockets where GPUs do not reach each other"
+    ),
     "NCCL_IB_DISABLE": Slowdown(_on, "no InfiniBand or RoCE: sockets between nodes"),
 }

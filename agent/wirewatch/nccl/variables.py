@@ -24,11 +24,7 @@ _NEIGHBOURS = frozenset({"RCCL", "CCL", "HCCL", "XCCL", "ACCL", "MSCCL", "NVCC",
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A name that NCCL reads or once read.
-
-    `number`: read by strtoll. `last`: the last version that reads it, None for one that still is. `instead`:
-    what does its work now.
-    """
+    """A name of NCCL: `number` by strtoll, the `last` version that reads it, what is set `instead` now."""
 
     name: str
     since: Version
@@ -66,10 +62,7 @@ def reader(name: str) -> str:
 
 
 def meant(name: str) -> str:
-    """The variable that a name may be meant for, empty where none is alike.
-
-    NCCL compares names letter by letter: `nccl_debug` is not a variable.
-    """
+    """Return the variable that a name may be meant for; NCCL itself heeds each letter and its case."""
     upper = name.strip().upper().replace("-", "_")
     start, underscore, rest = upper.partition("_")
     if upper in _variables():

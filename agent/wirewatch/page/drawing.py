@@ -11,7 +11,7 @@ from wirewatch.page.content import PageContent
 from wirewatch.page.hardware import blind, up_and_expected
 from wirewatch.page.model import Box, Drawing, DrawnWire, Frame, Style
 from wirewatch.page.tables import GBIT, GpuName, Readings, count, plain
-from wirewatch.verdict.drift.graph import natural
+from wirewatch.verdict.drift.wiring import natural
 
 STYLES: Mapping[Health, Style] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 PCIE = "pcie"

@@ -24,7 +24,7 @@ from wirewatch.page.tables import (
     unique,
     unknown,
 )
-from wirewatch.verdict.drift.graph import natural
+from wirewatch.verdict.drift.wiring import natural
 
 NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
 """Reasons for low clocks that do not slow a job."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.busbw.expected import human
 from wirewatch.core.types import Absent
+from wirewatch.core.words import size as human
 from wirewatch.jobs.running import algorithm_words
 from wirewatch.jobs.times import GpuTime, JobsFacts, OperationTimes, RunningJob
 from wirewatch.page.model import Cell, Column, Section, Sentence, Table

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from wirewatch.busbw.expected import human
+from wirewatch.core.words import size as human
 from wirewatch.documents.probes import CollectiveResult, PeerCopy, ProbeDocument, Straggler
 from wirewatch.page.content import PageContent
 from wirewatch.page.model import Cell, Column, Details, Moment, Point, Section, Sentence, Table, Tone

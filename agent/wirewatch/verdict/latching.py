@@ -42,7 +42,7 @@ DRIFT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _LedgerStep:
     state: NodeState
     now: Now
     policy: VerdictPolicy
@@ -71,10 +71,7 @@ class _Step:
         return self._seen(entry, collector, finding)
 
     def _ended(self, entry: Entry, finding: Finding) -> bool:
-        """Whether an event that is still reported is over: it is milder now, or a reset came since.
-
-        A milder event that is new has not ended.
-        """
+        """Whether an event that is still reported is over: milder now and not new, or reset since."""
         if not finding.last or entry.stage in OVER:
             return False
         if finding.health < entry.health and _knows(entry.stamp, entry.event + DRIFT, finding):
@@ -188,7 +185,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     live = _findings_now(state, here)
     faults = {key: one for key, one in live.items() if one[1].health is not Health.UNKNOWN}
     came = occurrences(ledger.occurrences, ledger.present, faults, now.mono, policy)
-    current = _Step(state, now, policy, replace(ledger, occurrences=came))
+    current = _LedgerStep(state, now, policy, replace(ledger, occurrences=came))
     entries = {}
     known = _renamed(ledger.entries, here)
     for key in {**known, **live}:
@@ -203,10 +200,9 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
 
 
 def covered(entry: Entry, finding: Finding) -> bool:
-    """Whether the finding is of an event that is over: acknowledged, or known already as over.
+    """Whether the finding's event is over: acknowledged, or known as over.
 
-    A later one is new, whatever the clock says. Only for an entry of wirewatch 0.1, which has no stamp, does
-    the Unix time decide.
+    A later event is new, whatever the clock says. Entries of wirewatch 0.1 have no stamp: Unix time decides.
     """
     if not finding.last or not entry.event or entry.stage not in OVER:
         return False
@@ -219,10 +215,7 @@ def occurrences(
     before: Occurrences, present: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
     policy: VerdictPolicy,
 ) -> Occurrences:  # fmt: skip
-    """The times of `before`, with `mono` for each fault that is `live` now and was not `present` before.
-
-    Times are monotonic seconds; those that are older than the window of the policy are dropped.
-    """
+    """Return `before` within the window, with `mono` for each `live` fault that was not `present` before."""
     made = {}
     for key in {**before, **live}:
         kept = tuple(at for at in before.get(key, ()) if mono - at < policy.flap_window)
@@ -265,10 +258,7 @@ def _knows(stamp: float | None, at: float, finding: Finding) -> bool:
 
 
 def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
-    """The entries by their lasting names, as far as they are known by now.
-
-    Of two for one fault the worse is kept, unless the other knows the event as one that is over.
-    """
+    """Return the entries by lasting names; of two the worse, unless the other knows the event as over."""
     made = dict(entries)
     for key, entry in entries.items():
         part = named(entry.subject, gpus)
@@ -276,13 +266,10 @@ def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mappi
             del made[key]
             renamed = replace(entry, subject=part)
             other = made.get(renamed.key)
-            if other is None or (_worse(renamed, other) and not _knows_as_over(other, renamed)):
+            worse = other is not None and _WORST.index(renamed.stage) < _WORST.index(other.stage)
+            if other is None or (worse and not _knows_as_over(other, renamed)):
                 made[renamed.key] = renamed
     return made
-
-
-def _worse(one: Entry, other: Entry) -> bool:
-    return _WORST.index(one.stage) < _WORST.index(other.stage)
 
 
 def _knows_as_over(entry: Entry, other: Entry) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import ClassVar
 
+from wirewatch.core.collector import Strict
 from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, OperatorNote, Subject
 
 LOST = "verdict.latches"
@@ -141,10 +141,8 @@ DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictPolicy:
+class VerdictPolicy(Strict):
     """What becomes of a fault that is not seen any more. All times are times in which the daemon watched."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "probe.wrong_data")
     """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings ack`.

@@ -33,11 +33,7 @@ _ABSENT = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A finding and what the ledger makes of it.
-
-    `measured`: the health that its collector gives it now, None where it does not find it. `same_cause`: what
-    has the same cause, and goes with it.
-    """
+    """A finding with its stage; `measured`: its health now, `same_cause`: the findings that go with it."""
 
     finding: Finding
     stage: str
@@ -66,11 +62,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`findings` that count, worst first; `standings` are all of them, in the same order.
-
-    What has the same cause as another stands under that one alone. `fail_on`: the healths with which no job
-    may start.
-    """
+    """Findings that count and all standings, worst first; no job may start with a health of `fail_on`."""
 
     health: Health
     findings: tuple[Finding, ...]
@@ -124,7 +116,10 @@ def judge_node(
     state: NodeState, ledger: Ledger | None = None, fail_on: frozenset[Health] = FAIL_ON
 ) -> Verdict:
     """The verdict of a state. A node on which nothing at all is watched is UNKNOWN, not OK."""
-    every = sorted(_standings(state, ledger or Ledger()), key=_rank)
+    every = sorted(
+        _standings(state, ledger or Ledger()),
+        key=lambda one: (not one.takes_part, -one.finding.health, (one.finding.rule, one.finding.subject)),
+    )
     bases = [health for health in map(_base, state.components.values()) if health is not None]
     health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
     takes_part = any(c.applicable or c.outcome is None for c in state.components.values())
@@ -138,7 +133,7 @@ def judge_node(
 
 
 def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
-    """For each finding the position of the one that it comes under: its own where it stands for itself.
+    """Return for each finding the position of the one that it comes under, its own where it stands alone.
 
     A part that cannot be read comes under the loss of its GPU, or under the first that cannot be read for the
     same reason at the same place. A finding comes under none that is milder than itself.
@@ -146,7 +141,10 @@ def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
     lost = {_place(f.subject): n for n, f in enumerate(findings) if f.rule == GPU_LOST}
     blind = [n for n, f in enumerate(findings) if f.absent is not None]
     first: dict[Cause, int] = {}
-    for n in sorted(blind, key=lambda n: _precedence(findings[n])):
+    rules = {n: findings[n].rule for n in blind}
+    for n in sorted(
+        blind, key=lambda n: (not rules[n].startswith(FIRST), rules[n].startswith(LAST), rules[n])
+    ):
         first.setdefault(_cause(findings[n]), n)
     found = list(range(len(findings)))
     for n in blind:
@@ -164,11 +162,6 @@ def _by_cause(standings: Sequence[Standing]) -> Iterator[Standing]:
         if under[number] == number:
             same = tuple(s for n, s in enumerate(standings) if under[n] == number != n)
             yield replace(one, same_cause=same) if same else one
-
-
-def _rank(standing: Standing) -> tuple[int, int, Key]:
-    finding = standing.finding
-    return (not standing.takes_part, -finding.health, (finding.rule, finding.subject))
 
 
 def _base(component: Component) -> Health | None:
@@ -224,19 +217,17 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
         )
     if finding.last and finding.health is Health.FAILED:
         # An event is reported until the next boot, even when a reset without a boot has repaired it.
-        return replace(now, finding=replace(finding, action=f"{finding.action}; {_once_repaired(entry.key)}"))
+        action = f"{finding.action}; once repaired: `wirewatch findings ack {name_of(entry.key)}`"
+        return replace(now, finding=replace(finding, action=action))
     return now
-
-
-def _once_repaired(key: Key) -> str:
-    return f"once repaired: `wirewatch findings ack {name_of(key)}`"
 
 
 def _held(entry: Entry) -> Standing:
     """What is not seen now and counts all the same."""
     probation = entry.stage is Stage.PROBATION
-    unread = _unread(entry)
-    evidence = entry.evidence if entry.rule == LOST else f"{entry.evidence}; {_absent(entry)}"
+    unread = entry.stage is Stage.ACTIVE and entry.mono is None
+    absent = "not seen now, because its part is not read" if unread else _ABSENT[entry.stage]
+    evidence = entry.evidence if entry.rule == LOST else f"{entry.evidence}; {absent}"
     evidence += _whose(entry) if probation else ""
     evidence += f"; {_again(entry)}" if entry.times > 1 else ""
     action = entry.action
@@ -251,14 +242,6 @@ def _held(entry: Entry) -> Standing:
     )
     stage = {Stage.ACTIVE: LIVE, Stage.LATCHED: LATCHED, Stage.PROBATION: PROBATION}[entry.stage]
     return Standing(finding, stage, entry.collector, None, entry.times, entry.acked)
-
-
-def _absent(entry: Entry) -> str:
-    return "not seen now, because its part is not read" if _unread(entry) else _ABSENT[entry.stage]
-
-
-def _unread(entry: Entry) -> bool:
-    return entry.stage is Stage.ACTIVE and entry.mono is None
 
 
 def _again(entry: Entry) -> str:
@@ -286,7 +269,3 @@ def _cause(finding: Finding) -> Cause:
 def _place(part: Subject) -> Cause:
     """The GPU, or the device and port; the links of a GPU go with it."""
     return (part.uuid or part.gpu, "", "") if part.uuid or part.gpu else ("", part.device, part.port)
-
-
-def _precedence(finding: Finding) -> tuple[bool, bool, str]:
-    return (not finding.rule.startswith(FIRST), finding.rule.startswith(LAST), finding.rule)

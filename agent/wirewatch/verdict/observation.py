@@ -23,10 +23,7 @@ _PORT_DOWN = "infiniband.port_down"
 
 
 def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
-    """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone".
-
-    A probe's finding was looked for when a probe was made: `probes` are the complete ones since start.
-    """
+    """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone"."""
     mono = read_at(state, entry.collector)
     component = state.components.get(entry.collector)
     if mono is None or component is None or _blind(component, entry.subject):
@@ -58,10 +55,7 @@ def _blind(component: Component, part: Subject) -> bool:
 
 
 def _may_be(one: Subject, other: Subject) -> bool:
-    """Whether two names may mean the same part, or a part and what it belongs to.
-
-    A GPU whose UUID is not known may be any: indexes change.
-    """
+    """Whether two names may mean one part, or a part and its owner; a GPU without UUID may be any."""
     mine, theirs = one.levels(), other.levels()
     compared = (mine.keys() & theirs.keys()) - ({"gpu"} if one.uuid or other.uuid else set())
     return all(mine[level] == theirs[level] for level in compared)
@@ -106,10 +100,7 @@ def gpu_indexes(state: NodeState) -> Mapping[str, str]:
 
 
 def found(state: NodeState, known: Mapping[str, Subject]) -> Iterator[tuple[str, Finding]]:
-    """Every finding with its collector; a GPU of which it gives only the address gets its name.
-
-    `known`: the GPU last seen at each address.
-    """
+    """Return each finding with its collector, and with its GPU's name by the addresses in `known`."""
     gpus = {**known, **cards(state)}
     for name, component in state.components.items():
         for finding in component.findings:
@@ -149,10 +140,7 @@ def belonging_gpus(state: NodeState) -> frozenset[str]:
 
 
 def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
-    """Whether the GPU is gone for good: an operator took it out, or another GPU is in its place.
-
-    Another is there if the inventory does not miss it, and `most` or more GPUs answer.
-    """
+    """Whether an operator took the GPU out, or `most` GPUs answer and it is not missed."""
     inventory = state.facts(InventoryFacts)
     if not uuid or uuid in belonging_gpus(state):
         return False
@@ -161,18 +149,12 @@ def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
 
 
 def asks_for_reset(state: NodeState, uuid: str) -> bool:
-    """Whether the driver says now, and surely, that this GPU needs one.
-
-    What the kernel's log says counts only where NVML does not say the contrary.
-    """
+    """Whether the driver says that this GPU needs a reset; NVML's word counts above the log's."""
     return Health.FAILED in _recovery_healths(state, uuid) and not _needs_none(state, uuid)
 
 
 def needs_nothing(state: NodeState, uuid: str) -> bool:
-    """Whether the driver says that this GPU needs nothing; its silence is not enough.
-
-    All collectors that would find a need must be reading: after a start they come one after the other.
-    """
+    """Whether the driver says that this GPU needs nothing, and all collectors of such needs are reading."""
     readings = [read_at(state, name) for name in _RECOVERY_COLLECTORS if name in state.components]
     return None not in readings and not _recovery_healths(state, uuid) and _needs_none(state, uuid)
 

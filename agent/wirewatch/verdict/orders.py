@@ -15,11 +15,7 @@ class OrderError(Exception):
 
 
 def pick(verdict: Verdict, name: str) -> Standing:
-    """The finding whose id begins so.
-
-    Raises:
-        OrderError: none or several do, or there are too few digits.
-    """
+    """Return the finding whose id begins so; OrderError for none, several, or too few digits."""
     if len(name) < LEAST:
         raise OrderError(f"give at least {LEAST} digits of the id: {name!r}")
     found: dict[str, Standing] = {}
@@ -33,11 +29,7 @@ def pick(verdict: Verdict, name: str) -> Standing:
 
 
 def acknowledge(ledger: Ledger, standing: Standing, said: OperatorNote, mono: float) -> Ledger:
-    """The operator says that the part was repaired: what is remembered is on probation, probation ends.
-
-    Raises:
-        OrderError: it is measured now, so that no statement can end it.
-    """
+    """End what is remembered (by probation) or probation, as repaired; OrderError while it is measured."""
     finding, entry = standing.finding, ledger.entries.get(standing.key)
     if standing.stage == ACKNOWLEDGED:
         raise OrderError(f"{standing.id} is acknowledged already")
@@ -89,14 +81,10 @@ def suppress(
     ledger: Ledger, standing: Standing, until: float, said: OperatorNote, policy: VerdictPolicy,
     mono: float | None = None, *, although_failed: bool = False,
 ) -> Ledger:  # fmt: skip
-    """The finding takes no part until a date (Unix seconds), unless it gets worse than it is now.
+    """Take a finding, and what has its cause, out of the verdict until a date, unless it gets worse.
 
-    So does what has the same cause. `mono`: the monotonic second of the order, by which it ends in this boot;
-    without one it ends by the date. `although_failed`: the operator knows that jobs may start on a node that
-    is FAILED.
-
-    Raises:
-        OrderError: a date that is past or too far away, or a FAILED finding without `although_failed`.
+    `mono`: the monotonic second of the order, by which it ends in this boot; without it the date decides.
+    Raises OrderError for a date that is past or too far, and for FAILED without `although_failed`.
     """
     if not until > said.at:
         raise OrderError("the date is past")
@@ -120,11 +108,7 @@ def suppress(
 
 
 def unsuppress(ledger: Ledger, standing: Standing) -> Ledger:
-    """The finding takes part again.
-
-    Raises:
-        OrderError: it is not suppressed.
-    """
+    """Let the finding take part again; OrderError where it is not suppressed."""
     if standing.key not in ledger.suppressions:
         raise OrderError(f"{standing.id} is not suppressed")
     over = {one.key for one in (standing, *standing.same_cause)}

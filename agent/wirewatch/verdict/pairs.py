@@ -7,15 +7,16 @@ operator acknowledges it, or the result is old.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Protocol
 
 from annotated_types import Ge, Gt, Le, Len
 
-from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Options, Rule
+from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Options, Rule, Strict
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
 from wirewatch.core.ports import Hardware
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
+from wirewatch.core.words import count, utc
 from wirewatch.verdict.ledger import DAY
 
 NAME = "pairs"
@@ -181,17 +182,10 @@ class PairsOptions(Options):
     interval: float = 60.0
     """Time between two looks at how old the result is; a new one is judged at once. [seconds]"""
 
-    def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
-        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
-        return f"must be above 0: {bad[0]!r}" if bad else ""
-
 
 @dataclass(frozen=True, slots=True)
-class PairsPolicy:
+class PairsPolicy(Strict):
     """What a result of pairs of nodes makes of this node."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     failed: float = FAILED_LOSS
     """What the node has lost of its speed from which on it is FAILED, above 0 and at most 1. [share]"""
@@ -211,12 +205,10 @@ class PairsResultHolder(Protocol):
     @property
     def result(self) -> PairsResult | None:
         """The result that holds; None where none was reported."""
-        ...
 
     @property
     def trouble(self) -> str:
         """Why what was kept cannot be used; empty where it can."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +264,7 @@ def judge(
     if reading.result is None:
         return PairsMemory((), policy.lasts), lost
     parts = tuple(part for part in reading.result.parts if ok.at - part.at < policy.lasts)
-    by_finding: dict[tuple[str, Subject], list[PairsPart]] = {}
-    for part in parts:
-        by_finding.setdefault(part.finds, []).append(part)
+    by_finding = grouped((part.finds, part) for part in parts)
     found = (_finding(some, reading.result, policy) for some in by_finding.values())
     return PairsMemory(parts, policy.lasts), (*found, *lost)
 
@@ -292,10 +282,7 @@ def samples(reading: HeldResult, memory: PairsMemory) -> Iterator[Sample]:
 
 
 def _finding(parts: list[PairsPart], result: PairsResult, policy: PairsPolicy) -> Finding:
-    """One finding of parts that have one rule and subject.
-
-    It is an event: it was measured once, at some moment, so that an operator can say that it is over.
-    """
+    """Return the finding of parts with one rule and subject: an event, which an operator can acknowledge."""
     rule = SLOW if parts[0].kind is PartKind.NODE else ROUTE
     loss = max(one.loss for part in parts for one in part.losses)
     failed = rule is SLOW and result.nodes == 1 and loss >= policy.failed
@@ -315,14 +302,13 @@ _WAYS: Mapping[Way, str] = {Way.SENDS: "sends", Way.RECEIVES: "receives", Way.TO
 
 def _evidence(part: PairsPart, result: PairsResult) -> str:
     ways = " and ".join(_loss(part, one) for one in part.losses)
-    when = datetime.fromtimestamp(part.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     rail = f" on rail {part.rail}" if part.rail else ""
-    return f"{_what(part, result)}{ways}{rail}, by {_MEASURES[part.measure]} of {when}"
+    return f"{_what(part, result)}{ways}{rail}, by {_MEASURES[part.measure]} of {utc(part.at)}"
 
 
 def _loss(part: PairsPart, one: PairsLoss) -> str:
     way = "" if part.kind is PartKind.PAIR else f"{_WAYS[one.way]} "
-    runs = f"{one.slow} of {one.runs} runs with {one.partners} partner{'' if one.partners == 1 else 's'}"
+    runs = f"{one.slow} of {one.runs} runs with {count(one.partners, 'partner')}"
     return f"{way}{one.loss:.1%} slower ({one.low:.1%} to {one.high:.1%}) in {runs}"
 
 

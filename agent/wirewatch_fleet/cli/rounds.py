@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from wirewatch.busbw.expected import human
 from wirewatch.cli.output import utc, write_whole
 from wirewatch.core.hostlist import compact
+from wirewatch.core.words import size as human
 from wirewatch.signals import SIGNALS
 from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
 from wirewatch_fleet.pairs.model import MeasuredRound, PairRound

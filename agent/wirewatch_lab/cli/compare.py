@@ -7,10 +7,10 @@ from statistics import median
 
 import click
 
-from wirewatch.busbw.expected import human
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.output import shown, utc
 from wirewatch.cli.tables import table
+from wirewatch.core.words import size as human
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.cli.parse import read_output
 from wirewatch_lab.study.compare import (

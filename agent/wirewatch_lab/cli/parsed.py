@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wirewatch.busbw.expected import GB, human
 from wirewatch.cli.tables import MICRO, table
 from wirewatch.core.types import Health
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 from wirewatch_lab.study.judge import JudgedRun
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.nccltests import Reader

@@ -15,7 +15,7 @@ from wirewatch.core.types import Absent
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch.probe.gate import GateFacts
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.graph import fingerprint
+from wirewatch.verdict.drift.wiring import fingerprint
 from wirewatch_lab.study.grid import Capabilities, SweepOptions
 
 SCOUT_SECONDS = 120.0

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS, PAIRWISE, RING, TREE
 from wirewatch.core.probe import (
     ALL_GATHER,
@@ -29,6 +28,7 @@ from wirewatch.core.probe import (
     Case,
     Launch,
 )
+from wirewatch.core.words import size as human
 from wirewatch.nccl.settings import NVLS_ENABLE, number
 from wirewatch_lab.study.curve import AUTO, Configuration
 

@@ -8,11 +8,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.busbw.expected import Expectation, expect, human
+from wirewatch.busbw.expected import Expectation, expect
 from wirewatch.core.pci import Place, normal_pci
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Conditions
 from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
 from wirewatch.core.types import Absent, Health, Why
+from wirewatch.core.words import size as human
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.points import Placed, RepeatedRow, is_wrong, middle, points
 from wirewatch_lab.study.runs import BenchmarkRun, shortfall

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wirewatch.busbw.expected import human
+from wirewatch.core.words import size as human
 from wirewatch.nccl.log import TransportWire
 
 SHOWN = 8

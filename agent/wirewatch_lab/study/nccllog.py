@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from wirewatch.busbw.expected import human
 from wirewatch.core.account import Account, Connection
 from wirewatch.core.types import Absent
+from wirewatch.core.words import size as human
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
     Chosen,

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from wirewatch.busbw.expected import GB, human
 from wirewatch.core.types import Absent, Kind, Metric, Sample
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.curve import Curve
 from wirewatch_lab.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget

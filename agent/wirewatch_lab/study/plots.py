@@ -18,8 +18,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from wirewatch.busbw.expected import GB
 from wirewatch.core.types import Absent
+from wirewatch.core.words import GB
 from wirewatch_lab.study.curve import Curve, CurvePoint, KnownRates
 from wirewatch_lab.study.spread import usable
 from wirewatch_lab.study.summary import FLOOR_BYTES, CurveSummary, rates_of, setting

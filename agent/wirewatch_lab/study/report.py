@@ -15,9 +15,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wirewatch import __version__
-from wirewatch.busbw.expected import GB, human
 from wirewatch.cli.output import write_whole
 from wirewatch.core.types import Absent
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 from wirewatch_lab.study.contest import Contest, Placing, contests, groups
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch_lab.study.spread import usable

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from statistics import median, median_low
 from typing import Protocol
 
-from wirewatch.busbw.expected import GB, human
 from wirewatch.busbw.formulas import FACTORS, busbw, factor
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 from wirewatch_lab.study.contest import Contest, Placing, contests, groups
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.spread import usable

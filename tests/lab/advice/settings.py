@@ -6,12 +6,12 @@ from ipaddress import IPv6Address
 from random import Random
 
 from tests.support import EPOCH
-from wirewatch.core.gids import V1, V2, Gid, Gids
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.topology import GpuPart, Group, WireKind
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.variables import Version
+from wirewatch_lab.advice.settings.gids import V1, V2, Gid, Gids
 from wirewatch_lab.advice.settings.node import NcclNode
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 

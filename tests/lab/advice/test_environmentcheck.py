@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.lab.advice.settings import HUNDRED, LOCAL, MIB, gids, node, port, swept
 from tests.support import EPOCH
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
-from wirewatch.core.gids import V1, V2
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch_lab.advice.described import described
 from wirewatch_lab.advice.settings.check import NotRead, Places, check
 from wirewatch_lab.advice.settings.finding import SettingFinding
+from wirewatch_lab.advice.settings.gids import V1, V2
 from wirewatch_lab.advice.settings.measured import MeasuredSetting, measured_settings
 from wirewatch_lab.advice.settings.node import NcclNode
 from wirewatch_lab.advice.settings.sources import of_conf, of_environ

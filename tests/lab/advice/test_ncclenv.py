@@ -8,10 +8,10 @@ from tests.lab.advice.settings import HUNDRED, LOCAL, MAPPED, MIB, gids, node, p
 from tests.support import EPOCH
 from wirewatch.busbw.references import Confidence
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
-from wirewatch.core.gids import V1, V2
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.settings.advice import VariableAdvice, advise
+from wirewatch_lab.advice.settings.gids import V1, V2
 from wirewatch_lab.advice.settings.measured import Purpose
 from wirewatch_lab.advice.settings.node import NcclNode
 from wirewatch_lab.study.curve import Configuration, Study

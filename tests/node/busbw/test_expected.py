@@ -24,11 +24,12 @@ from tests.node.busbw.nodes import (
 )
 from tests.node.busbw.tables import GIB, H100_FOUR, MIB, rows
 from tests.node.busbw.tables import H200 as H200_TABLE
-from wirewatch.busbw.expected import Expectation, GroupWire, choose, expect, human, pcie_rate, wire
+from wirewatch.busbw.expected import Expectation, GroupWire, choose, expect, pcie_rate, wire
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.probe import Conditions, Pcie
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Group, Topology, WireKind, groups, islands
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import size as human
 from wirewatch.nccl.settings import SLOWING, number, slowing_settings
 
 OFF = {"NCCL_NVLS_ENABLE": "0"}

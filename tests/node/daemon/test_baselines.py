@@ -39,7 +39,7 @@ from wirewatch.daemon.baselines import (
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Graph, identity
+from wirewatch.verdict.drift.wiring import Graph, identity
 
 AT = 1_795_223_090.0
 RECORDINGS = [

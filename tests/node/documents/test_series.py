@@ -5,7 +5,7 @@ from wirewatch.core.types import Absent
 from wirewatch.documents import series as nodeinfo
 from wirewatch.documents import state
 from wirewatch.server.exposition import Exposition
-from wirewatch.verdict.drift.graph import fingerprint
+from wirewatch.verdict.drift.wiring import fingerprint
 from wirewatch.verdict.node import judge_state
 
 

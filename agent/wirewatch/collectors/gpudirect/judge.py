@@ -15,8 +15,7 @@ from wirewatch.collectors.gpudirect.model import (
     hidden,
 )
 from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule, blind_finding
-from wirewatch.core.pci import Place
-from wirewatch.core.statistics import Streak
+from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
 
@@ -70,11 +69,7 @@ RULES = (
 def judge(
     memory: GpudirectMemory, ok: Ok[GpudirectReading], policy: GpudirectPolicy, expect: Expect
 ) -> tuple[GpudirectMemory, tuple[Finding, ...]]:
-    """What a reading means; pure.
-
-    Returns:
-        The memory, and what has failed for long enough; nothing where there is no GPU or no NIC.
-    """
+    """Return the memory, and what has failed for long enough; nothing where there is no GPU or no NIC."""
     reading = ok.value
     if not reading.gpus or not reading.nics:
         return _missing(memory, policy, expect)
@@ -84,12 +79,11 @@ def judge(
         found.pop("iommu", None)
     shown = {name for name, check in found.items() if check.state is CheckState.FAILED}
     held = {n for n, c in found.items() if c.state is CheckState.UNKNOWN and n in memory.streaks}
-    streaks = {
-        name: memory.streaks.get(name, Streak()).see(present=True, sure=name in shown)
-        for name in sorted(shown | held)
-    }
+    faults = streaks(memory.streaks, {name: name in shown for name in sorted(shown | held)})
     evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: found[n].evidence for n in shown}}
-    new = GpudirectMemory(acs, reading.acs_looked, _places(memory, reading), streaks, evidence)
+    now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
+    places = {**memory.places, **{name: p for name, p in now.items() if not isinstance(p, Absent)}}
+    new = GpudirectMemory(acs, reading.acs_looked, places, faults, evidence)
     return new, (*_findings(new, reading, policy, expect), *_blind(found, expect))
 
 
@@ -126,11 +120,6 @@ def peer_memory(software: RdmaSoftware) -> str:
     if shared is True:
         return "dma-buf likely"
     return "unknown" if isinstance(shared, Absent) or isinstance(software.peermem, Absent) else "none"
-
-
-def _places(memory: GpudirectMemory, reading: GpudirectReading) -> dict[str, Place]:
-    now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
-    return {**memory.places, **{name: p for name, p in now.items() if not isinstance(p, Absent)}}
 
 
 def _findings(

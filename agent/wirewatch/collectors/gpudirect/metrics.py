@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from wirewatch.collectors.gpudirect.judge import CheckState, checks, known_acs, peer_memory
 from wirewatch.collectors.gpudirect.model import GpudirectMemory, GpudirectReading, all_paths
-from wirewatch.core.types import Absent, Kind, Metric, Sample
+from wirewatch.core.types import Absent, Kind, Metric, Sample, value_or
 
 UNSEEN = "all of it"
 PATH = Metric(
@@ -56,7 +56,6 @@ def samples(reading: GpudirectReading, memory: GpudirectMemory) -> Iterable[Samp
         if check.state is CheckState.UNKNOWN:
             yield NEEDS.sample(1, check.name, check.needs)
     software = reading.software
-    module = "unknown" if isinstance(software.module, Absent) else software.module
-    yield INFO.sample(1, peer_memory(software), module, software.stack)
+    yield INFO.sample(1, peer_memory(software), value_or(software.module, "unknown"), software.stack)
     if not isinstance(software.conf, Absent):
         yield UNPARSED.sample(len(software.conf.unknown))

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.collector import Options
+from wirewatch.core.collector import Options, Strict
 from wirewatch.core.pci import Path, Place, path_between
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import Streak
@@ -24,10 +23,8 @@ class GpudirectOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class GpudirectPolicy:
+class GpudirectPolicy(Strict):
     """What counts as wrong with GPUDirect."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
     """Polls in a row in which a check must fail."""
@@ -55,10 +52,7 @@ class RdmaSoftware:
 
 @dataclass(frozen=True, slots=True)
 class GpudirectReading:
-    """GPUs and NICs with their places, what lies between them, and the software.
-
-    `iommu`: by PCI address, the type of its group; empty where there is no IOMMU.
-    """
+    """GPUs, NICs, what lies between, the software; `iommu`: type of the group by address, if any."""
 
     gpus: tuple[tuple[Gpu, Place | Absent], ...]
     nics: Mapping[str, Place | Absent]
@@ -72,10 +66,7 @@ class GpudirectReading:
 
 @dataclass(frozen=True, slots=True)
 class GpudirectMemory:
-    """`acs` holds what was last known of each bridge, `acs_looked` when, in monotonic seconds.
-
-    `places`: where each GPU and NIC was last seen, by PCI address or device.
-    """
+    """What was last known of bridges (`acs_looked`: monotonic seconds), of places by address or device."""
 
     acs: AcsBits = field(default_factory=dict)
     acs_looked: float | None = None

@@ -16,7 +16,7 @@ from wirewatch.core.nvml import as_str
 from wirewatch.core.pci import Place, acs_redirects, bridges_between
 from wirewatch.core.ports import Hardware, Question, Sysfs
 from wirewatch.core.tree import DEVICES, count_nodes, rdma_devices, rdma_place, read_place
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.nccl.settings import TOPOLOGY, NcclConf, parse_nccl_conf
 
 PEERMEM: Mapping[str, str] = {
@@ -48,12 +48,11 @@ def read(hardware: Hardware, memory: GpudirectMemory, options: GpudirectOptions)
     bridges = sorted({bridge for gpu, nic in pairs for bridge in bridges_between(gpu, nic)})
     due = memory.acs_looked is None or mono - memory.acs_looked >= options.acs_interval
     due = due or not set(bridges) <= set(memory.acs)
-    machine = as_str(hardware.host.ask(Question("Machine")).value)
     return GpudirectReading(
         gpus=places,
         nics=nics,
         nodes=nodes,
-        machine="" if isinstance(machine, Absent) else machine,
+        machine=value_or(as_str(hardware.host.ask(Question("Machine")).value), ""),
         acs=_acs(sysfs, bridges) if due else {b: memory.acs[b] for b in bridges},
         acs_looked=mono if due or memory.acs_looked is None else memory.acs_looked,
         iommu={address: _iommu(sysfs, address) for address in sorted(ends)},
@@ -95,13 +94,12 @@ def _iommu(sysfs: Sysfs, address: str) -> str | Absent:
 
 def _software(sysfs: Sysfs) -> RdmaSoftware:
     conf = _conf(sysfs)
-    stack = sysfs.read(STACK)
     return RdmaSoftware(
         peermem=_peermem(sysfs),
         module=_module(sysfs.read(DRIVER)),
         kernel=sysfs.read(KERNEL),
         verbs=_verbs(sysfs.entries(VERBS)),
-        stack="" if isinstance(stack, Absent) else stack,
+        stack=value_or(sysfs.read(STACK), ""),
         conf=conf,
         topology_file=_topology_file(sysfs, conf),
     )

@@ -1,6 +1,5 @@
 """Judging RDMA ports: what is expected of each, what is wrong with it, and which devices have gone."""
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
@@ -33,9 +32,9 @@ from wirewatch.core.collector import (
     is_lost,
 )
 from wirewatch.core.rdma import ACTIVE, gigabits
-from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.statistics import Streak, Window, grouped, streaks, usual
 from wirewatch.core.tree import PciLink
-from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why, value_or
 
 PORT_DOWN = "infiniband.port_down"
 PORT_DISABLED = "infiniband.port_disabled"
@@ -107,18 +106,14 @@ RULES = (
 def judge(
     memory: InfinibandMemory, ok: Ok[InfinibandReading], policy: InfinibandPolicy, expect: Expect
 ) -> tuple[InfinibandMemory, tuple[Finding, ...]]:
-    """What a reading of all ports means; pure.
-
-    Returns:
-        The memory of ports and devices, and all that is wrong now.
-    """
+    """Judge all ports: the memory of ports and devices, and all that is wrong now."""
     reading = ok.value
-    usual = _usual_rates(memory, reading)
+    rates = _usual_rates(memory, reading)
     ports = _same_ports(memory, reading)
     for key, port in reading.ports.items():
         board = reading.identities[key[0]].board
         known = ports.get(key) or PortMemory(port, board)
-        ports[key] = _remember(replace(known, board=board), port, usual, policy, expect, ok.mono)
+        ports[key] = _remember(replace(known, board=board), port, rates, policy, expect, ok.mono)
     for key in ports.keys() - reading.ports.keys():
         ports[key] = _unlisted_port(ports[key], reading.identities.get(key[0]))
     new = InfinibandMemory(
@@ -230,18 +225,19 @@ def _lanes(port: PortReading) -> int:
 
 def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> Mapping[tuple[str, str], float]:
     """The commonest rate of active ports of one board and link layer, where most of them share it."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for key, port in reading.ports.items():
-        rate, known = _rate(port), memory.ports.get(key)
-        best = max(rate or 0.0, known.best if known else 0.0)
-        if best and not isinstance(port.layer, Absent):
-            groups.setdefault((reading.identities[key[0]].board, port.layer), []).append(best)
-    usual = {group: Counter(rates).most_common(1)[0] for group, rates in groups.items()}
-    return {group: rate for group, (rate, count) in usual.items() if 2 * count > len(groups[group]) > 1}
+    best = {
+        key: max(_rate(port) or 0.0, memory.ports[key].best if key in memory.ports else 0.0)
+        for key, port in reading.ports.items()
+    }
+    return usual(
+        ((reading.identities[key[0]].board, port.layer), best[key])
+        for key, port in reading.ports.items()
+        if best[key] and not isinstance(port.layer, Absent)
+    )
 
 
 def _remember(
-    known: PortMemory, port: PortReading, usual: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
+    known: PortMemory, port: PortReading, rates: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
     expect: Expect, mono: float,
 ) -> PortMemory:  # fmt: skip
     last = _filled(port, known.last)
@@ -251,8 +247,7 @@ def _remember(
     active = _is_active(last)
     best = max(known.best, _rate(port) or 0.0)
     used = known.was_active or (active and sure) or _has_received(port)
-    layer = "" if isinstance(last.layer, Absent) else last.layer
-    siblings = usual.get((known.board, layer))
+    siblings = rates.get((known.board, str(last.layer)))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
     new = _counted(flapped, port, policy, mono)
@@ -265,11 +260,7 @@ def _remember(
         "slow": _is_slow(new, policy),
         "narrow": _is_narrow(new) and not _is_slow(new, policy),
     }
-    before = known.streaks
-    streaks = {
-        f: before.get(f, Streak()).see(present=True, sure=sure) for f, present in shown.items() if present
-    }
-    return replace(new, streaks=streaks)
+    return replace(new, streaks=streaks(known.streaks, {f: sure for f, present in shown.items() if present}))
 
 
 def _filled(port: PortReading, before: PortReading) -> PortReading:
@@ -395,13 +386,7 @@ def _device_streaks(
     if expect.rdma_ports is not None and _active_ports(reading, ports) < expect.rdma_ports:
         unread = any(identity.lost for identity in reading.identities.values())
         sure["missing"] = not unread and not any(is_lost(port.state) for port in reading.ports.values())
-    before = memory.streaks
-    return {fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sorted(sure.items())}
-
-
-def _is_starting(port: PortMemory, policy: InfinibandPolicy) -> bool:
-    """Coming up, and not for longer than that may take."""
-    return port.grace.lasts(policy.port_grace)
+    return streaks(memory.streaks, dict(sorted(sure.items())))
 
 
 def _confirmed(streak: Streak, policy: InfinibandPolicy) -> Health:
@@ -415,10 +400,13 @@ def _findings(
     yield from _inactive(memory, reading, policy)
     yield from _devices(memory, reading, policy)
     if "missing" in memory.streaks:
-        starting = sum(_is_starting(memory.ports[key], policy) for key in reading.ports)
-        due = (expect.rdma_ports or 0) - _active_ports(reading, memory.ports)
+        starting = sum(memory.ports[key].grace.lasts(policy.port_grace) for key in reading.ports)
+        active = _active_ports(reading, memory.ports)
+        due = (expect.rdma_ports or 0) - active
         health = Health.UNKNOWN if starting >= due else _confirmed(memory.streaks["missing"], policy)
-        evidence = _missing(memory, reading, expect)
+        down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
+        others = f"; not active: {', '.join(down)}" if down else ""
+        evidence = f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
         yield Finding(PORTS_MISSING, health, Subject(), evidence, MISSING_ACTION)
 
 
@@ -439,30 +427,20 @@ def _devices(
     for name, identity in reading.identities.items():
         if identity.lost is not None:
             yield blind_finding("infiniband", Subject(device=name), identity.lost)
-    for name, where in sorted(reading.missing.items()):
-        subject = Subject(device=name)
+    gone = [(name, where, where.reason) for name, where in sorted(reading.missing.items())]
+    strays = sorted(reading.strays.items())
+    gone += [(at, where, f"{where.reason}, though it should") for at, where in strays]
+    for name, where, reason in gone:
         if where.away is None and name in memory.identities:
-            yield blind_finding("infiniband", subject, Absent(Why.DENIED, where.reason))
+            yield blind_finding("infiniband", Subject(device=name), Absent(Why.DENIED, reason))
         if f"gone:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{name}"], policy)
-            yield Finding(DEVICE_GONE, health, subject, where.reason, GONE_ACTION)
-    for address, where in sorted(reading.strays.items()):
-        if f"gone:{address}" in memory.streaks:
-            health = _confirmed(memory.streaks[f"gone:{address}"], policy)
-            reason = f"{where.reason}, though it should"
-            yield Finding(DEVICE_GONE, health, Subject(device=address), reason, GONE_ACTION)
+            yield Finding(DEVICE_GONE, health, Subject(device=name), reason, GONE_ACTION)
     for name, link in sorted(memory.links.items()):
         if f"pcie:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"pcie:{name}"], policy)
             evidence = f"the card's PCIe link runs with {_narrow(link)}"
             yield Finding(CARD_PCIE, health, Subject(device=name), evidence, PCIE_ACTION)
-
-
-def _missing(memory: InfinibandMemory, reading: InfinibandReading, expect: Expect) -> str:
-    down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
-    others = f"; not active: {', '.join(down)}" if down else ""
-    active = _active_ports(reading, memory.ports)
-    return f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
 
 
 def _port(
@@ -476,7 +454,7 @@ def _port(
         evidence = f"{state if key in listed else 'no longer listed'}; {past}"
         action = DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)
         health = _confirmed(port.streaks["down"], policy)
-        if _is_starting(port, policy):
+        if port.grace.lasts(policy.port_grace):
             health = Health.UNKNOWN
             evidence = f"{evidence}; it may take up to {policy.port_grace:g} s to come up"
         yield Finding(PORT_DOWN, health, subject, evidence, action)
@@ -498,7 +476,7 @@ def _port(
 
 
 def _said(value: str | Absent) -> str:
-    return "not known" if isinstance(value, Absent) else value
+    return value_or(value, "not known")
 
 
 def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
@@ -542,10 +520,7 @@ def _inactive(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
     """Ports that never were active while others of their kind of card are, or none at all is."""
-    kinds: dict[tuple[str, str], list[PortKey]] = {}
-    for key in reading.ports:
-        kinds.setdefault(_kind(key, memory), []).append(key)
-    for (board, _), keys in kinds.items():
+    for (board, _), keys in grouped((_kind(key, memory), key) for key in reading.ports).items():
         active = [key for key in keys if _is_active(memory.ports[key].last)]
         if not board or len(active) < _SIBLINGS:
             continue
@@ -559,13 +534,8 @@ def _inactive(
 
 
 def _dark(memory: InfinibandMemory, reading: InfinibandReading) -> Iterator[Finding]:
-    """Cards of one kind of which no port is active, though all look for a signal; one finding for all.
-
-    A few cards without a cable are no fault while others work.
-    """
-    boards: dict[str, list[PortKey]] = {}
-    for key in reading.ports:
-        boards.setdefault(memory.ports[key].board, []).append(key)
+    """Find cards of one kind whose ports all look for a signal; a few are no fault while others work."""
+    boards = grouped((memory.ports[key].board, key) for key in reading.ports)
     working = any(_is_active(memory.ports[key].last) for key in reading.ports)
     least = _MANY + 1 if working else _SIBLINGS
     for board, keys in boards.items():

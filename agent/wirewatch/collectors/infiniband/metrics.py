@@ -16,7 +16,7 @@ from wirewatch.collectors.infiniband.model import (
 )
 from wirewatch.core.collector import Observed
 from wirewatch.core.rdma import ACTIVE, WORD
-from wirewatch.core.types import Absent, Kind, Metric, Sample, Subject, Tier
+from wirewatch.core.types import Absent, Kind, Metric, Sample, Subject, Tier, value_or
 
 PORT = ("device", "port")
 UNSEEN = "all of it"
@@ -165,10 +165,9 @@ def observed(reading: InfinibandReading, memory: InfinibandMemory) -> Observed:
 
 def _info(reading: InfinibandReading, key: PortKey, port: PortReading) -> Sample:
     one = reading.identities[key[0]]
-    layer = "" if isinstance(port.layer, Absent) else port.layer
-    lid = "" if isinstance(port.lid, Absent) else str(port.lid)
-    netdev = ",".join(one.netdevs)
-    return INFO.sample(1, *key, layer, one.pci, one.numa, netdev, one.model, one.firmware, one.guid, lid)
+    layer, lid = value_or(port.layer, ""), str(value_or(port.lid, ""))
+    names = (one.pci, one.numa, ",".join(one.netdevs), one.model, one.firmware, one.guid)
+    return INFO.sample(1, *key, layer, *names, lid)
 
 
 def _states(key: PortKey, port: PortReading) -> Iterator[Sample]:

@@ -8,9 +8,8 @@ NVSentinel's nic-health-monitor and EKS' node monitoring agent have them.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.collector import Options
+from wirewatch.core.collector import Options, Strict
 from wirewatch.core.machine import is_guid
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Rate
@@ -96,10 +95,8 @@ KNOWN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class InfinibandPolicy:
+class InfinibandPolicy(Strict):
     """What counts as wrong with a port."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a fault is FAILED."""
@@ -127,10 +124,7 @@ class InfinibandPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RdmaIdentity:
-    """What hardly ever changes about a device; texts are empty where sysfs has none.
-
-    `lost`: why part of it could not be read this time; what was known of that part stands.
-    """
+    """What hardly changes about a device, "" where sysfs has none; `lost`: why a part is as it was before."""
 
     pci: str
     numa: str
@@ -149,10 +143,7 @@ class RdmaIdentity:
 
 
 def names_now(before: Mapping[str, RdmaIdentity], now: Mapping[str, RdmaIdentity]) -> dict[str, str]:
-    """The names that cards of `before` have now, as far as they are listed.
-
-    A card goes by its GUID, wherever the buses are renumbered; one without a GUID of its own by its place.
-    """
+    """Map names of `before` to names of `now`: by GUID, and cards without a GUID of their own by place."""
     ours, theirs = _by_guid(before), _by_guid(now)
     free = {i.pci: name for name, i in now.items() if i.pci and name not in before}
     found = {}
@@ -182,10 +173,7 @@ NO_CARRIER = "0"
 
 @dataclass(frozen=True, slots=True)
 class PortReading:
-    """One port now; `counters` by path below the port's folder.
-
-    `carrier`: what the network device of an Ethernet port that reads as disabled shows; None: not asked.
-    """
+    """One port now; `carrier`: what the network device of a disabled Ethernet port shows, None: not asked."""
 
     state: str | Absent
     physical: str | Absent
@@ -266,10 +254,7 @@ class PortMemory:
 
 @dataclass(frozen=True, slots=True)
 class IbstatCheck:
-    """The last comparison with ibstat; `asked` in monotonic seconds.
-
-    `disagreements`: what differs, by port, port "" for a device. `repeated`: the one before found the same.
-    """
+    """The last comparison (monotonic seconds): what differs by port, "" for a device, and if `repeated`."""
 
     asked: float | None = None
     disagreements: Mapping[PortKey, str] = field(default_factory=dict)
@@ -279,10 +264,7 @@ class IbstatCheck:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandFacts:
-    """Every network device seen since the agent started, and the newest PCIe link of each card, by name.
-
-    `inactive`: ports of the newest reading that were not active; `rates` of those that were, bytes/s.
-    """
+    """Devices ever seen, newest PCIe link of each card, ports not active, rates of the others (bytes/s)."""
 
     devices: Mapping[str, RdmaIdentity]
     cards: Mapping[str, PciLink]
@@ -320,10 +302,7 @@ class LastingFabric:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandMemory:
-    """What a poll leaves for the next one; `links` and each port's `last` hold what was last known.
-
-    `forgotten`: devices that were taken out on purpose.
-    """
+    """What was last known, for the next poll; `forgotten`: devices that were taken out on purpose."""
 
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
     looked: float | None = None

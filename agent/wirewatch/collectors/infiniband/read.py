@@ -218,10 +218,7 @@ def _counters(reader: _DeviceReader, port: str, last: tuple[str, ...]) -> tuple[
 
 
 def _is_taken(name: str, before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
-    """Whether something else is where the card was: another card, or a bond that it is part of.
-
-    One without a place on PCI is known by its name alone.
-    """
+    """Whether another card, or a bond with it, is in the card's place; without PCI its name decides."""
     if not before.pci:
         return name in listed
     card = before.pci.partition(".")[0]
@@ -237,10 +234,7 @@ def _by_place(known: Mapping[str, RdmaIdentity], gone: Mapping[str, RdmaIdentity
 
 
 def _is_same(sysfs: Sysfs, name: str, identity: RdmaIdentity, memory: InfinibandMemory) -> bool:
-    """Whether nothing of a device is to be read again: it is still the same card, with all its ports.
-
-    Names may be exchanged while the node runs, and a port may be missing for a moment.
-    """
+    """Whether it is still the same card with all its ports, so that nothing is to be read again."""
     ports = {port for device, port in memory.ports if device == name}
     guid = sysfs.read(f"{RDMA}/{name}/node_guid")
     same = guid == identity.guid or isinstance(guid, Absent)

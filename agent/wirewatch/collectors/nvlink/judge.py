@@ -43,9 +43,10 @@ from wirewatch.core.collector import (
 )
 from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP, fabric_troubles
 from wirewatch.core.ports import Gpu
-from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.statistics import Streak, Window, streaks
 from wirewatch.core.topology import NvlinkProduct, nvlink_product
-from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, value_or
+from wirewatch.core.words import GB
 
 DOWN = "nvlink.down"
 LINK_DOWN = "nvlink.link_down"
@@ -74,11 +75,7 @@ PARTITION_ACTION = (
 
 @dataclass(frozen=True)
 class NvlinkCase:
-    """One GPU's reading with all that judging it takes.
-
-    `listed`: the rate of our table in bytes per second, 0 for none; `proven`: one that links here have shown.
-    `partition`: its links are as few as those of all GPUs of a virtual machine.
-    """
+    """One GPU's reading with all that judging takes; rates of our table (`listed`) and as `proven` here."""
 
     gpu: Gpu
     value: GpuLinks
@@ -114,8 +111,8 @@ class NvlinkCase:
     def usual(self) -> str:
         """In words, what a slow link is compared with."""
         if self.listed > self.proven:
-            return f"{self.listed / 1e9:.3f} GB/s by wirewatch's product table"
-        return f"usual {self.proven / 1e9:.3f} GB/s"
+            return f"{self.listed / GB:.3f} GB/s by wirewatch's product table"
+        return f"usual {self.proven / GB:.3f} GB/s"
 
     def confirmed(self, fault: str) -> Health:
         """FAILED for a fault that was seen for enough polls in a row, else DEGRADED."""
@@ -187,11 +184,7 @@ RULES = (
 def judge(
     memories: Memories[NvlinkMemory], ok: Ok[NvlinkReading], policy: NvlinkPolicy, expect: Expect
 ) -> tuple[dict[str, GpuMemory[NvlinkMemory]], tuple[Finding, ...]]:
-    """What a reading of every GPU means; pure.
-
-    Returns:
-        The memory of each GPU by its key, and all that is wrong now.
-    """
+    """Judge each GPU by itself and its siblings: its memory by key, and all that is wrong now."""
     siblings, due = find_siblings(ok.value, memories), find_due(ok.value, memories)
 
     def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
@@ -263,7 +256,9 @@ def _judge_gpu(
     due: DueLinks,
 ) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
     if value.mig:
-        return replace(_lasting(memory), supported=value.supported), ()
+        # Only what outlives the process is kept.
+        seen, c2c = memory.seen_active, memory.c2c_active
+        return NvlinkMemory(value.supported, seen_active=seen, c2c_active=c2c, fastest=memory.fastest), ()
     product = nvlink_product(gpu.name) if siblings else None
     seen = seen_active(memory, value)
     expected = _expected(product, max(len(seen), due.counts.get(gpu.key, 0)), expect, siblings)
@@ -285,7 +280,9 @@ def _judge_gpu(
     if found != new.streaks:
         new = replace(new, streaks=found)
         case = replace(case, memory=new)
-    return new, (*_findings(case), *unread("nvlink", gpu, _essential(value)))
+    parts = (_links_down, _slow, _errors, _ber, _fabric, _c2c)
+    findings = (finding for part in parts for finding in part(case))
+    return new, (*findings, *unread("nvlink", gpu, _essential(value)))
 
 
 def _essential(value: GpuLinks) -> dict[str, object]:
@@ -320,10 +317,7 @@ def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[N
 def _expected(
     product: NvlinkProduct | None, due: int, expect: Expect, siblings: Siblings | None
 ) -> int | None:
-    """Active links that this GPU should have; `product` None also for a GPU that reports no links at all.
-
-    `due`: by what it had and by its siblings, where neither operator nor product decides.
-    """
+    """Return how many links should be active; `due`: by its past and siblings, where nothing else says."""
     if expect.nvlink_links is not None:
         return expect.nvlink_links
     if product and len(product.counts) == 1 and not (siblings and siblings.alone):
@@ -377,11 +371,6 @@ def _merge(old: LinkDetail | None, new: LinkDetail | Absent | None) -> LinkDetai
     return replace(old, errors={**old.errors, **new.errors})
 
 
-def _lasting(memory: NvlinkMemory) -> NvlinkMemory:
-    """A memory of nothing but what outlives the process."""
-    return NvlinkMemory(seen_active=memory.seen_active, c2c_active=memory.c2c_active, fastest=memory.fastest)
-
-
 def _present(memory: NvlinkMemory) -> NvlinkMemory:
     """The memory as if its GPU had never had more than it has now."""
     last = memory.last
@@ -390,11 +379,6 @@ def _present(memory: NvlinkMemory) -> NvlinkMemory:
     seen = frozenset(link.link for link in last.links if link.state in UP)
     c2c = frozenset(link.link for link in last.c2c if link.state in UP)
     return replace(memory, seen_active=seen, c2c_active=c2c, fastest=usual_rate(last), streaks={})
-
-
-def _findings(case: NvlinkCase) -> tuple[Finding, ...]:
-    """All that is wrong with this GPU's links now."""
-    return (*_links_down(case), *_slow(case), *_errors(case), *_ber(case), *_fabric(case), *_c2c(case))
 
 
 def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
@@ -410,8 +394,7 @@ def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
     present |= {f"c2c:{n}" for n in case.c2c_down}
     present |= {"fabric"} if _fabric_faults(case.value.fabric) else set()
     present |= {"too_few"} if _too_few(case) else set()
-    before = case.memory.streaks
-    return {f: before.get(f, Streak()).see(present=True, sure=f not in unread) for f in sorted(present)}
+    return streaks(case.memory.streaks, {fault: fault not in unread for fault in sorted(present)})
 
 
 def _too_few(case: NvlinkCase) -> bool:
@@ -449,14 +432,13 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
 def _slow(case: NvlinkCase) -> Iterator[Finding]:
     slow = case.slow
     if len(slow) > 1 and len(slow) == sum(link.state in UP for link in case.value.links):
-        fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / 1e9
+        fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / GB
         health = max(case.slow_health(link) for link in slow)
         evidence = f"all {len(slow)} active links at {fastest:.3f} GB/s or less, {case.usual}"
         yield Finding(SLOW, health, case.of(), evidence, LINK_ACTION)
         return
     for link in slow:
-        speed = 0.0 if isinstance(link.speed, Absent) else link.speed
-        evidence = f"active at {speed / 1e9:.3f} GB/s, {case.usual}"
+        evidence = f"active at {value_or(link.speed, 0.0) / GB:.3f} GB/s, {case.usual}"
         yield Finding(LINK_SLOW, case.slow_health(link), case.of(link.link), evidence, LINK_ACTION)
 
 
@@ -464,15 +446,11 @@ def _errors(case: NvlinkCase) -> Iterator[Finding]:
     for kind, window in case.memory.errors.items():
         limit = error_limit(case.policy, kind)
         if limit and window.within(limit.seconds) >= limit.events:
-            where = _where(case.memory.detail, kind)
+            by_link = case.memory.detail.errors.get(kind, {}) if case.memory.detail else {}
+            worst = [f"link {link}: {n}" for link, n in sorted(by_link.items(), key=lambda i: -i[1]) if n]
+            where = f"; {', '.join(worst[:3])}" if worst else ""
             evidence = f"errors: {window.words(limit.seconds)}, {window.last} since reset{where}"
             yield Finding(errors_rule(kind), Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
-
-
-def _where(detail: LinkDetail | None, kind: str) -> str:
-    by_link = detail.errors.get(kind, {}) if detail else {}
-    worst = [f"link {link}: {n}" for link, n in sorted(by_link.items(), key=lambda i: -i[1]) if n][:3]
-    return f"; {', '.join(worst)}" if worst else ""
 
 
 def _ber(case: NvlinkCase) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkMemory,
     NvlinkReading,
 )
-from wirewatch.core.collector import Memories, Observed, observed_gpus
+from wirewatch.core.collector import Memories, Observed, known_samples, observed_gpus
 from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP
 from wirewatch.core.types import Absent, Kind, Metric, Sample, Tier
 
@@ -145,14 +145,10 @@ def observed(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> Observe
 def _gpu(value: GpuLinks, memory: NvlinkMemory, labels: tuple[str, str]) -> Iterator[Sample]:
     if value.mig:
         return
-    for metric, count in ((TRANSMIT, value.traffic.transmit), (RECEIVE, value.traffic.receive)):
-        if not isinstance(count, Absent):
-            yield metric.sample(count, *labels)
+    yield from known_samples(labels, (TRANSMIT, value.traffic.transmit), (RECEIVE, value.traffic.receive))
     for kind, errors in value.errors.items():
-        if not isinstance(errors, Absent):
-            yield ERRORS.sample(errors, *labels, kind)
-    if not isinstance(value.effective_ber, Absent):
-        yield BER.sample(value.effective_ber, *labels)
+        yield from known_samples((*labels, kind), (ERRORS, errors))
+    yield from known_samples(labels, (BER, value.effective_ber))
     yield from _links(value.links, memory, labels)
     yield from _c2c(value.c2c, labels)
     if not isinstance(value.fabric, Absent):
@@ -205,5 +201,4 @@ def _detail(detail: LinkDetail, links: tuple[NvlinkLink, ...], labels: tuple[str
     for link in links:
         if not isinstance(link.state, Absent):
             yield LINK_UP.sample(link.state in UP, *labels, str(link.link))
-        if not isinstance(link.speed, Absent):
-            yield LINK_SPEED.sample(link.speed, *labels, str(link.link))
+        yield from known_samples((*labels, str(link.link)), (LINK_SPEED, link.speed))

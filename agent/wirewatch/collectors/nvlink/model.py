@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.collector import GpuReading, Options, Strict
 from wirewatch.core.nvml import Supported
 from wirewatch.core.ports import Gpu, Question
 from wirewatch.core.statistics import Grace, Streak, Window
@@ -38,10 +37,8 @@ DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NvlinkPolicy:
+class NvlinkPolicy(Strict):
     """What counts as wrong with a link."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
     """Polls in a row before a fault of a link or of the fabric is FAILED."""
@@ -97,10 +94,7 @@ class LinkDetail:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkTraffic:
-    """Payload bytes over all links, and the raw readings that the next poll compares with.
-
-    `lost` is why a counter could not be read; one that stood still beside its moving twin was read.
-    """
+    """Payload bytes over all links, raw readings for the next poll, and why a counter was `lost`."""
 
     transmit: int | Absent
     receive: int | Absent
@@ -110,10 +104,7 @@ class NvlinkTraffic:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """What one GPU reports about its links; kinds of error that it does not have are left out.
-
-    `virtual`: this is a virtual machine, which may have been given a part of a board.
-    """
+    """What one GPU reports about its links and has; `virtual`: a machine that may have part of a board."""
 
     mig: bool
     links: tuple[NvlinkLink, ...]
@@ -130,10 +121,7 @@ class GpuLinks:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkFacts:
-    """The links of each GPU as last read; GPUs that could not be read or are split by MIG are left out.
-
-    `sent`: payload bytes that each GPU (by UUID) has sent over all links, where that was read.
-    """
+    """The links of each GPU that was read and is whole; `sent`: its payload bytes by UUID, where read."""
 
     links: Mapping[Gpu, tuple[NvlinkLink, ...]]
     sent: Mapping[str, int] = field(default_factory=dict)

@@ -130,6 +130,8 @@ _COMMON_SPEED = Question("Field", (90,))
 _FABRIC = Question("GpuFabricInfoV")
 _EFFECTIVE_BER = Question("Field", (220, ALL_LINKS))
 _C2C_COUNT = Question("Field", (170,))
+_C2C_FIELDS = (171, 172)
+"""Status and speed of one chip-to-chip link."""
 _LINK_ERRORS: Mapping[str, int] = {
     kind: int(questions[0].args[0])
     for kind, questions in ERROR_QUESTIONS.items()
@@ -151,10 +153,6 @@ def _poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
     return tuple(questions)
 
 
-def _c2c_questions(links: int) -> tuple[Question, ...]:
-    return tuple(ask(link) for link in range(links) for ask in (_c2c_status, _c2c_speed))
-
-
 def _detail_questions(
     links: Sequence[int], traffic: TrafficFields | None, kinds: Sequence[str]
 ) -> tuple[Question, ...]:
@@ -163,14 +161,6 @@ def _detail_questions(
     if traffic is not None:
         fields += [traffic.transmit, traffic.receive]
     return tuple(Question("Field", (field, link)) for field in fields for link in links)
-
-
-def _c2c_status(link: int) -> Question:
-    return Question("Field", (171, link))
-
-
-def _c2c_speed(link: int) -> Question:
-    return Question("Field", (172, link))
 
 
 def _read_gpu(
@@ -231,11 +221,11 @@ def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> t
         return tuple(NvlinkLink(number, count, count) for number in known)
     if isinstance(count, Absent) or count == 0:
         return ()
-    answers = ask_gpu(hardware.nvml, gpu.key, _c2c_questions(count), Supported())
+    asks = [tuple(Question("Field", (field, link)) for field in _C2C_FIELDS) for link in range(count)]
+    answers = ask_gpu(hardware.nvml, gpu.key, tuple(q for both in asks for q in both), Supported())
     links = []
-    for number in range(count):
-        status = answers if isinstance(answers, Absent) else answers.whole(_c2c_status(number))
-        speed = answers if isinstance(answers, Absent) else answers.whole(_c2c_speed(number))
+    for number, both in enumerate(asks):
+        status, speed = (answers if isinstance(answers, Absent) else answers.whole(q) for q in both)
         links.append(NvlinkLink(number, status, speed if isinstance(speed, Absent) else speed * 1e6))
     return tuple(links)
 

@@ -8,6 +8,7 @@ from wirewatch.collectors.nvlink.model import START, GpuLinks, NvlinkMemory, Nvl
 from wirewatch.core.collector import Memories, remembered
 from wirewatch.core.nvml import FABRIC_STATES, UP
 from wirewatch.core.ports import Gpu
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import BOARD, NvlinkProduct, due_links, nvlink_product
 from wirewatch.core.types import Absent
 
@@ -81,7 +82,7 @@ def find_due(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> DueLin
     seen = {g.key: seen_active(remembered(memories, g, START), value) for g, value in known if value.links}
     counts: dict[str, int] = {}
     patterns: dict[str, frozenset[int]] = {}
-    for name, gpus in _by_product([gpu for gpu, _ in known if gpu.key in seen]).items():
+    for name, gpus in grouped((gpu.name, gpu) for gpu, _ in known if gpu.key in seen).items():
         counts |= _due(name, {gpu.key: len(seen[gpu.key]) for gpu in gpus})
         whole = [seen[gpu.key] for gpu in gpus if len(seen[gpu.key]) == counts[gpu.key]]
         patterns[name] = frozenset().union(*whole)
@@ -116,10 +117,6 @@ def _commonest(rates: list[float]) -> float:
     return max(counted, key=lambda rate: (counted[rate], rate), default=0.0)
 
 
-def _by_product(gpus: list[Gpu]) -> Mapping[str, list[Gpu]]:
-    return {name: [gpu for gpu in gpus if gpu.name == name] for name in {gpu.name for gpu in gpus}}
-
-
 def _due(name: str, counts: Mapping[str, int]) -> dict[str, int]:
     """How many links each GPU of a product should have: what it has, rounded up to what bridges make.
 
@@ -137,10 +134,7 @@ def _due(name: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _in_pairs(due: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of links once a GPU without a partner has found one among those with fewer.
-
-    That is done only where one GPU alone can be that partner; a GPU's partner may also be a guest's.
-    """
+    """Give a GPU without a partner the only one with fewer links; a partner may also be a guest's."""
     counts = Counter(due.values())
     lone = sorted((n for n, gpus in counts.items() if gpus % 2), reverse=True)
     raised = {less: more for more, less in zip(lone[::2], lone[1::2], strict=False) if counts[less] == 1}

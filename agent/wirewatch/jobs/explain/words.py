@@ -1,9 +1,10 @@
 """Numbers of a job as people read them."""
 
-from wirewatch.busbw.expected import GB, human
 from wirewatch.busbw.references import GIB
 from wirewatch.core.probe import KIB, MIB
 from wirewatch.core.types import Absent
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 
 
 def percent(share: float) -> str:

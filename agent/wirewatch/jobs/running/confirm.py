@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.busbw.expected import GB, human
 from wirewatch.core.statistics import low_median
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 from wirewatch.jobs.running.model import JobsPolicy
 from wirewatch.jobs.times import CommunicatorWindow, JobRank, LateRank, OperationTimes, SlowWire
 

@@ -8,14 +8,14 @@ from typing import Literal
 from wirewatch.core.topology import SWITCH, due_links
 from wirewatch.core.types import Absent, Expect, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.change import TopologyChange
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     Aspect,
     GpuNode,
     Graph,
     Unknown,
     fingerprint,
+    listed,
     part_name,
-    unknown_text,
 )
 
 Origin = Literal["learned", "accepted"]
@@ -86,20 +86,8 @@ def unlearnable(graph: Graph) -> tuple[Unknown, ...]:
     return tuple(one for one in graph.unknown if matters(one))
 
 
-def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
-    """`GPU 3 (...0003): NVLink links and 2 more`."""
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return f"{unknown_text(graph, missing[0])}{more}"
-
-
 def why_not(graph: Graph, expect: Expect, unlisted: Sequence[str] = ()) -> tuple[str, ...]:
-    """The doubts about a graph, in words; empty when there are none.
-
-    Args:
-        graph: what was read.
-        expect: what the operator says that the node must have.
-        unlisted: parts in the PCI tree that the graph lacks.
-    """
+    """Return the doubts about a graph in words; `unlisted`: parts in the PCI tree that the graph lacks."""
     return (*_reasons(graph, expect), *unlisted)
 
 
@@ -128,9 +116,11 @@ def against_given(given: Graph, graph: Graph, lent: tuple[int, int] = (0, 0)) ->
     known = not any(isinstance(shape, Absent) for shape in shapes)
     if known and shapes[0] == shapes[1]:
         return ()
-    unread = _unread(given, graph)
-    if unread:
-        return (_finding(Health.UNKNOWN, (f"not known: {listed(graph, unread)}",), _BLIND),)
+    gpus = {gpu.key for gpu in graph.gpus if not gpu.off}
+    asked = {Aspect.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
+    missing = [one for one in graph.unknown if one.part in gpus and one.what in asked]
+    if missing:
+        return (_finding(Health.UNKNOWN, (f"not known: {listed(graph, missing)}",), _BLIND),)
     more = tuple(_more(given, graph))
     if more:
         return (_finding(Health.DEGRADED, more, _OTHER),)
@@ -195,16 +185,12 @@ def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
     )
 
 
-def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
-    gpus = {gpu.key for gpu in graph.gpus if not gpu.off}
-    asked = {Aspect.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
-    return tuple(one for one in graph.unknown if one.part in gpus and one.what in asked)
-
-
 def _less(given: Graph, graph: Graph, lent: tuple[int, int]) -> Iterator[str]:
     gpus_away, nics_away = lent
     yield from _fewer(_products(given), _products(graph) + Counter({"": gpus_away}))
-    yield from _short_of_links(given, graph)
+    for gpu, due in _pairs(given, graph):
+        if links_up(gpu) < due:
+            yield f"{part_name(gpu)} {links_up(gpu)} of {due} links"
     yield from _broken(given, graph)
     nics = tuple(_fewer(_models(given), _models(graph) + Counter({"": nics_away})))
     yield from nics or (() if nics_away else _fewer(_layers(given), _layers(graph)))
@@ -244,12 +230,6 @@ def _lacking(due: Counter[str], here: Counter[str]) -> Iterator[str]:
     return (name for name in sorted(due) if name and due[name] - here[name] > here[""])
 
 
-def _short_of_links(given: Graph, graph: Graph) -> Iterator[str]:
-    for gpu, due in _pairs(given, graph):
-        if links_up(gpu) < due:
-            yield f"{part_name(gpu)} {links_up(gpu)} of {due} links"
-
-
 def _pairs(given: Graph, graph: Graph) -> Iterator[tuple[GpuNode, int]]:
     """GPUs whose links are not among those that GPUs of their product have, each with what it should have."""
     gpus = sorted((gpu for gpu in graph.gpus if gpu.read), key=lambda gpu: (-links_up(gpu), gpu.index))
@@ -271,12 +251,8 @@ def _broken(given: Graph, graph: Graph) -> Iterator[str]:
         return
     due, here = _sizes(given), _sizes(graph)
     if len(here) > len(due) and sum(here) <= sum(due):
-        yield f"NVLink islands of {_list(here)} GPUs instead of {_list(due)}"
+        yield f"NVLink islands of {' + '.join(map(str, here))} GPUs instead of {' + '.join(map(str, due))}"
 
 
 def _sizes(graph: Graph) -> Sequence[int]:
     return sorted((len(one.gpus) for one in graph.islands), reverse=True)
-
-
-def _list(sizes: Iterable[int]) -> str:
-    return " + ".join(map(str, sizes))

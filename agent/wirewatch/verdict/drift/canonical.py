@@ -7,11 +7,19 @@ from dataclasses import replace
 
 from wirewatch.core.pci import Place
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.slots import is_gpu
 from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, Topology, WireKind, islands
-from wirewatch.core.tree import DEVICES, driver_of, find_strays, is_virtual, passes_on, rdma_strays, where_is
+from wirewatch.core.tree import (
+    DEVICES,
+    driver_of,
+    find_strays,
+    is_gpu,
+    is_virtual,
+    passes_on,
+    rdma_strays,
+    where_is,
+)
 from wirewatch.core.types import Absent, Why
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     Aspect,
     GpuIsland,
     GpuNode,
@@ -60,10 +68,11 @@ def graph_of(topology: Topology) -> Graph:
         for one in islands(topology)
     ]
     versions = tuple(sorted(topology.versions))
+    lacking = (Unknown(name, Aspect.VERSION) for name, version in versions if not version)
     return Graph(
         tuple(gpus), tuple(nics), tuple(sorted(groups, key=lambda one: (one.gpus, one.kind))),
         topology.numa_nodes, versions,
-        tuple(sorted({*_unknown(gpus, nics, topology.numa_nodes), *_unknown_versions(versions)})),
+        tuple(sorted({*_unknown(gpus, nics, topology.numa_nodes), *lacking})),
     )  # fmt: skip
 
 
@@ -106,10 +115,7 @@ def lent(sysfs: Sysfs, topology: Topology) -> tuple[int, int]:
 
 
 def unlisted(sysfs: Sysfs, topology: Topology) -> tuple[str, ...]:
-    """GPUs and RDMA cards that are in the PCI tree and not in the topology, each in words.
-
-    A network card that a pod or a guest was given does not count.
-    """
+    """Return GPUs and RDMA cards of the PCI tree that the topology lacks and no pod or guest was given."""
     nics = rdma_strays(sysfs, topology.devices())
     return (*_gpus_in_words(sysfs, topology), *(f"NIC at {at}: {one.reason}" for at, one in nics.items()))
 
@@ -118,7 +124,8 @@ def with_away(graph: Graph, before: Graph, away: AbstractSet[str]) -> Graph:
     """The graph with those parts as they were; the NVLink of such a GPU is not known."""
     here = {part.key for part in graph.parts}
     nics = [nic for nic in before.nics if nic.key in away and nic.key not in here]
-    gpus = [_without_wires(gpu) for gpu in before.gpus if gpu.key in away and gpu.key not in here]
+    lent = (gpu for gpu in before.gpus if gpu.key in away and gpu.key not in here)
+    gpus = [replace(gpu, wires=(), read=False, off=AWAY) for gpu in lent]
     if not nics and not gpus:
         return graph
     unknown = (Unknown(gpu.key, Aspect.NVLINK) for gpu in gpus)
@@ -215,14 +222,6 @@ def _unknown(gpus: Iterable[GpuNode], nics: Iterable[NicNode], nodes: int | None
 def _unplaced(spot: TreePlace, nodes: int | None) -> Mapping[Aspect, bool]:
     """With one NUMA node there is nothing more to know of it."""
     return {Aspect.PLACE: not spot.root, Aspect.NUMA: spot.numa is None and nodes != 1}
-
-
-def _unknown_versions(versions: Iterable[tuple[str, str]]) -> Iterator[Unknown]:
-    return (Unknown(name, Aspect.VERSION) for name, version in versions if not version)
-
-
-def _without_wires(gpu: GpuNode) -> GpuNode:
-    return replace(gpu, wires=(), read=False, off=AWAY)
 
 
 def _has_guest(sysfs: Sysfs, address: str) -> bool:

@@ -55,80 +55,42 @@ class ChangeSeverity:
 
     health: Health
     action: str
-    reason: str
     probation: bool = False
 
 
 _ACCEPT = "accept it if it was intended: wirewatch topology accept"
 _REPAIR = "see its own collector's finding, then check power, seating and cables; reset or replace the part"
-_LOOK = "ask who worked on the node; put it back, or accept it if it was intended: wirewatch topology accept"
+_LOOK = f"ask who worked on the node; put it back, or {_ACCEPT}"
+_NODE = "set sub-NUMA clustering (NPS, SNC) back in the firmware, or accept it: wirewatch topology accept"
+IMPROVEMENT = ChangeSeverity(Health.OK, _ACCEPT)
+"""Nothing is less than it was."""
+_LOST = ChangeSeverity(Health.FAILED, _REPAIR)
+_REPLACED = ChangeSeverity(Health.OK, _ACCEPT, probation=True)
+"""A repair, not a fault; the new part has yet to show how well it works."""
+_MOVED = ChangeSeverity(Health.DEGRADED, _LOOK)
+"""Nothing is lost, but the wires are no longer those that were measured."""
 SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
-    ChangeKind.GPU_LOST: ChangeSeverity(Health.FAILED, _REPAIR, "a job that asks for all GPUs cannot start"),
-    ChangeKind.GPU_NEW: ChangeSeverity(Health.OK, _ACCEPT, "nothing that was there is missing"),
-    ChangeKind.GPU_REPLACED: ChangeSeverity(
-        Health.OK, _ACCEPT, "a repair, not a fault; the new one has yet to show what it can", probation=True
-    ),
-    ChangeKind.GPU_PRODUCT: ChangeSeverity(
-        Health.OK, _ACCEPT, "the same GPU by another name: driver or firmware call it so"
-    ),
-    ChangeKind.NVLINK_LOST: ChangeSeverity(
-        Health.FAILED, _REPAIR, "every collective waits for the GPU with the fewest links"
-    ),
-    ChangeKind.NVLINK_NEW: ChangeSeverity(Health.OK, _ACCEPT, "more than was accepted"),
-    ChangeKind.NVLINK_PEER: ChangeSeverity(
-        Health.DEGRADED, _LOOK, "no link is lost, but NCCL's rings are no longer those that were measured"
-    ),
-    ChangeKind.ISLAND: ChangeSeverity(
-        Health.FAILED, _REPAIR, "all links between its pieces are lost, and PCIe is several times slower"
-    ),
-    ChangeKind.CLIQUE: ChangeSeverity(
-        Health.DEGRADED,
-        "look at the fabric manager and IMEX, or accept it if it was intended: wirewatch topology accept",
-        "jobs over several nodes reach other GPUs than those that were measured",
-    ),
-    ChangeKind.NIC_LOST: ChangeSeverity(
-        Health.FAILED, _REPAIR, "its GPUs reach other nodes through another GPU's NIC, or not at all"
-    ),
-    ChangeKind.NIC_NEW: ChangeSeverity(Health.OK, _ACCEPT, "nothing that was there is missing"),
-    ChangeKind.NIC_REPLACED: ChangeSeverity(
-        Health.OK, _ACCEPT, "a repair, not a fault; the new one has yet to show what it can", probation=True
-    ),
-    ChangeKind.NIC_MODEL: ChangeSeverity(
-        Health.OK, _ACCEPT, "the same NIC by another name: its firmware calls it so"
-    ),
-    ChangeKind.NIC_FIRMWARE: ChangeSeverity(Health.OK, _ACCEPT, "a deliberate change, not a fault by itself"),
-    ChangeKind.NIC_PORTS: ChangeSeverity(
-        Health.FAILED,
-        "set LINK_TYPE back (mlxconfig), or accept it if it was intended: wirewatch topology accept",
-        "a port that is gone or uses another protocol no longer carries its traffic",
-    ),
-    ChangeKind.PCIE_PATH: ChangeSeverity(
-        Health.DEGRADED, _LOOK, "it still carries everything, but more slowly and through the CPU"
-    ),
-    ChangeKind.PCIE_PLACE: ChangeSeverity(
-        Health.DEGRADED, _LOOK, "other parts share its way to the host now, or its CPU is another"
-    ),
-    ChangeKind.NUMA: ChangeSeverity(
-        Health.DEGRADED,
-        "set sub-NUMA clustering (NPS, SNC) back in the firmware, or accept it: wirewatch topology accept",
-        "processes are pinned to other CPUs and memory than those that were measured",
-    ),
-    ChangeKind.VERSION: ChangeSeverity(Health.OK, _ACCEPT, "a deliberate change, not a fault by itself"),
+    **dict.fromkeys((ChangeKind.GPU_NEW, ChangeKind.NIC_NEW, ChangeKind.NVLINK_NEW), IMPROVEMENT),
+    **dict.fromkeys((ChangeKind.GPU_PRODUCT, ChangeKind.NIC_MODEL), IMPROVEMENT),
+    **dict.fromkeys((ChangeKind.NIC_FIRMWARE, ChangeKind.VERSION), IMPROVEMENT),
+    **dict.fromkeys((ChangeKind.GPU_LOST, ChangeKind.NIC_LOST), _LOST),
+    **dict.fromkeys((ChangeKind.NVLINK_LOST, ChangeKind.ISLAND), _LOST),
+    **dict.fromkeys((ChangeKind.GPU_REPLACED, ChangeKind.NIC_REPLACED), _REPLACED),
+    **dict.fromkeys((ChangeKind.NVLINK_PEER, ChangeKind.PCIE_PATH, ChangeKind.PCIE_PLACE), _MOVED),
+    # Jobs over several nodes reach other GPUs than those that were measured.
+    ChangeKind.CLIQUE: ChangeSeverity(Health.DEGRADED, f"look at the fabric manager and IMEX, or {_ACCEPT}"),
+    # A port that is gone or uses another protocol no longer carries its traffic.
+    ChangeKind.NIC_PORTS: ChangeSeverity(Health.FAILED, f"set LINK_TYPE back (mlxconfig), or {_ACCEPT}"),
+    # Processes are pinned to other CPUs and memory than those that were measured.
+    ChangeKind.NUMA: ChangeSeverity(Health.DEGRADED, _NODE),
 }
-IMPROVEMENT = ChangeSeverity(Health.OK, _ACCEPT, "nothing is less than it was")
+"""A loss fails the node: a job for all GPUs cannot start, and each collective waits for the slowest GPU."""
 ALERT = "TopologyDrift"
+_KINDS = [(kind.value, SEVERITY[kind]) for kind in ChangeKind]
 RULES = (
-    *(
-        Rule(f"topology.{kind.value}", (one.health,), ALERT)
-        for kind, one in SEVERITY.items()
-        if one.health is not Health.OK
-    ),
+    *(Rule(f"topology.{kind}", (one.health,), ALERT) for kind, one in _KINDS if one.health is not Health.OK),
     # A part that was replaced is watched for a while, as if it had been repaired.
-    *(
-        Rule(f"topology.{kind.value}", DEGRADED, ALERT)
-        for kind, one in SEVERITY.items()
-        if one.health is Health.OK and one.probation
-    ),
+    *(Rule(f"topology.{kind}", DEGRADED, ALERT) for kind, one in _KINDS if one.probation),
     Rule("topology.shape", (Health.DEGRADED, Health.UNKNOWN, Health.FAILED), ALERT),
     Rule("topology.baseline", UNKNOWN),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.collector import Collector, Options
@@ -13,8 +13,8 @@ from wirewatch.verdict.drift import change
 from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, unlisted, with_away
 from wirewatch.verdict.drift.change import RULES
-from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, fold_drift
+from wirewatch.verdict.drift.wiring import Graph
 
 NAME = "drift"
 DRIFT = Metric(
@@ -37,16 +37,9 @@ METRICS = (DRIFT, AGE)
 class DriftOptions(Options):
     """The comparison of the topology with its baseline."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
-
     interval: float = 300.0
     baseline: str = ""
     """File of `wirewatch topology show --json` that this node must be like, "" to learn the baseline."""
-
-    def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
-        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
-        return f"must be above 0: {bad[0]!r}" if bad else ""
 
 
 class BaselineHolder(Protocol):
@@ -55,20 +48,16 @@ class BaselineHolder(Protocol):
     @property
     def baseline(self) -> Baseline | None:
         """The baseline that holds; None where none does."""
-        ...
 
     @property
     def trouble(self) -> str:
         """Why a baseline that was kept cannot be used; empty where it can."""
-        ...
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
         """Put a baseline in the place of `over`; False, and nothing happens, where another one holds."""
-        ...
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
         """Drop a baseline that is not of this node; nothing happens where another one holds."""
-        ...
 
 
 class BaselineInMemory:
@@ -121,11 +110,7 @@ class DriftReading:
 
 @dataclass(frozen=True, slots=True)
 class DriftMemory:
-    """`baseline`: what holds after the reading.
-
-    `read`: what held before it. `keep` puts `baseline` in its place, or rejects it for what `foreign` says.
-    `doubts`: what speaks against taking the reading for right, but for findings of other components.
-    """
+    """The `baseline` from now on, the one `read` before, why it is `foreign`, and `doubts` of the reading."""
 
     watch: DriftWatch = field(default_factory=DriftWatch)
     baseline: Baseline | None = None

@@ -1,13 +1,15 @@
 """What is different between two graphs: one change for one cause, in words for people."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.pci import Path
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import UNKNOWN_PEER
+from wirewatch.core.words import count
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     GpuNode,
     Graph,
     Matched,
@@ -33,11 +35,7 @@ Ends = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GraphSide:
-    """One graph in the keys of the graph after: peer by link, by GPU.
-
-    `alone`: GPUs that only it has, and those whose NVLink is off on purpose in either: links to them are not
-    compared.
-    """
+    """Peers by link, by GPU, in keys of the graph after; `alone`: GPUs whose links are not compared."""
 
     peers: Mapping[str, Mapping[int, str]]
     islands: tuple[tuple[str, ...], ...]
@@ -93,11 +91,7 @@ class Paths:
 
 
 def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
-    """All changes, in the order of their kinds.
-
-    There is no change where either graph does not know, nor where only indexes, device names or bus numbers
-    differ.
-    """
+    """Return all changes by kind; none where a graph does not know, or only numbers or names differ."""
     gpus, nics, renaming = match(before, after)
     changes = [
         *_gpu_changes(gpus),
@@ -114,7 +108,9 @@ def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
 
 def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """All changes of NVLink among GPUs whose wires were read both times."""
-    pairs = [(one, other) for one, other in gpus.pairs if _comparable(one, other)]
+    read = [(one, other) for one, other in gpus.pairs if one.read and other.read and other.key]
+    # Another product has other links.
+    pairs = [(one, other) for one, other in read if one.uuid == other.uuid or one.product == other.product]
     keys = {one.key: other.key for one, other in gpus.pairs}
     now = {other.key: other for _, other in pairs}
     off = frozenset(other.key for one, other in gpus.pairs if one.off or other.off)
@@ -186,12 +182,12 @@ def _gpu_changes(gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
 
 def _clique_changes(gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """A rack is partitioned for all GPUs of a node at once: one change for all that went the same way."""
-    ways: dict[tuple[str, str], list[GpuNode]] = {}
-    for old, new in gpus.same:
-        if old.clique is not None and new.clique is not None and old.clique != new.clique:
-            ways.setdefault((old.clique, new.clique), []).append(new)
+    ways = grouped(
+        ((old.clique, new.clique), new)
+        for old, new in sorted(gpus.same, key=lambda pair: (pair[1].index, pair[1].key))
+        if old.clique is not None and new.clique is not None and old.clique != new.clique
+    )
     for (was, now), members in ways.items():
-        members.sort(key=lambda gpu: (gpu.index, gpu.key))
         text = f"{several(members)}: fabric clique {was or 'none'} -> {now or 'none'}"
         yield TopologyChange(ChangeKind.CLIQUE, members[0].key, was, now, text, worse=bool(was))
 
@@ -242,15 +238,14 @@ def _port_changes(old: NicNode, new: NicNode) -> Iterator[TopologyChange]:
     words += [f"port {port} {one[port]} -> {other[port]}" for port in changed]
     words += [f"port {port} is new" for port in came]
     if words:
-        was, now = (_ports(side, [*gone, *changed, *came]) for side in (one, other))
+        was, now = (
+            ", ".join(f"{port} {side[port]}".strip() for port in (*gone, *changed, *came) if port in side)
+            for side in (one, other)
+        )
         worse = bool(gone or changed)
         yield TopologyChange(
             ChangeKind.NIC_PORTS, new.key, was, now, f"{new.device}: {'; '.join(words)}", worse
         )
-
-
-def _ports(ports: dict[str, str], which: list[str]) -> str:
-    return ", ".join(f"{port} {ports[port]}".strip() for port in which if port in ports)
 
 
 def _version_changes(before: Graph, after: Graph) -> Iterator[TopologyChange]:
@@ -268,12 +263,6 @@ def _differ(before: str, after: str) -> bool:
 
 def _other(before: str, after: str) -> str:
     return f", {after} instead of {before}" if _differ(before, after) else ""
-
-
-def _comparable(before: GpuNode, after: GpuNode) -> bool:
-    """Another product has other links."""
-    same_product = before.uuid == after.uuid or before.product == after.product
-    return before.read and after.read and bool(after.key) and same_product
 
 
 def _side(
@@ -305,7 +294,8 @@ def _turned(turn: Direction, now: Mapping[str, GpuNode], moved: Collection[str])
     bundles = dict(turn.here.bundles(turn.there))
     for island in turn.here.islands:
         pieces = _pieces(island, turn, moved)
-        cut = [bundle for bundle in bundles if _crosses(bundle, pieces)]
+        inside = {key for piece in pieces for key in piece}
+        cut = [bundle for bundle in bundles if bundle <= inside and not any(map(bundle.issubset, pieces))]
         if cut:
             wires = sum(max(len(which) for which in bundles.pop(bundle).values()) for bundle in cut)
             yield _island_change(pieces, wires, turn, now)
@@ -327,12 +317,6 @@ def _pieces(island: Sequence[str], turn: Direction, moved: Collection[str]) -> l
     return sorted(part for part in parts if part)
 
 
-def _crosses(bundle: Bundle, pieces: Iterable[Collection[str]]) -> bool:
-    pieces = list(pieces)
-    inside = bundle <= {key for piece in pieces for key in piece}
-    return inside and not any(bundle <= set(piece) for piece in pieces)
-
-
 def _island_change(
     pieces: Sequence[Sequence[str]], wires: int, turn: Direction, now: Mapping[str, GpuNode]
 ) -> TopologyChange:
@@ -340,7 +324,7 @@ def _island_change(
         ", ".join(part_name(gpu) for gpu in sorted((now[key] for key in piece), key=lambda gpu: gpu.index))
         for piece in sorted(pieces, key=lambda piece: min(now[key].index for key in piece))
     )
-    text = f"NVLink island {turn.island} {' | '.join(named)}: {wires} link{'s' * (wires > 1)} {turn.word}"
+    text = f"NVLink island {turn.island} {' | '.join(named)}: {count(wires, 'link')} {turn.word}"
     whole = " ".join(sorted(key for piece in pieces for key in piece))
     before, after = turn.order(whole, " | ".join(" ".join(piece) for piece in pieces))
     return TopologyChange(ChangeKind.ISLAND, min(whole.split()), before, after, text, turn.worse)
@@ -397,13 +381,10 @@ def _to_blame(pairs: Mapping[Pair, str], moved: Mapping[str, Node], gpus: Matche
 
 
 def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[str, Node]) -> TopologyChange:
-    groups: dict[tuple[Path, Path], list[Node]] = {}
-    for pair in pairs:
-        far = parts[next(end for end in pair if end != key)]
-        groups.setdefault((Path[paths.before[pair]], Path[paths.after[pair]]), []).append(far)
+    ends = [(next(end for end in pair if end != key), pair) for pair in sorted(pairs)]
+    groups = grouped(((Path[paths.before[pair]], Path[paths.after[pair]]), parts[far]) for far, pair in ends)
     ranked = sorted(groups.items(), key=lambda group: (group[0][0] - group[0][1], group[0]))
     words = [f"from {one.name} to {other.name} for {several(far)}" for (one, other), far in ranked]
-    ends = [(next(end for end in pair if end != key), pair) for pair in sorted(pairs)]
     before = ", ".join(sorted(f"{paths.was[far]} {paths.before[pair]}" for far, pair in ends))
     after = ", ".join(sorted(f"{far} {paths.after[pair]}" for far, pair in ends))
     worse = any(other > one for one, other in groups)

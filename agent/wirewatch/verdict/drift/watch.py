@@ -2,25 +2,24 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import ClassVar
 
+from wirewatch.core.collector import Strict
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Finding, Health, OperatorNote, Subject
-from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread
+from wirewatch.core.words import day
+from wirewatch.verdict.drift.baseline import Accepted, Baseline, unread
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange, severity
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Aspect, Graph, NicNode, Node, Unknown
+from wirewatch.verdict.drift.wiring import Aspect, Graph, NicNode, listed
 from wirewatch.verdict.ledger import DAY
 
 
 @dataclass(frozen=True, slots=True)
-class DriftPolicy:
+class DriftPolicy(Strict):
     """When a change of the topology is a finding, and when a topology is learned."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
     """Readings in a row that must show a change: a single one while the driver starts raises no alarm."""
@@ -85,27 +84,18 @@ Undone = tuple[tuple[Accepted, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class DriftWatch:
-    """What was seen up to now.
+    """The newest `graph`, and changes `seen` that are not accepted; those that cannot be seen now stay.
 
-    `graph` is the newest. `changes` against the baseline that are not accepted, with information; those that
-    cannot be seen now stay. Beside each in `streaks` how many readings in a row showed its kind at its part,
-    in `since` when the first of them was (Unix seconds). `same`: readings in a row that were alike and well;
-    `learning`: why nothing is learned yet. `against`: graph and statement of that baseline.
-    `back`: accepted changes that are not seen any more.
+    `same`: readings in a row that were alike and well; `learning`: why nothing is learned yet. `against`: the
+    graph and statement of the baseline. `back`: accepted changes that are not seen any more.
     """
 
     graph: Graph | None = None
-    changes: tuple[TopologyChange, ...] = ()
-    streaks: tuple[int, ...] = ()
-    since: tuple[float, ...] = ()
+    seen: tuple[WatchedChange, ...] = ()
     same: int = 0
     learning: str = ""
     against: tuple[Graph, OperatorNote] | None = None
     back: Undone = ()
-
-    def seen(self) -> Iterator[WatchedChange]:
-        """Each change with its streak and its time."""
-        return map(WatchedChange, self.changes, self.streaks, self.since)
 
 
 _KINDS = frozenset(kind.value for kind in ChangeKind)
@@ -122,20 +112,11 @@ def fold_drift(
     policy: DriftPolicy,
     away: AbstractSet[str] = frozenset(),
 ) -> tuple[DriftWatch, Baseline | None]:
-    """One more reading.
+    """Fold one more reading (at Unix seconds); `baseline` None: learn one, but not while there are `doubts`.
 
-    Args:
-        memory: of the readings before.
-        baseline: what to compare with; None to learn one.
-        graph: what was read.
-        at: when, in Unix seconds.
-        doubts: what speaks against taking the graph for right; while there is anything, nothing is learned.
-        policy: how many readings it takes.
-        away: keys of parts in `graph` that a pod or a guest was given; they are taken to be as they were.
-
-    Returns:
-        The new memory, and what is the baseline from now on, where that is another one: learned just now, or
-        without accepted changes that are over, so that the same is found when it happens again.
+    `away`: keys of parts in `graph` that a pod or a guest was given, which are taken to be as they were.
+    Returns the new memory, and another baseline where it changes: learned just now, or without accepted
+    changes that are over, so that the same is found when it happens again.
     """
     if baseline is not None:
         new = _compared(memory, baseline, graph, at, policy, away)
@@ -153,7 +134,7 @@ def fold_drift(
 def standing(memory: DriftWatch, baseline: Baseline) -> Iterator[WatchedChange]:
     """Changes that were seen against this baseline and are not accepted in it."""
     if _is_against(memory, baseline):
-        yield from (one for one in memory.seen() if not is_accepted(baseline, one.change))
+        yield from (one for one in memory.seen if not is_accepted(baseline, one.change))
 
 
 def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
@@ -163,7 +144,7 @@ def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
 
 def counts(memory: DriftWatch) -> Mapping[ChangeKind, int]:
     """How many changes are not accepted, information included, by kind."""
-    return {kind: sum(one.kind is kind for one in memory.changes) for kind in ChangeKind}
+    return {kind: sum(one.change.kind is kind for one in memory.seen) for kind in ChangeKind}
 
 
 def name_of(change: TopologyChange) -> str:
@@ -195,14 +176,14 @@ def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: Operator
 
 
 def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:
-    """Whether something is not known now, and was before, without which the change would not be found.
-
-    What was never known hides nothing: the change was seen without it.
-    """
+    """Whether something is not known now, and was before, without which the change would not be found."""
     new = set(after.unknown) - set(before.unknown)
     whats, names = HIDES[change.kind]
+    # The lasting names of other parts stand in `before` and `after`; that of the node is empty.
+    parts, gpus = f"{change.part} {change.before} {change.after}", {gpu.key for gpu in after.gpus}
     return any(
-        (one.what in whats and _of(change, one)) or (one.what is Aspect.NAME and _sort(after, one) in names)
+        (one.what in whats and one.part in parts)
+        or (one.what is Aspect.NAME and ("gpu" if one.part in gpus else "nic") in names)
         for one in new
     )
 
@@ -214,11 +195,7 @@ def back(
     graph: Graph,
     away: AbstractSet[str],
 ) -> Undone:
-    """After one more reading; one that does not show it neither counts nor starts again.
-
-    `before`: after the readings up to now. `graph`: what was read, `changes`: all that is different from the
-    baseline in it, `away`: NICs in it that are only thought to be as they were.
-    """
+    """Count after one more reading; a reading that does not show it neither counts nor starts again."""
     counts = dict(before)
     return tuple((one, count) for one, count in _counted(counts, baseline, changes, graph, away) if count)
 
@@ -230,26 +207,23 @@ def without(baseline: Baseline, seen: Undone, confirm: int) -> Baseline:
 
 
 def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
-    """One for each rule and part, `topology.<kind>`; none for what is information or not yet sure.
-
-    A replaced part is DEGRADED for `policy.replaced_for` seconds, and information after that.
-    """
-    groups: dict[tuple[str, Subject], list[tuple[WatchedChange, Health]]] = {}
-    for one in standing(memory, baseline):
-        health = _health(one, policy, at)
-        if one.streak >= policy.confirm and health is not Health.OK:
-            key = (f"topology.{one.change.kind.value}", _subject(one.change, memory.graph, baseline.graph))
-            groups.setdefault(key, []).append((one, health))
+    """Return one finding for each rule and part; a replaced part is DEGRADED for `replaced_for` seconds."""
+    groups = grouped(
+        ((one.change.kind.value, _subject(one.change, memory.graph, baseline.graph)), (one, health))
+        for one in standing(memory, baseline)
+        if one.streak >= policy.confirm and (health := _health(one, policy, at)) is not Health.OK
+    )
+    basis = f"since the baseline of {day(baseline.said.at)} by {baseline.said.by}"
     return tuple(
         Finding(
-            rule,
+            f"topology.{kind}",
             max(health for _, health in group),
             subject,
-            "; ".join((*(one.change.text for one, _ in group), _basis(baseline))),
+            "; ".join((*(one.change.text for one, _ in group), basis)),
             severity(group[0][0].change).action,
             since=min(one.since for one, _ in group),
         )
-        for (rule, subject), group in groups.items()
+        for (kind, subject), group in groups.items()
     )
 
 
@@ -279,38 +253,14 @@ def _compared(
         and ((unsure and one.streak >= policy.confirm) or is_hidden(one.change, baseline.graph, graph))
     ]
     known = memory.back if _is_against(memory, baseline) else ()
-    return _memory(graph, baseline, now, back(known, baseline, changes, graph, away))
-
-
-def _memory(
-    graph: Graph | None, baseline: Baseline, seen: Iterable[WatchedChange], gone: Undone
-) -> DriftWatch:
     order = list(ChangeKind)
-    ordered = sorted(seen, key=lambda one: order.index(one.change.kind))
-    return DriftWatch(
-        graph,
-        tuple(one.change for one in ordered),
-        tuple(one.streak for one in ordered),
-        tuple(one.since for one in ordered),
-        against=(baseline.graph, baseline.said),
-        back=gone,
-    )
+    ordered = tuple(sorted(now, key=lambda one: order.index(one.change.kind)))
+    gone = back(known, baseline, changes, graph, away)
+    return DriftWatch(graph, ordered, against=(baseline.graph, baseline.said), back=gone)
 
 
 def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
     return memory.against == (baseline.graph, baseline.said)
-
-
-def _of(change: TopologyChange, unknown: Unknown) -> bool:
-    """Whether what is not known concerns this change; what is not known of the node concerns every one.
-
-    Lasting names of other parts stand in `before` and `after`.
-    """
-    return unknown.part in f"{change.part} {change.before} {change.after}"
-
-
-def _sort(graph: Graph, unknown: Unknown) -> str:
-    return "gpu" if any(gpu.key == unknown.part for gpu in graph.gpus) else "nic"
 
 
 def _counted(
@@ -348,25 +298,16 @@ def _health(seen: WatchedChange, policy: DriftPolicy, at: float) -> Health:
     return max(how.health, Health.DEGRADED) if on_probation else how.health
 
 
-def _basis(baseline: Baseline) -> str:
-    said = baseline.said
-    day = datetime.fromtimestamp(said.at, UTC).strftime("%Y-%m-%d")
-    return f"since the baseline of {day} by {said.by}"
-
-
 def _subject(change: TopologyChange, now: Graph | None, before: Graph) -> Subject:
     """The part as it is called now; a lost one as it was called."""
     if not change.part:
         return Subject()
-    part = next((part for part in _parts(change, now, before) if part.key == change.part), None)
+    newest = now.parts if now is not None else ()
+    parts = (*before.parts, *newest) if change.kind in _LOST else (*newest, *before.parts)
+    part = next((part for part in parts if part.key == change.part), None)
     if part is None:
         is_nic = change.kind.value.startswith("nic_")
         return Subject(device=change.part) if is_nic else Subject(uuid=change.part)
     if isinstance(part, NicNode):
         return Subject(device=part.device)
     return Subject(gpu=str(part.index), uuid=part.uuid)
-
-
-def _parts(change: TopologyChange, now: Graph | None, before: Graph) -> Iterator[Node]:
-    newest = now.parts if now is not None else ()
-    yield from (*before.parts, *newest) if change.kind in _LOST else (*newest, *before.parts)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from wirewatch.core.statistics import high_median, low_median
+from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.verdict.straggler.signals import (
     Deviation,
     Loss,
@@ -56,10 +56,7 @@ class SlowPart:
 
 @dataclass(frozen=True, slots=True)
 class SlowNode:
-    """All units of a resource are slower than before, alike: the cause is the node, not a single part.
-
-    `worst`: the largest loss of one of them, or of what follows from it.
-    """
+    """All units of a resource are slow alike, by the node; `worst`: the largest loss among them."""
 
     resource: Resource
     lost: float
@@ -83,13 +80,7 @@ Faulty = Mapping[Unit, tuple[Unit, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedStraggler:
-    """A straggler that enough probes have seen.
-
-    `seen` is as the newest of them saw it, `since` when it was first seen (Unix seconds); `times` of the last
-    `looks` probes saw it.
-
-    `failed`: jobs should be kept away.
-    """
+    """A straggler in `times` of the last `looks` probes; `since` (Unix seconds); `failed`: keep jobs away."""
 
     seen: SlowUnit
     since: float
@@ -100,10 +91,7 @@ class ConfirmedStraggler:
 
 @dataclass(frozen=True, slots=True)
 class StragglerWatch:
-    """`looks`: what the newest probes saw of each unit, newest last; `began`: when it was first seen.
-
-    A unit without a GPU stands for all of its resource. `named`: what the newest probe alone shows.
-    """
+    """What the newest probes saw of each unit, newest last; an empty GPU stands for all of its resource."""
 
     references: RateHistory = field(default_factory=RateHistory)
     looks: Mapping[Unit, tuple[SlowUnit | None, ...]] = field(default_factory=dict)
@@ -138,11 +126,7 @@ between two GPUs, from one probe to the next: 1.5."""
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """`ends`: directions of GPUs beside what others explain; `pairs`: beside what the faulty ends explain.
-
-    `faulty`: by end at fault the pairs that are slow by it. `undecided`: by pair the ends that would explain
-    it as well as itself.
-    """
+    """Deviations beside what others explain; pairs by the end at fault, and ends that could be at fault."""
 
     ends: Mapping[Unit, Deviation]
     pairs: Mapping[Unit, Deviation]
@@ -199,7 +183,10 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
     table = explain([without(one, lost) for one in pairs], measured.wires, policy)
     ends = [_slow(table.ends[unit], policy) for unit in table.faulty]
     wires = [one for one in (*ends, *_slow_pairs(table, policy)) if one]
-    inner = [_inner(ones, measured.others, policy) for ones in _by_gpu(alone)]
+    inner = [
+        _inner(ones, measured.others, policy)
+        for ones in grouped((one.unit.uuid, one) for one in alone).values()
+    ]
     inside, outside = _causes([one for one in inner if one], wires, measured.used)
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
@@ -214,10 +201,7 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
 def fold_stragglers(
     watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
 ) -> StragglerWatch:  # fmt: skip
-    """The watch after a complete probe (at Unix seconds).
-
-    `accepted`: nothing else was wrong, so that its rates may become history where nothing is slow.
-    """
+    """Return the watch after a complete probe (at Unix seconds); `accepted`: nothing else was wrong."""
     named = name_stragglers(measured, watch.references, policy)
     now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
@@ -233,9 +217,7 @@ def fold_stragglers(
 
 def explain(pairs: Iterable[Deviation], wires: Mapping[Unit, str], policy: StragglerPolicy) -> Matrix:
     """The shortest explanation of all slow pairs, for pairs of each kind of wire alone."""
-    groups: dict[str, list[Deviation]] = {}
-    for one in pairs:
-        groups.setdefault(wires.get(one.unit, ""), []).append(one)
+    groups = grouped((wires.get(one.unit, ""), one) for one in pairs)
     return _together([_explained(ones, policy) for ones in groups.values()])
 
 
@@ -245,10 +227,7 @@ def end(pair: Unit, resource: Resource) -> str:
 
 
 def least_parts(causes: Causes) -> int:
-    """The fewest ends and pairs that explain all slow pairs.
-
-    So many slow pairs there are of which no two can have one end as their cause (Kőnig's theorem).
-    """
+    """Count the fewest ends and pairs that explain all slow pairs, by Kőnig's theorem."""
     reached: dict[Unit, list[Unit]] = {}
     for pair, ends in causes.items():
         known = {one.resource: one for one in ends}
@@ -269,10 +248,7 @@ def least_parts(causes: Causes) -> int:
 
 
 def _is_failed(seen: Sequence[SlowUnit], policy: StragglerPolicy) -> bool:
-    """Whether jobs should be kept away.
-
-    One large outlier, half of which lasts into the next probe, makes two bad probes, but no third.
-    """
+    """Whether jobs should be kept away; an outlier that lasts into the next probe is bad but twice."""
     bad = sum(one.worst >= policy.failed for one in seen)
     return bad >= policy.sure or sum(one.worst >= policy.failed_twice for one in seen) >= policy.confirm
 
@@ -304,20 +280,10 @@ def _slow_pairs(table: Matrix, policy: StragglerPolicy) -> Iterator[SlowPart]:
             yield replace(made, undecided=table.undecided.get(unit, ()))
 
 
-def _by_gpu(ones: Iterable[Deviation]) -> Iterator[list[Deviation]]:
-    gpus: dict[str, list[Deviation]] = {}
-    for one in ones:
-        gpus.setdefault(one.unit.uuid, []).append(one)
-    yield from gpus.values()
-
-
 def _inner(
     ones: Iterable[Deviation], others: Mapping[str, bool], policy: StragglerPolicy
 ) -> SlowPart | None:  # fmt: skip
-    """What is slow inside a GPU: its compute or its memory, and the other because of it.
-
-    Time slices of another process slow both alike: then it is what that process uses most.
-    """
+    """Name what is slow inside a GPU, and the other by it; in time slices the part that is used most."""
     slow = {one.unit.resource: made for one in ones if (made := _slow(one, policy)) is not None}
     compute, memory = slow.get(Resource.COMPUTE), slow.get(Resource.MEMORY)
     if compute is None or memory is None:
@@ -348,11 +314,7 @@ def _causes(
 
 
 def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
-    """Whether another process uses the other end of a wire, and not this GPU.
-
-    Then what this GPU has lost is by what comes over the wire. Measured: copies of another process into it
-    take as much of its time as of the wire's.
-    """
+    """Whether another process uses the wire's other end, and not this GPU, which is then slowed by it."""
     others = {wire.uuid, wire.peer} - {uuid} if wire.peer else used
     return uuid not in used and bool(others & used)
 
@@ -406,7 +368,11 @@ def _explained(pairs: Sequence[Deviation], policy: StragglerPolicy) -> Matrix:
     }
     ceilings = {unit: _ceiling(unit, ones, policy) for unit, ones in every.items() if len(ones) >= FEW}
     able = {unit: one for unit, one in ceilings.items() if one.deviation.slow(policy)}
-    causes = {one.unit: _suspects(one, able, policy) for one in pairs if one.slow(policy)}
+    causes = {
+        one.unit: [unit for unit in _both(one.unit) if unit in able and able[unit].explains(one, policy)]
+        for one in pairs
+        if one.slow(policy)
+    }
     fewest = least_parts(causes)
     found = {unit: one for unit, one in able.items() if least_parts(_without(causes, unit)) > fewest}
     slow_by: dict[Unit, list[Unit]] = {unit: [] for unit in found}
@@ -448,10 +414,6 @@ def _together(tables: Iterable[Matrix]) -> Matrix:
         pairs |= table.pairs
         undecided |= table.undecided
     return Matrix(ends, pairs, faulty, undecided)
-
-
-def _suspects(pair: Deviation, able: Mapping[Unit, Ceiling], policy: StragglerPolicy) -> list[Unit]:
-    return [unit for unit in _both(pair.unit) if unit in able and able[unit].explains(pair, policy)]
 
 
 def _lost(one: Deviation, policy: StragglerPolicy) -> float:

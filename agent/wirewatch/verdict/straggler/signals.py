@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar
 
+from wirewatch.core.collector import Strict
 from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
-from wirewatch.core.statistics import AcceptedRates, UsualRate, high_median, low_median, spread
+from wirewatch.core.statistics import AcceptedRates, grouped, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
@@ -66,10 +66,8 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
-class StragglerPolicy:
+class StragglerPolicy(Strict):
     """When a part is slow. Losses and noise are shares of its speed."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     own: float = 0.06
     """Loss against the part's own accepted history from which on it is slow. [share]"""
@@ -222,11 +220,8 @@ def deviations(
     measured: Signals, references: RateHistory, policy: StragglerPolicy
 ) -> Mapping[Unit, Deviation]:
     """Every unit of a probe against its history, and against those that are made alike."""
-    groups: dict[tuple[Resource, str], list[Unit]] = {}
-    for unit in measured.rates:
-        way = measured.alike.get(unit, "")
-        if way:
-            groups.setdefault((unit.resource, way), []).append(unit)
+    ways = ((unit, measured.alike.get(unit, "")) for unit in measured.rates)
+    groups = grouped(((unit.resource, way), unit) for unit, way in ways if way)
     found = {unit: _alone(unit, measured, references, policy) for unit in measured.rates}
     for units in groups.values():
         rates = [_steady(found[unit], policy) for unit in units]
@@ -330,10 +325,7 @@ def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
 
 
 def _lowest(links: LinkBytes) -> float | None:
-    """The part by which the lowest link carried less than the mean.
-
-    A link that carried nothing is not slow: its state says whether it is up.
-    """
+    """Return the share by which the lowest link carried less than the mean; a silent link does not count."""
     lost = []
     for values in (links.transmit, links.receive):
         known = [value for value in values if value]
@@ -347,7 +339,9 @@ def _alone(unit: Unit, measured: Signals, references: RateHistory, policy: Strag
     reference = references.of(unit, measured.kind, policy.learn)
     if reference is None:
         return one
-    return replace(one, own=_to_own(one, reference, policy), count=reference.count)
+    noise = max(policy.noise(unit.resource), reference.spread)
+    own = Loss(1 - one.rate / reference.rate, noise, reference.rate)
+    return replace(one, own=own, count=reference.count)
 
 
 def _steady(one: Deviation, policy: StragglerPolicy) -> float:
@@ -362,8 +356,3 @@ def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> L
     usual = high_median(rates)
     noise = max(policy.noise_peers, spread([one / usual for one in rates], 1.0))
     return Loss(1 - rate / usual, noise, usual)
-
-
-def _to_own(one: Deviation, reference: UsualRate, policy: StragglerPolicy) -> Loss:
-    noise = max(policy.noise(one.unit.resource), reference.spread)
-    return Loss(1 - one.rate / reference.rate, noise, reference.rate)

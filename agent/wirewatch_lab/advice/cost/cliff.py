@@ -8,12 +8,13 @@ probe compares with is `wire` of busbw.expected.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.busbw.expected import GB, pcie_rate, wire
+from wirewatch.busbw.expected import pcie_rate, wire
 from wirewatch.busbw.network import count_ports, expect_network
 from wirewatch.busbw.references import Confidence, architecture
 from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie
 from wirewatch.core.topology import WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent
+from wirewatch.core.words import GB
 from wirewatch_lab.advice.described import PORTS
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.products import SOURCE as PRODUCT_DATA

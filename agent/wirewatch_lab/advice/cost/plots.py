@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from wirewatch.busbw.expected import GB
+from wirewatch.core.words import GB
 from wirewatch_lab.advice.cost.cliff import CliffStep
 
 WIDTH, HEIGHT, ROW = 7.0, 1.2, 0.55

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from wirewatch.busbw.expected import GB
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.rdma import ACTIVE, gigabits
 from wirewatch.core.topology import GpuPart
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import GB
 from wirewatch_lab.advice.gpunic.assignment import spread
 from wirewatch_lab.advice.gpunic.locality import Locality
 from wirewatch_lab.advice.gpunic.plan import NicPlan, plan, port_order, rate_of, reach, slot_rate, steps

@@ -15,7 +15,7 @@ from wirewatch.busbw.expected import pcie_rate
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.types import Absent
-from wirewatch.verdict.drift.graph import natural
+from wirewatch.verdict.drift.wiring import natural
 from wirewatch_lab.advice.gpunic.assignment import spread
 
 NO_RATE = 1.0

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.busbw.expected import GB
 from wirewatch.busbw.references import Confidence
 from wirewatch.collectors.gpudirect import CheckState
-from wirewatch.core.gids import Gid, common_index, usual_gid
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.types import Absent
+from wirewatch.core.words import GB
 from wirewatch.nccl.variables import Version, version_text
 from wirewatch_lab.advice.settings.candidates import GUIDE, Candidate
+from wirewatch_lab.advice.settings.gids import Gid, common_index, usual_gid
 from wirewatch_lab.advice.settings.node import NcclNode
 
 OWN_GID: Version = (2, 21)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from wirewatch.busbw.network import count_ports
 from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.collectors.gpudirect import GpudirectCheck, read_checks
-from wirewatch.core.gids import ROCE, Gids, read_gids
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.rdma import ACTIVE
@@ -16,6 +15,7 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.variables import Version
 from wirewatch_lab.advice.gpunic.mapping import map_nics
 from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.settings.gids import ROCE, Gids, read_gids
 
 INFINIBAND = "InfiniBand"
 VIRTUAL_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from wirewatch.core.gids import Gid, common_index
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.types import Absent
 from wirewatch.nccl.settings import GDR_LEVEL, IB_HCA, IB_OFF, NET, allows_hca, gdr_level, number
 from wirewatch.nccl.variables import version_text
 from wirewatch_lab.advice.settings.candidates import GUIDE
 from wirewatch_lab.advice.settings.finding import SettingFinding, Surroundings, Trouble, found
+from wirewatch_lab.advice.settings.gids import Gid, common_index
 from wirewatch_lab.advice.settings.network import (
     OWN_GID,
     far_gpus,

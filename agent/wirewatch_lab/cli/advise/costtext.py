@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS, factor
 from wirewatch.cli.tables import table
 from wirewatch.core.probe import ALL_REDUCE
+from wirewatch.core.words import size as human
 from wirewatch_lab.advice.cost.cliff import CliffStep, bars
 from wirewatch_lab.advice.cost.document import (
     AlgorithmRow,

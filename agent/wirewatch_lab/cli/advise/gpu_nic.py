@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from wirewatch.busbw.expected import GB, pcie_rate
+from wirewatch.busbw.expected import pcie_rate
 from wirewatch.cli.groups import examples
 from wirewatch.cli.output import printable, shown
 from wirewatch.cli.tables import table
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.types import Absent
+from wirewatch.core.words import GB
 from wirewatch_lab.advice.gpunic.document import GPU_NIC, AdvisedGpu, GpuNicDocument, document
 from wirewatch_lab.advice.gpunic.locality import Locality
 from wirewatch_lab.advice.gpunic.mapping import SAME, map_nics

@@ -6,10 +6,11 @@ from textwrap import wrap
 
 import yaml
 
-from wirewatch.busbw.expected import GB, human
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.cli.output import printable, utc
 from wirewatch.cli.tables import table
+from wirewatch.core.words import GB
+from wirewatch.core.words import size as human
 from wirewatch_lab.advice.settings.advice import NcclEnvDocument, VariableAdvice
 from wirewatch_lab.advice.settings.check import NcclCheckDocument
 from wirewatch_lab.advice.settings.finding import SettingFinding

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from wirewatch.busbw.expected import human
 from wirewatch.cli.tables import table
 from wirewatch.core.hostlist import compact, natural
+from wirewatch.core.words import size as human
 from wirewatch_lab.advice.placement.document import (
     CostEntry,
     JobPlacement,

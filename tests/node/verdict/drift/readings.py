@@ -8,13 +8,26 @@ from tests.node.verdict.drift.edits import Make
 from wirewatch.core.types import Finding, OperatorNote
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.graph import Graph
+from wirewatch.verdict.drift.change import TopologyChange
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, accept_one, findings, fold_drift, name_of
+from wirewatch.verdict.drift.wiring import Graph
 
 POLICY = DriftPolicy()
 SAID = OperatorNote("ada", "as delivered", 86400.0)
 WORD = OperatorNote("eve", "meant", 1e9)
 STEP = 300.0
+
+
+def changes(memory: DriftWatch) -> tuple[TopologyChange, ...]:
+    return tuple(one.change for one in memory.seen)
+
+
+def streaks(memory: DriftWatch) -> tuple[int, ...]:
+    return tuple(one.streak for one in memory.seen)
+
+
+def since(memory: DriftWatch) -> tuple[float, ...]:
+    return tuple(one.since for one in memory.seen)
 
 
 def drawn(*edits: Edit, make: Make = switched) -> Graph:
@@ -48,7 +61,7 @@ def followed(
     """The same, with what the baseline is then."""
     memory = memory or DriftWatch()
     for graph in graphs:
-        at = (memory.since[-1] if memory.since else SAID.at) + STEP
+        at = (since(memory)[-1] if since(memory) else SAID.at) + STEP
         wrong = ("nvlink.link_down",)
         memory, new = fold_drift(memory, baseline, graph, at, wrong, policy, away)
         assert new is None or (new.graph, new.said) == (baseline.graph, baseline.said)
@@ -59,7 +72,7 @@ def followed(
 
 def all_accepted(baseline: Baseline, memory: DriftWatch) -> Baseline:
     """Each change by itself."""
-    for change in memory.changes:
+    for change in changes(memory):
         new = accept_one(baseline, memory, name_of(change), WORD)
         assert isinstance(new, Baseline)
         assert len(new.accepted) == len(baseline.accepted) + 1

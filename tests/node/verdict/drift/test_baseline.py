@@ -39,13 +39,13 @@ from tests.node.verdict.drift.edits import (
     nic_replaced,
 )
 from tests.node.verdict.drift.omissions import OF_GPUS, OF_NICS
-from tests.node.verdict.drift.readings import POLICY, drawn
+from tests.node.verdict.drift.readings import POLICY, changes, drawn, since, streaks
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, nvlink_product
 from wirewatch.core.types import Expect, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.baseline import Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.graph import Graph, fingerprint
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, fold_drift
+from wirewatch.verdict.drift.wiring import Graph, fingerprint
 
 HERE = Expect()
 
@@ -60,7 +60,7 @@ def learned(
         against = (*findings_hold(troubles), *why_not(graph, expect))
         memory, baseline = fold_drift(memory, None, graph, float(at), against, policy)
         assert memory.graph is graph
-        assert (memory.changes, memory.streaks, memory.since) == ((), (), ())
+        assert (changes(memory), streaks(memory), since(memory)) == ((), (), ())
         assert bool(memory.learning) is (baseline is None)
     return memory, baseline
 
@@ -73,7 +73,7 @@ def test_three_readings_alike_are_learned(make: type[Box]) -> None:
     assert baseline == Baseline(graph, said, "learned")
     assert not any(counts(memory).values())
     again, second = fold_drift(memory, baseline, graph, 3.0, (), POLICY)
-    assert (again.changes, again.learning, second) == ((), "", None)
+    assert (changes(again), again.learning, second) == ((), "", None)
 
 
 def test_how_far_it_is() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from tests.node.verdict.drift.readings import changes
 from tests.support import Node
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Health, OperatorNote
+from wirewatch.core.types import Health
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
@@ -80,7 +81,7 @@ def test_what_was_accepted_and_is_over_is_reported_when_it_happens_again() -> No
     state = node.state.components["drift"].memory
     assert isinstance(state, DriftMemory)
     baseline = accept_one(
-        kept.baseline, state.watch, name_of(state.watch.changes[0]), OperatorNote("eve", "meant", 1e9)
+        kept.baseline, state.watch, name_of(changes(state.watch)[0]), OperatorNote("eve", "meant", 1e9)
     )
     assert isinstance(baseline, Baseline)
     assert kept.put(baseline, kept.baseline)

@@ -24,7 +24,7 @@ from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Aspect, fingerprint, identity
+from wirewatch.verdict.drift.wiring import Aspect, fingerprint, identity
 
 Make = Callable[[], Box]
 

@@ -9,7 +9,7 @@ from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Ok
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Graph, fingerprint, identity, unknown_text
+from wirewatch.verdict.drift.wiring import Graph, fingerprint, identity, unknown_text
 
 
 @cache

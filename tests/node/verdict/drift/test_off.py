@@ -23,8 +23,8 @@ from wirewatch.verdict.drift.component import (
     drift_component,
 )
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, accept_all
+from wirewatch.verdict.drift.wiring import Graph
 
 DEMO, EIGHT = "demo-dgx-h200", range(8)
 LINKS = "Field(165,*)"

@@ -1,4 +1,4 @@
-"""The node's topology in a form that does not depend on how its parts are numbered today.
+"""The node's wiring under lasting names: its parts, its fingerprint, and which parts of two wirings are one.
 
 GPUs go by UUID, NICs by GUID; functions of one card that share a GUID by GUID and function. NICs with no
 GUID, or cards with the same, go by PCI address, and so do GPUs without a known UUID: these have no
@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import first
 
 
 class Aspect(StrEnum):
@@ -73,10 +75,7 @@ class PeerLinks:
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """`uuid` is empty where not known; `read`: whether its wires were; `clique` as in the topology.
-
-    `off`: why its NVLink is off on purpose, empty where it is not: then no link to or from it is lost or new.
-    """
+    """A GPU; `uuid` "" if not known, `read`: whether its wires were, `off`: why NVLink is off on purpose."""
 
     uuid: str
     product: str
@@ -143,10 +142,7 @@ class GpuIsland:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Everything in the order of its keys, so that two are equal when nothing but numbers differs.
-
-    Equality is strict. To compare with what is not known now is `diff`'s: it takes `unknown` for no change.
-    """
+    """All parts in the order of their keys; equality is strict, and `diff` takes `unknown` for no change."""
 
     gpus: tuple[GpuNode, ...]
     nics: tuple[NicNode, ...]
@@ -176,11 +172,7 @@ Part = TypeVar("Part", bound=Node)
 
 @dataclass(frozen=True, slots=True)
 class Matched(Generic[Part]):
-    """`same`: the same part before and after. `replaced`: another part where one was.
-
-    A part without a name at another address could be any that is missing on its side: while there is one,
-    nothing is `lost` or `new` that it could be.
-    """
+    """Parts before and after; while a nameless part is left, none is `lost` or `new` that it could be."""
 
     same: tuple[tuple[Part, Part], ...]
     replaced: tuple[tuple[Part, Part], ...]
@@ -229,10 +221,7 @@ class Renaming:
         return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
 
     def same_slot(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether two parts sat in the same place.
-
-        A bridge with no known part below goes by its number, a root by its name while names last.
-        """
+        """Whether two parts sat in one place; a bridge without known parts goes by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
             return self.same_address(before, after)
@@ -317,25 +306,22 @@ def unknown_text(graph: Graph, unknown: Unknown) -> str:
     return f"{part_name(part)}: {unknown.what}{why and f', {why}'}"
 
 
+def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
+    """`GPU 3 (...0003): NVLink links and 2 more`."""
+    return first([unknown_text(graph, one) for one in missing], 1)
+
+
 def fingerprint(graph: Graph) -> str | Absent:
-    """16 hexadecimal digits that nodes of one product with the same wiring share.
+    """Return 16 digits that nodes of one product with the same wiring share; Absent while it is not known.
 
-    Good for a fleet: which nodes are built alike, which one is not, which baseline of a product applies. It
-    knows products, counts of links, the PCI tree and NUMA nodes; no names, versions, firmware or addresses.
-    Shapes that differ have another with all but certainty; the same shape always has the same.
-
-    Returns:
-        Absent while something of that is not known. That no part shows a NUMA node is a fact, too.
+    The digits cover products, counts of links, the PCI tree and NUMA nodes; no names, versions, firmware or
+    addresses. A machine without NUMA nodes is known, too.
     """
     return _named(graph, _SHAPE, names=False)
 
 
 def identity(graph: Graph) -> str | Absent:
-    """The same with UUIDs and GUIDs: 16 digits for this very node with these very parts.
-
-    Good to see that a baseline is another node's, or that a part was replaced. Drivers and firmware do not
-    change it.
-    """
+    """Return the fingerprint with UUIDs and GUIDs: another node, or a replaced part, has other digits."""
     return _named(graph, _SHAPE | {Aspect.NAME}, names=True)
 
 
@@ -362,14 +348,14 @@ def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNod
 
 
 def _named(graph: Graph, needed: frozenset[Aspect], *, names: bool) -> str | Absent:
-    missing = [one for one in graph.unknown if one.what in needed and not _never_known(graph, one)]
+    never = {Aspect.NUMA} if all(part.spot.numa is None for part in graph.parts) else set()
+    missing = [one for one in graph.unknown if one.what in needed - never]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        return Absent(Why.MISSING, f"not known: {unknown_text(graph, missing[0])}{more}")
+        return Absent(Why.MISSING, f"not known: {listed(graph, missing)}")
     parts = graph.parts
-    first = [_digest(_facts(graph, part, names=names)) for part in parts]
+    plain = [_digest(_facts(graph, part, names=names)) for part in parts]
     relations = [[_relation(graph, one, other) for other in parts] for one in parts]
-    settled = _refined(first, relations)
+    settled = _refined(plain, relations)
     # Regular meshes look alike from every GPU: each is marked in turn, to see what that does to the others.
     crowded = {colour for colour in settled if settled.count(colour) > 1}
     views = [
@@ -378,10 +364,6 @@ def _named(graph: Graph, needed: frozenset[Aspect], *, names: bool) -> str | Abs
         if settled[n] in crowded
     ]
     return _digest(graph.numa_nodes, sorted(settled), sorted(views))
-
-
-def _never_known(graph: Graph, unknown: Unknown) -> bool:
-    return unknown.what is Aspect.NUMA and all(part.spot.numa is None for part in graph.parts)
 
 
 def _digest(*facts: object) -> str:
@@ -473,12 +455,10 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
 
 
 def _names(voters: Sequence[Voter], *, lasting: bool) -> Mapping[str, str]:
-    """New names of roots and bridges by vote of what hangs below, from the roots down.
+    """Return new names of roots and bridges by vote of what hangs below, from the roots down.
 
     If even, the name that stayed while names last, then the vote of a part that has hardly moved, then what
-    has no other choice, then a GPU's vote. Parts that moved are outvoted by those that stayed; where all
-    names changed alike there is no other vote. Nothing depends on what the new names are: where the buses
-    were renumbered, an old name may by chance be another's.
+    has no other choice, then a GPU's vote. After a renumbering an old name may by chance be another's.
     """
     names: dict[str, str] = {}
     for level in range(max((len(voter.before.chain) for voter in voters), default=0)):
@@ -506,10 +486,10 @@ def _votes(
     voters: Sequence[Voter], names: Mapping[str, str], level: int
 ) -> Mapping[tuple[str, str], Sequence[Voter]]:
     """Voters by what they say was which at one level, where all above is theirs already."""
-    votes: dict[tuple[str, str], list[Voter]] = {}
-    for voter in voters:
-        one, other = voter.before.chain, voter.after.chain
-        above = zip(one[:level], other[:level], strict=False)
-        if min(len(one), len(other)) > level and all(names.get(x) == y for x, y in above):
-            votes.setdefault((one[level], other[level]), []).append(voter)
-    return votes
+    chains = ((voter, voter.before.chain, voter.after.chain) for voter in voters)
+    return grouped(
+        ((one[level], other[level]), voter)
+        for voter, one, other in chains
+        if min(len(one), len(other)) > level
+        and all(names.get(x) == y for x, y in zip(one[:level], other[:level], strict=True))
+    )

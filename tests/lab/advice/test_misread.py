@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.nccl.values import misread
 from wirewatch.nccl.variables import variable
+from wirewatch_lab.advice.settings.check import misread
 
 
 def read(name: str, value: str) -> str:

@@ -25,7 +25,7 @@ from wirewatch.core.pci import Place
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     Aspect,
     GpuIsland,
     Graph,

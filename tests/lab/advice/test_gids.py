@@ -4,8 +4,8 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from wirewatch.core.gids import V1, V2, Gid, common_index, read_gids, usual_gid
 from wirewatch.core.types import Absent, Why
+from wirewatch_lab.advice.settings.gids import V1, V2, Gid, common_index, read_gids, usual_gid
 
 LOCAL, MAPPED, GLOBAL = "fe80::1", "::ffff:10.0.0.1", "fd00::1"
 
