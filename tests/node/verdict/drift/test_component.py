@@ -5,7 +5,7 @@ import pytest
 from tests.node.verdict.drift.readings import changes
 from tests.support import Node
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Health
+from wirewatch.core.types import Health, OperatorNote
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
