@@ -28,7 +28,7 @@ Written by `make simulation`: nodes that are drawn, not measured, judged by the 
 [{alert}](runbooks/{alert}.md) (under {limit:.0%} of the median, and {times:g} times as far below it
 as the upper quarter of the cohort is above it, and not where the quarters are {limit:.0%} apart, which
 is [WirewatchCohortSplit](runbooks/WirewatchCohortSplit.md)), whose reasons are in
-[ADR 0057](adr/0057-the-fleet-is-judged-by-its-own-spread.md).
+[ADR 0057](adr/0057-comparison-of-nodes.md).
 
 Healthy nodes differ by a normal distribution of this standard deviation; one node of each cohort is
 {loss:.0%} slower, and in the last column a quarter of them: each is named, or the split is said. An

@@ -166,7 +166,7 @@ def page() -> str:
 
 Written by `make simulation`: jobs that are drawn, not measured, read by the real collector `jobs`
 with its default policy. How it judges and why so is in
-[ADR 0050](adr/0050-waiting-is-not-the-wire.md); what is known of real jobs is in docs/hardware.
+[ADR 0050](adr/0050-wire-time-of-jobs.md); what is known of real jobs is in docs/hardware.
 
 What is drawn: ranks arrive at a collective when their own work is done and leave it together; work varies
 by 0.2 % and the wire by 0.3 % unless said; the wire gives 340 GB/s; a step is 31 ms of work and one
