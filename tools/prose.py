@@ -28,7 +28,7 @@ RIDDLES: Mapping[str, str] = {
 }
 """Kinds of riddles that a machine can find, in a paragraph as one line, and what helps."""
 ROOT = Path(__file__).resolve().parents[1]
-RECORDED = "docs/hardware/2"
+RECORDED = "proof/hardware/2"
 """Reports of runs on hardware: they stay as they were written."""
 
 
