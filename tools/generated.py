@@ -89,7 +89,7 @@ def goldens() -> Files:
 
 
 def drawing() -> Files:
-    """docs/architecture.md and its picture, which count the imports of each room from each other."""
+    """docs/architecture.md and its pictures: the way of the data, and the imports between rooms."""
     return architecture.files()
 
 
