@@ -13,7 +13,7 @@ from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe import measurement
 from wirewatch.probe.measurement import NVLINK, Measured, on_gpus
 from wirewatch.probe.model import (
-    Breach,
+    ProbeFinding,
     ProbePolicy,
 )
 from wirewatch.probe.network import by_network
@@ -61,7 +61,7 @@ IMPLAUSIBLE = Rule(
     do="keep jobs away while it is FAILED, and find what is slow: peer access (`nvidia-smi topo -p2p r`), "
     "the fabric, NCCL's settings. If the node is healthy, state what it reaches in `[probe.pins]`",
 )
-BREACH_RULES = (
+PROBE_RULES = (
     Rule("probe.wrong_data", FAILED, "WrongData"),
     BUSBW,
     SLOWER,
@@ -74,7 +74,9 @@ BREACH_RULES = (
 )
 
 
-def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> tuple[Breach, ...]:
+def probe_findings(
+    probed: Probed, measured: Sequence[Measured], policy: ProbePolicy
+) -> tuple[ProbeFinding, ...]:
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
     return (
         *_wrong_data(measured),
@@ -87,8 +89,8 @@ def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) 
     )
 
 
-def too_slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
-    """At most one breach of each rule, for the node; the evidence names the worst collective."""
+def too_slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
+    """At most one finding of each rule, for the node; the evidence names the worst collective."""
     low = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
     slower = [one for one in measured if one not in low and _is_slower(one, policy)]
     known = [*low, *slower]
@@ -113,18 +115,18 @@ def measured_text(one: Measured) -> str:
     ).replace("%", " %")
 
 
-def _wrong_data(measured: Sequence[Measured]) -> Iterator[Breach]:
+def _wrong_data(measured: Sequence[Measured]) -> Iterator[ProbeFinding]:
     bad = [one for one in measured if one.wrong]
     if bad:
         texts = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
-        yield Breach(
+        yield ProbeFinding(
             "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {texts}",
             "drain the node: jobs here compute wrong results; find the GPU with a memory and a link test",
             sure=True,
         )  # fmt: skip
 
 
-def _detoured(probed: Probed) -> Iterator[Breach]:
+def _detoured(probed: Probed) -> Iterator[ProbeFinding]:
     found = measurement.detours(probed)
     if not found:
         return
@@ -135,7 +137,7 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     transports = ", ".join(dict.fromkeys(f.transport for f in found))
     settings = [f"{name}={value}" for name, value, _ in slowing(probed)]
     because = f"; NCCL runs with {', '.join(settings)}" if settings else ""
-    yield Breach(
+    yield ProbeFinding(
         "probe.transport", Subject(), Health.FAILED,
         f"NCCL used {measurement.worst_wire(found)} ({transports}) between GPUs that have NVLink: "
             f"ranks {pairs}{more}{because}",
@@ -143,7 +145,7 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     )  # fmt: skip
 
 
-def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[Breach]:
+def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[ProbeFinding]:
     if not (probed.account and any(device.available for device in probed.account.nvls)):
         # That the driver offers it must be known: in many virtual machines it does not.
         return
@@ -156,14 +158,14 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[B
         and not one.algorithm.startswith(NVLS.lower())
     ]
     if bad:
-        yield Breach(
+        yield ProbeFinding(
             "probe.nvls", Subject(), Health.DEGRADED,
             f"NCCL chose {bad[0].algorithm} where NVLink SHARP (NVLS) is expected: {measured_text(bad[0])}",
             "look for a program that holds the fabric's multicast slots, and read the Fabric Manager's log",
         )  # fmt: skip
 
 
-def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
     if measurement.detours(probed):
         # Where they went is a finding of its own.
         return
@@ -175,7 +177,7 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
     for gpu in dict.fromkeys(one.gpu for one in bad):
         mine = [one for one in bad if one.gpu == gpu]
         worst = max(mine, key=lambda one: abs((one.share or 0.0) - 1))
-        yield Breach(
+        yield ProbeFinding(
             "probe.path", _subject(probed, gpu), Health.DEGRADED,
             f"{worst.part}: {(worst.sent or 0) / GB:.2f} GB over NVLink, {worst.due / GB:.2f} GB expected "
             f"({worst.share or 0:.0%})".replace("%", " %"),
@@ -183,7 +185,7 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
         )  # fmt: skip
 
 
-def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
+def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[ProbeFinding]:
     if by_network(probed.plan) or not all(c.group.kind in measurement.EVEN for c in probed.conditions):
         return
     for links in probed.links:
@@ -193,17 +195,17 @@ def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
         found = measurement.unevenness(links)
         if found is not None and found[1] > policy.uneven:
             link, away = found
-            yield Breach(
+            yield ProbeFinding(
                 "probe.uneven", _subject(probed, links.gpu, str(link)), Health.DEGRADED,
                 f"link {link} differs by {away * 100:.0f} % from the average of its GPU's links",
                 "check this link's errors and state; one link that carries less slows all of them",
             )  # fmt: skip
 
 
-def _errors(probed: Probed) -> Iterator[Breach]:
+def _errors(probed: Probed) -> Iterator[ProbeFinding]:
     for gpu, kinds in measurement.new_errors(probed).items():
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        yield Breach(
+        yield ProbeFinding(
             "probe.link_errors", _subject(probed, gpu), Health.DEGRADED,
             f"new NVLink errors under the probe's load: {counts}",
             "look at the errors link by link; reseat or replace the part they point to",
@@ -215,14 +217,14 @@ def _subject(probed: Probed, position: int, link: str = "") -> Subject:
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link=link)
 
 
-def _below_expected(probed: Probed, low: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+def _below_expected(probed: Probed, low: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
     if not low:
         return
     # When single runs were fast enough, something came between; that is no wire that is always slow.
     steady = [one for one in low if (one.best_ratio or 0.0) < policy.ratio]
     worst = min(steady or low, key=lambda one: one.ratio or 0.0)
     evidence = f"{measured_text(worst)}{_more(low)}{_reasons(probed, worst)}{_doubt(steady=bool(steady))}"
-    yield Breach(
+    yield ProbeFinding(
         "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
         SLOW_NETWORK if by_network(probed.plan) else SLOW_WIRE,
     )  # fmt: skip
@@ -237,7 +239,7 @@ def _is_slower(one: Measured, policy: ProbePolicy) -> bool:
 
 def _below_usual(
     probed: Probed, slower: Sequence[Measured], policy: ProbePolicy, *, found: bool
-) -> Iterator[Breach]:
+) -> Iterator[ProbeFinding]:
     """With what is expected still reached it is no reason to keep jobs away.
 
     `found`: something is below what is expected, which says all that such a loss would say.
@@ -254,10 +256,12 @@ def _below_usual(
         f"{_percent(_of_usual(worst))} of its usual {_usual(worst)}{_more(slower)}{expected}"
         f"{_reasons(probed, worst)}{_doubt(steady=steady)}"
     )
-    yield Breach("probe.slower", Subject(), Health.FAILED if failed else Health.DEGRADED, evidence, SLOWER.do)
+    yield ProbeFinding(
+        "probe.slower", Subject(), Health.FAILED if failed else Health.DEGRADED, evidence, SLOWER.do
+    )
 
 
-def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
     """Where neither what is expected nor what is usual has said anything."""
     low = [
         (one, rate, least)
@@ -277,7 +281,7 @@ def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -
         f"{_reasons(probed, worst)}{_doubt(steady=best < least)}"
     )
     health = Health.FAILED if _is_nvlink(probed, worst) and best < SURE * least else Health.DEGRADED
-    yield Breach("probe.implausible", Subject(), health, evidence, IMPLAUSIBLE.do)
+    yield ProbeFinding("probe.implausible", Subject(), health, evidence, IMPLAUSIBLE.do)
 
 
 def _wire_rate(probed: Probed, one: Measured) -> float | None:
