@@ -68,7 +68,7 @@ coverage: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) $(FIVE) --cov --cov-report=term:skip-covered
 
 # Faults that would hurt a user, each put into a copy of the tree alone: the tests of what it touches must fail. Some
-# twenty minutes; NAMES for a family or single ones, WRITE=--write for docs/mutants.md.
+# twenty minutes; NAMES for a family or single ones, WRITE=--write for proof/mutants.md.
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tools.mutants $(WRITE) $(NAMES)
 
@@ -104,13 +104,13 @@ test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m system -n 3 --dist loadfile --no-loadscope-reorder
 
 # Every bundled fault and a healthy day through the daemon, Prometheus and Alertmanager, in some fourteen minutes. NAMES for
-# some faults alone, WRITE=--write for docs/rehearsal.md.
+# some faults alone, WRITE=--write for proof/rehearsal/rehearsal.md.
 rehearsal: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m proof.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
 
 # How many messages a fault makes on one node, a rack, a leaf and a whole fleet, through Prometheus and Alertmanager as shipped,
-# in some four minutes; WRITE=--write for docs/notifications.md.
+# in some four minutes; WRITE=--write for proof/notifications/notifications.md.
 notifications: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m proof.notifications $(WRITE)
@@ -151,7 +151,7 @@ build/tap/%/libcuda.so.1: tests/node/jobs/tap/libraries.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(TAP_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 
-# Nanoseconds of an event, and a day of a job at compressed time, which must take no memory: docs/tap-measured.md.
+# Nanoseconds of an event, and a day of a job at compressed time, which must take no memory: proof/bench/tap.md.
 tap-soak: tap-tests $(VENV)/.dev
 	$(BIN)/python -m proof.bench.tap --write
 
@@ -163,11 +163,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench.page
 
 # What the gate without Python takes with every core busy at four times its load, and how long a dead agent is believed:
-# docs/gate-measured.md. Some five minutes, on a machine with nothing else to do.
+# proof/bench/gate.md. Some five minutes, on a machine with nothing else to do.
 gate-bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench.gate --write
 
-# Attacks on a running daemon, and docs/siege.md from what they measured: root, and Debian's
+# Attacks on a running daemon, and proof/siege/siege.md from what they measured: root, and Debian's
 # prometheus-node-exporter. Some twenty minutes, then six for a day of service; NAMES for some attacks, `short` for those of CI.
 siege: $(VENV)/.dev
 	proof/siege/packages
@@ -192,28 +192,28 @@ interruptions: $(VENV)/.dev
 	tests/system/packages
 	PYTHONPATH=agent:. .venv-torch/bin/python -m proof.interruptions
 
-# docs/fleet.md and its plots: what 100, 500 and 2,000 nodes cost Debian's Prometheus. Some 35 minutes, 8 GB of memory.
+# proof/fleet/fleet.md and its plots: what 100, 500 and 2,000 nodes cost Debian's Prometheus. Some 35 minutes, 8 GB of memory.
 .PHONY: fleet
 fleet: $(VENV)/.dev
 	$(BIN)/python -m proof.fleet --write
 
-# docs/simulation.md and its picture: the straggler detector over drawn nodes; docs/studies/comparison.md: how often a
-# comparison of two studies errs; docs/jobs-simulation.md: how running jobs are judged;
-# docs/cohort-simulation.md: how often a node is held against its product wrongly. Some eight minutes of one core.
+# proof/simulation/simulation.md and its picture: the straggler detector over drawn nodes; proof/simulation/comparison.md: how often a
+# comparison of two studies errs; proof/simulation/jobs.md: how running jobs are judged;
+# proof/simulation/cohort.md: how often a node is held against its product wrongly. Some eight minutes of one core.
 simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation
 	$(BIN)/python -m proof.simulation.comparison
 	$(BIN)/python -m proof.simulation.jobs
 	$(BIN)/python -m proof.simulation.cohort
 
-# docs/pairs-slurm.md: rounds of pairs under a real Slurm, over wires in network namespaces that tc slows, by the torch of
+# proof/pairs/slurm.md: rounds of pairs under a real Slurm, over wires in network namespaces that tc slows, by the torch of
 # test-system. Root, some thirty minutes on two cores; WRITE=--write for the page.
 .PHONY: pairs-slurm
 pairs-slurm: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m proof.pairs.slurm $(WRITE) $(NAMES)
 
-# docs/pairs-kubernetes.md: the same as Jobs on a real API server, with kubelets that run processes. Root; Kubernetes is built from Debian's
+# proof/pairs/kubernetes.md: the same as Jobs on a real API server, with kubelets that run processes. Root; Kubernetes is built from Debian's
 # source the first time (four minutes; kept), then some twenty minutes on two cores; WRITE=--write for the page.
 .PHONY: pairs-kubernetes
 pairs-kubernetes: $(VENV)/.dev $(VENV)/.helm
@@ -221,7 +221,7 @@ pairs-kubernetes: $(VENV)/.dev $(VENV)/.helm
 	proof/kubernetes/packages
 	$(BIN)/python -m proof.pairs.kubernetes $(WRITE) $(NAMES)
 
-# docs/pairs-simulation.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
+# proof/simulation/pairs/pairs.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
 # eight hours of one core; what was drawn is kept in build/, so that it goes on where it was ended. A machine with more cores
 # and no more than the agent's dependencies can draw: PYTHONPATH=agent python -m proof.simulation.pairs --draw --data DIR.
 # With the file of that folder in build/, this writes the page of it.
@@ -260,30 +260,30 @@ release: $(VENV)/.dev $(VENV)/.helm
 	@$(BIN)/python -m tools.release --image '$(IMAGE)' --builder '$(BUILDER)' --words '$(WORDS)' --base '$(BASE)' --sign '$(SIGN)'
 
 # The Dockerfile built and its images run: root, and Debian's podman, buildah, runc and mmdebstrap. Two minutes, five the
-# first time; writes docs/e2e-image.md. STEPS for some alone, without the page.
+# first time; writes proof/image/image.md. STEPS for some alone, without the page.
 e2e-image: $(VENV)/.dev $(VENV)/.lock
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m proof.image $(STEPS)
 
 # The unit of deploy/systemd under a real systemd in a container: root, and Debian's podman, buildah, runc and mmdebstrap.
-# Two minutes, five the first time; writes docs/e2e-systemd.md.
+# Two minutes, five the first time; writes proof/systemd/systemd.md.
 e2e-systemd: $(VENV)/.dev
 	$(BIN)/python -m proof.systemd
 
 # A release made in a clean clone, and every part of it installed, run, upgraded and removed on clean machines; README's commands on one
-# with nothing but Python. Root, and Debian packages. Some 25 minutes; writes docs/e2e-release.md and docs/e2e-readme.md. STEPS for some
+# with nothing but Python. Root, and Debian packages. Some 25 minutes; writes proof/release/release.md and proof/release/reader.md. STEPS for some
 # of them anew.
 e2e-release: $(VENV)/.dev $(VENV)/.lock $(VENV)/.helm
 	proof/release/packages
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m proof.release $(STEPS)
 
 # The chart on a real control plane and a real kubelet, in namespaces of its own: root, and Debian packages, of which Kubernetes is
-# built from source the first time (four minutes; kept). Nine minutes; writes docs/e2e-kubernetes.md.
+# built from source the first time (four minutes; kept). Nine minutes; writes proof/kubernetes/kubernetes.md.
 e2e-kubernetes: $(VENV)/.dev $(VENV)/.helm
 	proof/kubernetes/packages
 	$(BIN)/python -m proof.kubernetes
 
 # `wirewatch fleet controller` on a real API server, without a kubelet: any user, Debian's etcd and openssl, kubectl, and the API server
-# that e2e-kubernetes builds. Eight minutes; writes docs/e2e-controller.md. STEPS for some alone, without the page.
+# that e2e-kubernetes builds. Eight minutes; writes proof/controller/controller.md. STEPS for some alone, without the page.
 e2e-controller: $(VENV)/.dev $(VENV)/.helm
 	$(BIN)/python -m proof.controller $(STEPS)
 

@@ -1,7 +1,7 @@
 """Four H200 that were measured, beside times that are fitted to three sizes of two of them.
 
-`h200x4.json` has the repeats of sweeps on three machines, in microseconds; docs/hardware/2026-11-26-h200.md
-says how those of the second and third were taken, docs/hardware/2026-11-27-h200.md those of the fifth, whose
+`h200x4.json` has the repeats of sweeps on three machines, in microseconds; proof/hardware/2026-11-26-h200.md
+says how those of the second and third were taken, proof/hardware/2026-11-27-h200.md those of the fifth, whose
 graphs alone are here. Of `two` GPUs the smallest size, 64 and 256 MiB are given; `all` four are predicted by
 structure, without a table of four. What the structure says of LL was chosen with the `second` machine in
 view, what it says of launches with all of them.

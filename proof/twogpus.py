@@ -1,9 +1,9 @@
 """Two H200 that were measured on 2026-11-23, beside times that are fitted to three sizes of theirs.
 
-`h200x2.json` has the repeats of two sweeps of one machine, in microseconds, as docs/hardware/2026-11-23-h200-
-advice.md says how they were taken: `two`, of which the smallest size, 64 and 256 MiB are given, and `all`,
-which is predicted. The table of two GPUs among the references is of another machine, on the same day. Times
-are predicted without it, by structure alone, and with it.
+`h200x2.json` has the repeats of two sweeps of one machine, in microseconds. How they were taken is in
+proof/hardware/2026-11-23-h200-advice.md. `two` gives the smallest size, 64 and 256 MiB, and `all` is
+predicted. The table of two GPUs among the references is of another machine, on the same day. Times are
+predicted without it, by structure alone, and with it.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""Makes docs/architecture.md and its picture from imports, layers and docstrings: `make generated`.
+"""Makes docs/architecture.md and its pictures from imports, layers and docstrings: `make generated`.
 
-The prose is in docs/architecture.in.md. The picture has a box for each room, on a diagonal in the order of
-the layers: right of a box is what the room imports, above it are the rooms that import it.
+The prose is in docs/architecture.in.md. tools/way.py draws its first picture. The second has a box for each
+room, on a diagonal in the order of the layers: right of a box is what the room imports, above it are the
+rooms that import it.
 """
 
 import ast
@@ -9,34 +10,27 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 
+from tools import way
+from tools.drawing import ARROW, BOX, FILL, LINE, MARGIN, WIDTH, band, begin, box, line, text
 from tools.imports import PACKAGE, PACKAGES, ROOT, graph, room
 from tools.prose import formatted
 
-ROOMS, PICTURE = "<!-- rooms -->", "docs/architecture.svg"
+ROOMS, PICTURE, WAY = "<!-- rooms -->", "docs/architecture.svg", "docs/way.svg"
+LABEL = "Rooms of the agent and their imports"
 NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]*(?:\.py)?)`")
 """Files and folders of the agent that the prose names."""
-BOX, STEP, COLUMN, RADIUS, MARGIN = 30, 44, 46, 12, 16
-"""Pixels: a box's height, from row to row and column to column, a count's circle, and around it all."""
-WIDTH, TAIL = 132, 24
-"""Pixels of a box, and of its part right of the line that ends on it."""
-BANDS = ("#f2f5f9", "#e4eaf2")
-LINE, INK, FILL, EDGE, UPWARD = "#8a99ad", "#1f2937", "#ffffff", "#33507a", "#c0392b"
-FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
+STEP, COLUMN, RADIUS = 44, 46, 12
+"""Pixels: from row to row and column to column, and a count's circle."""
+TAIL = 24
+"""Pixels of a box right of the line that ends on it."""
+UPWARD = "#c0392b"
 LEGEND = (
     "A band is a layer.",
     "Right of a room is what it imports,",
     "above it the rooms that import it.",
     "Numbers count pairs of modules.",
-)
-_HEAD = (
-    "<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' "
-    "viewBox='0 0 {width} {height}' role='img' aria-label='Rooms of the agent and their imports'>\n"
-    "<rect width='{width}' height='{height}' fill='#ffffff'/>\n"
-    "<defs><marker id='end' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' markerHeight='7' "
-    f"orient='auto'><path d='M0 0L10 5L0 10z' fill='{LINE}'/></marker></defs>"
 )
 
 
@@ -44,6 +38,7 @@ def files(root: Path = ROOT) -> dict[Path, str]:
     """The files that are made from the code of a checkout, with what they hold."""
     layers = rooms_in_layers(root)
     return {
+        root / WAY: way.picture(),
         root / PICTURE: picture(layers, crossings(root)),
         root / "docs/architecture.md": page(root, layers),
     }
@@ -86,10 +81,10 @@ def picture(layers: Sequence[Sequence[str]], counts: Mapping[tuple[str, str], in
     width, height = _x(len(rooms) - 1) + TAIL + MARGIN, len(rooms) * STEP + 2 * MARGIN
     shown = {pair: count for pair, count in sorted(counts.items()) if set(pair) <= places.keys()}
     parts = [
-        _HEAD.format(width=width, height=height),
+        begin(width, height, LABEL),
         *_bands(layers, width),
         *_lines(places, shown),
-        *(_box(name, number) for name, number in places.items()),
+        *(box(name, _x(place) - WIDTH + TAIL, _y(place)) for name, place in places.items()),
         *(_count(places[one], places[other], count) for (one, other), count in shown.items()),
         *_legend(len(rooms)),
         "</svg>",
@@ -139,7 +134,7 @@ def _bands(layers: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     top = MARGIN
     for number, layer in enumerate(layers):
         height = len(layer) * STEP
-        yield f"<rect x='0' y='{top}' width='{width}' height='{height}' fill='{BANDS[number % 2]}'/>"
+        yield band(top, width, height, number)
         top += height
 
 
@@ -149,39 +144,20 @@ def _lines(places: Mapping[str, int], counts: Mapping[tuple[str, str], int]) -> 
         others = [places[other] for one, other in counts if one == name]
         importers = [places[one] for one, other in counts if other == name]
         if any(other > place for other in others):
-            yield _line(_x(place) + TAIL, _y(place), _x(max(others)), _y(place))
+            yield line(_x(place) + TAIL, _y(place), _x(max(others)), _y(place))
         if any(importer < place for importer in importers):
-            yield _line(
-                _x(place), _y(min(importers)), _x(place), _y(place) - BOX // 2, "marker-end='url(#end)'"
-            )
-
-
-def _line(x1: int, y1: int, x2: int, y2: int, more: str = "") -> str:
-    return f"<path d='M{x1} {y1}L{x2} {y2}' stroke='{LINE}' stroke-width='1.4' fill='none' {more}/>"
-
-
-def _box(name: str, place: int) -> str:
-    left, top = _x(place) - WIDTH + TAIL, _y(place) - BOX // 2
-    return (
-        f"<rect x='{left}' y='{top}' width='{WIDTH}' height='{BOX}' rx='5' fill='{FILL}' stroke='{EDGE}' "
-        f"stroke-width='1.5'/><text x='{left + WIDTH // 2}' y='{_y(place) + 5}' {FONT} font-size='14' "
-        f"text-anchor='middle' fill='{INK}'>{escape(name)}</text>"
-    )
+            yield line(_x(place), _y(min(importers)), _x(place), _y(place) - BOX // 2, ARROW)
 
 
 def _count(row: int, column: int, count: int) -> str:
     """Where the lines of the importing and the imported room meet; red where it goes up the layers."""
     edge = LINE if column > row else UPWARD
-    return (
-        f"<circle cx='{_x(column)}' cy='{_y(row)}' r='{RADIUS}' fill='{FILL}' stroke='{edge}'/>"
-        f"<text x='{_x(column)}' y='{_y(row) + 4}' {FONT} font-size='11' text-anchor='middle' "
-        f"fill='{INK}'>{count}</text>"
-    )
+    circle = f"<circle cx='{_x(column)}' cy='{_y(row)}' r='{RADIUS}' fill='{FILL}' stroke='{edge}'/>"
+    return circle + text(str(count), _x(column), _y(row) + 4, 11, "text-anchor='middle' ")
 
 
 def _legend(rows: int) -> Iterator[str]:
     """In the corner below the boxes, which is always empty."""
     bottom = MARGIN + rows * STEP - 12
-    for number, line in enumerate(reversed(LEGEND)):
-        y = bottom - 20 * number
-        yield f"<text x='{MARGIN}' y='{y}' {FONT} font-size='13' fill='{INK}'>{escape(line)}</text>"
+    for number, words in enumerate(reversed(LEGEND)):
+        yield text(words, MARGIN, bottom - 20 * number)

@@ -32,9 +32,9 @@ Files = Mapping[Path, str]
 
 
 def docs() -> Files:
-    """METRICS.md, config.md, captures.md, products.md and schemas, and what commands print in docs."""
+    """METRICS.md, config.md, recordings.md, products.md and schemas, and what commands print in docs."""
     described = {pages.DOCS / "schemas" / name: text for name, text in schemas.schemas().items()}
-    made = {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "captures.md": pages.captures()}
+    made = {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "recordings.md": pages.recordings()}
     made |= {explained.PAGE: explained.page(explained.PAGE.read_text("utf-8"))}
     made |= {path: transcripts.page(path.read_text("utf-8")) for path in transcripts.PAGES}
     return {**made, **options.files(), **commands.files(), products.PAGE: products.page(), **described}
@@ -89,7 +89,7 @@ def goldens() -> Files:
 
 
 def drawing() -> Files:
-    """docs/architecture.md and its picture, which count the imports of each room from each other."""
+    """docs/architecture.md and its pictures: the way of the data, and the imports between rooms."""
     return architecture.files()
 
 

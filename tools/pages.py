@@ -1,6 +1,6 @@
-"""Writes docs/METRICS.md and docs/captures.md from the code: `make generated`.
+"""Writes docs/METRICS.md and docs/recordings.md from the code: `make generated`.
 
-The text around the tables is in docs/METRICS.in.md and docs/captures.in.md.
+The text around the tables is in docs/METRICS.in.md and docs/recordings.in.md.
 """
 
 from collections.abc import Iterator
@@ -154,9 +154,9 @@ def _table(title: str, about: str, metrics: tuple[Metric, ...]) -> Iterator[str]
     yield ""
 
 
-def captures() -> str:
+def recordings() -> str:
     """The page on recordings, with a table of the bundled faults."""
-    text = (DOCS / "captures.in.md").read_text("utf-8")
+    text = (DOCS / "recordings.in.md").read_text("utf-8")
     rows = [f"| `{name}` | {load_overlay(name).about} |" for name in bundled_overlays()]
     head, _, tail = text.partition("<!-- overlays -->")
     return formatted(head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail)

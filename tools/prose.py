@@ -28,7 +28,7 @@ RIDDLES: Mapping[str, str] = {
 }
 """Kinds of riddles that a machine can find, in a paragraph as one line, and what helps."""
 ROOT = Path(__file__).resolve().parents[1]
-RECORDED = "docs/hardware/2"
+RECORDED = "proof/hardware/2"
 """Reports of runs on hardware: they stay as they were written."""
 
 
@@ -37,15 +37,18 @@ def formatted(text: str) -> str:
     return mdformat.text(text, options=_options(), extensions={"gfm", "tables"})
 
 
-def pages() -> Iterator[Path]:
-    """The pages of this repository that are formatted: those that git knows or would add."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"],
+def listed(*patterns: str) -> Iterator[Path]:
+    """Yield the files of this repository that git knows or would add."""
+    found = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
         cwd=ROOT, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    for name in filter(None, listed.stdout.split("\0")):
-        if not name.startswith(RECORDED) and (ROOT / name).is_file():
-            yield ROOT / name
+    yield from (ROOT / name for name in found.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+def pages() -> Iterator[Path]:
+    """Yield the pages that are formatted: all but reports of runs on hardware."""
+    yield from (path for path in listed("*.md") if not path.relative_to(ROOT).as_posix().startswith(RECORDED))
 
 
 def riddles(text: str) -> Iterator[str]:

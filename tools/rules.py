@@ -11,7 +11,7 @@ from pathlib import Path
 
 import wirewatch
 
-MAKERS = frozenset({"Finding", "Breach", "Entry", "FabricFault"})
+MAKERS = frozenset({"Finding", "ProbeFinding", "Entry", "FabricFault"})
 """What takes a rule as its first argument."""
 _RULE = re.compile(r"[a-z0-9*]+\.[a-z0-9_*]+")
 

@@ -26,7 +26,7 @@ COST = Row(
     (
         Series(
             "CPU of an agent",
-            "Cores that an agent takes, with the process that talks to NVML. What is normal: docs/hardware.",
+            "Cores that an agent takes, with the process that talks to NVML. What is normal: proof/hardware.",
             _spread(_CPU),
             "none",
             Limits("green", ((0.5, "orange"),), line=False),

@@ -24,7 +24,7 @@ from wirewatch.documents.verdictfile import VALID
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "deploy" / "slurm"
-PAGE = ROOT / "docs" / "gate-measured.md"
+PAGE = ROOT / "proof" / "bench" / "gate.md"
 CORES = len(os.sched_getaffinity(0))
 LOAD = 4
 """Busy loops on every core."""
@@ -165,10 +165,10 @@ def page(
 # The gate beside other work, measured
 
 Written by `make gate-bench` on {CORES} processors ({platform.machine()}, Linux {platform.release()}).
-[verdict-file.md](verdict-file.md) has what is read. Milliseconds from the start of a process to its end;
-*missed* is every answer that was not the daemon's OK, or came after {DEADLINE:g} s. The agent that keeps the
-file plays a recording of 8 GPUs on the same processors, under the same load. The prolog is that of
-[deploy/slurm](../deploy/slurm/README.md).
+[verdict-file.md](../../docs/verdict-file.md) has what is read. Milliseconds from the start of a process
+to its end; *missed* is every answer that was not the daemon's OK, or came after {DEADLINE:g} s. The
+agent that keeps the file plays a recording of 8 GPUs on the same processors, under the same load. The prolog
+is that of [deploy/slurm](../../deploy/slurm/README.md).
 
 ## Every core busy at four times its load
 

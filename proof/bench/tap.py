@@ -20,7 +20,7 @@ from wirewatch.core.jobs import RingsReading
 from wirewatch.jobs.tap.rings import FileRings
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "tap-measured.md"
+PAGE = ROOT / "proof" / "bench" / "tap.md"
 BUILD = ROOT / "build" / "tap" / "PLAIN"
 ROUNDS = 7
 GROWTH_KIB = 64
@@ -104,7 +104,7 @@ def page(costs: Mapping[str, list[float]], result: Day) -> str:
     return f"""# The tap, measured
 
 Written by `make tap-soak` on {os.cpu_count()} shared processors ({platform.machine()}).
-[tap.md](tap.md) has what it means.
+[tap.md](../../docs/tap.md) has what it means.
 
 ## What NCCL's calls into it take
 

@@ -1,4 +1,4 @@
-"""`make e2e-controller`: the controller on a real API server; writes docs/e2e-controller.md.
+"""`make e2e-controller`: the controller on a real API server; writes proof/controller/controller.md.
 
 etcd, API server, controllers and scheduler on loopback; nodes are Node objects, no kubelet runs. Any user.
 """
@@ -19,10 +19,9 @@ from proof.controller.steps import BUDGET, NODES, STEPS
 from proof.kubernetes.components import programs
 from proof.kubernetes.plane import Endpoints, Plane
 from proof.kubernetes.programs import Programs
-from tools.chart.made import ROOT
 from tools.prose import formatted
 
-PAGE = ROOT / "docs" / "e2e-controller.md"
+PAGE = Path(__file__).with_name("controller.md")
 WHERE = Endpoints("127.0.0.1", "127.0.0.1", 16443, (22379, 22380))
 # Nothing renews the heartbeat of these nodes' kubelets.
 NO_KUBELET = ("--node-monitor-grace-period=24h",)
@@ -34,8 +33,9 @@ chart's ServiceAccount and the rights that the chart renders. Settings, except f
 `dry_run = false`, `period = 2`, budget {BUDGET["cluster"]} of the cluster, {BUDGET["pool"]} of a pool,
 {BUDGET["rack"]} of a rack; the lease is the default, {LEASE} s.
 
-Not shown here: a kubelet ([e2e-kubernetes.md](e2e-kubernetes.md)), and Kubernetes above 1.20, so not the
-ValidatingAdmissionPolicy, which tests hold against its schema and evaluate with an implementation of CEL.
+Not shown here: a kubelet ([proof/kubernetes/kubernetes.md](../kubernetes/kubernetes.md)), and Kubernetes
+above 1.20, so not the ValidatingAdmissionPolicy, which tests hold against its schema and evaluate
+with an implementation of CEL.
 """
 
 

@@ -1,1 +1,1 @@
-"""What a fleet of thousands costs a real Prometheus: `python -m proof.fleet`, docs/fleet.md."""
+"""What a fleet of thousands costs a real Prometheus: `python -m proof.fleet`, proof/fleet/fleet.md."""

@@ -1,6 +1,6 @@
 """`python -m proof.fleet [--nodes N]... [--tier core] [--write]`: measures a fleet, and makes the page.
 
-`--write` keeps the figures (proof/fleet/results.json), docs/fleet.md and its plots.
+`--write` keeps the figures (proof/fleet/results.json), proof/fleet/fleet.md and its plots.
 """
 
 import argparse

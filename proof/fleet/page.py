@@ -1,4 +1,4 @@
-"""docs/fleet.md and its plots: the words of page.in.md, with what was measured (results.json)."""
+"""proof/fleet/fleet.md and its plots: the words of page.in.md, with what was measured (results.json)."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,7 @@ from tools.prose import formatted
 
 HERE = Path(__file__).parent
 TEXT, RESULTS = HERE / "page.in.md", HERE / "results.json"
-DOCS = HERE.parents[1] / "docs"
-PAGE, PLOT = DOCS / "fleet.md", DOCS / "fleet.svg"
+PAGE, PLOT = HERE / "fleet.md", HERE / "fleet.svg"
 LIMIT = 1.0
 """Seconds for an evaluation of a group."""
 GB = 1e9

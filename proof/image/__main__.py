@@ -1,4 +1,4 @@
-"""`make e2e-image`: the Dockerfile built and its images run; writes docs/e2e-image.md.
+"""`make e2e-image`: the Dockerfile built and its images run; writes proof/image/image.md.
 
 With names of steps these alone, and no page.
 """
@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from proof.containers import run
 from proof.image import built, ran
-from proof.image.builder import ROOT, prepare
+from proof.image.builder import prepare
 from tools.prose import formatted
 
-PAGE = ROOT / "docs" / "e2e-image.md"
+PAGE = Path(__file__).with_name("image.md")
 STEPS: Mapping[str, Callable[[], str]] = {
     step.__name__: step
     for step in (

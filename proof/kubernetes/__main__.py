@@ -1,4 +1,4 @@
-"""`make e2e-kubernetes`: the chart on a real kubelet; writes docs/e2e-kubernetes.md.
+"""`make e2e-kubernetes`: the chart on a real kubelet; writes proof/kubernetes/kubernetes.md.
 
 As root. Programs are built and images made first; the rest runs in namespaces of its own (enclosure.py).
 """
@@ -29,10 +29,9 @@ from proof.kubernetes.keeping import repaired, rolled_back, uninstalled
 from proof.kubernetes.losing import api_server_away
 from proof.kubernetes.refusing import refused
 from proof.kubernetes.scraping import scraped
-from tools.chart.made import ROOT
 from tools.prose import formatted
 
-PAGE = ROOT / "docs" / "e2e-kubernetes.md"
+PAGE = Path(__file__).with_name("kubernetes.md")
 NEEDED = (
     "etcd", "containerd", "ctr", "runc", "kubectl", "prometheus", "buildah", "mmdebstrap", "unshare", "ip",
     "openssl", "iptables",
@@ -154,7 +153,7 @@ and the name of the socket. The chart's values are its defaults except for the i
 `gate.hostPath`, `cluster`, the ServiceMonitor, the PrometheusRule, and shorter waits in `config`;
 `condition_failed_after` is the default until the API server goes away.
 
-Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), several nodes, Kubernetes above 1.20,
+Not shown here: GPUs and NCCL ([hardware](../hardware/README.md)), several nodes, Kubernetes above 1.20,
 so neither Pod Security levels nor the ValidatingAdmissionPolicy, which tests hold against its schema and
 evaluate with an implementation of CEL; Prometheus' operator and its discovery, whose parts (from a
 ServiceMonitor to configuration, from Endpoints to labelled targets) are done by the test; `wirewatch check

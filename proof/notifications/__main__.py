@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from proof.notifications.nodes import WELL, Nodes, Text
-from proof.notifications.page import Counted, counted, page
+from proof.notifications.page import PAGE, Counted, counted, page
 from proof.notifications.scenes import NODES, OVER, SCENES, place
 from proof.rehearsal.fleet import SHIPPED, shipped_rules
 from proof.rehearsal.receiver import Receiver
 from proof.rehearsal.rules import recorded_ages
 from proof.rehearsal.services import Alertmanager, Prometheus
 from proof.rehearsal.squeeze import FACTOR, KNEE, squeezed
-from tools.pages import DOCS
 
 SCRAPE = 60.0
 """Not 15 s, since one machine is asked in the name of hundreds: what comes together comes less so."""
@@ -86,7 +85,7 @@ def in_service(here: float) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="docs/notifications.md, if nothing failed")
+    parser.add_argument("--write", action="store_true", help=f"{PAGE.name}, if nothing failed")
     wanted = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="notifications-"))
     faults = {event.fault for scene in SCENES for event in scene.events}
@@ -101,7 +100,7 @@ def main() -> int:
     for trouble in troubles:
         print(f"FAILED {trouble}")
     if wanted.write and not troubles:
-        (DOCS / "notifications.md").write_text(page(results, time.monotonic() - began), "utf-8")
+        PAGE.write_text(page(results, time.monotonic() - began), "utf-8")
     print(f"{len(troubles)} troubles; {folder}")
     return 1 if troubles else 0
 

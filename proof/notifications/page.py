@@ -1,4 +1,4 @@
-"""docs/notifications.md: how many messages each scene made."""
+"""proof/notifications/notifications.md: how many messages each scene made."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from proof.rehearsal.page import spoken, table
 from proof.rehearsal.receiver import Notification
 from tools.prose import formatted
 
-TEXT = Path(__file__).with_name("page.in.md")
+PAGE, TEXT = (Path(__file__).with_name(name) for name in ("notifications.md", "page.in.md"))
 HEAD = ("what happens", "alerts that fire", "pages", "tickets", "after", "the first page says")
 
 

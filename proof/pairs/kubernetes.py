@@ -52,7 +52,7 @@ from wirewatch.kubernetes.apiserver import rfc3339
 from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
 from wirewatch_fleet.rounds.jobs import PAIR
 
-PAGE = Path("docs/pairs-kubernetes.md")
+PAGE = Path("proof/pairs/kubernetes.md")
 WIREWATCH = Path(".venv-torch/bin/wirewatch").absolute()
 ACCOUNT = f"{NAME}-fleet-probe"
 JOBS = f"/apis/batch/v1/namespaces/{NAME}/jobs"
@@ -435,8 +435,8 @@ Kubernetes 1.20 makes another pod when one of a pair is deleted before the two h
 measured late. Later versions let its Job fail.
 
 Not shown by this: containers and real kubelets for several nodes
-([e2e-kubernetes.md](e2e-kubernetes.md) has one), the cluster's DNS, Kueue, GPUs, the completion index
-and the suspension of Jobs, which Kubernetes 1.20 does not have.
+([proof/kubernetes/kubernetes.md](../kubernetes/kubernetes.md) has one), the cluster's DNS, Kueue, GPUs,
+the completion index and the suspension of Jobs, which Kubernetes 1.20 does not have.
 """
 
 

@@ -38,7 +38,7 @@ from tests.system.namespaces import NamespacedCluster, Wires
 from tools.prose import formatted
 from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
 
-PAGE = Path("docs/pairs-slurm.md")
+PAGE = Path("proof/pairs/slurm.md")
 WIREWATCH = Path(".venv-torch/bin/wirewatch").absolute()
 SWITCHES = {"leaf1": "n[1-4]", "leaf2": "n[5-8]"}
 OPTIONS = ("--slurm", *WORK)

@@ -21,10 +21,9 @@ from proof.rehearsal.day import Lived, live
 from proof.rehearsal.faults import Played, lasts, play, play_well
 from proof.rehearsal.fleet import STARTING, fleet, make_past, shipped_rules
 from proof.rehearsal.pace import here, in_service, waits_of
-from proof.rehearsal.page import page
+from proof.rehearsal.page import PAGE, page
 from proof.rehearsal.results import Results, as_json
 from proof.rehearsal.table import ALL
-from tools.pages import DOCS
 
 OUT = Path("build/rehearsal")
 SLOTS = 8
@@ -50,7 +49,7 @@ def main() -> int:
     (OUT / "results.json").write_text(as_json(results), "utf-8")
     if wanted.write and not results.every_trouble():
         waits = waits_of(shipped_rules())
-        (DOCS / "rehearsal.md").write_text(page(results, in_service(waits)), "utf-8")
+        PAGE.write_text(page(results, in_service(waits)), "utf-8")
     return _end(results, folder)
 
 
@@ -65,7 +64,7 @@ def _end_all(number: int, _frame: object) -> None:
 def _wanted() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*ALL, []], default=[], metavar="NAME")
-    parser.add_argument("--write", action="store_true", help="docs/rehearsal.md, if nothing failed")
+    parser.add_argument("--write", action="store_true", help=f"{PAGE.name}, if nothing failed")
     parser.add_argument("--slots", type=int, default=SLOTS * (os.cpu_count() or 1), help="nodes at a time")
     parser.add_argument("--no-day", dest="day", action="store_false", help="without the healthy day")
     wanted = parser.parse_args()

@@ -1,4 +1,4 @@
-"""docs/rehearsal.md: the words of page.in.md, with what came of it."""
+"""proof/rehearsal/rehearsal.md: the words of page.in.md, with what came of it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from tools.alerting import made_alerts
 from tools.prose import formatted
 from wirewatch.hw.overlay import load_overlay
 
-TEXT = Path(__file__).with_name("page.in.md")
+PAGE, TEXT = (Path(__file__).with_name(name) for name in ("rehearsal.md", "page.in.md"))
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 SQUEEZED = (15.0, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, DAY, 7 * DAY, 14 * DAY)
 HEAD = (

@@ -1,4 +1,4 @@
-"""Which alerts each bundled overlay must raise: by docs/runbook.md and docs/captures.md, not by what came.
+"""Which alerts each bundled overlay must raise: by docs/runbook.md and docs/recordings.md, not by what came.
 
 A FAILED finding is a page (critical), a DEGRADED or UNKNOWN one a ticket. What has more than one alert has
 more than one finding in the runbook, and says why here. A fault that has no line here is held to the findings

@@ -1,4 +1,4 @@
-"""`make e2e-release`: writes docs/e2e-release.md.
+"""`make e2e-release`: writes proof/release/release.md.
 
 With names of steps these alone; the others keep what they saw last.
 """
@@ -7,14 +7,15 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from proof.containers import needs, run
 from proof.release import carried, making, node, published, pythons, reader
 from proof.release.place import PLACE
 from tools.prose import formatted
-from tools.version import ROOT, version
+from tools.version import version
 
-PAGE = ROOT / "docs" / "e2e-release.md"
+PAGE = Path(__file__).with_name("release.md")
 NEEDED = ("mmdebstrap", "buildah", "podman", "runc", "skopeo", "dh", "gpg", "docker-registry", "prometheus")
 STEPS: Mapping[str, Callable[[], str | Sequence[tuple[str, str]]]] = {
     "made": making.made,
@@ -72,9 +73,9 @@ def page(seen: Mapping[str, Rows]) -> str:
         f"Last result of `make e2e-release`, {day}: wirewatch {version()}, {whole}.\n"
         f"{about}.\n"
         "The Debian package is tried on Debian 12 with systemd as process 1, without a network, on the "
-        "recording demo-dgx-h200; README's commands, with their output: [e2e-readme.md](e2e-readme.md). "
+        "recording demo-dgx-h200; README's commands, with their output: [reader.md](reader.md). "
         "Not tried: real GPUs, arm64, docker, Ubuntu; the chart is installed in "
-        "[e2e-kubernetes.md](e2e-kubernetes.md).\n\n"
+        "[proof/kubernetes/kubernetes.md](../kubernetes/kubernetes.md).\n\n"
         "| step | what was seen |\n|---|---|\n" + "\n".join(lines) + "\n"
     )
 

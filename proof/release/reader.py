@@ -1,4 +1,4 @@
-"""README's commands, to the letter, on a Debian with nothing but Python and make: docs/e2e-readme.md."""
+"""README's commands, to the letter, on a Debian with nothing but Python and make: proof/release/reader.md."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tools.version import ROOT
 
 HERE = PLACE / "reader"
 IMAGE = "localhost/wirewatch-e2e-reader"
-PAGE = ROOT / "docs" / "e2e-readme.md"
+PAGE = Path(__file__).with_name("reader.md")
 SECTION = "## Two commands"
 PACKAGES = ("python3", "python3-venv", "make", "ca-certificates")
 DAEMON = "make run"

@@ -5,7 +5,7 @@
 Results are added to build/siege/results.json one by one, so that a run that ends early is continued with the
 names that are missing. `--before FOLDER` attacks another checkout and keeps its results in
 proof/siege/before.json.
-`--write` makes docs/siege.md of all results. Exit status 1 where an attack does not hold.
+`--write` makes proof/siege/siege.md of all results. Exit status 1 where an attack does not hold.
 """
 
 import argparse
@@ -18,9 +18,8 @@ from proof.siege import results
 from proof.siege.attack import Attack, carry_out, every
 from proof.siege.attacks import connections, floods, limits, load, places, processes, requests
 from proof.siege.daemon import ROOT
-from proof.siege.page import page
+from proof.siege.page import PAGE, page
 from proof.siege.results import BEFORE, OUT, SHORT, SOAK, Outcome
-from tools.pages import DOCS
 
 BOOKS = (requests.BOOK, connections.BOOK, floods.BOOK, processes.BOOK, places.BOOK, limits.BOOK, load.BOOK)
 AT_ONCE = 2
@@ -47,7 +46,7 @@ def main() -> int:
     print(f"{len(mine)} attacks, {failed} do not hold, {sum(one.seconds for one in mine):.0f} s; {file}")
     if wanted.write:
         made = page(attacks, outcomes, results.load(BEFORE), SOAK)
-        (DOCS / "siege.md").write_text(made, "utf-8")
+        PAGE.write_text(made, "utf-8")
     return 1 if failed and not wanted.before else 0
 
 
@@ -69,7 +68,7 @@ def _wanted(attacks: dict[str, Attack]) -> argparse.Namespace:
         "--tree", type=Path, default=ROOT, help="the checkout that is attacked; default: this one"
     )
     parser.add_argument("--before", type=Path, help="a checkout as it was before")
-    parser.add_argument("--write", action="store_true", help="docs/siege.md, of all results")
+    parser.add_argument("--write", action="store_true", help="proof/siege/siege.md, of all results")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""docs/siege.md: the words of page.in.md, with what came of the attacks."""
+"""proof/siege/siege.md: the words of page.in.md, with what came of the attacks."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from proof.siege.results import Figure, Outcome
 from proof.siege.running import FASTER
 from tools.prose import formatted
 
-TEXT = Path(__file__).with_name("page.in.md")
+PAGE, TEXT = (Path(__file__).with_name(name) for name in ("siege.md", "page.in.md"))
 EXPLAINED = Path(__file__).with_name("soak.in.md")
 APART = ("load-plain", "load-gzip", "floor")
 """Attacks with tables of their own."""

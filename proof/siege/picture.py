@@ -1,4 +1,4 @@
-"""docs/siege-soak.svg: what a process holds over a day."""
+"""proof/siege/soak.svg: what a process holds over a day."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
+PICTURE = Path(__file__).with_name("soak.svg")
 PANELS = (
     ("pss", "memory (PSS), MiB", MIB), ("database", "database, MiB", MIB), ("descriptors", "descriptors", 1),
     ("threads", "threads", 1),

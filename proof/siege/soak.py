@@ -5,7 +5,7 @@
 Schedule, board, ledger, history and HTTP server are the daemon's own, at the intervals of service. The lanes
 call directly, because the clock jumps where a thread would be waited for; NVML answers without a process. Two
 such days are lived at the same time, one under tracemalloc, which takes memory itself. `--write` makes
-docs/siege-soak.svg.
+proof/siege/soak.svg.
 """
 
 import argparse
@@ -32,12 +32,11 @@ from typing import Any
 from proof.hardware import processes
 from proof.siege.clients import scrape
 from proof.siege.daemon import RECORDING, ROOT
-from proof.siege.picture import draw
+from proof.siege.picture import PICTURE, draw
 from proof.siege.results import SOAK
 from proof.siege.running import hold
 from tools.faults.changes import begun, ended
 from tools.faults.machine import EPOCH, DirectChild, DirectLane, JumpingClock
-from tools.pages import DOCS
 from wirewatch.catalogue import discover
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
@@ -326,7 +325,7 @@ def main() -> int:
     )
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--minutes", type=float, default=12.0, help="of a real daemon, at the same time")
-    parser.add_argument("--write", action="store_true", help="docs/siege-soak.svg")
+    parser.add_argument("--write", action="store_true", help="proof/siege/soak.svg")
     parser.add_argument("--one", choices=["plain", "traced"], help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.one:
@@ -343,7 +342,7 @@ def main() -> int:
     SOAK.parent.mkdir(parents=True, exist_ok=True)
     SOAK.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     if wanted.write:
-        draw(document["samples"], DOCS / "siege-soak.svg")
+        draw(document["samples"], PICTURE)
     last = document["samples"][-1]
     print(
         f"{last}; {document['scrapes']} scrapes, {document['failed']} failed; {document['seconds']} s; {SOAK}"

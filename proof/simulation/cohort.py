@@ -1,4 +1,4 @@
-"""How often WirewatchBusbwBelowCohort errs, in docs/cohort-simulation.md: `make simulation`, seconds.
+"""How often WirewatchBusbwBelowCohort errs, in proof/simulation/cohort.md: `make simulation`, seconds.
 
 Nodes of one product are drawn around one bus bandwidth, one of them slower. The limits are those of the
 shipped alert.
@@ -7,13 +7,13 @@ shipped alert.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from tools.alerting import alerts
-from tools.pages import DOCS
 from tools.prose import formatted
 
-PAGE = DOCS / "cohort-simulation.md"
+PAGE = Path(__file__).with_name("cohort.md")
 ALERT = "WirewatchBusbwBelowCohort"
 SPREADS = (0.01, 0.02, 0.05, 0.08)
 """Standard deviations of healthy nodes, as parts of the median."""
@@ -25,10 +25,10 @@ COHORTS = 200
 TEXT = """# Cohorts, simulated
 
 Written by `make simulation`: nodes that are drawn, not measured, judged by the limits of the alert
-[{alert}](runbooks/{alert}.md) (under {limit:.0%} of the median, and {times:g} times as far below it
-as the upper quarter of the cohort is above it, and not where the quarters are {limit:.0%} apart, which
-is [WirewatchCohortSplit](runbooks/WirewatchCohortSplit.md)), whose reasons are in
-[ADR 0057](adr/0057-the-fleet-is-judged-by-its-own-spread.md).
+[{alert}](../../docs/runbooks/{alert}.md) (under {limit:.0%} of the median, and {times:g} times as far below
+it as the upper quarter of the cohort is above it, and not where the quarters are {limit:.0%} apart, which
+is [WirewatchCohortSplit](../../docs/runbooks/WirewatchCohortSplit.md)), whose reasons are in
+[ADR 0057](../../docs/adr/0057-comparison-of-nodes.md).
 
 Healthy nodes differ by a normal distribution of this standard deviation; one node of each cohort is
 {loss:.0%} slower, and in the last column a quarter of them: each is named, or the split is said. An

@@ -1,4 +1,4 @@
-"""How often a comparison of two studies errs, in docs/studies/comparison.md: `make simulation`, two minutes.
+"""How often a comparison of two studies errs, in comparison.md beside this: `make simulation`, two minutes.
 
 Curves are drawn with noise of several kinds, compared with others of the same kind, and with others of which
 a part became slower. What a comparison calls changed is counted.
@@ -6,15 +6,15 @@ a part became slower. What a comparison calls changed is counted.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from tests.lab.study.drawn import FULL, Noise, study
-from tools.pages import DOCS
 from tools.prose import formatted
 from wirewatch_lab.study.compare import Comparison, compare
 from wirewatch_lab.study.contest import contests
 
-PAGE = DOCS / "studies" / "comparison.md"
+PAGE = Path(__file__).with_name("comparison.md")
 MIB = 1 << 20
 SAME, OTHERS = 1000, 300
 """Comparisons: of the same, and of what changed."""
@@ -123,7 +123,7 @@ def page() -> str:
         "# How often a comparison errs",
         "",
         "Written by `make simulation`: studies that are drawn, not measured, of 8 B to 8 GiB in 31 sizes.",
-        "What is compared and why so is in [studies](../studies.md#compare) and ADR 0039.",
+        "What is compared and why so is in [studies](../../docs/studies.md#compare) and ADR 0039.",
         "",
         "## A machine against itself",
         "",
@@ -159,5 +159,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(), "utf-8")

@@ -1,4 +1,4 @@
-"""How often running jobs are judged rightly, in docs/jobs-simulation.md: `make simulation`, three minutes.
+"""How often running jobs are judged rightly, in proof/simulation/jobs.md: `make simulation`, three minutes.
 
 Jobs are drawn (tests/node/jobs/ringjobs.py) and read by the real collector with its default policy. What is
 counted: after how many seconds a fault is named, by its right name, and what healthy jobs are accused of.
@@ -6,6 +6,7 @@ counted: after how many seconds a fault is named, by its right name, and what he
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tests.node.jobs.ringjobs import (
     BUCKETS,
@@ -22,12 +23,11 @@ from tests.node.jobs.ringjobs import (
     DrawnNode,
     JobShape,
 )
-from tools.pages import DOCS
 from tools.prose import formatted
 from wirewatch.jobs.running import COLLECTOR
 from wirewatch.jobs.times import JobsFacts
 
-PAGE = DOCS / "jobs-simulation.md"
+PAGE = Path(__file__).with_name("jobs.md")
 TRIALS = 20
 WATCHED = 60.0
 """Seconds for which a job with a fault is watched, where not said otherwise."""
@@ -166,7 +166,7 @@ def page() -> str:
 
 Written by `make simulation`: jobs that are drawn, not measured, read by the real collector `jobs`
 with its default policy. How it judges and why so is in
-[ADR 0050](adr/0050-waiting-is-not-the-wire.md); what is known of real jobs is in docs/hardware.
+[ADR 0050](../../docs/adr/0050-wire-time-of-jobs.md); what is known of real jobs is in proof/hardware.
 
 What is drawn: ranks arrive at a collective when their own work is done and leave it together; work varies
 by 0.2 % and the wire by 0.3 % unless said; the wire gives 340 GB/s; a step is 31 ms of work and one

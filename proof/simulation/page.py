@@ -1,4 +1,4 @@
-"""docs/simulation.md: the words of page.in.md, with what came of it."""
+"""proof/simulation/simulation.md: the words of page.in.md, with what came of it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from proof.simulation.tail import (
 from tools.prose import formatted
 from wirewatch.verdict.straggler.signals import Resource
 
-TEXT = Path(__file__).with_name("page.in.md")
+PAGE, TEXT = (Path(__file__).with_name(name) for name in ("simulation.md", "page.in.md"))
 AIM = 300
 """Real healthy probes to fit the noise on."""
 ASKED, SOON = 0.1, 3

@@ -1,4 +1,4 @@
-"""docs/simulation.svg: how soon a fault is found, by how bad it is."""
+"""proof/simulation/simulation.svg: how soon a fault is found, by how bad it is."""
 
 from importlib import import_module
 from pathlib import Path

@@ -1,15 +1,16 @@
-"""`make e2e-systemd`: the unit under a real systemd; writes docs/e2e-systemd.md."""
+"""`make e2e-systemd`: the unit under a real systemd; writes proof/systemd/systemd.md."""
 
 import json
 import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
-from proof.systemd.machine import ROOT, Machine, build, versions
+from proof.systemd.machine import Machine, build, versions
 from tools.prose import formatted
 
-PAGE = ROOT / "docs" / "e2e-systemd.md"
+PAGE = Path(__file__).with_name("systemd.md")
 CONFIG = """
 [listen]
 socket = "/run/wirewatch/wirewatch.sock"
@@ -211,7 +212,7 @@ def main() -> int:
     head = (
         f"Last result of `make e2e-systemd`, {day}: all steps passed. {about}.\n"
         "systemd is process 1 of a container; the agent is installed as "
-        "[deploy/systemd](../deploy/systemd/README.md) says and plays the recording demo-dgx-h200.\n"
+        "[deploy/systemd](../../deploy/systemd/README.md) says and plays the recording demo-dgx-h200.\n"
         f"{took:.0f} s in all, {built:.0f} of them for the image.\n"
     )
     table = "\n".join(("| step | what was seen |", "|---|---|", *rows))

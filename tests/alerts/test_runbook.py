@@ -114,7 +114,7 @@ def test_patterns_that_the_code_makes_are_those_that_are_filled_here() -> None:
     ("source", "found"),
     [
         ('Finding("fans.slow", 1)', {"fans.slow"}),
-        ('faults.Breach(rule=f"fans.{kind}_slow")', {"fans.*_slow"}),
+        ('faults.ProbeFinding(rule=f"fans.{kind}_slow")', {"fans.*_slow"}),
         (
             'for kind, n in (("slow", 1), ("off", 2)):\n    Finding(f"fans.{kind}", n)',
             {"fans.slow", "fans.off"},

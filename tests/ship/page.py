@@ -1,4 +1,4 @@
-"""What `make check-ship` found, of the files in build/ship: printed, and with --write docs/ship.md."""
+"""What `make check-ship` found, of the files in build/ship: printed, and with --write proof/ship.md."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from tools.prose import formatted
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "ship"
-PAGE = ROOT / "docs" / "ship.md"
+PAGE = ROOT / "proof" / "ship.md"
 IMAGES = ("agent", "nccl", "torch")
 HERE = Path(__file__).parent
 Row = tuple[str, str, str, str]
@@ -130,7 +130,8 @@ def main(arguments: Sequence[str]) -> int:
         day = datetime.now(UTC).strftime("%Y-%m-%d")
         head = (
             f"# What is shipped, looked at\n\nLast result of `make check-ship WRITE=--write`, {day}. "
-            "What each check is: [security.md](security.md). The SBOMs are CycloneDX, in build/ship.\n\n"
+            "What each check is: [security.md](../docs/security.md). The SBOMs are CycloneDX, "
+            "in build/ship.\n\n"
         )
         PAGE.write_text(formatted(head + "\n".join(table) + "\n"), "utf-8")
     return 1 if any(unnamed(read(f"sbom-{image}.cdx.json"), ("agent", image)) for image in IMAGES) else 0

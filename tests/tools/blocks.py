@@ -69,7 +69,7 @@ def pages() -> list[Path]:
         ["git", "ls-files", "-z", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
     )
     names = [name for name in listed.stdout.split("\0") if name]
-    left = re.compile(r"docs/(hardware/2|adr/0)|CHANGELOG|.*\.in\.md|.*page\.md$|tests/")
+    left = re.compile(r"(proof/hardware/2|docs/adr/0)|CHANGELOG|.*\.in\.md|.*page\.md$|tests/")
     return [ROOT / name for name in names if not left.match(name)]
 
 

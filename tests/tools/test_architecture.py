@@ -2,6 +2,8 @@
 
 from tools.architecture import crossings, missing, picture, rooms_in_layers
 from tools.imports import ROOT
+from tools.way import WAY, Value, placed
+from tools.way import picture as way
 
 
 def test_the_prose_names_files_that_are_there() -> None:
@@ -25,3 +27,15 @@ def test_an_import_that_goes_up_is_red() -> None:
     assert "#c0392b" not in down
     assert "#c0392b" in picture(layers, {("core", "cli"): 1})
     assert "#c0392b" in picture(layers, {("collectors", "hw"): 1})
+
+
+def test_every_room_has_one_place_on_the_way_or_beside_it() -> None:
+    rooms = [name for layer in rooms_in_layers(ROOT) for name in layer]
+    assert sorted(placed()) == sorted(rooms)
+    assert [name for name in rooms if way().count(f">{name}<") != 1] == []
+
+
+def test_the_way_is_the_one_of_the_rules() -> None:
+    names = [step.names for step in WAY if isinstance(step, Value)]
+    words = " -> ".join(one[0] if len(one) == 1 else f"({', '.join(one)})" for one in names)
+    assert f"```\n{words}\n```" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")

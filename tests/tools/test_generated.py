@@ -10,6 +10,6 @@ def test_no_file_is_stale() -> None:
 
 
 def test_a_stale_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = generated.ROOT / "docs" / "captures.md"
+    path = generated.ROOT / "docs" / "recordings.md"
     monkeypatch.setattr(generated, "STEPS", (lambda: {path: "other"},))
     assert list(generated.stale()) == [path]

@@ -50,12 +50,21 @@ def test_editors_wrap_where_the_formatters_do() -> None:
     assert re.findall(r"max_line_length = (\d+)", editor) == [str(ruff["line-length"]), str(prose["wrap"])]
 
 
-def test_each_decision_has_a_number_of_its_own_and_stands_in_the_index() -> None:
-    files = sorted(path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
-    assert len({name[:4] for name in files}) == len(files)
-    index = (ROOT / "docs" / "adr" / "README.md").read_text("utf-8")
-    assert re.findall(r"^\| \[\d{4}\]\((.+?)\) \|", index, re.MULTILINE) == files
-    assert all(f"[{name[:4]}]({name})" in index for name in files)
+def test_each_decision_has_a_number_and_a_topic_and_stands_in_the_index() -> None:
+    """The title is the number and the topic, and the file's name is the same in small letters."""
+    folder = ROOT / "docs" / "adr"
+    titles = {
+        path.name: path.read_text("utf-8").partition("\n")[0] for path in sorted(folder.glob("[0-9]*.md"))
+    }
+    assert len({name[:4] for name in titles}) == len(titles)
+    index = (folder / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[(\d{4})\]\((.+?)\) \| (.+?) \| .+ \|$", index, re.MULTILINE)
+    assert {name: f"# {number}. {topic}" for number, name, topic in rows} == titles
+    assert [name for _, name, _ in rows] == sorted(titles)
+    slugs = {
+        name: re.sub(r"[^\w ]", "", title).strip().lower().replace(" ", "-") for name, title in titles.items()
+    }
+    assert [name for name, slug in slugs.items() if name != f"{slug}.md"] == []
 
 
 def test_what_make_test_runs_imports_no_package_that_dev_leaves_out() -> None:

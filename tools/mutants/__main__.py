@@ -12,14 +12,14 @@ from tools.mutants.trial import Copy, End, Tried, note, noted
 
 ROOT = Path(__file__).parents[2]
 COPY, NOTES = ROOT / "build" / "mutants", ROOT / "build" / "mutants.jsonl"
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "proof" / "mutants.md"
 
 
 def main() -> int:
     """Exit code 0 when all are killed, 1 when one survives, 2 when the list does not fit the tree."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="ids, beginnings of ids, or families; all without one")
-    parser.add_argument("--write", action="store_true", help="write docs/mutants.md, of all runs")
+    parser.add_argument("--write", action="store_true", help="write proof/mutants.md, of all runs")
     parser.add_argument("--list", action="store_true", help="only say whether the list fits the tree")
     parser.add_argument("--hasty", action="store_true", help="do not run the tests without a mutant first")
     options = parser.parse_args()

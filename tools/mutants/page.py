@@ -1,4 +1,4 @@
-"""docs/mutants.md, from what became of each mutant."""
+"""proof/mutants.md, from what became of each mutant."""
 
 from collections.abc import Iterator, Sequence
 

@@ -32,7 +32,7 @@ _H100_JOB = (
     "waynehacking8/nccl-collectives-bench: README.md (to 64 KiB), results/quiet/tp_latency.json"
 )
 H200_SWEEP = (
-    "wirewatch sweep of 2 H200, in place, NVLS off, NCCL 2.28.9, docs/hardware/2026-11-23-h200-advice.md"
+    "wirewatch sweep of 2 H200, in place, NVLS off, NCCL 2.28.9, proof/hardware/2026-11-23-h200-advice.md"
 )
 H200_PROBE = "wirewatch's probe of 2 H200, NVLS off, NCCL 2.28.9, recording h200x2-idle"
 

@@ -112,7 +112,7 @@ def architecture(product: str) -> str | Absent:
 _AMPERE = 12 * 25e9
 _B200 = 18 * 50e9
 _B300 = 18 * 53.125e9
-_H200_2 = "2xH200, nccl-tests in place, docs/hardware/2026-11-21-h200-probe.md"
+_H200_2 = "2xH200, nccl-tests in place, proof/hardware/2026-11-21-h200-probe.md"
 _H100_NVLS = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
 _A100 = (
     "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 has 230, "

@@ -184,7 +184,7 @@ def measured(now: int | Absent, before: int | None, twin_growth: int, proof: int
     """A counter's value, unless its twin proves that it stood still while data moved.
 
     `proof` is the growth of the twin, in its own unit, that cannot happen without the counter moving
-    (docs/hardware: twice in 32 reads under GPM sampling the data counter stood still).
+    (proof/hardware: twice in 32 reads under GPM sampling the data counter stood still).
     """
     if isinstance(now, Absent) or now != before or twin_growth < proof:
         return now

@@ -1,7 +1,7 @@
 """Recordings: what the ports answered on a real machine, moment by moment.
 
 A recording is a folder with `manifest.json` and `moments.jsonl.gz`, which has a line for each answer. A
-question without a line at a later moment had the same answer there (docs/captures.md).
+question without a line at a later moment had the same answer there (docs/recordings.md).
 """
 
 import gzip

@@ -9,13 +9,13 @@ from wirewatch.core.nvml import CLOCK_REASONS
 from wirewatch.core.probe import Clocks, Probed
 from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Finding, Health, Ok, Subject
-from wirewatch.probe.breaches import BREACH_RULES, breaches
+from wirewatch.probe.findings import PROBE_RULES, probe_findings
 from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
-    Breach,
     Key,
     PastProbe,
+    ProbeFinding,
     ProbeMemory,
     ProbeOptions,
     ProbePolicy,
@@ -67,7 +67,7 @@ STRAGGLER_RULES = (
     *(Rule(f"straggler.{part.value}", CONFIRMED, "Straggler") for part in DO if part is not Resource.LINK),
     Rule(NODE, CONFIRMED, "Straggler"),
 )
-RULES = (*BREACH_RULES, Rule("probe.failed", UNKNOWN), *STRAGGLER_RULES)
+RULES = (*PROBE_RULES, Rule("probe.failed", UNKNOWN), *STRAGGLER_RULES)
 
 
 def judge(
@@ -119,7 +119,7 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
         return counted
     if probed.outcome != "ok":
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
-    found = breaches(probed, measured, policy)
+    found = probe_findings(probed, measured, policy)
     streaks, findings = _confirm(memory, found, probed.at, policy)
     watch = fold_stragglers(
         memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found
@@ -162,25 +162,25 @@ def _outline(probed: Probed, measured: Iterable[Measured]) -> PastProbe:
 
 
 def _confirm(
-    memory: ProbeMemory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
+    memory: ProbeMemory, found: tuple[ProbeFinding, ...], at: float, policy: ProbePolicy
 ) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
-    """A breach is DEGRADED until as many probes in a row have found it as it takes to confirm it."""
+    """A finding is DEGRADED until as many probes in a row have found it as it takes to confirm it."""
     streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
     streaks = {key: streak.see(present=True) for key, streak in streaks.items()}
     began = {finding.key: finding.since for finding in memory.held}
     findings = []
-    for breach in found:
-        seen = streaks[_key(breach)].count
-        believed = breach.sure or seen >= policy.confirm
-        health = breach.worst if believed else min(breach.worst, Health.DEGRADED)
-        said = breach.evidence if seen == 1 else f"{breach.evidence} ({seen} probes in a row)"
-        since = began.get((breach.rule, breach.subject), at)
-        findings.append(Finding(breach.rule, health, breach.subject, said, breach.action, since))
+    for finding in found:
+        seen = streaks[_key(finding)].count
+        believed = finding.sure or seen >= policy.confirm
+        health = finding.worst if believed else min(finding.worst, Health.DEGRADED)
+        said = finding.evidence if seen == 1 else f"{finding.evidence} ({seen} probes in a row)"
+        since = began.get((finding.rule, finding.subject), at)
+        findings.append(Finding(finding.rule, health, finding.subject, said, finding.action, since))
     return streaks, tuple(findings)
 
 
-def _key(breach: Breach) -> Key:
-    return (breach.rule, breach.subject, breach.worst)
+def _key(finding: ProbeFinding) -> Key:
+    return (finding.rule, finding.subject, finding.worst)
 
 
 def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:

@@ -153,8 +153,11 @@ class ProbePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
-    """A limit that one probe broke. `worst`: how bad it gets once confirmed; `sure`: believed at once."""
+class ProbeFinding:
+    """A finding of one probe, before another confirms it.
+
+    `worst`: how bad it gets once confirmed; `sure`: believed at once.
+    """
 
     rule: str
     subject: Subject

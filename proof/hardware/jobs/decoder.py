@@ -6,7 +6,8 @@ Each layer has two pairs of matrices, split by columns and by rows, and an all-r
 attention and feed-forward have in tensor parallelism. `curve`: one all-reduce of each of `--sizes`, in a row
 of as many as a pass has. Of each shape: `step` is a whole pass, `compute` the same without its all-reduces,
 `sequence` these alone, one after another, on the same buffer. Events around each all-reduce of a captured
-pass are no measure of it: as nodes of the graph they take some 10 us each (docs/hardware/2026-11-26-h200.md).
+pass are no measure of it: as nodes of the graph they take some 10 us each
+(proof/hardware/2026-11-26-h200.md).
 
 All by CUDA events, in bfloat16, one by one (`eager`) and as one CUDA graph, on one stream (torch 2.8 puts
 collectives on the current one). Repeats take turns: every one of a round is measured before any of the next,

@@ -1,4 +1,4 @@
-"""docs/pairs-simulation.md: `make pairs-simulation`. What was drawn is kept, so that a run goes on.
+"""proof/simulation/pairs/pairs.md: `make pairs-simulation`. What was drawn is kept, so that a run goes on.
 
 Another machine can draw: `python -m proof.simulation.pairs --draw --data DIR` needs no more than the agent.
 """

@@ -1,4 +1,4 @@
-"""docs/pairs-simulation.md, of what was drawn."""
+"""proof/simulation/pairs/pairs.md, of what was drawn."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import comb
@@ -9,10 +9,9 @@ from typing import Any
 from proof.simulation.pairs.cases import CASES, USUAL, PairsCase
 from proof.simulation.pairs.faulty import KINDS
 from proof.simulation.pairs.methods import MINUTES
-from tools.pages import DOCS
 from tools.prose import formatted
 
-PAGE = DOCS / "pairs-simulation.md"
+PAGE = Path(__file__).with_name("pairs.md")
 WORDS = Path(__file__).with_name("page.in.md")
 Trials = Mapping[str, Sequence[Mapping[str, Any]]]
 MIXED = ("mixed-256", "mixed-2000")

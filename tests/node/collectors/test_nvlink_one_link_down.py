@@ -1,6 +1,6 @@
 """One of 18 links of a GPU is down: its state says so at the next poll, which no measured speed does."""
 
-from tests.node.probe.drawn import LINKS, breaches, drawn, on_switch
+from tests.node.probe.drawn import LINKS, drawn, on_switch, probe_findings
 from tests.node.verdict.straggler.nodes import POLICY, history, probe
 from tests.support import Node
 from wirewatch.core.types import Health
@@ -24,9 +24,11 @@ def test_the_links_state_gives_it_in_the_first_poll() -> None:
 
 def test_busbw_does_not() -> None:
     for settings in ({"NCCL_NVLS_ENABLE": "0"}, {}):
-        assert breaches(drawn(on_switch(8, settings=settings), speed=LEFT), ProbePolicy()) == ()
+        assert probe_findings(drawn(on_switch(8, settings=settings), speed=LEFT), ProbePolicy()) == ()
     # That of a probe which it would find.
-    assert {one.rule for one in breaches(drawn(on_switch(8), speed=0.6), ProbePolicy())} == {"probe.busbw"}
+    assert {one.rule for one in probe_findings(drawn(on_switch(8), speed=0.6), ProbePolicy())} == {
+        "probe.busbw"
+    }
 
 
 def test_nor_do_the_copies_of_that_gpu() -> None:

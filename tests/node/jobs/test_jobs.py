@@ -102,7 +102,7 @@ def test_healthy_jobs_name_no_rank(shape: JobShape) -> None:
 def test_who_begins_each_step_a_moment_later_is_waited_for_in_each_bucket_and_costs_that_once(
     gpus: tuple[int, ...], seed: int
 ) -> None:
-    """A rank that writes the log; on two H100 it was named with 8 % (docs/hardware/2026-11-27-h100.md)."""
+    """A rank that writes the log; on two H100 it was named with 8 % (proof/hardware/2026-11-27-h100.md)."""
     node = DrawnNode(replace(BUCKETS, gpus=gpus, behind={0: 0.12e-3}), seed=seed, every=2.0)
     for facts in node.watch(60):
         assert lates(facts) == []

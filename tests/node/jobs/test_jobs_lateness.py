@@ -70,7 +70,7 @@ def test_a_slow_gpu_is_said_to_cost_about_what_the_step_loses(
 @SEEDS
 @pytest.mark.parametrize("gpus", [TWO, FOUR], ids=["two", "four"])
 def test_what_healthy_gpus_cost_each_other_names_nobody(name: str, gpus: tuple[int, ...], seed: int) -> None:
-    """3.3 to 5.0 % of the time on real ones, with and without overlap (docs/hardware)."""
+    """3.3 to 5.0 % of the time on real ones, with and without overlap (proof/hardware)."""
     facts, _ = watched(replace(SHAPES[name], gpus=gpus, slow={0: 1.04}), seed)
     assert lates(facts) == []
 
@@ -107,7 +107,7 @@ AHEAD = {1: 0.97}
 def test_the_faster_gpu_is_named_when_it_becomes_a_tenth_slower(
     name: str, gpus: tuple[int, ...], seed: int
 ) -> None:
-    """What it costs then is below the limit, since the others were slower than it before (docs/hardware)."""
+    """What it costs then is below the limit, since the others were slower than it before (proof/hardware)."""
     healthy = replace(SHAPES[name], gpus=gpus, slow=AHEAD)
     node = DrawnNode(healthy, seed=seed)
     assert lates(node.poll(POLLS)) == []

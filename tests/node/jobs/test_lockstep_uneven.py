@@ -77,7 +77,7 @@ def test_of_more_than_two_gpus_no_even_past_is_needed(shape: str, gpus: int) -> 
 
 
 def test_four_h200_with_a_tenth_more_products_on_one_wait_as_the_tap_measured() -> None:
-    """docs/hardware: SM busy and tensor active by GPU; the tap saw the others wait 4.6 of 37.3 ms."""
+    """proof/hardware: SM busy and tensor active by GPU; the tap saw the others wait 4.6 of 37.3 ms."""
     even = measured("data_parallel")[0][0]
     figures = ((0.819, 0.763), (0.809, 0.753), (0.920, 0.887), (0.808, 0.754))
     row = tuple(

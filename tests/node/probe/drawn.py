@@ -34,9 +34,9 @@ from wirewatch.core.probe import (
     Timed,
 )
 from wirewatch.core.topology import SWITCH, Topology, WireKind, groups, islands
-from wirewatch.probe.breaches import breaches as all_breaches
+from wirewatch.probe.findings import probe_findings as all_findings
 from wirewatch.probe.measurement import measure
-from wirewatch.probe.model import Breach, ProbePolicy
+from wirewatch.probe.model import ProbeFinding, ProbePolicy
 
 OFF = {"NCCL_NVLS_ENABLE": "0"}
 SIZES = (64 * MIB, 256 * MIB, 512 * MIB)
@@ -146,9 +146,9 @@ def broken(probed: Probed, outcome: Outcome) -> Probed:
     return replace(probed, outcome=outcome, why="as drawn", document=None, account=None, parts=(), links=())
 
 
-def breaches(probed: Probed, policy: ProbePolicy) -> tuple[Breach, ...]:
+def probe_findings(probed: Probed, policy: ProbePolicy) -> tuple[ProbeFinding, ...]:
     """What is wrong with a probe by what it measured."""
-    return all_breaches(probed, measure(probed), policy)
+    return all_findings(probed, measure(probed), policy)
 
 
 def gloo(ranks: int = 4) -> Probed:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.node.probe.drawn import breaches, broken, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.node.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, probe_findings, two_islands
 from tests.node.probe.idle import Idle
 from tests.support import EPOCH
 from wirewatch.cli.tables import probe_tables, table
@@ -37,7 +37,7 @@ ALL: Mapping[str, Probed] = {
 
 
 def findings(probed: Probed) -> tuple[Finding, ...]:
-    found = breaches(probed, ProbePolicy())
+    found = probe_findings(probed, ProbePolicy())
     return tuple(Finding(b.rule, b.worst, b.subject, b.evidence, b.action, EPOCH) for b in found)
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.node.probe.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.node.probe.drawn import OFF, drawn, gloo, on_pcie, on_switch, probe_findings, two_islands
 from tests.support import EPOCH
 from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe.collector import next_due
 from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
 from wirewatch.probe.judge import BROKEN, KEPT, confirming, judge
-from wirewatch.probe.model import Breach, ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
+from wirewatch.probe.model import ProbeFinding, ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 
 OPTIONS, POLICY = ProbeOptions(jitter=0.0), ProbePolicy()
 TWO = on_switch(2)
@@ -284,17 +284,17 @@ HEALTHY: Mapping[str, Probed] = {
 }
 
 
-def found(probed: Probed, policy: ProbePolicy = DEFAULTS) -> dict[str, Breach]:
+def found(probed: Probed, policy: ProbePolicy = DEFAULTS) -> dict[str, ProbeFinding]:
     """By rule; the first of each."""
-    told: dict[str, Breach] = {}
-    for breach in breaches(probed, policy):
-        told.setdefault(breach.rule, breach)
+    told: dict[str, ProbeFinding] = {}
+    for one in probe_findings(probed, policy):
+        told.setdefault(one.rule, one)
     return told
 
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_nothing_is_wrong_with_a_healthy_node(name: str) -> None:
-    assert breaches(HEALTHY[name], DEFAULTS) == ()
+    assert probe_findings(HEALTHY[name], DEFAULTS) == ()
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -359,7 +359,7 @@ def test_a_slow_island_is_named_by_its_gpus() -> None:
 
 
 def test_processors_are_never_slow() -> None:
-    assert breaches(replace(gloo(), seconds=500.0), DEFAULTS) == ()
+    assert probe_findings(replace(gloo(), seconds=500.0), DEFAULTS) == ()
 
 
 # --- wrong data
@@ -456,22 +456,24 @@ def test_bytes_that_are_missing_or_too_many_name_the_gpu() -> None:
     assert few["probe.path"].subject == Subject(gpu="2", uuid="GPU-2")
     assert few["probe.path"].worst is Health.DEGRADED
     assert "(80 %)" in few["probe.path"].evidence
-    many = [b.subject.gpu for b in breaches(drawn(on_switch(4), share={0: 1.5, 3: 0.0}), DEFAULTS)]
+    many = [b.subject.gpu for b in probe_findings(drawn(on_switch(4), share={0: 1.5, 3: 0.0}), DEFAULTS)]
     assert many == ["0", "3"]
     assert found(drawn(on_switch(4), share={2: 0.95, 1: None})) == {}
 
 
 def test_an_uneven_link_is_named() -> None:
-    told = breaches(drawn(on_switch(4), link=(3, 11, 0.5)), DEFAULTS)
+    told = probe_findings(drawn(on_switch(4), link=(3, 11, 0.5)), DEFAULTS)
     assert [(b.rule, b.subject) for b in told] == [("probe.uneven", Subject("3", "GPU-3", "11"))]
     assert told[0].evidence.startswith("link 11 ")
     assert " 49 % " in told[0].evidence
-    assert breaches(drawn(on_switch(4), link=(3, 11, 0.9)), DEFAULTS) == ()
-    assert breaches(drawn(two_islands(), link=(3, 11, 0.5)), DEFAULTS) == ()
+    assert probe_findings(drawn(on_switch(4), link=(3, 11, 0.9)), DEFAULTS) == ()
+    assert probe_findings(drawn(two_islands(), link=(3, 11, 0.5)), DEFAULTS) == ()
 
 
 def test_new_errors_are_reported_by_gpu_and_kind() -> None:
-    told = breaches(drawn(on_switch(4), errors={0: {"crc": 2}, 1: {"replay": 1, "symbol": 400}}), DEFAULTS)
+    told = probe_findings(
+        drawn(on_switch(4), errors={0: {"crc": 2}, 1: {"replay": 1, "symbol": 400}}), DEFAULTS
+    )
     assert [(b.rule, b.subject.gpu, b.evidence.partition(": ")[2]) for b in told] == [
         ("probe.link_errors", "0", "6 crc"), ("probe.link_errors", "1", "3 replay"),
     ]  # fmt: skip
@@ -482,9 +484,11 @@ def test_gloo_finds_nothing_of_gpus_whatever_its_times() -> None:
     probed = gloo(2)
     assert probed.document is not None
     slow = tuple(replace(t, seconds=1e3, high=2e3) for t in probed.document.collectives)
-    assert breaches(replace(probed, document=replace(probed.document, collectives=slow)), DEFAULTS) == ()
+    assert (
+        probe_findings(replace(probed, document=replace(probed.document, collectives=slow)), DEFAULTS) == ()
+    )
 
 
 @given(st.sampled_from(NODES), st.lists(st.floats(0.9, 1.1), min_size=1, max_size=27))
 def test_noise_of_a_tenth_is_nothing(conditions: tuple[Conditions, ...], noise: list[float]) -> None:
-    assert breaches(drawn(conditions, noise=noise), DEFAULTS) == ()
+    assert probe_findings(drawn(conditions, noise=noise), DEFAULTS) == ()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.node.probe.drawn import drawn, on_switch
 from wirewatch.core.probe import Conditions
-from wirewatch.probe.breaches import breaches
+from wirewatch.probe.findings import probe_findings
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy, left
 
@@ -15,7 +15,7 @@ FOUR = on_switch(4)
 
 def rules(**how: object) -> set[str]:
     probed = drawn(FOUR, **how)  # type: ignore[arg-type]
-    return {breach.rule for breach in breaches(probed, measure(probed), POLICY)}
+    return {one.rule for one in probe_findings(probed, measure(probed), POLICY)}
 
 
 def usual(conditions: tuple[Conditions, ...]) -> float:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.busbw.ports import rails
-from tests.node.probe.drawn import breaches
+from tests.node.probe.drawn import probe_findings
 from tests.node.probe.overnetwork import GDR, IB, P2P, SHM, SOCKET, over_network
 from wirewatch.cli.hardware import played
 from wirewatch.core.probe import Conditions, Probed, RdmaPort
@@ -27,7 +27,7 @@ OTHERS = ("NET/IBext_v10/1(2)/GDRDMA(PCI)", "NET/AWS Libfabric/0/GDRDMA")
 
 
 def healths(probed: Probed) -> dict[str, Health]:
-    return {one.rule: one.worst for one in breaches(probed, ProbePolicy())}
+    return {one.rule: one.worst for one in probe_findings(probed, ProbePolicy())}
 
 
 # --- what NCCL's log proves
@@ -142,9 +142,9 @@ def test_what_the_nics_should_give_is_expected_and_not_what_nvlink_would() -> No
 def test_a_slow_network_is_a_finding_that_names_the_network() -> None:
     slow = over_network(IB, gbs=20.0)
     assert healths(slow) == {"probe.busbw": Health.FAILED}
-    (breach,) = breaches(slow, ProbePolicy())
-    assert "all_reduce of 256 MiB: 20.0 GB/s, 40 % of the expected 50.0 GB/s" in breach.evidence
-    assert "--transport net --gdr on,off" in breach.action
+    (one,) = probe_findings(slow, ProbePolicy())
+    assert "all_reduce of 256 MiB: 20.0 GB/s, 40 % of the expected 50.0 GB/s" in one.evidence
+    assert "--transport net --gdr on,off" in one.action
 
 
 @pytest.mark.parametrize("transports", [(P2P,), (SHM, GDR), (SOCKET,), (OTHERS[1],), ()])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.node.probe.drawn import OFF, breaches, drawn, on_switch
+from tests.node.probe.drawn import OFF, drawn, on_switch, probe_findings
 from tests.node.probe.overnetwork import GDR, over_network
 from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Case, Plan, Probed, wrong_in_probed
 from wirewatch.probe.measurement import crossings, measure
@@ -106,6 +106,6 @@ def test_bytes_counted_over_all_sizes_are_not_held_against_some_of_them() -> Non
     part, _ = only_asked(RECORDED, OPS[:1], (256 * MIB,), DAEMONS)
     assert whole is not None
     assert part is not None
-    assert {b.rule for b in breaches(whole, ProbePolicy())} == {"probe.path"}
+    assert {b.rule for b in probe_findings(whole, ProbePolicy())} == {"probe.path"}
     assert {c.part for c in crossings(whole, measure(whole))} == {"all_reduce.0", "copies"}
     assert {c.part for c in crossings(part, measure(part))} == {"copies"}

@@ -81,13 +81,13 @@ A100, A6000, H100, B300, V100 = 25_000, 14_062, 26_562, 53_125, 25_781
 ALL_ELSE = "all but count and rate of the links"
 ROWS: tuple[Row, ...] = (
     sxm("h200-8", "NVIDIA H200", 18, H100, "hopper", recording="demo-dgx-h200", virtual=PASSED_ON,
-        listing="docs/hardware", drawn="PCI tree and network cards"),
+        listing="proof/hardware", drawn="PCI tree and network cards"),
     sxm("h200-4", "NVIDIA H200", 18, H100, "hopper", gpus=4, recording="h200x4-idle", virtual=PASSED_ON,
-        listing="docs/hardware", drawn="nothing"),
+        listing="proof/hardware", drawn="nothing"),
     sxm("h200-2", "NVIDIA H200", 18, H100, "hopper", gpus=2, recording="h200x2-idle", virtual=PASSED_ON,
-        listing="docs/hardware", drawn="nothing"),
+        listing="proof/hardware", drawn="nothing"),
     sxm("h200-1", "NVIDIA H200", 0, 0, "hopper", gpus=1, recording="h200x1-idle", virtual=PASSED_ON,
-        listing="docs/hardware", drawn="nothing"),
+        listing="proof/hardware", drawn="nothing"),
     sxm("h100-sxm", "NVIDIA H100 80GB HBM3", 18, H100, "hopper",
         listing="nvidia-smi nvlink -s: waynehacking8/nccl-collectives-bench", drawn=ALL_ELSE),
     sxm("h100-4", "NVIDIA H100", 18, H100, "hopper", gpus=4, wires=MESH,

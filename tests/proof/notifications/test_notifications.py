@@ -6,11 +6,10 @@ import pytest
 
 from proof.notifications.__main__ import in_service
 from proof.notifications.nodes import DARK, WELL
-from proof.notifications.page import counted, page
+from proof.notifications.page import PAGE, counted, page
 from proof.notifications.scenes import NODES, OVER, SCENES, Event, Scene, place
 from proof.rehearsal.receiver import Notification, notification
 from proof.rehearsal.squeeze import squeezed
-from tools.pages import DOCS
 
 SCENE = Scene("rack", "a rack", (Event(DARK, (1, 2), 60.0, spread=40.0, lasts=100.0),), 1, 1)
 
@@ -72,7 +71,7 @@ def test_messages_count_in_which_something_fires() -> None:
 
 
 def test_the_page_that_is_kept_is_of_these_scenes() -> None:
-    kept = (DOCS / "notifications.md").read_text("utf-8")
+    kept = PAGE.read_text("utf-8")
     for scene in SCENES:
         (line,) = [one for one in kept.splitlines() if one.startswith(f"| {scene.about} |")]
         _, _, _, pages, tickets, *_ = (cell.strip() for cell in line.split("|"))

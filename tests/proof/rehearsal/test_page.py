@@ -1,4 +1,4 @@
-"""docs/rehearsal.md and results.json."""
+"""proof/rehearsal/rehearsal.md and results.json."""
 
 import json
 
@@ -9,13 +9,12 @@ from proof.rehearsal.faults import Played
 from proof.rehearsal.fleet import shipped_rules
 from proof.rehearsal.judge import Judged, Told
 from proof.rehearsal.pace import in_service, waits_of
-from proof.rehearsal.page import page, spoken, unheard
+from proof.rehearsal.page import PAGE, page, spoken, unheard
 from proof.rehearsal.results import Results, as_json
 from proof.rehearsal.table import ALL, HARMLESS, OTHERS, WRITTEN
-from tools.pages import DOCS
 
 SERVICE = in_service(waits_of(shipped_rules()))
-COMMITTED = (DOCS / "rehearsal.md").read_text("utf-8")
+COMMITTED = PAGE.read_text("utf-8")
 
 
 def played(name: str, *troubles: str) -> Played:

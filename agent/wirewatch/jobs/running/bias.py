@@ -13,7 +13,7 @@ _BEHIND_WORK: Mapping[str, float] = {
 
 Measured on H200, driver 580.159.04, NCCL 2.28.9, behind matrix products, in place, at 256 MiB: all_reduce 65
 to 70 us on 2 GPUs and 45 to 61 on 4, all_gather 47 to 62 and 49 to 56, reduce_scatter 43 to 46 and 23 to 26;
-at 64 MiB a quarter of that or less (docs/hardware/2026-11-23-h200-jobs.md and 2026-11-26-h200.md). Back to
+at 64 MiB a quarter of that or less (proof/hardware/2026-11-23-h200-jobs.md and 2026-11-26-h200.md). Back to
 back, without products, the same kernels are as fast as in nccl-tests, and a kernel by the tap is within 5 us
 of CUDA events around it: so it is neither an error of the clock nor a constant. Collectives are slower behind
 other work, in proportion to their size.

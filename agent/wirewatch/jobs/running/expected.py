@@ -108,7 +108,7 @@ def _within_tree(row: OperationTimes, conditions: Conditions) -> OperationTimes:
 
     In a ring each GPU sends 2 (n - 1) / n of the message, in a tree of more than two most send it twice: up
     and down. The shortest duration can be less than that takes: while the last rank is awaited, data of the
-    others fill the buffers on the way (docs/hardware/2026-11-26-h200.md: 360 and 526 GB/s of 342 on 4 H200).
+    others fill the buffers on the way (proof/hardware/2026-11-26-h200.md: 360 and 526 GB/s of 342 on 4 H200).
     """
     if row.algorithm.upper() != TREE.upper() or row.ranks <= PAIR:
         return row

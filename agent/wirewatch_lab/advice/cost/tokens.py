@@ -19,7 +19,7 @@ from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 LAUNCHES = ("eager", "graph")
 MEMORY_SHARE = 0.87
 """Share of the data sheet's memory rate that is reached: copies within the memory of 8 H200 reached 4.16 of
-4.8 TB/s (docs/hardware)."""
+4.8 TB/s (proof/hardware)."""
 ARITHMETIC_SHARE = 0.5
 """Share of the data sheet's BF16 operations that a prefill commonly reaches; assumed, not measured here."""
 FREE = 0.9

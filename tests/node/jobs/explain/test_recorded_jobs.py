@@ -1,7 +1,7 @@
 """Real jobs on two H100, recorded: what is said of each phase, as the daemon said when it ran there.
 
 The recording has a job with P2P off, a healthy one, the same with a late rank, healthy again, and with a
-rank that is stopped. The daemon that ran beside it is in docs/hardware/2026-11-25-h100-jobs.md.
+rank that is stopped. The daemon that ran beside it is in proof/hardware/2026-11-25-h100-jobs.md.
 """
 
 from collections.abc import Iterator, Mapping

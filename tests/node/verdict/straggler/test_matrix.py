@@ -14,7 +14,7 @@ from wirewatch.verdict.straggler.naming import NamedStragglers, SlowPart, least_
 from wirewatch.verdict.straggler.signals import RateHistory, Resource, Signals, Unit, learn
 
 NOISE = 0.003
-"""Three times the spread of pairs of real healthy GPUs (docs/simulation.md)."""
+"""Three times the spread of pairs of real healthy GPUs (proof/simulation/simulation.md)."""
 FARTHEST = 3.0
 """Spreads of the noise that is drawn here; single values farther out are in the simulation."""
 Left = Mapping[str, float]

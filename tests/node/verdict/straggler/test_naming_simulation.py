@@ -1,4 +1,4 @@
-"""The straggler detector over drawn nodes, seeded; docs/simulation.md has more of the same."""
+"""The straggler detector over drawn nodes, seeded; proof/simulation/simulation.md has more of the same."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from proof.simulation.noise import (
     times,
     units,
 )
-from proof.simulation.page import TEXT, of_probes
+from proof.simulation.page import PAGE, TEXT, of_probes
 from proof.simulation.results import ALONE, ENDS, of_real, quantile, within
 from proof.simulation.simulate import HORIZON, LIFE, POLICY, Alarms, faults, replayed, timed, watch_over, well
 from proof.simulation.tail import (
@@ -35,7 +35,6 @@ from proof.simulation.tail import (
     heavier_failed,
 )
 from tests.node.verdict.straggler.nodes import gpu
-from tools.pages import DOCS
 from tools.prose import formatted
 from wirewatch.core.statistics import spread
 from wirewatch.verdict.straggler.signals import Resource, Unit
@@ -193,7 +192,7 @@ def without(run: Run, number: int) -> Run:
 
 
 def test_the_page_gives_the_noise_and_the_count_of_the_real_probes() -> None:
-    text = (DOCS / "simulation.md").read_text("utf-8")
+    text = PAGE.read_text("utf-8")
     told = of_probes(of_real(REAL))
     (words,) = (part for part in TEXT.read_text("utf-8").split("\n## ") if part.startswith("What healthy"))
     said = formatted(words.format_map(told))

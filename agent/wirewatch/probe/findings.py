@@ -1,0 +1,328 @@
+"""What a completed probe found wrong: wrong results, slow collectives, bytes that went another way. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from wirewatch.busbw.formulas import NVLS
+from wirewatch.core import words
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
+from wirewatch.core.pci import Path
+from wirewatch.core.probe import MIB, Probed
+from wirewatch.core.topology import PATHS, WireKind
+from wirewatch.core.types import Absent, Health, Subject
+from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
+from wirewatch.probe import measurement
+from wirewatch.probe.measurement import NVLINK, Measured, on_gpus
+from wirewatch.probe.model import ProbeFinding, ProbePolicy
+from wirewatch.probe.network import by_network
+from wirewatch.verdict.straggler.signals import Loss
+
+LOOK = "run `wirewatch probe --explain` on the idle node"
+SLOW_WIRE = f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}"
+SLOW_NETWORK = (
+    "check rate and errors of the RDMA ports and the PCIe links of the NICs (`wirewatch check`), and "
+    "whether GPUDirect helps (`wirewatch probe --transport net --gdr on,off`)"
+)
+LARGE = 256 * MIB
+"""The least message of which a share of the wire is due: published tables have 0.51 and more there."""
+LEAST_A_LINK = 64 * MIB
+"""Bytes on average from which on a GPU's links are compared where no copies went over all of them: of less a
+few small messages decide."""
+SURE = 0.5
+"""Part of the least plausible share from which on no setting or layout explains it."""
+BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")
+SLOWER = Rule(
+    "probe.slower",
+    CONFIRMED,
+    means="a collective reached less than 85 % of its usual bandwidth on this node: the median of at least "
+    "ten accepted probes, which found nothing, with the same GPUs, engine, NCCL and settings. DEGRADED if "
+    "an expected bandwidth is known and still reached; FAILED if none is known and two probes in a row gave "
+    "less than 70 % of the lowest accepted one",
+    look="`wirewatch probe --explain`, for the usual bandwidth, the peer matrix and settings; also "
+    "`straggler.*`, `nvlink.*` and `gpu.throttle`; `wirewatch_probe_busbw_bytes_per_second` over the last "
+    "weeks",
+    do="find what changed since it was faster: driver, firmware, power limit, a replaced part; keep jobs "
+    "away while it is FAILED. If the change was intended, use `wirewatch findings suppress`: a lower "
+    "bandwidth does not become the usual one by itself",
+    rehearse="it takes a history; `probe-unknown-product` shows a slow probe without one",
+)
+IMPLAUSIBLE = Rule(
+    "probe.implausible",
+    CONFIRMED,
+    means="a collective of 256 MiB or more reached less of the wire than on any healthy node: under 25 % of "
+    "what one GPU can send if NVLink connects every two GPUs, under 5 % otherwise. No expected bandwidth is "
+    "known for this topology, and there is no history yet. DEGRADED; FAILED when two probes in a row found "
+    "less than "
+    "half of that over NVLink",
+    look="`wirewatch probe --explain`: what the wire is, NCCL's transport and settings, the peer matrix",
+    do="keep jobs away while it is FAILED, and find what is slow: peer access (`nvidia-smi topo -p2p r`), "
+    "the fabric, NCCL's settings. If the node is healthy, state what it reaches in `[probe.pins]`",
+)
+PROBE_RULES = (
+    Rule("probe.wrong_data", FAILED, "WrongData"),
+    BUSBW,
+    SLOWER,
+    IMPLAUSIBLE,
+    Rule("probe.transport", CONFIRMED, "ProbePath"),
+    Rule("probe.nvls", DEGRADED, "ProbePath"),
+    Rule("probe.path", DEGRADED, "ProbePath"),
+    Rule("probe.uneven", DEGRADED, "ProbePath"),
+    Rule("probe.link_errors", DEGRADED, "NVLinkErrors"),
+)
+
+
+def probe_findings(
+    probed: Probed, measured: Sequence[Measured], policy: ProbePolicy
+) -> tuple[ProbeFinding, ...]:
+    """Everything that a completed probe found wrong, at most one of a rule for a part."""
+    return (
+        *_wrong_data(measured),
+        *too_slow(probed, measured, policy),
+        *_detoured(probed),
+        *_other_algorithm(probed, measured),
+        *_bytes(probed, measured, policy),
+        *_uneven(probed, policy),
+        *_errors(probed),
+    )
+
+
+def too_slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
+    """At most one finding of each rule, for the node; the evidence names the worst collective."""
+    low = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
+    slower = [one for one in measured if one not in low and _is_slower(one, policy)]
+    known = [*low, *slower]
+    yield from _below_expected(probed, low, policy)
+    yield from _below_usual(probed, slower, policy, found=bool(low))
+    yield from _below_wire(probed, [one for one in measured if one not in known], policy)
+
+
+def slowing(probed: Probed) -> list[tuple[str, str, str]]:
+    """NCCL's settings that lower bandwidth, but for the one that the expectation follows."""
+    return [one for one in slowing_settings(probed.settings) if one[0] != NVLS_ENABLE]
+
+
+def measured_text(one: Measured) -> str:
+    """Return what was measured, beside what is expected where that is known."""
+    if isinstance(one.expected, Absent):
+        return f"{_collective(one)} {words.rate(one.busbw)}"
+    expected = f"{words.percent(one.ratio or 0)} of the expected {words.rate(one.expected.busbw)}"
+    return f"{_collective(one)}: {words.rate(one.busbw)}, {expected}"
+
+
+def _collective(one: Measured) -> str:
+    return f"{one.op} of {words.size(one.size_bytes)}{on_gpus(one.gpus)}"
+
+
+def _wrong_data(measured: Sequence[Measured]) -> Iterator[ProbeFinding]:
+    bad = [one for one in measured if one.wrong]
+    if bad:
+        texts = "; ".join(f"{one.op} of {words.size(one.size_bytes)}: {one.wrong} elements" for one in bad)
+        yield ProbeFinding(
+            "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {texts}",
+            "drain the node: jobs here compute wrong results; find the GPU with a memory and a link test",
+            sure=True,
+        )  # fmt: skip
+
+
+def _detoured(probed: Probed) -> Iterator[ProbeFinding]:
+    found = measurement.detours(probed)
+    if not found:
+        return
+    pairs = ", ".join(
+        f"{a} to {b}" for a, b in dict.fromkeys((f.source_rank, f.destination_rank) for f in found[:8])
+    )
+    more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
+    transports = ", ".join(dict.fromkeys(f.transport for f in found))
+    settings = [f"{name}={value}" for name, value, _ in slowing(probed)]
+    because = f"; NCCL runs with {', '.join(settings)}" if settings else ""
+    yield ProbeFinding(
+        "probe.transport", Subject(), Health.FAILED,
+        f"NCCL used {measurement.worst_wire(found)} ({transports}) between GPUs that have NVLink: "
+            f"ranks {pairs}{more}{because}",
+        "check peer access (`nvidia-smi topo -p2p r`), IOMMU and ACS settings, and NCCL's settings",
+    )  # fmt: skip
+
+
+def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[ProbeFinding]:
+    if not (probed.account and any(device.available for device in probed.account.nvls)):
+        # That the driver offers it must be known: in many virtual machines it does not.
+        return
+    bad = [
+        one
+        for one in measured
+        if one.trusted is not None
+        and one.trusted.algorithm == NVLS
+        and one.algorithm
+        and not one.algorithm.startswith(NVLS.lower())
+    ]
+    if bad:
+        yield ProbeFinding(
+            "probe.nvls", Subject(), Health.DEGRADED,
+            f"NCCL chose {bad[0].algorithm} where NVLink SHARP (NVLS) is expected: {measured_text(bad[0])}",
+            "look for a program that holds the fabric's multicast slots, and read the Fabric Manager's log",
+        )  # fmt: skip
+
+
+def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
+    if measurement.detours(probed):
+        # Where they went is a finding of its own.
+        return
+    bad = [
+        one
+        for one in measurement.crossings(probed, measured)
+        if one.share is not None and abs(one.share - 1) > policy.path
+    ]
+    places = {gpu.index: position for position, gpu in enumerate(probed.gpus)}
+    for gpu in dict.fromkeys(one.gpu for one in bad):
+        mine = [one for one in bad if one.gpu == gpu]
+        worst = max(mine, key=lambda one: abs((one.share or 0.0) - 1))
+        yield ProbeFinding(
+            "probe.path", _subject(probed, places[gpu]), Health.DEGRADED,
+            f"{worst.part}: {(worst.sent or 0) / words.GB:.2f} GB over NVLink, "
+            f"{worst.due / words.GB:.2f} GB expected ({words.percent(worst.share or 0)})",
+            f"traffic takes another path, or another process also uses NVLink: {LOOK}",
+        )  # fmt: skip
+
+
+def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[ProbeFinding]:
+    if by_network(probed.plan) or not all(c.group.kind in measurement.EVEN for c in probed.conditions):
+        return
+    for links in probed.links:
+        known = [amount for amount in links.transmit if amount is not None]
+        if not probed.plan.copy_bytes and sum(known) < LEAST_A_LINK * len(known):
+            continue
+        found = measurement.unevenness(links)
+        if found is not None and found[1] > policy.uneven:
+            link, away = found
+            yield ProbeFinding(
+                "probe.uneven", _subject(probed, links.gpu, str(link)), Health.DEGRADED,
+                f"link {link} differs by {words.percent(away)} from the average of its GPU's links",
+                "check this link's errors and state; one link that carries less slows all of them",
+            )  # fmt: skip
+
+
+def _errors(probed: Probed) -> Iterator[ProbeFinding]:
+    for gpu, kinds in measurement.new_errors(probed).items():
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        yield ProbeFinding(
+            "probe.link_errors", _subject(probed, gpu), Health.DEGRADED,
+            f"new NVLink errors under the probe's load: {counts}",
+            "look at the errors link by link; reseat or replace the part they point to",
+        )  # fmt: skip
+
+
+def _subject(probed: Probed, position: int, link: str = "") -> Subject:
+    gpu = probed.gpus[position]
+    return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link=link)
+
+
+def _below_expected(probed: Probed, low: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
+    if not low:
+        return
+    # When single runs were fast enough, something came between; that is no wire that is always slow.
+    steady = [one for one in low if (one.best_ratio or 0.0) < policy.ratio]
+    worst = min(steady or low, key=lambda one: one.ratio or 0.0)
+    evidence = f"{measured_text(worst)}{_more(low)}{_reasons(probed, worst)}{_doubt(steady=bool(steady))}"
+    yield ProbeFinding(
+        "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
+        SLOW_NETWORK if by_network(probed.plan) else SLOW_WIRE,
+    )  # fmt: skip
+
+
+def _is_slower(one: Measured, policy: ProbePolicy) -> bool:
+    if one.usual is None or one.busbw >= policy.usual * one.usual.rate:
+        return False
+    noise = max(policy.straggler.noise_pair, one.usual.spread)
+    return Loss(1 - one.busbw / one.usual.rate, noise, one.usual.rate).score >= policy.straggler.score
+
+
+def _below_usual(
+    probed: Probed, slower: Sequence[Measured], policy: ProbePolicy, *, found: bool
+) -> Iterator[ProbeFinding]:
+    """With what is expected still reached it is no reason to keep jobs away.
+
+    `found`: something is below what is expected, which says all that such a loss would say.
+    """
+    alone = [one for one in slower if one.trusted is None]
+    if not slower or (found and not alone):
+        return
+    worst = min(alone or slower, key=_of_usual)
+    # Below the lowest accepted probe too: some nodes have two speeds, by where the worker's memory lies.
+    failed = [one for one in alone if one.usual and one.best < policy.ratio * one.usual.lowest]
+    expected = (
+        "" if worst.ratio is None else f"; that is still {words.percent(worst.ratio)} of what is expected"
+    )
+    usual = f"{words.rate(worst.usual.rate)} in {worst.usual.count} accepted probes" if worst.usual else ""
+    steady = any(one.usual and one.best < policy.usual * one.usual.rate for one in slower)
+    evidence = (
+        f"{_collective(worst)}: {words.rate(worst.busbw)}, "
+        f"{words.percent(_of_usual(worst))} of its usual {usual}{_more(slower)}{expected}"
+        f"{_reasons(probed, worst)}{_doubt(steady=steady)}"
+    )
+    yield ProbeFinding(
+        "probe.slower", Subject(), Health.FAILED if failed else Health.DEGRADED, evidence, SLOWER.do
+    )
+
+
+def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
+    """Where neither what is expected nor what is usual has said anything."""
+    low = [
+        (one, rate, least)
+        for one in rest
+        if one.trusted is None and not one.latency and one.size_bytes >= LARGE
+        if (rate := _wire_rate(probed, one)) is not None
+        if one.busbw < (least := _least_share(probed, one, policy)) * rate
+    ]
+    if not low:
+        return
+    worst, rate, least = min(low, key=lambda found: found[0].busbw / found[1] / found[2])
+    best = worst.best / rate
+    wire = "the fastest copy between two of its GPUs" if isinstance(worst.wire, Absent) else "the wire"
+    evidence = (
+        f"{_collective(worst)}: {words.rate(worst.busbw)}, "
+        f"{words.percent(worst.busbw / rate)} of {wire}, {words.rate(rate)}{_more(low)}"
+        f"{_reasons(probed, worst)}{_doubt(steady=best < least)}"
+    )
+    health = Health.FAILED if _is_nvlink(probed, worst) and best < SURE * least else Health.DEGRADED
+    yield ProbeFinding("probe.implausible", Subject(), health, evidence, IMPLAUSIBLE.do)
+
+
+def _wire_rate(probed: Probed, one: Measured) -> float | None:
+    """The wire; where that is not known, the fastest copy over NVLink, which a collective comes near."""
+    kind = probed.conditions[one.group].group.kind if probed.conditions else WireKind.UNKNOWN
+    if not isinstance(one.wire, Absent):
+        return one.wire.rate if kind is WireKind.SWITCH else one.wire.live
+    if kind not in NVLINK:
+        return None
+    members = probed.plan.groups[one.group]
+    inside = [c for c in probed.shown.copies if c.source in members and c.destination in members]
+    return max((copy.size_bytes / copy.seconds for copy in inside), default=None)
+
+
+def _is_nvlink(probed: Probed, one: Measured) -> bool:
+    return bool(probed.conditions) and probed.conditions[one.group].group.kind in NVLINK
+
+
+def _least_share(probed: Probed, one: Measured, policy: ProbePolicy) -> float:
+    return policy.wire if _is_nvlink(probed, one) else policy.wire_pcie
+
+
+def _of_usual(one: Measured) -> float:
+    return one.busbw / one.usual.rate if one.usual else 1.0
+
+
+def _more(found: Sequence[object]) -> str:
+    return f", and {len(found) - 1} more below" if len(found) > 1 else ""
+
+
+def _doubt(*, steady: bool) -> str:
+    return "" if steady else "; single runs were fast enough: not conclusive"
+
+
+def _reasons(probed: Probed, worst: Measured) -> str:
+    """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
+    settings = [f"{name}={value} ({effect})" for name, value, effect in slowing(probed)]
+    reasons = f"; NCCL runs with {', '.join(settings)}" if settings else ""
+    crossing = probed.conditions[worst.group].group.crossing
+    if isinstance(crossing, Path):
+        reasons += f"; the ring crosses {PATHS[crossing]}"
+    return reasons
