@@ -110,10 +110,10 @@ rehearsal: $(VENV)/.dev
 	$(BIN)/python -m proof.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
 
 # How many messages a fault makes on one node, a rack, a leaf and a whole fleet, through Prometheus and Alertmanager as shipped,
-# in some four minutes; WRITE=--write for proof/notifications/notifications.md.
+# in some four minutes; WRITE=--write for proof/fleet/notifications/notifications.md.
 notifications: $(VENV)/.dev
 	tests/system/packages
-	$(BIN)/python -m proof.notifications $(WRITE)
+	$(BIN)/python -m proof.fleet.notifications $(WRITE)
 
 # docs/faults.md: every bundled fault on a clock that jumps, from its beginning until a day after its end. Some three minutes
 # of CPU; NAMES to play and print some alone.
@@ -190,43 +190,43 @@ screenshots: $(VENV)/.dev $(VENV)/.browser
 # nothing measured is lost or measured twice. Some four minutes; the torch of test-system.
 interruptions: $(VENV)/.dev
 	tests/system/packages
-	PYTHONPATH=agent:. .venv-torch/bin/python -m proof.interruptions
+	PYTHONPATH=agent:. .venv-torch/bin/python -m proof.lab.interruptions
 
-# proof/fleet/fleet.md and its plots: what 100, 500 and 2,000 nodes cost Debian's Prometheus. Some 35 minutes, 8 GB of memory.
+# proof/fleet/scrape/fleet.md and its plots: what 100, 500 and 2,000 nodes cost Debian's Prometheus. Some 35 minutes, 8 GB of memory.
 .PHONY: fleet
 fleet: $(VENV)/.dev
-	$(BIN)/python -m proof.fleet --write
+	$(BIN)/python -m proof.fleet.scrape --write
 
-# proof/simulation/simulation.md and its picture: the straggler detector over drawn nodes; proof/simulation/comparison.md: how often a
+# proof/simulation/simulation.md and its picture: the straggler detector over drawn nodes; proof/lab/comparison.md: how often a
 # comparison of two studies errs; proof/simulation/jobs.md: how running jobs are judged;
 # proof/simulation/cohort.md: how often a node is held against its product wrongly. Some eight minutes of one core.
 simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation
-	$(BIN)/python -m proof.simulation.comparison
+	$(BIN)/python -m proof.lab.comparison
 	$(BIN)/python -m proof.simulation.jobs
 	$(BIN)/python -m proof.simulation.cohort
 
-# proof/pairs/slurm.md: rounds of pairs under a real Slurm, over wires in network namespaces that tc slows, by the torch of
+# proof/fleet/pairs/slurm.md: rounds of pairs under a real Slurm, over wires in network namespaces that tc slows, by the torch of
 # test-system. Root, some thirty minutes on two cores; WRITE=--write for the page.
 .PHONY: pairs-slurm
 pairs-slurm: $(VENV)/.dev
 	tests/system/packages
-	$(BIN)/python -m proof.pairs.slurm $(WRITE) $(NAMES)
+	$(BIN)/python -m proof.fleet.pairs.slurm $(WRITE) $(NAMES)
 
-# proof/pairs/kubernetes.md: the same as Jobs on a real API server, with kubelets that run processes. Root; Kubernetes is built from Debian's
+# proof/fleet/pairs/kubernetes.md: the same as Jobs on a real API server, with kubelets that run processes. Root; Kubernetes is built from Debian's
 # source the first time (four minutes; kept), then some twenty minutes on two cores; WRITE=--write for the page.
 .PHONY: pairs-kubernetes
 pairs-kubernetes: $(VENV)/.dev $(VENV)/.helm
 	tests/system/packages
 	proof/kubernetes/packages
-	$(BIN)/python -m proof.pairs.kubernetes $(WRITE) $(NAMES)
+	$(BIN)/python -m proof.fleet.pairs.kubernetes $(WRITE) $(NAMES)
 
-# proof/simulation/pairs/pairs.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
+# proof/fleet/simulation/pairs.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
 # eight hours of one core; what was drawn is kept in build/, so that it goes on where it was ended. A machine with more cores
-# and no more than the agent's dependencies can draw: PYTHONPATH=agent python -m proof.simulation.pairs --draw --data DIR.
+# and no more than the agent's dependencies can draw: PYTHONPATH=agent python -m proof.fleet.simulation --draw --data DIR.
 # With the file of that folder in build/, this writes the page of it.
 pairs-simulation: $(VENV)/.dev
-	$(BIN)/python -m proof.simulation.pairs
+	$(BIN)/python -m proof.fleet.simulation
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser
@@ -283,9 +283,9 @@ e2e-kubernetes: $(VENV)/.dev $(VENV)/.helm
 	$(BIN)/python -m proof.kubernetes
 
 # `wirewatch fleet controller` on a real API server, without a kubelet: any user, Debian's etcd and openssl, kubectl, and the API server
-# that e2e-kubernetes builds. Eight minutes; writes proof/controller/controller.md. STEPS for some alone, without the page.
+# that e2e-kubernetes builds. Eight minutes; writes proof/fleet/controller/controller.md. STEPS for some alone, without the page.
 e2e-controller: $(VENV)/.dev $(VENV)/.helm
-	$(BIN)/python -m proof.controller $(STEPS)
+	$(BIN)/python -m proof.fleet.controller $(STEPS)
 
 # Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose; NCCL_TESTS for `probe`.
 PARTS ?= parity wires recover record interference cost

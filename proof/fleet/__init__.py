@@ -1,1 +1,1 @@
-"""What a fleet of thousands costs a real Prometheus: `python -m proof.fleet`, proof/fleet/fleet.md."""
+"""Proof of the fleet: what scrapes cost, the controller, rounds of pairs, and what a fault sends."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from proof.fleet.pairs.faults import Slowed, judged
 from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report
-from proof.pairs.faults import Slowed, judged
 from tests.system.namespaces import INTERFACE, Wires
 from wirewatch.core.probe import MIB
 from wirewatch_fleet.cli.rounds import ShownCampaign

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proof.pairs.faults import LONGEST, Slowed, judged, shortened
+from proof.fleet.pairs.faults import LONGEST, Slowed, judged, shortened
 
 N3 = {"kind": "node", "name": "n3", "peer": "", "losses": [{"way": "sends", "loss": 0.5}]}
 HEALTHY = Slowed("nothing", lambda _: None, frozenset())

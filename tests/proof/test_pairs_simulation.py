@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proof.simulation.pairs.__main__ import arguments, asked_cases, draw
-from proof.simulation.pairs.cases import CASES, PairsCase
-from proof.simulation.pairs.kept import FILE, known, left, write_trial
+from proof.fleet.simulation.__main__ import arguments, asked_cases, draw
+from proof.fleet.simulation.cases import CASES, PairsCase
+from proof.fleet.simulation.kept import FILE, known, left, write_trial
 
 
 def case(name: str, trials: int) -> PairsCase:

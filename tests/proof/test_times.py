@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from proof import fourgpus
 from proof.hardware.predicted import LIMITS, judged
-from proof.times import LARGE, LARGE_LIMIT, LIMIT, Trial, by_size, summary, trials, two
-from proof.twogpus import WITH, WITHOUT, predicted, table
+from proof.lab import fourgpus
+from proof.lab.times import LARGE, LARGE_LIMIT, LIMIT, Trial, by_size, summary, trials, two
+from proof.lab.twogpus import WITH, WITHOUT, predicted, table
 from wirewatch.busbw.curves import CURVES, table_of
 from wirewatch.core.probe import MIB, OPS
 from wirewatch_lab.advice.times.estimate import LAUNCHES

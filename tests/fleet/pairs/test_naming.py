@@ -15,7 +15,7 @@ from wirewatch_fleet.pairs.naming import assess
 from wirewatch_fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
-"""So small a fleet cannot tell much other traffic from faults; proof/simulation/pairs has large ones."""
+"""So small a fleet cannot tell much other traffic from faults; proof/fleet/simulation has large ones."""
 BUSY = FabricNoise(transient=0.02)
 """So much other traffic that three slow rounds of a node are not enough."""
 SENDS = frozenset({Way.SENDS})

@@ -21,7 +21,7 @@ from proof.hardware.advice import (
 from proof.hardware.jobs.tokens import REDUCTIONS, SHAPES
 from proof.hardware.kit import KitError, Report
 from proof.hardware.predicted import PredictedTime, judge, stands_on, three_sizes
-from proof.times import machine, two
+from proof.lab.times import machine, two
 from wirewatch.core.probe import MIB, OPS
 from wirewatch_lab.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.cli.sweep import sweep

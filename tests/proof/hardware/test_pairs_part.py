@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from proof.fleet.pairs.faults import Slowed
 from proof.hardware.kit import Report
 from proof.hardware.pairs import NODES, RATE, ROUND, SLOW, judge, slowed
-from proof.pairs.faults import Slowed
 from wirewatch_fleet.pairs.document import RoundsDocument, RoundsMember, RunEntry, rounds_document
 from wirewatch_fleet.pairs.model import MeasuredRound, PairEnd, PairFleet, PairMember, PairRun
 from wirewatch_fleet.pairs.plan import PlannedRound, next_step

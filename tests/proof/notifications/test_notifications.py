@@ -1,13 +1,13 @@
-"""Scenes of proof/notifications, how their messages are counted, and the page that is kept."""
+"""Scenes of proof/fleet/notifications, how their messages are counted, and the page that is kept."""
 
 import json
 
 import pytest
 
-from proof.notifications.__main__ import in_service
-from proof.notifications.nodes import DARK, WELL
-from proof.notifications.page import PAGE, counted, page
-from proof.notifications.scenes import NODES, OVER, SCENES, Event, Scene, place
+from proof.fleet.notifications.__main__ import in_service
+from proof.fleet.notifications.nodes import DARK, WELL
+from proof.fleet.notifications.page import PAGE, counted, page
+from proof.fleet.notifications.scenes import NODES, OVER, SCENES, Event, Scene, place
 from proof.rehearsal.receiver import Notification, notification
 from proof.rehearsal.squeeze import squeezed
 
