@@ -335,7 +335,7 @@ def _reporters(reporters: "Reporters", config: Config, hardware: Hardware, place
 def _place(config: Config, hardware: Hardware) -> "PageContext":
     """What the status page says of this node; for a recording it names no node."""
     from wirewatch.page.content import PageContext
-    from wirewatch.page.runbook import OWN
+    from wirewatch.page.html import OWN
 
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)

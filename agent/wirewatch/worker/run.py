@@ -11,20 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from wirewatch.core.probe import (
-    DOCUMENT_SCHEMA,
-    KIB,
-    REPORT,
-    Case,
-    Copy,
-    Cost,
-    Document,
-    ErrorKind,
-    Micro,
-    Plan,
-    Timed,
-    WorkerError,
-)
+from wirewatch.core import probe
+from wirewatch.core.probe import Case, Copy, Cost, Document, ErrorKind, Micro, Plan, Timed, WorkerError
 
 Mark = Callable[[str], None]
 
@@ -156,10 +144,10 @@ class Run:
             **self.times,
             kernel_seconds=tuple(engine.kernel_seconds()) if engine else (),
             cpu_seconds=own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime,
-            host_bytes=max(own.ru_maxrss, below.ru_maxrss) * KIB,
+            host_bytes=max(own.ru_maxrss, below.ru_maxrss) * probe.KIB,
         )
         return Document(
-            schema=DOCUMENT_SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
+            schema=probe.DOCUMENT_SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
             collectives=tuple(self.collectives), copies=tuple(self.copies), micros=tuple(self.micros),
             cost=cost, error=None if error is None else WorkerError(error.kind, str(error)),
             not_offered=self.not_offered,
@@ -203,7 +191,7 @@ def reporter(fd: int) -> Callable[[Timed], None]:
     """A function that writes what was measured as a line among the marks, without waiting for an answer."""
 
     def report(timed: Timed) -> None:
-        os.write(fd, f"{REPORT}{json.dumps(asdict(timed), allow_nan=False)}\n".encode())
+        os.write(fd, f"{probe.REPORT}{json.dumps(asdict(timed), allow_nan=False)}\n".encode())
 
     return report
 
