@@ -35,10 +35,10 @@ class Stopped(SystemExit):
 
 
 class SignalPath:
-    """What this process does at signals. There is one for each process: SIGNALS.
+    """The process's one way of signals, SIGNALS.
 
-    Before `install`, signals do what they do by default. `unraisable_otherwise` reports what else is raised
-    where nothing can be raised.
+    Before `install`, signals do what they do by default. `unraisable_otherwise` reports other errors that are
+    raised where nothing can be raised.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,9 @@ class SignalPath:
     def install(self, code: int, *, daemon: bool) -> None:
         """Take the signals from now on; in the main thread.
 
-        What a command inherits as ignored stays so, as under `nohup`. A signal that was blocked when this
-        process was started comes now.
-
-        Args:
-            code: the exit status after a signal.
-            daemon: whether SIGHUP reloads the configuration; it ends any other process.
+        Inherited ignoring stays, as under `nohup`. A signal that was blocked when this process started comes
+        now. `code` is the exit status after a signal. In a `daemon` SIGHUP reloads the configuration; it ends
+        any other process.
         """
         self._code, self._reloads = code, daemon
         reading, writing = os.pipe()
@@ -101,10 +98,9 @@ class SignalPath:
             self.unraisable_otherwise(lost)
 
     def leave(self, code: int) -> NoReturn:
-        """End the process now, with its exit status, without waiting for threads and without cleaning up.
+        """End the process now, with its exit status, without waiting for threads or cleaning up.
 
-        A daemon that was told to end has ended as it should, whatever a library made of Stopped: some wrap it
-        in an error of their own.
+        A stopped daemon has ended as it should, whatever error a library made of Stopped.
         """
         if self._reloads and (self._acted or self._first is not None):
             code = self._code

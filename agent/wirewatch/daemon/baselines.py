@@ -55,11 +55,10 @@ class _Held:
 
 
 class BaselineStore:
-    """The baseline that holds now. Any thread may use it, and only `flush` waits for the disk.
+    """The baseline that holds now.
 
-    Args:
-        path: the file; None to keep nothing.
-        loaded: its content. A file that could not be put aside is not overwritten until it can be.
+    Any thread may use it, and only `flush` waits for the disk. `path`: the file, None to keep nothing.
+    `loaded`: its content. A file that could not be put aside is not overwritten until it can be.
     """
 
     def __init__(self, path: Path | None, clock: Clock, loaded: LoadedBaseline = NOTHING) -> None:
@@ -83,7 +82,7 @@ class BaselineStore:
         return f"{held.trouble}; {held.kept}" if held.kept else held.trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """Replace `over`, if that is what holds, by `baseline`; returns whether it was replaced.
+        """Replace `over`, if that holds, by `baseline`; returns whether it did.
 
         Of several in quick succession only the last may reach the file.
         """
@@ -98,10 +97,7 @@ class BaselineStore:
         return True
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
-        """Drop the baseline of another node, if it holds, and put its file aside.
-
-        Afterwards `trouble` ends with the name under which the file is kept.
-        """
+        """Drop the baseline of another node, and put its file aside, whose name `trouble` then ends with."""
         with self._turn:
             if self._held.baseline is not baseline:
                 return
@@ -196,10 +192,7 @@ def load_baseline(path: Path, at: float) -> LoadedBaseline:
 
 
 def save_baseline(path: Path, baseline: Baseline, at: float) -> str:
-    """Write the file; returns what went wrong in words, empty for nothing.
-
-    A baseline that `load_baseline` would refuse is not written, so that the one accepted before stays.
-    """
+    """Write the file, but no baseline that `load_baseline` would refuse; returns the trouble, "" for none."""
     wrong = _malformed(baseline.graph)
     if wrong:
         return f"{path}: not written: {wrong}"

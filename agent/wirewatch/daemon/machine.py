@@ -48,10 +48,10 @@ class MachineFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptMachine:
-    """What is remembered of the machine to begin with; `parts` by collector, as the file holds them.
+    """The memory of the machine to begin with; `parts` by collector, as the file holds them.
 
-    `machine`: by what this one is known. `wrong`: why the file cannot be used, `foreign`: why it is of
-    another machine, each in words and empty where that is not so.
+    `machine`: the names of this one. `wrong`: why the file cannot be used, `foreign`: why it is of another
+    machine; each "" where that is not so.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -66,9 +66,7 @@ _FILE = TypeAdapter(MachineFile)
 class MachineWriter:
     """Writes what collectors keep whenever it says something new; only the event loop calls it.
 
-    Args:
-        path: the file; None to keep nothing.
-        kept: its content when the daemon started.
+    `path`: the file, None to keep nothing; `kept`: its content when the daemon started.
     """
 
     def __init__(
@@ -137,10 +135,10 @@ def read_kept(
 
 
 def load_kept(state: StateFolder, collectors: Sequence[AnyCollector], hardware: Hardware) -> KeptMachine:
-    """What the file holds, for the agent that owns it.
+    """Return the file's content, for the agent that owns it.
 
-    A file that cannot be parsed is put aside, and all that was remembered on another machine with it: the
-    state folder came with an image or a disk.
+    A file that cannot be parsed is put aside. All memories of another machine are, too: the state folder came
+    with an image or a disk.
     """
     kept, at = read_kept(state.machine, collectors, hardware), hardware.clock.now()
     if kept.foreign:

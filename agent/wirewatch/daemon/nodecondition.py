@@ -34,10 +34,10 @@ _REASONS = ("verify_message", "reason", "strerror")
 
 @dataclass(frozen=True, slots=True)
 class ConditionOptions:
-    """How the condition is written.
+    """How the condition is written: its holds, then seconds.
 
-    `holds`: for how long a verdict must hold first; `heartbeat` between two writes when nothing changes, and
-    `deadline` of a request, in seconds; `recording`: what is played, "" for a live node.
+    `heartbeat` between two writes when nothing changes, and `deadline` of a request; `recording`: what is
+    played, "" for a live node.
     """
 
     holds: Holds = field(default_factory=Holds)
@@ -54,8 +54,7 @@ class ConditionOptions:
 class ConditionWriter:
     """Writes the condition, in the event loop; requests run in a thread, since files, DNS and HTTP may hang.
 
-    Args:
-        chance: numbers in [0, 1), so that nodes do not all ask at once.
+    `chance` gives numbers in [0, 1), so that nodes do not all ask at once.
     """
 
     def __init__(

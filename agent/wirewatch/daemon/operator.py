@@ -32,10 +32,7 @@ Change = Callable[[Judged, Standing, FindingOrder, VerdictPolicy, Now], Ledger]
 
 
 class FindingOrders:
-    """Changes the ledger of the board as an operator orders; only the event loop uses it.
-
-    `acknowledged` is called with what an operator has acknowledged.
-    """
+    """Changes the board's ledger as an operator orders; `acknowledged` gets each acknowledged finding."""
 
     def __init__(
         self, board: Board, clock: Clock, acknowledged: Callable[[Standing], None] = lambda _: None
@@ -43,10 +40,9 @@ class FindingOrders:
         self._board, self._clock, self._acknowledged = board, clock, acknowledged
 
     def carry_out(self, name: str, order: FindingOrder) -> FindingsDocument:
-        """Carry out an order about the finding with the id `name`; returns all findings afterwards.
+        """Carry out an order about a finding; returns all findings afterwards.
 
-        Raises:
-            OrderError: the order cannot be carried out.
+        Raises OrderError where it cannot.
         """
 
         def change(node: Judged, policy: VerdictPolicy, now: Now) -> Ledger:
@@ -74,10 +70,10 @@ class TopologyOrders:
         self, board: Board, poll: Callable[[], None], reading: Callable[[str], Awaitable[None]],
         forget: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Set the board and what is asked of the collectors.
+        """Set the board and the orders to collectors.
 
-        `poll` lets all of them run, `reading` waits for one to end, and `forget` lets them forget, before
-        they run, what is gone.
+        `poll` lets all of them run, `reading` waits for one to end, and `forget` lets them forget lost parts
+        before they run.
         """
         self._board, self._poll, self._reading, self._forget = board, poll, reading, forget
 
@@ -93,13 +89,10 @@ class TopologyOrders:
         return None if self._board is None else self._board.node
 
     async def accept(self, order: AcceptOrder) -> DriftDocument:
-        """Accept the present topology, or one change of it, as the baseline; event loop only.
+        """Accept the topology, or one change of it, as the baseline; event loop only.
 
-        The present topology is that of a reading which begins after the order. With it as a whole, collectors
-        forget what was taken out.
-
-        Raises:
-            OrderError: the order cannot be carried out, or is not without `yes`.
+        The topology is that of a reading which begins after the order. With it as a whole, collectors forget
+        what was taken out. Raises OrderError where it cannot be carried out, or not without `yes`.
         """
         state = await self._state_now()
         keep(self._store, state)

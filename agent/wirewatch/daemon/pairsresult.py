@@ -55,11 +55,9 @@ _FILE = TypeAdapter(PairsResultFile)
 
 
 class PairsResultStore:
-    """What holds now; lanes may read it, and only the event loop changes it.
+    """The result that holds now; lanes may read it, and only the event loop changes it.
 
-    Args:
-        path: the file; None to keep nothing.
-        loaded: its content.
+    `path`: the file, None to keep nothing; `loaded`: its content.
     """
 
     def __init__(self, path: Path | None, clock: Clock, loaded: HeldResult = NOTHING_HELD) -> None:
@@ -97,10 +95,7 @@ class PairsResultStore:
 
 
 class PairsOrders:
-    """Takes reported results, and drops what an operator acknowledges; only the event loop uses it.
-
-    `reading` lets collectors run, and waits for one to end.
-    """
+    """Takes reported results, and drops acknowledged ones; `reading` runs collectors, and waits for one."""
 
     def __init__(
         self, store: PairsResultStore, board: Board, clock: Clock, reading: Callable[[str], Awaitable[None]]
@@ -108,10 +103,10 @@ class PairsOrders:
         self._store, self._board, self._clock, self._reading = store, board, clock, reading
 
     async def tell(self, order: PairsOrder) -> FindingsDocument:
-        """Take a result; returns all findings afterwards. The same result again changes nothing.
+        """Take a result; returns all findings afterwards.
 
-        Raises:
-            OrderError: it cannot be meant, is older than another, or of the future.
+        The same result again changes nothing. Raises OrderError: it cannot be meant, is older than another,
+        or of the future.
         """
         component = self._board.state.components.get(NAME)
         if component is None or not isinstance(component.memory, PairsMemory):

@@ -80,10 +80,8 @@ class LoadedLedger:
 class StateWriter:
     """Writes one file of the state folder in a lane of its own; only the event loop submits.
 
-    Args:
-        path: the file; None to write nothing.
-        save: writes it; returns what went wrong in words, empty for nothing.
-        loss: what it means that the file cannot be written, in words.
+    `save` writes it, and returns the trouble in words, "" for none. `loss`: the consequence of a file that
+    cannot be written. `path`: None to write nothing.
     """
 
     def __init__(self, path: Path | None, save: Callable[[Path], str], loss: str, clock: Clock) -> None:
@@ -127,11 +125,7 @@ class StateWriter:
 
 
 class LedgerWriter:
-    """Writes each ledger that says something new; only the event loop calls it, a lane writes.
-
-    Args:
-        path: the file; None to keep nothing.
-    """
+    """Writes each ledger that says something new, in a lane; only the event loop calls it."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._clock = clock
@@ -191,12 +185,10 @@ def reason(error: ValidationError) -> str:
 
 
 def other_version(text: bytes, known: int) -> str:
-    """Why a file of another version than `known` is not read, in words; empty for one of that version.
+    """Return why a file of another version is not read, "" for version `known`.
 
-    It comes before all else that the file says, which another version may say in another way.
-
-    Raises:
-        ValidationError: the file names no version.
+    It comes before all else in the file, which another version may say in another way. Raises
+    ValidationError: the file names no version.
     """
     version = _VERSION.validate_json(text, strict=True).version
     if version == known:
@@ -209,7 +201,7 @@ def validated(
     text: bytes | str, file: TypeAdapter[T], version: int, numbers: Callable[[T], Iterable[float]],
     *, strict: bool | None = None,
 ) -> T | str:  # fmt: skip
-    """What a state file says, or why it cannot be used, in words; its `numbers` must be finite.
+    """Return a state file's content, or why it cannot be used; its `numbers` must be finite.
 
     `text` is what `content` gave: where that is a reason, it is the answer.
     """
@@ -232,9 +224,9 @@ def encoded(document: object) -> bytes:
 
 
 def write(path: Path, text: bytes, mode: int | None = None) -> str:
-    """Replace the file, whole or not at all; returns what went wrong in words, empty for nothing.
+    """Replace the file, whole or not at all; returns the trouble, "" for none.
 
-    `mode` of the file, whatever the umask; None to leave it to that.
+    `mode` holds whatever the umask.
     """
     try:
         with as_owner(path.parent):

@@ -53,11 +53,10 @@ class _Caller:
 
 
 class ProberService:
-    """What the prober answers, in the event loop; blocking work runs in a thread, one question at a time.
+    """Answers in the event loop; blocking work runs in a thread, one question at a time.
 
-    Args:
-        options: what this prober's own configuration allows.
-        close: closes the GPU handles that are held between questions; blocks.
+    `options`: the limits of this prober's own configuration. `close`: closes the GPU handles that are held
+    between questions; blocks.
     """
 
     def __init__(self, hardware: Hardware, options: ProbeOptions, close: Callable[[], None]) -> None:

@@ -73,8 +73,7 @@ class Handles:
 class Release:
     """Releases, one at a time, in the event loop; blocking work runs in a thread.
 
-    Args:
-        changed: called in the event loop after handles were closed, and when they may be open again.
+    `changed` is called in the event loop after handles were closed, and when they may be open again.
     """
 
     def __init__(self, handles: Handles, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:

@@ -25,12 +25,7 @@ class Reread:
 
 
 class Reloader:
-    """Reads the configuration in a lane, since a file may hang, and has it applied in the event loop.
-
-    Args:
-        read: reads it; raises Unusable.
-        apply: takes it over.
-    """
+    """Reads the configuration in a lane, since a file may hang; `apply` takes it over in the event loop."""
 
     def __init__(self, read: Callable[[], Reread], apply: Callable[[Reread], None]) -> None:
         self._read, self._apply = read, apply

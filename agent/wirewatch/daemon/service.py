@@ -38,11 +38,7 @@ LAST_WRITE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is remembered of faults, how it is judged, and the file that keeps it; None for no file.
-
-    `machine` writes what is remembered of the machine; None to keep nothing. `pairs`: what pairs of nodes
-    found out about this one; None to keep nothing.
-    """
+    """The memory of faults, how it is judged, and what keeps it; None to keep nothing."""
 
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     ledger: Ledger = field(default_factory=Ledger)
@@ -53,10 +49,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Listening sockets: the port, which `web` guards, and the local ones for questions and for orders.
-
-    `tier` of the metrics that they export.
-    """
+    """Listening sockets: the port, which `web` guards, and local ones; `tier` of the exported metrics."""
 
     port: socket.socket
     web: PortGuard = field(default_factory=PortGuard)

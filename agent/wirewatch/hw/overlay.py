@@ -141,10 +141,9 @@ class Overlay:
         return max((one.start for one in self.changes), default=0.0)
 
     def hurried(self, lead: float) -> "Overlay":
-        """The same for a person who waits: first changes after `lead` seconds, the rest much faster.
+        """Return the same with its first changes after `lead` seconds, later ones HURRY times as fast.
 
-        Later changes follow HURRY times as fast. What is there from the start stays, and what grows by the
-        second grows as fast as before.
+        What is there from the start stays, and what grows by the second grows as fast as before.
         """
         first = min((one.start for one in self.changes if one.start), default=0.0)
 
@@ -184,11 +183,10 @@ class Player:
         return max(self.recording.times[-1] - self.recording.times[0], *begun, *ends, 0.0)
 
     def answer(self, key: Key) -> Answer:
-        """The answer of this moment, overlays applied.
+        """Return the answer of this moment, overlays applied.
 
-        Raises:
-            NotRecorded: strict, and neither the recording nor an overlay has an answer.
-            RuntimeError: an overlay says `raise`.
+        Raises NotRecorded where `strict` and nothing has an answer, and RuntimeError where an overlay says
+        `raise`.
         """
         seconds = self.seconds()
         moment, cycle = self._moment(seconds)
@@ -213,7 +211,7 @@ class Player:
         return self.recording.times[-1] - self.recording.times[0]
 
     def came(self, key: Key) -> tuple[Came, ...]:
-        """All that came until now, oldest first, of a question whose answers hold only what is new.
+        """Return all answers until now, oldest first, of a question whose answers hold only what is new.
 
         Each is as the overlays changed values when it came. Of a loop this play and the one before it.
         """
@@ -246,11 +244,7 @@ def bundled_overlays() -> list[str]:
 
 
 def find_overlay(path: str) -> Path:
-    """A file, or the name of a bundled overlay.
-
-    Raises:
-        OverlayError: there is neither.
-    """
+    """Return a file, or a bundled overlay by its name; raises OverlayError where neither exists."""
     for file in (Path(path), BUNDLED / f"{path}.toml"):
         if file.is_file():
             return file
@@ -259,11 +253,7 @@ def find_overlay(path: str) -> Path:
 
 
 def load_overlay(path: str) -> Overlay:
-    """Read an overlay: a file, or a bundled one by its name.
-
-    Raises:
-        OverlayError: missing file, not TOML, unknown word, no or several actions in a change.
-    """
+    """Read an overlay, a file or a bundled one by name; raises OverlayError where it is missing or wrong."""
     try:
         data = tomllib.loads(utf8(find_overlay(path).read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
@@ -281,11 +271,7 @@ def load_overlay(path: str) -> Overlay:
 def change(
     overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None, effects: Effects = REAL
 ) -> Answer | None:
-    """The answer as the overlays change it, `seconds` into the play.
-
-    Raises:
-        RuntimeError: an overlay says `raise`.
-    """
+    """Return the answer as overlays change it, `seconds` into the play; RuntimeError if one says `raise`."""
     for overlay in overlays:
         for one in overlay.changes:
             if one.applies(key, seconds):
@@ -317,11 +303,7 @@ def is_counter(key: Key) -> bool:
 
 
 def open_player(source: Source) -> Player:
-    """A player for a recording by name or path.
-
-    Raises:
-        RecordingError, OverlayError: see there.
-    """
+    """Return a player for a recording by name or path; raises RecordingError, OverlayError."""
     loaded = tuple(load_overlay(path) for path in source.overlays)
     if source.lead is not None:
         loaded = tuple(one.hurried(source.lead) for one in loaded)

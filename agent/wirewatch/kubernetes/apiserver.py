@@ -63,13 +63,10 @@ PATCH_TYPE = "application/strategic-merge-patch+json"
 
 
 def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) -> ApiEndpoint:
-    """The API server by configuration, else by the environment that Kubernetes gives each container.
+    """Return the API server by configuration, else by a container's environment.
 
-    `server` is HOST:PORT of the API server, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name,
-    "" for NODE_NAME.
-
-    Raises:
-        EndpointError: a value is missing, or not a name.
+    `server` is HOST:PORT, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name, "" for NODE_NAME.
+    Raises EndpointError: a value is missing, or not a name.
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
@@ -82,11 +79,7 @@ def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) ->
 
 
 def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, node: str = "") -> ApiEndpoint:
-    """The same without a node; `who` needs it, for the message of an error.
-
-    Raises:
-        EndpointError: the API server is not known, or not HOST:PORT.
-    """
+    """Return the API server without a node; raises EndpointError, which names `who` needs it."""
     host, _, port = server.rpartition(":")
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -103,11 +96,10 @@ def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, n
 
 
 def credentials(where: ApiEndpoint) -> Credentials:
-    """Read token and CA, and look the name up. Blocks; for a thread that may hang.
+    """Read token and CA, and look the name up.
 
-    Raises:
-        OSError: a file cannot be read, is no token or CA; or the name is not known.
-        ValueError: the host cannot be a name.
+    Blocks; for a thread that may hang. Raises OSError for a file or a name that is not there or wrong,
+    ValueError for a host that cannot be a name.
     """
     token = (where.folder / "token").read_text("ascii", errors="replace").strip()
     if not _TOKEN.fullmatch(token):
@@ -132,10 +124,9 @@ def patch(condition: Condition, at: float) -> bytes:
 
 
 def condition_in(text: bytes, node: str, at: float) -> Condition | None:
-    """Our condition in a node's document, None when it has none; `at` replaces a time that cannot be read.
+    """Return our condition in a node's document, None for none; `at` replaces an unreadable time.
 
-    Raises:
-        UnexpectedReply: it is not the document of that node.
+    Raises UnexpectedReply: it is not the document of that node.
     """
     try:
         document = json.loads(text)
@@ -165,9 +156,8 @@ def rfc3339(at: float) -> str:
 def patch_status(where: ApiEndpoint, who: Credentials, body: bytes, end: float) -> HttpReply:
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
-    Raises:
-        OSError: no address answers (TimeoutError: in time), or TLS fails (ssl.SSLError).
-        UnexpectedReply: the answer is not HTTP, not complete, or too long.
+    Raises OSError where no address answers (TimeoutError: in time) or TLS fails, UnexpectedReply for no whole
+    HTTP answer.
     """
     host = f"[{where.host}]" if ":" in where.host else where.host
     headers = (

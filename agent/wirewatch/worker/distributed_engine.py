@@ -69,9 +69,10 @@ def engine_errors() -> Iterator[None]:
 
 
 class DistributedEngine(ABC):
-    """One rank. Its constructor forks: afterwards there is one process for each GPU or name of the plan.
+    """One rank.
 
-    With a meeting there are as many on each other node; the first of each node leads there.
+    Its constructor forks: afterwards there is one process for each GPU or name of the plan. With a meeting
+    there are as many on each other node; the first of each node leads there.
     """
 
     backend: str
@@ -263,11 +264,7 @@ class DistributedEngine(ABC):
 
 
 class GpuRanks(DistributedEngine):
-    """A process for each GPU, with NCCL between them.
-
-    Raises:
-        EngineError: this torch has no NCCL, or the plan wants registered buffers.
-    """
+    """A process for each GPU, with NCCL between them; raises EngineError where this torch has no NCCL."""
 
     backend, launch, device = "nccl", "stream", TorchGpu
 
@@ -369,13 +366,10 @@ def _free_bytes() -> int:
 
 
 def meet(meeting: Meeting, rank: int, ranks: int) -> dist.Store:
-    """The store through which all ranks meet; rank 0 has it. It listens on all addresses, as torchrun's does.
+    """Return the store through which all ranks meet; rank 0 has it, and listens on all addresses.
 
-    Where no interface is chosen for gloo, it is the one that holds our address on the way to the store: a
-    node's name may lead to another, or to none.
-
-    Raises:
-        EngineError: the first node cannot be reached in time, or its port is taken.
+    Where no interface is chosen for gloo, it is the one on the way to the store: a node's name may lead to
+    another, or to none. Raises EngineError: the first node cannot be reached in time, or its port is taken.
     """
     late, first = time.monotonic() + meeting.patience, rank == 0
     try:

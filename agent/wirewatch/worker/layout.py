@@ -59,9 +59,10 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One primitive on so many ranks. `count`: elements of the message, or of a rank's share of it.
+    """One primitive on so many ranks.
 
-    In place both buffers are one, and a rank's own share lies in its place among the others.
+    `count`: elements of the message, or of a rank's share of it. In place both buffers are one, and a rank's
+    own share lies in its place among the others.
     """
 
     op: str

@@ -200,11 +200,7 @@ def copy_all(gpus: Sequence[CudaGpu], plan: Plan) -> list[Copy]:
 
 
 def done(result: Sequence[Any]) -> Any:
-    """The value of a driver call, or all of them where it has several.
-
-    Raises:
-        EngineError: the call failed.
-    """
+    """Return the value of a driver call, or all of several; raises EngineError where it failed."""
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:
         kind: ErrorKind = "out_of_memory" if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY else "driver"
@@ -215,11 +211,7 @@ def done(result: Sequence[Any]) -> Any:
 
 
 def devices(uuids: Sequence[str]) -> list[Any]:
-    """The devices of these UUIDs, in their order.
-
-    Raises:
-        EngineError: CUDA cannot be started, or does not show one of them.
-    """
+    """Return the devices of these UUIDs, in order; raises EngineError where CUDA does not show one."""
     done(driver.cuInit(0))
     found = {f"GPU-{device.uuid}".lower(): device for device in Device.get_all_devices()}
     missing = [uuid for uuid in uuids if uuid.lower() not in found]
@@ -231,10 +223,9 @@ def devices(uuids: Sequence[str]) -> list[Any]:
 
 
 def compile_kernels(device: Any, dtype: str = "float32") -> Any:
-    """Our kernels for the architecture of a device and the plan's elements; needs no context.
+    """Compile our kernels for a device and the plan's elements, without a context.
 
-    Raises:
-        EngineError: there is no NVRTC.
+    Raises EngineError: there is no NVRTC.
     """
     options = ProgramOptions(arch=f"sm_{device.arch}")
     try:
@@ -433,10 +424,9 @@ def at_once(work: Sequence[Callable[[], None]]) -> None:
 
 
 def _registrable(size: int) -> int:
-    """Memory of the current device that a communicator can register.
+    """Return memory of the current device that a communicator can register, or raise EngineError.
 
-    Raises:
-        EngineError: there is no memory; NCCL does not say on which side, so the driver is asked what is free.
+    NCCL does not say on which side memory is short, so the driver is asked what is free.
     """
     free, _ = done(driver.cuMemGetInfo())
     if size > free:

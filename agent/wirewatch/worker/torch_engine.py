@@ -32,11 +32,7 @@ OFFERED = frozenset({probe.ALL_REDUCE, probe.ALL_GATHER, probe.REDUCE_SCATTER, p
 
 
 class TorchEngine:
-    """The plan's GPUs in this process.
-
-    Raises:
-        EngineError: this torch has no NCCL, or the plan wants registered buffers.
-    """
+    """The plan's GPUs in this process; raises EngineError without NCCL, or for registered buffers."""
 
     leads = True
 

@@ -189,10 +189,9 @@ def engine_errors() -> Iterator[None]:
 
 
 def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
-    """The numbers of the GPUs with these UUIDs, in their order; `GPU-` and case do not matter.
+    """Return the numbers of the GPUs with these UUIDs, in order; `GPU-` and case do not matter.
 
-    Raises:
-        EngineError: torch does not see one of them.
+    Raises EngineError: torch does not see one of them.
     """
     found = {_bare(uuid): number for uuid, number in seen.items()}
     missing = [uuid for uuid in wanted if _bare(uuid) not in found]
@@ -204,10 +203,9 @@ def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
 
 
 def devices(uuids: Sequence[str]) -> list[torch.device]:
-    """The devices with these UUIDs, in their order; makes no context.
+    """Return the devices with these UUIDs, in order, without a context.
 
-    Raises:
-        EngineError: CUDA cannot be started, or torch does not see one of them.
+    Raises EngineError: CUDA cannot be started, or torch does not see one of them.
     """
     with engine_errors():
         torch.cuda.init()
@@ -235,11 +233,7 @@ def nccl_version() -> dict[str, str]:
 
 @contextmanager
 def no_room(needed: Room) -> Iterator[None]:
-    """Say what the memory was for, where there is too little of it.
-
-    Raises:
-        EngineError: there is too little.
-    """
+    """Raise EngineError with the memory's purpose, where there is too little of it."""
     try:
         yield
     except RuntimeError as error:
@@ -259,9 +253,9 @@ def values(first: int, count: int, rank: int, modulus: int, device: torch.device
 
 
 def totals(first: int, count: int, ranks: int, modulus: int, device: torch.device) -> torch.Tensor:
-    """The sums of these elements over all ranks: int64, shape (count,).
+    """Return the sums of these elements over all ranks: int64, shape (count,).
 
-    That is whole rounds of the modulus, and a rest that passes it once at most.
+    They are whole rounds of the modulus, and a rest that passes it once at most.
     """
     start = _hashes(first, count, device).remainder_(modulus)
     rounds, rest = divmod(ranks, modulus)

@@ -33,10 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: for one job, for starting NVML, and the waiting times after failures.
-
-    `lost` is how long a lost GPU waits for NVML to be initialised again, which is what finds it again.
-    """
+    """Seconds: for one job, for starting NVML, and after failures; `lost`: until a lost GPU is looked for."""
 
     job: float = 5.0
     start: float = 30.0
@@ -104,10 +101,8 @@ class NvmlClient:
     def release(self, why: str) -> tuple[int, ...]:
         """Close every handle on the GPUs within 2 s, and answer nothing but `why` until `resume`.
 
-        A question that is out for too long is killed with the process, and no GPU is left out for it.
-
-        Returns:
-            The processes that hang in the driver and cannot be killed: those still hold GPUs.
+        An overdue question is killed with the process, and no GPU is left out for it. Returns the processes
+        that cannot be killed: those still hold GPUs.
         """
         self._supervisor.withheld = Absent(Why.RELEASED, why)
         if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(self._turn, KILL_WAIT):
@@ -119,7 +114,7 @@ class NvmlClient:
         return self._supervisor.living()
 
     def resume(self) -> None:
-        """Answer again: NVML is initialised again with the next question, and no GPU is left out.
+        """Answer again; NVML starts with the next question, and no GPU is left out.
 
         Except a GPU at which a process hangs that still cannot be killed.
         """

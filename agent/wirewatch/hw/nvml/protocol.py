@@ -16,9 +16,9 @@ from wirewatch.core.types import Absent, Json, Why
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the child's answers come from: the driver, or a recording with overlays.
+    """The child's source: the driver, or a recording with overlays.
 
-    `epoch` is the monotonic time at which the recording began to play; `timed` asks for each call's time.
+    `epoch`: the monotonic time at which the recording began to play. `timed` asks for each call's time.
     `lead`: seconds after which the overlays' faults begin, hurried; None for when their files say.
     """
 
@@ -112,11 +112,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(line: bytes) -> Hello:
-    """The hello in a line.
-
-    Raises:
-        ValueError: the line is not a hello.
-    """
+    """Return the hello in a line; raises ValueError for any other line."""
     try:
         code, detail = json.loads(line)
         return Hello(int(code), str(detail))
@@ -146,11 +142,7 @@ def encode_reply(reply: Reply, *, timed: bool = True) -> bytes:
 
 
 def decode_reply(line: bytes) -> Reply:
-    """The reply in a line.
-
-    Raises:
-        ValueError: the line is not a reply.
-    """
+    """Return the reply in a line; raises ValueError for any other line."""
     try:
         seconds, broken, values, times = json.loads(line.decode())
         spent = repeat(0.0, len(values)) if times is None else times
