@@ -31,8 +31,7 @@ from wirewatch.server.sockets import ListenError, tcp
 if TYPE_CHECKING:
     from wirewatch.daemon.notify import Reporters
     from wirewatch.daemon.release import Handles
-    from wirewatch.daemon.reload import Reread
-    from wirewatch.daemon.service import Sockets
+    from wirewatch.daemon.service import Reread, Sockets
     from wirewatch.daemon.verdictfile import VerdictFile
     from wirewatch.page.content import PageContext
     from wirewatch.probe.remote import RemoteProber
@@ -186,7 +185,7 @@ class ConfigurationFile:
         """
         from wirewatch.catalogue import discover
         from wirewatch.config import load
-        from wirewatch.daemon.reload import Reread
+        from wirewatch.daemon.service import Reread
 
         if self._path is None:
             raise ConfigError("there is no configuration file to read again")

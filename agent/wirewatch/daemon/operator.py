@@ -28,7 +28,6 @@ _SHOWN = 3
 """How many doubts a refusal names."""
 _FAULTY = frozenset({Health.DEGRADED, Health.FAILED})
 _OFF = "the topology is not compared with anything here: [drift] is switched off"
-Change = Callable[[Judged, Standing, FindingOrder, VerdictPolicy, Now], Ledger]
 
 
 class FindingOrders:
@@ -46,7 +45,7 @@ class FindingOrders:
         """
 
         def change(node: Judged, policy: VerdictPolicy, now: Now) -> Ledger:
-            return CHANGES[order.order](node, pick(node.verdict, name), order, policy, now)
+            return _ordered(node, pick(node.verdict, name), order, policy, now)
 
         acknowledged = pick(self._board.node.verdict, name) if order.order == "ack" else None
         document = findings(self._board.order(change), self._clock.now())
@@ -166,23 +165,15 @@ def _losses(order: AcceptOrder, state: DriftMemory, kept: Baseline | None) -> It
             yield one.change.text
 
 
-def _acknowledge(
-    node: Judged, one: Standing, order: FindingOrder, _policy: VerdictPolicy, now: Now
-) -> Ledger:
-    return acknowledge(node.ledger, one, OperatorNote(order.by, order.why, now.at), now.mono)
-
-
-def _suppress(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
-    if order.until is None:
-        raise OrderError("the order says not until when")
+def _ordered(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
+    """Return the ledger after an order."""
     said = OperatorNote(order.by, order.why, now.at)
-    return suppress(node.ledger, one, order.until, said, policy, now.mono, although_failed=order.yes)
-
-
-def _unsuppress(
-    node: Judged, one: Standing, _order: FindingOrder, _policy: VerdictPolicy, _now: Now
-) -> Ledger:
-    return unsuppress(node.ledger, one)
-
-
-CHANGES: dict[str, Change] = {"ack": _acknowledge, "suppress": _suppress, "unsuppress": _unsuppress}
+    match order.order:
+        case "ack":
+            return acknowledge(node.ledger, one, said, now.mono)
+        case "unsuppress":
+            return unsuppress(node.ledger, one)
+        case "suppress":
+            if order.until is None:
+                raise OrderError("the order says not until when")
+            return suppress(node.ledger, one, order.until, said, policy, now.mono, although_failed=order.yes)

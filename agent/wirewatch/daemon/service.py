@@ -19,8 +19,8 @@ from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.pairsresult import PairsOrders, PairsResultStore
 from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
-from wirewatch.daemon.reload import Reloader, Reread
-from wirewatch.daemon.schedule import Schedule
+from wirewatch.daemon.schedule import Lane, Schedule
+from wirewatch.documents.process import PROCESS
 from wirewatch.documents.state import health
 from wirewatch.page.content import NO_CONTEXT, PageContext
 from wirewatch.server.api import DaemonView, application
@@ -56,6 +56,56 @@ class Sockets:
     questions: socket.socket | None = None
     orders: socket.socket | None = None
     tier: Tier = Tier.FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What a configuration gives that was read again; `restart`: changed keys that need a restart."""
+
+    components: Sequence[AnyCollector]
+    expect: Expect
+    policy: VerdictPolicy
+    restart: Sequence[str] = ()
+
+
+class Reloader:
+    """Reads the configuration in a lane, since a file may hang; `apply` takes it over in the event loop."""
+
+    def __init__(self, read: Callable[[], Reread], apply: Callable[[Reread], None]) -> None:
+        self._read, self._apply = read, apply
+        self._lane: Lane | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+
+    def reload(self) -> None:
+        """Read it soon; once more, if it is being read."""
+        if self._task is not None and not self._task.done():
+            self._again = True
+            return
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        self._lane = self._lane or Lane("configuration")
+        self._again = True
+        while self._again:
+            self._again = False
+            try:
+                read = await self._lane.submit(self._read)
+                self._apply(read)
+            except Unusable as error:
+                self._refuse(str(error))
+            except Exception as error:
+                log.exception("this is a bug of wirewatch")
+                self._refuse(repr(error))
+            else:
+                PROCESS.reloaded(good=True)
+                for key in read.restart:
+                    log.warning("configuration: the change of %s needs a restart", key)
+                log.info("configuration: read again")
+
+    def _refuse(self, why: str) -> None:
+        PROCESS.reloaded(good=False)
+        log.error("configuration: %s; nothing was changed", why)
 
 
 def _nothing_to_read() -> Reread:

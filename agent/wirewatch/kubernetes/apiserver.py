@@ -7,12 +7,13 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from wirewatch import __version__
 from wirewatch.core.types import Unusable, whole
+from wirewatch.core.words import stamp
 from wirewatch.hw.httpclient import HttpReply, NotHttp, exchange, left
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
@@ -36,7 +37,7 @@ class ApiEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class Account:
     """What one request needs; `addresses` are numeric, in the order in which they are tried."""
 
     token: str
@@ -44,7 +45,7 @@ class Credentials:
     addresses: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return "Credentials(...)"
+        return "Account(...)"
 
 
 NOTHING = b"{}"
@@ -95,7 +96,7 @@ def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, n
     return ApiEndpoint(host, number, Path(folder), node)
 
 
-def credentials(where: ApiEndpoint) -> Credentials:
+def credentials(where: ApiEndpoint) -> Account:
     """Read token and CA, and look the name up.
 
     Blocks; for a thread that may hang. Raises OSError for a file or a name that is not there or wrong,
@@ -107,7 +108,7 @@ def credentials(where: ApiEndpoint) -> Credentials:
     tls = ssl.create_default_context(cafile=where.folder / "ca.crt")
     # Since Python 3.13 on by default, and CAs of many clusters have no Authority Key Identifier.
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return Credentials(token, tls, _addresses(where))
+    return Account(token, tls, _addresses(where))
 
 
 def patch(condition: Condition, at: float) -> bytes:
@@ -117,8 +118,8 @@ def patch(condition: Condition, at: float) -> bytes:
         "status": condition.status.value,
         "reason": condition.reason,
         "message": condition.message,
-        "lastHeartbeatTime": rfc3339(at),
-        "lastTransitionTime": rfc3339(condition.transition),
+        "lastHeartbeatTime": stamp(at),
+        "lastTransitionTime": stamp(condition.transition),
     }
     return json.dumps({"status": {"conditions": [fields]}}).encode()
 
@@ -148,12 +149,7 @@ def message_of(text: bytes) -> str:
     return shortened(message, _MESSAGE_BYTES) if isinstance(message, str) else ""
 
 
-def rfc3339(at: float) -> str:
-    """Unix seconds as RFC 3339 in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def patch_status(where: ApiEndpoint, who: Credentials, body: bytes, end: float) -> HttpReply:
+def patch_status(where: ApiEndpoint, who: Account, body: bytes, end: float) -> HttpReply:
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
     Raises OSError where no address answers (TimeoutError: in time) or TLS fails, UnexpectedReply for no whole
@@ -203,7 +199,7 @@ def _moment(text: object, at: float) -> float:
     return min(moment.timestamp(), at) if moment.tzinfo else at
 
 
-def _connect(where: ApiEndpoint, who: Credentials, end: float) -> ssl.SSLSocket:
+def _connect(where: ApiEndpoint, who: Account, end: float) -> ssl.SSLSocket:
     """To the first address that answers."""
     failure = OSError(f"{where.host} has no address")
     for address in who.addresses:

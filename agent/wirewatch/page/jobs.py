@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.core.types import Absent
-from wirewatch.core.words import GB, count, first, percent, span
+from wirewatch.core.words import GB, count, first, percent, size, span
 from wirewatch.documents.state import HintKind, ReportedHint
 from wirewatch.jobs.hangs import HangFacts, HangingJob, PastHang
 from wirewatch.jobs.running import algorithm_words
@@ -116,7 +116,7 @@ def _wires(jobs: Sequence[RunningJob]) -> Iterator[Table]:
 
 def _collective(row: OperationTimes) -> Iterator[Cell]:
     yield Cell(row.op)
-    yield number(human(row.size_bytes)) if row.size_bytes else unknown("NCCL does not name its type")
+    yield number(size(row.size_bytes)) if row.size_bytes else unknown("NCCL does not name its type")
     yield number(str(row.ranks))
     yield number(f"{row.wire_seconds * MS:.3g}")
     for rate in (row.busbw, row.expected):
