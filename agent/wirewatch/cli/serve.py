@@ -1,5 +1,6 @@
 """`wirewatch serve`: the daemon."""
 
+import asyncio
 import ctypes
 import faulthandler
 import logging
@@ -146,11 +147,12 @@ def run_serve(
         stack.callback(handles.end, "the daemon ends")
         announce(hardware, *web)
         listening(base_url(*web))
-        run_daemon(
+        daemon = run_daemon(
             made, hardware, expectations(config), sockets, handles, parts.topologies, parts.remembered,
             _place(config, hardware), _reporters(reporters, config, hardware, place),
             ConfigurationFile(given.config_file, config, parts.components).read_again,
         )  # fmt: skip
+        asyncio.run(daemon)
 
 
 def _return_large_buffers() -> None:

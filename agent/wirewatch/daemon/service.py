@@ -112,34 +112,19 @@ def _nothing_to_read() -> Reread:
     raise Unusable("there is no configuration file to read again")
 
 
-def serve(
+async def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
     handles: Handles, topologies: TopologyOrders, remembered: Remembered = Remembered(),
     place: PageContext = NO_CONTEXT, reporters: Reporters = NO_REPORTERS,
     reread: Callable[[], Reread] = _nothing_to_read,
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; `reread` reads the configuration again, at SIGHUP."""
-    asyncio.run(
-        _serve(
-            collectors, hardware, expect, sockets, handles, topologies, remembered, place, reporters, reread
-        )
-    )  # fmt: skip
-
-
-async def _serve(
-    collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: TopologyOrders, remembered: Remembered, place: PageContext,
-    reporters: Reporters, reread: Callable[[], Reread],
-) -> None:  # fmt: skip
-    def poll_again() -> None:
-        schedule.kick()
-
-    release = Release(handles, hardware.clock, poll_again)
+    release = Release(handles, hardware.clock, lambda: schedule.kick())  # noqa: PLW0108 - it is made below
     collectors = [release.guarded(collector) for collector in collectors]
     writer = LedgerWriter(remembered.path, hardware.clock)
     board = _board(collectors, hardware.clock, remembered, writer, release)
     schedule = Schedule(collectors, hardware, expect, board)
-    topologies.attach(board, poll_again, schedule.reading, schedule.forget)
+    topologies.attach(board, schedule.kick, schedule.reading, schedule.forget)
     status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=lambda: board.policy, place=place,

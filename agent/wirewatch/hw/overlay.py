@@ -180,7 +180,7 @@ class Player:
         """Seconds of play after which nothing new begins or ends, counters that grow aside."""
         ends = (one.until for each in self.overlays for one in each.changes if one.until < _FOR_EVER)
         begun = (each.begun for each in self.overlays)
-        return max(self.recording.times[-1] - self.recording.times[0], *begun, *ends, 0.0)
+        return max(self.length, *begun, *ends, 0.0)
 
     def answer(self, key: Key) -> Answer:
         """Return the answer of this moment, overlays applied.
@@ -199,9 +199,8 @@ class Player:
         if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
             absent = Absent(LATER_PORTS[key[0]], f"recording {self.recording.name} has nothing of {key[0]}")
             return Answer(absent)
-        if key[0] == "sysfs" and LATER_FILES.match(key[1].partition(" ")[2]):
-            return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
-        if self.strict:
+        later = key[0] == "sysfs" and LATER_FILES.match(key[1].partition(" ")[2])
+        if self.strict and not later:
             raise NotRecorded(f"{key[0]}: {key[1]}")
         return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
 
@@ -313,11 +312,8 @@ def open_player(source: Source) -> Player:
 
 def _finding(path: str, entry: Any) -> Expected:
     texts = isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
-    if (
-        not texts
-        or not _TEXTS <= set(entry) <= _TEXTS | _SUBJECT
-        or entry["health"] not in Health.__members__
-    ):
+    named = texts and _TEXTS <= set(entry) <= _TEXTS | _SUBJECT
+    if not named or entry["health"] not in Health.__members__:
         wanted = f"{sorted(_TEXTS)} and any of {sorted(_SUBJECT)} as texts, with a health in capitals"
         raise OverlayError(f"overlay {path}: a finding has {wanted}; got {entry!r}")
     subject = Subject(**{key: value for key, value in entry.items() if key in _SUBJECT})
@@ -344,9 +340,8 @@ def _change(path: str, entry: Any) -> AnswerChange:
         if key in entry and not allowed(entry[key]):
             raise OverlayError(f"overlay {path}: {key} is {expected}, got {entry[key]!r}")
     start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
-    return AnswerChange(
-        entry["port"], entry["match"], action, entry[action], start, until, entry.get("at", "")
-    )
+    place = entry["port"], entry["match"]
+    return AnswerChange(*place, action, entry[action], start, until, entry.get("at", ""))
 
 
 def _number(value: Any) -> bool:
@@ -402,10 +397,9 @@ def _inside(one: AnswerChange, answer: Answer) -> Answer:
         new = _value(one, Answer(value))
         return value if new is None or isinstance(new.value, Absent) else new.value
 
-    value = answer.value
-    return (
-        answer if isinstance(value, Absent) else Answer(within(value, one.at.split("/"), changed), answer.us)
-    )
+    if isinstance(answer.value, Absent):
+        return answer
+    return Answer(within(answer.value, one.at.split("/"), changed), answer.us)
 
 
 def _more(answer: Answer | None, amount: float, times: float = 1) -> Answer | None:

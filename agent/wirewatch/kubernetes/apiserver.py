@@ -37,7 +37,7 @@ class ApiEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ApiAccess:
     """What one request needs; `addresses` are numeric, in the order in which they are tried."""
 
     token: str
@@ -45,7 +45,7 @@ class Account:
     addresses: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return "Account(...)"
+        return "ApiAccess(...)"
 
 
 NOTHING = b"{}"
@@ -96,7 +96,7 @@ def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, n
     return ApiEndpoint(host, number, Path(folder), node)
 
 
-def credentials(where: ApiEndpoint) -> Account:
+def credentials(where: ApiEndpoint) -> ApiAccess:
     """Read token and CA, and look the name up.
 
     Blocks; for a thread that may hang. Raises OSError for a file or a name that is not there or wrong,
@@ -108,7 +108,7 @@ def credentials(where: ApiEndpoint) -> Account:
     tls = ssl.create_default_context(cafile=where.folder / "ca.crt")
     # Since Python 3.13 on by default, and CAs of many clusters have no Authority Key Identifier.
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return Account(token, tls, _addresses(where))
+    return ApiAccess(token, tls, _addresses(where))
 
 
 def patch(condition: Condition, at: float) -> bytes:
@@ -149,7 +149,7 @@ def message_of(text: bytes) -> str:
     return shortened(message, _MESSAGE_BYTES) if isinstance(message, str) else ""
 
 
-def patch_status(where: ApiEndpoint, who: Account, body: bytes, end: float) -> HttpReply:
+def patch_status(where: ApiEndpoint, who: ApiAccess, body: bytes, end: float) -> HttpReply:
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
     Raises OSError where no address answers (TimeoutError: in time) or TLS fails, UnexpectedReply for no whole
@@ -199,7 +199,7 @@ def _moment(text: object, at: float) -> float:
     return min(moment.timestamp(), at) if moment.tzinfo else at
 
 
-def _connect(where: ApiEndpoint, who: Account, end: float) -> ssl.SSLSocket:
+def _connect(where: ApiEndpoint, who: ApiAccess, end: float) -> ssl.SSLSocket:
     """To the first address that answers."""
     failure = OSError(f"{where.host} has no address")
     for address in who.addresses:

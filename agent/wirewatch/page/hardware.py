@@ -97,11 +97,7 @@ def ports_section(here: Readings) -> Section:
         for one in here.series.get("rdma_device_away_info", ())
     ]
     if not ports:
-        line = (
-            Sentence(f"Not known: {here.why('infiniband')}.", "unknown")
-            if here.applies("infiniband")
-            else Sentence("This node has no RDMA port, and none is expected.", "quiet")
-        )
+        line = here.nothing("infiniband", "This node has no RDMA port, and none is expected.")
         return Section("ports", "Ports", (line, *away))
     hint = Sentence("Errors are counted since the last reset of the NIC: old errors are no fault.", "quiet")
     lines = (Sentence(f"{count(len(ports), 'RDMA port')}."), hint, *away)
@@ -119,19 +115,12 @@ def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
         found[one.labels["uuid"] or one.labels["gpu"], one.labels["device"]] = one.labels
     nics = sorted({device for _, device in found}, key=natural)
     if not nics or not gpus:
-        line = (
-            Sentence(f"Not known: {here.why('gpudirect')}.", "unknown")
-            if here.applies("gpudirect")
-            else Sentence("This node has no pair of a GPU and an RDMA NIC.", "quiet")
-        )
+        line = here.nothing("gpudirect", "This node has no pair of a GPU and an RDMA NIC.")
         return Section("paths", "Paths between GPUs and NICs", (line,))
-    rows = [
-        (
-            Cell(f"GPU {gpu.index}"),
-            [_path(found.get((gpu.uuid or gpu.index, nic)), here, gpu) for nic in nics],
-        )
-        for gpu in gpus
-    ]
+    rows = []
+    for gpu in gpus:
+        own = [found.get((gpu.uuid or gpu.index, nic)) for nic in nics]
+        rows.append((Cell(f"GPU {gpu.index}"), [_path(labels, here, gpu) for labels in own]))
     caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
     legend = Sentence(
         "As nvidia-smi names them, nearest first: PIX through one PCIe switch, PXB through several, PHB "

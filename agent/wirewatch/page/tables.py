@@ -8,7 +8,7 @@ from wirewatch.core.collector import blind_rule
 from wirewatch.documents.health import Health, ReportedFinding
 from wirewatch.documents.series import PREFIX
 from wirewatch.documents.state import CollectorState, Series, StateDocument
-from wirewatch.page.model import Cell, Column, Moment, Row, Table, Tone
+from wirewatch.page.model import Cell, Column, Moment, Row, Sentence, Table, Tone
 
 TONES: dict[Health, Tone] = {"ok": "good", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 NOT_GIVEN = "this part or its driver does not report it"
@@ -57,6 +57,11 @@ class Readings:
         if one.error is not None:
             return one.error
         return NOT_GIVEN if one.last_success else NOT_YET
+
+    def nothing(self, collector: str, none: str) -> Sentence:
+        """Return why there is nothing to show of a collector: it is not known, or there is `none`."""
+        unread = Sentence(f"Not known: {self.why(collector)}.", "unknown")
+        return unread if self.applies(collector) else Sentence(none, "quiet")
 
     def applies(self, collector: str) -> bool:
         """Whether a collector may have something to watch on this node."""

@@ -14,7 +14,7 @@ from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
 from wirewatch.core.words import stamp
 from wirewatch.kubernetes.apiserver import (
-    Account,
+    ApiAccess,
     ApiEndpoint,
     UnexpectedReply,
     condition_in,
@@ -80,7 +80,7 @@ def test_a_file_without_a_token_is_reported_without_its_content(tmp_path: Path, 
 
 
 def test_a_token_is_not_printed() -> None:
-    assert "secret" not in repr(Account("secret", None, ()))  # type: ignore[arg-type]
+    assert "secret" not in repr(ApiAccess("secret", None, ()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
@@ -51,12 +52,9 @@ class NvmlClient:
     """Implements `core.ports.Nvml` over a child process; safe to call from several threads."""
 
     def __init__(
-        self,
-        source: protocol.Source | None = None,
-        limits: Limits | None = None,
-        start: Callable[[protocol.Source], NvmlChild] = Child,
-        mono: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, source: protocol.Source | None = None, limits: Limits | None = None,
+        start: Callable[[protocol.Source], NvmlChild] = Child, mono: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         origin = source or protocol.Source()
         self._limits = limits or Limits()
         self._lock = threading.RLock()
@@ -105,7 +103,8 @@ class NvmlClient:
         that cannot be killed: those still hold GPUs.
         """
         self._supervisor.withheld = Absent(Why.RELEASED, why)
-        if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(self._turn, KILL_WAIT):
+        turn = partial(self._lock.acquire, True)  # noqa: FBT003
+        if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(turn, KILL_WAIT):
             return self._supervisor.living()
         try:
             self._supervisor.close(GRACE)
@@ -133,9 +132,6 @@ class NvmlClient:
     def stop(self) -> None:
         """End the child for good, also when a question is out that may never be answered."""
         self.release("the agent ends")
-
-    def _turn(self, seconds: float) -> bool:
-        return self._lock.acquire(timeout=seconds)
 
     def _enumerate(self) -> Sequence[Gpu] | Absent:
         self._find_lost_again()
@@ -180,9 +176,8 @@ class NvmlClient:
         try:
             reply = self._supervisor.ask(protocol.encode_job(scope, tuple(questions)), self._limits.job)
         except ChildHung:
-            absent = Absent(
-                Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"
-            )
+            said = f"NVML did not answer within {self._limits.job:g} s; left out for a while"
+            absent = Absent(Why.TIMEOUT, said)
         except ChildDied as error:
             absent = Absent(Why.LOST, f"{error} while it was asked; left out for a while")
         else:

@@ -55,11 +55,8 @@ class Library:
     def _handle(self, scope: str) -> Any:
         if scope not in self._handles:
             index = scope.removeprefix("index:")
-            self._handles[scope] = (
-                pynvml.nvmlDeviceGetHandleByIndex(int(index))
-                if index != scope
-                else pynvml.nvmlDeviceGetHandleByUUID(scope)
-            )
+            by_uuid, by_index = pynvml.nvmlDeviceGetHandleByUUID, pynvml.nvmlDeviceGetHandleByIndex
+            self._handles[scope] = by_uuid(scope) if index == scope else by_index(int(index))
         return self._handles[scope]
 
     def _fields(self, handle: Any, questions: Sequence[Question]) -> dict[Question, Answer]:
@@ -199,11 +196,8 @@ class Gpm:
             asked.metrics[place].metricId = number
         self._nvml.nvmlGpmMetricsGet(asked)
         found = [asked.metrics[place] for place in range(len(wanted))]
-        return {
-            str(one.metricId): float(one.value)
-            for one in found
-            if one.nvmlReturn == 0 and math.isfinite(one.value)
-        }
+        good = (one for one in found if one.nvmlReturn == 0 and math.isfinite(one.value))
+        return {str(one.metricId): float(one.value) for one in good}
 
 
 LONGEST_BURST = 1000

@@ -124,13 +124,9 @@ class Child:
     def __init__(self, source: protocol.Source, kill: Kill = os.kill) -> None:
         self._kill = kill
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            python("-m", "wirewatch.hw.nvml.child"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            cwd=FOLDER,
-            env=module_places(os.environ),
-        )
+            python("-m", "wirewatch.hw.nvml.child"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            bufsize=0, cwd=FOLDER, env=module_places(os.environ),
+        )  # fmt: skip
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()

@@ -5,7 +5,7 @@ The parent writes a source, then jobs; the child answers with a hello, then one 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from itertools import repeat
 from typing import Any
@@ -97,18 +97,18 @@ class LibraryError(Exception):
 
 def encode_source(source: Source) -> bytes:
     """A source as a line."""
-    return _line([source.replay, list(source.overlays), source.loop, source.epoch, source.timed, source.lead])
+    return _line(astuple(source))
 
 
 def decode_source(line: bytes) -> Source:
     """The source in a line."""
-    replay, overlays, loop, epoch, timed, lead = json.loads(line)
-    return Source(replay, tuple(overlays), loop, epoch, timed, lead)
+    replay, overlays, *rest = json.loads(line)
+    return Source(replay, tuple(overlays), *rest)
 
 
 def encode_hello(hello: Hello) -> bytes:
     """A hello as a line."""
-    return _line([hello.code, hello.detail])
+    return _line(astuple(hello))
 
 
 def decode_hello(line: bytes) -> Hello:
