@@ -35,10 +35,10 @@ class Stopped(SystemExit):
 
 
 class SignalPath:
-    """The process's one way of signals, SIGNALS.
+    """What this process does at signals. There is one for each process: SIGNALS.
 
-    Before `install`, signals do what they do by default. `unraisable_otherwise` reports other errors that are
-    raised where nothing can be raised.
+    Before `install`, signals do what they do by default. `unraisable_otherwise` reports what else is raised
+    where nothing can be raised.
     """
 
     def __init__(self) -> None:
@@ -53,9 +53,12 @@ class SignalPath:
     def install(self, code: int, *, daemon: bool) -> None:
         """Take the signals from now on; in the main thread.
 
-        Inherited ignoring stays, as under `nohup`. A signal that was blocked when this process started comes
-        now. `code` is the exit status after a signal. In a `daemon` SIGHUP reloads the configuration; it ends
-        any other process.
+        What a command inherits as ignored stays so, as under `nohup`. A signal that was blocked when this
+        process was started comes now.
+
+        Args:
+            code: the exit status after a signal.
+            daemon: whether SIGHUP reloads the configuration; it ends any other process.
         """
         self._code, self._reloads = code, daemon
         reading, writing = os.pipe()
@@ -98,9 +101,10 @@ class SignalPath:
             self.unraisable_otherwise(lost)
 
     def leave(self, code: int) -> NoReturn:
-        """End the process now, with its exit status, without waiting for threads or cleaning up.
+        """End the process now, with its exit status, without waiting for threads and without cleaning up.
 
-        A stopped daemon has ended as it should, whatever error a library made of Stopped.
+        A daemon that was told to end has ended as it should, whatever a library made of Stopped: some wrap it
+        in an error of their own.
         """
         if self._reloads and (self._acted or self._first is not None):
             code = self._code
