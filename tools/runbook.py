@@ -18,7 +18,7 @@ from wirewatch.catalogue import components, rules
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
-from wirewatch.page import runbook as served
+from wirewatch.page import html as served
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch_fleet.reasons import FILE, OF_NODES
 from wirewatch_fleet.worst import pasted

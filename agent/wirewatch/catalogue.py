@@ -20,10 +20,9 @@ from wirewatch.verdict.pairs import PairsOptions, PairsPolicy, pairs_component
 
 @cache
 def discover() -> tuple[AnyCollector, ...]:
-    """Return every collector by name: each module of `collectors` offers one, and running jobs have four.
+    """Return every collector by name: one of each module of `collectors`, and four of running jobs.
 
-    Raises:
-        TypeError: a module of `collectors` does not offer a `COLLECTOR`.
+    Raises TypeError: a module of `collectors` does not offer a `COLLECTOR`.
     """
     found: list[AnyCollector] = [part.COLLECTOR for part in (bursts, hangs, lockstep, running)]
     for module in pkgutil.iter_modules(collectors.__path__, f"{collectors.__name__}."):

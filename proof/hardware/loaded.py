@@ -17,7 +17,7 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
-from wirewatch.worker.cuda_gpu import CudaGpu, compile_kernels, done, reach
+from wirewatch.worker.nccl_engine import CudaGpu, compile_kernels, done, reach
 
 SIZE = 512 * MIB
 QUEUE = 0.1

@@ -11,7 +11,7 @@ from tools.alerting import INDEX as INDEX_FILE
 from tools.alerting import alerts, runbook_url
 from tools.pages import DOCS
 from wirewatch.page.findings import link
-from wirewatch.page.runbook import INDEX, OWN, runbook
+from wirewatch.page.html import INDEX, OWN, runbook
 
 PAGES = sorted({"runbook.md", INDEX, *(runbook_url(one.name).rpartition("docs/")[2] for one in alerts())})
 

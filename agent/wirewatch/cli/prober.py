@@ -1,5 +1,6 @@
 """`wirewatch prober`: runs probes with the privileges they need, for an agent that has none."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Sequence
@@ -60,4 +61,4 @@ def prober(
             )
         log.info("%s: probing %s; listening at %s", hardware.source, hardware.about, address)
         runner = hardware.probe if isinstance(hardware.probe, ProbeRunner) else None
-        serve_prober(hardware, config.probe, Handles(nvml, runner), listening)
+        asyncio.run(serve_prober(hardware, config.probe, Handles(nvml, runner), listening))

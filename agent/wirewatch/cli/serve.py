@@ -1,5 +1,6 @@
 """`wirewatch serve`: the daemon."""
 
+import asyncio
 import ctypes
 import faulthandler
 import logging
@@ -31,8 +32,7 @@ from wirewatch.server.sockets import ListenError, tcp
 if TYPE_CHECKING:
     from wirewatch.daemon.notify import Reporters
     from wirewatch.daemon.release import Handles
-    from wirewatch.daemon.reload import Reread
-    from wirewatch.daemon.service import Sockets
+    from wirewatch.daemon.service import Reread, Sockets
     from wirewatch.daemon.verdictfile import VerdictFile
     from wirewatch.page.content import PageContext
     from wirewatch.probe.remote import RemoteProber
@@ -147,11 +147,12 @@ def run_serve(
         stack.callback(handles.end, "the daemon ends")
         announce(hardware, *web)
         listening(base_url(*web))
-        run_daemon(
+        daemon = run_daemon(
             made, hardware, expectations(config), sockets, handles, parts.topologies, parts.remembered,
             _place(config, hardware), _reporters(reporters, config, hardware, place),
             ConfigurationFile(given.config_file, config, parts.components).read_again,
         )  # fmt: skip
+        asyncio.run(daemon)
 
 
 def _return_large_buffers() -> None:
@@ -186,7 +187,7 @@ class ConfigurationFile:
         """
         from wirewatch.catalogue import discover
         from wirewatch.config import load
-        from wirewatch.daemon.reload import Reread
+        from wirewatch.daemon.service import Reread
 
         if self._path is None:
             raise ConfigError("there is no configuration file to read again")
@@ -335,7 +336,7 @@ def _reporters(reporters: "Reporters", config: Config, hardware: Hardware, place
 def _place(config: Config, hardware: Hardware) -> "PageContext":
     """What the status page says of this node; for a recording it names no node."""
     from wirewatch.page.content import PageContext
-    from wirewatch.page.runbook import OWN
+    from wirewatch.page.html import OWN
 
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)

@@ -10,14 +10,12 @@ from pydantic import TypeAdapter
 
 from wirewatch.core import pci
 from wirewatch.core.ports import Clock
-from wirewatch.daemon.persistence import AGAIN, content, encoded, put_aside, validated, write
+from wirewatch.daemon.persistence import AGAIN, LIMIT, StateFile, put_aside, write
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.wiring import Graph, identity
 
 log = logging.getLogger(__name__)
 VERSION = 1
-LIMIT = 16 << 20
-"""Bytes; a larger file is not one of ours."""
 _PATHS = frozenset({"", *(path.name for path in pci.Path)})
 
 
@@ -31,40 +29,28 @@ class BaselineFile:
     baseline: Baseline
 
 
-_FILE = TypeAdapter(BaselineFile)
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedBaseline:
-    """The baseline to begin with, and what was wrong with the file in one line; empty for nothing."""
+    """The baseline that holds, the fault of its file in one line, and where that is kept; "" for none."""
 
     baseline: Baseline | None
     trouble: str = ""
+    kept: str = ""
 
 
 NOTHING = LoadedBaseline(None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What the store holds; `kept` says what became of a file that was rejected."""
-
-    baseline: Baseline | None
-    trouble: str
-    kept: str = ""
-
-
 class BaselineStore:
-    """The baseline that holds now. Any thread may use it, and only `flush` waits for the disk.
+    """The baseline that holds now.
 
-    Args:
-        path: the file; None to keep nothing.
-        loaded: its content. A file that could not be put aside is not overwritten until it can be.
+    Any thread may use it, and only `flush` waits for the disk. `path`: the file, None to keep nothing.
+    `loaded`: its content. A file that could not be put aside is not overwritten until it can be.
     """
 
     def __init__(self, path: Path | None, clock: Clock, loaded: LoadedBaseline = NOTHING) -> None:
         self._path, self._clock = path, clock
-        self._held = _Held(loaded.baseline, loaded.trouble)
+        self._held = loaded
         self._turn = threading.Condition()
         """Held for assignments only."""
         self._due = self._busy = False
@@ -83,14 +69,14 @@ class BaselineStore:
         return f"{held.trouble}; {held.kept}" if held.kept else held.trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """Replace `over`, if that is what holds, by `baseline`; returns whether it was replaced.
+        """Replace `over`, if that holds, by `baseline`; returns whether it did.
 
         Of several in quick succession only the last may reach the file.
         """
         with self._turn:
             if self._held.baseline is not over:
                 return False
-            self._held = _Held(baseline, "")
+            self._held = LoadedBaseline(baseline)
             self._wake()
         if over is not None and (over.graph, over.said) == (baseline.graph, baseline.said):
             for one in set(over.accepted) - set(baseline.accepted):
@@ -98,14 +84,11 @@ class BaselineStore:
         return True
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
-        """Drop the baseline of another node, if it holds, and put its file aside.
-
-        Afterwards `trouble` ends with the name under which the file is kept.
-        """
+        """Drop the baseline of another node, and put its file aside, whose name `trouble` then ends with."""
         with self._turn:
             if self._held.baseline is not baseline:
                 return
-            self._held = _Held(None, trouble)
+            self._held = LoadedBaseline(None, trouble)
             self._in_the_way = True
             self._wake()
 
@@ -177,43 +160,31 @@ def foreign(baseline: Baseline, graph: Graph) -> str:
 
 
 def read_baseline(path: Path) -> LoadedBaseline:
-    """What the file holds; a file that cannot be parsed stays where it is."""
-    text = content(path, LIMIT)
-    if text is None:
-        return LoadedBaseline(None)
-    kept = _parsed(text)
-    return LoadedBaseline(None, f"{path}: {kept}") if isinstance(kept, str) else LoadedBaseline(kept.baseline)
+    """Return what the file holds; a file that cannot be parsed stays where it is."""
+    return _loaded(FILE.read(path))
 
 
 def load_baseline(path: Path, at: float) -> LoadedBaseline:
-    """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
-    loaded = read_baseline(path)
-    if not loaded.trouble:
-        return loaded
-    trouble = f"{loaded.trouble}; {put_aside(path, at)}"
-    log.error("%s", trouble)
-    return LoadedBaseline(None, trouble)
+    """Return the same for the agent that owns the file: one that cannot be parsed is put aside."""
+    return _loaded(FILE.own(path, at))
+
+
+def _loaded(kept: BaselineFile | str | None) -> LoadedBaseline:
+    if isinstance(kept, str):
+        return LoadedBaseline(None, kept)
+    return LoadedBaseline(kept.baseline if kept else None)
 
 
 def save_baseline(path: Path, baseline: Baseline, at: float) -> str:
-    """Write the file; returns what went wrong in words, empty for nothing.
-
-    A baseline that `load_baseline` would refuse is not written, so that the one accepted before stays.
-    """
+    """Write the file, but no baseline that `load_baseline` would refuse; returns the trouble, "" for none."""
     wrong = _malformed(baseline.graph)
     if wrong:
         return f"{path}: not written: {wrong}"
     name = identity(baseline.graph)
     kept = BaselineFile(VERSION, at, name if isinstance(name, str) else None, baseline)
-    text = encoded(_FILE.dump_python(kept, mode="json"))
-    again = _parsed(text) if len(text) <= LIMIT else f"larger than {LIMIT >> 20} MiB"
+    text = FILE.encoded(kept)
+    again = FILE.parsed(text) if len(text) <= LIMIT else f"larger than {LIMIT >> 20} MiB"
     return f"{path}: not written: {again}" if isinstance(again, str) else write(path, text)
-
-
-def _parsed(text: bytes | str) -> BaselineFile | str:
-    """The file's content, or why it cannot be used, in words."""
-    kept = validated(text, _FILE, VERSION, _numbers, strict=True)
-    return kept if isinstance(kept, str) else _malformed(kept.baseline.graph) or kept
 
 
 def _numbers(kept: BaselineFile) -> Iterator[float]:
@@ -230,3 +201,9 @@ def _malformed(graph: Graph) -> str:
     if not _PATHS.issuperset(reach.path for nic in graph.nics for reach in nic.paths):
         return "an unknown PCIe path"
     return ""
+
+
+FILE = StateFile(
+    TypeAdapter(BaselineFile), _numbers, lambda one: _malformed(one.baseline.graph), strict=True,
+    version=VERSION,
+)  # fmt: skip

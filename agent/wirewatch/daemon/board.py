@@ -32,14 +32,10 @@ class ReportSource:
 
 
 class Board:
-    """What is known of the node, updated with each component; only the event loop changes it.
+    """The node's state, updated with each component; only the event loop changes it.
 
-    Args:
-        policy: how the verdict is made; None for the default policy.
-        ledger: what is remembered from before; None for an empty one.
-        changed: called with each new ledger.
-        published: called with each new component.
-        released_until: returns until when (Unix seconds) the GPUs are released; 0 when they are not.
+    `changed` is called with each new ledger, `published` with each new component. `released_until` returns
+    until when (Unix seconds) the GPUs are released; 0 when they are not.
     """
 
     def __init__(
@@ -128,10 +124,9 @@ class Board:
 class ErrorLog:
     """Logs what parts of a program raise: a new error with its traceback, the same one again not at all.
 
-    Errors are the same when they are raised at the same place, whatever their texts. How often one came is
-    logged when the part works again, or raises something else.
-
-    `failing`: the parts that raised something last, with where and how often.
+    Errors are the same when they are raised at the same place, whatever their texts. When the part works
+    again, or raises another error, the number of repetitions is logged. `failing`: by part, where and how
+    often it raised its last error.
     """
 
     def __init__(self, log: logging.Logger) -> None:

@@ -17,21 +17,11 @@ from wirewatch.core.collector import AnyCollector, Component
 from wirewatch.core.machine import READERS, Machine, foreign, gpu_names, is_decided, nic_names, united
 from wirewatch.core.ports import Clock, Hardware, Sysfs
 from wirewatch.core.types import Absent
-from wirewatch.daemon.persistence import (
-    StateWriter,
-    content,
-    encoded,
-    other_version,
-    put_aside,
-    reason,
-    write,
-)
+from wirewatch.daemon.persistence import StateFile, StateWriter, put_aside, reason, write
 from wirewatch.statefolder import StateFolder
 
 log = logging.getLogger(__name__)
 VERSION = 1
-LIMIT = 16 << 20
-"""Bytes; a larger file is not one of ours."""
 PATIENCE = 1.0
 """Seconds in which the files that name the machine are read, most of it for a driver that hangs."""
 
@@ -48,10 +38,10 @@ class MachineFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptMachine:
-    """What is remembered of the machine to begin with; `parts` by collector, as the file holds them.
+    """The memory of the machine to begin with; `parts` by collector, as the file holds them.
 
-    `machine`: by what this one is known. `wrong`: why the file cannot be used, `foreign`: why it is of
-    another machine, each in words and empty where that is not so.
+    `machine`: the names of this one. `wrong`: why the file cannot be used, `foreign`: why it is of another
+    machine; each "" where that is not so.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -60,15 +50,13 @@ class KeptMachine:
     foreign: str = ""
 
 
-_FILE = TypeAdapter(MachineFile)
+FILE = StateFile(TypeAdapter(MachineFile), version=VERSION)
 
 
 class MachineWriter:
     """Writes what collectors keep whenever it says something new; only the event loop calls it.
 
-    Args:
-        path: the file; None to keep nothing.
-        kept: its content when the daemon started.
+    `path`: the file, None to keep nothing; `kept`: its content when the daemon started.
     """
 
     def __init__(
@@ -99,7 +87,7 @@ class MachineWriter:
 
     def _save(self, path: Path) -> str:
         kept = MachineFile(VERSION, self._clock.now(), self._machine, self._parts)
-        return write(path, encoded(_FILE.dump_python(kept, mode="json")))
+        return write(path, FILE.encoded(kept))
 
 
 def identify_machine(sysfs: Sysfs) -> Machine:
@@ -122,12 +110,15 @@ def read_kept(
 ) -> KeptMachine:  # fmt: skip
     """What the file holds, if it is this machine's; the file stays where it is."""
     here = identify(hardware.sysfs)
-    text = content(path, LIMIT)
-    if text is None:
+    kept = FILE.read(path)
+    if kept is None:
         return KeptMachine(here)
-    kept = _parsed(text, collectors) if isinstance(text, bytes) else text
     if isinstance(kept, str):
-        return KeptMachine(here, wrong=f"{path}: {kept}")
+        return KeptMachine(here, wrong=kept)
+    try:
+        recalled(collectors, KeptMachine(parts=kept.parts))
+    except ValidationError as error:
+        return KeptMachine(here, wrong=f"{path}: {reason(error)}")
     if not is_decided(kept.machine, here):
         here = _with_gpus(here, hardware)
     why = foreign(kept.machine, here)
@@ -137,10 +128,10 @@ def read_kept(
 
 
 def load_kept(state: StateFolder, collectors: Sequence[AnyCollector], hardware: Hardware) -> KeptMachine:
-    """What the file holds, for the agent that owns it.
+    """Return the file's content, for the agent that owns it.
 
-    A file that cannot be parsed is put aside, and all that was remembered on another machine with it: the
-    state folder came with an image or a disk.
+    A file that cannot be parsed is put aside. All memories of another machine are, too: the state folder came
+    with an image or a disk.
     """
     kept, at = read_kept(state.machine, collectors, hardware), hardware.clock.now()
     if kept.foreign:
@@ -163,19 +154,6 @@ def _begun(collector: AnyCollector, part: dict[str, Any]) -> AnyCollector:
     if lasting is None:
         return collector
     return replace(collector, start=lasting.recall(TypeAdapter(lasting.kept).validate_python(part)))
-
-
-def _parsed(text: bytes, collectors: Sequence[AnyCollector]) -> MachineFile | str:
-    """The file's content, or why it cannot be used, in words."""
-    try:
-        other = other_version(text, VERSION)
-        if other:
-            return other
-        kept = _FILE.validate_json(text)
-        recalled(collectors, KeptMachine(parts=kept.parts))
-    except ValidationError as error:
-        return reason(error)
-    return kept
 
 
 def _with_gpus(machine: Machine, hardware: Hardware) -> Machine:

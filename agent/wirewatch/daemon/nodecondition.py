@@ -11,19 +11,10 @@ from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.schedule import Lane
 from wirewatch.kubernetes import apiserver
+from wirewatch.kubernetes import outcome as outcomes
 from wirewatch.kubernetes.apiserver import ApiEndpoint, credentials, patch_status
 from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, learned, view_of, watch
-from wirewatch.kubernetes.outcome import (
-    MEANING,
-    ConditionReport,
-    Outcome,
-    RequestResult,
-    begin,
-    changed,
-    failed,
-    outcome_of,
-    succeeded,
-)
+from wirewatch.kubernetes.outcome import MEANING, ConditionReport, Outcome, RequestResult
 from wirewatch.verdict.node import Judged
 
 log = logging.getLogger(__name__)
@@ -34,10 +25,10 @@ _REASONS = ("verify_message", "reason", "strerror")
 
 @dataclass(frozen=True, slots=True)
 class ConditionOptions:
-    """How the condition is written.
+    """How the condition is written: its holds, then seconds.
 
-    `holds`: for how long a verdict must hold first; `heartbeat` between two writes when nothing changes, and
-    `deadline` of a request, in seconds; `recording`: what is played, "" for a live node.
+    `heartbeat` between two writes when nothing changes, and `deadline` of a request; `recording`: what is
+    played, "" for a live node.
     """
 
     holds: Holds = field(default_factory=Holds)
@@ -54,8 +45,7 @@ class ConditionOptions:
 class ConditionWriter:
     """Writes the condition, in the event loop; requests run in a thread, since files, DNS and HTTP may hang.
 
-    Args:
-        chance: numbers in [0, 1), so that nodes do not all ask at once.
+    `chance` gives numbers in [0, 1), so that nodes do not all ask at once.
     """
 
     def __init__(
@@ -70,7 +60,7 @@ class ConditionWriter:
         self._reading = False
         self._memory = ConditionMemory()
         self._noticed: Condition | None = None
-        self._pace = begin(clock.mono(), chance())
+        self._pace = outcomes.begin(clock.mono(), chance())
         self._last = RequestResult.OK
         self.report = ConditionReport()
 
@@ -121,7 +111,7 @@ class ConditionWriter:
         if new:
             log.info("node condition: %s %s: %s", mine.status.value, mine.reason, mine.message)
         self._noticed = mine
-        self._pace = changed(self._pace, self._clock.mono(), self._chance(), status=new)
+        self._pace = outcomes.changed(self._pace, self._clock.mono(), self._chance(), status=new)
 
     async def _request(self, body: bytes) -> Outcome:
         """Send one request within the deadline, in a thread; every error becomes an outcome."""
@@ -152,7 +142,7 @@ class ConditionWriter:
             self._reading = False
         try:
             reply, now = patch_status(self._where, account, body, end), self._clock.now()
-            outcome, node = outcome_of(reply, now), self._where.node
+            outcome, node = outcomes.outcome_of(reply, now), self._where.node
             good = outcome.result is RequestResult.OK
             return outcome, apiserver.condition_in(reply.body, node, now) if good else None
         except TimeoutError:
@@ -172,9 +162,9 @@ class ConditionWriter:
             self.report, updates={**self.report.updates, result: self.report.updates[result] + 1}
         )
         if result is RequestResult.OK:
-            self._pace = succeeded(self._pace, mono, self._options.heartbeat, self._chance())
+            self._pace = outcomes.succeeded(self._pace, mono, self._options.heartbeat, self._chance())
         else:
-            self._pace = failed(self._pace, mono, outcome, self._chance())
+            self._pace = outcomes.failed(self._pace, mono, outcome, self._chance())
         if result is not self._last:
             self._log(outcome)
         self._last = result

@@ -33,9 +33,8 @@ LONGEST = 300
 class Notifier:
     """Reports to the service manager that started the daemon; only the event loop uses it.
 
-    Args:
-        address: of a unix datagram socket; `@` stands for the zero of an abstract name.
-        watchdog: seconds within which it must be fed, None without a watchdog.
+    `address`: of a unix datagram socket; `@` stands for the zero of an abstract name. `watchdog`: seconds
+    within which it must be fed, None without one.
     """
 
     def __init__(self, address: str, watchdog: float | None) -> None:
@@ -45,7 +44,7 @@ class Notifier:
 
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> "Notifier | None":
-        """The notifier that the environment names, None without one.
+        """Return the notifier of the environment, None without one.
 
         The variables are taken out of `environ`, because our children are not the service.
         """

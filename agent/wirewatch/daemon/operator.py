@@ -28,14 +28,10 @@ _SHOWN = 3
 """How many doubts a refusal names."""
 _FAULTY = frozenset({Health.DEGRADED, Health.FAILED})
 _OFF = "the topology is not compared with anything here: [drift] is switched off"
-Change = Callable[[Judged, Standing, FindingOrder, VerdictPolicy, Now], Ledger]
 
 
 class FindingOrders:
-    """Changes the ledger of the board as an operator orders; only the event loop uses it.
-
-    `acknowledged` is called with what an operator has acknowledged.
-    """
+    """Changes the board's ledger as an operator orders; `acknowledged` gets each acknowledged finding."""
 
     def __init__(
         self, board: Board, clock: Clock, acknowledged: Callable[[Standing], None] = lambda _: None
@@ -43,14 +39,13 @@ class FindingOrders:
         self._board, self._clock, self._acknowledged = board, clock, acknowledged
 
     def carry_out(self, name: str, order: FindingOrder) -> FindingsDocument:
-        """Carry out an order about the finding with the id `name`; returns all findings afterwards.
+        """Carry out an order about a finding; returns all findings afterwards.
 
-        Raises:
-            OrderError: the order cannot be carried out.
+        Raises OrderError where it cannot.
         """
 
         def change(node: Judged, policy: VerdictPolicy, now: Now) -> Ledger:
-            return CHANGES[order.order](node, pick(node.verdict, name), order, policy, now)
+            return _ordered(node, pick(node.verdict, name), order, policy, now)
 
         acknowledged = pick(self._board.node.verdict, name) if order.order == "ack" else None
         document = findings(self._board.order(change), self._clock.now())
@@ -74,10 +69,10 @@ class TopologyOrders:
         self, board: Board, poll: Callable[[], None], reading: Callable[[str], Awaitable[None]],
         forget: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Set the board and what is asked of the collectors.
+        """Set the board and the orders to collectors.
 
-        `poll` lets all of them run, `reading` waits for one to end, and `forget` lets them forget, before
-        they run, what is gone.
+        `poll` lets all of them run, `reading` waits for one to end, and `forget` lets them forget lost parts
+        before they run.
         """
         self._board, self._poll, self._reading, self._forget = board, poll, reading, forget
 
@@ -93,13 +88,10 @@ class TopologyOrders:
         return None if self._board is None else self._board.node
 
     async def accept(self, order: AcceptOrder) -> DriftDocument:
-        """Accept the present topology, or one change of it, as the baseline; event loop only.
+        """Accept the topology, or one change of it, as the baseline; event loop only.
 
-        The present topology is that of a reading which begins after the order. With it as a whole, collectors
-        forget what was taken out.
-
-        Raises:
-            OrderError: the order cannot be carried out, or is not without `yes`.
+        The topology is that of a reading which begins after the order. With it as a whole, collectors forget
+        what was taken out. Raises OrderError where it cannot be carried out, or not without `yes`.
         """
         state = await self._state_now()
         keep(self._store, state)
@@ -173,23 +165,15 @@ def _losses(order: AcceptOrder, state: DriftMemory, kept: Baseline | None) -> It
             yield one.change.text
 
 
-def _acknowledge(
-    node: Judged, one: Standing, order: FindingOrder, _policy: VerdictPolicy, now: Now
-) -> Ledger:
-    return acknowledge(node.ledger, one, OperatorNote(order.by, order.why, now.at), now.mono)
-
-
-def _suppress(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
-    if order.until is None:
-        raise OrderError("the order says not until when")
+def _ordered(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
+    """Return the ledger after an order."""
     said = OperatorNote(order.by, order.why, now.at)
-    return suppress(node.ledger, one, order.until, said, policy, now.mono, although_failed=order.yes)
-
-
-def _unsuppress(
-    node: Judged, one: Standing, _order: FindingOrder, _policy: VerdictPolicy, _now: Now
-) -> Ledger:
-    return unsuppress(node.ledger, one)
-
-
-CHANGES: dict[str, Change] = {"ack": _acknowledge, "suppress": _suppress, "unsuppress": _unsuppress}
+    match order.order:
+        case "ack":
+            return acknowledge(node.ledger, one, said, now.mono)
+        case "unsuppress":
+            return unsuppress(node.ledger, one)
+        case "suppress":
+            if order.until is None:
+                raise OrderError("the order says not until when")
+            return suppress(node.ledger, one, order.until, said, policy, now.mono, although_failed=order.yes)

@@ -10,14 +10,7 @@ from pydantic import TypeAdapter
 
 from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.persistence import (
-    StateWriter,
-    content,
-    encoded,
-    put_aside,
-    validated,
-    write,
-)
+from wirewatch.daemon.persistence import StateFile, StateWriter, write
 from wirewatch.documents.pairsorder import PairsOrder
 from wirewatch.documents.state import FindingsDocument, findings
 from wirewatch.verdict.node import Standing
@@ -36,8 +29,6 @@ from wirewatch.verdict.pairs import (
 
 log = logging.getLogger(__name__)
 VERSION = 1
-LIMIT = 1 << 20
-"""Bytes; a larger file is not one of ours."""
 WITHIN = 8.0
 """Seconds until the finding must be there; `wirewatch fleet tell` waits 10 s."""
 
@@ -51,15 +42,16 @@ class PairsResultFile:
     result: PairsResult
 
 
-_FILE = TypeAdapter(PairsResultFile)
+FILE = StateFile(
+    TypeAdapter(PairsResultFile), lambda one: (one.at, *(part.at for part in one.result.parts)),
+    lambda one: unfit(one.result), limit=1 << 20, version=VERSION,
+)  # fmt: skip
 
 
 class PairsResultStore:
-    """What holds now; lanes may read it, and only the event loop changes it.
+    """The result that holds now; lanes may read it, and only the event loop changes it.
 
-    Args:
-        path: the file; None to keep nothing.
-        loaded: its content.
+    `path`: the file, None to keep nothing; `loaded`: its content.
     """
 
     def __init__(self, path: Path | None, clock: Clock, loaded: HeldResult = NOTHING_HELD) -> None:
@@ -91,16 +83,11 @@ class PairsResultStore:
         result = self._held.result
         if result is None:
             return ""
-        return write(
-            path, encoded(_FILE.dump_python(PairsResultFile(VERSION, self._clock.now(), result), mode="json"))
-        )
+        return write(path, FILE.encoded(PairsResultFile(VERSION, self._clock.now(), result)))
 
 
 class PairsOrders:
-    """Takes reported results, and drops what an operator acknowledges; only the event loop uses it.
-
-    `reading` lets collectors run, and waits for one to end.
-    """
+    """Takes reported results, and drops acknowledged ones; `reading` runs collectors, and waits for one."""
 
     def __init__(
         self, store: PairsResultStore, board: Board, clock: Clock, reading: Callable[[str], Awaitable[None]]
@@ -108,10 +95,10 @@ class PairsOrders:
         self._store, self._board, self._clock, self._reading = store, board, clock, reading
 
     async def tell(self, order: PairsOrder) -> FindingsDocument:
-        """Take a result; returns all findings afterwards. The same result again changes nothing.
+        """Take a result; returns all findings afterwards.
 
-        Raises:
-            OrderError: it cannot be meant, is older than another, or of the future.
+        The same result again changes nothing. Raises OrderError: it cannot be meant, is older than another,
+        or of the future.
         """
         component = self._board.state.components.get(NAME)
         if component is None or not isinstance(component.memory, PairsMemory):
@@ -151,25 +138,14 @@ class PairsOrders:
 
 
 def read_result(path: Path) -> HeldResult:
-    """What the file holds; a file that cannot be parsed stays where it is."""
-    text = content(path, LIMIT)
-    if text is None:
-        return HeldResult()
-    kept = _parsed(text)
-    return HeldResult(None, f"{path}: {kept}") if isinstance(kept, str) else HeldResult(kept.result)
+    """Return what the file holds; a file that cannot be parsed stays where it is."""
+    return _held(FILE.read(path))
 
 
 def load_result(path: Path, at: float) -> HeldResult:
-    """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
-    loaded = read_result(path)
-    if not loaded.trouble:
-        return loaded
-    trouble = f"{loaded.trouble}; {put_aside(path, at)}"
-    log.error("%s", trouble)
-    return HeldResult(None, trouble)
+    """Return the same for the agent that owns the file: one that cannot be parsed is put aside."""
+    return _held(FILE.own(path, at))
 
 
-def _parsed(text: bytes | str) -> PairsResultFile | str:
-    """The file's content, or why it cannot be used, in words."""
-    kept = validated(text, _FILE, VERSION, lambda one: (one.at, *(part.at for part in one.result.parts)))
-    return kept if isinstance(kept, str) else unfit(kept.result) or kept
+def _held(kept: PairsResultFile | str | None) -> HeldResult:
+    return HeldResult(None, kept) if isinstance(kept, str) else HeldResult(kept.result if kept else None)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Annotated, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -66,24 +66,14 @@ class _Version:
     version: Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
-_VERSION, _FILE = TypeAdapter(_Version), TypeAdapter(LedgerFile)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedLedger:
-    """The ledger to begin with, and what was wrong with the file in words; empty for nothing."""
-
-    ledger: Ledger
-    wrong: str = ""
+_VERSION = TypeAdapter(_Version)
 
 
 class StateWriter:
     """Writes one file of the state folder in a lane of its own; only the event loop submits.
 
-    Args:
-        path: the file; None to write nothing.
-        save: writes it; returns what went wrong in words, empty for nothing.
-        loss: what it means that the file cannot be written, in words.
+    `save` writes it, and returns the trouble in words, "" for none. `loss`: the consequence of a file that
+    cannot be written. `path`: None to write nothing.
     """
 
     def __init__(self, path: Path | None, save: Callable[[Path], str], loss: str, clock: Clock) -> None:
@@ -127,11 +117,7 @@ class StateWriter:
 
 
 class LedgerWriter:
-    """Writes each ledger that says something new; only the event loop calls it, a lane writes.
-
-    Args:
-        path: the file; None to keep nothing.
-    """
+    """Writes each ledger that says something new, in a lane; only the event loop calls it."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._clock = clock
@@ -191,12 +177,10 @@ def reason(error: ValidationError) -> str:
 
 
 def other_version(text: bytes, known: int) -> str:
-    """Why a file of another version than `known` is not read, in words; empty for one of that version.
+    """Return why a file of another version is not read, "" for version `known`.
 
-    It comes before all else that the file says, which another version may say in another way.
-
-    Raises:
-        ValidationError: the file names no version.
+    It comes before all else in the file, which another version may say in another way. Raises
+    ValidationError: the file names no version.
     """
     version = _VERSION.validate_json(text, strict=True).version
     if version == known:
@@ -205,36 +189,58 @@ def other_version(text: bytes, known: int) -> str:
     return f"{newer}version {version}, this agent knows {known}"
 
 
-def validated(
-    text: bytes | str, file: TypeAdapter[T], version: int, numbers: Callable[[T], Iterable[float]],
-    *, strict: bool | None = None,
-) -> T | str:  # fmt: skip
-    """What a state file says, or why it cannot be used, in words; its `numbers` must be finite.
+@dataclass(frozen=True, slots=True)
+class StateFile(Generic[T]):
+    """A kind of file in the state folder: its type, the numbers in it that must be finite, and its version.
 
-    `text` is what `content` gave: where that is a reason, it is the answer.
+    `unfit` returns what else is wrong with its content, "" for nothing; `limit` in bytes.
     """
-    if isinstance(text, str):
-        return text
-    try:
-        other = other_version(text, version)
-        if other:
-            return other
-        kept = file.validate_json(text, strict=strict)
-    except ValidationError as error:
-        return reason(error)
-    return kept if all(map(math.isfinite, numbers(kept))) else "a number that is not finite"
 
+    kind: TypeAdapter[T]
+    numbers: Callable[[T], Iterable[float]] = lambda _: ()
+    unfit: Callable[[T], str] = lambda _: ""
+    strict: bool | None = None
+    limit: int = LIMIT
+    version: int = VERSION
 
-def encoded(document: object) -> bytes:
-    """The document as indented JSON."""
-    # A surrogate in a text that a person gave must not keep all the rest from being written.
-    return json.dumps(document, ensure_ascii=False, indent=1).encode(errors="replace")
+    def read(self, path: Path) -> T | str | None:
+        """Return the content, None without a file, or why it cannot be used; the file stays where it is."""
+        text = content(path, self.limit)
+        kept = self.parsed(text) if isinstance(text, bytes) else text
+        return f"{path}: {kept}" if isinstance(kept, str) else kept
+
+    def own(self, path: Path, at: float) -> T | str | None:
+        """Return the same for the agent that owns the file: one that cannot be used is put aside."""
+        kept = self.read(path)
+        if isinstance(kept, str):
+            kept = f"{kept}; {put_aside(path, at)}"
+            log.error("%s", kept)
+        return kept
+
+    def parsed(self, text: bytes) -> T | str:
+        """Return what the text says, or why it cannot be used."""
+        try:
+            other = other_version(text, self.version)
+            if other:
+                return other
+            kept = self.kind.validate_json(text, strict=self.strict)
+        except ValidationError as error:
+            return reason(error)
+        if not all(map(math.isfinite, self.numbers(kept))):
+            return "a number that is not finite"
+        return self.unfit(kept) or kept
+
+    def encoded(self, kept: T) -> bytes:
+        """Return the content as indented JSON."""
+        # A surrogate in a text that a person gave must not keep all the rest from being written.
+        document = self.kind.dump_python(kept, mode="json")
+        return json.dumps(document, ensure_ascii=False, indent=1).encode(errors="replace")
 
 
 def write(path: Path, text: bytes, mode: int | None = None) -> str:
-    """Replace the file, whole or not at all; returns what went wrong in words, empty for nothing.
+    """Replace the file, whole or not at all; returns the trouble, "" for none.
 
-    `mode` of the file, whatever the umask; None to leave it to that.
+    `mode` holds whatever the umask.
     """
     try:
         with as_owner(path.parent):
@@ -283,33 +289,30 @@ def put_aside(path: Path, at: float) -> Aside:
     return Aside(None, f"{_NAMES} names are taken")
 
 
-def read_ledger(path: Path, boot: str, at: float) -> LoadedLedger:
-    """What the file holds; a file that cannot be parsed stays where it is.
+def read_ledger(path: Path, boot: str, at: float) -> Ledger:
+    """Return what the file holds; a file that cannot be parsed stays where it is.
 
     Such a file may have held a fault, so the ledger gets a finding and not a clean start.
     """
-    text = content(path, LIMIT)
-    if text is None:
-        return LoadedLedger(Ledger(boot))
-    kept = validated(text, _FILE, VERSION, _numbers)
+    return _ledger(FILE.read(path), boot, at)
+
+
+def load_ledger(path: Path, boot: str, at: float) -> Ledger:
+    """Return the same for the agent that owns the file: one that cannot be parsed is put aside."""
+    return _ledger(FILE.own(path, at), boot, at)
+
+
+def _ledger(kept: LedgerFile | str | None, boot: str, at: float) -> Ledger:
+    if kept is None:
+        return Ledger(boot)
     if isinstance(kept, str):
-        return _lost(boot, at, f"{path}: {kept}")
+        return lost(Ledger(boot), "faults", kept, at)
     entries = {entry.key: _begun(entry, boot) for entry in kept.entries}
     suppressions, ended = (
         {one.key: one if boot else replace(one, mono=None) for one in some}
         for some in (kept.suppressions, kept.ended)
     )
-    return LoadedLedger(Ledger(boot, kept.gpus, entries, suppressions, ended, cards=kept.cards))
-
-
-def load_ledger(path: Path, boot: str, at: float) -> Ledger:
-    """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
-    loaded = read_ledger(path, boot, at)
-    if not loaded.wrong:
-        return loaded.ledger
-    wrong = f"{loaded.wrong}; {put_aside(path, at)}"
-    log.error("%s", wrong)
-    return _lost(boot, at, wrong).ledger
+    return Ledger(boot, kept.gpus, entries, suppressions, ended, cards=kept.cards)
 
 
 def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
@@ -319,7 +322,7 @@ def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
         VERSION, ledger.boot, at, ledger.gpus, entries, tuple(ledger.suppressions.values()), ledger.cards,
         tuple(ledger.ended.values()),
     )  # fmt: skip
-    return write(path, encoded(_FILE.dump_python(kept, mode="json")))
+    return write(path, FILE.encoded(kept))
 
 
 def _begun(entry: Entry, boot: str) -> Entry:
@@ -332,17 +335,13 @@ def _begun(entry: Entry, boot: str) -> Entry:
 def _numbers(kept: LedgerFile) -> Iterator[float]:
     yield kept.at
     for entry in kept.entries:
-        yield from (
-            entry.since,
-            entry.last,
-            entry.event,
-            entry.absent,
-            entry.stamp or 0.0,
-            entry.newest or 0.0,
-        )
-        yield from () if entry.acked is None else (entry.acked.at,)
+        yield from (entry.since, entry.last, entry.event, entry.absent)
+        yield from (entry.stamp or 0.0, entry.newest or 0.0, entry.acked.at if entry.acked else 0.0)
     for one in (*kept.suppressions, *kept.ended):
         yield from (one.until, one.said.at, one.mono or 0.0)
+
+
+FILE = StateFile(TypeAdapter(LedgerFile), _numbers)
 
 
 def lost(ledger: Ledger, what: str, wrong: str, at: float) -> Ledger:
@@ -355,10 +354,6 @@ def lost(ledger: Ledger, what: str, wrong: str, at: float) -> Ledger:
         "look at the node, its kernel log and the file named here", at, at,
     )  # fmt: skip
     return ledger.with_entry(entry)
-
-
-def _lost(boot: str, at: float, wrong: str) -> LoadedLedger:
-    return LoadedLedger(lost(Ledger(boot), "faults", wrong, at), wrong)
 
 
 def _essence(ledger: Ledger) -> object:

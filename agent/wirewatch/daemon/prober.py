@@ -53,11 +53,10 @@ class _Caller:
 
 
 class ProberService:
-    """What the prober answers, in the event loop; blocking work runs in a thread, one question at a time.
+    """Answers in the event loop; blocking work runs in a thread, one question at a time.
 
-    Args:
-        options: what this prober's own configuration allows.
-        close: closes the GPU handles that are held between questions; blocks.
+    `options`: the limits of this prober's own configuration. `close`: closes the GPU handles that are held
+    between questions; blocks.
     """
 
     def __init__(self, hardware: Hardware, options: ProbeOptions, close: Callable[[], None]) -> None:
@@ -171,16 +170,10 @@ class ProberService:
         return replace(wanted, options=options)
 
 
-def serve_prober(
+async def serve_prober(
     hardware: Hardware, options: ProbeOptions, handles: Handles, listening: socket.socket
 ) -> None:
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
-    asyncio.run(_serve(hardware, options, handles, listening))
-
-
-async def _serve(
-    hardware: Hardware, options: ProbeOptions, handles: Handles, listening: socket.socket
-) -> None:
     prober = ProberService(hardware, options, handles.rest)
     release = Release(handles, hardware.clock)
     group = os.stat(listening.getsockname()).st_gid  # noqa: PTH116 - the name of a socket

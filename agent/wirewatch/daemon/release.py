@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import day, stamp
 from wirewatch.daemon.schedule import Lane
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.probe.remote import HandleRelease, RemoteProber
@@ -41,7 +42,7 @@ class Handles:
             self.prober.give_way(why)
         stuck = self.nvml.release(why)
         worker = None if self.prober is None else self.prober.left(max(0.0, end - time.monotonic()))
-        stuck = stuck if worker is None else (*stuck, worker)
+        stuck = (*stuck, *filter(None, (worker,)))
         if self.elsewhere is None:
             return HandleRelease(stuck)
         remote = self.elsewhere.left(max(0.0, end - time.monotonic()))
@@ -73,8 +74,7 @@ class Handles:
 class Release:
     """Releases, one at a time, in the event loop; blocking work runs in a thread.
 
-    Args:
-        changed: called in the event loop after handles were closed, and when they may be open again.
+    `changed` is called in the event loop after handles were closed, and when they may be open again.
     """
 
     def __init__(self, handles: Handles, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
@@ -172,10 +172,8 @@ class Release:
 
 
 def utc(moment: float, now: float) -> str:
-    """The Unix seconds `moment` as UTC, with the date when it is not that of `now`."""
-    day, today = (time.strftime("%Y-%m-%d", time.gmtime(one)) for one in (moment, now))
-    text = time.strftime("%H:%M:%SZ", time.gmtime(moment))
-    return text if day == today else f"{day}T{text}"
+    """Return the Unix seconds `moment` as UTC, with the date when it is not that of `now`."""
+    return stamp(moment).removeprefix(f"{day(now)}T")
 
 
 def printable(by: str) -> str:

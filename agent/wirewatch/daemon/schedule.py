@@ -32,7 +32,7 @@ _Job = Callable[[], None]
 
 @dataclass(slots=True)
 class Timing:
-    """When a collector is due, whether it runs, and when it last ended (monotonic seconds).
+    """When a collector is due, whether it runs, when it ended last (monotonic seconds).
 
     `published`: set when the component of the run under way, or of the next one, is on the board.
     """
@@ -84,11 +84,8 @@ class Lane:
 class Schedule:
     """Runs collectors for ever, each in its lane, and publishes their components on the board.
 
-    A collector that cannot be run, or that cannot be published, is one that failed: the others go on. What
-    cannot be published even as failed ends `run`, so that no old verdict is served.
-
-    Args:
-        lane: makes a lane, given its name.
+    A collector that cannot be run or published is one that failed: the others go on. One that cannot even be
+    published as failed ends `run`, so that no old verdict is served. `lane` makes a lane, given its name.
     """
 
     def __init__(
@@ -205,7 +202,7 @@ class Schedule:
     async def _supervised(self, collector: AnyCollector) -> bool:
         """Run once; False when the gap that it needs had closed before its lane was free.
 
-        What is raised here is raised outside of the collector: by its lane, or by what makes the verdict.
+        Errors here come from its lane, or from what makes the verdict.
         """
         part = f"running or publishing the collector {collector.name}"
         try:

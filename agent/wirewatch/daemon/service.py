@@ -19,8 +19,8 @@ from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.pairsresult import PairsOrders, PairsResultStore
 from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
-from wirewatch.daemon.reload import Reloader, Reread
-from wirewatch.daemon.schedule import Schedule
+from wirewatch.daemon.schedule import Lane, Schedule
+from wirewatch.documents.process import PROCESS
 from wirewatch.documents.state import health
 from wirewatch.page.content import NO_CONTEXT, PageContext
 from wirewatch.server.api import DaemonView, application
@@ -38,11 +38,7 @@ LAST_WRITE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is remembered of faults, how it is judged, and the file that keeps it; None for no file.
-
-    `machine` writes what is remembered of the machine; None to keep nothing. `pairs`: what pairs of nodes
-    found out about this one; None to keep nothing.
-    """
+    """The memory of faults, how it is judged, and what keeps it; None to keep nothing."""
 
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     ledger: Ledger = field(default_factory=Ledger)
@@ -53,10 +49,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Listening sockets: the port, which `web` guards, and the local ones for questions and for orders.
-
-    `tier` of the metrics that they export.
-    """
+    """Listening sockets: the port, which `web` guards, and local ones; `tier` of the exported metrics."""
 
     port: socket.socket
     web: PortGuard = field(default_factory=PortGuard)
@@ -65,38 +58,73 @@ class Sockets:
     tier: Tier = Tier.FULL
 
 
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What a configuration gives that was read again; `restart`: changed keys that need a restart."""
+
+    components: Sequence[AnyCollector]
+    expect: Expect
+    policy: VerdictPolicy
+    restart: Sequence[str] = ()
+
+
+class Reloader:
+    """Reads the configuration in a lane, since a file may hang; `apply` takes it over in the event loop."""
+
+    def __init__(self, read: Callable[[], Reread], apply: Callable[[Reread], None]) -> None:
+        self._read, self._apply = read, apply
+        self._lane: Lane | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+
+    def reload(self) -> None:
+        """Read it soon; once more, if it is being read."""
+        if self._task is not None and not self._task.done():
+            self._again = True
+            return
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        self._lane = self._lane or Lane("configuration")
+        self._again = True
+        while self._again:
+            self._again = False
+            try:
+                read = await self._lane.submit(self._read)
+                self._apply(read)
+            except Unusable as error:
+                self._refuse(str(error))
+            except Exception as error:
+                log.exception("this is a bug of wirewatch")
+                self._refuse(repr(error))
+            else:
+                PROCESS.reloaded(good=True)
+                for key in read.restart:
+                    log.warning("configuration: the change of %s needs a restart", key)
+                log.info("configuration: read again")
+
+    def _refuse(self, why: str) -> None:
+        PROCESS.reloaded(good=False)
+        log.error("configuration: %s; nothing was changed", why)
+
+
 def _nothing_to_read() -> Reread:
     raise Unusable("there is no configuration file to read again")
 
 
-def serve(
+async def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
     handles: Handles, topologies: TopologyOrders, remembered: Remembered = Remembered(),
     place: PageContext = NO_CONTEXT, reporters: Reporters = NO_REPORTERS,
     reread: Callable[[], Reread] = _nothing_to_read,
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; `reread` reads the configuration again, at SIGHUP."""
-    asyncio.run(
-        _serve(
-            collectors, hardware, expect, sockets, handles, topologies, remembered, place, reporters, reread
-        )
-    )  # fmt: skip
-
-
-async def _serve(
-    collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: TopologyOrders, remembered: Remembered, place: PageContext,
-    reporters: Reporters, reread: Callable[[], Reread],
-) -> None:  # fmt: skip
-    def poll_again() -> None:
-        schedule.kick()
-
-    release = Release(handles, hardware.clock, poll_again)
+    release = Release(handles, hardware.clock, lambda: schedule.kick())  # noqa: PLW0108 - it is made below
     collectors = [release.guarded(collector) for collector in collectors]
     writer = LedgerWriter(remembered.path, hardware.clock)
     board = _board(collectors, hardware.clock, remembered, writer, release)
     schedule = Schedule(collectors, hardware, expect, board)
-    topologies.attach(board, poll_again, schedule.reading, schedule.forget)
+    topologies.attach(board, schedule.kick, schedule.reading, schedule.forget)
     status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=lambda: board.policy, place=place,

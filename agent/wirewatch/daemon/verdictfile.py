@@ -26,13 +26,9 @@ _UPTIME = Path("/proc/uptime")
 class VerdictFile:
     """Writes the verdict when it changes and every EVERY seconds; only the event loop uses it, a lane writes.
 
-    The time in the file is that at which the verdict was taken. So whatever hangs between that and the disk,
-    or stops this process, leaves a file that goes out of date by itself.
-
-    Args:
-        path: the file; its folder is the socket's.
-        taken: what the file says of a health document.
-        clock: monotonic; of a recording, it plays in real time.
+    The time in the file is that at which the verdict was taken. So a file goes out of date by itself whatever
+    hangs or stops this process. `taken` makes the file's verdict of a health document; `clock` plays in real
+    time.
     """
 
     def __init__(self, path: Path, taken: Callable[[HealthDocument], FileVerdict], clock: Clock) -> None:

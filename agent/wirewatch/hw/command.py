@@ -24,7 +24,7 @@ SEARCH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/mell
 
 
 class Programs:
-    """Runs programs one after the other, each in a process group of its own and killed at its deadline.
+    """Runs programs one after the other, each in its own process group and killed at its deadline.
 
     They see the C locale, the search path and `environment`, and nothing of ours. One that was killed and
     does not die keeps the next from being started.
@@ -79,11 +79,7 @@ class RunningProgram:
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it.
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Start the program; raises OSError where it cannot be started."""
         self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115
         try:
             self._process = subprocess.Popen(  # noqa: S603 - no shell; the caller checks the arguments
@@ -99,7 +95,7 @@ class RunningProgram:
         return self._process.poll()
 
     def printed(self) -> tuple[str, str]:
-        """What it has printed so far, on standard output and as errors, `LIMIT` bytes of each."""
+        """Return what it printed so far, on standard output and as errors, `LIMIT` bytes of each."""
         return _text(os.pread(self._out.fileno(), LIMIT, 0)), _text(os.pread(self._err.fileno(), LIMIT, 0))
 
     def signal(self, number: signal.Signals) -> None:

@@ -69,10 +69,7 @@ class SystemSysfs:
 
 
 class SystemKmsg:
-    """The kernel's log of this machine; needs CAP_SYSLOG where the kernel restricts reading it.
-
-    Any thread may ask.
-    """
+    """The kernel's log of this machine, for any thread; reading may need CAP_SYSLOG."""
 
     def __init__(self, path: Path = Path("/dev/kmsg")) -> None:
         self._path = path

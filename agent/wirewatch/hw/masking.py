@@ -98,18 +98,13 @@ class Masker:
 
     def _without_pods(self, row: dict[str, Any]) -> dict[str, Any]:
         if row["port"] == "kubelet" and isinstance(row.get("answer"), list):
-            row["answer"] = [
-                {
-                    **pod,
-                    "namespace": self._stand_in("namespace", pod["namespace"]),
-                    "name": self._stand_in("name", pod["name"]),
-                    "claims": [
-                        (driver, self._stand_in("pool", pool), name) for driver, pool, name in pod["claims"]
-                    ],
-                }
-                for pod in row["answer"]
-            ]
+            row["answer"] = [self._without_names(pod) for pod in row["answer"]]
         return row
+
+    def _without_names(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        names = {kind: self._stand_in(kind, pod[kind]) for kind in ("namespace", "name")}
+        claims = [(driver, self._stand_in("pool", pool), name) for driver, pool, name in pod["claims"]]
+        return {**pod, **names, "claims": claims}
 
     def _without_users(self, row: dict[str, Any]) -> dict[str, Any]:
         """Rings without their owners' numbers, the names they gave, and names of files that are not rings."""
@@ -148,11 +143,8 @@ class Masker:
         return self._users.setdefault(uid, 1000 + len(self._users) - 1)
 
     def _without_owner(self, ring: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            **ring,
-            "uid": self._user(ring["uid"]),
-            "comm_name": self._stand_in("communicator", ring["comm_name"]),
-        }
+        name = self._stand_in("communicator", ring["comm_name"])
+        return {**ring, "uid": self._user(ring["uid"]), "comm_name": name}
 
     def _stand_in(self, kind: str, text: str) -> str:
         return self._pods[kind].setdefault(text, shape(text, len(self._pods[kind]) + 1))

@@ -141,10 +141,9 @@ class Overlay:
         return max((one.start for one in self.changes), default=0.0)
 
     def hurried(self, lead: float) -> "Overlay":
-        """The same for a person who waits: first changes after `lead` seconds, the rest much faster.
+        """Return the same with its first changes after `lead` seconds, later ones HURRY times as fast.
 
-        Later changes follow HURRY times as fast. What is there from the start stays, and what grows by the
-        second grows as fast as before.
+        What is there from the start stays, and what grows by the second grows as fast as before.
         """
         first = min((one.start for one in self.changes if one.start), default=0.0)
 
@@ -181,14 +180,13 @@ class Player:
         """Seconds of play after which nothing new begins or ends, counters that grow aside."""
         ends = (one.until for each in self.overlays for one in each.changes if one.until < _FOR_EVER)
         begun = (each.begun for each in self.overlays)
-        return max(self.recording.times[-1] - self.recording.times[0], *begun, *ends, 0.0)
+        return max(self.length, *begun, *ends, 0.0)
 
     def answer(self, key: Key) -> Answer:
-        """The answer of this moment, overlays applied.
+        """Return the answer of this moment, overlays applied.
 
-        Raises:
-            NotRecorded: strict, and neither the recording nor an overlay has an answer.
-            RuntimeError: an overlay says `raise`.
+        Raises NotRecorded where `strict` and nothing has an answer, and RuntimeError where an overlay says
+        `raise`.
         """
         seconds = self.seconds()
         moment, cycle = self._moment(seconds)
@@ -201,9 +199,8 @@ class Player:
         if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
             absent = Absent(LATER_PORTS[key[0]], f"recording {self.recording.name} has nothing of {key[0]}")
             return Answer(absent)
-        if key[0] == "sysfs" and LATER_FILES.match(key[1].partition(" ")[2]):
-            return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
-        if self.strict:
+        later = key[0] == "sysfs" and LATER_FILES.match(key[1].partition(" ")[2])
+        if self.strict and not later:
             raise NotRecorded(f"{key[0]}: {key[1]}")
         return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
 
@@ -213,7 +210,7 @@ class Player:
         return self.recording.times[-1] - self.recording.times[0]
 
     def came(self, key: Key) -> tuple[Came, ...]:
-        """All that came until now, oldest first, of a question whose answers hold only what is new.
+        """Return all answers until now, oldest first, of a question whose answers hold only what is new.
 
         Each is as the overlays changed values when it came. Of a loop this play and the one before it.
         """
@@ -246,11 +243,7 @@ def bundled_overlays() -> list[str]:
 
 
 def find_overlay(path: str) -> Path:
-    """A file, or the name of a bundled overlay.
-
-    Raises:
-        OverlayError: there is neither.
-    """
+    """Return a file, or a bundled overlay by its name; raises OverlayError where neither exists."""
     for file in (Path(path), BUNDLED / f"{path}.toml"):
         if file.is_file():
             return file
@@ -259,11 +252,7 @@ def find_overlay(path: str) -> Path:
 
 
 def load_overlay(path: str) -> Overlay:
-    """Read an overlay: a file, or a bundled one by its name.
-
-    Raises:
-        OverlayError: missing file, not TOML, unknown word, no or several actions in a change.
-    """
+    """Read an overlay, a file or a bundled one by name; raises OverlayError where it is missing or wrong."""
     try:
         data = tomllib.loads(utf8(find_overlay(path).read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
@@ -281,11 +270,7 @@ def load_overlay(path: str) -> Overlay:
 def change(
     overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None, effects: Effects = REAL
 ) -> Answer | None:
-    """The answer as the overlays change it, `seconds` into the play.
-
-    Raises:
-        RuntimeError: an overlay says `raise`.
-    """
+    """Return the answer as overlays change it, `seconds` into the play; RuntimeError if one says `raise`."""
     for overlay in overlays:
         for one in overlay.changes:
             if one.applies(key, seconds):
@@ -317,11 +302,7 @@ def is_counter(key: Key) -> bool:
 
 
 def open_player(source: Source) -> Player:
-    """A player for a recording by name or path.
-
-    Raises:
-        RecordingError, OverlayError: see there.
-    """
+    """Return a player for a recording by name or path; raises RecordingError, OverlayError."""
     loaded = tuple(load_overlay(path) for path in source.overlays)
     if source.lead is not None:
         loaded = tuple(one.hurried(source.lead) for one in loaded)
@@ -331,11 +312,8 @@ def open_player(source: Source) -> Player:
 
 def _finding(path: str, entry: Any) -> Expected:
     texts = isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
-    if (
-        not texts
-        or not _TEXTS <= set(entry) <= _TEXTS | _SUBJECT
-        or entry["health"] not in Health.__members__
-    ):
+    named = texts and _TEXTS <= set(entry) <= _TEXTS | _SUBJECT
+    if not named or entry["health"] not in Health.__members__:
         wanted = f"{sorted(_TEXTS)} and any of {sorted(_SUBJECT)} as texts, with a health in capitals"
         raise OverlayError(f"overlay {path}: a finding has {wanted}; got {entry!r}")
     subject = Subject(**{key: value for key, value in entry.items() if key in _SUBJECT})
@@ -362,9 +340,8 @@ def _change(path: str, entry: Any) -> AnswerChange:
         if key in entry and not allowed(entry[key]):
             raise OverlayError(f"overlay {path}: {key} is {expected}, got {entry[key]!r}")
     start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
-    return AnswerChange(
-        entry["port"], entry["match"], action, entry[action], start, until, entry.get("at", "")
-    )
+    place = entry["port"], entry["match"]
+    return AnswerChange(*place, action, entry[action], start, until, entry.get("at", ""))
 
 
 def _number(value: Any) -> bool:
@@ -420,10 +397,9 @@ def _inside(one: AnswerChange, answer: Answer) -> Answer:
         new = _value(one, Answer(value))
         return value if new is None or isinstance(new.value, Absent) else new.value
 
-    value = answer.value
-    return (
-        answer if isinstance(value, Absent) else Answer(within(value, one.at.split("/"), changed), answer.us)
-    )
+    if isinstance(answer.value, Absent):
+        return answer
+    return Answer(within(answer.value, one.at.split("/"), changed), answer.us)
 
 
 def _more(answer: Answer | None, amount: float, times: float = 1) -> Answer | None:

@@ -20,7 +20,7 @@ class PlayOverdue(BaseException):
 
 
 class PlayClock:
-    """A clock that moves when it is told to, and goes on by itself after `let_go`.
+    """A clock that moves on order, and by itself after `let_go`.
 
     Its Unix time begins `before` seconds ago and is never in the future.
     """
@@ -55,11 +55,7 @@ class PlayClock:
         self._let_go = self._let_go or time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Let so many seconds pass.
-
-        Raises:
-            BaseException: that of `within`, whose time is over before.
-        """
+        """Let so many seconds pass; raises the error of `within` whose time is over before."""
         if self._let_go is not None:
             time.sleep(seconds)
             return
@@ -92,11 +88,7 @@ class PlayedChild:
         return protocol.Hello()
 
     def ask(self, job: bytes, deadline: float) -> protocol.Reply:
-        """The reply to a job, `deadline` in seconds of play.
-
-        Raises:
-            ChildHung, ChildDied: see there.
-        """
+        """Return the reply to a job, `deadline` in seconds of play; raises ChildHung, ChildDied."""
         scope, questions = protocol.decode_job(job)
         before = self._nvml.seconds
         try:

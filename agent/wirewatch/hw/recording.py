@@ -89,11 +89,7 @@ def number(value: Json | Absent) -> int | None:
 
 
 def find(name: str) -> Path:
-    """The folder of a recording: a path, or the name of a bundled one.
-
-    Raises:
-        RecordingError: there is no such recording.
-    """
+    """Return the folder of a recording, by path or bundled name; raises RecordingError where none is."""
     for folder in (Path(name), BUNDLED / name):
         if (folder / MANIFEST).is_file():
             return folder
@@ -109,11 +105,10 @@ def bundled_names() -> list[str]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest in a recording's folder.
+    """Return the manifest in a recording's folder.
 
-    Raises:
-        RecordingError: of another schema, or not text.
-        OSError, ValueError, KeyError, TypeError: damaged.
+    Raises RecordingError for another schema or no text; OSError, ValueError, KeyError, TypeError where it is
+    damaged.
     """
     try:
         manifest: dict[str, Any] = json.loads(utf8((folder / MANIFEST).read_bytes()))
@@ -125,11 +120,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def load_recording(name: str) -> Recording:
-    """Read a recording whole.
-
-    Raises:
-        RecordingError: missing, of another schema, or damaged.
-    """
+    """Read a recording whole; raises RecordingError where it is missing, of another schema, or damaged."""
     folder = find(name)
     try:
         manifest = read_manifest(folder)
@@ -170,11 +161,7 @@ def unpack(row: Mapping[str, Any]) -> Answer:
 
 
 def write(folder: Path, manifest: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write a recording; the gzip carries no time stamp, so that equal answers make equal files.
-
-    Returns:
-        How many lines were written.
-    """
+    """Write a recording without time stamps: equal answers make equal files; returns the number of lines."""
     folder.mkdir(parents=True, exist_ok=True)
     with _replacing(folder / MOMENTS) as file:
         count = _pack_all(file, rows)
@@ -183,10 +170,9 @@ def write(folder: Path, manifest: Mapping[str, Any], rows: Iterable[Mapping[str,
 
 
 def append(folder: Path, manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], before: int) -> int:
-    """Add rows to a recording that has `before` lines; whatever fails leaves it as it was, or whole.
+    """Add rows to a recording that has `before` lines; a failure leaves it as it was, or whole.
 
-    Returns:
-        How many lines it has now.
+    Returns how many lines it has now.
     """
     path = folder / MOMENTS
     size = path.stat().st_size

@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.kernellog import parse_record
-from wirewatch.core.nvml import as_int, as_ints, as_str, member
 from wirewatch.core.ports import Answer, Clock, KernelLog, Order, Output, Pod, ProcessUse, Question, SlurmJob
 from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Json, Why
@@ -16,7 +16,9 @@ from wirewatch.hw.host import SystemHost
 from wirewatch.hw.overlay import Player
 
 RUN = ("probe", "Run()")
-_PROBED = TypeAdapter(Probed)
+_OUTPUT, _PROBED = TypeAdapter(Output), TypeAdapter(Probed)
+_PODS, _JOBS = TypeAdapter(tuple[Pod, ...]), TypeAdapter(tuple[SlurmJob, ...])
+T = TypeVar("T")
 _POLL = 0.02
 """Seconds between two questions whether a played probe is still wanted."""
 
@@ -28,33 +30,33 @@ class ReplaySysfs:
         self._player = player
 
     def read(self, path: str) -> str | Absent:
-        value = self._player.answer(("sysfs", f"read {path}")).value
-        return value if isinstance(value, str | Absent) else Absent(Why.MALFORMED, path)
+        return self._text("read", path)
 
     def data(self, path: str) -> bytes | Absent:
-        value = self._player.answer(("sysfs", f"data {path}")).value
-        if isinstance(value, Absent):
-            return value
+        value = self._text("data", path)
         try:
-            return bytes.fromhex(value if isinstance(value, str) else "?")
+            return value if isinstance(value, Absent) else bytes.fromhex(value)
         except ValueError:
             return Absent(Why.MALFORMED, f"{path}: not hexadecimal in the recording")
 
     def entries(self, path: str) -> Sequence[str] | Absent:
         value = self._player.answer(("sysfs", f"list {path}")).value
-        if isinstance(value, Absent):
-            return value
-        return [str(v) for v in value] if isinstance(value, list | tuple) else Absent(Why.MALFORMED, path)
+        if isinstance(value, list | tuple):
+            return [str(v) for v in value]
+        return value if isinstance(value, Absent) else Absent(Why.MALFORMED, path)
 
     def link(self, path: str) -> str | Absent:
-        value = self._player.answer(("sysfs", f"link {path}")).value
+        return self._text("link", path)
+
+    def _text(self, how: str, path: str) -> str | Absent:
+        value = self._player.answer(("sysfs", f"{how} {path}")).value
         return value if isinstance(value, str | Absent) else Absent(Why.MALFORMED, path)
 
 
 class ReplayHost:
-    """The host port from a recording; what our own processes use is real.
+    """The host port from a recording; our own processes' use is real.
 
-    `began` is when the play did, in Unix seconds: the machine was started as long before that as before the
+    `began`: when the play did, in Unix seconds. The machine booted as long before that as before the
     recording, so that the events of its kernel log happen now.
     """
 
@@ -97,13 +99,7 @@ class ReplayCommand:
 
     def run(self, name: str) -> Output | Absent:
         value = self._player.answer(("command", f"{name}()")).value
-        if isinstance(value, Absent):
-            return value
-        status, out = as_int(member(value, "status")), as_str(member(value, "out"))
-        err = as_str(member(value, "err"))
-        if isinstance(status, Absent) or isinstance(out, Absent) or isinstance(err, Absent):
-            return Absent(Why.MALFORMED, f"not what a program printed: {value!r}")
-        return Output(status, out, err)
+        return _decode(_OUTPUT, value, "what a program printed", "err")
 
 
 class ReplayKubelet:
@@ -114,12 +110,7 @@ class ReplayKubelet:
 
     def pods(self) -> Sequence[Pod] | Absent:
         value = self._player.answer(("kubelet", "Pods()")).value
-        if isinstance(value, Absent):
-            return value
-        try:
-            return tuple(_pod(one) for one in _several(value))
-        except ValueError as error:
-            return Absent(Why.MALFORMED, f"not a list of pods: {error}")
+        return _decode(_PODS, value, "a list of pods", "devices", "claims")
 
 
 class ReplaySlurm:
@@ -129,20 +120,11 @@ class ReplaySlurm:
         self._player = player
 
     def jobs(self) -> Sequence[SlurmJob] | Absent:
-        value = self._player.answer(("slurm", "Jobs()")).value
-        if isinstance(value, Absent):
-            return value
-        try:
-            return tuple(_job(one) for one in _several(value))
-        except ValueError as error:
-            return Absent(Why.MALFORMED, f"not a list of jobs: {error}")
+        return _decode(_JOBS, self._player.answer(("slurm", "Jobs()")).value, "a list of jobs")
 
 
 class ReplayProbe:
-    """The probe port from a recording: the recorded probe, after as long as it took if there is a `wait`.
-
-    `wait` lets so many seconds pass.
-    """
+    """The recorded probe, after as long as it took if `wait` is given, which lets so many seconds pass."""
 
     def __init__(self, player: Player, clock: Clock, wait: Callable[[float], None] | None = None) -> None:
         self._player = player
@@ -151,15 +133,17 @@ class ReplayProbe:
 
     def engine(self, wanted: str) -> str | Absent:
         """The engine of the recorded probe, whatever is wanted."""
-        value = self._player.answer(RUN).value
-        probed = _decode(value)
+        probed = self.recorded()
         if isinstance(probed, Absent):
             return probed
-        return probed.plan.engine if wanted in {"auto", probed.plan.engine} else _other(wanted)
+        other = Absent(Why.UNSUPPORTED, f"the recorded probe is not of engine {wanted}")
+        return probed.plan.engine if wanted in {"auto", probed.plan.engine} else other
 
     def recorded(self) -> Probed | Absent:
-        """The recorded probe itself."""
-        return _decode(self._player.answer(RUN).value)
+        """Return the recorded probe itself."""
+        probed = _decode(_PROBED, self._player.answer(RUN).value, "a recorded probe")
+        wrong = "" if isinstance(probed, Absent) else wrong_in_probed(probed)
+        return Absent(Why.MALFORMED, f"not a recorded probe: {wrong}") if wrong else probed
 
     def settings(self) -> Mapping[str, str]:
         probed = self.recorded()
@@ -171,7 +155,7 @@ class ReplayProbe:
         yield None
 
     def run(self, order: Order) -> Probed:
-        probed = _decode(self._player.answer(RUN).value)
+        probed = self.recorded()
         if isinstance(probed, Absent):
             return self._nothing(order, "failed", str(probed))
         if self._wait is not None and (why := self._last(probed.seconds, order, self._wait)) is not None:
@@ -195,63 +179,15 @@ class ReplayProbe:
         )  # fmt: skip
 
 
-def _pod(value: Json) -> Pod:
-    devices = [_texts(one, 2) for one in _several(_of(value, "devices"))]
-    claims = [_texts(one, 3) for one in _several(_of(value, "claims"))]
-    return Pod(
-        _text(_of(value, "namespace")),
-        _text(_of(value, "name")),
-        tuple((resource, device) for resource, device in devices),
-        tuple((driver, pool, device) for driver, pool, device in claims),
-    )
-
-
-def _job(value: Json) -> SlurmJob:
-    gpus = _of(value, "gpus")
-    numbers = None if gpus is None else as_ints(gpus, len(_several(gpus)))
-    if isinstance(numbers, Absent):
-        raise ValueError(numbers.detail)  # noqa: TRY004 - an answer of the wrong shape, not a wrong call
-    held = None if numbers is None else tuple(numbers)
-    return SlurmJob(_text(_of(value, "id")), _text(_of(value, "state")), held)
-
-
-def _of(value: Json, name: str) -> Json:
-    found = member(value, name)
-    if isinstance(found, Absent):
-        raise ValueError(found.detail)  # noqa: TRY004
-    return found
-
-
-def _text(value: Json) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"not a text: {value!r}")  # noqa: TRY004
-    return value
-
-
-def _several(value: Json) -> Sequence[Json]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValueError(f"not a list: {value!r}")  # noqa: TRY004
-    return value
-
-
-def _texts(value: Json, count: int) -> Sequence[str]:
-    words = [_text(one) for one in _several(value)]
-    if len(words) != count:
-        raise ValueError(f"not {count} texts: {value!r}")
-    return words
-
-
-def _other(wanted: str) -> Absent:
-    return Absent(Why.UNSUPPORTED, f"the recorded probe is not of engine {wanted}")
-
-
-def _decode(value: Json | Absent) -> Probed | Absent:
+def _decode(kind: TypeAdapter[T], value: Json | Absent, what: str, *members: str) -> T | Absent:
+    """Return a recorded value; `members` must be in each object, also where the type has a default."""
     if isinstance(value, Absent):
         return value
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if missing := set(members).difference(one) if isinstance(one, Mapping) else ():
+            return Absent(Why.MALFORMED, f"not {what}: it has no {', '.join(sorted(missing))}")
     try:
         # Through JSON, since strict models take a list for a tuple only there.
-        probed = _PROBED.validate_json(json.dumps(value))
+        return kind.validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
-        return Absent(Why.MALFORMED, f"not a recorded probe: {error.errors()[0]['msg']}")
-    wrong = wrong_in_probed(probed)
-    return Absent(Why.MALFORMED, f"not a recorded probe: {wrong}") if wrong else probed
+        return Absent(Why.MALFORMED, f"not {what}: {error.errors()[0]['msg']}")

@@ -49,7 +49,7 @@ _REFUSALS = (
 class SlurmNode:
     """A node as the controller sees it: words of its state, whether it counts GPUs, which are used.
 
-    `used` is None where Slurm counts GPUs there but does not say which (gres.conf without File).
+    `used` is None where Slurm does not say which (gres.conf without File).
     """
 
     state: frozenset[str]
@@ -63,11 +63,7 @@ class SlurmNode:
 
 
 class SystemSlurm:
-    """Slurm as this node sees it.
-
-    `node` is the node's NodeName, looked up in slurm.conf where empty; `conf` is the path of slurm.conf, the
-    environment's SLURM_CONF or Slurm's own where empty.
-    """
+    """Slurm as this node sees it: its NodeName, and the path of slurm.conf; "" for those that are found."""
 
     def __init__(
         self, node: str = "", conf: str = "", search: str = SEARCH, deadline: float = DEADLINE
@@ -176,9 +172,9 @@ def parse_queue(text: str) -> Sequence[tuple[str, str]] | Absent:
 
 
 def parse_job(text: str, job: str, node: str) -> tuple[int, ...] | None:
-    """The numbers of a job's GPUs on a node, of `scontrol -d -o show job ID`; None where Slurm does not say.
+    """Return the numbers of a job's GPUs on a node; None where Slurm does not say.
 
-    For the first task of an array Slurm prints the other tasks too.
+    Reads `scontrol -d -o show job ID`, which prints the other tasks of an array too.
     """
     held: set[int] = set()
     seen = False

@@ -7,12 +7,13 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from wirewatch import __version__
 from wirewatch.core.types import Unusable, whole
+from wirewatch.core.words import stamp
 from wirewatch.hw.httpclient import HttpReply, NotHttp, exchange, left
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
@@ -36,7 +37,7 @@ class ApiEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ApiAccess:
     """What one request needs; `addresses` are numeric, in the order in which they are tried."""
 
     token: str
@@ -44,7 +45,7 @@ class Credentials:
     addresses: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return "Credentials(...)"
+        return "ApiAccess(...)"
 
 
 NOTHING = b"{}"
@@ -63,13 +64,10 @@ PATCH_TYPE = "application/strategic-merge-patch+json"
 
 
 def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) -> ApiEndpoint:
-    """The API server by configuration, else by the environment that Kubernetes gives each container.
+    """Return the API server by configuration, else by a container's environment.
 
-    `server` is HOST:PORT of the API server, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name,
-    "" for NODE_NAME.
-
-    Raises:
-        EndpointError: a value is missing, or not a name.
+    `server` is HOST:PORT, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name, "" for NODE_NAME.
+    Raises EndpointError: a value is missing, or not a name.
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
@@ -82,11 +80,7 @@ def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) ->
 
 
 def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, node: str = "") -> ApiEndpoint:
-    """The same without a node; `who` needs it, for the message of an error.
-
-    Raises:
-        EndpointError: the API server is not known, or not HOST:PORT.
-    """
+    """Return the API server without a node; raises EndpointError, which names `who` needs it."""
     host, _, port = server.rpartition(":")
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -102,12 +96,11 @@ def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, n
     return ApiEndpoint(host, number, Path(folder), node)
 
 
-def credentials(where: ApiEndpoint) -> Credentials:
-    """Read token and CA, and look the name up. Blocks; for a thread that may hang.
+def credentials(where: ApiEndpoint) -> ApiAccess:
+    """Read token and CA, and look the name up.
 
-    Raises:
-        OSError: a file cannot be read, is no token or CA; or the name is not known.
-        ValueError: the host cannot be a name.
+    Blocks; for a thread that may hang. Raises OSError for a file or a name that is not there or wrong,
+    ValueError for a host that cannot be a name.
     """
     token = (where.folder / "token").read_text("ascii", errors="replace").strip()
     if not _TOKEN.fullmatch(token):
@@ -115,7 +108,7 @@ def credentials(where: ApiEndpoint) -> Credentials:
     tls = ssl.create_default_context(cafile=where.folder / "ca.crt")
     # Since Python 3.13 on by default, and CAs of many clusters have no Authority Key Identifier.
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return Credentials(token, tls, _addresses(where))
+    return ApiAccess(token, tls, _addresses(where))
 
 
 def patch(condition: Condition, at: float) -> bytes:
@@ -125,17 +118,16 @@ def patch(condition: Condition, at: float) -> bytes:
         "status": condition.status.value,
         "reason": condition.reason,
         "message": condition.message,
-        "lastHeartbeatTime": rfc3339(at),
-        "lastTransitionTime": rfc3339(condition.transition),
+        "lastHeartbeatTime": stamp(at),
+        "lastTransitionTime": stamp(condition.transition),
     }
     return json.dumps({"status": {"conditions": [fields]}}).encode()
 
 
 def condition_in(text: bytes, node: str, at: float) -> Condition | None:
-    """Our condition in a node's document, None when it has none; `at` replaces a time that cannot be read.
+    """Return our condition in a node's document, None for none; `at` replaces an unreadable time.
 
-    Raises:
-        UnexpectedReply: it is not the document of that node.
+    Raises UnexpectedReply: it is not the document of that node.
     """
     try:
         document = json.loads(text)
@@ -157,17 +149,11 @@ def message_of(text: bytes) -> str:
     return shortened(message, _MESSAGE_BYTES) if isinstance(message, str) else ""
 
 
-def rfc3339(at: float) -> str:
-    """Unix seconds as RFC 3339 in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def patch_status(where: ApiEndpoint, who: Credentials, body: bytes, end: float) -> HttpReply:
+def patch_status(where: ApiEndpoint, who: ApiAccess, body: bytes, end: float) -> HttpReply:
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
-    Raises:
-        OSError: no address answers (TimeoutError: in time), or TLS fails (ssl.SSLError).
-        UnexpectedReply: the answer is not HTTP, not complete, or too long.
+    Raises OSError where no address answers (TimeoutError: in time) or TLS fails, UnexpectedReply for no whole
+    HTTP answer.
     """
     host = f"[{where.host}]" if ":" in where.host else where.host
     headers = (
@@ -213,7 +199,7 @@ def _moment(text: object, at: float) -> float:
     return min(moment.timestamp(), at) if moment.tzinfo else at
 
 
-def _connect(where: ApiEndpoint, who: Credentials, end: float) -> ssl.SSLSocket:
+def _connect(where: ApiEndpoint, who: ApiAccess, end: float) -> ssl.SSLSocket:
     """To the first address that answers."""
     failure = OSError(f"{where.host} has no address")
     for address in who.addresses:

@@ -40,10 +40,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The verdict at one moment, with its reason and message; `at` in Unix seconds, `mono` monotonic.
-
-    `ready`: whether a job may start with this health.
-    """
+    """The verdict at one moment; `ready`: a job may start; `at` in Unix seconds, `mono` monotonic."""
 
     health: Health
     ready: bool
@@ -65,10 +62,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ConditionMemory:
-    """The condition so far, None before the first, and since when (monotonic seconds) each verdict holds.
+    """The condition so far, and since when (monotonic seconds) each verdict holds; None for not.
 
-    A time is None while it does not hold; `seen`: the last view, `released`: the last one during a release.
-    Until `known`, when the API server has given the condition from before a restart, nothing is decided.
+    `seen`: the last view, `released`: the last one during a release. Until `known`, when the API server has
+    given the condition from before a restart, nothing is decided.
     """
 
     condition: Condition | None = None

@@ -84,35 +84,24 @@ class Pace:
     wrote: float | None = None
 
 
+_UNDRAWN = "Kubernetes only, where kube-state-metrics shows node conditions"
 STATUS = Metric(
-    "node_condition_status",
-    Kind.GAUGE,
-    ("status",),
+    "node_condition_status", Kind.GAUGE, ("status",),
     "1 for the status of the node condition that the agent reports; all 0 while there is none.",
-    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
-)
+    undrawn=_UNDRAWN,
+)  # fmt: skip
 TRANSITION = Metric(
-    "node_condition_last_transition_timestamp_seconds",
-    Kind.GAUGE,
-    (),
-    "Since when the node condition has this status; 0 while there is none.",
-    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
-)
+    "node_condition_last_transition_timestamp_seconds", Kind.GAUGE, (),
+    "Since when the node condition has this status; 0 while there is none.", undrawn=_UNDRAWN,
+)  # fmt: skip
 UPDATED = Metric(
-    "node_condition_last_update_timestamp_seconds",
-    Kind.GAUGE,
-    (),
-    "When the API server last accepted the node condition; 0 for never.",
-    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
-    tier=Tier.CORE,
-)
+    "node_condition_last_update_timestamp_seconds", Kind.GAUGE, (),
+    "When the API server last accepted the node condition; 0 for never.", undrawn=_UNDRAWN, tier=Tier.CORE,
+)  # fmt: skip
 UPDATES = Metric(
-    "node_condition_updates_total",
-    Kind.COUNTER,
-    ("result",),
-    "Requests to the API server, by result.",
-    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
-)
+    "node_condition_updates_total", Kind.COUNTER, ("result",), "Requests to the API server, by result.",
+    undrawn=_UNDRAWN,
+)  # fmt: skip
 METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
 
 

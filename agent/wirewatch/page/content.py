@@ -7,6 +7,7 @@ from typing import TypeVar
 from wirewatch.core.collector import blind_rule
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
+from wirewatch.core.words import span
 from wirewatch.documents import state as documents
 from wirewatch.documents.drift import DriftDocument, drift_of_state
 from wirewatch.documents.health import HealthDocument
@@ -14,7 +15,7 @@ from wirewatch.documents.probes import ProbesDocument, probes_of
 from wirewatch.documents.state import DaemonStatus, FindingsDocument, StateDocument
 from wirewatch.jobs.hangs import HangFacts
 from wirewatch.jobs.times import JobsFacts
-from wirewatch.page.tables import moment, span
+from wirewatch.page.tables import moment
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
@@ -80,7 +81,7 @@ def page_content(
 
 
 def _facts(judged: Judged, kind: type[T]) -> T | None:
-    """What a collector knows now; what was known before it went blind is not of now."""
+    """Return the facts of a collector that can read now."""
     facts = (one.facts for one in judged.state.components.values() if one.succeeding)
     return next((one for one in facts if isinstance(one, kind)), None)
 
@@ -88,12 +89,10 @@ def _facts(judged: Judged, kind: type[T]) -> T | None:
 def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
     """What ends each finding, in words, by its id."""
     entries = judged.ledger.entries
-    watched = (
-        PROBE_NAME in judged.state.components and judged.state.components[PROBE_NAME].applicable is not False
-    )
-    return {
-        one.id: _ending(one, entries.get(one.key), policy, watched=watched) for one in judged.verdict.every
-    }
+    probe = judged.state.components.get(PROBE_NAME)
+    watched = probe is not None and probe.applicable is not False
+    every = judged.verdict.every
+    return {one.id: _ending(one, entries.get(one.key), policy, watched=watched) for one in every}
 
 
 def _ending(one: Standing, entry: Entry | None, policy: VerdictPolicy, *, watched: bool) -> str:

@@ -6,11 +6,12 @@ from itertools import combinations
 
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, Topology
+from wirewatch.core.words import GBIT, count
 from wirewatch.documents.health import Health
 from wirewatch.page.content import PageContent
 from wirewatch.page.hardware import blind, up_and_expected
-from wirewatch.page.model import Box, Drawing, DrawnWire, Frame, Style
-from wirewatch.page.tables import GBIT, GpuName, Readings, count, plain
+from wirewatch.page.model import Box, Drawing, DrawnWire, Style
+from wirewatch.page.tables import GpuName, Readings, plain
 from wirewatch.verdict.drift.wiring import natural
 
 STYLES: Mapping[Health, Style] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
@@ -87,17 +88,15 @@ class _Layout:
         self._groups = groups(graph)
         self._switched = any(one.peer == SWITCH for links in state.links.values() for one in links)
         arcs = any(one.peer != SWITCH for links in state.links.values() for one in links)
-        above = (SWITCH_Y + SWITCH_HEIGHT if self._switched else 0.0) + (
-            LINKS_HEIGHT if arcs or self._switched else 0.0
-        )
-        self._gpu_y = above + MARGIN + GAP
+        switch = SWITCH_Y + SWITCH_HEIGHT if self._switched else 0.0
+        self._gpu_y = switch + (LINKS_HEIGHT if arcs or self._switched else 0.0) + MARGIN + GAP
         self._bridge_y = self._gpu_y + PART_HEIGHT + PCI_GAP
         self._nic_y = self._bridge_y + BRIDGE_HEIGHT + PCI_GAP
         self._bridged = bool(graph.nics) or any(group.bridge for group in self._groups)
         self._centers: dict[str, float] = {}
         self._boxes: list[Box] = []
         self._wires: list[DrawnWire] = []
-        self._frames: list[Frame] = []
+        self._frames: list[Box] = []
 
     def drawing(self) -> Drawing:
         width = self._place()
@@ -125,7 +124,7 @@ class _Layout:
             x += MARGIN / 2
             name = "NUMA not known" if numa is None else f"NUMA {numa}"
             top = self._gpu_y - GAP
-            self._frames.append(Frame(start, top, x - start, self._bottom() - top, name))
+            self._frames.append(Box(start, top, x - start, self._bottom() - top, name))
             x += GAP
         return max(x - GAP + 4.0, 240.0)
 
@@ -144,7 +143,9 @@ class _Layout:
     def _gpu(self, gpu: GpuPart, x: float) -> None:
         self._centers[gpu.uuid] = x
         style = self._state.gpus.get(gpu.uuid, "plain")
-        self._boxes.append(_part(x, self._gpu_y, f"GPU {gpu.index}", _short(gpu.place.address), style))
+        self._boxes.append(
+            _part(x, self._gpu_y, f"GPU {gpu.index}", gpu.place.address.removeprefix("0000:"), style)
+        )
         if self._bridged:
             self._pcie(gpu.uuid, x, self._gpu_y + PART_HEIGHT, self._bridge_y)
 
@@ -156,30 +157,17 @@ class _Layout:
         wire = self._state.ports.get(nic.device)
         if wire is not None:
             top = self._nic_y + PART_HEIGHT
-            self._wires.append(
-                DrawnWire(x, top, x, top + PORT_HEIGHT, wire.text, wire.style, broken=wire.style == "bad")
-            )
+            self._wires.append(_upright(x, top, top + PORT_HEIGHT, wire.text, wire.style))
 
     def _pcie(self, part: str, x: float, top: float, bottom: float) -> None:
-        style = self._state.pcie.get(part, "quiet")
-        self._wires.append(DrawnWire(x, top, x, bottom, style=style, broken=style == "bad"))
+        self._wires.append(_upright(x, top, bottom, "", self._state.pcie.get(part, "quiet")))
 
     def _switch_wires(self) -> Iterator[DrawnWire]:
         """From each GPU up to the switch."""
         for uuid, links in self._state.links.items():
-            for one in links:
-                if one.peer == SWITCH:
-                    x = self._centers[uuid]
-                    style = _style(one)
-                    yield DrawnWire(
-                        x,
-                        self._gpu_y,
-                        x,
-                        SWITCH_Y + SWITCH_HEIGHT,
-                        _number(one),
-                        style,
-                        broken=style == "bad",
-                    )
+            for one in (one for one in links if one.peer == SWITCH):
+                bottom = SWITCH_Y + SWITCH_HEIGHT
+                yield _upright(self._centers[uuid], self._gpu_y, bottom, _number(one), _style(one))
 
     def _peer_wires(self) -> Iterator[DrawnWire]:
         """Between two GPUs, or from one to an unknown peer."""
@@ -193,11 +181,8 @@ class _Layout:
         for uuid, every in self._state.links.items():
             for one in every:
                 if one.peer != SWITCH and one.peer not in self._centers:
-                    x = self._centers[uuid]
-                    style = _style(one)
-                    yield DrawnWire(
-                        x, self._gpu_y, x, self._gpu_y - LINKS_HEIGHT / 2, f"{_number(one)} ?", style
-                    )
+                    x, y = self._centers[uuid], self._gpu_y
+                    yield DrawnWire(x, y, x, y - LINKS_HEIGHT / 2, f"{_number(one)} ?", _style(one))
 
 
 def groups(graph: Topology) -> tuple[PciGroup, ...]:
@@ -206,9 +191,8 @@ def groups(graph: Topology) -> tuple[PciGroup, ...]:
     made = []
     for key in keys:
         gpus = sorted((one for one in graph.gpus if _key(one.place) == key), key=lambda one: one.index)
-        nics = sorted(
-            (one for one in graph.nics if _key(one.place) == key), key=lambda one: natural(one.device)
-        )
+        here = (one for one in graph.nics if _key(one.place) == key)
+        nics = sorted(here, key=lambda one: natural(one.device))
         made.append(PciGroup(None if key[0] < 0 else key[0], key[1], key[2], tuple(gpus), tuple(nics)))
     return tuple(sorted(made, key=_rank))
 
@@ -216,9 +200,8 @@ def groups(graph: Topology) -> tuple[PciGroup, ...]:
 def drawing_state(content: PageContent, graph: Topology, here: Readings) -> DrawingState:
     findings = content.health.findings
     gpus: dict[str, Style] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
-    nics: dict[str, Style] = dict.fromkeys(
-        (one.device for one in graph.nics if _ports_blind(here)), "unknown"
-    )
+    unread = _ports_blind(here)
+    nics: dict[str, Style] = dict.fromkeys((one.device for one in graph.nics if unread), "unknown")
     pcie: dict[str, Style] = {}
     for one in reversed(findings):
         part, style = one.subject, STYLES[one.health]
@@ -247,36 +230,31 @@ def nearest(graph: Topology, uuid: str) -> tuple[str, str]:
     return "", ""
 
 
-def indexes(gpus: Sequence[GpuPart]) -> Mapping[str, int]:
-    """The index of each GPU, by UUID."""
-    return {gpu.uuid: gpu.index for gpu in gpus}
-
-
 def draw(content: PageContent, here: Readings) -> Drawing | None:
     """The drawing; None while there is no graph, or nothing in it."""
     graph = content.topology
     if graph is None or not (graph.gpus or graph.nics):
         return None
-    state = drawing_state(content, graph, here)
-    return _Layout(graph, state).drawing()
+    return _Layout(graph, drawing_state(content, graph, here)).drawing()
 
 
 def words(graph: Topology, state: DrawingState) -> Iterator[str]:
     """The same in sentences, one for each GPU and each NIC."""
-    names = {uuid: f"GPU {index}" for uuid, index in indexes(graph.gpus).items()} | {SWITCH: "the switch"}
+    names = {gpu.uuid: f"GPU {gpu.index}" for gpu in graph.gpus} | {SWITCH: "the switch"}
     for gpu in sorted(graph.gpus, key=lambda one: one.index):
         links = [_drawn_links(one, names) for one in state.links[gpu.uuid]]
         path, near = state.nearest[gpu.uuid]
         closest = f"nearest NIC {near} ({path})" if near else "no NIC with a known path"
-        numa = "NUMA node not known" if gpu.place.numa is None else f"NUMA node {gpu.place.numa}"
-        place = gpu.place.address or "PCI address not known"
-        yield f"GPU {gpu.index}, {place}, {numa}: {'; '.join(links) or 'no NVLink'}; {closest}."
+        yield f"GPU {gpu.index}, {_where(gpu.place)}: {'; '.join(links) or 'no NVLink'}; {closest}."
     for nic in graph.nics:
         layers = ", ".join(f"port {port} {layer}".rstrip() for port, layer in nic.ports) or "no port"
-        numa = "NUMA node not known" if nic.place.numa is None else f"NUMA node {nic.place.numa}"
-        wire = state.ports.get(nic.device)
-        address = nic.place.address or "PCI address not known"
-        yield f"{nic.device}, {address}, {numa}: {layers}{_port_text(wire)}."
+        wire = _port_text(state.ports.get(nic.device))
+        yield f"{nic.device}, {_where(nic.place)}: {layers}{wire}."
+
+
+def _where(place: Place) -> str:
+    numa = "NUMA node not known" if place.numa is None else f"NUMA node {place.numa}"
+    return f"{place.address or 'PCI address not known'}, {numa}"
 
 
 def _key(place: Place) -> tuple[int, str, str]:
@@ -290,11 +268,9 @@ def _rank(group: PciGroup) -> tuple[int, bool, int, str, str]:
 
 
 def _port(here: Readings, nic: NicPart) -> PortWire:
-    states, rates = [], []
-    for number, _ in nic.ports:
-        part = {"device": nic.device, "port": number}
-        states.append(here.state("rdma_port_state", part))
-        rates.append(here.value("rdma_port_rate_bytes_per_second", part))
+    parts = [{"device": nic.device, "port": number} for number, _ in nic.ports]
+    states = [here.state("rdma_port_state", part) for part in parts]
+    rates = [here.value("rdma_port_rate_bytes_per_second", part) for part in parts]
     if None in states:
         return PortWire("?", "unknown")
     wrong = [state for state in states if state != "active"]
@@ -311,8 +287,7 @@ def _ports_blind(here: Readings) -> bool:
 def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
     """By peer as the graph has it; of a GPU that has one peer the newer numbers of the links themselves."""
     mine = [wires for wires in graph.nvlink if wires.uuid == gpu.uuid]
-    name = GpuName(str(gpu.index), gpu.uuid)
-    up, expected = up_and_expected(here, name)
+    up, expected = up_and_expected(here, GpuName(str(gpu.index), gpu.uuid))
     watched = "nvlink" in here.collectors and here.applies("nvlink")
     unread = gpu.uuid in graph.unread or (watched and up is None and bool(mine or expected))
     down = tuple(
@@ -326,13 +301,10 @@ def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) 
     if mine:
         return tuple(Links(wires.peer, len(wires.links), None, (), unread) for wires in mine)
     if expected or unread:
-        return (Links(_usual_peer(graph), up or 0, expected, down, unread),)
+        # A GPU that has no link now has the peer of the other GPUs.
+        usual = SWITCH if any(wires.peer == SWITCH for wires in graph.nvlink) else UNKNOWN_PEER
+        return (Links(usual, up or 0, expected, down, unread),)
     return ()
-
-
-def _usual_peer(graph: Topology) -> str:
-    """The peer of a GPU that has no link now: as of the other GPUs."""
-    return SWITCH if any(wires.peer == SWITCH for wires in graph.nvlink) else UNKNOWN_PEER
 
 
 def _pairs(
@@ -340,17 +312,19 @@ def _pairs(
 ) -> Iterator[tuple[GpuPart, GpuPart, Links]]:
     """Pairs of GPUs with links between them; of the two ends, the one with fewer links up."""
     for one, other in combinations(gpus, 2):
-        found = [
-            link for a, b in ((one, other), (other, one)) for link in links[a.uuid] if link.peer == b.uuid
-        ]
+        ways = ((one, other), (other, one))
+        found = [link for a, b in ways for link in links[a.uuid] if link.peer == b.uuid]
         if found:
             yield one, other, min(found, key=lambda link: link.up)
 
 
+def _upright(x: float, top: float, bottom: float, text: str, style: Style) -> DrawnWire:
+    return DrawnWire(x, top, x, bottom, text, style, broken=style == "bad")
+
+
 def _part(center: float, y: float, text: str, note: str, style: Style) -> Box:
-    return Box(
-        center - BOX / 2, y, BOX, PART_HEIGHT, _fit(text, NAME_LETTERS), _fit(note, NOTE_LETTERS), style
-    )
+    name, below = _fit(text, NAME_LETTERS), _fit(note, NOTE_LETTERS)
+    return Box(center - BOX / 2, y, BOX, PART_HEIGHT, name, below, style)
 
 
 def _fit(text: str, letters: int) -> str:
@@ -361,14 +335,7 @@ def _fit(text: str, letters: int) -> str:
 def _bridge(group: PciGroup) -> str:
     if not group.root:
         return "PCI not known"
-    if len(group.gpus) + len(group.nics) == 1:
-        return "PCIe"
-    return "PCIe switch" if group.bridge else "PCIe"
-
-
-def _short(address: str) -> str:
-    """A PCI address without its domain where that is 0."""
-    return address.removeprefix("0000:")
+    return "PCIe switch" if group.bridge and len(group.gpus) + len(group.nics) > 1 else "PCIe"
 
 
 def _style(links: Links) -> Style:

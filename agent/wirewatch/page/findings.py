@@ -1,14 +1,15 @@
 """The verdict, the findings and the notices of the page. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from wirewatch.core.types import OperatorNote, Subject
+from wirewatch.core.types import Subject
+from wirewatch.core.words import count, first, span
 from wirewatch.documents.health import HealthDocument, NodeFinding
 from wirewatch.page.content import BLIND, PageContent
 from wirewatch.page.model import Card, PageVerdict, RuleLink, Sentence
-from wirewatch.page.tables import count, listed, moment, span
+from wirewatch.page.tables import moment
 from wirewatch.verdict.node import ACKNOWLEDGED, SUPPRESSED
 
 APART = frozenset({ACKNOWLEDGED, SUPPRESSED})
@@ -63,11 +64,6 @@ def cards(content: PageContent, *, apart: bool) -> tuple[Card, ...]:
     return tuple(_card(one, content) for one in every if (one.stage in APART) == apart)
 
 
-def notices(content: PageContent) -> tuple[Sentence, ...]:
-    """Notices that come first, such as that the page is of a recording or old."""
-    return tuple(_notices(content))
-
-
 def heading(rule: str) -> str:
     """The heading of a rule in the runbook."""
     shared = (title for title, rules in SHARED.items() if any(fnmatchcase(rule, one) for one in rules))
@@ -96,16 +92,16 @@ def link(base: str, rule: str) -> str:
 
 def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str:
     if worst:
-        first = worst[0]
-        if first.rule.endswith(BLIND) and not first.subject:
-            same = [r.removesuffix(BLIND) for r in (first.rule, *(one.rule for one in first.same_cause))]
-            return f"Cannot be read now ({first.evidence.rstrip('.')}): {listed(same, 20)}."
+        one = worst[0]
+        if one.rule.endswith(BLIND) and not one.subject:
+            same = [each.rule.removesuffix(BLIND) for each in (one, *one.same_cause)]
+            return f"Cannot be read now ({one.evidence.rstrip('.')}): {first(same, 20)}."
         more = f" And {count(counted - 1, 'more finding')}." if counted > 1 else ""
-        of = "" if first.evidence.startswith(subject(first)) else f"{subject(first)}: "
-        return f"{of}{first.evidence.rstrip('.')}.{more}"
+        of = "" if one.evidence.startswith(subject(one)) else f"{subject(one)}: "
+        return f"{of}{one.evidence.rstrip('.')}.{more}"
     waiting = [one.collector for one in content.state.collectors if one.health == "unknown"]
     if content.health.health == "unknown":
-        return f"Not polled yet: {listed(waiting, 20)}." if waiting else "Nothing on this node is watched."
+        return f"Not polled yet: {first(waiting, 20)}." if waiting else "Nothing on this node is watched."
     apart = [one for one in content.findings.findings if one.stage in APART]
     if apart:
         return f"No finding counts: an operator acknowledged or suppressed {count(len(apart), 'finding')}."
@@ -128,17 +124,14 @@ def _card(one: NodeFinding, content: PageContent) -> Card:
 
 
 def _said(one: NodeFinding, at: float) -> Iterator[str]:
-    said: Iterable[tuple[str, OperatorNote | None]] = (
-        ("Acknowledged", one.acknowledged),
-        ("Suppressed", one.suppressed),
-    )
-    for what, word in said:
+    for what, word in (("Acknowledged", one.acknowledged), ("Suppressed", one.suppressed)):
         if word is not None:
             when = moment(word.at, at)
             yield f"{what} by {word.by}, {when.text} ({when.ago}): {word.why}"
 
 
-def _notices(content: PageContent) -> Iterator[Sentence]:
+def notices(content: PageContent) -> Iterator[Sentence]:
+    """Yield the notices that come first, such as that the page is of a recording or old."""
     about = f": {content.place.about}" if content.place.about else ""
     if content.state.source == "replay":
         yield Sentence(f"Not live: this is a recording{about}.", "warn")

@@ -4,26 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
 from wirewatch.core.nvml import UP
+from wirewatch.core.words import GBIT, count
 from wirewatch.documents.health import ReportedFinding
 from wirewatch.documents.state import Series
 from wirewatch.page.content import PageContent
 from wirewatch.page.findings import APART
 from wirewatch.page.model import Cell, Column, Section, Sentence, Table
-from wirewatch.page.tables import (
-    GBIT,
-    TONES,
-    GpuName,
-    Part,
-    Readings,
-    cell,
-    count,
-    known,
-    number,
-    plain,
-    table,
-    unique,
-    unknown,
-)
+from wirewatch.page.tables import TONES, GpuName, Part, Readings, known, number, plain, table, unique, unknown
 from wirewatch.verdict.drift.wiring import natural
 
 NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
@@ -92,7 +79,7 @@ def counted(errors: Mapping[str, float], why: str) -> Cell:
     if not errors:
         return unknown(why)
     some = [f"{kind.replace('_', ' ')} {plain(value)}" for kind, value in errors.items() if value]
-    return cell(", ".join(some)) if some else cell("0", "quiet")
+    return Cell(", ".join(some)) if some else Cell("0", "quiet")
 
 
 def ports_of(here: Readings) -> list[Series]:
@@ -110,11 +97,7 @@ def ports_section(here: Readings) -> Section:
         for one in here.series.get("rdma_device_away_info", ())
     ]
     if not ports:
-        line = (
-            Sentence(f"Not known: {here.why('infiniband')}.", "unknown")
-            if here.applies("infiniband")
-            else Sentence("This node has no RDMA port, and none is expected.", "quiet")
-        )
+        line = here.nothing("infiniband", "This node has no RDMA port, and none is expected.")
         return Section("ports", "Ports", (line, *away))
     hint = Sentence("Errors are counted since the last reset of the NIC: old errors are no fault.", "quiet")
     lines = (Sentence(f"{count(len(ports), 'RDMA port')}."), hint, *away)
@@ -132,19 +115,12 @@ def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
         found[one.labels["uuid"] or one.labels["gpu"], one.labels["device"]] = one.labels
     nics = sorted({device for _, device in found}, key=natural)
     if not nics or not gpus:
-        line = (
-            Sentence(f"Not known: {here.why('gpudirect')}.", "unknown")
-            if here.applies("gpudirect")
-            else Sentence("This node has no pair of a GPU and an RDMA NIC.", "quiet")
-        )
+        line = here.nothing("gpudirect", "This node has no pair of a GPU and an RDMA NIC.")
         return Section("paths", "Paths between GPUs and NICs", (line,))
-    rows = [
-        (
-            cell(f"GPU {gpu.index}"),
-            tuple(_path(found.get((gpu.uuid or gpu.index, nic)), here, gpu) for nic in nics),
-        )
-        for gpu in gpus
-    ]
+    rows = []
+    for gpu in gpus:
+        own = [found.get((gpu.uuid or gpu.index, nic)) for nic in nics]
+        rows.append((Cell(f"GPU {gpu.index}"), [_path(labels, here, gpu) for labels in own]))
     caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
     legend = Sentence(
         "As nvidia-smi names them, nearest first: PIX through one PCIe switch, PXB through several, PHB "
@@ -158,9 +134,9 @@ def _table(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Tab
     rows = []
     split = content.topology.split if content.topology else ()
     for gpu in gpus:
-        head = cell(f"GPU {gpu.index}", note=gpu.pci)
+        head = Cell(f"GPU {gpu.index}", note=gpu.pci)
         # In MIG mode no process can use the links, and the driver shows them as down.
-        links = [cell("not watched", "quiet")] * 2 if gpu.uuid in split else _links(here, gpu)
+        links = [Cell("not watched", "quiet")] * 2 if gpu.uuid in split else _links(here, gpu)
         rows.append((head, (_state(content, here, gpu), *links, _pcie(here, gpu), *_board(here, gpu))))
     return table(
         "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Column("GPU"), *GPU_HEADS), rows
@@ -176,9 +152,8 @@ def _state(content: PageContent, here: Readings, gpu: GpuName) -> Cell:
     if not mine:
         apart = [one for one in content.findings.findings if one.stage in APART and _is_of(one, gpu)]
         return Cell("OK", "good", note=", ".join(f"{one.rule} {one.stage}" for one in apart))
-    first = mine[0]
-    more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
-    return Cell(first.health.upper(), TONES[first.health], note=f"{first.rule}{more}", strong=True)
+    worst, more = mine[0].health, f" and {len(mine) - 1} more" if len(mine) > 1 else ""
+    return Cell(worst.upper(), TONES[worst], note=f"{mine[0].rule}{more}", strong=True)
 
 
 def _is_of(finding: ReportedFinding, gpu: GpuName) -> bool:
@@ -192,14 +167,8 @@ def _board(here: Readings, gpu: GpuName) -> Iterator[Cell]:
     why = here.why("gpu", gpu.part)
     reasons = here.by("clocks_event_active", gpu.part, "reason")
     holding = [name for name, on in reasons.items() if on and name not in NO_MATTER]
-    if not reasons:
-        yield unknown(why)
-    else:
-        yield (
-            Cell(", ".join(one.replace("_", " ") for one in holding), "warn")
-            if holding
-            else cell("nothing", "quiet")
-        )
+    nothing = Cell("nothing", "quiet") if reasons else unknown(why)
+    yield Cell(", ".join(holding).replace("_", " "), "warn") if holding else nothing
     used = here.value("gpu_utilization_ratio", gpu.part)
     yield known(used, f"{(used or 0.0) * 100:.0f}", why)
     power = here.value("gpu_power_watts", gpu.part)
@@ -213,21 +182,17 @@ def _links(here: Readings, gpu: GpuName) -> Iterator[Cell]:
     up, expected = up_and_expected(here, gpu)
     if up is None and not here.applies("nvlink"):
         wired = bool(here.of("nvlink_peer_links", gpu.part))
-        yield from [cell("not watched" if wired else "none", "quiet")] * 2
+        yield from [Cell("not watched" if wired else "none", "quiet")] * 2
         return
     why = here.why("nvlink", gpu.part)
     if up is None:
         yield unknown(why)
     elif not up and not expected:
-        yield cell("none", "quiet")
+        yield Cell("none", "quiet")
     else:
         short = expected is not None and up < expected
-        yield Cell(
-            f"{up} of {'?' if expected is None else expected}",
-            "bad" if short else "",
-            number=True,
-            strong=short,
-        )
+        text = f"{up} of {'?' if expected is None else expected}"
+        yield Cell(text, "bad" if short else "", number=True, strong=short)
     yield counted(here.by("nvlink_errors_total", gpu.part, "kind"), why)
 
 
@@ -239,18 +204,15 @@ def _pcie(here: Readings, gpu: GpuName) -> Cell:
     narrow = widest is not None and width < widest
     slow = best is not None and generation < best
     lanes = f"x{width:.0f}{f' of x{widest:.0f}' if narrow else ''}"
-    return Cell(
-        f"gen {generation:.0f}{f' of {best:.0f}' if slow else ''} {lanes}",
-        "bad" if narrow else "",
-        strong=narrow,
-    )
+    text = f"gen {generation:.0f}{f' of {best:.0f}' if slow else ''} {lanes}"
+    return Cell(text, "bad" if narrow else "", strong=narrow)
 
 
 def _ports(here: Readings, ports: Sequence[Series]) -> Table:
     rows = []
     for one in ports:
-        device, port = one.labels["device"], one.labels["port"]
-        rows.append((cell(f"{device} port {port}", note=one.labels["model"]), tuple(_port(here, one))))
+        name = "{device} port {port}".format(**one.labels)
+        rows.append((Cell(name, note=one.labels["model"]), _port(here, one)))
     return table("port-table", "RDMA ports: state, rate and errors", (Column("Port"), *PORT_HEADS), rows)
 
 
@@ -265,14 +227,12 @@ def _port(here: Readings, info: Series) -> Iterator[Cell]:
     downed = here.value("rdma_port_link_downed_total", part)
     yield unknown(why) if downed is None else number(plain(downed), "warn" if downed else "quiet")
     for name in ("link_layer", "netdev"):
-        yield cell(info.labels[name]) if info.labels[name] else unknown("sysfs does not have it")
+        yield Cell(info.labels[name]) if info.labels[name] else unknown("sysfs does not have it")
     numa = info.labels["numa"]
     yield number(numa) if numa else unknown("the firmware does not give it")
-    near = [
-        one.labels["gpu"]
-        for one in here.of("gpu_nic_path_info", {"device": part["device"], "nearest": "true"})
-    ]
-    yield cell(f"GPU {', '.join(near)}") if near else cell("no GPU", "quiet")
+    nearest = here.of("gpu_nic_path_info", {"device": part["device"], "nearest": "true"})
+    near = [one.labels["gpu"] for one in nearest]
+    yield Cell(f"GPU {', '.join(near)}") if near else Cell("no GPU", "quiet")
 
 
 def _word(state: str | None, good: str, why: str) -> Cell:
@@ -293,15 +253,14 @@ def _rate(here: Readings, part: Part, why: str) -> Cell:
 
 
 def _checks(here: Readings, checks: Sequence[Series]) -> Table:
-    names = list(dict.fromkeys(one.labels["check"] for one in checks))
     rows = []
-    for name in names:
+    for name in dict.fromkeys(one.labels["check"] for one in checks):
         part = {"check": name}
         state = here.state("gpudirect_check_state", part)
         needs = next((one.labels["privilege"] for one in here.of("gpudirect_check_needs_info", part)), "")
-        words = {"passed": Cell("passed", "good"), "failed": Cell("failed", "bad", strong=True)}
+        found = {"passed": Cell("passed", "good"), "failed": Cell("failed", "bad", strong=True)}
         why = f"it needs {needs}" if needs and needs != "none" else "nothing on this node shows it"
-        rows.append((cell(name.replace("_", " ")), (words.get(state or "", unknown(why)),)))
+        rows.append((Cell(name.replace("_", " ")), (found.get(state or "", unknown(why)),)))
     return table("direct-table", "What GPUDirect RDMA needs", (Column("Check"), Column("Result")), rows)
 
 

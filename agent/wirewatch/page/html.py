@@ -1,39 +1,42 @@
-"""The whole page of a state: its sections in their order, what has drifted, and the HTML of it all."""
+"""The whole page of a state: its sections in their order, and the HTML of it and of the runbook's pages.
+
+The runbook's text is that of docs/runbook.md and docs/runbooks, made into HTML by `make generated`. Paths are
+those of the files, so that links between the pages hold, and an alert's link is an address and such a path.
+"""
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from wirewatch import __version__
+from wirewatch.core.words import count
 from wirewatch.documents.drift import BaselineDocument, DriftDocument, UnacceptedChange
 from wirewatch.documents.health import Health
-from wirewatch.documents.state import CollectorState, HintKind, ReportedHint
-from wirewatch.page import hardware, probes
+from wirewatch.documents.state import CollectorState
+from wirewatch.page import hardware, jobs, probes
 from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw
 from wirewatch.page.findings import cards, notices, verdict
-from wirewatch.page.hangs import hangs_section, hung
-from wirewatch.page.jobs import jobs_section, tapped
-from wirewatch.page.model import Cell, Choice, Column, Details, Page, Point, Section, Sentence, Table
+from wirewatch.page.model import Cell, Column, Details, Page, Point, Section, Sentence, Table
 from wirewatch.page.tables import (
     NOT_YET,
     TONES,
-    GpuName,
     Readings,
-    cell,
-    count,
     moment,
     number,
     plain,
     readings,
     table,
     unknown,
+    when,
 )
 from wirewatch.verdict.drift.component import NAME
 
@@ -43,130 +46,70 @@ CHOICES: Mapping[str, str] = {"5": "5 s", "15": "15 s", "60": "1 min", "off": "p
 """How often the page reloads itself, by the `refresh` of the URL."""
 DEFAULT = "15"
 """The poll interval of the collectors of GPUs, links and ports."""
-ICONS: Mapping[Health, tuple[str, str]] = {
-    "ok": ("M12 1.5a10.5 10.5 0 1 0 0 21a10.5 10.5 0 0 0 0-21z", "M6.8 12.4l3.5 3.6 6.9-7.6"),
-    "degraded": ("M12 2L23 21.5H1z", "M12 9v6.2M12 18.2v.3"),
-    "unknown": (
-        "M12 1.2L22.8 12 12 22.8 1.2 12z",
-        "M9 9.6a3 3 0 1 1 4.4 2.7c-1 .6-1.4 1.1-1.4 2.2M12 17.2v.3",
+ICONS: Mapping[Health, tuple[str, str, str, str]] = {
+    "ok": (
+        "M12 1.5a10.5 10.5 0 1 0 0 21a10.5 10.5 0 0 0 0-21z", "M6.8 12.4l3.5 3.6 6.9-7.6", "#1a6e3c", "#fff",
     ),
-    "failed": ("M7.6 1.5h8.8l6.1 6.1v8.8l-6.1 6.1H7.6l-6.1-6.1V7.6z", "M8 8l8 8M16 8l-8 8"),
-}
-"""A shape for each health, and the sign in it: they differ without colour, too."""
-HINTS: Mapping[HintKind, str] = {
-    "slow_gpu": "may be slow", "uneven_work": "has more work", "slower_collectives": "collectives slower",
-    "late_gpu": "is late", "slow_wire": "wire may be slow",
+    "degraded": ("M12 2L23 21.5H1z", "M12 9v6.2M12 18.2v.3", "#e0a100", "#1c1500"),
+    "unknown": (
+        "M12 1.2L22.8 12 12 22.8 1.2 12z", "M9 9.6a3 3 0 1 1 4.4 2.7c-1 .6-1.4 1.1-1.4 2.2M12 17.2v.3",
+        "#5b4fa2", "#fff",
+    ),
+    "failed": (
+        "M7.6 1.5h8.8l6.1 6.1v8.8l-6.1 6.1H7.6l-6.1-6.1V7.6z", "M8 8l8 8M16 8l-8 8", "#b3261e", "#fff",
+    ),
 }  # fmt: skip
-COLOURS: Mapping[Health, str] = {
-    "ok": "#1a6e3c", "degraded": "#e0a100", "unknown": "#5b4fa2", "failed": "#b3261e",
-}  # fmt: skip
+"""A shape for each health, and the sign in it, which differ without colour too; then both colours."""
+FILE = "runbook.json"
+"""The title and the HTML of each page of the runbook, by its path below docs."""
+INDEX = "runbooks/README.md"
+OWN = "docs/runbook.md"
+"""The status page finds the runbook there, also behind a proxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedPage:
-    """The text of the page, and its headers."""
+    """The text of a page, and its headers."""
 
     text: bytes
     headers: Mapping[str, str]
 
 
 def page(content: PageContent) -> Page:
-    """The page of a state."""
+    """Return the page of a state."""
     here = readings(content.state)
-    found = hardware.gpus_of(content, here)
     return Page(
         node=content.place.node, about=_about(here), at=moment(content.at, content.at),
-        verdict=verdict(content), notices=notices(content), findings=cards(content, apart=False),
-        apart=cards(content, apart=True), sections=tuple(_sections(content, here, found)),
+        verdict=verdict(content), notices=tuple(notices(content)), findings=cards(content, apart=False),
+        apart=cards(content, apart=True), sections=tuple(_sections(content, here)),
         version=__version__, source=content.state.source,
     )  # fmt: skip
 
 
-def collectors_section(here: Readings) -> Section:
-    """Each collector with its state, the age of its numbers and its cost."""
-    every = list(here.collectors.values())
-    if not every:
-        return Section(
-            "collectors", "Collectors", (Sentence("All are switched off: nothing is watched.", "bad"),)
-        )
-    bad = [one for one in every if not one.success]
-    verb = "has" if len(bad) == 1 else "have"
-    line = (
-        Sentence(f"{len(bad)} of {count(len(every), 'collector')} {verb} no current data.", "unknown")
-        if bad
-        else Sentence("All of them succeeded in their last run.")
-    )
-    columns = (
-        Column("State"), Column("Finds"), Column("Last success"), Column("Took", "ms", number=True),
-        Column("Failures", number=True),
-    )  # fmt: skip
-    rows = [(cell(one.collector), tuple(_row(one, here.at))) for one in every]
-    made = table("collector-table", "Collectors: state, age and cost", (Column("Collector"), *columns), rows)
-    return Section("collectors", "Collectors", (line,), (made,))
-
-
-def hints_section(content: PageContent) -> Section:
-    """What running jobs show without being measured."""
-    line = Sentence(
-        "By how running jobs behave; no verdict. What may be slow brings the next probe forward.", "quiet"
-    )
-    rows = [
-        (
-            cell(HINTS[one.kind]),
-            (
-                cell(_whose(one)),
-                cell(one.text),
-                cell((since := moment(one.since, content.at)).text, note=since.ago),
-            ),
-        )
-        for one in content.state.hints
-    ]
-    columns = (Column("Hint"), Column("Of"), Column("What shows it"), Column("Since"))
-    return Section(
-        "hints", "Hints from running jobs", (line,), (table("hint-table", "Hints", columns, rows),)
-    )
-
-
-def drift_section(document: DriftDocument, here: Readings) -> Section:
-    """The baseline, the changes since, and what was accepted."""
-    title = "What changed since the baseline"
-    lines = tuple(_lines(document, here))
-    tables = (_table(document),) if document.changes else ()
-    details = (
-        (
-            Details(
-                f"Not read now, so not compared ({len(document.unknown)})",
-                tuple(map(Point, document.unknown)),
-            ),
-        )
-        if document.unknown
-        else ()
-    )
-    accepted = document.baseline.accepted if document.baseline else []
-    if accepted:
-        words = tuple(
-            Point(f"{one.text} ({one.by}, {moment(one.at, document.at).text}: {one.why})") for one in accepted
-        )
-        details = (*details, Details(f"Accepted since ({len(accepted)})", words))
-    return Section("drift", title, lines, tables, details)
-
-
 def choice(refresh: str) -> str:
-    """The `refresh` of the URL; the default for any unknown one."""
+    """Return the `refresh` of the URL; the default for any unknown one."""
     return refresh if refresh in CHOICES else DEFAULT
 
 
 def render(page: Page, refresh: str) -> RenderedPage:
-    """The page as HTML; `refresh` as in `choice`."""
-    chosen = choice(refresh)
-    choices = [Choice(text, f"?refresh={key}", key == chosen) for key, text in CHOICES.items()]
-    icon = _favicon(page.verdict.health)
-    text = _template().render(page=page, choices=choices, icons=ICONS, favicon=icon)
-    return RenderedPage(text.encode(errors="replace"), _headers(chosen))
+    """Return the page as HTML; `refresh` as in `choice`."""
+    chosen, icon = choice(refresh), _favicon(page.verdict.health)
+    text = environment().get_template("page.html").render(
+        page=page, choices=CHOICES, chosen=chosen, icons=ICONS, favicon=icon
+    )  # fmt: skip
+    headers = _headers("page.css", "no-store")
+    # A header and not a tag of the page: a page that was saved for a ticket stays as it was.
+    more = {} if chosen == "off" else {"refresh": chosen}
+    return RenderedPage(text.encode(errors="replace"), {**headers, **more})
+
+
+def runbook(path: str) -> RenderedPage | None:
+    """Return a page by the path of its file below docs, such as `runbook.md`; None for none."""
+    return _rendered(path) if path in _pages() else None
 
 
 def ticked(text: str) -> Markup:
-    """A text, escaped, with the parts between two backticks as code."""
+    """Return a text, escaped, with the parts between two backticks as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)
@@ -177,38 +120,26 @@ def ticked(text: str) -> Markup:
 
 
 def _about(here: Readings) -> str:
-    """Product and driver of the node, as far as they are known."""
+    """Return product and driver of the node, as far as they are known."""
     for one in here.series.get("node_info", ()):
         driver = one.labels["driver"]
-        words = (f"{one.labels['gpus']} x {one.labels['product']}", f"driver {driver}" if driver else "")
-        return ", ".join(word for word in words if word)
+        return f"{one.labels['gpus']} x {one.labels['product']}" + (f", driver {driver}" if driver else "")
     return ""
 
 
-def _sections(content: PageContent, here: Readings, found: tuple[GpuName, ...]) -> Iterator[Section]:
+def _sections(content: PageContent, here: Readings) -> Iterator[Section]:
+    found = hardware.gpus_of(content, here)
     why = probes.nothing(content, here)
-    last = content.probes.last
     yield hardware.gpus_section(content, here, found)
-    if content.state.hints:
-        yield hints_section(content)
-    if content.jobs is not None and tapped(content.jobs):
-        yield jobs_section(content.jobs)
-    if content.hangs is not None and hung(content.hangs):
-        yield hangs_section(content.hangs, content.at)
-    yield probes.matrix_section(
-        last, None if last is None else moment(last.at, content.at), why, fresh=content.probes.fresh
-    )
-    yield probes.probes_section(content, here)
+    yield from jobs.sections(content)
+    yield probes.matrix_section(content, why)
+    yield probes.probes_section(content, why)
     yield probes.slow_section(content, here, found, why)
     yield hardware.ports_section(here)
     yield hardware.paths(here, found)
     yield _topology(content, here)
-    yield drift_section(content.drift, here)
-    yield collectors_section(here)
-
-
-def _whose(hint: ReportedHint) -> str:
-    return f"GPU {hint.subject['gpu']}" if "gpu" in hint.subject else hint.subject.get("uuid", "the node")
+    yield _drift(content.drift, here)
+    yield _collectors(here)
 
 
 def _topology(content: PageContent, here: Readings) -> Section:
@@ -220,26 +151,37 @@ def _topology(content: PageContent, here: Readings) -> Section:
     if drawing is None and not lines:
         lines.append(Sentence("There is neither a GPU nor an RDMA NIC to draw.", "quiet"))
     if drawing is not None and one is not None and one.last_success:
-        lines.append(
-            Sentence(
-                "Where each part is connected, as it was read",
-                "quiet",
-                at=moment(one.last_success, content.at),
-            )
-        )
-        lines.append(
-            Sentence(
-                "Above the GPUs: NVLink links up, of those expected. Below the NICs: Gb/s of each port.",
-                "quiet",
-            )
-        )
+        at = moment(one.last_success, content.at)
+        text = "Above the GPUs: NVLink links up, of those expected. Below the NICs: Gb/s of each port."
+        lines.append(Sentence("Where each part is connected, as it was read", "quiet", at=at))
+        lines.append(Sentence(text, "quiet"))
     return Section("topology", "Topology", tuple(lines), drawing=drawing)
 
 
-def _row(one: CollectorState, at: float) -> Iterator[Cell]:
+def _collectors(here: Readings) -> Section:
+    """Return each collector with its state, the age of its numbers and its cost."""
+    every = list(here.collectors.values())
+    if not every:
+        none = Sentence("All are switched off: nothing is watched.", "bad")
+        return Section("collectors", "Collectors", (none,))
+    bad = len([one for one in every if not one.success])
+    line = Sentence("All of them succeeded in their last run.")
+    if bad:
+        of = f"{bad} of {count(len(every), 'collector')} {'has' if bad == 1 else 'have'}"
+        line = Sentence(f"{of} no current data.", "unknown")
+    columns = (
+        Column("Collector"), Column("State"), Column("Finds"), Column("Last success"),
+        Column("Took", "ms", number=True), Column("Failures", number=True),
+    )  # fmt: skip
+    rows = [(Cell(one.collector), _collector(one, here.at)) for one in every]
+    made = table("collector-table", "Collectors: state, age and cost", columns, rows)
+    return Section("collectors", "Collectors", (line,), (made,))
+
+
+def _collector(one: CollectorState, at: float) -> Iterator[Cell]:
     yield _state(one, at)
     if one.health is None:
-        yield cell("nothing to watch on this node", "quiet")
+        yield Cell("nothing to watch on this node", "quiet")
     elif one.health == "unknown" and not one.last_success:
         yield unknown(one.error or NOT_YET)
     else:
@@ -249,7 +191,7 @@ def _row(one: CollectorState, at: float) -> Iterator[Cell]:
         yield Cell(last.ago, "" if one.success else "unknown", note=last.text)
         yield number(f"{one.duration_seconds * 1e3:,.1f}")
     else:
-        yield cell("never", "unknown")
+        yield Cell("never", "unknown")
         yield unknown(one.error or NOT_YET)
     yield number(plain(one.failures), "warn" if one.failures else "quiet")
 
@@ -260,28 +202,39 @@ def _state(one: CollectorState, at: float) -> Cell:
         return Cell("stale: overdue", "bad", note=f"no answer since {since.text}, {since.ago}", strong=True)
     if one.error is not None:
         return Cell("stale: cannot read", "unknown", note=one.error, strong=True)
-    if not one.success:
-        return Cell("first run not ended", "unknown")
-    return Cell("answers", "good")
+    return Cell("answers", "good") if one.success else Cell("first run not ended", "unknown")
 
 
-def _lines(document: DriftDocument, here: Readings) -> Iterator[Sentence]:
+def _drift(document: DriftDocument, here: Readings) -> Section:
+    """Return the baseline, the changes since, and the accepted ones."""
+    details = []
+    if document.unknown:
+        title = f"Not read now, so not compared ({len(document.unknown)})"
+        details.append(Details(title, tuple(map(Point, document.unknown))))
+    accepted = document.baseline.accepted if document.baseline else []
+    if accepted:
+        points = tuple(
+            Point(f"{one.text} ({one.by}, {moment(one.at, document.at).text}: {one.why})") for one in accepted
+        )
+        details.append(Details(f"Accepted since ({len(accepted)})", points))
+    tables = (_changes(document),) if document.changes else ()
+    lines = tuple(_drift_lines(document, here))
+    return Section("drift", "What changed since the baseline", lines, tables, tuple(details))
+
+
+def _drift_lines(document: DriftDocument, here: Readings) -> Iterator[Sentence]:
     one = here.collectors.get(NAME)
     if one is None or not one.success:
         yield Sentence(f"Not known now: {here.why(NAME)}.", "unknown")
     if document.baseline is None:
         why = document.learning or "the topology has not been read"
-        yield Sentence(
-            f"There is no baseline yet: {why}. The agent learns it while nothing is wrong.", "quiet"
-        )
+        line = f"There is no baseline yet: {why}. The agent learns it while nothing is wrong."
+        yield Sentence(line, "quiet")
         return
     yield _baseline(document.baseline, document.at)
     if document.changes:
-        yield Sentence(
-            f"{count(len(document.changes), 'change')} not accepted yet. To accept one:",
-            "",
-            ACCEPT,
-        )
+        line = f"{count(len(document.changes), 'change')} not accepted yet. To accept one:"
+        yield Sentence(line, "", ACCEPT)
     elif one is not None and one.success:
         yield Sentence("Nothing has changed.", "good")
 
@@ -289,40 +242,26 @@ def _lines(document: DriftDocument, here: Readings) -> Iterator[Sentence]:
 def _baseline(one: BaselineDocument, at: float) -> Sentence:
     shape = f", shape {one.shape}" if one.shape else ""
     parts = f"{count(one.gpus, 'GPU')}, {count(one.nics, 'NIC')}{shape}"
-    return Sentence(
-        f"Baseline: {parts}; {one.origin} by {one.by} ({one.why}),", "quiet", at=moment(one.at, at)
-    )
+    text = f"Baseline: {parts}; {one.origin} by {one.by} ({one.why}),"
+    return Sentence(text, "quiet", at=moment(one.at, at))
 
 
-def _table(document: DriftDocument) -> Table:
+def _changes(document: DriftDocument) -> Table:
     ranked = sorted(document.changes, key=lambda one: WORST.index(one.health))
-    rows = [(cell(one.id), tuple(_change(one, document.at))) for one in ranked]
+    rows = [(Cell(one.id), _change(one, document.at)) for one in ranked]
     columns = (Column("ID"), Column("How bad"), Column("What"), Column("Since"), Column("Do"))
     return table("drift-table", "Changes that are not accepted", columns, rows)
 
 
-def _change(one: UnacceptedChange, at: float) -> Iterator[Cell]:
-    word = "information" if one.health == "ok" else one.health.upper()
-    yield Cell(word, "quiet" if one.health == "ok" else TONES[one.health], strong=one.health != "ok")
-    yield cell(one.text, note=one.kind)
-    since = moment(one.since, at)
-    yield cell(since.text, note=since.ago)
-    yield cell(one.action)
-
-
-def _headers(chosen: str) -> Mapping[str, str]:
-    headers = {
-        "content-type": "text/html; charset=utf-8", "cache-control": "no-store",
-        "content-security-policy": _policy(), "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-    }  # fmt: skip
-    # A header and not a tag of the page: a page that was saved for a ticket stays as it was.
-    return headers if chosen == "off" else {**headers, "refresh": chosen}
+def _change(one: UnacceptedChange, at: float) -> tuple[Cell, ...]:
+    bad = Cell(one.health.upper(), TONES[one.health], strong=True)
+    word = Cell("information", "quiet") if one.health == "ok" else bad
+    return word, Cell(one.text, note=one.kind), when(one.since, at), Cell(one.action)
 
 
 @cache
 def environment() -> Environment:
-    """Of the templates of this room."""
+    """Return the environment of this room's templates."""
     made = Environment(
         loader=PackageLoader("wirewatch.page"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
@@ -332,32 +271,49 @@ def environment() -> Environment:
 
 
 @cache
-def _template() -> Template:
-    return environment().get_template("page.html")
+def _style(name: str) -> str:
+    return environment().get_template(name).render()
 
 
 @cache
-def _style() -> str:
-    return environment().get_template("page.css").render()
-
-
-@cache
-def _policy() -> str:
-    """The Content-Security-Policy: only this style, by its hash, and the icon in the page."""
-    digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
-    return (
+def _headers(style: str, caching: str) -> Mapping[str, str]:
+    """Return the headers of a page: its policy allows this style, by its hash, and images in it."""
+    digest = base64.b64encode(hashlib.sha256(_style(style).encode()).digest()).decode()
+    policy = (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
     )
+    return {
+        "content-type": "text/html; charset=utf-8", "cache-control": caching,
+        "content-security-policy": policy, "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+    }  # fmt: skip
 
 
 @cache
 def _favicon(health: Health) -> str:
-    shape, sign = ICONS[health]
-    ink = "#1c1500" if health == "degraded" else "#fff"
+    shape, sign, colour, ink = ICONS[health]
     drawn = (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24">'
-        f'<path d="{shape}" fill="{COLOURS[health]}"/>'
+        f'<path d="{shape}" fill="{colour}"/>'
         f'<path d="{sign}" fill="none" stroke="{ink}" stroke-width="2.4"/></svg>'
     )
     return f"data:image/svg+xml,{quote(drawn)}"
+
+
+@cache
+def _pages() -> Mapping[str, tuple[str, str]]:
+    made: dict[str, tuple[str, str]] = json.loads(files(__package__).joinpath(FILE).read_text("utf-8"))
+    return made
+
+
+@cache
+def _rendered(path: str) -> RenderedPage:
+    title, body = _pages()[path]
+    # Relative, so that they hold where an agent is reached below a path.
+    docs = "../" * path.count("/")
+    text = environment().get_template("runbook.html").render(
+        title=title, body=body, status=f"{docs}../", index="" if path == INDEX else f"{docs}{INDEX}",
+        style=_style("runbook.css"), version=__version__,
+    )  # fmt: skip
+    return RenderedPage(text.encode(), _headers("runbook.css", "max-age=300"))

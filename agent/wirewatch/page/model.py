@@ -145,15 +145,6 @@ class PageVerdict:
     since: Moment | None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to refresh the page; `query` is what the address ends with."""
-
-    text: str
-    query: str
-    chosen: bool
-
-
 Style = Literal["plain", "good", "warn", "unknown", "bad", "quiet"]
 WIDE = 720.0
 
@@ -190,24 +181,13 @@ class DrawnWire:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame around boxes, with its name at the lower left."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Drawing:
-    """A drawing; `words` is the same in sentences, for screen readers."""
+    """A drawing; `frames` have their names at the lower left, `words` is the same for screen readers."""
 
     title: str
     width: float
     height: float
-    frames: tuple[Frame, ...]
+    frames: tuple[Box, ...]
     wires: tuple[DrawnWire, ...]
     boxes: tuple[Box, ...]
     words: tuple[str, ...]

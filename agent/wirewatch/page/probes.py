@@ -3,24 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from wirewatch.core.words import GB, percent, span
 from wirewatch.core.words import size as human
 from wirewatch.documents.probes import CollectiveResult, PeerCopy, ProbeDocument, Straggler
 from wirewatch.page.content import PageContent
-from wirewatch.page.model import Cell, Column, Details, Moment, Point, Section, Sentence, Table, Tone
-from wirewatch.page.tables import (
-    GB,
-    GpuName,
-    Readings,
-    cell,
-    known,
-    moment,
-    number,
-    order,
-    percent,
-    span,
-    table,
-    unknown,
-)
+from wirewatch.page.model import Cell, Column, Details, Point, Section, Sentence, Table, Tone
+from wirewatch.page.tables import GpuName, Readings, known, moment, number, order, table, unknown, when
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.gate import UNPROBEABLE
 from wirewatch.probe.model import PastProbe, ProbePolicy
@@ -63,9 +51,9 @@ def nothing(content: PageContent, here: Readings) -> Sentence:
     return Sentence(f"Not known: no probe has completed yet; {wait}.", "unknown")
 
 
-def probes_section(content: PageContent, here: Readings) -> Section:
-    """The last complete probe against its expectations, the gate, and the newest probes."""
-    lines = tuple(_lines(content, here))
+def probes_section(content: PageContent, why: Sentence) -> Section:
+    """Return the last complete probe against its expectations, the gate, and the newest probes."""
+    lines = tuple(_lines(content, why))
     last = content.probes.last
     tables: list[Table] = []
     details: list[Details] = []
@@ -77,40 +65,41 @@ def probes_section(content: PageContent, here: Readings) -> Section:
     return Section("probes", "Probes against what is expected", lines, tuple(tables), tuple(details))
 
 
-def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Sentence, *, fresh: bool) -> Section:
-    """Rates of copies between GPUs; `why` is shown without a probe, `at` is when the probe began."""
+def matrix_section(content: PageContent, why: Sentence) -> Section:
+    """Return the rates of copies between GPUs; `why` is shown without a probe."""
+    probe = content.probes.last
     if probe is None or not probe.copies:
         return Section("peers", "Copies between GPUs", (why if probe is None else NONE,))
     middle = median(one.bytes_per_second for one in probe.copies)
-    old = "" if fresh else " The probe is old: the rates now are not known."
+    old = "" if content.probes.fresh else " The probe is old: the rates now are not known."
     said = (
         "From each GPU to each other one, in GB/s, while disjoint pairs copy in both directions. "
         f"Median {middle / GB:.1f}.{old} Measured"
     )
-    line = Sentence(said, "" if fresh else "unknown", at=at)
+    line = Sentence(said, "" if content.probes.fresh else "unknown", at=moment(probe.at, content.at))
     return Section("peers", "Copies between GPUs", (line,), (_table(probe.copies, middle),))
 
 
 def slow_section(content: PageContent, here: Readings, gpus: Sequence[GpuName], why: Sentence) -> Section:
     last = content.probes.last
-    lines, tables = list(_slow_lines(content)), []
+    lines, tables = [], []
     if last is not None and last.stragglers:
+        lines.append(Sentence("By the last probe alone; a finding needs two of three probes."))
         tables.append(_named(last.stragglers))
+    elif last is not None:
+        lines.append(Sentence("The last probe found no straggler."))
     if here.series.get("straggler_score"):
         tables.append(_scores(here, gpus))
-    elif last is not None:
-        lines.append(
-            Sentence("Scores are not known: the last probe is too old, or measured no GPU alone.", "unknown")
-        )
     else:
-        lines.append(why)
+        old = "Scores are not known: the last probe is too old, or measured no GPU alone."
+        lines.append(why if last is None else Sentence(old, "unknown"))
     return Section("slow", "Stragglers", tuple(lines), tuple(tables))
 
 
-def _lines(content: PageContent, here: Readings) -> Iterator[Sentence]:
+def _lines(content: PageContent, why: Sentence) -> Iterator[Sentence]:
     last, gate = content.probes.last, content.probes.gate
     if last is None:
-        yield nothing(content, here)
+        yield why
         return
     yield from _last(content, last)
     if gate.open:
@@ -120,87 +109,65 @@ def _lines(content: PageContent, here: Readings) -> Iterator[Sentence]:
 
 
 def _last(content: PageContent, last: ProbeDocument) -> Iterator[Sentence]:
-    age = content.health.probe.age_seconds if content.health.probe else None
+    newest = content.health.probe
+    age = newest.age_seconds if newest else None
     old = "" if content.probes.fresh else " It is too old to count for now."
     ended = "" if age is None else f" It ended {span(age)} ago."
-    versions = (
-        f" ({', '.join(f'{name} {value}' for name, value in last.versions.items())})" if last.versions else ""
-    )
+    named = ", ".join(f"{name} {value}" for name, value in last.versions.items())
+    versions = f" ({named})" if named else ""
     way = f", between GPUs over {last.transport}" if last.transport else ""
     yield Sentence(
         f"Last complete probe: engine {last.engine}{versions}{way}, run by {last.by}.{ended}{old} It began",
         "" if content.probes.fresh else "unknown", at=moment(last.at, content.at),
     )  # fmt: skip
-    unexpected = content.health.probe.no_expectation if content.health.probe else ()
-    if unexpected:
-        yield Sentence(
-            f"Nothing is expected of {', '.join(unexpected)} here: this node's accepted probes and the wire "
-            "judge them.",
-            "quiet",
-        )
+    if newest and newest.no_expectation:
+        names = ", ".join(newest.no_expectation)
+        judged = "this node's accepted probes and the wire judge them"
+        yield Sentence(f"Nothing is expected of {names} here: {judged}.", "quiet")
     if last.slowing:
         yield Sentence(f"NCCL settings that lower bandwidth: {'; '.join(last.slowing)}.", "warn")
 
 
 def _results(last: ProbeDocument) -> Table:
-    rows = [(cell(one.op), tuple(_result(one))) for one in last.results if one.size_bytes >= SMALL]
+    rows = [(Cell(one.op), _result(one)) for one in last.results if one.size_bytes >= SMALL]
     columns = (
         Column("Collective"), Column("Size", number=True), Column("GPUs"),
         Column("Bus bandwidth", "GB/s", number=True), Column("Expected", "GB/s", number=True),
         Column("Ratio", number=True), Column("By"),
         Column("Wrong sums", number=True),
     )  # fmt: skip
-    return table(
-        "probe-table", "The last complete probe against what this topology should give", columns, rows
-    )
+    caption = "The last complete probe against what this topology should give"
+    return table("probe-table", caption, columns, rows)
 
 
 def _result(one: CollectiveResult) -> Iterator[Cell]:
     yield number(human(one.size_bytes))
-    yield cell(one.gpus)
+    yield Cell(one.gpus)
     yield number(f"{one.busbw / GB:.1f}")
     why = one.derivation[0] if one.derivation else "nothing is known of such a topology"
     yield known(one.expected_busbw, f"{(one.expected_busbw or 0.0) / GB:.1f}", why)
-    if one.ratio is None:
-        yield unknown(why)
-    else:
-        low = one.ratio < LOW
-        tone: Tone = "bad" if low else "good"
-        yield Cell(
-            percent(one.ratio), tone, note=f"below {percent(LOW)}" if low else "", number=True, strong=low
-        )
+    low = one.ratio is not None and one.ratio < LOW
+    note = f"below {percent(LOW)}" if low else ""
+    ratio = Cell(percent(one.ratio), "bad" if low else "good", note, number=True, strong=low)
+    yield unknown(why) if one.ratio is None else ratio
     by = f"{one.algorithm}/{one.protocol}".strip("/")
-    yield cell(by) if by else unknown("NCCL's log does not show it")
+    yield Cell(by) if by else unknown("NCCL's log does not show it")
     yield Cell(str(one.wrong), "bad", number=True, strong=True) if one.wrong else number("0", "quiet")
 
 
 def _derivations(results: Sequence[CollectiveResult]) -> Iterator[Details]:
-    points = tuple(
-        Point(
-            f"{one.op} of {human(one.size_bytes)}, GPUs: {one.gpus}",
-            (*one.derivation, *((f"confidence: {one.confidence}",) if one.confidence else ())),
-        )
-        for one in results
-        if one.size_bytes >= SMALL and one.derivation
-    )
+    points = []
+    for one in results:
+        if one.size_bytes >= SMALL and one.derivation:
+            sure = (f"confidence: {one.confidence}",) if one.confidence else ()
+            name = f"{one.op} of {human(one.size_bytes)}, GPUs: {one.gpus}"
+            points.append(Point(name, (*one.derivation, *sure)))
     if points:
-        yield Details("How each expectation follows", points)
+        yield Details("How each expectation follows", tuple(points))
 
 
 def _past(past: Sequence[PastProbe], at: float) -> Table:
-    rows = []
-    for one in past[:PAST]:
-        when = moment(one.at, at)
-        good = one.outcome == "ok"
-        outcome = Cell(one.outcome, "" if good else "unknown", note=one.why)
-        low = one.worst_ratio is not None and one.worst_ratio < LOW
-        ratio = (
-            unknown("nothing was measured against an expectation")
-            if one.worst_ratio is None
-            else Cell(percent(one.worst_ratio), "bad" if low else "", number=True, strong=low)
-        )
-        kind = cell("forced: no verdict" if one.forced else "counts", "quiet")
-        rows.append((cell(when.text, note=when.ago), (outcome, ratio, number(f"{one.seconds:.1f}"), kind)))
+    rows = [(when(one.at, at), _past_probe(one)) for one in past[:PAST]]
     columns = (
         Column("Began"), Column("Outcome"), Column("Lowest ratio", number=True),
         Column("Took", "s", number=True), Column("Counts"),
@@ -208,20 +175,26 @@ def _past(past: Sequence[PastProbe], at: float) -> Table:
     return table("past-table", "The newest probes, newest first", columns, rows)
 
 
+def _past_probe(one: PastProbe) -> Iterator[Cell]:
+    yield Cell(one.outcome, "" if one.outcome == "ok" else "unknown", note=one.why)
+    low = one.worst_ratio is not None and one.worst_ratio < LOW
+    ratio = Cell(percent(one.worst_ratio), "bad" if low else "", number=True, strong=low)
+    yield unknown("nothing was measured against an expectation") if one.worst_ratio is None else ratio
+    yield number(f"{one.seconds:.1f}")
+    yield Cell("forced: no verdict" if one.forced else "counts", "quiet")
+
+
 def _table(copies: Sequence[PeerCopy], middle: float) -> Table:
     rates = {(one.source, one.destination): one for one in copies}
     places = sorted({one for pair in rates for one in pair}, key=lambda one: order(str(one)))
     columns = [Column(f"to {one}", number=True) for one in places]
-    rows = [
-        (cell(f"from {source}"), tuple(_cell(source, to, rates, middle) for to in places))
-        for source in places
-    ]
-    legend = [Cell(words, tone) for _, tone, words in reversed(STEPS)]
+    rows = [(Cell(f"from {one}"), [_copy(one, to, rates, middle) for to in places]) for one in places]
+    legend = [Cell(text, tone) for _, tone, text in reversed(STEPS)]
     caption = "Copies between GPUs in GB/s: rows send, columns receive"
     return table("peer-table", caption, (Column("GPU"), *columns), rows, legend, dense=True)
 
 
-def _cell(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middle: float) -> Cell:
+def _copy(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middle: float) -> Cell:
     if source == to:
         return Cell("·", "quiet", aside="itself", number=True)
     one = rates.get((source, to))
@@ -229,30 +202,15 @@ def _cell(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middl
         return unknown("the probe did not copy between these two")
     below = 1 - one.bytes_per_second / middle if middle else 0.0
     tone = next(tone for least, tone, _ in STEPS if below >= least)
-    aside = (
-        f"{percent(abs(below))} {'below' if below > 0 else 'above'} the median" if abs(below) >= SPEAK else ""
-    )
-    ways = "" if one.direct else "through the host"
+    aside = f"{percent(abs(below))} {'below' if below > 0 else 'above'} the median"
     return Cell(
-        f"{one.bytes_per_second / GB:.1f}",
-        tone,
-        note=ways,
-        aside=aside,
-        number=True,
-        strong=tone in {"slow2", "slow3"},
-    )
-
-
-def _slow_lines(content: PageContent) -> Iterator[Sentence]:
-    last = content.probes.last
-    if last is not None:
-        none = "The last probe found no straggler." if not last.stragglers else ""
-        named = "By the last probe alone; a finding needs two of three probes." if last.stragglers else ""
-        yield Sentence(none or named)
+        f"{one.bytes_per_second / GB:.1f}", tone, note="" if one.direct else "through the host",
+        aside=aside if abs(below) >= SPEAK else "", number=True, strong=tone in {"slow2", "slow3"},
+    )  # fmt: skip
 
 
 def _named(stragglers: Sequence[Straggler]) -> Table:
-    rows = [(cell(_who(one)), tuple(_straggler(one))) for one in stragglers]
+    rows = [(Cell(_who(one)), _straggler(one)) for one in stragglers]
     columns = (
         Column("Part"), Column("What"), Column("Slower", number=True), Column("Than"),
         Column("Deviations", number=True), Column("And because of it"),
@@ -267,18 +225,15 @@ def _who(one: Straggler) -> str:
 
 
 def _straggler(one: Straggler) -> Iterator[Cell]:
-    yield cell(one.resource)
+    yield Cell(one.resource)
     yield Cell(percent(one.lost), "warn", number=True, strong=True)
-    yield cell("its own history" if one.against == "own" else "its peers")
+    yield Cell("its own history" if one.against == "own" else "its peers")
     yield known(one.score, f"{one.score or 0.0:.0f}", "all GPUs are slow alike, and none deviates")
-    yield cell(", ".join(one.follows) or "nothing else", "" if one.follows else "quiet")
+    yield Cell(", ".join(one.follows) or "nothing else", "" if one.follows else "quiet")
 
 
 def _scores(here: Readings, gpus: Sequence[GpuName]) -> Table:
-    rows = [
-        (cell(f"GPU {gpu.index}"), tuple(_score(here, gpu, resource) for resource in Resource))
-        for gpu in gpus
-    ]
+    rows = [(Cell(f"GPU {gpu.index}"), [_score(here, gpu, one) for one in Resource]) for gpu in gpus]
     columns = [Column(ABOUT[resource], number=True) for resource in Resource]
     caption = (
         "Straggler scores: standard deviations slower than its own history or its peers; "
@@ -290,7 +245,7 @@ def _scores(here: Readings, gpus: Sequence[GpuName]) -> Table:
 def _score(here: Readings, gpu: GpuName, resource: Resource) -> Cell:
     value = here.by("straggler_score", gpu.part, "signal").get(resource.value)
     if value is None:
-        return known(None, "", "the last probe did not measure it")
+        return unknown("the last probe did not measure it")
     high = value >= SCORE
     text = f"{value:.1f}".replace("-0.0", "0.0")
-    return Cell(text, "warn", number=True, strong=True) if high else number(text)
+    return Cell(text, "warn" if high else "", number=True, strong=high)

@@ -1,21 +1,15 @@
-"""Readings by name, and their texts: cells, tables, times in UTC with their age, GB/s of 10^9 bytes. Pure."""
+"""Readings by name, and how they are shown: cells, tables, times in UTC with their age. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
+from wirewatch.core import words
 from wirewatch.core.collector import blind_rule
 from wirewatch.documents.health import Health, ReportedFinding
 from wirewatch.documents.series import PREFIX
 from wirewatch.documents.state import CollectorState, Series, StateDocument
-from wirewatch.page.model import Cell, Column, Moment, Row, Table, Tone
+from wirewatch.page.model import Cell, Column, Moment, Row, Sentence, Table, Tone
 
-GB = 1e9
-GBIT = 1.25e8
-"""Bytes per second of one Gb/s."""
-_STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_LAST = 253402300799.0
-"""The last second that has a date of four digits."""
 TONES: dict[Health, Tone] = {"ok": "good", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 NOT_GIVEN = "this part or its driver does not report it"
 NOT_YET = "it has not been read since the agent started"
@@ -64,6 +58,11 @@ class Readings:
             return one.error
         return NOT_GIVEN if one.last_success else NOT_YET
 
+    def nothing(self, collector: str, none: str) -> Sentence:
+        """Return why there is nothing to show of a collector: it is not known, or there is `none`."""
+        unread = Sentence(f"Not known: {self.why(collector)}.", "unknown")
+        return unread if self.applies(collector) else Sentence(none, "quiet")
+
     def applies(self, collector: str) -> bool:
         """Whether a collector may have something to watch on this node."""
         one = self.collectors.get(collector)
@@ -90,49 +89,20 @@ JOINED = 3
 
 
 def moment(at: float, now: float) -> Moment:
-    """A time in Unix seconds as seen from `now`."""
-    day = datetime.fromtimestamp(min(max(at, 0.0), _LAST), UTC)
-    return Moment(day.strftime("%Y-%m-%d %H:%M:%S UTC"), day.strftime("%Y-%m-%dT%H:%M:%SZ"), ago(now - at))
+    """Return a time in Unix seconds as seen from `now`."""
+    iso = words.stamp(at)
+    return Moment(iso.replace("T", " ").replace("Z", " UTC"), iso, words.ago(now - at))
 
 
-def ago(seconds: float) -> str:
-    """`4 min ago`, `in 2 h`; whole seconds."""
-    if abs(seconds) < 1:
-        return "just now"
-    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
-
-
-def span(seconds: float) -> str:
-    """A length of time by its two largest units: `3 h 20 min`."""
-    left, parts = int(seconds), []
-    for size, unit in _STEPS:
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {unit}")
-        elif parts:
-            break
-    return " ".join(parts[:2]) or "0 s"
-
-
-def percent(ratio: float) -> str:
-    return f"{ratio * 100:.0f} %"
+def when(at: float, now: float) -> Cell:
+    """Return a cell with a time, and its age below it."""
+    here = moment(at, now)
+    return Cell(here.text, note=here.ago)
 
 
 def plain(value: float) -> str:
     """A count, or a number with one digit behind the point where it has any."""
     return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-
-
-def listed(words: Iterable[str], most: int = 3) -> str:
-    """The first of many, and how many more there are."""
-    every = list(words)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 link`, `2 links`."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def readings(state: StateDocument) -> Readings:
@@ -159,10 +129,6 @@ def unique(gpus: Iterable[GpuName]) -> tuple[GpuName, ...]:
     return tuple(sorted(kept, key=lambda one: (order(one.index), one.uuid)))
 
 
-def cell(text: str, tone: Tone = "", note: str = "") -> Cell:
-    return Cell(text, tone, note)
-
-
 def number(text: str, tone: Tone = "", note: str = "") -> Cell:
     return Cell(text, tone, note, number=True)
 
@@ -178,12 +144,12 @@ def known(value: float | None, text: str, why: str) -> Cell:
 
 
 def table(
-    name: str, caption: str, columns: Sequence[Column], rows: Iterable[tuple[Cell, Sequence[Cell]]],
+    name: str, caption: str, columns: Sequence[Column], rows: Iterable[tuple[Cell, Iterable[Cell]]],
     legend: Sequence[Cell] = (), *, dense: bool = False,
 ) -> Table:  # fmt: skip
     """A table whose unknown cells are joined or have footnotes."""
     notes: list[str] = []
-    made = tuple(Row(head, tuple(_folded(cells, notes))) for head, cells in rows)
+    made = tuple(Row(head, tuple(_folded(tuple(cells), notes))) for head, cells in rows)
     return Table(name, caption, tuple(columns), made, tuple(notes), tuple(legend), dense)
 
 

@@ -18,8 +18,7 @@ from wirewatch.documents.process import PROCESS
 from wirewatch.documents.state import DaemonStatus
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.page.content import PageContext, page_content
-from wirewatch.page.html import RenderedPage, choice, page, render
-from wirewatch.page.runbook import INDEX, runbook
+from wirewatch.page.html import INDEX, RenderedPage, choice, page, render, runbook
 from wirewatch.server.exposition import Exposition
 from wirewatch.server.reload import WebCounts
 from wirewatch.verdict.ledger import VerdictPolicy

@@ -79,11 +79,7 @@ def _load(plan: Plan) -> Engine:
 
 
 def _measured(run: Run, engine: Engine) -> None:
-    """Measure; whatever a library raises is why the probe could not be done.
-
-    Raises:
-        EngineError: it could not; its text begins with the step in which it failed.
-    """
+    """Measure; any error of a library becomes an EngineError, which begins with the step of the failure."""
     try:
         run.measure(engine)
     except Exception as error:

@@ -8,9 +8,14 @@ part of the latency, as it is in a job without CUDA graphs.
 """
 
 import os
+import socket
+import struct
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from fcntl import ioctl
 from pathlib import Path
 from typing import cast
 
@@ -20,29 +25,9 @@ for _name, _value in (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1")):
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from wirewatch.core.probe import (  # noqa: E402
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALLTOALL,
-    BROADCAST,
-    GATHER,
-    KIB,
-    REDUCE,
-    REDUCE_SCATTER,
-    SCATTER,
-    SEND,
-    SENDRECV,
-    Case,
-    Copy,
-    ErrorKind,
-    Launch,
-    Micro,
-    Plan,
-    Timed,
-    rounds,
-)
+from wirewatch.core import probe  # noqa: E402
+from wirewatch.core.probe import Case, Copy, ErrorKind, Launch, Meeting, Micro, Plan, Timed, rounds  # noqa: E402
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room  # noqa: E402
-from wirewatch.worker.meeting import meet  # noqa: E402
 from wirewatch.worker.process import fork_ranks  # noqa: E402
 from wirewatch.worker.run import EngineError  # noqa: E402
 from wirewatch.worker.timing import in_queue, micro  # noqa: E402
@@ -57,9 +42,13 @@ from wirewatch.worker.torch_gpu import (  # noqa: E402
     no_room,
 )
 
-_IN_PLACE_ONLY = frozenset({ALL_REDUCE, BROADCAST, REDUCE})
+_IN_PLACE_ONLY = frozenset({probe.ALL_REDUCE, probe.BROADCAST, probe.REDUCE})
 """torch.distributed has them in no other form."""
 _LONGEST = 300
+RETRY_SECONDS = 0.05
+_GET_ADDRESS = 0x8915
+"""SIOCGIFADDR (linux/sockios.h)."""
+_INTERFACE = "GLOO_SOCKET_IFNAME"
 # Newer torch warns of the old names.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -80,9 +69,10 @@ def engine_errors() -> Iterator[None]:
 
 
 class DistributedEngine(ABC):
-    """One rank. Its constructor forks: afterwards there is one process for each GPU or name of the plan.
+    """One rank.
 
-    With a meeting there are as many on each other node; the first of each node leads there.
+    Its constructor forks: afterwards there is one process for each GPU or name of the plan. With a meeting
+    there are as many on each other node; the first of each node leads there.
     """
 
     backend: str
@@ -109,7 +99,7 @@ class DistributedEngine(ABC):
 
     def offers(self, op: str) -> bool:
         alone = any(len(group) == 1 for group in self._plan.groups)
-        return (self._plan.in_place or op not in _IN_PLACE_ONLY) and not (alone and op == SENDRECV)
+        return (self._plan.in_place or op not in _IN_PLACE_ONLY) and not (alone and op == probe.SENDRECV)
 
     @abstractmethod
     def queue(self) -> TorchQueue:
@@ -166,7 +156,7 @@ class DistributedEngine(ABC):
         dist.init_process_group("cpu:gloo", store=self._store, rank=self._rank, world_size=self._ranks)
         everyone = list(range(self._ranks))
         # Sends and copies go through the communicator of all ranks.
-        sending = {case.group for case in self._plan.cases if case.op == SEND}
+        sending = {case.group for case in self._plan.cases if case.op == probe.SEND}
         wanted = {n: sorted(g) for n, g in enumerate(self._plan.groups) if n not in sending}
         shared = self._plan.copy_bytes or sending
         members = [*wanted.values(), *([everyone] if shared and everyone not in wanted.values() else [])]
@@ -187,7 +177,7 @@ class DistributedEngine(ABC):
     @engine_errors()
     def collective(self, case: Case) -> Timed:
         members = list(self._plan.groups[case.group])
-        if case.op != SEND:
+        if case.op != probe.SEND:
             members.sort()
         layout = layout_of(self._plan, case)
         # Waiting for the others, of which one may wait for who reads counters, is not work.
@@ -196,7 +186,7 @@ class DistributedEngine(ABC):
         rows = self._share(taken)
         slowest = max(row[0] for row in rows)
         # A send has ended when the system has taken all of it; only a receive shows that it has arrived.
-        _, low, median, high, _ = rows[members[layout.ranks // 2 if case.op == SEND else 0]]
+        _, low, median, high, _ = rows[members[layout.ranks // 2 if case.op == probe.SEND else 0]]
         return Timed(
             group=case.group, op=case.op, size_bytes=case.size_bytes, launch=self.launch,
             iterations=case.iterations, runs=self._plan.warmup + case.iterations + 1, seconds=slowest,
@@ -274,11 +264,7 @@ class DistributedEngine(ABC):
 
 
 class GpuRanks(DistributedEngine):
-    """A process for each GPU, with NCCL between them.
-
-    Raises:
-        EngineError: this torch has no NCCL, or the plan wants registered buffers.
-    """
+    """A process for each GPU, with NCCL between them; raises EngineError where this torch has no NCCL."""
 
     backend, launch, device = "nccl", "stream", TorchGpu
 
@@ -327,23 +313,23 @@ def operation(
     """One rank's part in one run, as a function that starts it; `peer`: with whom it sends or receives."""
     send, receive = queue.ends(layout, place)
     root, ranks = place == ROOT, layout.ranks
-    if layout.op == SENDRECV:
+    if layout.op == probe.SENDRECV:
         return _exchange(group, send, (place + 1) % ranks, receive, (place - 1) % ranks)
-    if layout.op == SEND:
+    if layout.op == probe.SEND:
         way, buffer = (dist.isend, send) if layout.sends(place) else (dist.irecv, receive)
         return _posted([dist.P2POp(way, buffer, group=group, group_peer=peer)])
     calls: dict[str, Callable[[], object]] = {
-        ALL_REDUCE: lambda: dist.all_reduce(receive, group=group),
-        ALL_GATHER: lambda: _all_gather(receive, send, group=group),
-        REDUCE_SCATTER: lambda: _reduce_scatter(receive, send, group=group),
-        BROADCAST: lambda: dist.broadcast(receive, group=group, group_src=ROOT),
-        REDUCE: lambda: dist.reduce(receive, group=group, group_dst=ROOT),
-        ALLTOALL: lambda: dist.all_to_all_single(receive, send, group=group),
+        probe.ALL_REDUCE: lambda: dist.all_reduce(receive, group=group),
+        probe.ALL_GATHER: lambda: _all_gather(receive, send, group=group),
+        probe.REDUCE_SCATTER: lambda: _reduce_scatter(receive, send, group=group),
+        probe.BROADCAST: lambda: dist.broadcast(receive, group=group, group_src=ROOT),
+        probe.REDUCE: lambda: dist.reduce(receive, group=group, group_dst=ROOT),
+        probe.ALLTOALL: lambda: dist.all_to_all_single(receive, send, group=group),
     }
-    if layout.op == SCATTER:
+    if layout.op == probe.SCATTER:
         pieces = list(send.chunk(ranks)) if root else None
         return lambda: dist.scatter(receive, pieces, group=group, group_src=ROOT)
-    if layout.op == GATHER:
+    if layout.op == probe.GATHER:
         pieces = list(receive.chunk(ranks)) if root else None
         return lambda: dist.gather(send, pieces, group=group, group_dst=ROOT)
     return calls[layout.op]
@@ -371,9 +357,61 @@ def _free_bytes() -> int:
     """Memory of this machine, or of this container, that can be had without ending another process."""
     lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     amounts = dict(line.split(":", 1) for line in lines)
-    free = int(amounts["MemAvailable"].split()[0]) * KIB
+    free = int(amounts["MemAvailable"].split()[0]) * probe.KIB
     cgroup = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):
         limit, used = (int((cgroup / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
         free = min(free, limit - used)
     return free
+
+
+def meet(meeting: Meeting, rank: int, ranks: int) -> dist.Store:
+    """Return the store through which all ranks meet; rank 0 has it, and listens on all addresses.
+
+    Where no interface is chosen for gloo, it is the one on the way to the store: a node's name may lead to
+    another, or to none. Raises EngineError: the first node cannot be reached in time, or its port is taken.
+    """
+    late, first = time.monotonic() + meeting.patience, rank == 0
+    try:
+        made = _store(meeting, ranks, here=True) if first else None
+        interface = _interface(_reached(meeting, late))
+        if interface:
+            os.environ.setdefault(_INTERFACE, interface)
+        return made or _store(meeting, ranks, here=False)
+    except (RuntimeError, OSError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        where = f"{meeting.host}:{meeting.port}"
+        what = "cannot be listened at" if first else f"has not answered within {meeting.patience:g} s"
+        raise EngineError("internal", f"{where} {what}: {said}") from error
+
+
+def _store(meeting: Meeting, ranks: int, *, here: bool) -> dist.Store:
+    within = timedelta(seconds=meeting.patience)
+    return dist.TCPStore(
+        meeting.host, meeting.port, ranks, is_master=here, timeout=within, wait_for_workers=False
+    )
+
+
+def _reached(meeting: Meeting, late: float) -> str:
+    """Our address on the way to the first node, once it listens; its name may not be known before."""
+    while True:
+        left = max(0.1, late - time.monotonic())
+        try:
+            with socket.create_connection((meeting.host, meeting.port), left) as one:
+                address: str = one.getsockname()[0]
+                return address
+        except OSError:
+            if time.monotonic() > late:
+                raise
+        time.sleep(RETRY_SECONDS)
+
+
+def _interface(address: str) -> str:
+    """The interface with this IPv4 address; "" where none has it as its first."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                told = ioctl(asked, _GET_ADDRESS, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(told[20:24]) == address:
+                    return name
+    return ""

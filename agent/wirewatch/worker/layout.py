@@ -11,22 +11,8 @@ in every element of a sum; every sum is exact in its type, and none has the byte
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALLTOALL,
-    BROADCAST,
-    DIVIDED,
-    DTYPES,
-    GATHER,
-    OUT_OF_PLACE,
-    REDUCE,
-    REDUCE_SCATTER,
-    SCATTER,
-    SEND,
-    SENDRECV,
-    Case,
-    Plan,
-)
+from wirewatch.core import probe
+from wirewatch.core.probe import DTYPES, Case, Plan
 
 ROOT = 0
 """The rank in its group from which or to which all goes, where one has that part."""
@@ -36,9 +22,9 @@ ALIGNMENT = 16
 """Bytes of which a rank's share is a multiple."""
 LARGEST = 254
 """The largest value: one byte that is not poison."""
-_SEND_ALL = frozenset({REDUCE_SCATTER, SCATTER, ALLTOALL})
+_SEND_ALL = frozenset({probe.REDUCE_SCATTER, probe.SCATTER, probe.ALLTOALL})
 """A rank sends a share for each rank."""
-_RECEIVE_ALL = frozenset({ALL_GATHER, GATHER, ALLTOALL})
+_RECEIVE_ALL = frozenset({probe.ALL_GATHER, probe.GATHER, probe.ALLTOALL})
 _EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "int8": LARGEST, "uint8": LARGEST}
 """The largest sum that is exact in a type, and in one of 8 bits not poison; others hold whatever is added."""
 
@@ -73,9 +59,10 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One primitive on so many ranks. `count`: elements of the message, or of a rank's share of it.
+    """One primitive on so many ranks.
 
-    In place both buffers are one, and a rank's own share lies in its place among the others.
+    `count`: elements of the message, or of a rank's share of it. In place both buffers are one, and a rank's
+    own share lies in its place among the others.
     """
 
     op: str
@@ -85,29 +72,29 @@ class Layout:
 
     def sends(self, place: int) -> bool:
         """Whether the rank at this place of the group sends."""
-        if self.op == SEND:
+        if self.op == probe.SEND:
             return place < self.ranks // 2
-        return self.op not in {BROADCAST, SCATTER} or place == ROOT
+        return self.op not in {probe.BROADCAST, probe.SCATTER} or place == ROOT
 
     def receives(self, place: int) -> bool:
         """Whether something arrives at the rank at this place of the group."""
-        if self.op == SEND:
+        if self.op == probe.SEND:
             return not self.sends(place)
-        return self.op not in {REDUCE, GATHER} or place == ROOT
+        return self.op not in {probe.REDUCE, probe.GATHER} or place == ROOT
 
     def sent(self, place: int) -> Span:
         """Where in its sending buffer lies what a rank sends."""
-        own = self.in_place and self.op in {ALL_GATHER, GATHER}
+        own = self.in_place and self.op in {probe.ALL_GATHER, probe.GATHER}
         return Span(place * self.count if own else 0, self.count * self._shares(_SEND_ALL))
 
     def received(self, place: int) -> Span:
         """Where in its receiving buffer lies what a rank receives."""
-        own = self.in_place and self.op in {REDUCE_SCATTER, SCATTER}
+        own = self.in_place and self.op in {probe.REDUCE_SCATTER, probe.SCATTER}
         return Span(place * self.count if own else 0, self.count * self._shares(_RECEIVE_ALL))
 
     def first(self, place: int) -> int:
         """The index of the first value that a rank sends."""
-        return place * self.count if self.op in {ALL_GATHER, GATHER} else 0
+        return place * self.count if self.op in {probe.ALL_GATHER, probe.GATHER} else 0
 
     def poisoned(self, place: int) -> bool:
         """Whether anything of what a rank receives lies outside of what it sends."""
@@ -118,14 +105,14 @@ class Layout:
         """What a rank that receives must have in the end."""
         each = self.count
         if self.op in _RECEIVE_ALL:
-            return Pieces(each, place * each) if self.op == ALLTOALL else Pieces(each, stride=each)
-        if self.op == SENDRECV:
+            return Pieces(each, place * each) if self.op == probe.ALLTOALL else Pieces(each, stride=each)
+        if self.op == probe.SENDRECV:
             return Pieces(each, rank=(place - 1) % self.ranks)
-        if self.op == SEND:
+        if self.op == probe.SEND:
             return Pieces(each, rank=place - self.ranks // 2)
-        if self.op in {BROADCAST, SCATTER}:
-            return Pieces(each, first=place * each if self.op == SCATTER else 0, rank=ROOT)
-        return Sums(place * each if self.op == REDUCE_SCATTER else 0)
+        if self.op in {probe.BROADCAST, probe.SCATTER}:
+            return Pieces(each, first=place * each if self.op == probe.SCATTER else 0, rank=ROOT)
+        return Sums(place * each if self.op == probe.REDUCE_SCATTER else 0)
 
     def elements(self) -> tuple[int, int]:
         """Elements of the receiving buffer and, where it is another, of the sending buffer; of any rank."""
@@ -140,10 +127,10 @@ def layout_of(plan: Plan, case: Case) -> Layout:
     """How a case of the plan lies in the buffers."""
     ranks, element = len(plan.groups[case.group]), DTYPES[plan.dtype]
     count = case.size_bytes // element
-    if case.op in DIVIDED:
+    if case.op in probe.DIVIDED:
         each = count // ranks
         count = each - each % (ALIGNMENT // element) or each
-    return Layout(case.op, ranks, max(1, count), plan.in_place and case.op not in OUT_OF_PLACE)
+    return Layout(case.op, ranks, max(1, count), plan.in_place and case.op not in probe.OUT_OF_PLACE)
 
 
 def modulus(dtype: str, ranks: int) -> int:

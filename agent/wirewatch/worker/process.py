@@ -23,8 +23,8 @@ _POLL = 0.005
 def follow(parent: int, end: Callable[[], None]) -> None:
     """Have this process killed when its parent is gone.
 
-    The kernel does it at once when the thread that started us ends, also while we hang in a driver; but not
-    if that thread ended before the kernel was asked. So a thread checks too, and calls `end`.
+    The kernel does it when the thread that started us ends, also while we hang in a driver; but not if that
+    thread ended before. So a thread checks too, and calls `end`.
     """
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     threading.Thread(target=_watch, args=(parent, end), daemon=True).start()
@@ -33,8 +33,7 @@ def follow(parent: int, end: Callable[[], None]) -> None:
 def fork_ranks(count: int) -> int:
     """Become `count` processes and return each its rank; 0 is the process that called.
 
-    Raises:
-        OSError: there may not be so many; those already made end with this process.
+    Raises OSError: there may not be so many; those already made end with this process.
     """
     leader = os.getpid()
     sys.stdout.flush()
@@ -51,7 +50,7 @@ def fork_ranks(count: int) -> int:
 
 
 def watch_ranks(lost: Callable[[str], None]) -> None:
-    """Call `lost` in a thread of its own, `NOTICE` seconds after a rank did not end well, with what it was.
+    """Call `lost` in a thread, `NOTICE` seconds after a rank ended badly, with what it was.
 
     The others wait for it, for as long as the library lets them.
     """

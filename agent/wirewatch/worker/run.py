@@ -11,20 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from wirewatch.core.probe import (
-    DOCUMENT_SCHEMA,
-    KIB,
-    REPORT,
-    Case,
-    Copy,
-    Cost,
-    Document,
-    ErrorKind,
-    Micro,
-    Plan,
-    Timed,
-    WorkerError,
-)
+from wirewatch.core import probe
+from wirewatch.core.probe import Case, Copy, Cost, Document, ErrorKind, Micro, Plan, Timed, WorkerError
 
 Mark = Callable[[str], None]
 
@@ -38,7 +26,7 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
-    """What runs collectives and copies; opened in two steps, so that each is timed.
+    """Runs collectives and copies; opened in two steps, so that each is timed.
 
     All methods raise EngineError.
     """
@@ -71,10 +59,10 @@ class Engine(Protocol):
 
 @dataclass
 class Run:
-    """What was measured so far; `began`: monotonic seconds at which the process began.
+    """The measurements so far; `began`: monotonic seconds at which the process began.
 
-    `report` gets what the plan wants to be reported at once. `step`: what is being done once the devices are
-    ready, for an error that does not say it.
+    `report` gets what the plan wants to be reported at once. `step`: the step in hand once the devices are
+    ready, for errors.
     """
 
     plan: Plan
@@ -89,11 +77,7 @@ class Run:
     step: str = ""
 
     def measure(self, engine: Engine) -> None:
-        """Everything that the plan asks for.
-
-        Raises:
-            EngineError: it could not be done; what was measured before is kept.
-        """
+        """Measure all that the plan asks for; an EngineError keeps what was measured before."""
         self._reached("imported")
         engine.contexts()
         self._reached("contexts")
@@ -156,10 +140,10 @@ class Run:
             **self.times,
             kernel_seconds=tuple(engine.kernel_seconds()) if engine else (),
             cpu_seconds=own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime,
-            host_bytes=max(own.ru_maxrss, below.ru_maxrss) * KIB,
+            host_bytes=max(own.ru_maxrss, below.ru_maxrss) * probe.KIB,
         )
         return Document(
-            schema=DOCUMENT_SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
+            schema=probe.DOCUMENT_SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
             collectives=tuple(self.collectives), copies=tuple(self.copies), micros=tuple(self.micros),
             cost=cost, error=None if error is None else WorkerError(error.kind, str(error)),
             not_offered=self.not_offered,
@@ -168,10 +152,10 @@ class Run:
 
 @contextmanager
 def _collected_between() -> Iterator[None]:
-    """Python collects its garbage when it is told to alone, and what is there already not at all.
+    """Have garbage collected on order alone, and objects of before never.
 
-    By itself it stops launches in their middle: on two H200 the first case of each process that had imported
-    torch had a run of 4 ms in it.
+    By itself Python stops launches in their middle: on two H200 the first case of each process that had
+    imported torch had a run of 4 ms in it.
     """
     gc.freeze()
     gc.disable()
@@ -183,10 +167,7 @@ def _collected_between() -> Iterator[None]:
 
 
 def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
-    """A function that writes a mark, a word a line, and waits for a line on standard input.
-
-    Without `pauses` it does nothing.
-    """
+    """Return a function that writes a mark and waits for a line on standard input, if there are `pauses`."""
     if not pauses:
         return _nothing
 
@@ -203,7 +184,7 @@ def reporter(fd: int) -> Callable[[Timed], None]:
     """A function that writes what was measured as a line among the marks, without waiting for an answer."""
 
     def report(timed: Timed) -> None:
-        os.write(fd, f"{REPORT}{json.dumps(asdict(timed), allow_nan=False)}\n".encode())
+        os.write(fd, f"{probe.REPORT}{json.dumps(asdict(timed), allow_nan=False)}\n".encode())
 
     return report
 

@@ -13,18 +13,8 @@ from typing import Any
 import torch
 from torch.cuda import nccl
 
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    BROADCAST,
-    REDUCE,
-    REDUCE_SCATTER,
-    Case,
-    Copy,
-    Micro,
-    Plan,
-    Timed,
-)
+from wirewatch.core import probe
+from wirewatch.core.probe import Case, Copy, Micro, Plan, Timed
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import copy_all, in_queue, micro
@@ -37,16 +27,12 @@ from wirewatch.worker.torch_gpu import (
     no_room,
 )
 
-OFFERED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, REDUCE, BROADCAST})
+OFFERED = frozenset({probe.ALL_REDUCE, probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.REDUCE, probe.BROADCAST})
 """All that torch.cuda.nccl has; broadcast only in place."""
 
 
 class TorchEngine:
-    """The plan's GPUs in this process.
-
-    Raises:
-        EngineError: this torch has no NCCL, or the plan wants registered buffers.
-    """
+    """The plan's GPUs in this process; raises EngineError without NCCL, or for registered buffers."""
 
     leads = True
 
@@ -65,7 +51,7 @@ class TorchEngine:
         return {"torch": torch.__version__, **nccl_version()}
 
     def offers(self, op: str) -> bool:
-        return op in OFFERED and (self._plan.in_place or op != BROADCAST)
+        return op in OFFERED and (self._plan.in_place or op != probe.BROADCAST)
 
     @engine_errors()
     def contexts(self) -> None:
@@ -82,7 +68,7 @@ class TorchEngine:
             members = [self._gpus[p] for p in group]
             for gpu in members:
                 gpu.begin()
-            _operation(Layout(ALL_REDUCE, len(members), 1, in_place=True), members)()
+            _operation(Layout(probe.ALL_REDUCE, len(members), 1, in_place=True), members)()
             for gpu in members:
                 gpu.end()
                 gpu.settle()
@@ -136,11 +122,11 @@ def _operation(layout: Layout, members: Sequence[TorchGpu]) -> Callable[[], None
     ends = [gpu.ends(layout, place) for place, gpu in enumerate(members)]
     inputs, outputs = [sent for sent, _ in ends], [received for _, received in ends]
     calls: dict[str, Callable[..., Any]] = {
-        ALL_REDUCE: partial(nccl.all_reduce, inputs, outputs),
-        ALL_GATHER: partial(nccl.all_gather, inputs, outputs),
-        REDUCE_SCATTER: partial(nccl.reduce_scatter, inputs, outputs),
-        REDUCE: partial(nccl.reduce, inputs, outputs[ROOT], root=ROOT),
-        BROADCAST: partial(nccl.broadcast, outputs, root=ROOT),
+        probe.ALL_REDUCE: partial(nccl.all_reduce, inputs, outputs),
+        probe.ALL_GATHER: partial(nccl.all_gather, inputs, outputs),
+        probe.REDUCE_SCATTER: partial(nccl.reduce_scatter, inputs, outputs),
+        probe.REDUCE: partial(nccl.reduce, inputs, outputs[ROOT], root=ROOT),
+        probe.BROADCAST: partial(nccl.broadcast, outputs, root=ROOT),
     }
     return partial(calls[layout.op], streams=[gpu.stream for gpu in members])
 

@@ -1,4 +1,4 @@
-"""Devices through torch: GPUs by UUID, memory, streams, events; and torch's errors as ours."""
+"""Devices through torch: GPUs by UUID, memory, streams, events, values; torch's errors as ours."""
 
 import ctypes
 import os
@@ -11,16 +11,20 @@ import torch.cuda.nccl
 
 from wirewatch.core.probe import MIB, ErrorKind
 from wirewatch.worker import kernels
-from wirewatch.worker.layout import LARGEST, POISON, Layout, Room, modulus
+from wirewatch.worker.layout import LARGEST, POISON, Layout, Pieces, Room, Sums, modulus
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Queue
-from wirewatch.worker.torch_values import fill, wrong_elements
 
 BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
 _NO_DEVICE = ("no cuda gpus", "no cuda-capable device", "no nvidia driver", "invalid device ordinal")
 _LONGEST = 300
 FLOAT32_BYTES = 4
+CHUNK = 1 << 22
+"""Elements made at a time: 64-bit indices of a whole buffer would take twice its memory."""
+_WORD = (1 << 32) - 1
+_FACTOR = 2654435761 - (1 << 32)
+"""Congruent to the kernels' factor modulo 2^32, and small enough that no product leaves 64 bits."""
 
 
 class TorchQueue(Queue):
@@ -185,10 +189,9 @@ def engine_errors() -> Iterator[None]:
 
 
 def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
-    """The numbers of the GPUs with these UUIDs, in their order; `GPU-` and case do not matter.
+    """Return the numbers of the GPUs with these UUIDs, in order; `GPU-` and case do not matter.
 
-    Raises:
-        EngineError: torch does not see one of them.
+    Raises EngineError: torch does not see one of them.
     """
     found = {_bare(uuid): number for uuid, number in seen.items()}
     missing = [uuid for uuid in wanted if _bare(uuid) not in found]
@@ -200,10 +203,9 @@ def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
 
 
 def devices(uuids: Sequence[str]) -> list[torch.device]:
-    """The devices with these UUIDs, in their order; makes no context.
+    """Return the devices with these UUIDs, in order, without a context.
 
-    Raises:
-        EngineError: CUDA cannot be started, or torch does not see one of them.
+    Raises EngineError: CUDA cannot be started, or torch does not see one of them.
     """
     with engine_errors():
         torch.cuda.init()
@@ -231,11 +233,7 @@ def nccl_version() -> dict[str, str]:
 
 @contextmanager
 def no_room(needed: Room) -> Iterator[None]:
-    """Say what the memory was for, where there is too little of it.
-
-    Raises:
-        EngineError: there is too little.
-    """
+    """Raise EngineError with the memory's purpose, where there is too little of it."""
     try:
         yield
     except RuntimeError as error:
@@ -247,3 +245,55 @@ def no_room(needed: Room) -> Iterator[None]:
 
 def _bare(uuid: str) -> str:
     return uuid.lower().removeprefix("gpu-")
+
+
+def values(first: int, count: int, rank: int, modulus: int, device: torch.device) -> torch.Tensor:
+    """Elements `first` to `first + count` of what a rank holds: int64, shape (count,)."""
+    return _hashes(first, count, device).add_(rank).remainder_(modulus).add_(1)
+
+
+def totals(first: int, count: int, ranks: int, modulus: int, device: torch.device) -> torch.Tensor:
+    """Return the sums of these elements over all ranks: int64, shape (count,).
+
+    They are whole rounds of the modulus, and a rest that passes it once at most.
+    """
+    start = _hashes(first, count, device).remainder_(modulus)
+    rounds, rest = divmod(ranks, modulus)
+    above = (start + (rest - modulus)).clamp_(min=0)
+    whole = ranks + rounds * (modulus * (modulus - 1) // 2) + rest * (rest - 1) // 2
+    return start.mul_(rest).add_(whole).sub_(above, alpha=modulus)
+
+
+def fill(data: torch.Tensor, first: int, rank: int, modulus: int) -> None:
+    """Write a rank's values, from the one at `first` on, over a tensor of one dimension."""
+    for start, part in _parts(data):
+        part.copy_(values(first + start, part.numel(), rank, modulus, data.device))
+
+
+def wrong_elements(data: torch.Tensor, expected: Pieces | Sums, ranks: int, modulus: int) -> torch.Tensor:
+    """How many elements are not as expected, NaN among them: int64, shape (), on the data's device."""
+    if isinstance(expected, Sums):
+        return _differ(data, lambda at, n: totals(expected.first + at, n, ranks, modulus, data.device))
+    wrong = torch.zeros((), dtype=torch.int64, device=data.device)
+    for number, piece in enumerate(data.split(expected.each)):
+        first, rank = expected.first + number * expected.stride, expected.rank + number
+        wrong += _differ(piece, lambda at, n: values(first + at, n, rank, modulus, data.device))  # noqa: B023
+    return wrong
+
+
+def _hashes(first: int, count: int, device: torch.device) -> torch.Tensor:
+    index = torch.arange(first, first + count, dtype=torch.int64, device=device)
+    return index.bitwise_and_(_WORD).mul_(_FACTOR).bitwise_and_(_WORD).bitwise_right_shift_(24)
+
+
+def _differ(data: torch.Tensor, wanted: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
+    """How many elements differ from those that are wanted from a place on, so many at a time."""
+    wrong = torch.zeros((), dtype=torch.int64, device=data.device)
+    for start, part in _parts(data):
+        wrong += (part != wanted(start, part.numel()).to(data.dtype)).sum()
+    return wrong
+
+
+def _parts(data: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    for first in range(0, data.numel(), CHUNK):
+        yield first, data[first : first + CHUNK]

@@ -13,7 +13,8 @@ from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
 
 from wirewatch.config import ControllerSection
 from wirewatch.core.ports import Clock
-from wirewatch.kubernetes.apiserver import ApiEndpoint, rfc3339
+from wirewatch.core.words import stamp
+from wirewatch.kubernetes.apiserver import ApiEndpoint
 from wirewatch.kubernetes.outcome import MEANING, RequestResult
 from wirewatch_fleet.controller.cluster import (
     REQUEST,
@@ -372,7 +373,7 @@ class Leadership:
             now = self._clock.now()
             message = node.condition.message if node.condition else ""
             reason = node.mark.reason if node.mark else ""
-            wanted = Maintenance(node.name, reason, message, rfc3339(now), rfc3339(now + NOTICE))
+            wanted = Maintenance(node.name, reason, message, stamp(now), stamp(now + NOTICE))
             try:
                 await self._cluster.request_maintenance(wanted.body())
                 self._requested.add((node.name, node.uid))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wirewatch.config import ControllerSection
-from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.core.words import stamp
 from wirewatch_fleet.controller.decide import NodeDecision, NodeStep, measure
 from wirewatch_fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY, FleetNode, Mark, NodeMeasure
 
@@ -21,7 +21,7 @@ def patch_of(decision: NodeDecision, settings: ControllerSection, now: float) ->
     node = decision.node
     if decision.step is NodeStep.TAKE_OUT:
         did = measure(settings)
-        mark = Mark(did, rfc3339(now), node.condition.reason if node.condition else "")
+        mark = Mark(did, stamp(now), node.condition.reason if node.condition else "")
         return _patch(node, mark.text(), _out(node, did))
     undone = _back(node, node.mark.did) if node.mark and decision.step is NodeStep.GIVE_BACK else {}
     return _patch(node, None, undone)

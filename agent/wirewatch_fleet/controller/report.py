@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wirewatch.core.types import Kind, Metric, Sample, Tier
-from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.core.words import stamp
 from wirewatch.kubernetes.condition import LIMIT, shortened
 from wirewatch.kubernetes.outcome import RequestResult
 from wirewatch_fleet.controller.decide import BUDGETS, MEANING, ControllerPlan, Ground, NodeDecision, NodeStep
@@ -111,7 +111,7 @@ def words(decision: NodeDecision, act: NodeMeasure | None, *, dry_run: bool) -> 
 def event(decision: NodeDecision, told: tuple[str, str, str], identity: str, now: float) -> dict[str, Any]:
     """An Event about a node."""
     node, (kind, reason, message) = decision.node, told
-    at = rfc3339(now)
+    at = stamp(now)
     return {
         "metadata": {"generateName": f"{shortened(node.name, 200)}.", "namespace": "default"},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid},

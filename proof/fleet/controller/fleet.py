@@ -23,7 +23,7 @@ from proof.kubernetes.plane import Plane
 from proof.kubernetes.programs import Programs
 from tests.waiting import until
 from tools.chart.helm import NAME, rendered
-from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.core.words import stamp
 from wirewatch.kubernetes.condition import TYPE
 from wirewatch_fleet.controller.node import MARK, TAINT_KEY
 
@@ -79,7 +79,7 @@ class Fleet:
         until("all nodes are in use", lambda: not self.out(), 240)
 
     def ready(self, name: str, status: str) -> None:
-        now = rfc3339(time.time())
+        now = stamp(time.time())
         one = {
             "type": "Ready", "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now,
             "reason": "Kubelet", "message": "",
@@ -95,8 +95,8 @@ class Fleet:
         )
         one = {
             "type": TYPE, "status": status, "reason": "NvlinkLinkDown" if status == "False" else "Healthy",
-            "message": message, "lastTransitionTime": rfc3339(now - since),
-            "lastHeartbeatTime": rfc3339(now - heard),
+            "message": message, "lastTransitionTime": stamp(now - since),
+            "lastHeartbeatTime": stamp(now - heard),
         }  # fmt: skip
         self._status(name, {"conditions": [one]})
 

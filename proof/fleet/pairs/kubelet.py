@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.core.words import stamp
 
 PORT = 10250
 EVERY = 0.3
@@ -86,7 +86,7 @@ class Kubelet:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         began = Running(process, time.time())
-        self._say(pod, "Running", {"running": {"startedAt": rfc3339(began.since)}})
+        self._say(pod, "Running", {"running": {"startedAt": stamp(began.since)}})
         return began
 
     def _end(self, pod: Document, mine: Running | None) -> None:
@@ -150,7 +150,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 def _ended(mine: Running) -> tuple[str, Document]:
     code = mine.process.returncode
     code = 128 - code if code < 0 else code
-    times = {"startedAt": rfc3339(mine.since), "finishedAt": rfc3339(time.time())}
+    times = {"startedAt": stamp(mine.since), "finishedAt": stamp(time.time())}
     reason = "Error" if code else "Completed"
     return "Failed" if code else "Succeeded", {"terminated": {"exitCode": code, "reason": reason, **times}}
 

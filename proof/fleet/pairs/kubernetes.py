@@ -48,7 +48,7 @@ from tests.system.namespaces import Wires
 from tests.waiting import until
 from tools.chart.helm import NAME, rendered
 from tools.prose import formatted
-from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.core.words import stamp
 from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
 from wirewatch_fleet.rounds.jobs import PAIR
 
@@ -139,7 +139,7 @@ class Cluster:
     def _node(self, name: str) -> None:
         labels = {"topology.kubernetes.io/rack": LEAFS[name], "kubernetes.io/hostname": name}
         self.ask("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
-        now = rfc3339(time.time())
+        now = stamp(time.time())
         ready = {
             "type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now,
             "reason": "Kubelet", "message": "",

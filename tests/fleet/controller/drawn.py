@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wirewatch.config import BudgetSection, ControllerSection
-from wirewatch.kubernetes.apiserver import rfc3339
+from wirewatch.core.words import stamp
 from wirewatch_fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY, FleetNode, node_of
 
 NOW = 1_800_000_000.0
@@ -18,7 +18,7 @@ FREE = BudgetSection(cluster=1000, pool=1000, rack=1000)
 
 
 def mark(did: str = "taint", reason: str = "NvlinkLinkDown") -> str:
-    return json.dumps({"at": rfc3339(NOW - 600), "did": did, "reason": reason}, sort_keys=True)
+    return json.dumps({"at": stamp(NOW - 600), "did": did, "reason": reason}, sort_keys=True)
 
 
 def raw(
@@ -32,8 +32,8 @@ def raw(
         conditions.append(
             {
                 "type": "InterconnectHealthy", "status": STATUS[health], "reason": "NvlinkLinkDown",
-                "message": "nvlink.link_down GPU 2 link 7", "lastTransitionTime": rfc3339(NOW - since),
-                "lastHeartbeatTime": rfc3339(NOW - heard),
+                "message": "nvlink.link_down GPU 2 link 7", "lastTransitionTime": stamp(NOW - since),
+                "lastHeartbeatTime": stamp(NOW - heard),
             }
         )  # fmt: skip
     return {

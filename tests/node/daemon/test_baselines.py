@@ -27,7 +27,6 @@ from tests.support import StillClock
 from wirewatch.core.types import OperatorNote
 from wirewatch.daemon import baselines
 from wirewatch.daemon.baselines import (
-    LIMIT,
     VERSION,
     BaselineStore,
     LoadedBaseline,
@@ -36,6 +35,7 @@ from wirewatch.daemon.baselines import (
     read_baseline,
     save_baseline,
 )
+from wirewatch.daemon.persistence import LIMIT
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff

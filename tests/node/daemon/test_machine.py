@@ -20,7 +20,6 @@ from wirewatch.core.collector import Component
 from wirewatch.core.machine import Machine, foreign, is_guid, read_machine
 from wirewatch.core.types import Absent, Health
 from wirewatch.daemon.machine import (
-    LIMIT,
     KeptMachine,
     MachineWriter,
     identify_machine,
@@ -28,7 +27,7 @@ from wirewatch.daemon.machine import (
     read_kept,
     recalled,
 )
-from wirewatch.daemon.persistence import content
+from wirewatch.daemon.persistence import LIMIT, content
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.statefolder import StateFolder
 

@@ -4,8 +4,8 @@ from tests.node.daemon.conditionrig import Rig, played, rig
 from tests.node.kubernetes.apiserver import NODE, ApiServer
 from tests.node.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.support import EPOCH
+from wirewatch.core.words import stamp
 from wirewatch.kubernetes import outcome
-from wirewatch.kubernetes.apiserver import rfc3339
 from wirewatch.kubernetes.outcome import RequestResult
 
 
@@ -14,12 +14,12 @@ def test_a_new_node_gets_the_condition_and_a_heartbeat_every_five_minutes(api: A
     assert api.nodes[NODE][0] == {"type": "Ready"}
     mine = api.condition()
     assert (mine["status"], mine["reason"]) == ("True", "Healthy")
-    assert mine["lastTransitionTime"] == rfc3339(EPOCH + 60)
-    assert mine["lastHeartbeatTime"] == rfc3339(EPOCH + 965)
+    assert mine["lastTransitionTime"] == stamp(EPOCH + 60)
+    assert mine["lastHeartbeatTime"] == stamp(EPOCH + 965)
     # Asked once what is there; written at 65, and at each heartbeat.
     assert api.requests[0].body == {}
     assert [one["status"]["conditions"][0]["lastHeartbeatTime"] for one in api.patched()] == [
-        rfc3339(EPOCH + at) for at in (65, 365, 665, 965)
+        stamp(EPOCH + at) for at in (65, 365, 665, 965)
     ]
     assert told.counted() == {"ok": 5}
     assert told.writer.report.updated_at == EPOCH + 965
@@ -34,7 +34,7 @@ def test_a_fault_is_written_soon_after_it_held(api: ApiServer) -> None:
     mine = api.condition()
     assert (mine["status"], mine["reason"]) == ("False", "NvlinkLinkDown")
     assert "GPU 2 link 7" in mine["message"]
-    assert mine["lastTransitionTime"] == rfc3339(EPOCH + 160)
+    assert mine["lastTransitionTime"] == stamp(EPOCH + 160)
 
 
 def test_an_agent_that_starts_again_moves_nothing(api: ApiServer) -> None:
@@ -53,7 +53,7 @@ def test_an_agent_that_starts_again_moves_nothing(api: ApiServer) -> None:
     )
     assert len(api.patched()) == 2
     after = api.condition()
-    assert after["lastTransitionTime"] == before["lastTransitionTime"] == rfc3339(EPOCH + 60)
+    assert after["lastTransitionTime"] == before["lastTransitionTime"] == stamp(EPOCH + 60)
     assert after["lastHeartbeatTime"] > before["lastHeartbeatTime"]
     assert again.writer.report.condition is not None
 

@@ -22,7 +22,8 @@ from tests.node.kubernetes.apiserver import (
 )
 from tests.node.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
-from wirewatch.kubernetes.apiserver import LIMIT, rfc3339
+from wirewatch.core.words import stamp
+from wirewatch.kubernetes.apiserver import LIMIT
 from wirewatch.kubernetes.outcome import RequestResult
 
 BAD: dict[str, tuple[Day, str]] = {
@@ -132,7 +133,7 @@ def test_a_server_that_is_away_for_some_minutes_loses_nothing_and_is_not_hammere
         api.__enter__()
     # The fault came and was held while nobody listened; it is told with its own time.
     mine = api.condition()
-    assert (mine["status"], mine["lastTransitionTime"]) == ("False", rfc3339(EPOCH + 220))
+    assert (mine["status"], mine["lastTransitionTime"]) == ("False", stamp(EPOCH + 220))
     assert 3 <= tries <= 10
     assert it.counted()["unreachable"] == tries
 

@@ -59,7 +59,7 @@ def aside(path: Path) -> list[Path]:
 def test_what_was_saved_is_read_again(path: Path) -> None:
     assert save_ledger(path, LEDGER, AT) == ""
     assert load_ledger(path, "boot-1", AT) == LEDGER
-    assert read_ledger(path, "boot-1", AT).wrong == ""
+    assert read_ledger(path, "boot-1", AT) == LEDGER
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -266,10 +266,9 @@ def test_a_name_that_is_taken_is_not_overwritten(path: Path) -> None:
 
 def test_reading_moves_nothing(path: Path) -> None:
     path.write_bytes(b"garbage")
-    loaded = read_ledger(path, "boot-1", AT)
-    assert loaded.wrong.startswith(f"{path}: Invalid JSON")
-    assert "garbage" not in loaded.wrong
-    assert lost(loaded.ledger).evidence.endswith(loaded.wrong)
+    evidence = lost(read_ledger(path, "boot-1", AT)).evidence
+    assert f"is lost: {path}: Invalid JSON" in evidence
+    assert "garbage" not in evidence
     assert list(path.parent.iterdir()) == [path]
 
 

@@ -215,11 +215,13 @@ def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one()
         return 1
 
     topologies = TopologyOrders(BaselineStore(None, SystemClock()), SystemClock())
-    with tcp("127.0.0.1", 0) as server, pytest.raises(ExceptionGroup) as error:
-        serve(
+    with tcp("127.0.0.1", 0) as server:
+        daemon = serve(
             [collector("one", "a", read)], replace(hardware, clock=clock), Expect(), Sockets(server),
             Handles(nvml), topologies,
         )  # fmt: skip
+        with pytest.raises(ExceptionGroup) as error:
+            asyncio.run(daemon)
     assert error.group_contains(OSError, match="no clock")
 
 

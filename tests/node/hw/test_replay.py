@@ -12,7 +12,7 @@ from tests.node.hw.recordings import Time, Told, one_change, player, recording
 from wirewatch.core.ports import ALL_LINKS, Answer, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.protocol import Source, absent_code
-from wirewatch.hw.nvml.replay import ReplayNvml, open_nvml
+from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import NotRecorded, OverlayError, Player, is_counter, open_player
 from wirewatch.hw.recording import Key, RecordingError, load_recording
 from wirewatch.hw.replay import (
@@ -333,7 +333,12 @@ def test_a_source_opens_its_recording_and_its_overlays(tmp_path: Path) -> None:
     opened = open_player(Source("h200x8", (overlay,), loop=True))
     assert opened.recording.name == "h200x8"
     assert [o.name for o in opened.overlays] == ["fault"]
-    assert open_nvml(Source("h200x8", (overlay,))).answer("index:0", [Question("PowerUsage")])[0].value == 1
+    assert (
+        ReplayNvml(open_player(Source("h200x8", (overlay,))))
+        .answer("index:0", [Question("PowerUsage")])[0]
+        .value
+        == 1
+    )
 
 
 def test_a_source_that_cannot_be_played_says_why(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tests.support import EPOCH
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
+from wirewatch.core.words import stamp
 from wirewatch.kubernetes.apiserver import (
+    ApiAccess,
     ApiEndpoint,
-    Credentials,
     UnexpectedReply,
     condition_in,
     credentials,
     endpoint,
     message_of,
     patch,
-    rfc3339,
 )
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus
 
@@ -80,7 +80,7 @@ def test_a_file_without_a_token_is_reported_without_its_content(tmp_path: Path, 
 
 
 def test_a_token_is_not_printed() -> None:
-    assert "secret" not in repr(Credentials("secret", None, ()))  # type: ignore[arg-type]
+    assert "secret" not in repr(ApiAccess("secret", None, ()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -184,4 +184,4 @@ def test_a_refusal_is_reported_in_one_short_line() -> None:
 
 
 def test_times_are_whole_seconds_of_utc() -> None:
-    assert rfc3339(0.999) == "1970-01-01T00:00:00Z"
+    assert stamp(0.999) == "1970-01-01T00:00:00Z"

@@ -12,11 +12,12 @@ from tests.node.busbw.nodes import H200, node, sockets, uuid
 from tests.node.page.pages import content_of
 from tests.support import EPOCH, Node
 from wirewatch.core.topology import Topology
+from wirewatch.core.words import ago, span
 from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw
 from wirewatch.page.findings import SHARED, anchor, heading, link
 from wirewatch.page.model import Cell, Column, Drawing
-from wirewatch.page.tables import GpuName, Readings, ago, cell, moment, number, span, table, unique, unknown
+from wirewatch.page.tables import GpuName, Readings, moment, number, table, unique, unknown
 from wirewatch.verdict.node import judge_state
 
 
@@ -49,7 +50,7 @@ def test_no_time_is_too_strange_to_be_reported(at: float, now: float) -> None:
 
 def test_what_is_not_known_for_one_reason_is_joined_or_noted() -> None:
     cells = [*[unknown("why")] * 3, number("1"), unknown("why"), unknown("else")]
-    made = table("t", "caption", [Column("A")] * 7, [(cell("row"), cells)])
+    made = table("t", "caption", [Column("A")] * 7, [(Cell("row"), cells)])
     (only,) = made.rows
     assert [(one.text, one.span, one.mark) for one in only.cells] == [
         ("not known: why", 3, 0), ("1", 1, 0), ("not known", 1, 1), ("not known", 1, 2),
@@ -60,7 +61,7 @@ def test_what_is_not_known_for_one_reason_is_joined_or_noted() -> None:
 @given(st.lists(st.sampled_from(["", "a", "b"]), max_size=12))
 def test_a_row_keeps_its_width(reasons: list[str]) -> None:
     cells: list[Cell] = [unknown(why) if why else number("1") for why in reasons]
-    made = table("t", "caption", [Column("A")], [(cell("row"), cells)])
+    made = table("t", "caption", [Column("A")], [(Cell("row"), cells)])
     assert sum(one.span for one in made.rows[0].cells) == len(reasons)
     assert all(made.notes[one.mark - 1] == one.why for one in made.rows[0].cells if one.mark)
 

@@ -7,11 +7,18 @@ from typing import Any
 
 import torch
 
-from wirewatch.worker import torch_values
+from wirewatch.worker import torch_gpu
 from wirewatch.worker.layout import Pieces, Sums
 from wirewatch.worker.run import EngineError
-from wirewatch.worker.torch_gpu import engine_errors, error_kind, matching
-from wirewatch.worker.torch_values import fill, totals, values, wrong_elements
+from wirewatch.worker.torch_gpu import (
+    engine_errors,
+    error_kind,
+    fill,
+    matching,
+    totals,
+    values,
+    wrong_elements,
+)
 
 CPU = torch.device("cpu")
 
@@ -66,7 +73,7 @@ def _told(kind: str, text: str) -> list[str]:
 
 
 def _chunk(size: int) -> int:
-    torch_values.CHUNK = size
+    torch_gpu.CHUNK = size
     return size
 
 

@@ -34,7 +34,7 @@ from wirewatch.worker.__main__ import ENGINES
 from wirewatch.worker.layout import modulus
 from wirewatch.worker.run import EngineError, Run
 
-OURS = ("cuda_gpu", "nccl_engine", "torch_engine", "torch_gpu", "torch_values")
+OURS = ("nccl_engine", "torch_engine", "torch_gpu")
 NAMES = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
 EVERYBODY = (0, 1, 2, 3)
 

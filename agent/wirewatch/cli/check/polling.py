@@ -208,7 +208,7 @@ class CheckedNode:
         if kept.foreign:
             log.warning("%s: nothing of it counts here", kept.foreign)
             state = self._state = None
-        ledger = read_ledger(state.latches, boot, clock.now()).ledger if state else Ledger(boot)
+        ledger = read_ledger(state.latches, boot, clock.now()) if state else Ledger(boot)
         if kept.wrong:
             ledger = lost(ledger, "the machine", kept.wrong, clock.now())
         recalls = self._recall if config.probe.enabled else None

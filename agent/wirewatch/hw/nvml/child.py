@@ -31,9 +31,10 @@ class Answerer(Protocol):
 
 def _open(source: protocol.Source) -> Answerer:
     if source.replay:
-        from wirewatch.hw.nvml.replay import open_nvml
+        from wirewatch.hw.nvml.replay import ReplayNvml
+        from wirewatch.hw.overlay import open_player
 
-        return open_nvml(source)
+        return ReplayNvml(open_player(source))
     from wirewatch.hw.nvml.library import Library
 
     return Library()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
@@ -33,10 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: for one job, for starting NVML, and the waiting times after failures.
-
-    `lost` is how long a lost GPU waits for NVML to be initialised again, which is what finds it again.
-    """
+    """Seconds: for one job, for starting NVML, and after failures; `lost`: until a lost GPU is looked for."""
 
     job: float = 5.0
     start: float = 30.0
@@ -54,12 +52,9 @@ class NvmlClient:
     """Implements `core.ports.Nvml` over a child process; safe to call from several threads."""
 
     def __init__(
-        self,
-        source: protocol.Source | None = None,
-        limits: Limits | None = None,
-        start: Callable[[protocol.Source], NvmlChild] = Child,
-        mono: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, source: protocol.Source | None = None, limits: Limits | None = None,
+        start: Callable[[protocol.Source], NvmlChild] = Child, mono: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         origin = source or protocol.Source()
         self._limits = limits or Limits()
         self._lock = threading.RLock()
@@ -104,13 +99,12 @@ class NvmlClient:
     def release(self, why: str) -> tuple[int, ...]:
         """Close every handle on the GPUs within 2 s, and answer nothing but `why` until `resume`.
 
-        A question that is out for too long is killed with the process, and no GPU is left out for it.
-
-        Returns:
-            The processes that hang in the driver and cannot be killed: those still hold GPUs.
+        An overdue question is killed with the process, and no GPU is left out for it. Returns the processes
+        that cannot be killed: those still hold GPUs.
         """
         self._supervisor.withheld = Absent(Why.RELEASED, why)
-        if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(self._turn, KILL_WAIT):
+        turn = partial(self._lock.acquire, True)  # noqa: FBT003
+        if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(turn, KILL_WAIT):
             return self._supervisor.living()
         try:
             self._supervisor.close(GRACE)
@@ -119,7 +113,7 @@ class NvmlClient:
         return self._supervisor.living()
 
     def resume(self) -> None:
-        """Answer again: NVML is initialised again with the next question, and no GPU is left out.
+        """Answer again; NVML starts with the next question, and no GPU is left out.
 
         Except a GPU at which a process hangs that still cannot be killed.
         """
@@ -138,9 +132,6 @@ class NvmlClient:
     def stop(self) -> None:
         """End the child for good, also when a question is out that may never be answered."""
         self.release("the agent ends")
-
-    def _turn(self, seconds: float) -> bool:
-        return self._lock.acquire(timeout=seconds)
 
     def _enumerate(self) -> Sequence[Gpu] | Absent:
         self._find_lost_again()
@@ -185,9 +176,8 @@ class NvmlClient:
         try:
             reply = self._supervisor.ask(protocol.encode_job(scope, tuple(questions)), self._limits.job)
         except ChildHung:
-            absent = Absent(
-                Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"
-            )
+            said = f"NVML did not answer within {self._limits.job:g} s; left out for a while"
+            absent = Absent(Why.TIMEOUT, said)
         except ChildDied as error:
             absent = Absent(Why.LOST, f"{error} while it was asked; left out for a while")
         else:

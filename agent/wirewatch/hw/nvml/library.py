@@ -23,11 +23,7 @@ Call = Callable[[Any, Question], Any]
 
 
 class Library:
-    """NVML, initialised.
-
-    Raises:
-        LibraryError: NVML could not be loaded or initialised.
-    """
+    """NVML, initialised; raises LibraryError where it cannot be loaded or initialised."""
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
@@ -59,11 +55,8 @@ class Library:
     def _handle(self, scope: str) -> Any:
         if scope not in self._handles:
             index = scope.removeprefix("index:")
-            self._handles[scope] = (
-                pynvml.nvmlDeviceGetHandleByIndex(int(index))
-                if index != scope
-                else pynvml.nvmlDeviceGetHandleByUUID(scope)
-            )
+            by_uuid, by_index = pynvml.nvmlDeviceGetHandleByUUID, pynvml.nvmlDeviceGetHandleByIndex
+            self._handles[scope] = by_uuid(scope) if index == scope else by_index(int(index))
         return self._handles[scope]
 
     def _fields(self, handle: Any, questions: Sequence[Question]) -> dict[Question, Answer]:
@@ -117,11 +110,7 @@ class Library:
 
 
 class _Events:
-    """XID events of all GPUs since this was made, without ever waiting for one.
-
-    Raises:
-        NVMLError: no GPU offers them.
-    """
+    """XID events of all GPUs since this was made, without waiting; NVMLError where no GPU has them."""
 
     def __init__(self) -> None:
         self._set = pynvml.nvmlEventSetCreate()
@@ -162,11 +151,9 @@ NOT_SUPPORTED, NOT_FOUND = 3, 6
 
 
 class Gpm:
-    """GPM: metrics between two samples of a GPU. Keeps the last sample of each; two buffers a GPU, in turns.
+    """Metrics between two samples of a GPU, by NVML's GPM.
 
-    Args:
-        nvml: the binding.
-        mono: monotonic seconds.
+    Keeps the last sample of each GPU; two buffers a GPU, in turns. `mono`: monotonic seconds.
     """
 
     def __init__(self, nvml: Any, mono: Callable[[], float] = time.monotonic) -> None:
@@ -176,21 +163,15 @@ class Gpm:
         self._spare: dict[int | None, Any] = {}
 
     def supported(self, handle: Any) -> bool:
-        """Whether this GPU offers it: Hopper and later. Takes no sample.
-
-        Raises:
-            NVMLError: a driver that knows nothing of it, a GPU that cannot be asked.
-        """
+        """Return whether this GPU has GPM (Hopper and later); raises NVMLError, as by an old driver."""
         return bool(self._nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
 
     def since_last(self, place: int | None, handle: Any, metrics: Sequence[int | str]) -> Json:
-        """Values of these metrics (nvmlGpmMetricId_t) since the last sample of this GPU, and seconds between.
+        """Return metrics (nvmlGpmMetricId_t) since the last sample of this GPU, and the seconds between.
 
-        They are as NVML gives them: per cent and MiB/s. A metric that this GPU does not offer is left out.
-        `place` is what the GPU goes by here.
-
-        Raises:
-            NVMLError: not supported here, no sample before this one, a GPU that cannot be asked.
+        They are in NVML's units, per cent and MiB/s; one that this GPU does not offer is left out. `place` is
+        the GPU's key here. Raises NVMLError: not supported, no sample before this one, or the GPU cannot be
+        asked.
         """
         before = self._kept.get(place)
         if before is None and not self.supported(handle):
@@ -215,11 +196,8 @@ class Gpm:
             asked.metrics[place].metricId = number
         self._nvml.nvmlGpmMetricsGet(asked)
         found = [asked.metrics[place] for place in range(len(wanted))]
-        return {
-            str(one.metricId): float(one.value)
-            for one in found
-            if one.nvmlReturn == 0 and math.isfinite(one.value)
-        }
+        good = (one for one in found if one.nvmlReturn == 0 and math.isfinite(one.value))
+        return {str(one.metricId): float(one.value) for one in good}
 
 
 LONGEST_BURST = 1000
@@ -227,26 +205,18 @@ LONGEST_BURST = 1000
 
 
 class Bursts:
-    """Counters of all links of a GPU, read back to back for a short time as the answer to one question.
-
-    Args:
-        nvml: the binding.
-        mono: monotonic seconds.
-    """
+    """Counters of all links of a GPU, read back to back for a short time; `mono`: monotonic seconds."""
 
     def __init__(self, nvml: Any, mono: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml
         self._mono = mono
 
     def read(self, handle: Any, args: Sequence[int | str]) -> Json:
-        """Rows of one read each: microseconds, and how much each counter has grown, since the first.
+        """Return rows of one read each: microseconds, and how much each counter grew, since the first.
 
-        `args` are milliseconds and fields. The time is that of the end of a read, which is nearest to when
-        the counters were taken.
-
-        Raises:
-            NVMLError: not supported here, a GPU that cannot be asked; whatever was read before is lost.
-            ValueError: not milliseconds up to LONGEST_BURST and fields.
+        `args` are milliseconds and fields. The time is that of the end of a read, the nearest to the
+        counters' own. Raises ValueError for other arguments, and NVMLError, after which all that was read is
+        lost.
         """
         milliseconds, *fields = (int(one) for one in args)
         if not (0 < milliseconds <= LONGEST_BURST and fields):

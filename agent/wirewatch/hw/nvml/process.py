@@ -119,23 +119,14 @@ class NvmlChild(Protocol):
 
 
 class Child:
-    """One child process, started.
-
-    Args:
-        source: what it shall answer from.
-        kill: how to send a signal; a parameter because a process that cannot be killed has no other test.
-    """
+    """One child process, started; `kill` sends a signal, so that tests can have one that cannot be killed."""
 
     def __init__(self, source: protocol.Source, kill: Kill = os.kill) -> None:
         self._kill = kill
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            python("-m", "wirewatch.hw.nvml.child"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            cwd=FOLDER,
-            env=module_places(os.environ),
-        )
+            python("-m", "wirewatch.hw.nvml.child"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            bufsize=0, cwd=FOLDER, env=module_places(os.environ),
+        )  # fmt: skip
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -148,11 +139,7 @@ class Child:
         return self._process.pid
 
     def hello(self, deadline: float) -> protocol.Hello:
-        """Wait until the library is initialised, `deadline` in seconds.
-
-        Raises:
-            ChildHung, ChildDied: see there.
-        """
+        """Wait until the library is initialised, `deadline` in seconds; raises ChildHung, ChildDied."""
         line = self._exchange(self._first, deadline)
         try:
             return protocol.decode_hello(line)
@@ -160,11 +147,7 @@ class Child:
             raise _nonsense(line) from error
 
     def ask(self, job: bytes, deadline: float) -> protocol.Reply:
-        """Send a job and wait for its reply, `deadline` in seconds.
-
-        Raises:
-            ChildHung, ChildDied: see there.
-        """
+        """Send a job and return its reply, `deadline` in seconds; raises ChildHung, ChildDied."""
         line = self._exchange(job, deadline)
         try:
             return protocol.decode_reply(line)
@@ -206,11 +189,7 @@ class Child:
         return f"the NVML process died ({name})"
 
     def close(self, patience: float = KILL_WAIT) -> bool:
-        """Let go of NVML: ask the process to end, kill it if it does not within so many seconds.
-
-        Returns:
-            False when it does not die, killed or not: it hangs in the driver.
-        """
+        """End the process, by killing it after `patience` seconds; False when it hangs in the driver."""
         self._close_pipes()
         return self._dead(patience) or self.kill()
 
@@ -255,7 +234,7 @@ class Supervisor:
     """Keeps one child ready, and knows those that were killed and do not die.
 
     For one thread at a time, except what is marked "at any time". `session` counts how often NVML was
-    initialised. `withheld` says why no child may be started now, None when one may; it is set at any time.
+    initialised. `withheld`, set at any time, says why no child may be started; None when one may.
     """
 
     def __init__(self, start: Callable[[], NvmlChild], hello: float, backoff: Quarantine) -> None:
@@ -291,10 +270,9 @@ class Supervisor:
         return bool(self._stuck)
 
     def ask(self, job: bytes, deadline: float) -> protocol.Reply:
-        """Ask the process that `ready` started; one that ended between two jobs is replaced once.
+        """Ask the child that `ready` started; one that ended between two jobs is replaced once.
 
-        Raises:
-            ChildHung, ChildDied: see there.
+        Raises ChildHung, ChildDied.
         """
         assert self._child is not None  # noqa: S101
         try:
@@ -360,7 +338,7 @@ class Supervisor:
         return self._end(lambda child: child.close(patience))
 
     def shoot(self, turn: Callable[[float], bool], within: float) -> bool:
-        """Kill the child that another thread waits for, until this thread has the lock; False if too late.
+        """Kill the child that another thread waits for until this one has the lock; False if too late.
 
         `turn` waits so many seconds for the lock, and returns whether it has it. At any time.
         """

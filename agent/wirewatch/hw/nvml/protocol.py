@@ -5,7 +5,7 @@ The parent writes a source, then jobs; the child answers with a hello, then one 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from itertools import repeat
 from typing import Any
@@ -16,9 +16,9 @@ from wirewatch.core.types import Absent, Json, Why
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the child's answers come from: the driver, or a recording with overlays.
+    """The child's source: the driver, or a recording with overlays.
 
-    `epoch` is the monotonic time at which the recording began to play; `timed` asks for each call's time.
+    `epoch`: the monotonic time at which the recording began to play. `timed` asks for each call's time.
     `lead`: seconds after which the overlays' faults begin, hurried; None for when their files say.
     """
 
@@ -97,26 +97,22 @@ class LibraryError(Exception):
 
 def encode_source(source: Source) -> bytes:
     """A source as a line."""
-    return _line([source.replay, list(source.overlays), source.loop, source.epoch, source.timed, source.lead])
+    return _line(astuple(source))
 
 
 def decode_source(line: bytes) -> Source:
     """The source in a line."""
-    replay, overlays, loop, epoch, timed, lead = json.loads(line)
-    return Source(replay, tuple(overlays), loop, epoch, timed, lead)
+    replay, overlays, *rest = json.loads(line)
+    return Source(replay, tuple(overlays), *rest)
 
 
 def encode_hello(hello: Hello) -> bytes:
     """A hello as a line."""
-    return _line([hello.code, hello.detail])
+    return _line(astuple(hello))
 
 
 def decode_hello(line: bytes) -> Hello:
-    """The hello in a line.
-
-    Raises:
-        ValueError: the line is not a hello.
-    """
+    """Return the hello in a line; raises ValueError for any other line."""
     try:
         code, detail = json.loads(line)
         return Hello(int(code), str(detail))
@@ -146,11 +142,7 @@ def encode_reply(reply: Reply, *, timed: bool = True) -> bytes:
 
 
 def decode_reply(line: bytes) -> Reply:
-    """The reply in a line.
-
-    Raises:
-        ValueError: the line is not a reply.
-    """
+    """Return the reply in a line; raises ValueError for any other line."""
     try:
         seconds, broken, values, times = json.loads(line.decode())
         spent = repeat(0.0, len(values)) if times is None else times

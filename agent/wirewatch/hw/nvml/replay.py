@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from wirewatch.core.ports import Answer, Question
-from wirewatch.hw.nvml.protocol import GPU_IS_LOST, Source, absent_code
-from wirewatch.hw.overlay import Player, open_player
+from wirewatch.hw.nvml.protocol import GPU_IS_LOST, absent_code
+from wirewatch.hw.overlay import Player
 from wirewatch.hw.recording import Recording
 
 
@@ -27,15 +27,6 @@ class ReplayNvml:
     def _prefix(self, scope: str) -> str | None:
         index = scope.removeprefix("index:")
         return f"gpu{index}/" if index != scope else self._named.get(scope)
-
-
-def open_nvml(source: Source) -> ReplayNvml:
-    """The NVML of a recording.
-
-    Raises:
-        RecordingError, OverlayError: it cannot be played.
-    """
-    return ReplayNvml(open_player(source))
 
 
 def _names(recording: Recording) -> dict[str, str]:
