@@ -1,10 +1,15 @@
 """The summary of a log of NCCL: as values for `wirewatch parse --json`, and as lines for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from wirewatch.core.account import Connection
+from wirewatch.core.types import Absent
 from wirewatch.core.words import size as human
-from wirewatch.nccl.log import TransportWire
+from wirewatch.nccl.comms import LoggedComm
+from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Offered, Remark, Setting, path_name, version_numbers
+from wirewatch.nccl.log import NcclLog, Seen, TransportWire, wire
+from wirewatch.nccl.settings import NVLS_ENABLE
 
 SHOWN = 8
 """How many of a list a person is shown; the document has them all."""
@@ -239,13 +244,13 @@ def _communicator(comm: LoggedCommunicator) -> Iterator[str]:
         parts.append("no set-up is complete")
     where = f" ({comm.line})" if comm.line else ""
     yield f"Communicator {comm.id or 'of lines that name none'}: {', '.join(parts)}{where}"
-    for wire in comm.wires:
-        pairs = ", ".join(f"{a}->{b}" for a, b in wire.examples)
-        more = ", ..." if wire.pairs > len(wire.examples) else ""
-        mark = ": a fallback inside a node" if wire.fallback else ""
+    for used in comm.wires:
+        pairs = ", ".join(f"{a}->{b}" for a, b in used.examples)
+        more = ", ..." if used.pairs > len(used.examples) else ""
+        mark = ": a fallback inside a node" if used.fallback else ""
         yield (
-            f"  {count(wire.pairs, 'pair')} of ranks on {wire.name} ({wire.transport}), "
-            f"{_span(wire.channels)} channels each: {pairs}{more} ({wire.line}){mark}"
+            f"  {count(used.pairs, 'pair')} of ranks on {used.name} ({used.transport}), "
+            f"{_span(used.channels)} channels each: {pairs}{more} ({used.line}){mark}"
         )
     if comm.peers and any(used.wire == "p2p" for used in comm.wires):
         yield _quoted(comm.peers)
@@ -286,3 +291,137 @@ def _quoted(quote: Quote) -> str:
 
 def _span(ends: tuple[int, int]) -> str:
     return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+SUBSYSTEMS = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV"
+NETWORKS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
+QUOTES = 6
+_SILENT = (2, 30, 0)
+_FALLEN = "Failed to bind NVLink SHARP"
+
+
+class LogFeatures:
+    """What a log that was read, with these communicators, says of both."""
+
+    def __init__(self, log: NcclLog, comms: Sequence[LoggedComm]) -> None:
+        self.log = log
+        self.comms = comms
+
+    def gpudirect(self) -> LogAnswer:
+        """On how many connections it is in use, and where not, why."""
+        nets = [
+            (c, logged)
+            for logged in self.comms
+            for c in logged.comm.connections
+            if wire(c.transport) in NETWORKS
+        ]
+        direct = [pair for pair in nets if "/GDRDMA" in pair[0].transport]
+        if not nets:
+            linked = any(logged.comm.connections for logged in self.comms)
+            state = "no connection goes over a network" if linked else "not known: no connection is logged"
+            return LogAnswer(state, [])
+        if len(direct) == len(nets):
+            return LogAnswer(
+                f"in use on all {len(nets)} network connections that are logged", self._proofs(direct)
+            )
+        state = f"in use on {len(direct)} of {len(nets)}" if direct else f"not in use on any of {len(nets)}"
+        return LogAnswer(f"{state} network connections that are logged; {self._why_not()}", self._reasons())
+
+    def _proofs(self, connections: Sequence[tuple[Connection, LoggedComm]]) -> list[Quote]:
+        connection, logged = connections[0]
+        ends = connection.source, connection.destination, connection.transport
+        return [Quote(logged.lines[ends], f"{ends[0]} -> {ends[1]} via {ends[2]}")]
+
+    def _why_not(self) -> str:
+        kinds = {wire(c.transport) for logged in self.comms for c in logged.comm.connections} & NETWORKS
+        if kinds == {"net_socket"}:
+            return "TCP sockets have none"
+        if self._reasons():
+            return "why, in the log's words:"
+        version = version_numbers(next(iter(self.log.versions), ""))
+        if version and version >= _SILENT and any(True for _ in self.log.said(Nic)):
+            return "why is not known: NCCL 2.30 and later do not log it"
+        return f"why is not known: set {SUBSYSTEMS}"
+
+    def _reasons(self) -> list[Quote]:
+        version = next(iter(self.log.versions), "")
+        reasons: list[tuple[str, Seen]] = []
+        for path, _, seen in self.log.said(GdrPath):
+            if not path.enabled:
+                far, most = (_level(number, version) for number in (path.distance, path.most))
+                text = f"GPU {path.gpu} to NIC {path.nic}: disabled, distance {far} is beyond {most}"
+                reasons.append((text, seen))
+        for nic, _, seen in self.log.said(Nic):
+            if not nic.direct and nic.network != "Socket":
+                text = f"NET/{nic.network}: {nic.name} cannot register GPU memory: no peermem, no DMA-BUF"
+                reasons.append((text, seen))
+        for said, _, seen in self.log.said(Remark):
+            if said.about == "gpudirect" and "Failed" in said.text:
+                reasons.append((said.text, seen))
+        for name, value, line in self._values():
+            if name in {"NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_DMABUF_ENABLE", "NCCL_IB_DISABLE"}:
+                reasons.append((f"{name}={value}", Seen(line, 1)))
+        return quotes_of(reasons)[:QUOTES]
+
+    def _values(self) -> Iterator[tuple[str, str, int]]:
+        return ((said.name, said.value, seen.line) for said, _, seen in self.log.said(Setting))
+
+    def nvls(self) -> LogAnswer:
+        """Offered, set up, used, given up, switched off, or not in the log."""
+        called = [(chosen, seen) for chosen, _, seen in self.log.said(Chosen)]
+        used = [(chosen, seen) for chosen, seen in called if chosen.algorithm.startswith("nvls")]
+        offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Offered)]
+        fallen = [(text, seen) for text, seen in self.log.warnings.items() if text.startswith(_FALLEN)]
+        off = [(value, line) for name, value, line in self._values() if name == NVLS_ENABLE]
+        counted = [
+            (counts, logged.channels_line) for logged in self.comms if (counts := _nvls_channels(logged))
+        ]
+        calls = sum(seen.count for _, seen in used)
+        quotes = [
+            *(
+                (f"{chosen.op or 'a collective'} ran on it", Seen(seen.line, calls))
+                for chosen, seen in used[:1]
+            ),
+            *((f"device {n}: multicast {'' if yes else 'not '}offered", seen) for yes, n, seen in offers),
+            *((f"{NVLS_ENABLE}={value}", Seen(line, 1)) for value, line in off),
+            *fallen,
+            *((text, Seen(line, 1)) for text, line in counted),
+        ]
+        unused = ", but no logged collective uses it" if called else ""
+        ready = sum(len(logged.comm.nvls) for logged in self.comms)
+        on = f"; set up on {count(ready, 'logged rank')}" if ready else ""
+        states = (
+            (bool(calls), f"used by {count(calls, 'call')}{on}"),
+            (bool(fallen), "given up after it was offered"),
+            (any(value == "0" for value, _ in off), f"switched off by {NVLS_ENABLE}"),
+            (ready > 0, f"set up on {count(ready, 'logged rank')}{unused}"),
+            (any(yes for yes, _, _ in offers), f"offered{unused or ', not set up in this log'}"),
+            (bool(offers), "not offered"),
+            (
+                bool(counted) and all(text.startswith("0 ") for text, _ in counted),
+                "not set up, and no line says why",
+            ),
+        )
+        state = next((state for holds, state in states if holds), "not known: no line is about it")
+        return LogAnswer(state, quotes_of(quotes)[:QUOTES])
+
+
+def quotes_of(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
+    """Each text once, at the line of its first, with how many lines say it."""
+    first: dict[str, Seen] = {}
+    for text, seen in said:
+        one = first.setdefault(text, Seen(seen.line))
+        one.line, one.count = min(one.line, seen.line), one.count + seen.count
+    return [Quote(seen.line, text, seen.count) for text, seen in first.items()]
+
+
+def _nvls_channels(logged: LoggedComm) -> str:
+    counts = logged.comm.channels
+    if isinstance(counts, Absent) or isinstance(counts.nvls, Absent):
+        return ""
+    return f"{counts.nvls} channels for NVLS"
+
+
+def _level(number: int, version: str) -> str:
+    name = path_name(number, version)
+    return f"{name} ({number})" if name else str(number)

@@ -23,17 +23,21 @@ from wirewatch.nccl.lines import (
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.settings import slowing_settings
-from wirewatch_lab.study.logfeatures import NETWORKS, QUOTES, SUBSYSTEMS, LogFeatures, quotes_of
 from wirewatch_lab.study.logsummary import (
+    NETWORKS,
+    QUOTES,
+    SUBSYSTEMS,
     CarriedBy,
     ChosenRange,
     FoundSetting,
     HotCollective,
+    LogFeatures,
     LoggedCommunicator,
     LogSummary,
     Quote,
     UsedWire,
     count,
+    quotes_of,
     way,
 )
 
@@ -54,7 +58,7 @@ _MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
 
 def read_log(lines: Iterable[str]) -> LogSummary:
     """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none."""
-    return _Reader(NcclLog().read(lines)).summary()
+    return _LogQuestions(NcclLog().read(lines)).summary()
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ class _Chosen:
         return self.size_bytes * self.seen.count
 
 
-class _Reader:
+class _LogQuestions:
     """What is asked of a log that was read."""
 
     def __init__(self, log: NcclLog) -> None:

@@ -95,7 +95,7 @@ class NotUnderstood:
     why: str
 
 
-class _Block(NamedTuple):
+class _PlacementColumns(NamedTuple):
     """Where one placement's figures are: time, algbw, busbw, and what was wrong, -1 if there is no such."""
 
     in_place: bool
@@ -110,7 +110,7 @@ class Columns:
     """The columns of a table, by the header; `unit`: seconds of a time, None for the processors' time."""
 
     names: tuple[str, ...]
-    blocks: tuple[_Block, ...]
+    blocks: tuple[_PlacementColumns, ...]
     unit: float | None
     deltas: bool
 
@@ -495,7 +495,7 @@ def _columns(text: str, *, in_place_first: bool) -> Columns | None:
         wrong = next((start + part.index(name) for name in _WRONG if name in part), -1)
         in_place = number > 0 or (len(starts) == 1 and in_place_first)
         algbw, busbw = start + part.index("algbw"), start + part.index("busbw")
-        blocks.append(_Block(in_place, start, algbw, busbw, wrong))
+        blocks.append(_PlacementColumns(in_place, start, algbw, busbw, wrong))
     if len(blocks) > 2:  # noqa: PLR2004
         return None
     # A moment is printed in two words.

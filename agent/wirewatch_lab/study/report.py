@@ -19,7 +19,7 @@ from wirewatch.cli.output import write_whole
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB
 from wirewatch.core.words import size as human
-from wirewatch_lab.study.contest import Contest, Placing, contests, groups
+from wirewatch_lab.study.compare import Contest, Placing, contests, groups
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch_lab.study.spread import usable
 from wirewatch_lab.study.summary import (

@@ -14,7 +14,7 @@ from wirewatch.busbw.formulas import FACTORS, busbw, factor
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import GB
 from wirewatch.core.words import size as human
-from wirewatch_lab.study.contest import Contest, Placing, contests, groups
+from wirewatch_lab.study.compare import Contest, Placing, contests, groups
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.spread import usable
 

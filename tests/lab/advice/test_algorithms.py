@@ -12,7 +12,7 @@ from wirewatch.busbw.formulas import factor, wire_bytes
 from wirewatch.core.probe import OPS, PRIMITIVES
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.cost.algorithms import Operation, Traffic, final_chunk, traffic
-from wirewatch_lab.advice.times.domains import crossing
+from wirewatch_lab.advice.times.estimate import crossing
 
 GB = 1e9
 Message = tuple[int, int, frozenset[int]]

@@ -15,14 +15,14 @@ from wirewatch_lab.advice.cost.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, 
 from wirewatch_lab.advice.cost.document import (
     AlgorithmRow,
     CostDocument,
+    EstimatedCollective,
     LaunchCost,
     LinkRow,
     PassRow,
     ServingCost,
-    TimedCollective,
     TrainingCost,
+    figures,
 )
-from wirewatch_lab.advice.cost.figures import figures
 from wirewatch_lab.advice.cost.tokens import (
     LAUNCHES,
     PassCost,
@@ -91,16 +91,16 @@ def cost(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion, a
 
 def timed(
     machine: AdvisedMachine, times: CollectiveTimes, op: str, span: Ranks, size: float, launch: str
-) -> TimedCollective:
+) -> EstimatedCollective:
     """One collective's time with what it stands on."""
     found = times.estimate(op, span, size, launch)
     least = _least(machine, op, span, size)
     if isinstance(found, Absent):
-        return TimedCollective(
+        return EstimatedCollective(
             op, size, span.ranks, span.domains, launch, None, None, least, "", "", "", (), None, found.detail
         )
     busbw = factor(op, span.ranks) * size / found.seconds
-    return TimedCollective(
+    return EstimatedCollective(
         op, size, span.ranks, span.domains, launch, found.seconds, busbw, least, found.basis.value,
         found.confidence.value, found.source, found.remarks, found.within, "",
     )  # fmt: skip
@@ -146,7 +146,9 @@ def _spans(machine: AdvisedMachine, asked: CostQuestion) -> tuple[Ranks, ...]:
     return asked.spans or ((whole,) if whole.ranks > 1 else ())
 
 
-def _times(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion) -> Iterator[TimedCollective]:
+def _times(
+    machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion
+) -> Iterator[EstimatedCollective]:
     for span in _spans(machine, asked):
         for op in asked.ops:
             for size in asked.sizes:

@@ -10,9 +10,17 @@ from wirewatch.core.rdma import ACTIVE, gigabits
 from wirewatch.core.topology import GpuPart
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import GB
-from wirewatch_lab.advice.gpunic.assignment import spread
 from wirewatch_lab.advice.gpunic.locality import Locality
-from wirewatch_lab.advice.gpunic.plan import NicPlan, plan, port_order, rate_of, reach, slot_rate, steps
+from wirewatch_lab.advice.gpunic.plan import (
+    NicPlan,
+    plan,
+    port_order,
+    rate_of,
+    reach,
+    slot_rate,
+    spread,
+    steps,
+)
 
 MOST = 64
 """GPUs, or RDMA ports, above which a source is not one node."""

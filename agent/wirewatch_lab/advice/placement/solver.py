@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from wirewatch.core.hostlist import natural
 from wirewatch_lab.advice.placement.cluster import ClusterNode
-from wirewatch_lab.advice.placement.hierarchy import Bundle, Nesting, bundles
 from wirewatch_lab.advice.placement.mixedsizes import DomainSize, assign
-from wirewatch_lab.advice.placement.space import WORDS, Domain, Level, Space
+from wirewatch_lab.advice.placement.space import WORDS, Bundle, Domain, Level, Nesting, Space, bundles
 from wirewatch_lab.advice.products import gpu_product
 
 

@@ -16,7 +16,13 @@ from wirewatch.nccl.lists import STRICT
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch.nccl.variables import version_text
 from wirewatch_lab.advice.settings.candidates import CANDIDATES, GUIDE, Candidate
-from wirewatch_lab.advice.settings.measured import MeasuredSetting, Purpose, Winner, measured_settings, winner
+from wirewatch_lab.advice.settings.measured import (
+    JobPurpose,
+    MeasuredSetting,
+    Winner,
+    measured_settings,
+    winner,
+)
 from wirewatch_lab.advice.settings.network import network_advice
 from wirewatch_lab.advice.settings.node import NcclNode
 from wirewatch_lab.study.curve import Study
@@ -59,7 +65,7 @@ NCCL_ENV = TypeAdapter(NcclEnvDocument)
 DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-nccl-env.1": NCCL_ENV}
 
 
-def advise(node: NcclNode, studies: Sequence[Study], purpose: Purpose, at: float) -> NcclEnvDocument:
+def advise(node: NcclNode, studies: Sequence[Study], purpose: JobPurpose, at: float) -> NcclEnvDocument:
     """All variables that are worth a word, those with a value first."""
     measured = measured_settings(studies)
     best = winner([one for one in measured if _is_understood(one, node)], purpose)
@@ -79,8 +85,8 @@ def _is_understood(one: MeasuredSetting, node: NcclNode) -> bool:
     return ":" not in one.value or node.nccl is None or node.nccl >= STRICT
 
 
-def _static(one: Candidate, purpose: Purpose, node: NcclNode) -> VariableAdvice:
-    reason = one.training if purpose is Purpose.TRAINING and one.training else one.reason
+def _static(one: Candidate, purpose: JobPurpose, node: NcclNode) -> VariableAdvice:
+    reason = one.training if purpose is JobPurpose.TRAINING and one.training else one.reason
     if one.name == NVLS_ENABLE and node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}:
         reason = f"no NVSwitch joins the GPUs here, so it has nothing to do. {reason}"
     return VariableAdvice(one.name, one.value, reason, one.confidence, one.when_not, one.source, one.disagree)
@@ -111,7 +117,7 @@ def _unnamed(name: str) -> VariableAdvice:
 
 
 def _with_measurements(
-    one: VariableAdvice, measured: Sequence[MeasuredSetting], best: Winner | None, purpose: Purpose
+    one: VariableAdvice, measured: Sequence[MeasuredSetting], best: Winner | None, purpose: JobPurpose
 ) -> VariableAdvice:
     mine = tuple(found for found in measured if found.name == one.name)
     if best is None or best.name != one.name:

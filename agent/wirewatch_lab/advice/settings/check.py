@@ -42,9 +42,8 @@ from wirewatch.nccl.variables import NEWEST, PREFIX, Variable, meant, reader, va
 from wirewatch_lab.advice.settings.candidates import GUIDE
 from wirewatch_lab.advice.settings.finding import SettingFinding, Surroundings, Trouble, found
 from wirewatch_lab.advice.settings.measured import MeasuredSetting
-from wirewatch_lab.advice.settings.network import paths_hidden
+from wirewatch_lab.advice.settings.network import missing_gid_index, paths_hidden, port_findings
 from wirewatch_lab.advice.settings.node import NcclNode
-from wirewatch_lab.advice.settings.ports import missing_gid_index, port_findings
 from wirewatch_lab.advice.settings.sources import NCCL, SettingsSource, WrittenSetting, effective
 from wirewatch_lab.study.spread import Regime
 

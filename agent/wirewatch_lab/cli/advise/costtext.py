@@ -10,14 +10,14 @@ from wirewatch_lab.advice.cost.cliff import CliffStep, bars
 from wirewatch_lab.advice.cost.document import (
     AlgorithmRow,
     CostDocument,
+    EstimatedCollective,
     Figure,
     LaunchCost,
     PassRow,
     ServingCost,
-    TimedCollective,
     TrainingCost,
+    basis,
 )
-from wirewatch_lab.advice.cost.figures import basis
 from wirewatch_lab.advice.cost.tokens import FREE
 from wirewatch_lab.advice.cost.training import ENOUGH, TORCH_BUCKET
 from wirewatch_lab.advice.shapes import HEAD, OPTIONS
@@ -323,7 +323,7 @@ def _over(ranks: int, domains: int) -> str:
     return f"{ranks} GPUs" + (f" in {domains} nodes" if domains > 1 else "")
 
 
-def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
+def _timed(eager: EstimatedCollective, graph: EstimatedCollective) -> tuple[str, ...]:
     known = eager if eager.seconds is not None else graph
     stands = f"{basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
     if eager.basis and graph.basis and graph.basis != eager.basis:
@@ -334,7 +334,7 @@ def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _within(one: TimedCollective) -> str:
+def _within(one: EstimatedCollective) -> str:
     return f", within {one.within:.0%}" if one.within else ""
 
 
@@ -344,7 +344,7 @@ def _us(seconds: float | None) -> str:
     return f"{seconds * 1e6:.1f}" if seconds >= 1e-6 else f"{seconds * 1e6:.2g}"  # noqa: PLR2004
 
 
-def _unknown(found: Sequence[TimedCollective]) -> Iterator[str]:
+def _unknown(found: Sequence[EstimatedCollective]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for one in found:
         if one.why and one.launch == EAGER:

@@ -13,11 +13,14 @@ from wirewatch.cli.tables import table
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB
-from wirewatch_lab.advice.gpunic.document import GPU_NIC, AdvisedGpu, GpuNicDocument, document
 from wirewatch_lab.advice.gpunic.locality import Locality
 from wirewatch_lab.advice.gpunic.mapping import SAME, map_nics
 from wirewatch_lab.advice.gpunic.settings import (
+    GPU_NIC,
+    AdvisedGpu,
+    GpuNicDocument,
     cpu_bindings,
+    document,
     job_settings,
     slurm_binding,
     unsettable,

@@ -20,13 +20,12 @@ from wirewatch.core.types import Absent, Unusable
 from wirewatch.hw.replay import ReplayProbe
 from wirewatch.probe.setup import read_scene
 from wirewatch.statefolder import StateError, StateFolder, state_directory
-from wirewatch_lab.advice.described import DescriptionError, described
+from wirewatch_lab.advice.described import DescriptionError, described, machine_of
 from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.advice.xmlmachine import machine_of
 from wirewatch_lab.cli.compare import read_study
 from wirewatch_lab.study.curve import Study
-from wirewatch_lab.study.probed import history_study, probes_study
+from wirewatch_lab.study.points import history_study, probes_study
 from wirewatch_lab.study.topologyxml import NcclGraphs
 from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
 

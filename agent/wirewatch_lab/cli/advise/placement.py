@@ -3,6 +3,7 @@
 import platform
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,15 +13,31 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Number, WholeNumber
 from wirewatch.cli.output import shown
+from wirewatch.cli.tables import table
+from wirewatch.core.hostlist import compact, natural
 from wirewatch.core.types import whole
-from wirewatch_lab.advice.placement.cluster import Cluster, measured, of_machine
-from wirewatch_lab.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
+from wirewatch.core.words import size as human
+from wirewatch_lab.advice.placement.cluster import (
+    ClusterError,
+    NodePool,
+    measured,
+    of_machine,
+    read_cluster,
+    with_slurm_topology,
+)
 from wirewatch_lab.advice.placement.document import (
     PLACEMENT,
+    CostEntry,
     JobPlacement,
+    LayoutEntry,
+    LevelName,
+    NodeGpus,
+    PlacementDocument,
+    cluster_remarks,
     document,
     job_placement,
     layout_entry,
+    placed_remarks,
     summary,
 )
 from wirewatch_lab.advice.placement.launchfiles import (
@@ -33,14 +50,13 @@ from wirewatch_lab.advice.placement.launchfiles import (
 )
 from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
 from wirewatch_lab.advice.placement.proposals import CostedLayout, Proposals, title
-from wirewatch_lab.advice.placement.remarks import cluster_remarks, placed_remarks
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
-from wirewatch_lab.advice.placement.space import Level, Space
+from wirewatch_lab.advice.placement.space import Level, Space, numbers
 from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
 from wirewatch_lab.cli.advise.amounts import Count, ModelName
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
-from wirewatch_lab.cli.advise.placementtext import placement_lines
 from wirewatch_lab.cli.compare import read_study
+from wirewatch_lab.study.summary import count
 
 FEASIBLE, INFEASIBLE = 0, 2
 MOST = 65536
@@ -236,7 +252,7 @@ def _sizes(
     return ((tp, pp, replicas or dp or 1),)
 
 
-def _cluster(nodes: Path | None, slurm_topology: Path | None, machine: dict[str, object]) -> Cluster:
+def _cluster(nodes: Path | None, slurm_topology: Path | None, machine: dict[str, object]) -> NodePool:
     chosen = ChosenMachine(**machine)  # type: ignore[arg-type]
     if nodes is None:
         if slurm_topology is not None:
@@ -331,3 +347,135 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     else:
         click.echo(shown(placement_lines(made, ask.jobs, every=every)))
     return INFEASIBLE if refused else FEASIBLE
+
+
+MOST_ROWS = 32
+"""Stages that get a line each; more are shown by nodes that are used alike."""
+MOST_SOURCES, WIDTH = 6, 150
+MILLI = 1e3
+WHERE: dict[LevelName, str] = {
+    "domain": "inside one NVLink domain", "node": "inside one node", "leaf": "inside one leaf",
+    "rack": "inside one rack", "cluster": "over the cluster",
+}  # fmt: skip
+
+
+def placement_lines(made: PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> Iterator[str]:
+    """The whole text: verdict, placement, remarks, costs, what a launcher takes."""
+    asked = " and ".join(title(job.tp, job.pp, job.replicas) for job in jobs)
+    yield from _verdict(made, asked)
+    yield from (f"  {line}" for line in _cluster_line(made))
+    for number, job in enumerate(made.jobs):
+        yield ""
+        if len(made.jobs) > 1:
+            yield f"Job {number}: {title(job.tp, job.pp, job.replicas)}"
+        yield from _placed(job, every=every)
+    if made.remarks:
+        yield ""
+        yield from (f"! {one}" for one in made.remarks)
+    yield from _others(made)
+    if made.nodelist:
+        yield ""
+        yield f"Slurm: --nodelist={made.nodelist}"
+        yield "  --print hostfile, rankfile or devices has every rank"
+
+
+def _verdict(made: PlacementDocument, asked: str) -> Iterator[str]:
+    if not made.feasible:
+        sure = "" if made.proven else " (none was found, which does not prove that there is none)"
+        yield f"NOT FEASIBLE: {asked}: {made.reason}{sure}"
+        return
+    gpus = sum(job.tp * job.pp * job.replicas for job in made.jobs)
+    nodes = len({one.node for job in made.jobs for r in job.placed for s in r.stages for one in s.nodes})
+    yield f"FEASIBLE: {asked}: {gpus} of {made.cluster.free_gpus} free GPUs, on {count(nodes, 'node')}"
+
+
+def _cluster_line(made: PlacementDocument) -> Iterator[str]:
+    of = made.cluster
+    left = ", ".join(f"{n} {why}" for why, n in of.left_out.items())
+    yield (
+        f"{of.of}: {count(of.nodes, 'node')}, {of.usable_nodes} usable{f' (not {left})' if left else ''}, "
+        f"{count(of.free_gpus, 'free GPU')} in {count(of.domains, 'NVLink domain')}"
+    )
+
+
+def _placed(job: JobPlacement, *, every: bool) -> Iterator[str]:
+    stages = [(r, s, stage) for r, replica in enumerate(job.placed) for s, stage in enumerate(replica.stages)]
+    if len(stages) <= MOST_ROWS or every:
+        rows = [
+            (str(replica), str(stage), _nodes(group.nodes), WHERE[group.level])
+            for replica, stage, group in stages
+        ]
+        yield from table(("replica", "stage", "GPUs", "TP group"), rows)
+    else:
+        yield from table(("nodes", "replicas", "TP groups on each", "which"), list(_alike(job)))
+        yield "  nodes that are used alike share a line; --all has every stage"
+    if job.pp > 1:
+        levels = Counter(replica.level for replica in job.placed)
+        where = ", ".join(f"{n} {WHERE[level]}" for level, n in levels.items())
+        yield f"  stages of replicas: {where}"
+    if job.memory_bytes:
+        yield f"  memory: {job.memory_bytes / 1e9:.1f} GB or more of each GPU, with what is kept free"
+
+
+def _alike(job: JobPlacement) -> Iterator[tuple[str, ...]]:
+    """Nodes on which the same GPUs make the same groups, and how many replicas have a part there."""
+    groups: dict[str, list[str]] = {}
+    replicas: dict[str, set[int]] = {}
+    for number, replica in enumerate(job.placed):
+        for stage in replica.stages:
+            for one in stage.nodes:
+                part = "" if len(stage.nodes) == 1 else " (part of a group)"
+                groups.setdefault(one.node, []).append(f"{numbers(one.gpus)}{part}")
+                replicas.setdefault(one.node, set()).add(number)
+    kinds: dict[str, list[str]] = {}
+    for node in sorted(groups, key=natural):
+        kinds.setdefault(" | ".join(groups[node]), []).append(node)
+    for gpus, nodes in kinds.items():
+        parts = {one for node in nodes for one in replicas[node]}
+        yield str(len(nodes)), str(len(parts)), gpus, compact(nodes)
+
+
+def _nodes(nodes: Sequence[NodeGpus]) -> str:
+    """Nodes of which the same GPUs are used in one term, in Slurm's short form."""
+    alike: dict[str, list[str]] = {}
+    for one in nodes:
+        alike.setdefault(numbers(one.gpus), []).append(one.node)
+    return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
+
+
+def _others(made: PlacementDocument) -> Iterator[str]:
+    """The costs of all layouts, and what they stand on."""
+    entries = [*made.rejected, *made.nearest]
+    chosen = [job for job in made.jobs if job.cost is not None]
+    if not entries and not chosen:
+        return
+    yield ""
+    costs = [*(job.cost for job in chosen if job.cost), *(one.cost for one in entries)]
+    example = ", for example (--model, --tokens)" if made.example else ""
+    of = f"a {costs[0].unit}" if made.tokens == 1 else f"a {costs[0].unit} of {made.tokens} tokens"
+    yield f"Communication of one replica, {of} of {made.model}{example}, in ms, without overlap:"
+    rows = [(title(job.tp, job.pp, job.replicas), *_cost(job.cost), "this one") for job in chosen if job.cost]
+    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
+    yield from table(("layout", "TP", "PP", "DP", "all", ""), rows)
+    first = costs[0]
+    if first.messages:
+        yield f"  {first.messages} all-reduces of {human(round(first.message_bytes))} in the first"
+    yield from (f"  not known: {one}" for one in dict.fromkeys(cost.why for cost in costs if cost.why))
+    sources = dict.fromkeys(line for cost in costs for line in (*cost.sources, *cost.remarks))
+    yield from (f"  {_short(one)}" for one in list(sources)[:MOST_SOURCES])
+    if len(sources) > MOST_SOURCES:
+        yield f"  and {len(sources) - MOST_SOURCES} more sources and remarks: --json"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
+
+
+def _why(one: LayoutEntry) -> str:
+    return f"{one.why}: {one.asks}" if one.asks else one.why
+
+
+def _cost(cost: CostEntry) -> tuple[str, ...]:
+    parts = (cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds)
+    cells = [f"{one * MILLI:.2f}" if one is not None else "not known" for one in parts]
+    return tuple(cells)
