@@ -6,10 +6,10 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import BinaryIO
 
 import click
@@ -19,8 +19,7 @@ from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
-from wirewatch.cli.output import printable, shown, utc
-from wirewatch.cli.tables import table
+from wirewatch.cli.output import printable, utc
 from wirewatch.cli.topologies import is_recording
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Unusable, Why
@@ -30,14 +29,14 @@ from wirewatch.hw.files import absent_errno
 from wirewatch.nccl.variables import Version, version
 from wirewatch.probe.setup import CONF
 from wirewatch_lab.advice.settings.advice import NCCL_ENV, NcclEnvDocument, VariableAdvice, advise
-from wirewatch_lab.advice.settings.check import NCCL_CHECK, NcclCheckDocument, NotRead, Places, check
-from wirewatch_lab.advice.settings.finding import SettingFinding
+from wirewatch_lab.advice.settings.check import NCCL_CHECK, NotRead, Places, check
 from wirewatch_lab.advice.settings.measured import JobPurpose, MeasuredSetting, measured_settings
 from wirewatch_lab.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
 from wirewatch_lab.advice.settings.sources import SettingsSource, of_conf, of_environ, of_file
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.compare import read_study
 from wirewatch_lab.cli.parse import Node
+from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.spread import Regime
 from wirewatch_lab.study.summary import MUCH, count, span
@@ -123,7 +122,7 @@ def _advise(chosen: ChosenMachine, purpose: str, nccl: Version | None, form: str
     if as_json:
         click.echo(NCCL_ENV.dump_json(made, indent=1).decode())
     elif form == TABLE:
-        click.echo(shown(advice_lines(made)))
+        click.echo(advice_text(made))
     else:
         click.echo(job_text(made, form), nl=False)
 
@@ -149,7 +148,7 @@ def _check(
     if as_json:
         click.echo(NCCL_CHECK.dump_json(document, indent=1).decode())
     else:
-        click.echo(shown(check_lines(document)))
+        click.echo(written("nccl_check.j2", document, paragraph=_paragraph))
     return EXIT[worst]
 
 
@@ -276,41 +275,16 @@ UNSET = "leave unset"
 WIDTH = 110
 
 
-def advice_lines(made: NcclEnvDocument) -> Iterator[str]:
-    """The advice for people: a table, then each variable with its reason."""
-    nccl = f"NCCL {made.nccl}" if made.nccl else "version of NCCL not known"
-    yield f"NCCL's settings for {made.purpose}: {made.machine}, {nccl}"
-    yield f"{UNSET}: NCCL's own choice, which holds unless something measured or read here speaks against it."
-    yield ""
+def advice_text(made: NcclEnvDocument) -> str:
+    """Return the advice for people: a table, then each variable with its reason."""
+
+    def reasons(one: VariableAdvice) -> list[tuple[str, str]]:
+        measured = [("measured here", measured_words(found)) for found in one.measured]
+        before = [("why", one.reason), ("guides disagree", one.disagree)]
+        return [*before, *measured, ("when not", one.when_not), ("source", one.source)]
+
     rows = [(one.name, one.value or UNSET, one.confidence.value, _in_short(one)) for one in made.variables]
-    yield from table(("variable", "value", "confidence", "measured here"), rows)
-    for one in made.variables:
-        yield ""
-        yield f"{one.name}{f'={one.value}' if one.value is not None else f': {UNSET}'}"
-        yield from _paragraph("why", one.reason)
-        yield from _paragraph("guides disagree", one.disagree)
-        for measured in one.measured:
-            yield from _paragraph("measured here", measured_words(measured))
-        yield from _paragraph("when not", one.when_not)
-        yield from _paragraph("source", one.source)
-
-
-def check_lines(made: NcclCheckDocument) -> Iterator[str]:
-    """What is wrong for people, the worst first, and how much of what was looked at."""
-    nccl = f"NCCL {made.nccl}" if made.nccl else "version of NCCL not known (--nccl)"
-    yield f"NCCL's settings of {made.of}, for {made.machine}, {nccl}"
-    for one in made.findings:
-        yield ""
-        yield f"{one.trouble.value.upper()}: {_written(one)} ({one.origin})"
-        yield from _paragraph("", one.text)
-        yield from _paragraph("source", one.source)
-    for place in made.not_read:
-        yield ""
-        yield f"NOT KNOWN: {place.origin}"
-        yield from _paragraph("", place.why)
-    yield ""
-    wrong = len({one.name for one in made.findings})
-    yield f"{made.health.upper()}: {count(len(made.settings), 'setting')}, {wrong} of them with a remark"
+    return written("nccl_advice.j2", made, unset=UNSET, rows=rows, reasons=reasons, paragraph=_paragraph)
 
 
 def measured_words(one: MeasuredSetting) -> str:
@@ -365,10 +339,6 @@ def _in_short(one: VariableAdvice) -> str:
     return f"{best.value} {best.speed - 1:+.1%} {best.regime.value}: {best.verdict}"
 
 
-def _written(one: SettingFinding) -> str:
-    return f"{one.name}={one.value}" if one.value else one.name
-
-
-def _paragraph(title: str, text: str) -> Iterator[str]:
+def _paragraph(title: str, text: str) -> str:
     head = f"    {title}: " if title else "    "
-    yield from wrap(printable(text), WIDTH, initial_indent=head, subsequent_indent="      ") if text else ()
+    return fill(printable(text), WIDTH, initial_indent=head, subsequent_indent="      ")

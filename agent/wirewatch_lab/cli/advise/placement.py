@@ -4,7 +4,7 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,11 +12,8 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Number, WholeNumber
-from wirewatch.cli.output import shown
-from wirewatch.cli.tables import table
 from wirewatch.core.hostlist import compact, natural
 from wirewatch.core.types import whole
-from wirewatch.core.words import size as human
 from wirewatch_lab.advice.placement.cluster import (
     ClusterError,
     NodePool,
@@ -56,7 +53,7 @@ from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
 from wirewatch_lab.cli.advise.amounts import Count, ModelName
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.compare import read_study
-from wirewatch_lab.study.summary import count
+from wirewatch_lab.cli.texts import written
 
 FEASIBLE, INFEASIBLE = 0, 2
 MOST = 65536
@@ -345,76 +342,39 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     if as_json:
         click.echo(PLACEMENT.dump_json(made, indent=1).decode())
     else:
-        click.echo(shown(placement_lines(made, ask.jobs, every=every)))
+        click.echo(placement_text(made, ask.jobs, every=every))
     return INFEASIBLE if refused else FEASIBLE
 
 
 MOST_ROWS = 32
 """Stages that get a line each; more are shown by nodes that are used alike."""
-MOST_SOURCES, WIDTH = 6, 150
-MILLI = 1e3
-WHERE: dict[LevelName, str] = {
-    "domain": "inside one NVLink domain", "node": "inside one node", "leaf": "inside one leaf",
-    "rack": "inside one rack", "cluster": "over the cluster",
-}  # fmt: skip
+MOST_SOURCES = 6
 
 
-def placement_lines(made: PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> Iterator[str]:
-    """The whole text: verdict, placement, remarks, costs, what a launcher takes."""
-    asked = " and ".join(title(job.tp, job.pp, job.replicas) for job in jobs)
-    yield from _verdict(made, asked)
-    yield from (f"  {line}" for line in _cluster_line(made))
-    for number, job in enumerate(made.jobs):
-        yield ""
-        if len(made.jobs) > 1:
-            yield f"Job {number}: {title(job.tp, job.pp, job.replicas)}"
-        yield from _placed(job, every=every)
-    if made.remarks:
-        yield ""
-        yield from (f"! {one}" for one in made.remarks)
-    yield from _others(made)
-    if made.nodelist:
-        yield ""
-        yield f"Slurm: --nodelist={made.nodelist}"
-        yield "  --print hostfile, rankfile or devices has every rank"
+def placement_text(made: PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> str:
+    """Return the whole text: verdict, placement, remarks, costs, what a launcher takes."""
 
+    def stages(job: JobPlacement, where: Mapping[LevelName, str]) -> list[tuple[str, ...]] | None:
+        """Return a row for each stage; None where they are too many."""
+        rows = [(r, s, stage) for r, one in enumerate(job.placed) for s, stage in enumerate(one.stages)]
+        if len(rows) > MOST_ROWS and not every:
+            return None
+        return [(str(r), str(s), _nodes(stage.nodes), where[stage.level]) for r, s, stage in rows]
 
-def _verdict(made: PlacementDocument, asked: str) -> Iterator[str]:
-    if not made.feasible:
-        sure = "" if made.proven else " (none was found, which does not prove that there is none)"
-        yield f"NOT FEASIBLE: {asked}: {made.reason}{sure}"
-        return
-    gpus = sum(job.tp * job.pp * job.replicas for job in made.jobs)
-    nodes = len({one.node for job in made.jobs for r in job.placed for s in r.stages for one in s.nodes})
-    yield f"FEASIBLE: {asked}: {gpus} of {made.cluster.free_gpus} free GPUs, on {count(nodes, 'node')}"
-
-
-def _cluster_line(made: PlacementDocument) -> Iterator[str]:
-    of = made.cluster
-    left = ", ".join(f"{n} {why}" for why, n in of.left_out.items())
-    yield (
-        f"{of.of}: {count(of.nodes, 'node')}, {of.usable_nodes} usable{f' (not {left})' if left else ''}, "
-        f"{count(of.free_gpus, 'free GPU')} in {count(of.domains, 'NVLink domain')}"
-    )
-
-
-def _placed(job: JobPlacement, *, every: bool) -> Iterator[str]:
-    stages = [(r, s, stage) for r, replica in enumerate(job.placed) for s, stage in enumerate(replica.stages)]
-    if len(stages) <= MOST_ROWS or every:
-        rows = [
-            (str(replica), str(stage), _nodes(group.nodes), WHERE[group.level])
-            for replica, stage, group in stages
-        ]
-        yield from table(("replica", "stage", "GPUs", "TP group"), rows)
-    else:
-        yield from table(("nodes", "replicas", "TP groups on each", "which"), list(_alike(job)))
-        yield "  nodes that are used alike share a line; --all has every stage"
-    if job.pp > 1:
-        levels = Counter(replica.level for replica in job.placed)
-        where = ", ".join(f"{n} {WHERE[level]}" for level, n in levels.items())
-        yield f"  stages of replicas: {where}"
-    if job.memory_bytes:
-        yield f"  memory: {job.memory_bytes / 1e9:.1f} GB or more of each GPU, with what is kept free"
+    entries = [*made.rejected, *made.nearest]
+    chosen = [(job, job.cost) for job in made.jobs if job.cost is not None]
+    costs = [*(cost for _, cost in chosen), *(one.cost for one in entries)]
+    rows = [(title(job.tp, job.pp, job.replicas), *_cost(cost), "this one") for job, cost in chosen]
+    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
+    return written(
+        "placement.j2", made, asked=" and ".join(title(job.tp, job.pp, job.replicas) for job in jobs),
+        gpus=sum(job.tp * job.pp * job.replicas for job in made.jobs),
+        nodes=len({one.node for job in made.jobs for r in job.placed for s in r.stages for one in s.nodes}),
+        title=title, stages=stages, alike=lambda job: list(_alike(job)),
+        levels=lambda job: Counter(replica.level for replica in job.placed),
+        costs=costs, rows_of_costs=rows, most_sources=MOST_SOURCES,
+        sources=list(dict.fromkeys(line for cost in costs for line in (*cost.sources, *cost.remarks))),
+    )  # fmt: skip
 
 
 def _alike(job: JobPlacement) -> Iterator[tuple[str, ...]]:
@@ -443,39 +403,11 @@ def _nodes(nodes: Sequence[NodeGpus]) -> str:
     return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
 
 
-def _others(made: PlacementDocument) -> Iterator[str]:
-    """The costs of all layouts, and what they stand on."""
-    entries = [*made.rejected, *made.nearest]
-    chosen = [job for job in made.jobs if job.cost is not None]
-    if not entries and not chosen:
-        return
-    yield ""
-    costs = [*(job.cost for job in chosen if job.cost), *(one.cost for one in entries)]
-    example = ", for example (--model, --tokens)" if made.example else ""
-    of = f"a {costs[0].unit}" if made.tokens == 1 else f"a {costs[0].unit} of {made.tokens} tokens"
-    yield f"Communication of one replica, {of} of {made.model}{example}, in ms, without overlap:"
-    rows = [(title(job.tp, job.pp, job.replicas), *_cost(job.cost), "this one") for job in chosen if job.cost]
-    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
-    yield from table(("layout", "TP", "PP", "DP", "all", ""), rows)
-    first = costs[0]
-    if first.messages:
-        yield f"  {first.messages} all-reduces of {human(round(first.message_bytes))} in the first"
-    yield from (f"  not known: {one}" for one in dict.fromkeys(cost.why for cost in costs if cost.why))
-    sources = dict.fromkeys(line for cost in costs for line in (*cost.sources, *cost.remarks))
-    yield from (f"  {_short(one)}" for one in list(sources)[:MOST_SOURCES])
-    if len(sources) > MOST_SOURCES:
-        yield f"  and {len(sources) - MOST_SOURCES} more sources and remarks: --json"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
-
-
 def _why(one: LayoutEntry) -> str:
     return f"{one.why}: {one.asks}" if one.asks else one.why
 
 
 def _cost(cost: CostEntry) -> tuple[str, ...]:
     parts = (cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds)
-    cells = [f"{one * MILLI:.2f}" if one is not None else "not known" for one in parts]
+    cells = [f"{one * 1e3:.2f}" if one is not None else "not known" for one in parts]
     return tuple(cells)
