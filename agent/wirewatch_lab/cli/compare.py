@@ -10,7 +10,8 @@ import click
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.output import shown, utc
 from wirewatch.cli.tables import table
-from wirewatch.core.words import size as human
+from wirewatch.core import words
+from wirewatch.core.words import count
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.cli.parse import read_output
 from wirewatch_lab.study.compare import (
@@ -29,7 +30,7 @@ from wirewatch_lab.study.nccltests import Reader
 from wirewatch_lab.study.points import to_study
 from wirewatch_lab.study.records import RecordsError
 from wirewatch_lab.study.spread import Regime, regime
-from wirewatch_lab.study.summary import count, setting, span, title
+from wirewatch_lab.study.summary import setting, span, title
 
 HEAD = 256
 """Bytes in which a sweep.json names its schema."""
@@ -148,7 +149,7 @@ def _remarks(curve: CurveChange) -> Iterator[str]:
     for point in curve.points:
         around = [one.speed for one in curve.points if _regime(one) is _regime(point)]
         if point.verdict == "changed" and abs(point.speed / median(around) - 1) > (point.least or 0):
-            yield f"{name}: {human(point.first_bytes)}: {point.speed - 1:+.1%} *"
+            yield f"{name}: {words.size(point.first_bytes)}: {point.speed - 1:+.1%} *"
     for who, sizes in (("A", curve.only_a), ("B", curve.only_b)):
         if sizes:
             yield f"{name}: only in {who}: {_sizes(sizes)}"

@@ -16,17 +16,18 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import Number, config_option, replay_options
 from wirewatch.cli.output import printable, shown
-from wirewatch.cli.tables import MICRO, table
+from wirewatch.cli.tables import MICRO
 from wirewatch.cli.topologies import of_name
 from wirewatch.collectors.topology import read_topology
 from wirewatch.config import Config, expectations, load
+from wirewatch.core import words
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import GB
-from wirewatch.core.words import size as human
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch.probe.setup import read_scene
+from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study import parsed
 from wirewatch_lab.study.judge import (
     Basis,
@@ -327,7 +328,7 @@ def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> 
     if form == "json":
         click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
     else:
-        click.echo(shown(text(document, explain=explain)))
+        click.echo(parse_text(document, explain=explain))
     return health
 
 
@@ -391,51 +392,20 @@ class Tally:
         ratio, size, op = self.lowest
         if not math.isfinite(ratio):
             return "all targets are reached"
-        return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {human(size)}"
+        return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {words.size(size)}"
 
 
-def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
-    """All of it, from the verdict to the rows; `explain`: how each expected busbw follows."""
-    yield f"{document.health.upper()}: {document.why}"
-    for run in document.runs[:_RUNS]:
-        yield ""
-        yield from _run(run, explain=explain)
-    more = max(len(document.runs) - _RUNS, 0) + document.runs_left_out
-    if more:
-        yield ""
-        yield f"{more} more runs are judged and not shown"
-    yield from (f"failed: {failure}" for failure in document.failures)
-    if document.nccl_log is not None:
-        yield ""
-        # What a log lacks is worth a word where there is nothing else.
-        brief = document.runs and document.nccl_log.hot is None
-        yield from document.nccl_log.lines()[: 1 if brief else None]
-    if document.not_understood:
-        yield ""
-        yield f"look like rows and are not: {document.not_understood}; the first:"
-        yield from (f"  line {one.line}, {one.why}: {one.text}" for one in document.first)
-
-
-def _run(run: ParsedRun, *, explain: bool) -> Iterator[str]:
-    yield _title(run)
-    yield from (f"  {remark}" for remark in run.remarks)
-    yield from (f"  FAILED {failure}" for failure in run.failures)
-    yield from (f"  LOW {low}" for low in run.low)
-    yield from table(_HEADER, [_row(row) for row in run.rows])
-    if run.rows_left_out:
-        yield f"  {run.rows_left_out} more rows are judged and not shown"
-    for curve in run.curves:
-        yield f"  {curve.dtype}, {'in place' if curve.in_place else 'out of place'}: {curve.text}"
-    if run.reason:
-        yield f"  not judged: {run.reason}"
-    yield f"  targets between nodes: {run.targets_apply}"
-    yield from (f"    {'LOW ' if one.reached is False else ''}{one.text}" for one in run.targets)
-    if explain:
-        for row in run.rows:
-            if row.derivation:
-                yield f"  {run.op} of {human(row.size_bytes)}:"
-                yield from (f"    {line}" for line in row.derivation)
-                yield f"    confidence: {row.confidence}"
+def parse_text(document: ParseDocument, *, explain: bool) -> str:
+    """Return all of it, from the verdict to the rows; `explain`: how each expected busbw follows."""
+    log = document.nccl_log.lines() if document.nccl_log is not None else ()
+    # A log without a hot collective is worth a word where there is nothing else.
+    brief = document.runs and document.nccl_log is not None and document.nccl_log.hot is None
+    return written(
+        "parse.j2", document, explain=explain, header=_HEADER, title=_title, most_runs=_RUNS,
+        rows=lambda run: [_row(row) for row in run.rows],
+        log=list(map(printable, log[: 1 if brief else None])),
+        more=max(len(document.runs) - _RUNS, 0) + document.runs_left_out,
+    )  # fmt: skip
 
 
 def _title(run: ParsedRun) -> str:
@@ -453,7 +423,7 @@ def _row(row: ParsedRow) -> tuple[str, ...]:
     wrong = [placed.wrong for placed in (row.out_of_place, row.in_place) if placed is not None]
     known = [count for count in wrong if count is not None]
     return (
-        human(row.size_bytes) + times, row.dtype, *_placed(row.out_of_place), *_placed(row.in_place),
+        words.size(row.size_bytes) + times, row.dtype, *_placed(row.out_of_place), *_placed(row.in_place),
         "-" if row.expected_busbw is None else f"{row.expected_busbw / GB:.1f}",
         "not checked" if not known else str(sum(known) or "no"),
     )  # fmt: skip

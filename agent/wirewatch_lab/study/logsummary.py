@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from wirewatch.cli.templates import render
 from wirewatch.core.account import Connection
 from wirewatch.core.types import Absent
-from wirewatch.core.words import size as human
+from wirewatch.core.words import count
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Offered, Remark, Setting, path_name, version_numbers
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, wire
 from wirewatch.nccl.settings import NVLS_ENABLE
+from wirewatch_lab.study.summary import span
 
 SHOWN = 8
 """How many of a list a person is shown; the document has them all."""
@@ -166,17 +168,17 @@ class LogSummary:
 
     def lines(self) -> tuple[str, ...]:
         """The summary for people; a number in brackets is that of a line of the log."""
-        return tuple(_lines(self))
+        names = [one.name for one in self.settings]
+        text = render(
+            "wirewatch_lab.study", "nccllog.j2", log=self, shown=SHOWN, way=way, sizes=span,
+            several=list(dict.fromkeys(name for name in names if names.count(name) > 1)),
+        )  # fmt: skip
+        return tuple(text.split("\n"))
 
 
 def way(algorithm: str, protocol: str) -> str:
     """Algorithm and protocol by NCCL's names, such as `Ring LL128`."""
     return " ".join(filter(None, (_NAMES.get(algorithm, algorithm), _NAMES.get(protocol, protocol))))
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """A number with its noun, such as `3 ranks`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 _NAMES = {
@@ -185,112 +187,6 @@ _NAMES = {
     "symmetric": "symmetric kernel", "copy_engine": "copy engine",
     "simple": "Simple", "ll": "LL", "ll128": "LL128",
 }  # fmt: skip
-
-
-def _lines(log: LogSummary) -> Iterator[str]:
-    yield log.answer
-    yield f"  {log.part}"
-    yield from _choices(log.choices)
-    for comm in log.communicators[:SHOWN]:
-        yield from _communicator(comm)
-    yield from _more(log.communicators, "communicators")
-    for title, found in (("GPUDirect RDMA", log.gpudirect), ("NVLS", log.nvls)):
-        yield f"{title}: {found.state}"
-        yield from map(_quoted, found.quotes)
-    yield from _listed("Network", log.network)
-    yield from _settings(log.settings)
-    yield from _listed("Versions", log.versions)
-    kinds = f", {log.warning_kinds} kinds" if log.warning_kinds > 1 else ""
-    yield from _listed(f"Warnings{kinds}", log.warnings)
-    if log.not_understood:
-        yield f"Not understood: {count(log.not_understood, 'line')}, torn or of a new form; the first:"
-        yield from map(_quoted, log.not_understood_lines)
-    if log.left_out:
-        each = ", ".join(f"{number} of {kind}" for kind, number in sorted(log.left_out.items()))
-        yield f"Left out, because the log has too much that differs: {each}"
-    yield from (f"Not in the log: {what}" for what in log.missing)
-    yield (
-        f"Read: {count(log.line_count, 'line')}, of which {log.foreign} have nothing of NCCL's; "
-        f"{count(log.messages, 'message')}, of which {log.other} are of kinds that are not read"
-    )
-
-
-def _choices(choices: Sequence[ChosenRange]) -> Iterator[str]:
-    if choices:
-        yield "Algorithm and protocol by collective and size:"
-    for one in choices[: 3 * SHOWN]:
-        low, high = human(one.low_bytes), human(one.high_bytes)
-        sizes = low if low == high else f"{low} to {high}"
-        channels = f" in {_span(one.channels)} channels" if one.channels else ""
-        name = one.op or "a collective without a name"
-        how = f"{way(one.algorithm, one.protocol)}{channels}"
-        yield f"  {name} {sizes}: {how}, {count(one.calls, 'call')} ({one.line})"
-    if len(choices) > 3 * SHOWN:
-        yield f"  and {len(choices) - 3 * SHOWN} more"
-
-
-def _communicator(comm: LoggedCommunicator) -> Iterator[str]:
-    ranks = "ranks that are not known" if comm.ranks is None else count(comm.ranks, "rank")
-    parts = [ranks]
-    if comm.nodes is not None:
-        parts.append(count(comm.nodes, "node"))
-    if comm.coll_channels is not None:
-        parts.append(f"{comm.coll_channels} channels for collectives")
-    if comm.nvls_channels:
-        parts.append(f"{comm.nvls_channels} for NVLS")
-    if comm.init_seconds is not None:
-        parts.append(f"set up in {comm.init_seconds:.2f} s")
-    if comm.line and not comm.finished:
-        parts.append("no set-up is complete")
-    where = f" ({comm.line})" if comm.line else ""
-    yield f"Communicator {comm.id or 'of lines that name none'}: {', '.join(parts)}{where}"
-    for used in comm.wires:
-        pairs = ", ".join(f"{a}->{b}" for a, b in used.examples)
-        more = ", ..." if used.pairs > len(used.examples) else ""
-        mark = ": a fallback inside a node" if used.fallback else ""
-        yield (
-            f"  {count(used.pairs, 'pair')} of ranks on {used.name} ({used.transport}), "
-            f"{_span(used.channels)} channels each: {pairs}{more} ({used.line}){mark}"
-        )
-    if comm.peers and any(used.wire == "p2p" for used in comm.wires):
-        yield _quoted(comm.peers)
-    if comm.line and not comm.wires:
-        yield "  no connection of it is in the log"
-
-
-def _settings(settings: Sequence[FoundSetting]) -> Iterator[str]:
-    if settings:
-        yield "Settings:"
-    values: dict[str, int] = {}
-    for one in settings:
-        values[one.name] = values.get(one.name, 0) + 1
-    for one in settings:
-        differs = f" in {count(one.processes, 'process', 'processes')}" if values[one.name] > 1 else ""
-        slows = f": slows: {one.slows}" if one.slows else ""
-        yield f"  {one.name}={one.value}{differs} ({one.line}){slows}"
-    for name in (name for name, number in values.items() if number > 1):
-        yield f"  {name} is not the same in all processes"
-
-
-def _listed(title: str, quotes: Sequence[Quote]) -> Iterator[str]:
-    if quotes:
-        yield f"{title}:"
-    yield from map(_quoted, quotes[:SHOWN])
-    yield from _more(quotes, "kinds")
-
-
-def _more(items: Sequence[object], what: str) -> Iterator[str]:
-    if len(items) > SHOWN:
-        yield f"  and {len(items) - SHOWN} more {what}"
-
-
-def _quoted(quote: Quote) -> str:
-    times = f" ({quote.count} times)" if quote.count > 1 else ""
-    return f"  {quote.text}{times} ({quote.line})"
-
-
-def _span(ends: tuple[int, int]) -> str:
-    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
 SUBSYSTEMS = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV"

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from wirewatch.core import words
 from wirewatch.core.account import Account, Connection
 from wirewatch.core.types import Absent
-from wirewatch.core.words import size as human
+from wirewatch.core.words import count
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
     Chosen,
@@ -36,7 +37,6 @@ from wirewatch_lab.study.logsummary import (
     LogSummary,
     Quote,
     UsedWire,
-    count,
     quotes_of,
     way,
 )
@@ -304,7 +304,7 @@ class _LogQuestions:
         over = _over(hot.carried)
         of = f", in one of {hot.communicators} communicators" if hot.communicators > 1 else ""
         return (
-            f"The hot collective is {op} of {human(hot.size_bytes)} ({count(hot.calls, 'call')}, "
+            f"The hot collective is {op} of {words.size(hot.size_bytes)} ({count(hot.calls, 'call')}, "
             f"{hot.share:.0%} of the bytes{of}): {mostly}{way(hot.algorithm, hot.protocol)}{channels}, "
             f"{over} (line {hot.line})."
         )

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from wirewatch.core import words
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 from wirewatch.core.words import GB
-from wirewatch.core.words import size as human
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.curve import Curve
 from wirewatch_lab.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget
@@ -253,16 +253,16 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
 def low_text(op: str, one: JudgedSize) -> str:
     """Such as `all_reduce of 16 MiB in place: 100.0 of 245.6 GB/s, 41 %`."""
     figures = f"{one.busbw / GB:.1f} of {one.expected.busbw / GB:.1f} GB/s, {one.ratio * 100:.0f} %"
-    return f"{op} of {human(one.point.size_bytes)}{placement(one.in_place)}: {figures}"
+    return f"{op} of {words.size(one.point.size_bytes)}{placement(one.in_place)}: {figures}"
 
 
 def target_text(one: JudgedTarget) -> str:
     """A target and the row nearest to it, with what may be the cause where it is not reached."""
     target = one.target
     if one.point is None:
-        return f"{target.op} of {human(target.size_bytes)}: no row near that size"
+        return f"{target.op} of {words.size(target.size_bytes)}: no row near that size"
     asked = f"at least {target.least / GB:.0f}, {target.expected / GB:.0f} expected"
-    said = f"{target.op} of {human(one.point.size_bytes)}: {one.busbw / GB:.1f} GB/s of {asked}"
+    said = f"{target.op} of {words.size(one.point.size_bytes)}: {one.busbw / GB:.1f} GB/s of {asked}"
     if one.busbw >= target.expected:
         return said
     return f"{said}; typical cause: {target.cause}"

@@ -16,9 +16,9 @@ from markupsafe import Markup
 
 from wirewatch import __version__
 from wirewatch.cli.output import write_whole
+from wirewatch.core import words
 from wirewatch.core.types import Absent
-from wirewatch.core.words import GB
-from wirewatch.core.words import size as human
+from wirewatch.core.words import GB, count
 from wirewatch_lab.study.compare import Contest, Placing, contests, groups
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch_lab.study.spread import usable
@@ -26,7 +26,6 @@ from wirewatch_lab.study.summary import (
     CLOSE,
     CurveSummary,
     RepeatedFigure,
-    count,
     gigabytes,
     group_lines,
     in_words,
@@ -164,7 +163,7 @@ def _figures(name: str, summaries: Sequence[tuple[Curve, CurveSummary]]) -> Shee
             _or_dash(found.floor, microseconds(found.floor)),
             _or_dash(found.knee, least + size_text(found.knee)),
             _or_dash(found.plateau, least + gigabytes(found.plateau)),
-            human(found.plateau_bytes) if found.plateau_bytes else "-",
+            words.size(found.plateau_bytes) if found.plateau_bytes else "-",
             f"{repeats}",
         )
         rows.append((setting(curve.configuration), *cells))
@@ -216,7 +215,7 @@ def _points(name: str, curves: Sequence[Curve]) -> Sheet:
 
 def _row(curve: Curve, point: CurvePoint) -> tuple[str, ...]:
     wrong = "not checked" if point.wrong is None else f"{point.wrong}"
-    head = (setting(curve.configuration), ", ".join(point.ran) or "-", human(point.size_bytes))
+    head = (setting(curve.configuration), ", ".join(point.ran) or "-", words.size(point.size_bytes))
     if not usable(point):
         return (*head, "-", "-", "-", "-", f"{len(point.seconds)}", wrong)
     times = (f"{one(point.seconds) * 1e6:,.2f}" for one in (median, min, max))

@@ -14,7 +14,7 @@ from wirewatch.core.pci import Path, generation, normal_pci
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
 from wirewatch.core.types import DIGITS, Absent, Why
-from wirewatch_lab.study.logsummary import count
+from wirewatch.core.words import count
 
 # Bandit warns of expat's import. A document type, and with it every entity, is refused: see _refuse.
 BYTES = 16 << 20

@@ -30,8 +30,8 @@ from wirewatch_lab.advice.gpunic.settings import (
     job_settings,
     slurm_binding,
     unsettable,
-    wrapper,
 )
+from wirewatch_lab.cli.advise.gpu_nic import wrapper
 
 SAMPLE = Path(__file__).parents[3].parent / "shared" / "samples" / "nccl_topo.ndv5.xml"
 EVIL = "mlx5_0;touch evil"

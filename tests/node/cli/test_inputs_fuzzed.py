@@ -68,9 +68,10 @@ from wirewatch_fleet.rounds.answer import PeerAnswer, encode_answer, run_of
 from wirewatch_fleet.rounds.plan import PairWork, PlanError, decode_pair_plan, encode_pair_plan, pair_plan
 from wirewatch_lab.advice.described import DescriptionError, described
 from wirewatch_lab.advice.gpunic.mapping import map_nics
-from wirewatch_lab.advice.gpunic.settings import cpu_bindings, job_settings, wrapper
+from wirewatch_lab.advice.gpunic.settings import cpu_bindings, job_settings
 from wirewatch_lab.advice.placement.cluster import ClusterError, NodePool, read_cluster, with_slurm_topology
 from wirewatch_lab.cli.advise.amounts import Bytes, Count
+from wirewatch_lab.cli.advise.gpu_nic import wrapper
 from wirewatch_lab.cli.advise.machines import ChosenMachine
 from wirewatch_lab.cli.advise.nccl_env import known_version, of_named_file
 from wirewatch_lab.cli.advise.placement import GroupSizes

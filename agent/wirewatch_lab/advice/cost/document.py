@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from wirewatch.core.words import GB
 from wirewatch_lab.advice.cost.algorithms import Traffic
 from wirewatch_lab.advice.cost.cliff import HBM, CliffStep
 from wirewatch_lab.advice.cost.tokens import ARITHMETIC_SHARE, FREE, MEMORY_SHARE, WORTHWHILE
@@ -175,9 +176,6 @@ class CostDocument:
 
 COST = TypeAdapter(CostDocument)
 DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-cost.1": COST}
-
-
-GB = 1e9
 
 
 def figures(made: CostDocument, *, collectives: bool) -> Iterator[Figure]:

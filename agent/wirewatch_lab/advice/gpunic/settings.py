@@ -12,15 +12,12 @@ from wirewatch.core.probe import RdmaPort
 from wirewatch.nccl.settings import IB_HCA
 from wirewatch_lab.advice.gpunic.locality import Locality, cpu_numbers
 from wirewatch_lab.advice.gpunic.mapping import GpuNicMap, NicsOfGpu
-from wirewatch_lab.advice.shell import quoted
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _ENTRIES = 32
 """Entries of NCCL_IB_HCA that NCCL reads."""
 _LAYERS = frozenset({"InfiniBand", "Ethernet", ""})
-WRAPPER = "gpu-nic.sh"
-"""What the script is called in its own text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ def unsettable(found: GpuNicMap) -> str:
             f"link layer {found.layer}: NCCL reaches such ports (EFA) by a plugin, which finds the nearest "
             "by itself and reads no NCCL_IB_HCA: no settings are shown"
         )
-    if not all(_named(port) for port in found.ports()):
+    if not all(is_named(port) for port in found.ports()):
         return "names of devices are not known, or no names for a variable: no settings are shown"
     return ""
 
@@ -114,11 +111,6 @@ def slurm_binding(bindings: Sequence[CpuBinding], ranks: int) -> SlurmBinding | 
     )  # fmt: skip
 
 
-def wrapper(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> str:
-    """A script that starts the program of one rank with its settings and processors."""
-    return "\n".join((*_head(found), *_job_lines(settings), *_cases(found, settings, bindings), ""))
-
-
 def _nccl(found: GpuNicMap, ports: Sequence[RdmaPort]) -> Iterator[JobSetting]:
     names = [_entry(port, found) for port in ports]
     if len(names) > _ENTRIES:
@@ -139,14 +131,14 @@ def _ucx(found: GpuNicMap) -> Iterator[JobSetting]:
     for rank, seat in enumerate(found.gpus):
         if seat.ports:
             yield JobSetting(
-                "UCX_NET_DEVICES", ",".join(_whole(one.port) for one in seat.ports), rank, found.visible,
+                "UCX_NET_DEVICES", ",".join(port_name(one.port) for one in seat.ports), rank, found.visible,
                 "the rank's own ports, for MPI and UCX",
                 "a job without UCX; UCX takes the nearest by itself where it sees the PCI tree",
             )  # fmt: skip
 
 
 def _nvshmem(found: GpuNicMap) -> Iterator[JobSetting]:
-    first = [_whole(seat.ports[0].port) for seat in found.gpus if seat.ports]
+    first = [port_name(seat.ports[0].port) for seat in found.gpus if seat.ports]
     if len(first) < len(found.gpus):
         return
     runs = [f"{name}:{len(list(same))}" for name, same in groupby(first)]
@@ -156,17 +148,19 @@ def _nvshmem(found: GpuNicMap) -> Iterator[JobSetting]:
     yield JobSetting("NVSHMEM_HCA_PE_MAPPING", ",".join(runs), None, False, why, when_not)  # noqa: FBT003
 
 
-def _named(port: RdmaPort) -> bool:
+def is_named(port: RdmaPort) -> bool:
+    """Return whether a variable can name the port."""
     return bool(_NAME.fullmatch(port.device)) and bool(_NUMBER.fullmatch(port.port or "1"))
 
 
 def _entry(port: RdmaPort, found: GpuNicMap) -> str:
     """The device alone where that is enough."""
     several = [name for name, _ in found.left_out if name.startswith(f"{port.device}:")]
-    return _whole(port) if several else port.device
+    return port_name(port) if several else port.device
 
 
-def _whole(port: RdmaPort) -> str:
+def port_name(port: RdmaPort) -> str:
+    """Return device and port, such as `mlx5_0:1`."""
     return f"{port.device}:{port.port or '1'}"
 
 
@@ -176,45 +170,6 @@ def _single(bindings: Sequence[CpuBinding]) -> Iterator[int]:
         same = [other.rank for other in bindings if other.cpus == one.cpus]
         numbers = cpu_numbers(one.cpus)
         yield numbers[same.index(one.rank) * len(numbers) // len(same)]
-
-
-def _head(found: GpuNicMap) -> Iterator[str]:
-    yield "#!/bin/bash"
-    yield "# Starts one rank beside its GPU, on nodes like that of which `wirewatch advise gpu-nic` made it."
-    yield "#   srun --gpu-bind=none bash " + WRAPPER + " python train.py"
-    yield f"#   torchrun --nproc-per-node={len(found.gpus)} --no-python bash {WRAPPER} python train.py"
-    yield "#   mpirun --bind-to none bash " + WRAPPER + " python train.py"
-    yield "# Lines after # are what the library does by itself: enable them only after a measurement."
-    yield "set -euo pipefail"
-    yield "rank=${LOCAL_RANK:-${SLURM_LOCALID:-${OMPI_COMM_WORLD_LOCAL_RANK:?no launcher numbers this rank}}}"
-
-
-def _job_lines(settings: Sequence[JobSetting]) -> Iterator[str]:
-    yield from (_export(one) for one in settings if one.rank is None)
-
-
-def _cases(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> Iterator[str]:
-    near = {one.rank: one for one in bindings}
-    yield "bind=()"
-    yield 'case "$rank" in'
-    for rank, seat in enumerate(found.gpus):
-        yield f"{rank}) # {_title(seat)}"
-        yield from (f"  {_export(one)}" for one in settings if one.rank == rank)
-        if rank in near:
-            yield f"  bind=({' '.join(map(quoted, near[rank].command.split()))})"
-        yield "  ;;"
-    yield f"""*) echo "{WRAPPER}: rank $rank, and the node has {len(found.gpus)} GPUs" >&2; exit 64 ;;"""
-    yield "esac"
-    yield 'exec "${bind[@]}" "$@"'
-
-
-def _export(one: JobSetting) -> str:
-    return f"{'' if one.recommended else '# '}export {one.name}={quoted(one.value)}"
-
-
-def _title(seat: NicsOfGpu) -> str:
-    ways = (f"{_whole(one.port)} {one.path or 'path not known'}" for one in seat.ports if _named(one.port))
-    return f"GPU {seat.gpu.index}: {', '.join(ways) or 'no port'}"
 
 
 SOURCE = "rates of the RDMA ports and of PCIe links, shared by the GPUs that use them"

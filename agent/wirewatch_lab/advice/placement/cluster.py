@@ -17,6 +17,7 @@ from wirewatch.core.hostlist import HostlistError, expanded, natural, topology_p
 from wirewatch.core.pci import Path as PciPath
 from wirewatch.core.topology import Group, Island, WireKind, islands
 from wirewatch.core.types import Absent, Health, NotText, Why, utf8
+from wirewatch.core.words import GB
 from wirewatch.documents.health import Health as HealthName
 from wirewatch_lab.advice.described import PORTS, DescriptionError, described
 from wirewatch_lab.advice.machine import AdvisedMachine
@@ -247,7 +248,6 @@ LIMIT = 64 << 20
 """Bytes of a file."""
 MOST_NODES = 65536
 MOST_GPUS = 128
-GB = 1e9
 _PORTS = re.compile(rf"(\d{{1,3}})x({'|'.join(PORTS)})", re.ASCII | re.IGNORECASE)
 Label = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$|^$")]
 Index = Annotated[int, Field(ge=0, lt=MOST_GPUS)]

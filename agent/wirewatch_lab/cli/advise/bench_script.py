@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, WholeNumber
 from wirewatch.core.probe import OPS, PRIMITIVES
+from wirewatch.core.words import count
 from wirewatch_lab.advice.shell import quoted
 from wirewatch_lab.cli.grids import Sizes
-from wirewatch_lab.study.summary import count
 
 Launcher = Literal["slurm", "mpijob"]
 TESTS = "/opt/nccl-tests/build"

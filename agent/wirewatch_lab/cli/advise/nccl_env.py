@@ -21,10 +21,10 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
 from wirewatch.cli.output import printable, utc
 from wirewatch.cli.topologies import is_recording
+from wirewatch.core import words
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Unusable, Why
-from wirewatch.core.words import GB
-from wirewatch.core.words import size as human
+from wirewatch.core.words import GB, count
 from wirewatch.hw.files import absent_errno
 from wirewatch.nccl.variables import Version, version
 from wirewatch.probe.setup import CONF
@@ -39,7 +39,7 @@ from wirewatch_lab.cli.parse import Node
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.spread import Regime
-from wirewatch_lab.study.summary import MUCH, count, span
+from wirewatch_lab.study.summary import MUCH, span
 
 TABLE, FORMATS = "table", ("shell", "env", "yaml")
 PURPOSES = tuple(one.value for one in JobPurpose)
@@ -299,7 +299,7 @@ def measured_words(one: MeasuredSetting) -> str:
         ]
         figures = f"{rates[0]:.1f} GB/s with {one.value}, {rates[1]:.1f} without"
     sizes = f"{span(one.first_bytes, one.last_bytes)} {one.speed - 1:+.1%}"
-    return f"{figures} at {human(one.at_bytes)} ({ranks}); {sizes}: {_judged(one)}"
+    return f"{figures} at {words.size(one.at_bytes)} ({ranks}); {sizes}: {_judged(one)}"
 
 
 def _judged(one: MeasuredSetting) -> str:
