@@ -85,8 +85,7 @@ ConnectX-4 and 5 have 3, ConnectX-6 4, ConnectX-7 5, ConnectX-8 6 (NVIDIA's data
 def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     """The node, with `studies` as what was measured on it.
 
-    Raises:
-        DescriptionError: the text describes no node, or one that may be joined in several ways.
+    Raises DescriptionError: the text describes no node, or one that may be joined in several ways.
     """
     found = _FORM.fullmatch(text.strip())
     if found is None:

@@ -46,8 +46,7 @@ NOTE = (
 def read_study(path: Path) -> Study:
     """The study in a folder of a sweep, in its sweep.json, or in output of nccl-tests.
 
-    Raises:
-        UsageError: there is none that can be read.
+    Raises UsageError: there is none that can be read.
     """
     try:
         if path.is_dir() or _is_ours(path):

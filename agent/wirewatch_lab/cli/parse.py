@@ -100,11 +100,7 @@ class Parsed:
 
 
 def settings(_context: click.Context, option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
-    """A callback that takes NCCL_NAME=VALUE, several times.
-
-    Raises:
-        BadParameter: it is something else.
-    """
+    """A callback that takes NCCL_NAME=VALUE, several times. Raises BadParameter: it is something else."""
     found = {}
     for text in value:
         name, equals, worth = text.partition("=")
@@ -174,11 +170,7 @@ def parse(
 
 
 def read_output(name: str, reader: Reader) -> LogSummary | NcclTopology | NcclGraphs:
-    """Read all of a file.
-
-    Raises:
-        UsageError: it cannot be read, or holds nothing that is known here.
-    """
+    """Read all of a file. Raises UsageError: it cannot be read, or holds nothing that is known here."""
     said = "standard input" if name == "-" else printable(name)
     try:
         with click.open_file(name, "rb") as opened:
@@ -284,11 +276,7 @@ def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *,
 
 
 def _judged(parsed_file: Parsed, basis: BasisOf) -> Iterator[JudgedRun]:
-    """Each run, which is dropped when it was judged.
-
-    Raises:
-        UsageError: a run has too many different rows.
-    """
+    """Each run, which is dropped when it was judged. Raises UsageError: a run has too many different rows."""
     left = parsed_file.reader.runs[::-1]
     parsed_file.reader.runs.clear()
     while left:

@@ -187,11 +187,7 @@ def _exported(folder: Path) -> int:
 
 
 def _ended(folder: Path, work: Callable[[], int]) -> int:
-    """The exit code of work on a folder.
-
-    Raises:
-        UsageError: the folder holds no sweep that can be used.
-    """
+    """The exit code of work on a folder. Raises UsageError: the folder holds no sweep that can be used."""
     try:
         return work()
     except RecordsError as error:
@@ -204,11 +200,7 @@ def _ended(folder: Path, work: Callable[[], int]) -> int:
 def _compare(
     context: click.Context, paths: tuple[Path, Path], fail_under: float | None, *, as_json: bool
 ) -> NoReturn:
-    """Compare and end.
-
-    Raises:
-        UsageError: an option that measures is there too.
-    """
+    """Compare and end. Raises UsageError: an option that measures is there too."""
     others = [name for name in context.params if name not in _COMPARING and _is_given(context, name)]
     if others:
         raise click.UsageError(f"--compare measures nothing: without --{_option(others[0])}")
@@ -225,8 +217,7 @@ def _one_folder(
 ) -> Path:
     """The folder, of the one of three options that says what to do.
 
-    Raises:
-        UsageError: none or several of them, or others that do not go with it.
+    Raises UsageError: none or several of them, or others that do not go with it.
     """
     if replay is not None:
         raise click.UsageError("a recording has no GPUs to measure: a sweep cannot be replayed")
@@ -291,11 +282,8 @@ def _finish(records: Records, folder: Path) -> int:
 def measure(config: Config, file: SweepFile, wish: Wish | None, owner: str | None) -> SweepEnd | None:
     """Begin the sweep of a wish, or go on with that of the file.
 
-    None, and the reason printed as of a probe, where the GPUs may not be had.
-
-    Raises:
-        UsageError: there is nothing to measure, or this is not the machine of the sweep.
-        OSError: the file cannot be written.
+    None, and the reason printed as of a probe, where the GPUs may not be had. Raises UsageError: there is
+    nothing to measure, or this is not the machine of the sweep. Raises OSError: the file cannot be written.
     """
     options = wish.options if wish else file.records.header.options
     with _permitted(config, options, owner) as allowed:

@@ -247,11 +247,8 @@ def mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
     """The lines of a text, each without its end, after the reader has read it.
 
     Tables of nccl-tests, its JSON documents and NCCL's log may stand in it, in any order. The documents are
-    read and not among the lines. At the end the reader is finished.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it holds more than can be kept.
+    read and not among the lines. At the end the reader is finished. Raises OSError: the file cannot be read.
+    Raises ValueError: it holds more than can be kept.
     """
     document: Assembler | None = None
     starts = True

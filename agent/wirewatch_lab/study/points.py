@@ -52,11 +52,7 @@ class RepeatedRow:
 
 
 def points(run: BenchmarkRun) -> list[RepeatedRow]:
-    """The different rows of a run, in their order.
-
-    Raises:
-        ValueError: there are too many.
-    """
+    """The different rows of a run, in their order. Raises ValueError: there are too many."""
     found: dict[tuple[int, int, str, str, str], RepeatedRow] = {}
     for row in run.rows:
         point = found.get(row[:5])
@@ -220,10 +216,7 @@ def probes_study(probes: Sequence[Probed], source: str) -> Study | Absent:
 
     Of groups with equally many GPUs the slowest time counts, as it would for a job on any of them. Probes of
     another engine, of another element type, and such as measured another set of GPUs than the last one are
-    left out.
-
-    Returns:
-        Absent where none is left.
+    left out. Returns Absent where none is left.
     """
     usable = [one for one in probes if one.outcome == "ok" and one.document and one.plan.in_place]
     if not usable:

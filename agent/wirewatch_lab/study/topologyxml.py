@@ -118,12 +118,8 @@ class NcclGraphs:
 def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
     """What a file holds.
 
-    Returns:
-        Absent (malformed) for what is not XML, is cut, too large or too deep, defines anything of its own, or
-        is XML of another kind.
-
-    Raises:
-        OSError: the file cannot be read.
+    Returns Absent (malformed) for what is not XML, is cut, too large or too deep, defines anything of its
+    own, or is XML of another kind. Raises OSError: the file cannot be read.
     """
     builder = _Builder()
     parser = expat.ParserCreate()

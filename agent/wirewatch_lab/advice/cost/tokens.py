@@ -111,10 +111,8 @@ def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int =
 def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int] | Absent:
     """The degree after which doubling gains less than `WORTHWHILE`, and the degree with the shortest step.
 
-    Of those that fit, up to the first whose time is not known, with no overlap.
-
-    Returns:
-        Absent where nothing fits, or where the time of the first that does is not known.
+    Of those that fit, up to the first whose time is not known, with no overlap. Returns Absent where nothing
+    fits, or where the time of the first that does is not known.
     """
     steps: dict[int, float] = {}
     for tp, cost in sorted(costs.items()):

@@ -189,8 +189,7 @@ def _seats(
 def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
     """Give each GPU the same number of further ports, as near and as fast as its first.
 
-    Returns:
-        Those that are left over, with the reason.
+    Returns those that are left over, with the reason.
     """
     taken = {port for ports in first for port in ports}
     more = [

@@ -310,8 +310,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.cluster.1": TypeAdapter(Clu
 def read_cluster(path: Path) -> NodePool:
     """The cluster of a file: JSON where it begins with a brace, else TOML.
 
-    Raises:
-        ClusterError: it cannot be read, or does not describe a cluster.
+    Raises ClusterError: it cannot be read, or does not describe a cluster.
     """
     text = _text(path)
     try:
@@ -349,10 +348,8 @@ def with_slurm_topology(cluster: NodePool, path: Path) -> NodePool:
     """The cluster with leafs, and racks of blocks, from what `scontrol show topology` printed.
 
     A switch of level 0 is a leaf, and a block is a rack. Nodes that the output does not have stay as they
-    are; so do nodes of the output that the cluster does not have.
-
-    Raises:
-        ClusterError: it cannot be read, or has no switch with nodes and no block.
+    are; so do nodes of the output that the cluster does not have. Raises ClusterError: it cannot be read, or
+    has no switch with nodes and no block.
     """
     try:
         leafs, racks = topology_places(_text(path))

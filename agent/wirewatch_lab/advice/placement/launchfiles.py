@@ -63,8 +63,7 @@ def hostfile(of: Sequence[Rank]) -> Iterator[str]:
 def rankfile(of: Sequence[Rank]) -> Iterator[str]:
     """Open MPI's rankfile: each rank on its host, bound to its GPU's share of the cores.
 
-    Raises:
-        LaunchError: the cores of a node are not known, or are fewer than its GPUs.
+    Raises LaunchError: the cores of a node are not known, or are fewer than its GPUs.
     """
     for one in of:
         node = one.gpu.node

@@ -142,8 +142,7 @@ def of_shell(text: str, origin: str) -> SettingsSource:
 def of_yaml(text: str, origin: str) -> SettingsSource | Absent:
     """Of YAML or JSON: the `env` of containers, and mappings and lists with names of NCCL's settings.
 
-    Returns:
-        Absent for text that is neither.
+    Returns Absent for text that is neither.
     """
     try:
         documents = list(yaml.safe_load_all(text))
@@ -177,8 +176,7 @@ def _in_yaml(documents: Sequence[object]) -> Iterator[tuple[str, str | None]]:
 def of_file(data: bytes, name: str) -> SettingsSource | Absent:
     """Of a file: a copy of an environ, what a shell reads, YAML, or lines of NAME=VALUE as in nccl.conf.
 
-    Returns:
-        Absent for any other file.
+    Returns Absent for any other file.
     """
     strange = Absent(Why.MALFORMED, f"{name}: neither an environment nor text with settings of NCCL")
     if b"\0" in data:
@@ -224,8 +222,7 @@ def _source(
 def _words(line: str) -> list[str]:
     """The words of a line of a shell; what ends a command is a word too.
 
-    Raises:
-        ValueError: a quote is open.
+    Raises ValueError: a quote is open.
     """
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split = True

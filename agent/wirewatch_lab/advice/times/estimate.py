@@ -59,11 +59,7 @@ class DomainCrossing:
 
 
 def crossing(op: str, each: int, domains: int) -> DomainCrossing:
-    """Of `each` ranks in every one of so many domains.
-
-    Raises:
-        KeyError: no collective of nccl-tests.
-    """
+    """Of `each` ranks in every one of so many domains. Raises KeyError: no collective of nccl-tests."""
     return _CROSSINGS[op](each, domains)
 
 
@@ -166,12 +162,10 @@ class CollectiveTimes:
     ) -> Estimate | Absent:
         """The time of one operation of so many bytes (nccl-tests' S), launched `eager` or as a `graph`.
 
-        `one_process`: a single process launches on all GPUs, as nccl-tests and sweeps do; else each GPU has
-        a process, as in jobs. Below what that launch takes, no eager operation takes less. What was measured
-        here is taken as it was launched.
-
-        Returns:
-            Absent where nothing was measured and nothing is known, with the reason.
+        `one_process`: a single process launches on all GPUs, as nccl-tests and sweeps do; else each GPU has a
+        process, as in jobs. Below what that launch takes, no eager operation takes less. What was measured
+        here is taken as it was launched. Returns Absent where nothing was measured and nothing is known, with
+        the reason.
         """
         wrong = _wrong(op, span, size_bytes, launch)
         if wrong:

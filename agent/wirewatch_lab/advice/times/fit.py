@@ -79,8 +79,7 @@ class TabledModel(CollectiveModel):
 def tabled(model: CollectiveModel, curves: Sequence[MeasuredCurve]) -> TabledModel | None:
     """The model with the times on the GPUs of curves of the same wire and ranks, the first before later.
 
-    Returns:
-        None where they have none, or where NVLS may run, of which they say nothing.
+    Returns None where they have none, or where NVLS may run, of which they say nothing.
     """
     points: dict[int, float] = {}
     for one in sorted(curves, key=lambda curve: not curve.graph):

@@ -176,9 +176,8 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-bench-script.1": BEN
 def render(wanted: BenchScript) -> str:
     """The script, or the manifests.
 
-    Raises:
-        BenchScriptError: a text with a line end or another character that is not printable, or a name that
-            Kubernetes does not take; pairs of one node, or one GPU in all.
+    Raises BenchScriptError: a text with a line end or another character that is not printable, or a name that
+    Kubernetes does not take; pairs of one node, or one GPU in all.
     """
     for name, value in asdict(wanted).items():
         if isinstance(value, str) and not value.isprintable():
@@ -201,11 +200,7 @@ def render(wanted: BenchScript) -> str:
 
 
 def document(at: float, wanted: BenchScript) -> BenchScriptDocument:
-    """The script with its use; `at` in Unix seconds.
-
-    Raises:
-        BenchScriptError: as `render`.
-    """
+    """The script with its use; `at` in Unix seconds. Raises BenchScriptError: as `render`."""
     if wanted.launcher == "slurm":
         submit, read = "sbatch FILE", f"wirewatch parse {quoted(wanted.results)}/JOB.0/all.OPERATION.txt"
     else:

@@ -215,8 +215,7 @@ def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Advis
 def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
     """Over as few of the machines as have so many GPUs.
 
-    Raises:
-        UsageError: they have fewer, or cannot share them out.
+    Raises UsageError: they have fewer, or cannot share them out.
     """
     domains = -(-ranks // gpus)
     if domains > nodes:

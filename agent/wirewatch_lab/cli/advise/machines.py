@@ -51,9 +51,8 @@ class ChosenMachine:
     def read(self) -> AdvisedMachine:
         """The machine.
 
-        Raises:
-            UsageError: options that do not go together, or a file that cannot be read.
-            Unusable: the machine cannot be read.
+        Raises UsageError: options that do not go together, or a file that cannot be read. Raises Unusable:
+        the machine cannot be read.
         """
         if sum(one is not None for one in (self.topology, self.described, self.replay)) > 1:
             raise click.UsageError("give one of --topology, --machine and --replay")
@@ -131,8 +130,7 @@ def _why(topology: object, gpus: object) -> str:
 def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
     """The machine in a topology file of NCCL; None for a file that is not XML.
 
-    Raises:
-        UsageError: it cannot be read, or is XML of another kind.
+    Raises UsageError: it cannot be read, or is XML of another kind.
     """
     path = Path(name)
     try:

@@ -55,11 +55,7 @@ class SettingsScene:
 
 
 def known_version(_context: click.Context, option: click.Parameter, value: str | None) -> Version | None:
-    """A callback that reads a version of NCCL.
-
-    Raises:
-        BadParameter: it is not a version.
-    """
+    """A callback that reads a version of NCCL. Raises BadParameter: it is not a version."""
     found = version(value) if value is not None else None
     if value is not None and found is None:
         raise click.BadParameter(f"{printable(value[:40])!r} is not a version, such as 2.28.9", param=option)
@@ -153,11 +149,7 @@ def _check(
 
 
 def _see(chosen: ChosenMachine, nccl: Version | None) -> SettingsScene:
-    """The machine that the options name.
-
-    Raises:
-        UsageError, Unusable: as `ChosenMachine.read`.
-    """
+    """The machine that the options name. Raises UsageError, Unusable: as `ChosenMachine.read`."""
     machine = chosen.read()
     said = (version(study.environment.get("nccl", "")) for study in machine.measured)
     nccl = nccl or next((one for one in said if one), None)
@@ -178,8 +170,7 @@ _SAYS = re.compile(rb"NCCL version (2\.\d{1,3}\.\d{1,3})")
 def of_named_file(path: Path) -> Places:
     """The settings of a file, or of standard input for `-`.
 
-    Raises:
-        UsageError: it is not there, too large, or no file with settings.
+    Raises UsageError: it is not there, too large, or no file with settings.
     """
     is_input = str(path) == "-"
     name = "standard input" if is_input else str(path)
