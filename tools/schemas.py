@@ -22,7 +22,7 @@ from wirewatch_lab.advice.cost import document as cost_document
 from wirewatch_lab.advice.gpunic import settings as gpunic_document
 from wirewatch_lab.advice.placement import cluster
 from wirewatch_lab.advice.placement import document as placement_document
-from wirewatch_lab.advice.settings import advice, check
+from wirewatch_lab.advice.settings import advice
 from wirewatch_lab.cli.advise import bench_script
 from wirewatch_lab.study import compare, export, parsed
 
@@ -31,7 +31,7 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, status, installed, probes, jobs, control, finding, drift, export, parsed, compare,
-        worst, pairs, answer, bench_script, cost_document, check, gpunic_document, advice,
+        worst, pairs, answer, bench_script, cost_document, gpunic_document, advice,
         placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}

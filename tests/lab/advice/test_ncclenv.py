@@ -10,7 +10,8 @@ from wirewatch.busbw.references import Confidence
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
-from wirewatch_lab.advice.settings.advice import VariableAdvice, advise
+from wirewatch_lab.advice.settings.advice import advise
+from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.gids import V1, V2
 from wirewatch_lab.advice.settings.measured import JobPurpose
 from wirewatch_lab.advice.settings.node import NcclNode

@@ -24,8 +24,8 @@ from wirewatch.cli import cli
 from wirewatch.cli.output import printable
 from wirewatch.core.types import Health
 from wirewatch.hw.filesystemids import filesystem_ids
-from wirewatch_lab.advice.settings.advice import NcclEnvDocument, VariableAdvice
-from wirewatch_lab.advice.settings.check import check
+from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
+from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.node import NcclNode
 from wirewatch_lab.cli.advise.nccl_env import LIMIT, job_text, of_named_file
 from wirewatch_lab.study.curve import Configuration, Study

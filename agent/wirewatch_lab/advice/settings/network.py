@@ -11,7 +11,7 @@ from wirewatch.core.types import Absent
 from wirewatch.core.words import GB
 from wirewatch.nccl.settings import GDR_LEVEL, IB_HCA, IB_OFF, NET, allows_hca, gdr_level, number
 from wirewatch.nccl.variables import Version, version_text
-from wirewatch_lab.advice.settings.candidates import GUIDE, Candidate
+from wirewatch_lab.advice.settings.candidates import GUIDE, VariableAdvice, left_alone
 from wirewatch_lab.advice.settings.finding import SettingFinding, Surroundings, Trouble, found
 from wirewatch_lab.advice.settings.gids import Gid, common_index, usual_gid
 from wirewatch_lab.advice.settings.node import NcclNode
@@ -24,7 +24,7 @@ _OTHER_NODES = "the other nodes of the job differ: each has its own"
 _NETWORK = "docs/advice/network.md"
 
 
-def network_advice(node: NcclNode) -> Iterator[Candidate]:
+def network_advice(node: NcclNode) -> Iterator[VariableAdvice]:
     """One for each variable of the network."""
     if not node.active:
         yield _nothing(node)
@@ -96,7 +96,7 @@ def _kind(gid: Gid | None) -> str:
     return f"{gid.type or 'type not known'}, {address}"
 
 
-def _nothing(node: NcclNode) -> Candidate:
+def _nothing(node: NcclNode) -> VariableAdvice:
     if isinstance(node.ports, Absent):
         why = f"{node.ports.detail}: nothing can be said of NCCL_IB_*, NCCL_NET_GDR_LEVEL and NCCL_CROSS_NIC"
     elif any(one.layer == "Unspecified" for one in node.ports):
@@ -106,10 +106,10 @@ def _nothing(node: NcclNode) -> Candidate:
     else:
         why = "no RDMA port is here: NCCL takes sockets or a plugin between nodes, and reads no NCCL_IB_*"
     confidence = Confidence.LOW if isinstance(node.ports, Absent) else Confidence.DERIVED
-    return Candidate("NCCL_IB_HCA", why, "the job runs on other nodes too", _SYSFS, confidence)
+    return left_alone("NCCL_IB_HCA", why, "the job runs on other nodes too", _SYSFS, confidence)
 
 
-def _hcas(node: NcclNode) -> Candidate:
+def _hcas(node: NcclNode) -> VariableAdvice:
     chosen = node.for_gpus()
     others = [one for one in node.active if one not in chosen]
     disagree = (
@@ -119,7 +119,7 @@ def _hcas(node: NcclNode) -> Candidate:
     )
     if not others or not chosen:
         reason = f"NCCL's own choice takes {port_names(node.active)}: all are near GPUs and fast alike"
-        return Candidate(
+        return left_alone(
             "NCCL_IB_HCA", reason, "a port is added for storage or management", _SYSFS, Confidence.DERIVED,
             disagree=disagree,
         )  # fmt: skip
@@ -127,26 +127,26 @@ def _hcas(node: NcclNode) -> Candidate:
         f"NCCL opens every active port; {port_names(others)} are farther from every GPU, slower or of "
         "another link layer than the others, as storage and management ports are"
     )
-    return Candidate(
+    return left_alone(
         "NCCL_IB_HCA", reason, f"those ports are meant for the job; {_OTHER_NODES}", _SYSFS,
         Confidence.DERIVED, disagree=disagree, value=hca_list(chosen, node.active),
     )  # fmt: skip
 
 
-def _gid_index(node: NcclNode) -> Candidate:
+def _gid_index(node: NcclNode) -> VariableAdvice:
     name = "NCCL_IB_GID_INDEX"
     disagree = "A guide advises 3, as the index that is usually RoCE v2, on InfiniBand too"
     chosen = node.for_gpus() or node.active
     roce = [one for one in chosen if one in node.roce]
     if not roce:
         reason = "an index matters on RoCE only: on InfiniBand NCCL always takes the first GID"
-        return Candidate(
+        return left_alone(
             name, reason, "RoCE", f"{_SYSFS}; src/transport/net_ib", Confidence.DERIVED, disagree=disagree
         )
     known = [node.gids.get((one.device, one.port), {}) for one in roce]
     tables = [one for one in known if not isinstance(one, Absent)]
     if len(tables) < len(known) or not all(tables):
-        return Candidate(
+        return left_alone(
             name, "the GIDs of the RoCE ports cannot be read here",
             "NCCL is older than 2.21: it takes index 0", _SYSFS, Confidence.LOW, disagree=disagree,
         )  # fmt: skip
@@ -158,12 +158,12 @@ def _gid_index(node: NcclNode) -> Candidate:
             f"2.21 on it finds the right one by itself. {_advised(node, index, roce)}"
         )
         text = None if index is None else str(index)
-        return Candidate(
+        return left_alone(
             name, reason, _OTHER_NODES, _SYSFS, Confidence.DERIVED, disagree=disagree, value=text
         )
     taken = "; ".join(f"{', '.join(devices)}: {number}" for number, devices in _taken(node, roce).items())
     reason = f"from 2.21 on NCCL takes RoCE v2 of an IPv4 address by itself, here index {taken}"
-    return Candidate(name, reason, when_not, _SYSFS, Confidence.DERIVED, disagree=disagree)
+    return left_alone(name, reason, when_not, _SYSFS, Confidence.DERIVED, disagree=disagree)
 
 
 def _advised(node: NcclNode, index: int | None, roce: Sequence[RdmaPort]) -> str:
@@ -181,7 +181,7 @@ def _taken(node: NcclNode, roce: Sequence[RdmaPort]) -> dict[int, list[str]]:
     return found
 
 
-def _gdr_level(node: NcclNode) -> Candidate:
+def _gdr_level(node: NcclNode) -> VariableAdvice:
     name, source = "NCCL_NET_GDR_LEVEL", f"{_SYSFS}; {GUIDE}"
     disagree = (
         "A guide advises 5 for full GPUDirect RDMA: 5 is read as SYS, any path, also between sockets. "
@@ -203,15 +203,15 @@ def _gdr_level(node: NcclNode) -> Candidate:
         )
     else:
         reason = "every GPU has a port within PXB, as far as NCCL goes by itself: GPUDirect RDMA is in reach"
-    return Candidate(name, reason, when_not, source, Confidence.DERIVED, disagree=disagree)
+    return left_alone(name, reason, when_not, source, Confidence.DERIVED, disagree=disagree)
 
 
-def _cross_nic(node: NcclNode) -> Candidate:
+def _cross_nic(node: NcclNode) -> VariableAdvice:
     cards = {one.card or one.device for one in node.for_gpus() or node.active}
     reason = "2 by default, not 0: the same NIC at both ends where that costs nothing, else another"
     if len(cards) == 1:
         reason = "there is one NIC for the GPUs: it has no effect"
-    return Candidate(
+    return left_alone(
         "NCCL_CROSS_NIC", reason,
         "rails that are joined by slow links: 0; all NICs of a node at one switch: 1. Measure between nodes",
         GUIDE, Confidence.PUBLISHED,
@@ -220,52 +220,52 @@ def _cross_nic(node: NcclNode) -> Candidate:
     )  # fmt: skip
 
 
-def _of_fabric(node: NcclNode) -> Iterator[Candidate]:
+def _of_fabric(node: NcclNode) -> Iterator[VariableAdvice]:
     infiniband = len(node.roce) < len(node.active)
     class_text = (
         "NCCL sets no traffic class on InfiniBand" if not node.roce else
         "the traffic class whose DSCP the switches carry without loss; 0 by default"
     )  # fmt: skip
-    yield Candidate(
+    yield left_alone(
         "NCCL_IB_TC", class_text, f"the fabric's operator names one: DSCP times 4. See {_NETWORK}",
         f"{GUIDE}; src/transport/net_ib", Confidence.PUBLISHED,
         disagree="A guide advises SL 5 and TC 160 together: 160 is DSCP 40, which means what switches say",
     )  # fmt: skip
-    yield Candidate(
+    yield left_alone(
         "NCCL_IB_SL",
         "0 by default; a level that the fabric does not map gains nothing" if infiniband else
         "0 by default; on RoCE the traffic class decides",
         f"the subnet manager has a level for GPU traffic or for adaptive routing: that one. See {_NETWORK}",
     )  # fmt: skip
-    yield Candidate(
+    yield left_alone(
         "NCCL_IB_PCI_RELAXED_ORDERING",
         "2 by default since 2.12: relaxed ordering wherever NIC and driver have it",
         "1 fails where it is missing, which is its only use; 0 to look for wrong data",
     )
-    yield Candidate(
+    yield left_alone(
         "NCCL_IB_ADAPTIVE_ROUTING",
         "on by default on InfiniBand, off on RoCE" if infiniband else "off by default on RoCE",
         f"RoCE switches that route adaptively and NICs that take packets out of order: 1. See {_NETWORK}",
     )
-    yield Candidate(
+    yield left_alone(
         "NCCL_IB_QPS_PER_CONNECTION",
         "1 by default; more queue pairs help where switches hash each onto one path",
         "a fabric of several levels with collisions: 2 to 4, measured between nodes",
     )
-    yield Candidate(
+    yield left_alone(
         "NCCL_IB_TIMEOUT",
         "20 by default since 2.23: 30 s until an error with 7 retries; 18 before, 14 before 2.14",
         "a large fabric fails with error 12: 22. It hides a bad cable for as long",
     )
 
 
-def _topology_file(node: NcclNode) -> Candidate:
+def _topology_file(node: NcclNode) -> VariableAdvice:
     hidden = paths_hidden(node) and not isinstance(node.gpudirect, Absent)
     here = "is there, and NCCL reads it by itself" if node.topology_file else "is not there"
     reason = "NCCL reads the PCI tree itself; what a file says, it believes"
     if hidden:
         reason = f"the PCI tree is hidden; the file that a provider puts at virtualTopology.xml {here}"
-    return Candidate(
+    return left_alone(
         "NCCL_TOPO_FILE", reason,
         "a virtual machine whose provider has a file for this very product: that path, and nobody else's",
         disagree="A guide sets /var/run/nvidia-topologyd/virtualTopology.xml: NCCL takes that one by itself",

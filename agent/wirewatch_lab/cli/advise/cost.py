@@ -19,7 +19,7 @@ from wirewatch.core import words
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
 from wirewatch.core.words import GB, MICRO, UNKNOWN
 from wirewatch_lab.advice.cost.answer import CostQuestion, cost
-from wirewatch_lab.advice.cost.cliff import CliffStep, bars
+from wirewatch_lab.advice.cost.cliff import AXIS, CliffStep, bars, plotted
 from wirewatch_lab.advice.cost.document import (
     COST,
     AlgorithmRow,
@@ -228,10 +228,10 @@ def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
 def _draw(made: CostDocument, path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise click.UsageError("--plot takes matplotlib: pip install 'wirewatch[report]'")
-    from wirewatch_lab.advice.cost.plots import draw_cliff
+    from wirewatch_lab.study.plots import draw_bars
 
     try:
-        write_whole(path, draw_cliff(made.cliff, made.machine))
+        write_whole(path, draw_bars(made.machine, AXIS, plotted(made.cliff)))
     except OSError as error:
         raise click.UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 

@@ -28,8 +28,16 @@ from wirewatch.core.words import GB, count
 from wirewatch.hw.files import absent_errno
 from wirewatch.nccl.variables import Version, version
 from wirewatch.probe.setup import CONF
-from wirewatch_lab.advice.settings.advice import NCCL_ENV, NcclEnvDocument, VariableAdvice, advise
-from wirewatch_lab.advice.settings.check import NCCL_CHECK, NotRead, Places, check
+from wirewatch_lab.advice.settings.advice import (
+    NCCL_CHECK,
+    NCCL_ENV,
+    NcclEnvDocument,
+    NotRead,
+    Places,
+    advise,
+    check,
+)
+from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.measured import JobPurpose, MeasuredSetting, measured_settings
 from wirewatch_lab.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
 from wirewatch_lab.advice.settings.sources import SettingsSource, of_conf, of_environ, of_file
