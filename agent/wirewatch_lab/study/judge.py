@@ -111,13 +111,8 @@ BasisOf = Callable[[BenchmarkRun], Basis]
 def judge(run: BenchmarkRun, basis_of: BasisOf, ratio: float = RATIO) -> JudgedRun:
     """Judge every size of a run.
 
-    Args:
-        run: settled.
-        basis_of: what it is judged by.
-        ratio: the share of what is expected below which a size fails.
-
-    Raises:
-        ValueError: the run has too many different rows.
+    `run`: settled. `basis_of`: what it is judged by. `ratio`: the share of what is expected below which a
+    size fails. Raises ValueError: the run has too many different rows.
     """
     found = points(run)
     failures = _failures(run, found)

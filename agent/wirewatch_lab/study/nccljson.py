@@ -105,10 +105,7 @@ def begins(line: str) -> bool:
 def read_document(text: str, line: int, *, cut: bool = False) -> BenchmarkRun | None:
     """The run that a document is; None for a document of something else.
 
-    Args:
-        text: one JSON document.
-        line: where it begins.
-        cut: it was cut, and this is what is left of it.
+    `text`: one JSON document. `line`: where it begins. `cut`: it was cut, and this is what is left of it.
     """
     members = _members(text)
     results = members.get("results") if isinstance(members, dict) else None

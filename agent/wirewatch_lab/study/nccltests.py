@@ -178,12 +178,8 @@ class Reader:
     def feed(self, line: str, *, whole: bool = True) -> None:
         """Read the next line.
 
-        Args:
-            line: without its end.
-            whole: False if there was more of it than is kept.
-
-        Raises:
-            ValueError: more rows than are kept.
+        `line`: without its end. `whole`: False if there was more of it than is kept. Raises ValueError: more
+        rows than are kept.
         """
         self.lines += 1
         text = _ESCAPES.sub("", line).rstrip() if "\x1b" in line else line.rstrip()

@@ -73,10 +73,8 @@ def middle(values: Sequence[float]) -> float | None:
 def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
     """The runs as curves; runs of the same configuration are repeats of one.
 
-    Args:
-        runs: of nccl-tests, settled.
-        source: where they are from, for people.
-        at: when they were read, in Unix seconds.
+    `runs`: of nccl-tests, settled. `source`: where they are from, for people. `at`: when they were read, in
+    Unix seconds.
     """
     kept: dict[tuple[str, Configuration, str, bool], dict[int, CurvePoint]] = {}
     problems: list[str] = []
@@ -193,13 +191,9 @@ _LAUNCHES = {"graph": GRAPH, "stream": EAGER}
 def history_study(path: Path, clock: Clock, gpus: Collection[str]) -> Study | Absent:
     """What the last complete probes of these GPUs measured that were not forced; nothing is written.
 
-    Args:
-        path: of the history in the state folder.
-        clock: of this machine.
-        gpus: UUIDs of its GPUs; probes of others are of another machine.
-
-    Returns:
-        Absent where the history cannot be read, and where it has no such probe.
+    `path`: of the history in the state folder. `clock`: of this machine. `gpus`: UUIDs of its GPUs; probes of
+    others are of another machine. Returns Absent where the history cannot be read, and where it has no such
+    probe.
     """
     if not path.exists():
         return Absent(Why.MISSING, f"{path}: no probe was kept")

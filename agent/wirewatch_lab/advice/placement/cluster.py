@@ -101,12 +101,9 @@ def wiring(
 ) -> Wiring:
     """A node's wiring by its product; `given` islands and `memory` in bytes before what is known of it.
 
-    Args:
-        product: as NVML gives it or as people write it, empty where it is not known.
-        gpus: how many the node has.
-        given: NVLink islands; GPUs that none of them names are alone.
-        memory: bytes of a GPU.
-        ports: RDMA ports such as `8xNDR`, empty where they are not known.
+    `product`: as NVML gives it or as people write it, empty where it is not known. `gpus`: how many the node
+    has. `given`: NVLink islands; GPUs that none of them names are alone. `memory`: bytes of a GPU. `ports`:
+    RDMA ports such as `8xNDR`, empty where they are not known.
     """
     known = gpu_product(product) if product else None
     size = memory if memory is not None else known.memory if known else _unknown_memory(product)

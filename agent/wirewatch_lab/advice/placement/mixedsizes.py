@@ -37,10 +37,8 @@ class DomainSize:
 def assign(domains: Sequence[DomainSize], sizes: Sequence[int], counts: Sequence[int]) -> Assignment:
     """So many groups of each size in the domains.
 
-    Args:
-        domains: in any order; what they get is in the same.
-        sizes: GPUs of a group, all different, the largest first.
-        counts: how many groups of each.
+    `domains`: in any order; what they get is in the same. `sizes`: GPUs of a group, all different, the
+    largest first. `counts`: how many groups of each.
     """
     if not _may_fit(domains, sizes, counts):
         return Assignment(None)

@@ -267,11 +267,8 @@ def place(
 ) -> tuple[PlacedJob, ...] | Infeasible:
     """The jobs with their GPUs, in the order given.
 
-    Args:
-        space: the free GPUs.
-        jobs: one, or several that are placed side by side.
-        reach: how far a TP group may be stretched where not all of them fit into NVLink domains; a level of
-            the space.
+    `space`: the free GPUs. `jobs`: one, or several that are placed side by side. `reach`: how far a TP group
+    may be stretched where not all of them fit into NVLink domains; a level of the space.
     """
     order = sorted(range(len(jobs)), key=lambda one: (-jobs[one].tp, -jobs[one].memory, one))
     ordered = [jobs[one] for one in order]

@@ -218,14 +218,10 @@ def bundles(
 ) -> tuple[Bundle, ...]:
     """So many bundles, or as many as there can be if they are fewer.
 
-    Args:
-        capacity: pieces of each leaf.
-        paths: of each leaf, all of one length, with one unit around all of them.
-        size: pieces of a bundle.
-        count: how many bundles.
-        widest: level that no bundle goes beyond; the last by default.
-        spare: what each leaf has beside its pieces, which is lost with them; of equal units that with the
-            least is taken.
+    `capacity`: pieces of each leaf. `paths`: of each leaf, all of one length, with one unit around all of
+    them. `size`: pieces of a bundle. `count`: how many bundles. `widest`: level that no bundle goes beyond;
+    the last by default. `spare`: what each leaf has beside its pieces, which is lost with them; of equal
+    units that with the least is taken.
     """
     if not paths:
         return ()

@@ -138,10 +138,8 @@ def fitted(
 ) -> Correction:
     """What the curves say of their models, the first ones before later ones at the same sizes.
 
-    Args:
-        curves: of one collective; of any numbers of ranks.
-        one_process: of launches like these.
-        prior: what holds of small messages and of launches where the curves show nothing of them.
+    `curves`: of one collective; of any numbers of ranks. `one_process`: of launches like these. `prior`: what
+    holds of small messages and of launches where the curves show nothing of them.
     """
     before = prior or Correction()
     ordered = sorted(curves, key=lambda curve: not curve.graph)

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import click
 
-from wirewatch.catalogue import discover
-from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.topologies import is_recording, of_name
 from wirewatch.collectors.topology import read_topology
-from wirewatch.config import Config, expectations, load
+from wirewatch.config import Config, expectations
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import groups, islands
@@ -24,6 +22,7 @@ from wirewatch_lab.advice.described import DescriptionError, described, machine_
 from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.cli.compare import read_study
+from wirewatch_lab.cli.parse import Node
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.points import history_study, probes_study
 from wirewatch_lab.study.topologyxml import NcclGraphs
@@ -66,9 +65,7 @@ class ChosenMachine:
         return self._read(self.replay or self.topology, studies)
 
     def _read(self, recording: str | None, studies: Sequence[Study]) -> AdvisedMachine:
-        config, _ = load(self.config_file, discover())
-        hardware, nvml = replayed(recording, self.overlays, at_fault=True) if recording else live(config)
-        try:
+        with Node(self.config_file, recording, self.overlays).hardware() as (config, hardware):
             name = f"recording {Path(recording).name}" if recording else "this node"
             topology = read_topology(hardware)
             gpus = hardware.nvml.gpus()
@@ -82,8 +79,6 @@ class ChosenMachine:
             own = own_probes(hardware, config, {gpu.uuid for gpu in gpus})
             near = read_locality(hardware.sysfs, topology)
             return AdvisedMachine(name, topology, conditions, (*studies, *own), near)
-        finally:
-            nvml.stop()
 
 
 def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
