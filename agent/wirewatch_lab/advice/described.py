@@ -19,9 +19,10 @@ from wirewatch.core.topology import (
     nvlink_product,
 )
 from wirewatch.core.types import Absent, Why
-from wirewatch_lab.advice.gpunic.locality import Locality, cpu_list, in_order
+from wirewatch_lab.advice.gpunic.locality import Locality, in_order
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import PRODUCTS, GpuProduct, gpu_product
+from wirewatch_lab.advice.shell import ranges
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.topologyxml import (
     NcclTopology,
@@ -251,4 +252,4 @@ def _cpus(affinity: str) -> str:
     if not _MASK.fullmatch(affinity):
         return ""
     mask = int("".join(word.zfill(8) for word in affinity.split(",")), 16)
-    return cpu_list(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
+    return ranges(bit for bit in range(mask.bit_length()) if mask >> bit & 1)

@@ -310,7 +310,7 @@ def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> 
     document = parsed.ParseDocument(
         "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], tally.why(health, reader, log),
         parsed_file.source, parsed_file.ratio, reader.lines, reader.rows, reader.others, reader.messages,
-        reader.not_understood, parsed.not_understood_lines(reader.first), reader.failures, runs,
+        reader.not_understood, reader.first, reader.failures, runs,
         tally.runs - len(runs), log if log.messages else None,
     )  # fmt: skip
     if form == "json":

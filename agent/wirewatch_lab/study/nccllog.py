@@ -9,7 +9,7 @@ from typing import TypeVar
 from wirewatch.core import words
 from wirewatch.core.account import Account, Connection
 from wirewatch.core.types import Absent
-from wirewatch.core.words import count
+from wirewatch.core.words import count, either
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
     Chosen,
@@ -292,7 +292,7 @@ class _LogQuestions:
             wires = self._wires(self.comms)
             names = sorted(wires, key=lambda name: _SLOWEST.index(wires[name]))
             over = (
-                f"The logged connections go over {_all(names)}."
+                f"The logged connections go over {either(names, 'and')}."
                 if names
                 else "No connection is logged either."
             )
@@ -364,18 +364,14 @@ def _by_process(said: Iterable[tuple[_F, Process, Seen]]) -> Mapping[Process, Se
     return found
 
 
-def _all(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
 def _over(carried: Sequence[CarriedBy]) -> str:
     """One way to run it, or which communicator would mean which."""
     if len(carried) == 1 and carried[0].wires:
-        return f"on {_all(carried[0].wires)}"
+        return f"on {either(carried[0].wires, 'and')}"
     if not any(one.wires for one in carried):
         return "on wires that are not in the log"
     each = [
-        f"on {_all(one.wires)} if it ran in {one.communicators[0] if one.communicators else 'none of them'} "
+        f"on {either(one.wires, 'and')} if it ran in {next(iter(one.communicators), 'none of them')} "
         f"({'its ranks are not known' if one.ranks is None else count(one.ranks, 'rank')})"
         for one in carried[:_WAYS]
     ]

@@ -87,8 +87,8 @@ _LOOKS_LIKE_A_ROW = 6
 
 
 @dataclass(frozen=True, slots=True)
-class NotUnderstood:
-    """A line that looks like a row and is not one, by its number from 1: its beginning, and why."""
+class NotUnderstoodLine:
+    """A line that looks like a row and is not one, and why."""
 
     line: int
     text: str
@@ -169,7 +169,7 @@ class Reader:
     messages: int = 0
     others: int = 0
     not_understood: int = 0
-    first: list[NotUnderstood] = field(default_factory=list)
+    first: list[NotUnderstoodLine] = field(default_factory=list)
     _streams: dict[str, _Stream] = field(default_factory=dict)
     _prefixes: list[str] = field(default_factory=list)
     _hosts: set[str] = field(default_factory=set)
@@ -355,7 +355,7 @@ class Reader:
     def _miss(self, line: int, text: str, why: str) -> None:
         self.not_understood += 1
         if len(self.first) < SHOWN:
-            self.first.append(NotUnderstood(line, text[:_SHORT], why))
+            self.first.append(NotUnderstoodLine(line, text[:_SHORT], why))
 
     def _outside(self, text: str) -> None:
         words = text.split()

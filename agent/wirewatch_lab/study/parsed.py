@@ -15,7 +15,7 @@ from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.curve import Curve
 from wirewatch_lab.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget
 from wirewatch_lab.study.logsummary import LogSummary
-from wirewatch_lab.study.nccltests import NotUnderstood
+from wirewatch_lab.study.nccltests import NotUnderstoodLine
 from wirewatch_lab.study.points import Placed, RepeatedRow, dtype, is_wrong, library, middle, to_study
 from wirewatch_lab.study.summary import in_words, summarize
 
@@ -172,15 +172,6 @@ class ParsedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class NotUnderstoodLine:
-    """A line that looks like a row and is not one, and why."""
-
-    line: int
-    text: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class ParseDocument:
     """What an input holds, and the verdict on it. `why`: the verdict in one line.
 
@@ -271,11 +262,6 @@ def target_text(one: JudgedTarget) -> str:
 def placement(in_place: bool) -> str:  # noqa: FBT001
     """What is added to a size for people."""
     return " in place" if in_place else ""
-
-
-def not_understood_lines(first: Iterable[NotUnderstood]) -> list[NotUnderstoodLine]:
-    """As they stand in the document."""
-    return [NotUnderstoodLine(one.line, one.text, one.why) for one in first]
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ import base64
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -104,7 +103,8 @@ def page(study: Study, known: Sequence[KnownRates] = ()) -> str:
     )
     style = _style()
     return _environment().get_template("report.html").render(
-        source=study.source, at=_moment(study.at), version=__version__, groups=list(group_lines(study)),
+        source=study.source, at=words.utc(study.at) if study.at else "", version=__version__,
+        groups=list(group_lines(study)),
         remarks=remarks(study),
         curves=count(len(study.curves), "curve"), chapters=made, environment=_environment_sheet(study),
         style=Markup(style), policy=_policy(style),  # noqa: S704 - our own sheet
@@ -224,11 +224,6 @@ def _row(curve: Curve, point: CurvePoint) -> tuple[str, ...]:
 def _environment_sheet(study: Study) -> Sheet:
     rows = tuple((name, value) for name, value in study.environment.items())
     return Sheet("environment-table", "Machine and software", ("Name", "Value"), rows, 2)
-
-
-def _moment(at: float) -> str:
-    """Unix seconds in UTC; empty for a moment that is not known."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC") if at else ""
 
 
 def _printable(value: object) -> object:

@@ -75,7 +75,7 @@ def cost(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion, a
     """The answer; what is not known of the machine is None with a reason, and the rest is there."""
     steps = cliff(machine)
     made = CostDocument(
-        schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=_gpus(machine), nodes=asked.nodes,
+        schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=machine.gpus, nodes=asked.nodes,
         cliff=steps,
         nvlink_to_pcie=ratio(steps, NVLINK, PCIE), nvlink_to_network=ratio(steps, NVLINK, NETWORK),
         generations=tuple(
@@ -104,10 +104,6 @@ def timed(
         op, size, span.ranks, span.domains, launch, found.seconds, busbw, least, found.basis.value,
         found.confidence.value, found.source, found.remarks, found.within, "",
     )  # fmt: skip
-
-
-def _gpus(machine: AdvisedMachine) -> int:
-    return max((one.group.ranks for one in machine.conditions), default=1)
 
 
 def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | None]:
@@ -142,7 +138,7 @@ def _fastest(machine: AdvisedMachine, one: Operation) -> float | None:
 
 def _spans(machine: AdvisedMachine, asked: CostQuestion) -> tuple[Ranks, ...]:
     """Those that were asked for, else all GPUs together; none of a single GPU."""
-    whole = Ranks(_gpus(machine) * asked.nodes, asked.nodes)
+    whole = Ranks(machine.gpus * asked.nodes, asked.nodes)
     return asked.spans or ((whole,) if whole.ranks > 1 else ())
 
 
@@ -208,7 +204,7 @@ def _why_not(machine: AdvisedMachine, served: Served, ends: Absent) -> str:
     enough = fits_from(machine, served)
     if ends.why is not Why.UNSUPPORTED or enough is None:
         return ends.detail
-    nodes = -(-enough // _gpus(machine))
+    nodes = -(-enough // machine.gpus)
     options = f"--nodes {nodes} --tp {enough}"
     return f"{ends.detail}; from TP {enough} on it would, on {nodes} such machines: {options}"
 
@@ -245,7 +241,7 @@ def _known(value: float | Absent) -> float | None:
 
 
 def _training(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion) -> TrainingCost | None:
-    ranks = _gpus(machine) * asked.nodes
+    ranks = machine.gpus * asked.nodes
     if asked.trained is None or asked.served is None or ranks < 2:  # noqa: PLR2004
         return None
     shape, width = asked.served.shape, asked.served.width

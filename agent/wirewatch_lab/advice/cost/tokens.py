@@ -97,7 +97,7 @@ def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int =
 
     Up to `most` of the GPUs of one machine; up to the `wanted` degree where that takes several machines.
     """
-    whole = max((one.group.ranks for one in machine.conditions), default=1)
+    whole = machine.gpus
     powers = (1 << n for n in range(17))
     return tuple(
         one
@@ -192,8 +192,7 @@ def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: in
 
 def _span(machine: AdvisedMachine, tp: int) -> Ranks:
     """Over as few machines of this kind as hold them."""
-    whole = max((one.group.ranks for one in machine.conditions), default=1)
-    return Ranks(tp, -(-tp // whole))
+    return Ranks(tp, -(-tp // machine.gpus))
 
 
 def _names(machine: AdvisedMachine) -> str:

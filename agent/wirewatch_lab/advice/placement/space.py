@@ -13,6 +13,7 @@ from enum import IntEnum
 from wirewatch.core.hostlist import natural
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.placement.cluster import ClusterNode, Indices
+from wirewatch_lab.advice.shell import ranges
 
 
 class Level(IntEnum):
@@ -123,18 +124,7 @@ def _domain_name(machine: str, cells: Sequence[NodePart]) -> str:
     if len(node.wiring.islands) == 1:
         return node.name
     island = next(one for one in node.wiring.islands if cells[0].gpus[0] in one)
-    return f"{node.name} GPU{'s' if len(island) > 1 else ''} {numbers(island)}"
-
-
-def numbers(indices: Iterable[int]) -> str:
-    """Numbers in ranges, such as 0-3,6."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and runs[-1][1] + 1 == index:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"{node.name} GPU{'s' if len(island) > 1 else ''} {ranges(island)}"
 
 
 def _levels(nodes: Sequence[ClusterNode]) -> tuple[Level, ...]:

@@ -1,7 +1,7 @@
 """`wirewatch advise cost`: what collectives cost here, and what they make of a token or a training step."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +35,7 @@ from wirewatch_lab.advice.cost.training import ENOUGH, TORCH_BUCKET
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.shapes import HEAD, OPTIONS, SHAPES, TRAINED, WIDTHS, ModelShape, plain_shape
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
-from wirewatch_lab.cli.advise.amounts import Bytes, Count, ModelName
+from wirewatch_lab.cli.advise.amounts import Bytes, Count, ModelName, options
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.grids import Numbers
 from wirewatch_lab.cli.texts import written
@@ -91,52 +91,42 @@ class _Model:
         return shape
 
 
-def _model_options(command: Callable[..., None]) -> Callable[..., None]:
-    options = (
-        click.option("--model", type=ModelName(), help="A published architecture."),
-        click.option("--layers", type=WholeNumber(1, MOST_LAYERS), help="Layers of another model."),
-        click.option("--hidden", type=WholeNumber(1, MOST_HIDDEN), help="Its hidden size."),
-        click.option("--parameters", type=Count(), help="Its parameters, such as 70B."),
-        click.option("--kv-heads", type=WholeNumber(1, 1024), help="Its heads of keys and values."),
-        click.option("--experts", type=WholeNumber(0, 4096), default=0, help="Experts of each layer."),
-        click.option("--active", type=WholeNumber(0, 4096), default=0, help="Experts that a token takes."),
-    )
-    return _with(command, options)
+_model_options = options(
+    click.option("--model", type=ModelName(), help="A published architecture."),
+    click.option("--layers", type=WholeNumber(1, MOST_LAYERS), help="Layers of another model."),
+    click.option("--hidden", type=WholeNumber(1, MOST_HIDDEN), help="Its hidden size."),
+    click.option("--parameters", type=Count(), help="Its parameters, such as 70B."),
+    click.option("--kv-heads", type=WholeNumber(1, 1024), help="Its heads of keys and values."),
+    click.option("--experts", type=WholeNumber(0, 4096), default=0, help="Experts of each layer."),
+    click.option("--active", type=WholeNumber(0, 4096), default=0, help="Experts that a token takes."),
+)
 
 
-def _work_options(command: Callable[..., None]) -> Callable[..., None]:
-    options = (
-        click.option(
-            "--dtype", type=click.Choice(list(WIDTHS)), default="bfloat16", show_default=True,
-            help="Of weights; activations, keys and values have 16 bits or more.",
-        ),
-        click.option(
-            "--batch", type=WholeNumber(1, MOST_TOKENS), default=1, show_default=True,
-            help="Sequences at once.",
-        ),
-        click.option(
-            "--context", type=WholeNumber(0, MOST_TOKENS), default=2048, show_default=True,
-            help="Tokens of each sequence that are in memory.",
-        ),
-        click.option("--prompt", type=WholeNumber(1, MOST_TOKENS), help="Show prefill of so many tokens."),
-        click.option("--tp", type=WholeNumber(1, 65536), help="Tensor-parallel degree; else all GPUs."),
-        click.option(
-            "--tokens-per-second", "rate", type=Count(),
-            help="Of each sequence: show the share of the collectives in that budget.",
-        ),
-        click.option("--train", is_flag=True, help="Show a training step too: bytes, memory, buckets."),
-        click.option(
-            "--tokens", type=WholeNumber(1, MOST_TOKENS), default=8192, show_default=True,
-            help="With --train: tokens of a step on each GPU.",
-        ),
-    )  # fmt: skip
-    return _with(command, options)
-
-
-def _with(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -> Callable[..., None]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+_work_options = options(
+    click.option(
+        "--dtype", type=click.Choice(list(WIDTHS)), default="bfloat16", show_default=True,
+        help="Of weights; activations, keys and values have 16 bits or more.",
+    ),
+    click.option(
+        "--batch", type=WholeNumber(1, MOST_TOKENS), default=1, show_default=True,
+        help="Sequences at once.",
+    ),
+    click.option(
+        "--context", type=WholeNumber(0, MOST_TOKENS), default=2048, show_default=True,
+        help="Tokens of each sequence that are in memory.",
+    ),
+    click.option("--prompt", type=WholeNumber(1, MOST_TOKENS), help="Show prefill of so many tokens."),
+    click.option("--tp", type=WholeNumber(1, 65536), help="Tensor-parallel degree; else all GPUs."),
+    click.option(
+        "--tokens-per-second", "rate", type=Count(),
+        help="Of each sequence: show the share of the collectives in that budget.",
+    ),
+    click.option("--train", is_flag=True, help="Show a training step too: bytes, memory, buckets."),
+    click.option(
+        "--tokens", type=WholeNumber(1, MOST_TOKENS), default=8192, show_default=True,
+        help="With --train: tokens of a step on each GPU.",
+    ),
+)  # fmt: skip
 
 
 @click.command("cost", epilog=examples("wirewatch advise cost --machine 8xH200 --model llama-3-70b --tp 8"))
@@ -197,7 +187,7 @@ def _check(shape: ModelShape | None, given: Mapping[str, Any]) -> None:
 
 def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: AdvisedMachine) -> CostQuestion:
     nodes, tp = given["nodes"], given["tp"]
-    gpus = max((one.group.ranks for one in machine.conditions), default=1)
+    gpus = machine.gpus
     spans = tuple(_span(ranks, gpus, nodes) for ranks in given["gpus"] or ())
     if tp is not None:
         _span(tp, gpus, nodes)

@@ -48,9 +48,10 @@ from wirewatch_lab.advice.placement.launchfiles import (
 from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
 from wirewatch_lab.advice.placement.proposals import CostedLayout, Proposals, title
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
-from wirewatch_lab.advice.placement.space import Level, Space, numbers
+from wirewatch_lab.advice.placement.space import Level, Space
 from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
-from wirewatch_lab.cli.advise.amounts import Count, ModelName
+from wirewatch_lab.advice.shell import ranges
+from wirewatch_lab.cli.advise.amounts import Count, ModelName, options
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.compare import read_study
 from wirewatch_lab.cli.texts import written
@@ -96,18 +97,7 @@ class GroupSizes(click.ParamType[Several]):
         return given["tp"], given.get("pp", 1), given.get("replicas", 1)
 
 
-def _options(
-    *options: Callable[[Callable[..., None]], Callable[..., None]],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-_of_the_job = _options(
+_of_the_job = options(
     click.option("--tp", type=_COUNT, help="GPUs of a tensor-parallel group."),
     click.option("--pp", type=_COUNT, default=1, show_default=True, help="Pipeline stages."),
     click.option("--replicas", type=_COUNT, help="Copies that serve beside each other; 1 by default."),
@@ -117,7 +107,7 @@ _of_the_job = _options(
         help="A job to be placed beside others, in place of --tp, --pp and --replicas; repeatable.",
     ),
 )  # fmt: skip
-_of_the_nodes = _options(
+_of_the_nodes = options(
     click.option(
         "--nodes", type=click.Path(path_type=Path),
         help="A file of nodes, TOML or JSON (docs/advice/placement.md); else the one node.",
@@ -133,7 +123,7 @@ _of_the_nodes = _options(
         "node, or over the network.",
     ),
 )  # fmt: skip
-_of_the_model = _options(
+_of_the_model = options(
     click.option(
         "--model", type=ModelName(), help="Memory and costs are this model's."
     ),
@@ -163,7 +153,7 @@ _of_the_model = _options(
     ),
     click.option("--graph", is_flag=True, help="Costs with CUDA graphs, not eager launches."),
 )  # fmt: skip
-_of_the_output = _options(
+_of_the_output = options(
     click.option("--print", "form", type=click.Choice(_FORMS), help="Print only this, for a launcher."),
     click.option("--all", "every", is_flag=True, help="A line for every stage, however many there are."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document."),
@@ -385,7 +375,7 @@ def _alike(job: JobPlacement) -> Iterator[tuple[str, ...]]:
         for stage in replica.stages:
             for one in stage.nodes:
                 part = "" if len(stage.nodes) == 1 else " (part of a group)"
-                groups.setdefault(one.node, []).append(f"{numbers(one.gpus)}{part}")
+                groups.setdefault(one.node, []).append(f"{ranges(one.gpus)}{part}")
                 replicas.setdefault(one.node, set()).add(number)
     kinds: dict[str, list[str]] = {}
     for node in sorted(groups, key=natural):
@@ -399,7 +389,7 @@ def _nodes(nodes: Sequence[NodeGpus]) -> str:
     """Nodes of which the same GPUs are used in one term, in Slurm's short form."""
     alike: dict[str, list[str]] = {}
     for one in nodes:
-        alike.setdefault(numbers(one.gpus), []).append(one.node)
+        alike.setdefault(ranges(one.gpus), []).append(one.node)
     return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
 
 
