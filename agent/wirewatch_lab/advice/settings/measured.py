@@ -1,7 +1,7 @@
 """What a sweep says of NCCL's settings: each beside NCCL's own choice, on the same node and sizes. Pure.
 
 Only a difference that is more than the spread of the repeats counts. With many settings the odds of a chance
-winner are shared among all contests, as in study.contest.
+winner are shared among all contests, as in study.compare.
 """
 
 import math

@@ -1,7 +1,7 @@
 """How long a collective takes on a machine: measured there, else fitted to that, else by references.
 
-All stand on one model of NCCL's structure (advice.model). What was measured bends it to the machine, at other
-sizes and with other numbers of GPUs too (advice.fit); references bend it where nothing was measured.
+All stand on one model of NCCL's structure (`model`). What was measured bends it to the machine, at other
+sizes and with other numbers of GPUs too (`fit`); references bend it where nothing was measured.
 """
 
 import math
