@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wirewatch_lab.advice.placement.clusterfile import read_cluster
+from wirewatch_lab.advice.placement.cluster import read_cluster
 from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
 from wirewatch_lab.advice.placement.proposals import Proposals
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacementJob, place

@@ -11,8 +11,7 @@ from random import Random
 
 from tests.lab.study.drawn import FULL, Noise, study
 from tools.prose import formatted
-from wirewatch_lab.study.compare import Comparison, compare
-from wirewatch_lab.study.contest import contests
+from wirewatch_lab.study.compare import Comparison, compare, contests
 
 PAGE = Path(__file__).with_name("comparison.md")
 MIB = 1 << 20

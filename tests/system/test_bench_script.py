@@ -16,7 +16,7 @@ from tests.lab.advice.test_benchscript import EVIL
 from tests.processes import run_wirewatch
 from tests.system.cluster import PATH, Cluster, tool
 from wirewatch.core.probe import OPS
-from wirewatch_lab.advice.benchscript import MIB, render
+from wirewatch_lab.cli.advise.bench_script import MIB, render
 
 pytestmark = pytest.mark.system
 

@@ -1,4 +1,4 @@
-"""A node as its owner describes it in a few letters: `8xH100+8xNDR`, joined as product data say."""
+"""A node as its owner describes it in a few letters (`8xH100+8xNDR`), or as NCCL's topology file has it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,30 @@ from dataclasses import dataclass
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import Conditions, Pcie, RdmaPort
-from wirewatch.core.topology import GpuPart, Group, WireKind, nvlink_product
+from wirewatch.core.topology import (
+    GpuPart,
+    Group,
+    NicPart,
+    NvlinkWires,
+    Topology,
+    WireKind,
+    groups,
+    islands,
+    nvlink_product,
+)
 from wirewatch.core.types import Absent, Why
+from wirewatch_lab.advice.gpunic.locality import Locality, in_order
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import PRODUCTS, GpuProduct, gpu_product
+from wirewatch_lab.advice.shell import ranges
 from wirewatch_lab.study.curve import Study
+from wirewatch_lab.study.topologyxml import (
+    NcclTopology,
+    XmlGpu,
+    XmlNic,
+    XmlPlace,
+    path_in_file,
+)  # fmt: skip
 
 LANES = 16
 FEWEST, BRIDGED = 2, 2
@@ -67,8 +86,7 @@ ConnectX-4 and 5 have 3, ConnectX-6 4, ConnectX-7 5, ConnectX-8 6 (NVIDIA's data
 def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     """The node, with `studies` as what was measured on it.
 
-    Raises:
-        DescriptionError: the text describes no node, or one that may be joined in several ways.
+    Raises DescriptionError: the text describes no node, or one that may be joined in several ways.
     """
     found = _FORM.fullmatch(text.strip())
     if found is None:
@@ -143,3 +161,95 @@ def _short(product: GpuProduct) -> str:
     """What people call it: the name without maker, memory and slot."""
     words = re.sub(r"NVIDIA|Tesla|GeForce|Generation|Blackwell Server Edition", "", product.name)
     return re.split(r"[- ](?:\d\dGB|SXM|480GB)", words.strip())[0].strip()
+
+
+SOCKETS = "a network interface, which NCCL uses by sockets"
+_INTERFACE = re.compile(r"(eth|en[opsx]|ib|bond|veth|docker|br-)\w*$", re.ASCII)
+_MASK = re.compile(r"[0-9a-fA-F]{1,8}(,[0-9a-fA-F]{1,8}){0,255}", re.ASCII)
+_MOST_LINKS = 64
+
+
+def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -> AdvisedMachine:
+    """The machine; GPUs go by their PCI addresses, and so do NICs whose names the file does not have."""
+    numbers = _numbers(found.gpus)
+    gpus = in_order(
+        GpuPart(_key(gpu), number, "", _place(gpu.place))
+        for gpu, number in zip(found.gpus, numbers, strict=True)
+    )
+    places = {_key(gpu): gpu for gpu in found.gpus}
+    nics = {_device(nic): nic for nic in found.nics if not _INTERFACE.match(nic.name)}
+    others = tuple((nic.name, SOCKETS) for nic in found.nics if _INTERFACE.match(nic.name))
+    topology = Topology(
+        gpus=gpus,
+        nics=tuple(
+            NicPart("", device, "", "", _place(nic.place), ((_port_number(nic), ""),))
+            for device, nic in nics.items()
+        ),
+        nvlink=tuple(wire for gpu in found.gpus for wire in _links_by_peer(gpu, places)),
+        paths=(), numa_nodes=None, versions=(), unread=_without_nvlink(found.gpus),
+    )  # fmt: skip
+    ports = tuple(
+        RdmaPort(
+            device=device, port=_port_number(nic), card=nic.place.address.rpartition(".")[0], state="",
+            layer="", rate=Absent(Why.MISSING, "the file does not have it") if nic.rate is None else nic.rate,
+            pcie=_pcie(nic.place),
+            paths=tuple(path_in_file(places[gpu.uuid].place, nic.place).name for gpu in gpus),
+        )
+        for device, nic in nics.items()
+    )  # fmt: skip
+    cpus = {_key(gpu): _cpus(gpu.place.affinity) for gpu in found.gpus}
+    known = {key: text for key, text in cpus.items() if text}
+    near = Locality(gpus, ports, stated=False, others=others, cpus=known)
+    conditions = tuple(Conditions(group) for group in groups(topology, islands(topology)))
+    return AdvisedMachine(f"NCCL's topology in {name}", topology, conditions, tuple(measured), near)
+
+
+def _numbers(gpus: Sequence[XmlGpu]) -> Sequence[int]:
+    """NVML's numbers where each GPU has one of its own, else the order of the file."""
+    given = [gpu.dev for gpu in gpus if gpu.dev is not None]
+    return given if len(set(given)) == len(gpus) else range(len(gpus))
+
+
+def _key(gpu: XmlGpu) -> str:
+    return gpu.place.address
+
+
+def _device(nic: XmlNic) -> str:
+    return nic.name or nic.place.address
+
+
+def _port_number(nic: XmlNic) -> str:
+    return "" if nic.port is None else str(nic.port)
+
+
+def _place(place: XmlPlace) -> Place:
+    return Place(place.address, f"cpu{place.cpu}", place.bridges, place.numa)
+
+
+def _links_by_peer(gpu: XmlGpu, known: "dict[str, XmlGpu]") -> Sequence[NvlinkWires]:
+    """Links by peer; NCCL's file has no numbers of links."""
+    found, first = [], 0
+    for peer, count in gpu.nvlinks.items():
+        if peer in known or ":" not in peer:
+            found.append(NvlinkWires(_key(gpu), peer, tuple(range(first, first + min(count, _MOST_LINKS)))))
+            first += count
+    return found
+
+
+def _without_nvlink(gpus: Sequence[XmlGpu]) -> tuple[str, ...]:
+    """The GPUs of a file that has no NVLink because it was not written by NCCL, as those of providers."""
+    own = any(gpu.nvlinks or gpu.dev is not None for gpu in gpus)
+    return () if own else tuple(map(_key, gpus))
+
+
+def _pcie(place: XmlPlace) -> Pcie | Absent:
+    if place.generation is None or place.lanes is None:
+        return Absent(Why.MISSING, "the file does not have its PCIe link")
+    return Pcie(place.generation, place.lanes)
+
+
+def _cpus(affinity: str) -> str:
+    if not _MASK.fullmatch(affinity):
+        return ""
+    mask = int("".join(word.zfill(8) for word in affinity.split(",")), 16)
+    return ranges(bit for bit in range(mask.bit_length()) if mask >> bit & 1)

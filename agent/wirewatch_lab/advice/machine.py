@@ -26,6 +26,11 @@ class AdvisedMachine:
     measured: tuple[Study, ...] = ()
     locality: Locality | Absent = DESCRIBED
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has, 1 where none is known."""
+        return max((one.group.ranks for one in self.conditions), default=1)
+
     def group(self, ranks: int) -> Conditions | None:
         """The best wires that so many of its GPUs have together: an NVLink island, else the whole node.
 

@@ -1,29 +1,62 @@
 """`wirewatch parse`: what others measured, read and judged."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, ClassVar, cast
 
 import click
 
+from wirewatch.catalogue import discover
+from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
+from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import Number, config_option, replay_options
 from wirewatch.cli.output import printable, shown
+from wirewatch.cli.tables import MICRO
+from wirewatch.cli.topologies import of_name
+from wirewatch.collectors.topology import read_topology
+from wirewatch.config import Config, expectations, load
+from wirewatch.core import words
+from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import PRIMITIVES
-
-if TYPE_CHECKING:
-    from wirewatch.config import Config
-    from wirewatch.core.ports import Hardware
-    from wirewatch.core.types import Health
-    from wirewatch_lab.study.judge import Basis, BasisOf, JudgedRun
-    from wirewatch_lab.study.logsummary import LogSummary
-    from wirewatch_lab.study.nccltests import Reader
-    from wirewatch_lab.study.parsed import ParsedRun
-    from wirewatch_lab.study.runs import BenchmarkRun
-    from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
+from wirewatch.core.types import Absent, Health, Why
+from wirewatch.core.words import GB
+from wirewatch.documents.health import HEALTH_NAMES
+from wirewatch.probe.setup import read_scene
+from wirewatch_lab.cli.texts import written
+from wirewatch_lab.study import parsed
+from wirewatch_lab.study.judge import (
+    Basis,
+    BasisOf,
+    JudgedRun,
+    between,
+    by_header,
+    by_topology,
+    chosen,
+    judge,
+    of_log,
+    overall,
+)
+from wirewatch_lab.study.logsummary import LogSummary
+from wirewatch_lab.study.nccljson import mixed_lines
+from wirewatch_lab.study.nccllog import read_log
+from wirewatch_lab.study.nccltests import Reader
+from wirewatch_lab.study.parsed import (
+    ParseDocument,
+    ParsedPlacement,
+    ParsedRow,
+    ParsedRun,
+    low_text,
+    target_text,
+)
+from wirewatch_lab.study.runs import BenchmarkRun
+from wirewatch_lab.study.topologycompare import compare_topology, read_node
+from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
+from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
 
 HERE = "here"
 _HEAD = 1 << 16
@@ -46,12 +79,8 @@ class Node:
         return f"recording {self.replay}" if self.replay else "this node"
 
     @contextmanager
-    def hardware(self) -> "Iterator[tuple[Config, Hardware]]":
+    def hardware(self) -> Iterator[tuple[Config, Hardware]]:
         """Its configuration and its ports."""
-        from wirewatch.catalogue import discover
-        from wirewatch.cli.hardware import live, replayed
-        from wirewatch.config import load
-
         config, _ = load(self.config_file, discover())
         found, nvml = replayed(self.replay, self.overlays, at_fault=True) if self.replay else live(config)
         try:
@@ -65,17 +94,13 @@ class Parsed:
     """What was read, and the ratio to judge it by."""
 
     source: str
-    reader: "Reader"
-    log: "LogSummary"
+    reader: Reader
+    log: LogSummary
     ratio: float
 
 
 def settings(_context: click.Context, option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
-    """A callback that takes NCCL_NAME=VALUE, several times.
-
-    Raises:
-        BadParameter: it is something else.
-    """
+    """A callback that takes NCCL_NAME=VALUE, several times. Raises BadParameter: it is something else."""
     found = {}
     for text in value:
         name, equals, worth = text.partition("=")
@@ -123,10 +148,6 @@ def parse(
     differs; 2 wrong values, or a run that failed; 3 nothing could be judged; 64 FILE cannot be read, or holds
     none of this.
     """
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch_lab.study.nccltests import Reader
-    from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
-
     if (replay or overlays or config_file) and topology not in {None, HERE}:
         raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
     if overlays and not replay:
@@ -148,17 +169,8 @@ def parse(
     context.exit(EXIT[health])
 
 
-def read_output(name: str, reader: "Reader") -> "LogSummary | NcclTopology | NcclGraphs":
-    """Read all of a file.
-
-    Raises:
-        UsageError: it cannot be read, or holds nothing that is known here.
-    """
-    from wirewatch.core.types import Absent
-    from wirewatch_lab.study.inputs import mixed_lines
-    from wirewatch_lab.study.nccllog import read_log
-    from wirewatch_lab.study.topologyxml import read_topology
-
+def read_output(name: str, reader: Reader) -> LogSummary | NcclTopology | NcclGraphs:
+    """Read all of a file. Raises UsageError: it cannot be read, or holds nothing that is known here."""
     said = "standard input" if name == "-" else printable(name)
     try:
         with click.open_file(name, "rb") as opened:
@@ -167,7 +179,7 @@ def read_output(name: str, reader: "Reader") -> "LogSummary | NcclTopology | Ncc
             if b"\0" in head:
                 raise click.UsageError(f"{said}: it is binary, not text")
             if head.lstrip().startswith(b"<"):
-                found = read_topology(file)
+                found = read_nccl_topology(file)
                 if isinstance(found, Absent):
                     raise click.UsageError(f"{said}: {printable(found.detail)}")
                 return found
@@ -187,7 +199,7 @@ def _beginning(file: BinaryIO) -> bytes:
     return b"" if peek is None else peek(_HEAD)
 
 
-def _nothing(reader: "Reader") -> str:
+def _nothing(reader: Reader) -> str:
     if not reader.lines:
         return "it is empty"
     first = "".join(
@@ -198,26 +210,18 @@ def _nothing(reader: "Reader") -> str:
     return f"nothing of nccl-tests or of NCCL's log in {reader.lines} lines{first}"
 
 
-def _grounds(topology: str | None, environment: Mapping[str, str]) -> "BasisOf":
-    from wirewatch_lab.study.judge import by_header, by_topology
+def _grounds(topology: str | None, environment: Mapping[str, str]) -> BasisOf:
 
     if topology is None:
         return by_header(environment)
-    from wirewatch.cli.topologies import of_name
 
     named = of_name(topology)
     return by_topology(named.topology, named.of, environment)
 
 
 @contextmanager
-def _here(node: Node, environment: Mapping[str, str]) -> Iterator["BasisOf"]:
+def _here(node: Node, environment: Mapping[str, str]) -> Iterator[BasisOf]:
     """Conditions of this node's GPUs, as a probe of them would have them."""
-    from wirewatch.collectors.topology import read_topology
-    from wirewatch.config import expectations
-    from wirewatch.core.types import Absent, Why
-    from wirewatch.probe.setup import read_scene
-    from wirewatch_lab.study.judge import Basis, between, chosen
-
     with node.hardware() as (config, hardware):
         topology, listed = read_topology(hardware), hardware.nvml.gpus()
         if isinstance(topology, Absent) or isinstance(listed, Absent):
@@ -226,7 +230,7 @@ def _here(node: Node, environment: Mapping[str, str]) -> Iterator["BasisOf"]:
             return
         pins = config.probe.pins
 
-        def basis(run: "BenchmarkRun") -> "Basis":
+        def basis(run: BenchmarkRun) -> Basis:
             part = between(run) if len(run.hosts) > 1 else chosen(topology, run)
             if isinstance(part, Absent):
                 return Basis(part)
@@ -241,12 +245,7 @@ def _here(node: Node, environment: Mapping[str, str]) -> Iterator["BasisOf"]:
         yield basis
 
 
-def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, *, as_json: bool) -> "Health":
-    from wirewatch.core.types import Absent, Health
-    from wirewatch.documents.health import HEALTH_NAMES
-    from wirewatch_lab.study import parsed
-    from wirewatch_lab.study.topologycompare import compare_topology, read_node
-    from wirewatch_lab.study.topologyxml import NcclTopology
+def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool) -> Health:
 
     text, health, why = list(found.lines()), Health.UNKNOWN, "graphs are compared with nothing"
     read = parsed.ParsedTopologyFile(text, "", [], [], [])
@@ -276,14 +275,8 @@ def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, 
     return health
 
 
-def _judged(parsed_file: Parsed, basis: "BasisOf") -> "Iterator[JudgedRun]":
-    """Each run, which is dropped when it was judged.
-
-    Raises:
-        UsageError: a run has too many different rows.
-    """
-    from wirewatch_lab.study.judge import judge
-
+def _judged(parsed_file: Parsed, basis: BasisOf) -> Iterator[JudgedRun]:
+    """Each run, which is dropped when it was judged. Raises UsageError: a run has too many different rows."""
     left = parsed_file.reader.runs[::-1]
     parsed_file.reader.runs.clear()
     while left:
@@ -294,10 +287,7 @@ def _judged(parsed_file: Parsed, basis: "BasisOf") -> "Iterator[JudgedRun]":
             raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
 
 
-def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -> "Health":
-    from wirewatch.documents.health import HEALTH_NAMES
-    from wirewatch_lab.cli.parsed import Tally, text
-    from wirewatch_lab.study import judge, parsed
+def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> Health:
 
     reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
     runs: list[ParsedRun] = []
@@ -310,7 +300,7 @@ def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -
             runs.append(parsed.parsed_run(judged, room))
             room -= len(runs[-1].rows)
     known = runs or reader.failures
-    health = judge.overall(tally.healths, reader.failures) if known else judge.of_log(log)
+    health = overall(tally.healths, reader.failures) if known else of_log(log)
     if form == "openmetrics":
         from wirewatch.server.exposition import as_openmetrics
 
@@ -320,11 +310,118 @@ def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -
     document = parsed.ParseDocument(
         "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], tally.why(health, reader, log),
         parsed_file.source, parsed_file.ratio, reader.lines, reader.rows, reader.others, reader.messages,
-        reader.not_understood, parsed.not_understood_lines(reader.first), reader.failures, runs,
+        reader.not_understood, reader.first, reader.failures, runs,
         tally.runs - len(runs), log if log.messages else None,
     )  # fmt: skip
     if form == "json":
         click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
     else:
-        click.echo(shown(text(document, explain=explain)))
+        click.echo(parse_text(document, explain=explain))
     return health
+
+
+_RUNS = 50
+"""Runs that people are shown."""
+_HEADER = (
+    "size", "type", "us", "busbw GB/s", "ratio", "in place us", "busbw GB/s", "ratio", "expected", "wrong"
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Tally:
+    """What all runs have in common to say: how many things are wrong and the first of them.
+
+    `lowest`: ratio, size and operation of the row that is nearest to its limit.
+    """
+
+    runs: int = 0
+    wrong: dict[Health, tuple[int, str]] = field(default_factory=dict)
+    lowest: tuple[float, int, str] = (math.inf, 0, "")
+    reason: str = ""
+    checked: bool = False
+    healths: set[Health] = field(default_factory=set)
+    bad: ClassVar[frozenset[Health]] = frozenset({Health.DEGRADED, Health.FAILED})
+
+    def add(self, judged: JudgedRun) -> None:
+        """Take a run."""
+        self.runs += 1
+        self.healths.add(judged.health)
+        self.checked |= judged.checked
+        self.reason = self.reason or judged.reason
+        low = [low_text(judged.run.op, one) for one in judged.low]
+        low += [target_text(one) for one in judged.targets if one.point and one.busbw < one.target.least]
+        for health, found in ((Health.FAILED, list(judged.failures)), (Health.DEGRADED, low)):
+            self._count(health, found)
+        for one in judged.sizes:
+            self.lowest = min(self.lowest, (one.ratio, one.point.size_bytes, judged.run.op))
+
+    def why(self, health: Health, reader: Reader, log: LogSummary) -> str:
+        """A verdict in one line, with what it leaves out."""
+        self._count(Health.FAILED, reader.failures)
+        missed = reader.not_understood
+        parts = [self._why(health, log)]
+        parts += ["values were not checked"] if self.runs and not self.checked else []
+        parts += [f"{missed} row{'' if missed == 1 else 's'} not understood"] if missed else []
+        return "; ".join(parts)
+
+    def _count(self, health: Health, found: Sequence[str]) -> None:
+        if found:
+            count, first = self.wrong.get(health, (0, found[0]))
+            self.wrong[health] = (count + len(found), first)
+
+    def _why(self, health: Health, log: LogSummary) -> str:
+        if health in self.wrong:
+            count, first = self.wrong[health]
+            return first + (f", and {count - 1} more below" if count > 1 else "")
+        if not self.runs:
+            return log.answer
+        if health is not Health.OK:
+            return self.reason or "nothing could be judged"
+        ratio, size, op = self.lowest
+        if not math.isfinite(ratio):
+            return "all targets are reached"
+        return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {words.size(size)}"
+
+
+def parse_text(document: ParseDocument, *, explain: bool) -> str:
+    """Return all of it, from the verdict to the rows; `explain`: how each expected busbw follows."""
+    log = document.nccl_log.lines() if document.nccl_log is not None else ()
+    # A log without a hot collective is worth a word where there is nothing else.
+    brief = document.runs and document.nccl_log is not None and document.nccl_log.hot is None
+    return written(
+        "parse.j2", document, explain=explain, header=_HEADER, title=_title, most_runs=_RUNS,
+        rows=lambda run: [_row(row) for row in run.rows],
+        log=list(map(printable, log[: 1 if brief else None])),
+        more=max(len(document.runs) - _RUNS, 0) + document.runs_left_out,
+    )  # fmt: skip
+
+
+def _title(run: ParsedRun) -> str:
+    hosts, products = len(run.hosts), ", ".join(run.products)
+    on = f" on {hosts} host{'' if hosts == 1 else 's'}" if hosts else ""
+    ranks = "an unknown number of ranks" if run.ranks is None else f"{run.ranks} ranks"
+    versions = [f"nccl-tests {run.nccl_tests}"] if run.nccl_tests else []
+    versions += [f"NCCL {run.nccl}"] if run.nccl else []
+    parts = [run.op or "an unknown operation", ranks + on, products, *versions, run.launch]
+    return f"line {run.line}: {', '.join(part for part in parts if part)}: {run.health.upper()}"
+
+
+def _row(row: ParsedRow) -> tuple[str, ...]:
+    times = "" if row.repeats == 1 else f" x{row.repeats}"
+    wrong = [placed.wrong for placed in (row.out_of_place, row.in_place) if placed is not None]
+    known = [count for count in wrong if count is not None]
+    return (
+        words.size(row.size_bytes) + times, row.dtype, *_placed(row.out_of_place), *_placed(row.in_place),
+        "-" if row.expected_busbw is None else f"{row.expected_busbw / GB:.1f}",
+        "not checked" if not known else str(sum(known) or "no"),
+    )  # fmt: skip
+
+
+def _placed(placed: ParsedPlacement | None) -> tuple[str, str, str]:
+    if placed is None:
+        return "-", "-", "-"
+    return (
+        "-" if placed.seconds is None else f"{placed.seconds * MICRO:.1f}",
+        "-" if placed.busbw is None else f"{placed.busbw / GB:.1f}",
+        "-" if placed.ratio is None else f"{placed.ratio * 100:.0f} %",
+    )

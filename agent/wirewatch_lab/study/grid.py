@@ -13,6 +13,7 @@ from itertools import product
 from typing import ClassVar
 
 from wirewatch.busbw.formulas import NVLS, PAIRWISE, RING, TREE
+from wirewatch.core import words
 from wirewatch.core.probe import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -28,7 +29,6 @@ from wirewatch.core.probe import (
     Case,
     Launch,
 )
-from wirewatch.core.words import size as human
 from wirewatch.nccl.settings import NVLS_ENABLE, number
 from wirewatch_lab.study.curve import AUTO, Configuration
 
@@ -146,7 +146,7 @@ def make_grid(options: SweepOptions, here: Capabilities) -> Grid:
     missing: dict[str, None] = {}
     large = [size for size in options.sizes if size > here.memory]
     if large:
-        missing[f"{human(min(large))} and more: a buffer has {human(here.memory)} at most"] = None
+        missing[f"{words.size(min(large))} and more: a buffer has {words.size(here.memory)} at most"] = None
     for op, configuration in product(options.ops, configurations(options, here.gpus)):
         why = not_offered(op, configuration, here, options.dtype)
         sizes = () if why else fitting(options, op, configuration.ranks, here.memory)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.busbw.expected import Expectation, expect
+from wirewatch.core import words
 from wirewatch.core.pci import Place, normal_pci
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Conditions
 from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
 from wirewatch.core.types import Absent, Health, Why
-from wirewatch.core.words import size as human
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.points import Placed, RepeatedRow, is_wrong, middle, points
 from wirewatch_lab.study.runs import BenchmarkRun, shortfall
@@ -22,7 +22,6 @@ RATIO = 0.7
 """The share of what is expected below which a size fails."""
 NEAR = 1.3
 """A size counts as a target's when neither is more than this many times the other."""
-_GB = 1e9
 _VOLTA = "V100"
 _FEW = 2
 
@@ -112,13 +111,8 @@ BasisOf = Callable[[BenchmarkRun], Basis]
 def judge(run: BenchmarkRun, basis_of: BasisOf, ratio: float = RATIO) -> JudgedRun:
     """Judge every size of a run.
 
-    Args:
-        run: settled.
-        basis_of: what it is judged by.
-        ratio: the share of what is expected below which a size fails.
-
-    Raises:
-        ValueError: the run has too many different rows.
+    `run`: settled. `basis_of`: what it is judged by. `ratio`: the share of what is expected below which a
+    size fails. Raises ValueError: the run has too many different rows.
     """
     found = points(run)
     failures = _failures(run, found)
@@ -246,7 +240,7 @@ def _group(run: BenchmarkRun) -> Group | Absent:
 
 def _failures(run: BenchmarkRun, found: Sequence[RepeatedRow]) -> tuple[str, ...]:
     wrong = [
-        f"wrong values at {human(point.size_bytes)}{_where(in_place)}: {count} elements"
+        f"wrong values at {words.size(point.size_bytes)}{_where(in_place)}: {count} elements"
         for point in found
         for in_place, placed in point.placed.items()
         if (count := is_wrong(run, placed))

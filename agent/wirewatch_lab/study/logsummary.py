@@ -1,10 +1,17 @@
 """The summary of a log of NCCL: as values for `wirewatch parse --json`, and as lines for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.words import size as human
-from wirewatch.nccl.log import TransportWire
+from wirewatch.cli.templates import render
+from wirewatch.core.account import Connection
+from wirewatch.core.types import Absent
+from wirewatch.core.words import count
+from wirewatch.nccl.comms import LoggedComm
+from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Offered, Remark, Setting, path_name, version_numbers
+from wirewatch.nccl.log import NcclLog, Seen, TransportWire, wire
+from wirewatch.nccl.settings import NVLS_ENABLE
+from wirewatch_lab.study.summary import span
 
 SHOWN = 8
 """How many of a list a person is shown; the document has them all."""
@@ -161,17 +168,17 @@ class LogSummary:
 
     def lines(self) -> tuple[str, ...]:
         """The summary for people; a number in brackets is that of a line of the log."""
-        return tuple(_lines(self))
+        names = [one.name for one in self.settings]
+        text = render(
+            "wirewatch_lab.study", "nccllog.j2", log=self, shown=SHOWN, way=way, sizes=span,
+            several=list(dict.fromkeys(name for name in names if names.count(name) > 1)),
+        )  # fmt: skip
+        return tuple(text.split("\n"))
 
 
 def way(algorithm: str, protocol: str) -> str:
     """Algorithm and protocol by NCCL's names, such as `Ring LL128`."""
     return " ".join(filter(None, (_NAMES.get(algorithm, algorithm), _NAMES.get(protocol, protocol))))
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """A number with its noun, such as `3 ranks`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 _NAMES = {
@@ -182,107 +189,135 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _lines(log: LogSummary) -> Iterator[str]:
-    yield log.answer
-    yield f"  {log.part}"
-    yield from _choices(log.choices)
-    for comm in log.communicators[:SHOWN]:
-        yield from _communicator(comm)
-    yield from _more(log.communicators, "communicators")
-    for title, found in (("GPUDirect RDMA", log.gpudirect), ("NVLS", log.nvls)):
-        yield f"{title}: {found.state}"
-        yield from map(_quoted, found.quotes)
-    yield from _listed("Network", log.network)
-    yield from _settings(log.settings)
-    yield from _listed("Versions", log.versions)
-    kinds = f", {log.warning_kinds} kinds" if log.warning_kinds > 1 else ""
-    yield from _listed(f"Warnings{kinds}", log.warnings)
-    if log.not_understood:
-        yield f"Not understood: {count(log.not_understood, 'line')}, torn or of a new form; the first:"
-        yield from map(_quoted, log.not_understood_lines)
-    if log.left_out:
-        each = ", ".join(f"{number} of {kind}" for kind, number in sorted(log.left_out.items()))
-        yield f"Left out, because the log has too much that differs: {each}"
-    yield from (f"Not in the log: {what}" for what in log.missing)
-    yield (
-        f"Read: {count(log.line_count, 'line')}, of which {log.foreign} have nothing of NCCL's; "
-        f"{count(log.messages, 'message')}, of which {log.other} are of kinds that are not read"
-    )
+SUBSYSTEMS = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV"
+NETWORKS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
+QUOTES = 6
+_SILENT = (2, 30, 0)
+_FALLEN = "Failed to bind NVLink SHARP"
 
 
-def _choices(choices: Sequence[ChosenRange]) -> Iterator[str]:
-    if choices:
-        yield "Algorithm and protocol by collective and size:"
-    for one in choices[: 3 * SHOWN]:
-        low, high = human(one.low_bytes), human(one.high_bytes)
-        sizes = low if low == high else f"{low} to {high}"
-        channels = f" in {_span(one.channels)} channels" if one.channels else ""
-        name = one.op or "a collective without a name"
-        how = f"{way(one.algorithm, one.protocol)}{channels}"
-        yield f"  {name} {sizes}: {how}, {count(one.calls, 'call')} ({one.line})"
-    if len(choices) > 3 * SHOWN:
-        yield f"  and {len(choices) - 3 * SHOWN} more"
+class LogFeatures:
+    """What a log that was read, with these communicators, says of both."""
 
+    def __init__(self, log: NcclLog, comms: Sequence[LoggedComm]) -> None:
+        self.log = log
+        self.comms = comms
 
-def _communicator(comm: LoggedCommunicator) -> Iterator[str]:
-    ranks = "ranks that are not known" if comm.ranks is None else count(comm.ranks, "rank")
-    parts = [ranks]
-    if comm.nodes is not None:
-        parts.append(count(comm.nodes, "node"))
-    if comm.coll_channels is not None:
-        parts.append(f"{comm.coll_channels} channels for collectives")
-    if comm.nvls_channels:
-        parts.append(f"{comm.nvls_channels} for NVLS")
-    if comm.init_seconds is not None:
-        parts.append(f"set up in {comm.init_seconds:.2f} s")
-    if comm.line and not comm.finished:
-        parts.append("no set-up is complete")
-    where = f" ({comm.line})" if comm.line else ""
-    yield f"Communicator {comm.id or 'of lines that name none'}: {', '.join(parts)}{where}"
-    for wire in comm.wires:
-        pairs = ", ".join(f"{a}->{b}" for a, b in wire.examples)
-        more = ", ..." if wire.pairs > len(wire.examples) else ""
-        mark = ": a fallback inside a node" if wire.fallback else ""
-        yield (
-            f"  {count(wire.pairs, 'pair')} of ranks on {wire.name} ({wire.transport}), "
-            f"{_span(wire.channels)} channels each: {pairs}{more} ({wire.line}){mark}"
+    def gpudirect(self) -> LogAnswer:
+        """On how many connections it is in use, and where not, why."""
+        nets = [
+            (c, logged)
+            for logged in self.comms
+            for c in logged.comm.connections
+            if wire(c.transport) in NETWORKS
+        ]
+        direct = [pair for pair in nets if "/GDRDMA" in pair[0].transport]
+        if not nets:
+            linked = any(logged.comm.connections for logged in self.comms)
+            state = "no connection goes over a network" if linked else "not known: no connection is logged"
+            return LogAnswer(state, [])
+        if len(direct) == len(nets):
+            return LogAnswer(
+                f"in use on all {len(nets)} network connections that are logged", self._proofs(direct)
+            )
+        state = f"in use on {len(direct)} of {len(nets)}" if direct else f"not in use on any of {len(nets)}"
+        return LogAnswer(f"{state} network connections that are logged; {self._why_not()}", self._reasons())
+
+    def _proofs(self, connections: Sequence[tuple[Connection, LoggedComm]]) -> list[Quote]:
+        connection, logged = connections[0]
+        ends = connection.source, connection.destination, connection.transport
+        return [Quote(logged.lines[ends], f"{ends[0]} -> {ends[1]} via {ends[2]}")]
+
+    def _why_not(self) -> str:
+        kinds = {wire(c.transport) for logged in self.comms for c in logged.comm.connections} & NETWORKS
+        if kinds == {"net_socket"}:
+            return "TCP sockets have none"
+        if self._reasons():
+            return "why, in the log's words:"
+        version = version_numbers(next(iter(self.log.versions), ""))
+        if version and version >= _SILENT and any(True for _ in self.log.said(Nic)):
+            return "why is not known: NCCL 2.30 and later do not log it"
+        return f"why is not known: set {SUBSYSTEMS}"
+
+    def _reasons(self) -> list[Quote]:
+        version = next(iter(self.log.versions), "")
+        reasons: list[tuple[str, Seen]] = []
+        for path, _, seen in self.log.said(GdrPath):
+            if not path.enabled:
+                far, most = (_level(number, version) for number in (path.distance, path.most))
+                text = f"GPU {path.gpu} to NIC {path.nic}: disabled, distance {far} is beyond {most}"
+                reasons.append((text, seen))
+        for nic, _, seen in self.log.said(Nic):
+            if not nic.direct and nic.network != "Socket":
+                text = f"NET/{nic.network}: {nic.name} cannot register GPU memory: no peermem, no DMA-BUF"
+                reasons.append((text, seen))
+        for said, _, seen in self.log.said(Remark):
+            if said.about == "gpudirect" and "Failed" in said.text:
+                reasons.append((said.text, seen))
+        for name, value, line in self._values():
+            if name in {"NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_DMABUF_ENABLE", "NCCL_IB_DISABLE"}:
+                reasons.append((f"{name}={value}", Seen(line, 1)))
+        return quotes_of(reasons)[:QUOTES]
+
+    def _values(self) -> Iterator[tuple[str, str, int]]:
+        return ((said.name, said.value, seen.line) for said, _, seen in self.log.said(Setting))
+
+    def nvls(self) -> LogAnswer:
+        """Offered, set up, used, given up, switched off, or not in the log."""
+        called = [(chosen, seen) for chosen, _, seen in self.log.said(Chosen)]
+        used = [(chosen, seen) for chosen, seen in called if chosen.algorithm.startswith("nvls")]
+        offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Offered)]
+        fallen = [(text, seen) for text, seen in self.log.warnings.items() if text.startswith(_FALLEN)]
+        off = [(value, line) for name, value, line in self._values() if name == NVLS_ENABLE]
+        counted = [
+            (counts, logged.channels_line) for logged in self.comms if (counts := _nvls_channels(logged))
+        ]
+        calls = sum(seen.count for _, seen in used)
+        quotes = [
+            *(
+                (f"{chosen.op or 'a collective'} ran on it", Seen(seen.line, calls))
+                for chosen, seen in used[:1]
+            ),
+            *((f"device {n}: multicast {'' if yes else 'not '}offered", seen) for yes, n, seen in offers),
+            *((f"{NVLS_ENABLE}={value}", Seen(line, 1)) for value, line in off),
+            *fallen,
+            *((text, Seen(line, 1)) for text, line in counted),
+        ]
+        unused = ", but no logged collective uses it" if called else ""
+        ready = sum(len(logged.comm.nvls) for logged in self.comms)
+        on = f"; set up on {count(ready, 'logged rank')}" if ready else ""
+        states = (
+            (bool(calls), f"used by {count(calls, 'call')}{on}"),
+            (bool(fallen), "given up after it was offered"),
+            (any(value == "0" for value, _ in off), f"switched off by {NVLS_ENABLE}"),
+            (ready > 0, f"set up on {count(ready, 'logged rank')}{unused}"),
+            (any(yes for yes, _, _ in offers), f"offered{unused or ', not set up in this log'}"),
+            (bool(offers), "not offered"),
+            (
+                bool(counted) and all(text.startswith("0 ") for text, _ in counted),
+                "not set up, and no line says why",
+            ),
         )
-    if comm.peers and any(used.wire == "p2p" for used in comm.wires):
-        yield _quoted(comm.peers)
-    if comm.line and not comm.wires:
-        yield "  no connection of it is in the log"
+        state = next((state for holds, state in states if holds), "not known: no line is about it")
+        return LogAnswer(state, quotes_of(quotes)[:QUOTES])
 
 
-def _settings(settings: Sequence[FoundSetting]) -> Iterator[str]:
-    if settings:
-        yield "Settings:"
-    values: dict[str, int] = {}
-    for one in settings:
-        values[one.name] = values.get(one.name, 0) + 1
-    for one in settings:
-        differs = f" in {count(one.processes, 'process', 'processes')}" if values[one.name] > 1 else ""
-        slows = f": slows: {one.slows}" if one.slows else ""
-        yield f"  {one.name}={one.value}{differs} ({one.line}){slows}"
-    for name in (name for name, number in values.items() if number > 1):
-        yield f"  {name} is not the same in all processes"
+def quotes_of(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
+    """Each text once, at the line of its first, with how many lines say it."""
+    first: dict[str, Seen] = {}
+    for text, seen in said:
+        one = first.setdefault(text, Seen(seen.line))
+        one.line, one.count = min(one.line, seen.line), one.count + seen.count
+    return [Quote(seen.line, text, seen.count) for text, seen in first.items()]
 
 
-def _listed(title: str, quotes: Sequence[Quote]) -> Iterator[str]:
-    if quotes:
-        yield f"{title}:"
-    yield from map(_quoted, quotes[:SHOWN])
-    yield from _more(quotes, "kinds")
+def _nvls_channels(logged: LoggedComm) -> str:
+    counts = logged.comm.channels
+    if isinstance(counts, Absent) or isinstance(counts.nvls, Absent):
+        return ""
+    return f"{counts.nvls} channels for NVLS"
 
 
-def _more(items: Sequence[object], what: str) -> Iterator[str]:
-    if len(items) > SHOWN:
-        yield f"  and {len(items) - SHOWN} more {what}"
-
-
-def _quoted(quote: Quote) -> str:
-    times = f" ({quote.count} times)" if quote.count > 1 else ""
-    return f"  {quote.text}{times} ({quote.line})"
-
-
-def _span(ends: tuple[int, int]) -> str:
-    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+def _level(number: int, version: str) -> str:
+    name = path_name(number, version)
+    return f"{name} ({number})" if name else str(number)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from wirewatch.core import words
 from wirewatch.core.account import Account, Connection
 from wirewatch.core.types import Absent
-from wirewatch.core.words import size as human
+from wirewatch.core.words import count, either
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
     Chosen,
@@ -23,17 +24,20 @@ from wirewatch.nccl.lines import (
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.settings import slowing_settings
-from wirewatch_lab.study.logfeatures import NETWORKS, QUOTES, SUBSYSTEMS, LogFeatures, quotes_of
 from wirewatch_lab.study.logsummary import (
+    NETWORKS,
+    QUOTES,
+    SUBSYSTEMS,
     CarriedBy,
     ChosenRange,
     FoundSetting,
     HotCollective,
+    LogFeatures,
     LoggedCommunicator,
     LogSummary,
     Quote,
     UsedWire,
-    count,
+    quotes_of,
     way,
 )
 
@@ -54,7 +58,7 @@ _MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
 
 def read_log(lines: Iterable[str]) -> LogSummary:
     """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none."""
-    return _Reader(NcclLog().read(lines)).summary()
+    return _LogQuestions(NcclLog().read(lines)).summary()
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ class _Chosen:
         return self.size_bytes * self.seen.count
 
 
-class _Reader:
+class _LogQuestions:
     """What is asked of a log that was read."""
 
     def __init__(self, log: NcclLog) -> None:
@@ -288,7 +292,7 @@ class _Reader:
             wires = self._wires(self.comms)
             names = sorted(wires, key=lambda name: _SLOWEST.index(wires[name]))
             over = (
-                f"The logged connections go over {_all(names)}."
+                f"The logged connections go over {either(names, 'and')}."
                 if names
                 else "No connection is logged either."
             )
@@ -300,7 +304,7 @@ class _Reader:
         over = _over(hot.carried)
         of = f", in one of {hot.communicators} communicators" if hot.communicators > 1 else ""
         return (
-            f"The hot collective is {op} of {human(hot.size_bytes)} ({count(hot.calls, 'call')}, "
+            f"The hot collective is {op} of {words.size(hot.size_bytes)} ({count(hot.calls, 'call')}, "
             f"{hot.share:.0%} of the bytes{of}): {mostly}{way(hot.algorithm, hot.protocol)}{channels}, "
             f"{over} (line {hot.line})."
         )
@@ -360,18 +364,14 @@ def _by_process(said: Iterable[tuple[_F, Process, Seen]]) -> Mapping[Process, Se
     return found
 
 
-def _all(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
 def _over(carried: Sequence[CarriedBy]) -> str:
     """One way to run it, or which communicator would mean which."""
     if len(carried) == 1 and carried[0].wires:
-        return f"on {_all(carried[0].wires)}"
+        return f"on {either(carried[0].wires, 'and')}"
     if not any(one.wires for one in carried):
         return "on wires that are not in the log"
     each = [
-        f"on {_all(one.wires)} if it ran in {one.communicators[0] if one.communicators else 'none of them'} "
+        f"on {either(one.wires, 'and')} if it ran in {next(iter(one.communicators), 'none of them')} "
         f"({'its ranks are not known' if one.ranks is None else count(one.ranks, 'rank')})"
         for one in carried[:_WAYS]
     ]

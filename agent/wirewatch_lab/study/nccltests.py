@@ -87,15 +87,15 @@ _LOOKS_LIKE_A_ROW = 6
 
 
 @dataclass(frozen=True, slots=True)
-class NotUnderstood:
-    """A line that looks like a row and is not one, by its number from 1: its beginning, and why."""
+class NotUnderstoodLine:
+    """A line that looks like a row and is not one, and why."""
 
     line: int
     text: str
     why: str
 
 
-class _Block(NamedTuple):
+class _PlacementColumns(NamedTuple):
     """Where one placement's figures are: time, algbw, busbw, and what was wrong, -1 if there is no such."""
 
     in_place: bool
@@ -110,7 +110,7 @@ class Columns:
     """The columns of a table, by the header; `unit`: seconds of a time, None for the processors' time."""
 
     names: tuple[str, ...]
-    blocks: tuple[_Block, ...]
+    blocks: tuple[_PlacementColumns, ...]
     unit: float | None
     deltas: bool
 
@@ -169,7 +169,7 @@ class Reader:
     messages: int = 0
     others: int = 0
     not_understood: int = 0
-    first: list[NotUnderstood] = field(default_factory=list)
+    first: list[NotUnderstoodLine] = field(default_factory=list)
     _streams: dict[str, _Stream] = field(default_factory=dict)
     _prefixes: list[str] = field(default_factory=list)
     _hosts: set[str] = field(default_factory=set)
@@ -178,12 +178,8 @@ class Reader:
     def feed(self, line: str, *, whole: bool = True) -> None:
         """Read the next line.
 
-        Args:
-            line: without its end.
-            whole: False if there was more of it than is kept.
-
-        Raises:
-            ValueError: more rows than are kept.
+        `line`: without its end. `whole`: False if there was more of it than is kept. Raises ValueError: more
+        rows than are kept.
         """
         self.lines += 1
         text = _ESCAPES.sub("", line).rstrip() if "\x1b" in line else line.rstrip()
@@ -359,7 +355,7 @@ class Reader:
     def _miss(self, line: int, text: str, why: str) -> None:
         self.not_understood += 1
         if len(self.first) < SHOWN:
-            self.first.append(NotUnderstood(line, text[:_SHORT], why))
+            self.first.append(NotUnderstoodLine(line, text[:_SHORT], why))
 
     def _outside(self, text: str) -> None:
         words = text.split()
@@ -495,7 +491,7 @@ def _columns(text: str, *, in_place_first: bool) -> Columns | None:
         wrong = next((start + part.index(name) for name in _WRONG if name in part), -1)
         in_place = number > 0 or (len(starts) == 1 and in_place_first)
         algbw, busbw = start + part.index("algbw"), start + part.index("busbw")
-        blocks.append(_Block(in_place, start, algbw, busbw, wrong))
+        blocks.append(_PlacementColumns(in_place, start, algbw, busbw, wrong))
     if len(blocks) > 2:  # noqa: PLR2004
         return None
     # A moment is printed in two words.

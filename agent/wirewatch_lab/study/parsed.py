@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from wirewatch.core import words
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 from wirewatch.core.words import GB
-from wirewatch.core.words import size as human
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.curve import Curve
 from wirewatch_lab.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget
 from wirewatch_lab.study.logsummary import LogSummary
-from wirewatch_lab.study.nccltests import NotUnderstood
+from wirewatch_lab.study.nccltests import NotUnderstoodLine
 from wirewatch_lab.study.points import Placed, RepeatedRow, dtype, is_wrong, library, middle, to_study
 from wirewatch_lab.study.summary import in_words, summarize
 
@@ -172,15 +172,6 @@ class ParsedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class NotUnderstoodLine:
-    """A line that looks like a row and is not one, and why."""
-
-    line: int
-    text: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class ParseDocument:
     """What an input holds, and the verdict on it. `why`: the verdict in one line.
 
@@ -253,16 +244,16 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
 def low_text(op: str, one: JudgedSize) -> str:
     """Such as `all_reduce of 16 MiB in place: 100.0 of 245.6 GB/s, 41 %`."""
     figures = f"{one.busbw / GB:.1f} of {one.expected.busbw / GB:.1f} GB/s, {one.ratio * 100:.0f} %"
-    return f"{op} of {human(one.point.size_bytes)}{placement(one.in_place)}: {figures}"
+    return f"{op} of {words.size(one.point.size_bytes)}{placement(one.in_place)}: {figures}"
 
 
 def target_text(one: JudgedTarget) -> str:
     """A target and the row nearest to it, with what may be the cause where it is not reached."""
     target = one.target
     if one.point is None:
-        return f"{target.op} of {human(target.size_bytes)}: no row near that size"
+        return f"{target.op} of {words.size(target.size_bytes)}: no row near that size"
     asked = f"at least {target.least / GB:.0f}, {target.expected / GB:.0f} expected"
-    said = f"{target.op} of {human(one.point.size_bytes)}: {one.busbw / GB:.1f} GB/s of {asked}"
+    said = f"{target.op} of {words.size(one.point.size_bytes)}: {one.busbw / GB:.1f} GB/s of {asked}"
     if one.busbw >= target.expected:
         return said
     return f"{said}; typical cause: {target.cause}"
@@ -271,11 +262,6 @@ def target_text(one: JudgedTarget) -> str:
 def placement(in_place: bool) -> str:  # noqa: FBT001
     """What is added to a size for people."""
     return " in place" if in_place else ""
-
-
-def not_understood_lines(first: Iterable[NotUnderstood]) -> list[NotUnderstoodLine]:
-    """As they stand in the document."""
-    return [NotUnderstoodLine(one.line, one.text, one.why) for one in first]
 
 
 @dataclass(slots=True)

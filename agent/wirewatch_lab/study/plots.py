@@ -34,6 +34,9 @@ COLOURS = {name: f"#0a0b{place:02x}" for place, name in enumerate(NAMES)}
 _CLASSES = {colour: name for name, colour in COLOURS.items()}
 WIDTH, HEIGHT, ROW = 4.0, 2.7, 0.2
 """Inches: of a plot, and what each line of its legend adds. 4.0 are 288 units, a phone's width."""
+BARS_WIDTH, BARS_HEIGHT, BAR = 7.0, 1.2, 0.55
+"""Inches: of a drawing of bars, and what each bar adds."""
+INK, FILL, PALE = "#1b2733", "#2f6f9f", "#9fb8c9"
 LABEL = 42
 """Characters of a setting in a legend."""
 TICKS = 6
@@ -64,6 +67,28 @@ def draw(name: str, curves: Sequence[tuple[Curve, CurveSummary]], known: KnownRa
         _svg(name, "busbw", lambda axes: _busbw(axes, curves, known)),
         _svg(name, "time", lambda axes: _time(axes, curves)),
     )
+
+
+def draw_bars(title: str, axis: str, bars: Sequence[tuple[str, float, str, bool]]) -> str:
+    """Return bars as an SVG document, the first at the top: names, values, labels, and which are pale.
+
+    The axis is linear: on a logarithmic one a cliff is a slope.
+    """
+    names, values, labels, pale = zip(*bars, strict=True) if bars else ((), (), (), ())
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "cliff", "font.size": 10, "text.parse_math": False}
+    with rc_context(settings):
+        figure = Figure(figsize=(BARS_WIDTH, BARS_HEIGHT + BAR * len(bars)), layout="constrained")
+        axes = figure.add_subplot()
+        drawn = axes.barh(names, values, color=[PALE if one else FILL for one in pale])
+        axes.bar_label(drawn, labels, padding=4, color=INK)
+        axes.invert_yaxis()
+        axes.set_xlim(0, max(values, default=1.0) * 1.45)
+        axes.set_xlabel(axis)
+        axes.set_title(_plain(title), fontsize=10, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()
 
 
 def _svg(name: str, what: str, fill: Callable[[Axes], None]) -> str:
@@ -153,8 +178,12 @@ def _line(axes: Axes, place: int, curve: Curve, values: Callable[[CurvePoint], S
 
 def _label(text: str) -> str:
     """What any font has, and matplotlib takes as a label."""
-    plain = "".join(one if " " <= one <= "~" else "?" for one in text).lstrip("_")
+    plain = _plain(text).lstrip("_")
     return plain if len(plain) <= LABEL else f"{plain[: LABEL - 3]}..."
+
+
+def _plain(text: str) -> str:
+    return "".join(one if " " <= one <= "~" else "?" for one in text)
 
 
 def _sizes(axes: Axes, curves: Sequence[Curve]) -> None:

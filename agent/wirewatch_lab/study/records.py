@@ -119,11 +119,7 @@ class Records:
     given_up: dict[int, GivenUp] = field(default_factory=dict)
 
     def take(self, line: Line) -> None:
-        """Take in one line.
-
-        Raises:
-            RecordsError: it does not belong to this sweep, or is there already.
-        """
+        """Take in one line. Raises RecordsError: it does not belong to this sweep, or is there already."""
         curves = self.header.curves
         if line.curve not in range(len(curves)) or line.size_bytes not in curves[line.curve].sizes:
             raise RecordsError("it is of no curve of the header")
@@ -168,8 +164,7 @@ class SweepFile:
     def create(cls, folder: Path) -> Self:
         """A new file in a new or empty folder.
 
-        Raises:
-            RecordsError: the folder is not empty, or cannot be written.
+        Raises RecordsError: the folder is not empty, or cannot be written.
         """
         made = not folder.exists()
         try:
@@ -188,8 +183,7 @@ class SweepFile:
     def resume(cls, folder: Path) -> Self:
         """The file of an earlier sweep; a torn last line is cut off.
 
-        Raises:
-            RecordsError: there is none that can be used, or another process writes it.
+        Raises RecordsError: there is none that can be used, or another process writes it.
         """
         try:
             handle = os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC)
@@ -221,8 +215,7 @@ class SweepFile:
     def begin(self, header: SweepHeader) -> None:
         """Write the header of a new file; it is on the disk afterwards.
 
-        Raises:
-            OSError: it cannot be written.
+        Raises OSError: it cannot be written.
         """
         self._records = Records(header)
         self._queue(_HEADER.dump_json(header))
@@ -239,11 +232,7 @@ class SweepFile:
         self._queue(json.dumps(asdict(line), allow_nan=False).encode())
 
     def drain(self) -> None:
-        """Wait until all is on the disk.
-
-        Raises:
-            OSError: it cannot be written; nothing more is.
-        """
+        """Wait until all is on the disk. Raises OSError: it cannot be written; nothing more is."""
         if self._last is not None:
             self._last.result()
 
@@ -283,8 +272,7 @@ class SweepFile:
 def read_records(folder: Path) -> Records:
     """What the file of a sweep holds, also while another process writes it.
 
-    Raises:
-        RecordsError: there is none that can be used.
+    Raises RecordsError: there is none that can be used.
     """
     try:
         data = (folder / NAME).read_bytes()
@@ -338,8 +326,7 @@ def _given_up(records: Records) -> Iterator[str]:
 def _parsed(folder: Path, data: bytes) -> tuple[Records, int]:
     """What a file holds, and how many bytes of it are whole: a power cut may have torn its last line.
 
-    Raises:
-        RecordsError: no file of a sweep.
+    Raises RecordsError: no file of a sweep.
     """
     whole = data.rfind(b"\n") + 1
     first, *others = data[:whole].split(b"\n")[:-1] or [b""]

@@ -4,7 +4,6 @@ import base64
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,17 +15,16 @@ from markupsafe import Markup
 
 from wirewatch import __version__
 from wirewatch.cli.output import write_whole
+from wirewatch.core import words
 from wirewatch.core.types import Absent
-from wirewatch.core.words import GB
-from wirewatch.core.words import size as human
-from wirewatch_lab.study.contest import Contest, Placing, contests, groups
+from wirewatch.core.words import GB, count
+from wirewatch_lab.study.compare import Contest, Placing, contests, groups
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch_lab.study.spread import usable
 from wirewatch_lab.study.summary import (
     CLOSE,
     CurveSummary,
     RepeatedFigure,
-    count,
     gigabytes,
     group_lines,
     in_words,
@@ -87,8 +85,7 @@ class Chapter:
 def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> None:
     """Write the report to `path`, whole or not at all. `known`: lines for the plots of busbw.
 
-    Raises:
-        ReportError: matplotlib is not installed, or the file cannot be written.
+    Raises ReportError: matplotlib is not installed, or the file cannot be written.
     """
     if find_spec("matplotlib") is None:
         raise ReportError(NOT_INSTALLED)
@@ -106,7 +103,8 @@ def page(study: Study, known: Sequence[KnownRates] = ()) -> str:
     )
     style = _style()
     return _environment().get_template("report.html").render(
-        source=study.source, at=_moment(study.at), version=__version__, groups=list(group_lines(study)),
+        source=study.source, at=words.utc(study.at) if study.at else "", version=__version__,
+        groups=list(group_lines(study)),
         remarks=remarks(study),
         curves=count(len(study.curves), "curve"), chapters=made, environment=_environment_sheet(study),
         style=Markup(style), policy=_policy(style),  # noqa: S704 - our own sheet
@@ -164,7 +162,7 @@ def _figures(name: str, summaries: Sequence[tuple[Curve, CurveSummary]]) -> Shee
             _or_dash(found.floor, microseconds(found.floor)),
             _or_dash(found.knee, least + size_text(found.knee)),
             _or_dash(found.plateau, least + gigabytes(found.plateau)),
-            human(found.plateau_bytes) if found.plateau_bytes else "-",
+            words.size(found.plateau_bytes) if found.plateau_bytes else "-",
             f"{repeats}",
         )
         rows.append((setting(curve.configuration), *cells))
@@ -216,7 +214,7 @@ def _points(name: str, curves: Sequence[Curve]) -> Sheet:
 
 def _row(curve: Curve, point: CurvePoint) -> tuple[str, ...]:
     wrong = "not checked" if point.wrong is None else f"{point.wrong}"
-    head = (setting(curve.configuration), ", ".join(point.ran) or "-", human(point.size_bytes))
+    head = (setting(curve.configuration), ", ".join(point.ran) or "-", words.size(point.size_bytes))
     if not usable(point):
         return (*head, "-", "-", "-", "-", f"{len(point.seconds)}", wrong)
     times = (f"{one(point.seconds) * 1e6:,.2f}" for one in (median, min, max))
@@ -226,11 +224,6 @@ def _row(curve: Curve, point: CurvePoint) -> tuple[str, ...]:
 def _environment_sheet(study: Study) -> Sheet:
     rows = tuple((name, value) for name, value in study.environment.items())
     return Sheet("environment-table", "Machine and software", ("Name", "Value"), rows, 2)
-
-
-def _moment(at: float) -> str:
-    """Unix seconds in UTC; empty for a moment that is not known."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC") if at else ""
 
 
 def _printable(value: object) -> object:

@@ -307,9 +307,7 @@ def bus_bandwidth(run: BenchmarkRun, row: BenchmarkRow, one: RowTiming) -> float
 def settle(run: BenchmarkRun, given: str) -> None:
     """Find a run's operation and ranks where its header does not have them, and count what differs.
 
-    Args:
-        run: a run to which no row will be added.
-        given: the operation that the user names, empty for none.
+    `run`: a run to which no row will be added. `given`: the operation that the user names, empty for none.
     """
     if run.ranks is None and run.devices:
         run.ranks, run.ranks_from = run.listed, "its header"

@@ -11,10 +11,10 @@ from statistics import median, median_low
 from typing import Protocol
 
 from wirewatch.busbw.formulas import FACTORS, busbw, factor
+from wirewatch.core import words
 from wirewatch.core.types import Absent, Why
-from wirewatch.core.words import GB
-from wirewatch.core.words import size as human
-from wirewatch_lab.study.contest import Contest, Placing, contests, groups
+from wirewatch.core.words import GB, count
+from wirewatch_lab.study.compare import Contest, Placing, contests, groups
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.spread import usable
 
@@ -146,14 +146,9 @@ def title(one: HasTitle) -> str:
     return f"{one.op}, {count(one.configuration.ranks, 'rank')}, {one.dtype}, {place}"
 
 
-def count(number: int, noun: str) -> str:
-    """Such as `1 rank`, `4 ranks`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def span(first: int, last: int) -> str:
     """Sizes in bytes from one to another, for people."""
-    return human(first) if first == last else f"{human(first)} to {human(last)}"
+    return words.size(first) if first == last else f"{words.size(first)} to {words.size(last)}"
 
 
 def microseconds(one: RepeatedFigure | Absent) -> str:
@@ -168,7 +163,7 @@ def gigabytes(one: RepeatedFigure | Absent) -> str:
 
 def size_text(one: RepeatedFigure | Absent) -> str:
     """Bytes for people: `8 MiB (8 MiB to 16 MiB)`."""
-    return _ranged(one, lambda value: human(round(value)), "")
+    return _ranged(one, lambda value: words.size(round(value)), "")
 
 
 def in_words(summary: CurveSummary) -> str:
@@ -193,7 +188,7 @@ def in_words(summary: CurveSummary) -> str:
 def _floor(points: Sequence[CurvePoint]) -> RepeatedFigure | Absent:
     small = [point.seconds for point in points if point.size_bytes <= FLOOR_BYTES]
     if not small:
-        return Absent(Why.MISSING, f"no size up to {human(FLOOR_BYTES)} was measured")
+        return Absent(Why.MISSING, f"no size up to {words.size(FLOOR_BYTES)} was measured")
     return estimate([median(times) for times in zip(*small, strict=False)])
 
 
@@ -204,7 +199,9 @@ def _knee(rates: Mapping[int, Sequence[float]], best: int) -> RepeatedFigure | A
         known = {size: one[repeat] for size, one in rates.items() if repeat < len(one)}
         found.append(min(size for size, rate in known.items() if rate >= HALF * plateau))
     if len(rates) == 1 or median_low(found) == min(rates):
-        return Absent(Why.MISSING, f"the smallest size, {human(min(rates))}, has half of the plateau already")
+        return Absent(
+            Why.MISSING, f"the smallest size, {words.size(min(rates))}, has half of the plateau already"
+        )
     return RepeatedFigure(median_low(found), min(found), max(found), len(found))
 
 
@@ -214,12 +211,12 @@ def _bound(rates: Mapping[int, Sequence[float]], best: int) -> str:
         return ""
     before = max((size for size in rates if size <= best / 2), default=0)
     if not before:
-        return f"{human(best)} is the only size, so there may be more"
+        return f"{words.size(best)} is the only size, so there may be more"
     doublings = math.log2(best / before)
     growth = (median(rates[best]) / median(rates[before])) ** (1 / doublings) - 1
     if growth < STEEP:
         return ""
-    return f"busbw still grows by {growth:.0%} with each doubling at {human(best)}, the largest size"
+    return f"busbw still grows by {growth:.0%} with each doubling at {words.size(best)}, the largest size"
 
 
 def _ranged(one: RepeatedFigure | Absent, text: Callable[[float], str], unit: str) -> str:
@@ -299,7 +296,7 @@ def _doubts(curves: Sequence[Curve]) -> Iterator[str]:
         name = f"{title(curve)}, {setting(curve.configuration)}"
         wrong = [point.size_bytes for point in curve.points if point.wrong]
         if wrong:
-            where = f"{count(len(wrong), 'size')} from {human(wrong[0])} on"
+            where = f"{count(len(wrong), 'size')} from {words.size(wrong[0])} on"
             yield f"wrong values: {name}: at {where}, which are left out above."
         for ran, sizes in _otherwise(curve).items():
             yield f"ran otherwise: {name}: NCCL's log has {ran} at {span(min(sizes), max(sizes))}."

@@ -122,9 +122,7 @@ class SweepRun:
         """Measure all that is left.
 
         What fails is tried once more before it is given up; a worker that does not start, after all others.
-
-        Raises:
-            OSError: the file cannot be written.
+        Raises OSError: the file cannot be written.
         """
         waiting = deque(batches(self._header, self._records.left()))
         again: set[Batch] = set()

@@ -11,7 +11,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, NicPart, Topology
 from wirewatch.core.types import Absent, Expect, Failed, Ok
-from wirewatch_lab.study.logsummary import count
+from wirewatch.core.words import count
 from wirewatch_lab.study.topologyxml import NcclTopology, XmlNic, XmlPlace, path_in_file
 
 _SLACK = 0.02

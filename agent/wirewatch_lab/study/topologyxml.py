@@ -14,7 +14,7 @@ from wirewatch.core.pci import Path, generation, normal_pci
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
 from wirewatch.core.types import DIGITS, Absent, Why
-from wirewatch_lab.study.logsummary import count
+from wirewatch.core.words import count
 
 # Bandit warns of expat's import. A document type, and with it every entity, is refused: see _refuse.
 BYTES = 16 << 20
@@ -118,12 +118,8 @@ class NcclGraphs:
 def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
     """What a file holds.
 
-    Returns:
-        Absent (malformed) for what is not XML, is cut, too large or too deep, defines anything of its own, or
-        is XML of another kind.
-
-    Raises:
-        OSError: the file cannot be read.
+    Returns Absent (malformed) for what is not XML, is cut, too large or too deep, defines anything of its
+    own, or is XML of another kind. Raises OSError: the file cannot be read.
     """
     builder = _Builder()
     parser = expat.ParserCreate()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wirewatch.core.probe import OPS
-from wirewatch_lab.advice.benchscript import BenchScript
+from wirewatch_lab.cli.advise.bench_script import BenchScript
 
 SRUN = """\
 #!/bin/bash

@@ -17,7 +17,8 @@ from tests.lab.advice.benchscripts import run, script
 from tests.lab.advice.mpijob import ConfigMap, MpiJob
 from tests.node.cli.schemas import complaints
 from tests.processes import run_wirewatch
-from wirewatch_lab.advice.benchscript import (
+from wirewatch_lab.advice.shell import quoted
+from wirewatch_lab.cli.advise.bench_script import (
     BENCH_SCRIPT,
     MIB,
     SOURCE_SIZES,
@@ -28,7 +29,6 @@ from wirewatch_lab.advice.benchscript import (
     sbatch_word,
     to_ranges,
 )
-from wirewatch_lab.advice.shell import quoted
 
 EVIL = "a b'c\"d\\e$(touch evil)`touch evil`;touch evil|&<>#é {{ 1 }} {% x %} {## hetjob $$(HOME) -x *"
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")) | st.just(" "), min_size=1, max_size=40)

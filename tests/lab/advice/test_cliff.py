@@ -5,9 +5,20 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from wirewatch.busbw.expected import pcie_rate
-from wirewatch_lab.advice.cost.cliff import GENERATIONS, HBM, NETWORK, NVLINK, PCIE, bars, cliff, ratio
-from wirewatch_lab.advice.cost.plots import draw_cliff
+from wirewatch_lab.advice.cost.cliff import (
+    AXIS,
+    GENERATIONS,
+    HBM,
+    NETWORK,
+    NVLINK,
+    PCIE,
+    bars,
+    cliff,
+    plotted,
+    ratio,
+)
 from wirewatch_lab.advice.described import PORTS, described
+from wirewatch_lab.study.plots import draw_bars
 
 
 @pytest.mark.parametrize(
@@ -69,9 +80,9 @@ def test_bars_are_linear_and_never_empty() -> None:
 
 def test_the_picture_is_svg_with_every_step() -> None:
     steps = cliff(described("8xH100+8xNDR"))
-    text = draw_cliff(steps, "8 H100 <b>\u2028")
+    text = draw_bars("8 H100 <b>\u2028", AXIS, plotted(steps))
     assert ET.fromstring(text).tag.endswith("svg")  # noqa: S314 - our own
     assert all(f">{step.name}<" in text for step in steps)
     assert "9.0x" not in text  # Each step beside the one above it
     assert "7.1x less" in text
-    assert draw_cliff(steps, "8 H100 <b>\u2028") == text
+    assert draw_bars("8 H100 <b>\u2028", AXIS, plotted(steps)) == text

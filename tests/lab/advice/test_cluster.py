@@ -11,8 +11,7 @@ import pytest
 from tests.processes import ROOT
 from wirewatch.core.types import Absent, Health
 from wirewatch_lab.advice.described import described
-from wirewatch_lab.advice.placement.cluster import of_machine
-from wirewatch_lab.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
+from wirewatch_lab.advice.placement.cluster import ClusterError, of_machine, read_cluster, with_slurm_topology
 from wirewatch_lab.advice.placement.space import Level, space_of
 from wirewatch_lab.cli.advise.machines import ChosenMachine
 

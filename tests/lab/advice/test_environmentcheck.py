@@ -12,7 +12,7 @@ from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch_lab.advice.described import described
-from wirewatch_lab.advice.settings.check import NotRead, Places, check
+from wirewatch_lab.advice.settings.advice import NotRead, Places, check
 from wirewatch_lab.advice.settings.finding import SettingFinding
 from wirewatch_lab.advice.settings.gids import V1, V2
 from wirewatch_lab.advice.settings.measured import MeasuredSetting, measured_settings

@@ -14,8 +14,7 @@ from tests.node.busbw.ports import GEN4, HDR, NDR, RDMA_100G, port
 from wirewatch.core.probe import Pcie, RdmaPort
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality
-from wirewatch_lab.advice.gpunic.mapping import MOST, GpuNicMap, map_nics
-from wirewatch_lab.advice.gpunic.plan import Cost, cost, make_cards, plan
+from wirewatch_lab.advice.gpunic.mapping import MOST, Cost, GpuNicMap, cost, make_cards, map_nics, plan
 
 
 def mapped(near: Locality, gpu_rate: float | None = None) -> GpuNicMap:

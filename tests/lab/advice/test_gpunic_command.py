@@ -22,7 +22,7 @@ from wirewatch.core.pci import Place
 from wirewatch.core.topology import GpuPart, NicPart, NicPath, Topology
 from wirewatch.core.types import Absent
 from wirewatch.documents.state import TOPOLOGY, TopologyDocument
-from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality, cpu_list, cpu_numbers, read_locality
+from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality, cpu_numbers, read_locality
 from wirewatch_lab.advice.gpunic.mapping import map_nics
 from wirewatch_lab.advice.gpunic.settings import (
     JobSetting,
@@ -30,8 +30,9 @@ from wirewatch_lab.advice.gpunic.settings import (
     job_settings,
     slurm_binding,
     unsettable,
-    wrapper,
 )
+from wirewatch_lab.advice.shell import ranges
+from wirewatch_lab.cli.advise.gpu_nic import wrapper
 
 SAMPLE = Path(__file__).parents[3].parent / "shared" / "samples" / "nccl_topo.ndv5.xml"
 EVIL = "mlx5_0;touch evil"
@@ -256,7 +257,7 @@ def started(text: str, folder: Path, **environment: str) -> "subprocess.Complete
 @settings(max_examples=examples(60))
 @given(numbers=st.sets(st.integers(0, 500), min_size=1))
 def test_processors_are_read_as_they_are_listed(numbers: set[int]) -> None:
-    assert set(cpu_numbers(cpu_list(numbers))) == numbers
+    assert set(cpu_numbers(ranges(numbers))) == numbers
 
 
 @settings(max_examples=examples(60))

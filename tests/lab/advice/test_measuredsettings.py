@@ -7,8 +7,8 @@ import pytest
 
 from tests.lab.advice.settings import KIB, MIB, swept
 from tests.lab.study.drawn import Noise, study
-from wirewatch_lab.advice.settings.measured import Purpose, measured_settings, winner
-from wirewatch_lab.cli.advise.nccltexts import measured_words
+from wirewatch_lab.advice.settings.measured import JobPurpose, measured_settings, winner
+from wirewatch_lab.cli.advise.nccl_env import measured_words
 from wirewatch_lab.study.curve import Configuration, Study
 from wirewatch_lab.study.spread import Regime
 
@@ -32,13 +32,13 @@ def test_a_setting_is_held_against_nccls_own_choice_in_each_regime() -> None:
 def test_one_repeat_judges_nothing_and_wins_nothing() -> None:
     found = measured_settings([swept((FEW, {0: -0.5}), repeats=1)])
     assert {one.verdict for one in found} == {"not judged"}
-    assert winner(found, Purpose.INFERENCE) is None
+    assert winner(found, JobPurpose.INFERENCE) is None
 
 
 @pytest.mark.parametrize(
-    ("purpose", "value"), [(Purpose.INFERENCE, "allreduce:Tree"), (Purpose.TRAINING, "32")]
+    ("purpose", "value"), [(JobPurpose.INFERENCE, "allreduce:Tree"), (JobPurpose.TRAINING, "32")]
 )
-def test_each_purpose_has_the_winner_of_its_sizes(purpose: Purpose, value: str) -> None:
+def test_each_purpose_has_the_winner_of_its_sizes(purpose: JobPurpose, value: str) -> None:
     found = measured_settings([swept((TREE, {0: -0.2, 64 * MIB: 0.4}), (MANY, {0: 0.0, 64 * MIB: -0.1}))])
     best = winner(found, purpose)
     assert best is not None
@@ -47,18 +47,18 @@ def test_each_purpose_has_the_winner_of_its_sizes(purpose: Purpose, value: str) 
 
 def test_what_is_slower_at_heeded_sizes_wins_nothing() -> None:
     found = measured_settings([swept((TREE, {0: -0.2, 256 * KIB: 0.1}))])
-    assert winner(found, Purpose.INFERENCE) is None
+    assert winner(found, JobPurpose.INFERENCE) is None
 
 
 def test_a_gain_that_is_no_gain_to_speak_of_wins_nothing() -> None:
     found = measured_settings([swept((MANY, {0: -0.01}), noise=0.0001)])
     assert [one.verdict for one in found] == ["faster"] * 3
-    assert winner(found, Purpose.TRAINING) is None
+    assert winner(found, JobPurpose.TRAINING) is None
 
 
 def test_lists_of_several_collectives_go_together() -> None:
     studies = [swept((RING, {0: -0.2})), swept((RING, {0: -0.1}), op="all_gather")]
-    best = winner(measured_settings(studies), Purpose.TRAINING)
+    best = winner(measured_settings(studies), JobPurpose.TRAINING)
     assert best is not None
     assert (best.name, best.value) == ("NCCL_ALGO", "allgather:Ring;allreduce:Ring")
 
@@ -88,8 +88,8 @@ def test_a_node_beside_itself_has_no_winner() -> None:
     for seed in range(12):
         found = measured_settings([swept(*variants, noise=0.02, seed=seed)])
         assert {one.verdict for one in found} == {"same"}
-        assert winner(found, Purpose.INFERENCE) is None
-        assert winner(found, Purpose.TRAINING) is None
+        assert winner(found, JobPurpose.INFERENCE) is None
+        assert winner(found, JobPurpose.TRAINING) is None
 
 
 def test_what_is_not_told_from_noise_has_less_than_noise_may_be() -> None:

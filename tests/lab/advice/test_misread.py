@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirewatch.nccl.variables import variable
-from wirewatch_lab.advice.settings.check import misread
+from wirewatch_lab.advice.settings.sources import misread
 
 
 def read(name: str, value: str) -> str:

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from wirewatch_lab.advice.placement import mixedsizes
-from wirewatch_lab.advice.placement.mixedsizes import Assignment, DomainSize, assign
+from wirewatch_lab.advice.placement import solver
+from wirewatch_lab.advice.placement.solver import Assignment, DomainSize, assign
 
 FREE = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 7)), max_size=5)
 SIZES = st.sets(st.integers(1, 8), min_size=1, max_size=3)
@@ -69,7 +69,7 @@ def test_powers_of_two_are_exact_however_many() -> None:
 def test_a_search_that_is_not_ended_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     of = [DomainSize(free, (True, True)) for free in (11, 13) * 4]
     assert assign(of, (5, 3), (5, 23)) == Assignment(None)
-    monkeypatch.setattr(mixedsizes, "MOST_STEPS", 10)
+    monkeypatch.setattr(solver, "MOST_STEPS", 10)
     assert assign(of, (5, 3), (5, 23)) == Assignment(None, proven=False)
 
 

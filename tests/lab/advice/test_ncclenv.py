@@ -10,9 +10,10 @@ from wirewatch.busbw.references import Confidence
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
-from wirewatch_lab.advice.settings.advice import VariableAdvice, advise
+from wirewatch_lab.advice.settings.advice import advise
+from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.gids import V1, V2
-from wirewatch_lab.advice.settings.measured import Purpose
+from wirewatch_lab.advice.settings.measured import JobPurpose
 from wirewatch_lab.advice.settings.node import NcclNode
 from wirewatch_lab.study.curve import Configuration, Study
 
@@ -23,15 +24,15 @@ TREE = Configuration(4, "Tree")
 
 
 def advice(
-    where: NcclNode, *studies: Study, purpose: Purpose = Purpose.INFERENCE
+    where: NcclNode, *studies: Study, purpose: JobPurpose = JobPurpose.INFERENCE
 ) -> dict[str, VariableAdvice]:
     return {one.name: one for one in advise(where, studies, purpose, EPOCH).variables}
 
 
-@pytest.mark.parametrize("purpose", Purpose)
+@pytest.mark.parametrize("purpose", JobPurpose)
 @pytest.mark.parametrize("ports", [(), IB, ROCE])
 def test_all_but_the_log_is_left_to_nccl_where_nothing_speaks_against_it(
-    purpose: Purpose, ports: tuple[()]
+    purpose: JobPurpose, ports: tuple[()]
 ) -> None:
     """No guide's Ring, Tree, 4 channels, 2 MiB, SL 5, TC 160, CROSS_NIC 1, GID 3, GDR level 5 or auto."""
     found = advice(node(*ports), purpose=purpose)
@@ -114,7 +115,7 @@ def test_gpudirect_is_in_reach_or_far_or_impossible() -> None:
 
 def test_what_guides_say_stands_beside_what_was_measured() -> None:
     """Tree first, Ring for small, Tree above 256 MB; algbw for busbw; defaults that are none."""
-    found = advice(node(*IB), purpose=Purpose.TRAINING)
+    found = advice(node(*IB), purpose=JobPurpose.TRAINING)
     assert "NVLS 376, Ring 366, Tree 259" in found["NCCL_ALGO"].reason
     assert "which is algbw: busbw is 35.1 and 66.3" in found["NCCL_ALGO"].disagree
     assert "auto, fails init" in found["NCCL_ALGO"].when_not
@@ -139,7 +140,7 @@ def test_a_sweep_of_this_node_overrules_at_the_sizes_of_the_purpose() -> None:
     assert found.source == "a sweep of this node: a sweep"
     assert found.when_not.startswith("messages of 64 MiB to 256 MiB: all_reduce is 28.5% slower; ")
     assert [one.verdict for one in found.measured] == ["faster", "faster", "slower"]
-    assert advice(node(), study, purpose=Purpose.TRAINING)["NCCL_ALGO"].value is None
+    assert advice(node(), study, purpose=JobPurpose.TRAINING)["NCCL_ALGO"].value is None
 
 
 def test_an_old_nccl_reads_no_lists_for_single_collectives() -> None:
@@ -156,6 +157,6 @@ def test_what_is_only_measured_is_shown_too() -> None:
 
 def test_those_with_a_value_come_first() -> None:
     values = [
-        one.value is not None for one in advise(node(*IB, STORAGE), (), Purpose.TRAINING, EPOCH).variables
+        one.value is not None for one in advise(node(*IB, STORAGE), (), JobPurpose.TRAINING, EPOCH).variables
     ]
     assert values == sorted(values, reverse=True)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.lab.advice.clusters import node, placed, racks, refused, where
 from wirewatch.core.types import Health
-from wirewatch_lab.advice.placement.cluster import Cluster, ClusterNode
-from wirewatch_lab.advice.placement.hierarchy import bundles, most
+from wirewatch_lab.advice.placement.cluster import ClusterNode, NodePool
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacedGpu, PlacedJob, PlacementJob, place
-from wirewatch_lab.advice.placement.space import Level, Space, space_of
+from wirewatch_lab.advice.placement.space import Level, Space, bundles, most, space_of
 
 SIZES = st.sampled_from([(8,), (4, 4), (2, 2), (6, 4), (8, 5, 3), (4,), (1, 1, 1, 1), (3,)])
 JOBS = st.builds(PlacementJob, tp=st.integers(1, 9), pp=st.integers(1, 4), replicas=st.integers(1, 5))
@@ -41,7 +40,7 @@ def clusters(draw: st.DrawFn, most_nodes: int = 6) -> list[ClusterNode]:
 
 
 def usable(nodes: Sequence[ClusterNode]) -> Space:
-    return space_of(Cluster("c", tuple(nodes)).usable(degraded=False))
+    return space_of(NodePool("c", tuple(nodes)).usable(degraded=False))
 
 
 def objective(space: Space, placed_job: PlacedJob) -> tuple[int, ...]:
@@ -333,7 +332,7 @@ def test_drained_failed_unknown_and_degraded_nodes_are_left_out() -> None:
         node("a", drained=True), node("b", health=Health.FAILED), node("c", health=Health.UNKNOWN),
         node("d", health=Health.DEGRADED), node("e", health=Health.OK),
     ]  # fmt: skip
-    cluster = Cluster("c", tuple(nodes))
+    cluster = NodePool("c", tuple(nodes))
     assert [one.name for one in cluster.usable(degraded=False)] == ["e"]
     assert [one.name for one in cluster.usable(degraded=True)] == ["d", "e"]
     assert cluster.left_out(degraded=False) == {"drained": 1, "FAILED": 1, "UNKNOWN": 1, "DEGRADED": 1}

@@ -24,11 +24,10 @@ from wirewatch.cli import cli
 from wirewatch.cli.output import printable
 from wirewatch.core.types import Health
 from wirewatch.hw.filesystemids import filesystem_ids
-from wirewatch_lab.advice.settings.advice import NcclEnvDocument, VariableAdvice
-from wirewatch_lab.advice.settings.check import check
+from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
+from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.node import NcclNode
-from wirewatch_lab.cli.advise.ncclplaces import LIMIT, of_named_file
-from wirewatch_lab.cli.advise.nccltexts import FORMATS
+from wirewatch_lab.cli.advise.nccl_env import LIMIT, job_text, of_named_file
 from wirewatch_lab.study.curve import Configuration, Study
 from wirewatch_lab.study.export import SWEEP, SweepCurve, SweepDocument, SweepPoint
 
@@ -79,11 +78,11 @@ def test_jobs_get_values_that_are_quoted_and_nothing_else(one: str, other: str) 
     ]
     made = NcclEnvDocument("wirewatch.advise-nccl-env/1", 0.0, "a\nnode", "training", None, tuple(variables))
     wanted = {"NCCL_A": printable(one), "NCCL_B": printable(other)}
-    words = shlex.split(FORMATS["shell"](made), comments=True)
+    words = shlex.split(job_text(made, "shell"), comments=True)
     assert dict(word.split("=", 1) for word in words if word != "export") == wanted
-    lines = [line for line in FORMATS["env"](made).split("\n") if line and not line.startswith("#")]
+    lines = [line for line in job_text(made, "env").split("\n") if line and not line.startswith("#")]
     assert dict(line.split("=", 1) for line in lines) == wanted
-    assert {pair["name"]: pair["value"] for pair in yaml.safe_load(FORMATS["yaml"](made))["env"]} == wanted
+    assert {pair["name"]: pair["value"] for pair in yaml.safe_load(job_text(made, "yaml"))["env"]} == wanted
 
 
 def test_a_sweep_speaks_for_its_setting_with_its_figures() -> None:

@@ -12,7 +12,7 @@ from tests.lab.study.sweeps import Node, header
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
-from wirewatch_lab.cli.compare import comparison_lines
+from wirewatch_lab.cli.compare import comparison_text
 from wirewatch_lab.study.compare import compare
 from wirewatch_lab.study.curve import Study
 
@@ -120,7 +120,7 @@ def test_what_is_in_one_alone_and_what_is_wrong_is_said() -> None:
     b = replace(
         b, curves=(wrong, curve({8: 20.0}, op="reduce")), environment={"driver": "590"}, problems=("torn",)
     )
-    text = "\n".join(comparison_lines(compare(a, b)))
+    text = comparison_text(compare(a, b))
     assert ["NCCL", "2.30.7", "not", "known"] in [line.split() for line in text.splitlines()]
     assert text.index("may be the reason:") < text.index("in common")
     assert "auto NCCL_MAX_NCHANNELS=1: only in A: 1 size, 8 B" in text
@@ -128,14 +128,14 @@ def test_what_is_in_one_alone_and_what_is_wrong_is_said() -> None:
     assert "auto NCCL_MAX_NCHANNELS=2: not compared: only in A" in text
     assert "reduce, 4 ranks, float32, in place, auto: not compared: only in B" in text
     assert "problem in B: torn" in text
-    assert "A and B have no curve in common." in "\n".join(comparison_lines(compare(a, Study(0, "", {}, ()))))
+    assert "A and B have no curve in common." in comparison_text(compare(a, Study(0, "", {}, ())))
 
 
 def test_a_size_that_stands_out_of_its_regime_is_named() -> None:
     random = Random(4)  # noqa: S311 - noise
     a = study(random, Noise(0.002), 1)
     b = study(random, Noise(0.002), 1, shift=lambda _, size: 0.4 if size == MIB else 0.03)
-    named = [line for line in comparison_lines(compare(a, b)) if line.endswith(" *")]
+    named = [line for line in comparison_text(compare(a, b)).splitlines() if line.endswith(" *")]
     assert [line.split(": ")[1] for line in named] == ["1 MiB"]
 
 

@@ -16,7 +16,7 @@ from tests.lab.study import printed
 from tests.lab.study.printed import Form, Job, Written, jobs
 from tests.node.core.test_parsers_fuzzed import damaged
 from wirewatch.busbw.formulas import FACTORS, busbw
-from wirewatch_lab.study.inputs import mixed_lines
+from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccltests import Reader
 from wirewatch_lab.study.runs import BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds, shortfall
 

@@ -19,7 +19,7 @@ from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, EstimateBasis, Ranks
 from wirewatch_lab.cli.advise.machines import own_probes
 from wirewatch_lab.study.curve import Study
-from wirewatch_lab.study.probed import LAST, history_study, probes_study
+from wirewatch_lab.study.points import LAST, history_study, probes_study
 
 TWO = on_switch(2)
 GPUS = {gpu.uuid for gpu in TWO[0].group.gpus}

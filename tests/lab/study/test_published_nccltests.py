@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes import ROOT
 from wirewatch.busbw.formulas import FACTORS, busbw
-from wirewatch_lab.study.inputs import mixed_lines
+from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccltests import Reader
 from wirewatch_lab.study.runs import BenchmarkRun, operation_seconds, shortfall
 

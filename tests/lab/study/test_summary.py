@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.lab.study.drawn import FULL, Noise, curve, study
 from wirewatch.core.types import Absent
-from wirewatch_lab.study.contest import contests, groups
+from wirewatch_lab.study.compare import contests, groups
 from wirewatch_lab.study.curve import Configuration, CurvePoint, Study
 from wirewatch_lab.study.summary import CurveSummary, RepeatedFigure, in_words, summarize, summary_lines
 

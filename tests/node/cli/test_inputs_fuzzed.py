@@ -68,19 +68,18 @@ from wirewatch_fleet.rounds.answer import PeerAnswer, encode_answer, run_of
 from wirewatch_fleet.rounds.plan import PairWork, PlanError, decode_pair_plan, encode_pair_plan, pair_plan
 from wirewatch_lab.advice.described import DescriptionError, described
 from wirewatch_lab.advice.gpunic.mapping import map_nics
-from wirewatch_lab.advice.gpunic.settings import cpu_bindings, job_settings, wrapper
-from wirewatch_lab.advice.placement.cluster import Cluster
-from wirewatch_lab.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
+from wirewatch_lab.advice.gpunic.settings import cpu_bindings, job_settings
+from wirewatch_lab.advice.placement.cluster import ClusterError, NodePool, read_cluster, with_slurm_topology
 from wirewatch_lab.cli.advise.amounts import Bytes, Count
+from wirewatch_lab.cli.advise.gpu_nic import wrapper
 from wirewatch_lab.cli.advise.machines import ChosenMachine
-from wirewatch_lab.cli.advise.nccl_env import known_version
-from wirewatch_lab.cli.advise.ncclplaces import of_named_file
+from wirewatch_lab.cli.advise.nccl_env import known_version, of_named_file
 from wirewatch_lab.cli.advise.placement import GroupSizes
 from wirewatch_lab.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch_lab.cli.parse import settings as nccl_settings
 from wirewatch_lab.study.export import export, read_study
-from wirewatch_lab.study.inputs import mixed_lines
 from wirewatch_lab.study.judge import by_header, judge
+from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.nccltests import Reader
 from wirewatch_lab.study.records import RecordsError, read_records, study_of
@@ -344,7 +343,7 @@ PARSERS = {
     "hcas": Parser(lambda text: allows_hca(text, "mlx5_0", 1), ("^=mlx5_0:1,mlx5_1", "mlx5")),
     "size": Parser(lambda text: Size().convert(text, None, None), ("256M", "1G"), (click.BadParameter,)),
     "slurm topology": Parser(
-        from_file(lambda file: with_slurm_topology(Cluster("c", ()), file)), (SWITCHES,), (ClusterError,)
+        from_file(lambda file: with_slurm_topology(NodePool("c", ()), file)), (SWITCHES,), (ClusterError,)
     ),
     "sizes": Parser(of_option(Sizes()), ("8:64K", "8:1G:4", "4,8M"), (click.BadParameter,)),
     "sweep": Parser(from_file(read_study), (swept("sweep.json"),), (RecordsError,)),

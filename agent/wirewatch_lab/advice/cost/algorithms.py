@@ -84,14 +84,6 @@ def traffic(one: Operation) -> tuple[Traffic, ...]:
     return tuple(sorted(found, key=lambda made: not made.nccl))
 
 
-def final_chunk(gpu: int, ranks: int) -> int:
-    """The chunk that a GPU has whole after a ring's reduce-scatter, in which GPU g sends chunk g first.
-
-    Each step passes one chunk on, so after P - 1 of them g holds g + 1.
-    """
-    return (gpu + 1) % ranks
-
-
 def _ring(one: Operation) -> Traffic | None:
     if one.op in CHAINS:
         return _made(

@@ -15,14 +15,14 @@ from wirewatch_lab.advice.cost.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, 
 from wirewatch_lab.advice.cost.document import (
     AlgorithmRow,
     CostDocument,
+    EstimatedCollective,
     LaunchCost,
     LinkRow,
     PassRow,
     ServingCost,
-    TimedCollective,
     TrainingCost,
+    figures,
 )
-from wirewatch_lab.advice.cost.figures import figures
 from wirewatch_lab.advice.cost.tokens import (
     LAUNCHES,
     PassCost,
@@ -75,7 +75,7 @@ def cost(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion, a
     """The answer; what is not known of the machine is None with a reason, and the rest is there."""
     steps = cliff(machine)
     made = CostDocument(
-        schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=_gpus(machine), nodes=asked.nodes,
+        schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=machine.gpus, nodes=asked.nodes,
         cliff=steps,
         nvlink_to_pcie=ratio(steps, NVLINK, PCIE), nvlink_to_network=ratio(steps, NVLINK, NETWORK),
         generations=tuple(
@@ -91,23 +91,19 @@ def cost(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion, a
 
 def timed(
     machine: AdvisedMachine, times: CollectiveTimes, op: str, span: Ranks, size: float, launch: str
-) -> TimedCollective:
+) -> EstimatedCollective:
     """One collective's time with what it stands on."""
     found = times.estimate(op, span, size, launch)
     least = _least(machine, op, span, size)
     if isinstance(found, Absent):
-        return TimedCollective(
+        return EstimatedCollective(
             op, size, span.ranks, span.domains, launch, None, None, least, "", "", "", (), None, found.detail
         )
     busbw = factor(op, span.ranks) * size / found.seconds
-    return TimedCollective(
+    return EstimatedCollective(
         op, size, span.ranks, span.domains, launch, found.seconds, busbw, least, found.basis.value,
         found.confidence.value, found.source, found.remarks, found.within, "",
     )  # fmt: skip
-
-
-def _gpus(machine: AdvisedMachine) -> int:
-    return max((one.group.ranks for one in machine.conditions), default=1)
 
 
 def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | None]:
@@ -142,11 +138,13 @@ def _fastest(machine: AdvisedMachine, one: Operation) -> float | None:
 
 def _spans(machine: AdvisedMachine, asked: CostQuestion) -> tuple[Ranks, ...]:
     """Those that were asked for, else all GPUs together; none of a single GPU."""
-    whole = Ranks(_gpus(machine) * asked.nodes, asked.nodes)
+    whole = Ranks(machine.gpus * asked.nodes, asked.nodes)
     return asked.spans or ((whole,) if whole.ranks > 1 else ())
 
 
-def _times(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion) -> Iterator[TimedCollective]:
+def _times(
+    machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion
+) -> Iterator[EstimatedCollective]:
     for span in _spans(machine, asked):
         for op in asked.ops:
             for size in asked.sizes:
@@ -206,7 +204,7 @@ def _why_not(machine: AdvisedMachine, served: Served, ends: Absent) -> str:
     enough = fits_from(machine, served)
     if ends.why is not Why.UNSUPPORTED or enough is None:
         return ends.detail
-    nodes = -(-enough // _gpus(machine))
+    nodes = -(-enough // machine.gpus)
     options = f"--nodes {nodes} --tp {enough}"
     return f"{ends.detail}; from TP {enough} on it would, on {nodes} such machines: {options}"
 
@@ -243,7 +241,7 @@ def _known(value: float | Absent) -> float | None:
 
 
 def _training(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion) -> TrainingCost | None:
-    ranks = _gpus(machine) * asked.nodes
+    ranks = machine.gpus * asked.nodes
     if asked.trained is None or asked.served is None or ranks < 2:  # noqa: PLR2004
         return None
     shape, width = asked.served.shape, asked.served.width

@@ -22,6 +22,7 @@ from wirewatch_lab.advice.products import product_of
 
 LANES = 16
 LARGE = 1 << 30
+AXIS = "GB/s of one GPU, one way"
 NOMINAL = (14.0625e9, 20e9, 25e9, 50e9)
 """Nominal rates of one NVLink link each way."""
 TYPICAL: Mapping[str, str] = {"Volta": "EDR", "Ampere": "HDR", "Hopper": "NDR", "Blackwell": "NDR"}
@@ -171,3 +172,13 @@ def bars(steps: Sequence[CliffStep], width: int) -> tuple[str, ...]:
     """One bar for each step, linear in its rate; the fastest is `width` characters long, the slowest one."""
     most = max((step.rate for step in steps), default=1.0)
     return tuple("#" * max(1, round(step.rate / most * width)) for step in steps)
+
+
+def plotted(steps: Sequence[CliffStep]) -> list[tuple[str, float, str, bool]]:
+    """Return each step for `draw_bars`: its name, GB/s, a label, and whether it is only typical."""
+    return [(one.name, one.rate / GB, _label(one), not one.known) for one in steps]
+
+
+def _label(step: CliffStep) -> str:
+    below = f", {step.below:.1f}x less" if step.below is not None and step.below >= 1 else ""
+    return f"{step.rate / GB:,.0f}{below}"

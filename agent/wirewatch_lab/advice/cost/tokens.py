@@ -97,7 +97,7 @@ def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int =
 
     Up to `most` of the GPUs of one machine; up to the `wanted` degree where that takes several machines.
     """
-    whole = max((one.group.ranks for one in machine.conditions), default=1)
+    whole = machine.gpus
     powers = (1 << n for n in range(17))
     return tuple(
         one
@@ -111,10 +111,8 @@ def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int =
 def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int] | Absent:
     """The degree after which doubling gains less than `WORTHWHILE`, and the degree with the shortest step.
 
-    Of those that fit, up to the first whose time is not known, with no overlap.
-
-    Returns:
-        Absent where nothing fits, or where the time of the first that does is not known.
+    Of those that fit, up to the first whose time is not known, with no overlap. Returns Absent where nothing
+    fits, or where the time of the first that does is not known.
     """
     steps: dict[int, float] = {}
     for tp, cost in sorted(costs.items()):
@@ -194,8 +192,7 @@ def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: in
 
 def _span(machine: AdvisedMachine, tp: int) -> Ranks:
     """Over as few machines of this kind as hold them."""
-    whole = max((one.group.ranks for one in machine.conditions), default=1)
-    return Ranks(tp, -(-tp // whole))
+    return Ranks(tp, -(-tp // machine.gpus))
 
 
 def _names(machine: AdvisedMachine) -> str:

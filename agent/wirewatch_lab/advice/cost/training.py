@@ -189,8 +189,7 @@ class BucketAdvice:
 def bucket(times: CollectiveTimes, span: Ranks, gradients: float) -> BucketAdvice | Absent:
     """Of an all-reduce in powers of two from 64 KiB to 1 GiB; the largest where none is large enough.
 
-    Returns:
-        Absent where floor or plateau, or a size between them, is not known.
+    Returns Absent where floor or plateau, or a size between them, is not known.
     """
     floor, plateau = times.floor(ALL_REDUCE, span), times.plateau(ALL_REDUCE, span)
     torch = times.estimate(ALL_REDUCE, span, TORCH_BUCKET)

@@ -90,17 +90,6 @@ def cpu_numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def cpu_list(numbers: Iterable[int]) -> str:
-    """Processors as the kernel lists them."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
 def _trained(sysfs: Sysfs, nic: NicPart) -> Pcie | Absent:
     if not nic.place.address:
         return Absent(Why.MISSING, "its PCI address is not known")

@@ -1,18 +1,225 @@
-"""Which RDMA ports each GPU of a node should use, why, and what keeps the other ports out."""
+"""Which RDMA ports each GPU of a node should use, exactly, why, and what keeps the other ports out.
+
+In this order: how far the path goes (inside the PCIe switches, over the host bridge, over the wire between
+sockets); whether a card is there for the GPUs at all, and not for storage; the time of the slowest GPU when
+all send at once, then that of the next; the exact path; natural order.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from fractions import Fraction
+from functools import cache
 from statistics import median
 
+from wirewatch.busbw.expected import pcie_rate
+from wirewatch.core.pci import Path
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.rdma import ACTIVE, gigabits
 from wirewatch.core.topology import GpuPart
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import GB
-from wirewatch_lab.advice.gpunic.assignment import spread
+from wirewatch.verdict.drift.wiring import natural
 from wirewatch_lab.advice.gpunic.locality import Locality
-from wirewatch_lab.advice.gpunic.plan import NicPlan, plan, port_order, rate_of, reach, slot_rate, steps
+
+
+def spread(by_pair: Sequence[Sequence[int]], more: Callable[[int, int], int]) -> tuple[int, ...]:
+    """Return the bin of each item, so that the sum of all costs is the least.
+
+    `by_pair`: for each item, the cost of each bin; at least one bin. `more`: what the n-th item of a bin
+    costs beside, by bin and n from 1 on; it never falls with n.
+    """
+    place: list[int] = []
+    for item, pairs in enumerate(by_pair):
+        costs, came = _paths(by_pair, place, pairs)
+        end = min(range(len(costs)), key=lambda one: (costs[one] + more(one, place.count(one) + 1), one))
+        place.append(end)
+        while (step := came[end]) is not None:  # Others move to make room.
+            end, moved = step
+            place[moved], place[item] = place[item], end
+    return tuple(place)
+
+
+def _paths(
+    by_pair: Sequence[Sequence[int]], place: Sequence[int], pairs: Sequence[int]
+) -> tuple[list[int], list[tuple[int, int] | None]]:
+    """Return the least cost of one item more in each bin, and from where which item comes to it then."""
+    costs = list(pairs)
+    came: list[tuple[int, int] | None] = [None] * len(costs)
+    changed = True
+    while changed:
+        changed = False
+        for moved, at in enumerate(place):
+            left = costs[at] - by_pair[moved][at]
+            for to, cost in enumerate(by_pair[moved]):
+                if left + cost < costs[to]:
+                    costs[to], came[to], changed = left + cost, (at, moved), True
+    return costs, came
+
+
+NO_RATE = 1.0
+"""Where rates are not known, all are alike."""
+
+
+class Reach(IntEnum):
+    """How far a path goes, by what it costs: GPUDirect RDMA passes PCIe switches at full rate."""
+
+    SWITCH = 0
+    HOST = 1
+    SOCKETS = 2
+    UNKNOWN = 3
+
+
+REACH: Mapping[str, Reach] = {
+    Path.PIX.name: Reach.SWITCH, Path.PXB.name: Reach.SWITCH, Path.PHB.name: Reach.HOST,
+    Path.NODE.name: Reach.HOST, Path.SYS.name: Reach.SOCKETS,
+}  # fmt: skip
+"""NCCL has no NODE: to it host bridges of one NUMA node are as near as one bridge."""
+Cost = tuple[int, int, tuple[Fraction, ...], int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class NicCard:
+    """A network card: its usable ports, the fastest first. `slot`: bytes per second of its PCIe link.
+
+    `rates` of the ports in bytes per second. `paths`: from each GPU. `serves`: it is as near to a GPU as any
+    card that is here, up or down.
+    """
+
+    ports: tuple[RdmaPort, ...]
+    rates: tuple[float, ...]
+    slot: float | None
+    paths: tuple[str, ...]
+    serves: bool
+
+    def seconds(self, gpus: int) -> Fraction:
+        """Time of a byte for each of so many GPUs that send at once; exact, so that it never falls."""
+        wire = sum(map(Fraction, self.rates[:gpus]))
+        return Fraction(gpus) / (wire if self.slot is None else min(wire, Fraction(self.slot)))
+
+
+@dataclass(frozen=True, slots=True)
+class NicPlan:
+    """A card for each GPU, by position in `cards`, and what it costs."""
+
+    cards: tuple[NicCard, ...]
+    place: tuple[int, ...]
+    cost: Cost
+
+
+def plan(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) -> NicPlan | None:
+    """The best plan over ports of one link layer; None without a port.
+
+    `gpus`: how many there are; `paths` of each port are in their order. `usable`: ports that can be used.
+    `here`: all ports of the node that could be used if they were up.
+    """
+    cards = make_cards(gpus, usable, here)
+    if not cards:
+        return None
+    place = spread(_pairs(gpus, cards), _marginal(gpus, cards)) if gpus else ()
+    return NicPlan(cards, place, cost(cards, place))
+
+
+def cost(cards: Sequence[NicCard], place: Sequence[int]) -> Cost:
+    """What a plan costs, the first aim first; lower is better."""
+    ways = [cards[card].paths[gpu] for gpu, card in enumerate(place)]
+    load = {card: place.count(card) for card in place}
+    times = sorted((cards[card].seconds(load[card]) for card in place), reverse=True)
+    return (
+        sum(reach(way) for way in ways), sum(not cards[card].serves for card in place), tuple(times),
+        sum(steps(way) for way in ways), tuple(place),
+    )  # fmt: skip
+
+
+def reach(path: str) -> Reach:
+    """How far a path goes."""
+    return REACH.get(path, Reach.UNKNOWN)
+
+
+def steps(path: str) -> int:
+    """The exact path as a number, the nearest lowest; an unknown one highest."""
+    return int(Path[path]) if path in REACH else len(Path)
+
+
+def make_cards(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) -> tuple[NicCard, ...]:
+    """The cards of usable ports, in natural order."""
+    nearest = [min((reach(port.paths[gpu]) for port in here), default=Reach.UNKNOWN) for gpu in range(gpus)]
+    known = all(not isinstance(port.rate, Absent) for port in usable)
+    grouped: dict[tuple[str, tuple[str, ...]], list[RdmaPort]] = {}
+    for port in sorted(usable, key=port_order):
+        grouped.setdefault((port.card or port.device, port.paths), []).append(port)
+    cards = []
+    for (_, paths), ports in grouped.items():
+        rated = sorted(
+            ((rate_of(port) if known else NO_RATE, port) for port in ports), key=lambda one: -one[0]
+        )
+        serves = any(reach(paths[gpu]) == nearest[gpu] for gpu in range(gpus))
+        slot = slot_rate(ports[0]) if known else None
+        cards.append(NicCard(tuple(p for _, p in rated), tuple(r for r, _ in rated), slot, paths, serves))
+    return tuple(cards)
+
+
+def port_order(port: RdmaPort) -> tuple[object, ...]:
+    """Natural order of device and port."""
+    return natural(port.device), natural(port.port), port.card, port.paths
+
+
+def rate_of(port: RdmaPort) -> float:
+    """Bytes per second; 0 where it is not known."""
+    return 0.0 if isinstance(port.rate, Absent) else port.rate
+
+
+def slot_rate(port: RdmaPort) -> float | None:
+    """Bytes per second of a card's PCIe link each way; None where it is not known."""
+    if isinstance(port.pcie, Absent):
+        return None
+    rate = pcie_rate(port.pcie.generation, port.pcie.lanes)
+    return None if isinstance(rate, Absent) else rate
+
+
+def _pairs(gpus: int, cards: Sequence[NicCard]) -> list[list[int]]:
+    """The cost of each GPU on each card, but for how many share it; see `_units`."""
+    far, stranger, _, step = _units(gpus, cards)
+    return [
+        [
+            far * reach(card.paths[gpu])
+            + stranger * (not card.serves)
+            + step * steps(card.paths[gpu])
+            + number * len(cards) ** (gpus - 1 - gpu)
+            for number, card in enumerate(cards)
+        ]
+        for gpu in range(gpus)
+    ]
+
+
+def _marginal(gpus: int, cards: Sequence[NicCard]) -> Callable[[int, int], int]:
+    """Return the cost of the n-th GPU on a card, by card and n from 1 on.
+
+    A GPU costs (gpus + 1) ** r, if its time is the r-th of all that there can be: all faster ones together
+    cost less, so that the least sum has the fastest slowest GPU, then the fastest next.
+    """
+    _, _, time, _ = _units(gpus, cards)
+    ranks = {seconds: rank for rank, seconds in enumerate(_times(gpus, cards))}
+
+    @cache
+    def whole(card: int, n: int) -> int:
+        return n * (gpus + 1) ** ranks[cards[card].seconds(n)] if n else 0
+
+    return lambda card, n: time * (whole(card, n) - whole(card, n - 1))
+
+
+def _times(gpus: int, cards: Sequence[NicCard]) -> list[Fraction]:
+    return sorted({card.seconds(number) for card in cards for number in range(1, gpus + 1)})
+
+
+def _units(gpus: int, cards: Sequence[NicCard]) -> tuple[int, int, int, int]:
+    """The weights of reach, strangers, times and steps, each above all that the later ones can sum up to."""
+    step = len(cards) ** gpus
+    time = step * (gpus * len(Path) + 1)
+    stranger = time * (gpus * (gpus + 1) ** len(_times(gpus, cards)) + 1)
+    return stranger * (gpus + 1), stranger, time, step
+
 
 MOST = 64
 """GPUs, or RDMA ports, above which a source is not one node."""
@@ -69,12 +276,8 @@ class GpuNicMap:
 def map_nics(near: Locality, gpu_rate: float | None = None) -> GpuNicMap | Absent:
     """The best mapping.
 
-    Args:
-        near: the surroundings of the GPUs.
-        gpu_rate: bytes per second of a GPU's own PCIe link; None where it is not known.
-
-    Returns:
-        Absent without a GPU, and for more parts than one node has.
+    `near`: the surroundings of the GPUs. `gpu_rate`: bytes per second of a GPU's own PCIe link; None where it
+    is not known. Returns Absent without a GPU, and for more parts than one node has.
     """
     if not near.gpus:
         return Absent(Why.MISSING, "it has no GPU")
@@ -181,8 +384,7 @@ def _seats(
 def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
     """Give each GPU the same number of further ports, as near and as fast as its first.
 
-    Returns:
-        Those that are left over, with the reason.
+    Returns those that are left over, with the reason.
     """
     taken = {port for ports in first for port in ports}
     more = [

@@ -4,20 +4,20 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from wirewatch.core.probe import RdmaPort
 from wirewatch.nccl.settings import IB_HCA
 from wirewatch_lab.advice.gpunic.locality import Locality, cpu_numbers
 from wirewatch_lab.advice.gpunic.mapping import GpuNicMap, NicsOfGpu
-from wirewatch_lab.advice.shell import quoted
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _ENTRIES = 32
 """Entries of NCCL_IB_HCA that NCCL reads."""
 _LAYERS = frozenset({"InfiniBand", "Ethernet", ""})
-WRAPPER = "gpu-nic.sh"
-"""What the script is called in its own text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def unsettable(found: GpuNicMap) -> str:
             f"link layer {found.layer}: NCCL reaches such ports (EFA) by a plugin, which finds the nearest "
             "by itself and reads no NCCL_IB_HCA: no settings are shown"
         )
-    if not all(_named(port) for port in found.ports()):
+    if not all(is_named(port) for port in found.ports()):
         return "names of devices are not known, or no names for a variable: no settings are shown"
     return ""
 
@@ -111,11 +111,6 @@ def slurm_binding(bindings: Sequence[CpuBinding], ranks: int) -> SlurmBinding | 
     )  # fmt: skip
 
 
-def wrapper(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> str:
-    """A script that starts the program of one rank with its settings and processors."""
-    return "\n".join((*_head(found), *_job_lines(settings), *_cases(found, settings, bindings), ""))
-
-
 def _nccl(found: GpuNicMap, ports: Sequence[RdmaPort]) -> Iterator[JobSetting]:
     names = [_entry(port, found) for port in ports]
     if len(names) > _ENTRIES:
@@ -136,14 +131,14 @@ def _ucx(found: GpuNicMap) -> Iterator[JobSetting]:
     for rank, seat in enumerate(found.gpus):
         if seat.ports:
             yield JobSetting(
-                "UCX_NET_DEVICES", ",".join(_whole(one.port) for one in seat.ports), rank, found.visible,
+                "UCX_NET_DEVICES", ",".join(port_name(one.port) for one in seat.ports), rank, found.visible,
                 "the rank's own ports, for MPI and UCX",
                 "a job without UCX; UCX takes the nearest by itself where it sees the PCI tree",
             )  # fmt: skip
 
 
 def _nvshmem(found: GpuNicMap) -> Iterator[JobSetting]:
-    first = [_whole(seat.ports[0].port) for seat in found.gpus if seat.ports]
+    first = [port_name(seat.ports[0].port) for seat in found.gpus if seat.ports]
     if len(first) < len(found.gpus):
         return
     runs = [f"{name}:{len(list(same))}" for name, same in groupby(first)]
@@ -153,17 +148,19 @@ def _nvshmem(found: GpuNicMap) -> Iterator[JobSetting]:
     yield JobSetting("NVSHMEM_HCA_PE_MAPPING", ",".join(runs), None, False, why, when_not)  # noqa: FBT003
 
 
-def _named(port: RdmaPort) -> bool:
+def is_named(port: RdmaPort) -> bool:
+    """Return whether a variable can name the port."""
     return bool(_NAME.fullmatch(port.device)) and bool(_NUMBER.fullmatch(port.port or "1"))
 
 
 def _entry(port: RdmaPort, found: GpuNicMap) -> str:
     """The device alone where that is enough."""
     several = [name for name, _ in found.left_out if name.startswith(f"{port.device}:")]
-    return _whole(port) if several else port.device
+    return port_name(port) if several else port.device
 
 
-def _whole(port: RdmaPort) -> str:
+def port_name(port: RdmaPort) -> str:
+    """Return device and port, such as `mlx5_0:1`."""
     return f"{port.device}:{port.port or '1'}"
 
 
@@ -175,40 +172,99 @@ def _single(bindings: Sequence[CpuBinding]) -> Iterator[int]:
         yield numbers[same.index(one.rank) * len(numbers) // len(same)]
 
 
-def _head(found: GpuNicMap) -> Iterator[str]:
-    yield "#!/bin/bash"
-    yield "# Starts one rank beside its GPU, on nodes like that of which `wirewatch advise gpu-nic` made it."
-    yield "#   srun --gpu-bind=none bash " + WRAPPER + " python train.py"
-    yield f"#   torchrun --nproc-per-node={len(found.gpus)} --no-python bash {WRAPPER} python train.py"
-    yield "#   mpirun --bind-to none bash " + WRAPPER + " python train.py"
-    yield "# Lines after # are what the library does by itself: enable them only after a measurement."
-    yield "set -euo pipefail"
-    yield "rank=${LOCAL_RANK:-${SLURM_LOCALID:-${OMPI_COMM_WORLD_LOCAL_RANK:?no launcher numbers this rank}}}"
+SOURCE = "rates of the RDMA ports and of PCIe links, shared by the GPUs that use them"
 
 
-def _job_lines(settings: Sequence[JobSetting]) -> Iterator[str]:
-    yield from (_export(one) for one in settings if one.rank is None)
+@dataclass(frozen=True, slots=True)
+class AdvisedPort:
+    """A port of a GPU. `path`: empty where it is not known. `gpus`: how many use it."""
+
+    device: str
+    port: str
+    layer: str
+    path: str
+    rate_bytes_per_second: float | None
+    gpus: int
 
 
-def _cases(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> Iterator[str]:
-    near = {one.rank: one for one in bindings}
-    yield "bind=()"
-    yield 'case "$rank" in'
-    for rank, seat in enumerate(found.gpus):
-        yield f"{rank}) # {_title(seat)}"
-        yield from (f"  {_export(one)}" for one in settings if one.rank == rank)
-        if rank in near:
-            yield f"  bind=({' '.join(map(quoted, near[rank].command.split()))})"
-        yield "  ;;"
-    yield f"""*) echo "{WRAPPER}: rank $rank, and the node has {len(found.gpus)} GPUs" >&2; exit 64 ;;"""
-    yield "esac"
-    yield 'exec "${bind[@]}" "$@"'
+@dataclass(frozen=True, slots=True)
+class AdvisedGpu:
+    """A GPU: `rank` of it on the node; `share`: what its ports leave it each way while all GPUs send.
+
+    `healthy_share`: the same with all ports up; `loss` says in words what is missing, empty for nothing.
+    """
+
+    rank: int
+    gpu: int
+    uuid: str
+    pci: str
+    numa: int | None
+    cpus: str | None
+    ports: tuple[AdvisedPort, ...]
+    share_bytes_per_second: float | None
+    healthy_share_bytes_per_second: float | None
+    loss: str
 
 
-def _export(one: JobSetting) -> str:
-    return f"{'' if one.recommended else '# '}export {one.name}={quoted(one.value)}"
+@dataclass(frozen=True, slots=True)
+class PortLeftOut:
+    """A port or device that no GPU uses, and why."""
+
+    port: str
+    why: str
 
 
-def _title(seat: NicsOfGpu) -> str:
-    ways = (f"{_whole(one.port)} {one.path or 'path not known'}" for one in seat.ports if _named(one.port))
-    return f"GPU {seat.gpu.index}: {', '.join(ways) or 'no port'}"
+@dataclass(frozen=True, slots=True)
+class GpuNicDocument:
+    """The whole. `visible`: whether any path is nearer than another; without it the mapping is by number.
+
+    `confidence` of the shares, as of references: what a healthy node reaches of them is unproven.
+    """
+
+    schema: Literal["wirewatch.advise-gpu-nic/1"]
+    at: float
+    of: str
+    layer: str
+    visible: bool
+    source: str
+    confidence: Literal["derived"]
+    gpus: tuple[AdvisedGpu, ...]
+    left_out: tuple[PortLeftOut, ...]
+    settings: tuple[JobSetting, ...]
+    cpus: tuple[CpuBinding, ...]
+    slurm: SlurmBinding | None
+    remarks: tuple[str, ...]
+
+
+GPU_NIC = TypeAdapter(GpuNicDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-gpu-nic.1": GPU_NIC}
+
+
+def document(
+    at: float, of: str, found: GpuNicMap, settings: tuple[JobSetting, ...],
+    bindings: tuple[CpuBinding, ...], slurm: SlurmBinding | None, remarks: tuple[str, ...],
+) -> GpuNicDocument:  # fmt: skip
+    """Everything as one value; `at` in Unix seconds, `of` names the machine."""
+    cpus = {one.rank: one.cpus for one in bindings}
+    return GpuNicDocument(
+        schema="wirewatch.advise-gpu-nic/1", at=at, of=of, layer=found.layer, visible=found.visible,
+        source=SOURCE, confidence="derived",
+        gpus=tuple(_gpu(rank, seat, cpus.get(rank)) for rank, seat in enumerate(found.gpus)),
+        left_out=tuple(PortLeftOut(*one) for one in found.left_out),
+        settings=settings, cpus=bindings, slurm=slurm, remarks=(*found.remarks, *remarks),
+    )  # fmt: skip
+
+
+def _gpu(rank: int, seat: NicsOfGpu, cpus: str | None) -> AdvisedGpu:
+    ports = tuple(
+        AdvisedPort(
+            one.port.device, one.port.port, one.port.layer, one.path,
+            one.port.rate if isinstance(one.port.rate, float) else None, one.gpus,
+        )
+        for one in seat.ports
+    )  # fmt: skip
+    gpu = seat.gpu
+    return AdvisedGpu(
+        rank, gpu.index, gpu.uuid, gpu.place.address, gpu.place.numa, cpus, ports, seat.share, seat.healthy,
+        seat.loss,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from wirewatch.core.hostlist import compact
 from wirewatch_lab.advice.placement.solver import PlacedGpu, PlacedJob, Replica
-from wirewatch_lab.advice.placement.space import numbers
+from wirewatch_lab.advice.shell import ranges
 
 
 class LaunchError(Exception):
@@ -63,8 +63,7 @@ def hostfile(of: Sequence[Rank]) -> Iterator[str]:
 def rankfile(of: Sequence[Rank]) -> Iterator[str]:
     """Open MPI's rankfile: each rank on its host, bound to its GPU's share of the cores.
 
-    Raises:
-        LaunchError: the cores of a node are not known, or are fewer than its GPUs.
+    Raises LaunchError: the cores of a node are not known, or are fewer than its GPUs.
     """
     for one in of:
         node = one.gpu.node
@@ -80,7 +79,7 @@ def rankfile(of: Sequence[Rank]) -> Iterator[str]:
                 "of nodes, or take --print hostfile for mpirun --map-by seq"
             )
         first = one.gpu.index * each
-        yield f"rank {one.rank}={node.name} slot={numbers(range(first, first + each))}"
+        yield f"rank {one.rank}={node.name} slot={ranges(range(first, first + each))}"
 
 
 def devices(of: Sequence[Rank]) -> Iterator[str]:

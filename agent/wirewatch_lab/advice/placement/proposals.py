@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch_lab.advice.placement.cluster import Cluster
+from wirewatch_lab.advice.placement.cluster import NodePool
 from wirewatch_lab.advice.placement.layouts import LayoutCost, Workload, layout_cost
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
 from wirewatch_lab.advice.placement.space import WORDS, Level, Space, space_of
@@ -31,7 +31,7 @@ class CostedLayout:
 class Proposals:
     """What is asked of a cluster: nodes that may be used, and the model."""
 
-    cluster: Cluster
+    cluster: NodePool
     workload: Workload
     degraded: bool
 

@@ -5,6 +5,7 @@ level lie inside units of the next: racks that share a leaf or a domain count as
 rack, whichever are the wider ones. A node whose rack is not known is in a rack of its own.
 """
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -12,6 +13,7 @@ from enum import IntEnum
 from wirewatch.core.hostlist import natural
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.placement.cluster import ClusterNode, Indices
+from wirewatch_lab.advice.shell import ranges
 
 
 class Level(IntEnum):
@@ -122,18 +124,7 @@ def _domain_name(machine: str, cells: Sequence[NodePart]) -> str:
     if len(node.wiring.islands) == 1:
         return node.name
     island = next(one for one in node.wiring.islands if cells[0].gpus[0] in one)
-    return f"{node.name} GPU{'s' if len(island) > 1 else ''} {numbers(island)}"
-
-
-def numbers(indices: Iterable[int]) -> str:
-    """Numbers in ranges, such as 0-3,6."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and runs[-1][1] + 1 == index:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"{node.name} GPU{'s' if len(island) > 1 else ''} {ranges(island)}"
 
 
 def _levels(nodes: Sequence[ClusterNode]) -> tuple[Level, ...]:
@@ -185,3 +176,110 @@ def _joined(level: Level, numbered: dict[str, int], names: Sequence[set[str]]) -
         if len(shared) > 1:
             listed = ", ".join(sorted(shared, key=natural)[:4]) + (", ..." if len(shared) > 4 else "")  # noqa: PLR2004
             yield f"{word}s {listed} count as one {word}: something inside lies in several of them"
+
+
+Nesting = tuple[int, ...]
+"""The units that a leaf lies in, the narrowest (itself) first and the one around all of them last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """`level`: that of the narrowest unit around it. `parts`: leaves with the number of pieces from each."""
+
+    level: int
+    parts: tuple[tuple[int, int], ...]
+
+
+def most(capacity: Sequence[int], paths: Sequence[Nesting], size: int) -> tuple[int, ...]:
+    """For each level, how many bundles lie inside single units of it at most."""
+    if not paths:
+        return ()
+    tree = _Tree(capacity, paths)
+    return tuple(sum(amount // size for amount in level.values()) for level in tree.left)
+
+
+def bundles(
+    capacity: Sequence[int],
+    paths: Sequence[Nesting],
+    size: int,
+    count: int,
+    widest: int | None = None,
+    spare: Sequence[int] = (),
+) -> tuple[Bundle, ...]:
+    """So many bundles, or as many as there can be if they are fewer.
+
+    `capacity`: pieces of each leaf. `paths`: of each leaf, all of one length, with one unit around all of
+    them. `size`: pieces of a bundle. `count`: how many bundles. `widest`: level that no bundle goes beyond;
+    the last by default. `spare`: what each leaf has beside its pieces, which is lost with them; of equal
+    units that with the least is taken.
+    """
+    if not paths:
+        return ()
+    tree = _Tree(capacity, paths, spare)
+    found: list[Bundle] = []
+    for level in range(1 + (len(paths[0]) - 1 if widest is None else widest)):
+        for unit, number in tree.shares(level, size, count - len(found)):
+            found += [Bundle(level, tree.carve(level, unit, size)) for _ in range(number)]
+        if len(found) == count:
+            break
+    return tuple(sorted(found, key=lambda one: one.parts[0]))
+
+
+class _Tree:
+    """What is left in each unit, while bundles are taken out of it."""
+
+    def __init__(self, capacity: Sequence[int], paths: Sequence[Nesting], spare: Sequence[int] = ()) -> None:
+        self._paths = paths
+        self._top = len(paths[0]) - 1
+        self._children: list[dict[int, dict[int, None]]] = [{} for _ in paths[0]]
+        self.left: list[dict[int, int]] = [{} for _ in paths[0]]
+        self._spare: list[dict[int, int]] = [{} for _ in paths[0]]
+        for pieces, lost, path in zip(capacity, spare or [0] * len(paths), paths, strict=True):
+            for level, unit in enumerate(path):
+                self.left[level][unit] = self.left[level].get(unit, 0) + pieces
+                self._spare[level][unit] = self._spare[level].get(unit, 0) + lost
+            for level in range(1, len(path)):
+                self._children[level].setdefault(path[level], {})[path[level - 1]] = None
+
+    def shares(self, level: int, size: int, count: int) -> list[tuple[int, int]]:
+        """Units of a level with the number of bundles that each of them takes, `count` in all at most."""
+        fitting = {unit: amount // size for unit, amount in self.left[level].items() if amount >= size}
+        if sum(fitting.values()) <= count:
+            return list(fitting.items())
+        amounts: list[dict[int, int]] = [{} for _ in self.left]
+        amounts[level] = fitting
+        for above in range(level + 1, self._top + 1):
+            for unit, below in self._children[above].items():
+                amounts[above][unit] = sum(amounts[above - 1].get(child, 0) for child in below)
+        (root,) = amounts[self._top]
+        return list(self._take(self._top, root, count, amounts, level))
+
+    def carve(self, level: int, unit: int, size: int) -> tuple[tuple[int, int], ...]:
+        """Take a bundle out of a unit."""
+        parts = list(self._take(level, unit, size, self.left, 0))
+        for leaf, pieces in parts:
+            for above, around in enumerate(self._paths[leaf]):
+                self.left[above][around] -= pieces
+        # From the widest unit inwards, so that neighbours in a bundle share as narrow a unit as they can.
+        return tuple(sorted(parts, key=lambda part: self._paths[part[0]][::-1]))
+
+    def _take(
+        self, level: int, unit: int, count: int, amounts: Sequence[dict[int, int]], floor: int
+    ) -> Iterator[tuple[int, int]]:
+        """Units of the level `floor` with what is taken from each."""
+        if level == floor:
+            yield unit, count
+            return
+        below, spare = amounts[level - 1], self._spare[level - 1]
+        children = sorted(
+            (child for child in self._children[level][unit] if below.get(child)),
+            key=lambda child: (below[child], spare[child]),
+        )
+        sizes = [below[child] for child in children]
+        while count:
+            place = bisect_left(sizes, count)
+            if place == len(sizes):
+                place = bisect_left(sizes, sizes[-1])
+            taken = min(count, sizes.pop(place))
+            yield from self._take(level - 1, children.pop(place), taken, amounts, floor)
+            count -= taken

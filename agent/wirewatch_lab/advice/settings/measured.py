@@ -1,7 +1,7 @@
 """What a sweep says of NCCL's settings: each beside NCCL's own choice, on the same node and sizes. Pure.
 
 Only a difference that is more than the spread of the repeats counts. With many settings the odds of a chance
-winner are shared among all contests, as in study.contest.
+winner are shared among all contests, as in study.compare.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Literal
 
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER
 from wirewatch.nccl.lists import ALGO, PROTO
-from wirewatch_lab.study.contest import ALPHA, Contest, contests, groups
+from wirewatch_lab.study.compare import CONTEST_ALPHA, Contest, contests, groups
 from wirewatch_lab.study.curve import AUTO, Curve, Study
 from wirewatch_lab.study.spread import Regime
 
@@ -27,7 +27,7 @@ _LISTED: Mapping[str, str] = {
 """Operations as lists of NCCL_ALGO and NCCL_PROTO name them."""
 
 
-class Purpose(Enum):
+class JobPurpose(Enum):
     """What a job does most: `inference` small messages, `training` large ones."""
 
     INFERENCE = "inference"
@@ -36,7 +36,7 @@ class Purpose(Enum):
     @property
     def regime(self) -> Regime:
         """The sizes whose time decides."""
-        return Regime.LATENCY if self is Purpose.INFERENCE else Regime.BANDWIDTH
+        return Regime.LATENCY if self is JobPurpose.INFERENCE else Regime.BANDWIDTH
 
     @property
     def heeded(self) -> tuple[Regime, ...]:
@@ -86,7 +86,7 @@ class Winner:
 def measured_settings(studies: Sequence[Study]) -> tuple[MeasuredSetting, ...]:
     """All settings of all studies, each of the most ranks that both it and NCCL's own choice have."""
     pairs = [(study, *pair) for study in studies for pair in _pairs(study)]
-    alpha = ALPHA / max(1, len(pairs) * len(Regime))
+    alpha = CONTEST_ALPHA / max(1, len(pairs) * len(Regime))
     return tuple(
         _measured(study, contest, own, other)
         for study, own, other in pairs
@@ -94,7 +94,7 @@ def measured_settings(studies: Sequence[Study]) -> tuple[MeasuredSetting, ...]:
     )
 
 
-def winner(measured: Sequence[MeasuredSetting], purpose: Purpose) -> Winner | None:
+def winner(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> Winner | None:
     """The setting that saves the most where that decides, is slower nowhere that is heeded, and is worth it.
 
     Each was measured alone, so that one variable is set and no more; its lists for several collectives are
@@ -117,7 +117,7 @@ def winner(measured: Sequence[MeasuredSetting], purpose: Purpose) -> Winner | No
     return Winner(name, together, tuple(one for key in best.values() for one in good[key]))
 
 
-def _good(measured: Sequence[MeasuredSetting], purpose: Purpose) -> bool:
+def _good(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> bool:
     deciding = [one for one in measured if one.regime is purpose.regime and one.verdict == "faster"]
     return (
         all(one.verdict in {"faster", "same"} for one in measured)
@@ -126,7 +126,7 @@ def _good(measured: Sequence[MeasuredSetting], purpose: Purpose) -> bool:
     )
 
 
-def _gain(measured: Sequence[MeasuredSetting], purpose: Purpose) -> float:
+def _gain(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> float:
     return fmean(math.log(one.speed) for one in measured if one.regime is purpose.regime)
 
 

@@ -1,17 +1,21 @@
 """Settings of NCCL as they stand in an environment, an nccl.conf, a script or a file of YAML. Pure.
 
 NCCL takes its environment first, then $NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf. Of a name
-that stands twice it takes the first (src/misc/param.cc).
+that stands twice it takes the first (src/misc/param.cc). It silently reads most values that it does not
+expect as other ones: src/misc/param.cc (strtoll), src/graph/paths.cc (levels), src/graph/tuning.cc (threads),
+src/debug.cc and the user guide, environment variables.
 """
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
 
 from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.settings import GDR_LEVEL, gdr_level, is_number, number
+from wirewatch.nccl.variables import Variable
 
 NCCL = "NCCL"
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
@@ -27,6 +31,40 @@ _NO_TEXT = re.compile(r"[\0-\x08\x0e-\x1f]")
 _FILLED = re.compile(r"[$`]")
 _MOST_CHARACTERS = 1023
 """Characters of a value that NCCL takes from a file."""
+P2P_LEVEL, MERGE_LEVEL, DEBUG, SUBSYSTEMS = (
+    "NCCL_P2P_LEVEL", "NCCL_NET_MERGE_LEVEL", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS",
+)  # fmt: skip
+LEVELS = frozenset({GDR_LEVEL, P2P_LEVEL, MERGE_LEVEL})
+_QUOTES = frozenset("\"'")
+_ON, _OFF = frozenset({"yes", "true", "on", "y", "t", "enable", "enabled"}), frozenset({"no", "false", "off"})
+_UNITS: Mapping[str, int] = {"k": 10, "m": 20, "g": 30}
+_WARP, _LEAST_THREADS, _MOST_THREADS = 32, 64, 512
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "NCCL_CROSS_NIC": (0, 2), "NCCL_NVLS_ENABLE": (0, 2), "NCCL_MNNVL_ENABLE": (0, 2),
+    "NCCL_IB_TIMEOUT": (0, 31), "NCCL_IB_RETRY_CNT": (0, 7), "NCCL_IB_SL": (0, 15), "NCCL_IB_TC": (0, 255),
+    "NCCL_IB_FIFO_TC": (0, 255), "NCCL_IB_PCI_RELAXED_ORDERING": (0, 2),
+    "NCCL_IB_QPS_PER_CONNECTION": (1, 128), "NCCL_IB_ROCE_VERSION_NUM": (1, 2), "NCCL_P2P_PXN_LEVEL": (0, 2),
+    "NCCL_CGA_CLUSTER_SIZE": (0, 8), "NCCL_MAX_CTAS": (1, 64), "NCCL_MIN_CTAS": (1, 64),
+    "NCCL_MAX_NCHANNELS": (1, 64), "NCCL_MIN_NCHANNELS": (1, 64), "NCCL_SOCKET_NTHREADS": (1, 16),
+    "NCCL_MEM_SYNC_DOMAIN": (0, 1),
+}  # fmt: skip
+"""The lowest and the highest value that the user guide accepts."""
+_UNSET = frozenset({-1, -2})
+"""What NCCL itself takes for a setting that is not made."""
+_WORDS: Mapping[str, Sequence[str]] = {
+    DEBUG: ("VERSION", "WARN", "INFO", "ABORT", "TRACE"),
+    "NCCL_SOCKET_FAMILY": ("AF_INET", "AF_INET6"),
+    "NCCL_IB_ADDR_FAMILY": ("AF_INET", "AF_INET6"),
+    "NCCL_LAUNCH_MODE": ("PARALLEL", "GROUP"),
+    "NCCL_CHECK_MODE": ("DEFAULT", "DEBUG_LOCAL", "DEBUG_GLOBAL"),
+    "NCCL_NET_MERGE_POLICY": ("ALL", "RAIL"),
+}
+_SUBSYSTEMS = frozenset(
+    {
+        "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "PROXY",
+        "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "DESTROY", "ALL",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +142,7 @@ def of_shell(text: str, origin: str) -> SettingsSource:
 def of_yaml(text: str, origin: str) -> SettingsSource | Absent:
     """Of YAML or JSON: the `env` of containers, and mappings and lists with names of NCCL's settings.
 
-    Returns:
-        Absent for text that is neither.
+    Returns Absent for text that is neither.
     """
     try:
         documents = list(yaml.safe_load_all(text))
@@ -139,8 +176,7 @@ def _in_yaml(documents: Sequence[object]) -> Iterator[tuple[str, str | None]]:
 def of_file(data: bytes, name: str) -> SettingsSource | Absent:
     """Of a file: a copy of an environ, what a shell reads, YAML, or lines of NAME=VALUE as in nccl.conf.
 
-    Returns:
-        Absent for any other file.
+    Returns Absent for any other file.
     """
     strange = Absent(Why.MALFORMED, f"{name}: neither an environment nor text with settings of NCCL")
     if b"\0" in data:
@@ -186,8 +222,7 @@ def _source(
 def _words(line: str) -> list[str]:
     """The words of a line of a shell; what ends a command is a word too.
 
-    Raises:
-        ValueError: a quote is open.
+    Raises ValueError: a quote is open.
     """
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split = True
@@ -203,3 +238,69 @@ def _assigned(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         found = _ASSIGNED.fullmatch(word)
         if found and NCCL in found[1].upper():
             yield found[1], found[2]
+
+
+def misread(variable: Variable, value: str) -> str:
+    """How NCCL reads a value if not as it seems to be meant, in words; empty where it is read as meant.
+
+    An empty value sets nothing.
+    """
+    if not value:
+        return ""
+    if value[0] in _QUOTES or value[-1] in _QUOTES:
+        return "the quotes are part of the value: NCCL does not remove them"
+    if variable.name in LEVELS:
+        return _level(value)
+    return _number(variable.name, value) if variable.number else _word(variable.name, value)
+
+
+def _word(name: str, value: str) -> str:
+    if name == SUBSYSTEMS:
+        unknown = [one for one in value.lstrip("^").split(",") if one and one.upper() not in _SUBSYSTEMS]
+        return f"NCCL has no subsystem {', '.join(unknown)}" if unknown else ""
+    words = _WORDS.get(name, ())
+    return "" if not words or value.upper() in words else f"not one of {', '.join(words)}: NCCL ignores it"
+
+
+def _level(value: str) -> str:
+    if value != value.strip() or not gdr_level(value)[0]:
+        near = value.strip().upper()
+        hint = f"; write {near}" if gdr_level(near)[0] else ""
+        return (
+            f"not a path such as PIX, PXB, PHB or SYS, in capitals and without spaces: NCCL ignores it{hint}"
+        )
+    if value.isdigit():
+        path = {0: "LOC", 1: "PIX", 2: "PXB", 3: "PHB"}.get(number(value), "SYS")
+        far = ", the farthest path of all, which also crosses sockets" if path == "SYS" else ""
+        # A number of another version may be another path.
+        return f"the old number for {path}{far}; name the path, for numbers change with versions"
+    return ""
+
+
+def _number(name: str, value: str) -> str:
+    taken = number(value)
+    if not is_number(value):
+        return f"read as {taken}: NCCL takes the number at the start{_hint(name, value)}"
+    if name == "NCCL_NTHREADS" and taken > 0:
+        return _threads(taken)
+    low, high = _RANGES.get(name, (taken, taken))
+    return "" if low <= taken <= high or taken in _UNSET else f"not from {low} to {high}"
+
+
+def _threads(threads: int) -> str:
+    if threads % _WARP:
+        return f"not a multiple of {_WARP}: NCCL takes {_MOST_THREADS}"
+    if not _LEAST_THREADS <= threads <= _MOST_THREADS:
+        taken = min(max(threads, _LEAST_THREADS), _MOST_THREADS)
+        return f"not from {_LEAST_THREADS} to {_MOST_THREADS}: NCCL takes {taken}"
+    return ""
+
+
+def _hint(name: str, value: str) -> str:
+    word = value.strip().lower()
+    if word in _ON | _OFF:
+        return f"; write {int(word in _ON)}" if name.endswith(("ENABLE", "DISABLE")) else "; write a number"
+    digits, unit = word.rstrip("kmgib"), word.lstrip("0123456789")[:1]
+    if digits.isascii() and digits.isdigit() and unit in _UNITS and len(digits) < len(str(1 << 30)):
+        return f"; write {int(digits) << _UNITS[unit]}"
+    return f", to base 8; write {word.lstrip('0')}" if word.isascii() and word.isdigit() else ""

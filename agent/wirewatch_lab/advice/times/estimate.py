@@ -1,11 +1,11 @@
 """How long a collective takes on a machine: measured there, else fitted to that, else by references.
 
-All stand on one model of NCCL's structure (advice.model). What was measured bends it to the machine, at other
-sizes and with other numbers of GPUs too (advice.fit); references bend it where nothing was measured.
+All stand on one model of NCCL's structure (`model`). What was measured bends it to the machine, at other
+sizes and with other numbers of GPUs too (`fit`); references bend it where nothing was measured.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -14,10 +14,20 @@ from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
 from wirewatch.busbw.network import NetworkShare, network_share
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
-from wirewatch.core.probe import SENDRECV, Conditions
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALLTOALL,
+    BROADCAST,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    SENDRECV,
+    Conditions,
+)
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.advice.times.domains import HOP_SOURCE, across_seconds, crossing
 from wirewatch_lab.advice.times.evidence import (
     OneReference,
     OneStudy,
@@ -30,6 +40,61 @@ from wirewatch_lab.advice.times.evidence import (
 from wirewatch_lab.advice.times.fit import Correction, MeasuredCurve, along, fitted, tabled
 from wirewatch_lab.advice.times.model import HOST_JOB, CollectiveModel
 from wirewatch_lab.study.grid import EAGER, GRAPH
+
+HOP_SOURCE = "latency of a hop between nodes: NCCL, src/graph/tuning.cc"
+_TREE_LL, _RING_LL, _SIMPLE = 5.0e-6, 2.7e-6, 14.0e-6
+"""Seconds of a hop: a tree's and a ring's by LL, and by Simple."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainCrossing:
+    """What leaves one GPU for other domains: `share` of the message, after so many hops one after another.
+
+    `inside`: the share of the message that is a collective of one domain meanwhile.
+    """
+
+    share: float
+    hops: int
+    inside: float
+
+
+def crossing(op: str, each: int, domains: int) -> DomainCrossing:
+    """Of `each` ranks in every one of so many domains. Raises KeyError: no collective of nccl-tests."""
+    return _CROSSINGS[op](each, domains)
+
+
+def across_seconds(op: str, found: DomainCrossing, size_bytes: float, rate: float) -> float:
+    """Seconds between domains at `rate` bytes per second of each GPU, by the faster of LL and Simple."""
+    sent = found.share * size_bytes / rate
+    short = _TREE_LL if op == ALL_REDUCE else _RING_LL
+    return min(found.hops * short + 2 * sent, found.hops * _SIMPLE + sent)
+
+
+def _deep(domains: int) -> int:
+    """Hops from the root of a tree to its leaves."""
+    return (domains - 1).bit_length()
+
+
+def _others(parts: int) -> float:
+    """Share of a message that is the others', domains or ranks.
+
+    By a ring all but a rank's own part crosses each border of domains, also what its neighbours have.
+    """
+    return (parts - 1) / parts
+
+
+_CROSSINGS: Mapping[str, Callable[[int, int], DomainCrossing]] = {
+    ALL_REDUCE: lambda each, d: DomainCrossing(2 * _others(d) / each, 2 * _deep(d), 1.0),
+    ALL_GATHER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
+    REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
+    BROADCAST: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    REDUCE: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    ALLTOALL: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    GATHER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    SCATTER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    SENDRECV: lambda _each, _d: DomainCrossing(1.0, 1, 1.0),
+}
+
 
 SMALLEST, LARGEST = 8, 8 << 30
 """Bytes of the messages by which floor and plateau are said."""
@@ -97,12 +162,10 @@ class CollectiveTimes:
     ) -> Estimate | Absent:
         """The time of one operation of so many bytes (nccl-tests' S), launched `eager` or as a `graph`.
 
-        `one_process`: a single process launches on all GPUs, as nccl-tests and sweeps do; else each GPU has
-        a process, as in jobs. Below what that launch takes, no eager operation takes less. What was measured
-        here is taken as it was launched.
-
-        Returns:
-            Absent where nothing was measured and nothing is known, with the reason.
+        `one_process`: a single process launches on all GPUs, as nccl-tests and sweeps do; else each GPU has a
+        process, as in jobs. Below what that launch takes, no eager operation takes less. What was measured
+        here is taken as it was launched. Returns Absent where nothing was measured and nothing is known, with
+        the reason.
         """
         wrong = _wrong(op, span, size_bytes, launch)
         if wrong:
@@ -116,7 +179,7 @@ class CollectiveTimes:
         model = model_of(conditions, op)
         if isinstance(model, Absent):
             return model
-        asked = _Asked(
+        asked = _TimeQuestion(
             model,
             conditions,
             size_bytes,
@@ -193,7 +256,7 @@ def _joined(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _TimeQuestion:
     """One question, as the model has it."""
 
     model: CollectiveModel

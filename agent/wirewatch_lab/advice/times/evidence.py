@@ -62,11 +62,7 @@ def first_gpus(conditions: Conditions, ranks: int) -> Conditions:
 
 
 def model_of(conditions: Conditions, op: str) -> CollectiveModel | Absent:
-    """The model of a collective of all GPUs of a group.
-
-    Returns:
-        Absent where the wires are not known.
-    """
+    """The model of a collective of all GPUs of a group. Returns Absent where the wires are not known."""
     ranks = conditions.group.ranks
     rail = wire(conditions)
     if isinstance(rail, Absent):

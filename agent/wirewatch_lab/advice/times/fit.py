@@ -79,8 +79,7 @@ class TabledModel(CollectiveModel):
 def tabled(model: CollectiveModel, curves: Sequence[MeasuredCurve]) -> TabledModel | None:
     """The model with the times on the GPUs of curves of the same wire and ranks, the first before later.
 
-    Returns:
-        None where they have none, or where NVLS may run, of which they say nothing.
+    Returns None where they have none, or where NVLS may run, of which they say nothing.
     """
     points: dict[int, float] = {}
     for one in sorted(curves, key=lambda curve: not curve.graph):
@@ -139,10 +138,8 @@ def fitted(
 ) -> Correction:
     """What the curves say of their models, the first ones before later ones at the same sizes.
 
-    Args:
-        curves: of one collective; of any numbers of ranks.
-        one_process: of launches like these.
-        prior: what holds of small messages and of launches where the curves show nothing of them.
+    `curves`: of one collective; of any numbers of ranks. `one_process`: of launches like these. `prior`: what
+    holds of small messages and of launches where the curves show nothing of them.
     """
     before = prior or Correction()
     ordered = sorted(curves, key=lambda curve: not curve.graph)

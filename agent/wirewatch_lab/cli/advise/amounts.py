@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 
 import click
 
@@ -59,3 +60,16 @@ def _size(found: re.Match[str]) -> int:
     unit: int = base ** _POWERS[(found[3] or "").upper()]
     part = found[2] or ""
     return int(found[1]) * unit + (int(part) * unit // 10 ** len(part) if part else 0)
+
+
+def options(
+    *several: Callable[[Callable[..., None]], Callable[..., None]],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds these options to a command, in their order."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(several):
+            command = option(command)
+        return command
+
+    return add

@@ -1,7 +1,7 @@
 """`wirewatch advise cost`: what collectives cost here, and what they make of a token or a training step."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,24 +9,42 @@ from typing import Any
 
 import click
 
+from wirewatch.busbw.formulas import NVLS, factor
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
-from wirewatch.cli.output import shown, write_whole
+from wirewatch.cli.output import write_whole
 from wirewatch.cli.probe import Primitive
+from wirewatch.cli.tables import table
+from wirewatch.core import words
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
+from wirewatch.core.words import GB, MICRO, UNKNOWN
 from wirewatch_lab.advice.cost.answer import CostQuestion, cost
-from wirewatch_lab.advice.cost.document import COST, CostDocument
-from wirewatch_lab.advice.cost.tokens import Served
+from wirewatch_lab.advice.cost.cliff import AXIS, CliffStep, bars, plotted
+from wirewatch_lab.advice.cost.document import (
+    COST,
+    AlgorithmRow,
+    CostDocument,
+    EstimatedCollective,
+    PassRow,
+    ServingCost,
+    TrainingCost,
+    basis,
+)
+from wirewatch_lab.advice.cost.tokens import FREE, Served
+from wirewatch_lab.advice.cost.training import ENOUGH, TORCH_BUCKET
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.advice.shapes import HEAD, SHAPES, TRAINED, WIDTHS, ModelShape, plain_shape
+from wirewatch_lab.advice.shapes import HEAD, OPTIONS, SHAPES, TRAINED, WIDTHS, ModelShape, plain_shape
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
-from wirewatch_lab.cli.advise.amounts import Bytes, Count, ModelName
-from wirewatch_lab.cli.advise.costtext import cost_lines
+from wirewatch_lab.cli.advise.amounts import Bytes, Count, ModelName, options
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.grids import Numbers
+from wirewatch_lab.cli.texts import written
+from wirewatch_lab.study.grid import EAGER, GRAPH
 
 SIZES = (16 * KIB, MIB, 8 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB)
 MOST_NODES, MOST_TOKENS, MOST_LAYERS, MOST_HIDDEN = 4096, 1 << 30, 10_000, 1 << 20
+BAR = 40
+"""Characters of the longest bar of the cliff."""
 MODEL = "give --model, or --layers, --hidden and --parameters"
 
 
@@ -73,52 +91,42 @@ class _Model:
         return shape
 
 
-def _model_options(command: Callable[..., None]) -> Callable[..., None]:
-    options = (
-        click.option("--model", type=ModelName(), help="A published architecture."),
-        click.option("--layers", type=WholeNumber(1, MOST_LAYERS), help="Layers of another model."),
-        click.option("--hidden", type=WholeNumber(1, MOST_HIDDEN), help="Its hidden size."),
-        click.option("--parameters", type=Count(), help="Its parameters, such as 70B."),
-        click.option("--kv-heads", type=WholeNumber(1, 1024), help="Its heads of keys and values."),
-        click.option("--experts", type=WholeNumber(0, 4096), default=0, help="Experts of each layer."),
-        click.option("--active", type=WholeNumber(0, 4096), default=0, help="Experts that a token takes."),
-    )
-    return _with(command, options)
+_model_options = options(
+    click.option("--model", type=ModelName(), help="A published architecture."),
+    click.option("--layers", type=WholeNumber(1, MOST_LAYERS), help="Layers of another model."),
+    click.option("--hidden", type=WholeNumber(1, MOST_HIDDEN), help="Its hidden size."),
+    click.option("--parameters", type=Count(), help="Its parameters, such as 70B."),
+    click.option("--kv-heads", type=WholeNumber(1, 1024), help="Its heads of keys and values."),
+    click.option("--experts", type=WholeNumber(0, 4096), default=0, help="Experts of each layer."),
+    click.option("--active", type=WholeNumber(0, 4096), default=0, help="Experts that a token takes."),
+)
 
 
-def _work_options(command: Callable[..., None]) -> Callable[..., None]:
-    options = (
-        click.option(
-            "--dtype", type=click.Choice(list(WIDTHS)), default="bfloat16", show_default=True,
-            help="Of weights; activations, keys and values have 16 bits or more.",
-        ),
-        click.option(
-            "--batch", type=WholeNumber(1, MOST_TOKENS), default=1, show_default=True,
-            help="Sequences at once.",
-        ),
-        click.option(
-            "--context", type=WholeNumber(0, MOST_TOKENS), default=2048, show_default=True,
-            help="Tokens of each sequence that are in memory.",
-        ),
-        click.option("--prompt", type=WholeNumber(1, MOST_TOKENS), help="Show prefill of so many tokens."),
-        click.option("--tp", type=WholeNumber(1, 65536), help="Tensor-parallel degree; else all GPUs."),
-        click.option(
-            "--tokens-per-second", "rate", type=Count(),
-            help="Of each sequence: show the share of the collectives in that budget.",
-        ),
-        click.option("--train", is_flag=True, help="Show a training step too: bytes, memory, buckets."),
-        click.option(
-            "--tokens", type=WholeNumber(1, MOST_TOKENS), default=8192, show_default=True,
-            help="With --train: tokens of a step on each GPU.",
-        ),
-    )  # fmt: skip
-    return _with(command, options)
-
-
-def _with(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -> Callable[..., None]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+_work_options = options(
+    click.option(
+        "--dtype", type=click.Choice(list(WIDTHS)), default="bfloat16", show_default=True,
+        help="Of weights; activations, keys and values have 16 bits or more.",
+    ),
+    click.option(
+        "--batch", type=WholeNumber(1, MOST_TOKENS), default=1, show_default=True,
+        help="Sequences at once.",
+    ),
+    click.option(
+        "--context", type=WholeNumber(0, MOST_TOKENS), default=2048, show_default=True,
+        help="Tokens of each sequence that are in memory.",
+    ),
+    click.option("--prompt", type=WholeNumber(1, MOST_TOKENS), help="Show prefill of so many tokens."),
+    click.option("--tp", type=WholeNumber(1, 65536), help="Tensor-parallel degree; else all GPUs."),
+    click.option(
+        "--tokens-per-second", "rate", type=Count(),
+        help="Of each sequence: show the share of the collectives in that budget.",
+    ),
+    click.option("--train", is_flag=True, help="Show a training step too: bytes, memory, buckets."),
+    click.option(
+        "--tokens", type=WholeNumber(1, MOST_TOKENS), default=8192, show_default=True,
+        help="With --train: tokens of a step on each GPU.",
+    ),
+)  # fmt: skip
 
 
 @click.command("cost", epilog=examples("wirewatch advise cost --machine 8xH200 --model llama-3-70b --tp 8"))
@@ -155,8 +163,10 @@ def cost_command(**given: Any) -> None:
     made = cost(machine, CollectiveTimes(machine), asked, time.time())
     if plot is not None:
         _draw(made, plot)
-    lines = cost_lines(made, collectives=asked.by_size, explain=explain)
-    click.echo(COST.dump_json(made, indent=1).decode() if as_json else shown(lines))
+    if as_json:
+        click.echo(COST.dump_json(made, indent=1).decode())
+    else:
+        click.echo(cost_text(made, collectives=asked.by_size, explain=explain))
 
 
 _OF_MODEL = ("model", "layers", "hidden", "parameters", "kv_heads", "experts", "active")
@@ -177,7 +187,7 @@ def _check(shape: ModelShape | None, given: Mapping[str, Any]) -> None:
 
 def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: AdvisedMachine) -> CostQuestion:
     nodes, tp = given["nodes"], given["tp"]
-    gpus = max((one.group.ranks for one in machine.conditions), default=1)
+    gpus = machine.gpus
     spans = tuple(_span(ranks, gpus, nodes) for ranks in given["gpus"] or ())
     if tp is not None:
         _span(tp, gpus, nodes)
@@ -195,8 +205,7 @@ def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Advis
 def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
     """Over as few of the machines as have so many GPUs.
 
-    Raises:
-        UsageError: they have fewer, or cannot share them out.
+    Raises UsageError: they have fewer, or cannot share them out.
     """
     domains = -(-ranks // gpus)
     if domains > nodes:
@@ -209,9 +218,203 @@ def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
 def _draw(made: CostDocument, path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise click.UsageError("--plot takes matplotlib: pip install 'wirewatch[report]'")
-    from wirewatch_lab.advice.cost.plots import draw_cliff
+    from wirewatch_lab.study.plots import draw_bars
 
     try:
-        write_whole(path, draw_cliff(made.cliff, made.machine))
+        write_whole(path, draw_bars(made.machine, AXIS, plotted(made.cliff)))
     except OSError as error:
         raise click.UsageError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def cost_text(made: CostDocument, *, collectives: bool, explain: bool) -> str:
+    """Return the answer for people, a sentence first; `collectives`: with times and algorithms by size."""
+    serving, training = made.serving, made.training
+    row = next((one for one in serving.decode if one.tp == serving.tp), None) if serving else None
+    judged = next(one for one in row.launches if one.launch == serving.judged_by) if row and serving else None
+    known_times = [one for one in made.times if one.seconds is not None and one.launch == EAGER]
+    answered = (
+        [pick(known_times, key=lambda one: one.size_bytes) for pick in (min, max)] if known_times else []
+    )
+    drawn = zip(made.cliff, bars(made.cliff, BAR), strict=True)
+    gains = (
+        _gains(made, serving, serving.stops, serving.best)
+        if serving and serving.stops and serving.best
+        else ""
+    )
+    return written(
+        "cost.j2", made, collectives=collectives, explain=explain, chosen=row, judged=judged,
+        answered=answered, gains=gains, decode=[_decoded(one) for one in serving.decode] if serving else [],
+        prefill=[_filled(one) for one in serving.prefill] if serving else [],
+        schemes="\n".join(_schemes(training)) if training else "",
+        cliff=[_step(step, bar) for step, bar in drawn], times=list(_times(made)),
+        unknown=_unknown(made.times), algorithms=list(_algorithms(made)), nvls=_on_the_links(made),
+        sources=_sources(made, collectives=collectives), size=_size, bytes=_bytes, head=HEAD,
+        options=OPTIONS, free=FREE, enough=ENOUGH, torch_bucket=TORCH_BUCKET,
+    )  # fmt: skip
+
+
+def _gains(made: CostDocument, one: ServingCost, stops: int, best: int) -> str:
+    """Return where decode stops gaining, and the share that the last doubling before that saves."""
+    steps = {
+        row.tp: found.step
+        for row in one.decode
+        for found in row.launches
+        if found.launch == one.judged_by and found.step is not None and row.fits is not False
+    }
+    half = steps.get(stops // 2)
+    saves = "" if half is None else f", where doubling saves {1 - steps[stops] / half:.0%} of a token's time"
+    if stops == max(steps):
+        here = "in one machine" if made.nodes > 1 and stops <= made.gpus else "here"
+        last = f"the most {here}" if stops == one.decode[-1].tp else "the most that is known here"
+        return f"Decode still gains at TP {stops}, {last}{saves}."
+    fastest = "" if best == stops else f"; TP {best} is the fastest"
+    if stops == min(steps):
+        return f"Decode gains less than a tenth beyond TP {stops}{fastest}."
+    return f"Decode gains up to TP {stops}{saves}, and less than a tenth beyond{fastest}."
+
+
+def _decoded(row: PassRow) -> tuple[str, ...]:
+    """Return a TP degree of decode as cells."""
+    fits = "" if row.fits is not False else " (too much)"
+    return (
+        str(row.tp), f"{row.held / GB:.1f}{fits}", UNKNOWN if row.work is None else f"{row.work * 1e3:.2f}",
+        UNKNOWN if row.tp == 1 else str(row.all_reduces), *_cells(row),
+    )  # fmt: skip
+
+
+def _filled(row: PassRow) -> tuple[str, ...]:
+    reductions = UNKNOWN if row.tp == 1 else str(row.all_reduces)
+    return str(row.tp), _size(row.message_bytes), reductions, *_cells(row)
+
+
+def _cells(row: PassRow) -> tuple[str, ...]:
+    """Return eager and graph, where both are known and differ."""
+    each = [one.collective.seconds if one.collective else None for one in row.launches]
+    return (
+        _pair(each, MICRO, 1),
+        _pair([one.communication for one in row.launches], 1e3, 2) if row.tp > 1 else UNKNOWN,
+        _pair([one.step for one in row.launches], 1e3, 2),
+        _pair([one.hidden_step for one in row.launches], 1e3, 2),
+        _pair([one.share for one in row.launches], 100, 0, " %") if row.tp > 1 else UNKNOWN,
+    )
+
+
+def _pair(values: Sequence[float | None], scale: float, digits: int, unit: str = "") -> str:
+    texts = [UNKNOWN if one is None else f"{one * scale:.{digits}f}{unit}" for one in values]
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
+
+
+def _schemes(one: TrainingCost) -> Iterator[str]:
+    crosses = ("leaves the node",) if one.nodes > 1 else ()
+    return table(
+        ("scheme", "a GPU sends", *crosses, "keeps", "by"),
+        [
+            (
+                found.scheme, UNKNOWN if found.objection else _bytes(found.sends),
+                *([UNKNOWN if found.objection else _bytes(found.crosses or 0.0)] if crosses else []),
+                UNKNOWN if found.memory is None or found.objection else _bytes(found.memory),
+                f"not possible: {found.objection}" if found.objection else found.calls,
+            )
+            for found in one.schemes
+        ],
+    )  # fmt: skip
+
+
+def _step(step: CliffStep, bar: str) -> tuple[str, ...]:
+    printed = UNKNOWN if step.printed is None else f"{step.printed / GB:.0f}"
+    return step.name, f"{step.rate / GB:.1f}", printed, bar.ljust(BAR), step.what
+
+
+def _times(made: CostDocument) -> Iterator[tuple[tuple[int, int], list[tuple[str, ...]]]]:
+    """Yield each span of ranks and domains with a row for each of its times."""
+    graphs = {(one.ranks, one.op, one.size_bytes): one for one in made.times if one.launch == GRAPH}
+    for span in dict.fromkeys((one.ranks, one.domains) for one in made.times):
+        eager = [one for one in made.times if (one.ranks, one.launch) == (span[0], EAGER)]
+        yield span, [_timed(one, graphs[one.ranks, one.op, one.size_bytes]) for one in eager]
+
+
+def _timed(eager: EstimatedCollective, graph: EstimatedCollective) -> tuple[str, ...]:
+    known = eager if eager.seconds is not None else graph
+    stands = f"{basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
+    if eager.basis and graph.basis and graph.basis != eager.basis:
+        stands += f"; graph {basis(graph, ' ({})')}{_within(graph)}"
+    return (
+        eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
+        UNKNOWN if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), stands,
+    )  # fmt: skip
+
+
+def _within(one: EstimatedCollective) -> str:
+    return f", within {one.within:.0%}" if one.within else ""
+
+
+def _us(seconds: float | None) -> str:
+    if seconds is None:
+        return UNKNOWN
+    return f"{seconds * 1e6:.1f}" if seconds >= 1e-6 else f"{seconds * 1e6:.2g}"  # noqa: PLR2004
+
+
+def _unknown(found: Sequence[EstimatedCollective]) -> dict[str, list[str]]:
+    """Return the reasons, each with the collectives whose time is not known for it."""
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        if one.why and one.launch == EAGER:
+            reasons.setdefault(one.why, []).append(f"{one.op} {_size(one.size_bytes)}")
+    return reasons
+
+
+def _algorithms(made: CostDocument) -> Iterator[tuple[tuple[int, int], float, list[tuple[str, ...]]]]:
+    """Yield each span of ranks and nodes with the size and a row for each algorithm."""
+    for span in dict.fromkeys((row.ranks, row.nodes) for row in made.algorithms):
+        rows = [row for row in made.algorithms if row.ranks == span[0]]
+        yield span, rows[0].size_bytes, [_moved(row) for row in rows]
+
+
+def _moved(row: AlgorithmRow) -> tuple[str, ...]:
+    one = row.traffic
+    return (
+        row.op, one.algorithm + ("" if one.nccl else " *"), str(one.steps), _bytes(one.sends),
+        _bytes(one.receives), _bytes(one.crosses), _bytes(one.links), _us(row.least),
+    )  # fmt: skip
+
+
+def _on_the_links(made: CostDocument) -> tuple[float, float]:
+    """Return the highest busbw by NVLS, and what it is on the links; zeros where NVLS does not run."""
+    nvls = {
+        row.ranks
+        for row in made.algorithms
+        if (row.traffic.algorithm, row.op, row.traffic.nccl) == (NVLS, ALL_REDUCE, True)
+    }
+    rates = [
+        (one.busbw, one.busbw / factor(ALL_REDUCE, one.ranks))
+        for one in made.times
+        if one.op == ALL_REDUCE and one.ranks in nvls and one.busbw
+    ]
+    return max(rates, default=(0.0, 0.0))
+
+
+def _sources(made: CostDocument, *, collectives: bool) -> list[str]:
+    """Return what the times stand on, each source once."""
+    used = list(made.times) if collectives else []
+    if made.serving is not None:
+        rows = (*made.serving.decode, *made.serving.prefill)
+        used += [one.collective for row in rows for one in row.launches if one.collective is not None]
+    known = (one for one in used if one.seconds is not None)
+    return list(dict.fromkeys(f"{basis(one, ', {}')}{_within(one)}: {one.source}" for one in known))
+
+
+def _size(size: float) -> str:
+    """Return a size in powers of 1024 where that is whole, else of 1000."""
+    whole = round(size)
+    if whole % 1000 == 0 and whole % 1024:
+        return _bytes(whole)
+    text = words.size(whole)
+    return text if not text.endswith(" B") or whole < 10_000 else _bytes(whole)  # noqa: PLR2004
+
+
+def _bytes(count: float) -> str:
+    """Return bytes in powers of 1000."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if count >= unit:
+            return f"{count / unit:.4g} {name}"
+    return f"{count:.4g} B"

@@ -1,42 +1,40 @@
 """`wirewatch advise gpu-nic`: which RDMA ports each GPU should use, and what a job sets for it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from wirewatch.busbw.expected import pcie_rate
 from wirewatch.cli.groups import examples
-from wirewatch.cli.output import printable, shown
-from wirewatch.cli.tables import table
+from wirewatch.cli.output import printable
+from wirewatch.cli.templates import render
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB
-from wirewatch_lab.advice.gpunic.document import GPU_NIC, AdvisedGpu, GpuNicDocument, document
 from wirewatch_lab.advice.gpunic.locality import Locality
-from wirewatch_lab.advice.gpunic.mapping import SAME, map_nics
+from wirewatch_lab.advice.gpunic.mapping import SAME, GpuNicMap, map_nics
 from wirewatch_lab.advice.gpunic.settings import (
+    GPU_NIC,
+    AdvisedGpu,
+    CpuBinding,
+    GpuNicDocument,
+    JobSetting,
     cpu_bindings,
+    document,
+    is_named,
     job_settings,
+    port_name,
     slurm_binding,
     unsettable,
-    wrapper,
 )
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.shell import quoted
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
-from wirewatch_lab.study.logsummary import count
+from wirewatch_lab.cli.texts import written
 
-ITSELF = (
-    "NCCL finds the nearest ports by itself. Set variables where ports are left out above, or where a log of "
-    "NCCL shows another choice (`wirewatch parse LOG`), and measure with and without."
-)
 _FAR = frozenset({"PHB", "NODE", "SYS"})
-HOST = (
-    "a path over the host bridge is beyond what NCCL takes for GPUDirect RDMA by default (PXB): data goes "
-    "through host memory"
-)
 
 
 @click.command("gpu-nic", epilog=examples("wirewatch advise gpu-nic --replay demo-dgx-h200"))
@@ -74,7 +72,7 @@ def gpu_nic(
     slurm = slurm_binding(bindings, len(found.gpus))
     remarks = tuple(filter(None, (*_cpu_remarks(near), unsettable(found))))
     made = document(time.time(), machine.of, found, settings, bindings, slurm, remarks)
-    click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else shown(_lines(made)))
+    click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else gpu_nic_text(made))
 
 
 def _gpu_rate(machine: AdvisedMachine) -> float | None:
@@ -94,25 +92,29 @@ def _cpu_remarks(near: Locality) -> Iterator[str]:
         yield "all GPUs are near the same processors: binding to them changes nothing"
 
 
-def _lines(made: GpuNicDocument) -> Iterator[str]:
-    used = {(port.device, port.port) for gpu in made.gpus for port in gpu.ports}
-    network = f", {made.layer}" if made.layer else ""
-    yield f"{made.of}: {count(len(made.gpus), 'GPU')}, {count(len(used), 'RDMA port')} in use{network}"
-    if not used:
-        yield (
-            "No GPU has a port: there is no RDMA port that is up."
-            if made.left_out
-            else ("No RDMA port is here: nothing is to be mapped, and nothing is wrong with that.")
-        )
-    elif not made.visible and len(used) > 1:
-        yield f"{_alike(made)} The ports are spread evenly by number, which is as good as any way."
-    yield ""
-    yield from table(
-        ("rank", "GPU", "NUMA", "ports", "path", "rate", "share GB/s", "processors"), [*_rows(made)]
-    )
-    yield from _notes(made)
-    yield from _settings(made)
-    yield from _processors(made)
+def gpu_nic_text(made: GpuNicDocument) -> str:
+    """Return the mapping for people, and the settings of a job with their reasons."""
+    commands: dict[str, list[int]] = {}
+    for one in made.cpus:
+        commands.setdefault(one.command, []).append(one.rank)
+    return written(
+        "gpu_nic.j2", made, used={(port.device, port.port) for gpu in made.gpus for port in gpu.ports},
+        alike=_alike(made), rows=[*_rows(made)], left_out=[(one.port, one.why) for one in made.left_out],
+        far=[gpu.gpu for gpu in made.gpus if any(port.path in _FAR for port in gpu.ports)],
+        commands={printable(command): ranks for command, ranks in commands.items()}, quoted=quoted,
+    )  # fmt: skip
+
+
+def wrapper(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> str:
+    """Return a script that starts the program of one rank with its settings and processors."""
+    titles = []
+    for seat in found.gpus:
+        named = [one for one in seat.ports if is_named(one.port)]
+        ways = ", ".join(f"{port_name(one.port)} {one.path or 'path not known'}" for one in named)
+        titles.append(f"GPU {seat.gpu.index}: {ways or 'no port'}")
+    near = {one.rank: one for one in bindings}
+    values = {"gpus": titles, "settings": settings, "bindings": near, "quoted": quoted}
+    return render("wirewatch_lab.cli", "gpu_nic.sh.j2", **values) + "\n"
 
 
 def _alike(made: GpuNicDocument) -> str:
@@ -139,50 +141,3 @@ def _share(gpu: AdvisedGpu) -> str:
 
 def _port(device: str, port: str) -> str:
     return f"{device}:{port}" if port else device
-
-
-def _notes(made: GpuNicDocument) -> Iterator[str]:
-    yield ""
-    if made.layer or any(gpu.ports for gpu in made.gpus):
-        yield f"share: {made.source}; derived, and what a healthy node reaches of it is unproven."
-    yield from (f"GPU {gpu.gpu}: {gpu.loss}" for gpu in made.gpus if gpu.loss)
-    far = [str(gpu.gpu) for gpu in made.gpus if any(port.path in _FAR for port in gpu.ports)]
-    if far:
-        yield f"GPU {', '.join(far)}: {HOST}"
-    yield from made.remarks
-    if made.left_out:
-        yield ""
-        yield "Left out:"
-        yield from table(("port", "why"), [(one.port, one.why) for one in made.left_out])
-
-
-def _settings(made: GpuNicDocument) -> Iterator[str]:
-    if not made.settings:
-        return
-    yield ""
-    yield "What a job sets:"
-    yield f"  {ITSELF}"
-    shown_reasons: set[str] = set()
-    for one in made.settings:
-        where = "" if one.rank is None else f"rank {one.rank}: "
-        word = "" if one.recommended else "(not needed) "
-        yield f"  {where}{word}{one.name}={quoted(one.value)}"
-        reason = f"    {one.why}. Not for: {one.when_not}."
-        last = [other for other in made.settings if other.why == one.why][-1]
-        if one is last and reason not in shown_reasons:
-            shown_reasons.add(reason)
-            yield reason
-
-
-def _processors(made: GpuNicDocument) -> Iterator[str]:
-    if not made.cpus:
-        return
-    yield ""
-    yield "Processors, in front of the program of a rank (--format shell writes a script of all this):"
-    for command in dict.fromkeys(one.command for one in made.cpus):
-        ranks = ", ".join(str(one.rank) for one in made.cpus if one.command == command)
-        yield f"  rank {ranks}: {printable(command)}"
-    if made.slurm:
-        yield f"  srun {made.slurm.gpu_bind} {made.slurm.mask_cpu}"
-        yield f"  one processor a task: srun {made.slurm.map_gpu} {made.slurm.map_cpu}"
-        yield f"    Not for: {made.slurm.when_not}."

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import click
 
-from wirewatch.catalogue import discover
-from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.topologies import is_recording, of_name
 from wirewatch.collectors.topology import read_topology
-from wirewatch.config import Config, expectations, load
+from wirewatch.config import Config, expectations
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import groups, islands
@@ -20,13 +18,13 @@ from wirewatch.core.types import Absent, Unusable
 from wirewatch.hw.replay import ReplayProbe
 from wirewatch.probe.setup import read_scene
 from wirewatch.statefolder import StateError, StateFolder, state_directory
-from wirewatch_lab.advice.described import DescriptionError, described
+from wirewatch_lab.advice.described import DescriptionError, described, machine_of
 from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.advice.xmlmachine import machine_of
 from wirewatch_lab.cli.compare import read_study
+from wirewatch_lab.cli.parse import Node
 from wirewatch_lab.study.curve import Study
-from wirewatch_lab.study.probed import history_study, probes_study
+from wirewatch_lab.study.points import history_study, probes_study
 from wirewatch_lab.study.topologyxml import NcclGraphs
 from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
 
@@ -52,9 +50,8 @@ class ChosenMachine:
     def read(self) -> AdvisedMachine:
         """The machine.
 
-        Raises:
-            UsageError: options that do not go together, or a file that cannot be read.
-            Unusable: the machine cannot be read.
+        Raises UsageError: options that do not go together, or a file that cannot be read. Raises Unusable:
+        the machine cannot be read.
         """
         if sum(one is not None for one in (self.topology, self.described, self.replay)) > 1:
             raise click.UsageError("give one of --topology, --machine and --replay")
@@ -68,9 +65,7 @@ class ChosenMachine:
         return self._read(self.replay or self.topology, studies)
 
     def _read(self, recording: str | None, studies: Sequence[Study]) -> AdvisedMachine:
-        config, _ = load(self.config_file, discover())
-        hardware, nvml = replayed(recording, self.overlays, at_fault=True) if recording else live(config)
-        try:
+        with Node(self.config_file, recording, self.overlays).hardware() as (config, hardware):
             name = f"recording {Path(recording).name}" if recording else "this node"
             topology = read_topology(hardware)
             gpus = hardware.nvml.gpus()
@@ -84,8 +79,6 @@ class ChosenMachine:
             own = own_probes(hardware, config, {gpu.uuid for gpu in gpus})
             near = read_locality(hardware.sysfs, topology)
             return AdvisedMachine(name, topology, conditions, (*studies, *own), near)
-        finally:
-            nvml.stop()
 
 
 def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -132,8 +125,7 @@ def _why(topology: object, gpus: object) -> str:
 def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
     """The machine in a topology file of NCCL; None for a file that is not XML.
 
-    Raises:
-        UsageError: it cannot be read, or is XML of another kind.
+    Raises UsageError: it cannot be read, or is XML of another kind.
     """
     path = Path(name)
     try:

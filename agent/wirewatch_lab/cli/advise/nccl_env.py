@@ -1,38 +1,56 @@
 """`wirewatch advise nccl-env`: which NCCL settings a job should have, and what is wrong with those it has."""
 
+import mmap
+import os
+import re
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill, wrap
+from typing import BinaryIO
 
 import click
+import yaml
 
+from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
-from wirewatch.cli.output import printable, shown
+from wirewatch.cli.output import printable, utc
 from wirewatch.cli.topologies import is_recording
-from wirewatch.core.types import Unusable
+from wirewatch.core import words
+from wirewatch.core.ports import Hardware
+from wirewatch.core.types import Absent, Unusable, Why
+from wirewatch.core.words import GB, count
+from wirewatch.hw.files import absent_errno
 from wirewatch.nccl.variables import Version, version
-from wirewatch_lab.advice.settings.advice import NCCL_ENV, advise
-from wirewatch_lab.advice.settings.check import NCCL_CHECK, Places, check
-from wirewatch_lab.advice.settings.measured import Purpose, measured_settings
-from wirewatch_lab.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
-from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
-from wirewatch_lab.cli.advise.ncclplaces import (
-    library_version,
-    of_named_file,
-    of_process,
-    of_recording,
-    of_this_process,
+from wirewatch.probe.setup import CONF
+from wirewatch_lab.advice.settings.advice import (
+    NCCL_CHECK,
+    NCCL_ENV,
+    NcclEnvDocument,
+    NotRead,
+    Places,
+    advise,
+    check,
 )
-from wirewatch_lab.cli.advise.nccltexts import FORMATS, advice_lines, check_lines
+from wirewatch_lab.advice.settings.candidates import VariableAdvice
+from wirewatch_lab.advice.settings.measured import JobPurpose, MeasuredSetting, measured_settings
+from wirewatch_lab.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
+from wirewatch_lab.advice.settings.sources import SettingsSource, of_conf, of_environ, of_file
+from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.compare import read_study
 from wirewatch_lab.cli.parse import Node
+from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study.curve import Study
+from wirewatch_lab.study.spread import Regime
+from wirewatch_lab.study.summary import MUCH, span
 
-TABLE = "table"
-PURPOSES = tuple(one.value for one in Purpose)
+TABLE, FORMATS = "table", ("shell", "env", "yaml")
+PURPOSES = tuple(one.value for one in JobPurpose)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +63,7 @@ class SettingsScene:
 
 
 def known_version(_context: click.Context, option: click.Parameter, value: str | None) -> Version | None:
-    """A callback that reads a version of NCCL.
-
-    Raises:
-        BadParameter: it is not a version.
-    """
+    """A callback that reads a version of NCCL. Raises BadParameter: it is not a version."""
     found = version(value) if value is not None else None
     if value is not None and found is None:
         raise click.BadParameter(f"{printable(value[:40])!r} is not a version, such as 2.28.9", param=option)
@@ -108,13 +122,13 @@ def nccl_env(
 
 def _advise(chosen: ChosenMachine, purpose: str, nccl: Version | None, form: str, *, as_json: bool) -> None:
     seen = _see(chosen, nccl)
-    made = advise(seen.node, seen.studies, Purpose(purpose), time.time())
+    made = advise(seen.node, seen.studies, JobPurpose(purpose), time.time())
     if as_json:
         click.echo(NCCL_ENV.dump_json(made, indent=1).decode())
     elif form == TABLE:
-        click.echo(shown(advice_lines(made)))
+        click.echo(advice_text(made))
     else:
-        click.echo(FORMATS[form](made), nl=False)
+        click.echo(job_text(made, form), nl=False)
 
 
 def _check(
@@ -138,16 +152,12 @@ def _check(
     if as_json:
         click.echo(NCCL_CHECK.dump_json(document, indent=1).decode())
     else:
-        click.echo(shown(check_lines(document)))
+        click.echo(written("nccl_check.j2", document, paragraph=_paragraph))
     return EXIT[worst]
 
 
 def _see(chosen: ChosenMachine, nccl: Version | None) -> SettingsScene:
-    """The machine that the options name.
-
-    Raises:
-        UsageError, Unusable: as `ChosenMachine.read`.
-    """
+    """The machine that the options name. Raises UsageError, Unusable: as `ChosenMachine.read`."""
     machine = chosen.read()
     said = (version(study.environment.get("nccl", "")) for study in machine.measured)
     nccl = nccl or next((one for one in said if one), None)
@@ -157,3 +167,177 @@ def _see(chosen: ChosenMachine, nccl: Version | None) -> SettingsScene:
     with Node(chosen.config_file, recording, chosen.overlays).hardware() as (_, hardware):
         places = of_recording(hardware, machine.of) if recording else None
         return SettingsScene(read_node(hardware, machine, nccl), machine.measured, places)
+
+
+LIMIT = 1 << 20
+"""Bytes of an environment or a file with settings; larger ones are refused."""
+_LIBRARY = re.compile(rb"(/\S*libnccl\.so[.\d]*)\n")
+_SAYS = re.compile(rb"NCCL version (2\.\d{1,3}\.\d{1,3})")
+
+
+def of_named_file(path: Path) -> Places:
+    """The settings of a file, or of standard input for `-`.
+
+    Raises UsageError: it is not there, too large, or no file with settings.
+    """
+    is_input = str(path) == "-"
+    name = "standard input" if is_input else str(path)
+    data = _most_of(sys.stdin.buffer, name) if is_input else _bytes(path)
+    if isinstance(data, Absent) and data.why is Why.DENIED:
+        return Places(name, (), (NotRead(name, data.detail),))
+    source = data if isinstance(data, Absent) else of_file(data, name)
+    if isinstance(source, Absent):
+        raise click.UsageError(source.detail)
+    return Places(name, (source,))
+
+
+def of_process(pid: int) -> Places:
+    """The settings of a running process: its environment as it began, and the files that its NCCL reads."""
+    of, at = f"process {pid}, as it began", Path(f"/proc/{pid}")
+    data, command = _bytes(at / "environ"), _bytes(at / "cmdline")
+    if isinstance(data, Absent):
+        missing = "no such process is here" if data.why in {Why.MISSING, Why.LOST} else data.detail
+        return Places(of, (), (NotRead(f"{at}/environ", missing),))
+    if not data and command == b"":
+        return Places(
+            of, (), (NotRead(f"{at}/environ", "it is empty: a process of the kernel, or a zombie"),)
+        )
+    return _with_files(of, of_environ(data, f"{at}/environ"), at / "root")
+
+
+def of_this_process() -> Places:
+    """The settings of this very process, and the files that an NCCL of its user reads."""
+    data = b"\0".join(name + b"=" + value for name, value in os.environb.items())
+    return _with_files("this process", of_environ(data, "environment"), Path("/"))
+
+
+def of_recording(hardware: Hardware, name: str) -> Places:
+    """The settings that a recording holds: of its probe, and its /etc/nccl.conf."""
+    pairs = b"\0".join(f"{key}={value}".encode() for key, value in hardware.probe.settings().items())
+    sources = [of_environ(pairs, "environment of the probe")]
+    text = hardware.sysfs.read(CONF)
+    if isinstance(text, Absent) and text.why is not Why.MISSING:
+        return Places(name, tuple(sources), (NotRead(CONF, text.detail),))
+    return Places(name, (*sources, *(() if isinstance(text, Absent) else (of_conf(text, CONF),))))
+
+
+def library_version(pid: int) -> Version | None:
+    """The version of NCCL that a process has loaded, by the library's own text; None if not seen."""
+    try:
+        with Path(f"/proc/{pid}/maps").open("rb") as maps:
+            found = next((match[1] for line in maps if (match := _LIBRARY.search(line))), None)
+        if found is None:
+            return None
+        with (
+            Path(f"/proc/{pid}/root{os.fsdecode(found)}").open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+        ):
+            said = _SAYS.search(text)
+            return version(said[1].decode()) if said else None
+    except (OSError, ValueError):
+        return None
+
+
+def _with_files(of: str, environment: SettingsSource, root: Path) -> Places:
+    values = {one.name: one.value for one in environment.settings}
+    home = values.get("HOME", "")
+    own = values.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else "")
+    sources, not_read = [environment], []
+    for name in (own, CONF):
+        data = _bytes(root / name.lstrip("/")) if name else Absent(Why.MISSING)
+        if not isinstance(data, Absent):
+            sources.append(of_conf(data.decode("utf-8", "replace"), name))
+        elif data.why is not Why.MISSING:
+            not_read.append(NotRead(name, data.detail))
+    return Places(of, tuple(sources), tuple(not_read))
+
+
+def _bytes(path: Path) -> bytes | Absent:
+    """The whole of a file, since files of /proc do not have a size."""
+    try:
+        with path.open("rb") as file:
+            return _most_of(file, str(path))
+    except OSError as error:
+        return absent_errno(error.errno or 0, str(path))
+    except ValueError as error:
+        return Absent(Why.MALFORMED, f"{str(path)!r}: {error}")
+
+
+def _most_of(file: BinaryIO, name: str) -> bytes | Absent:
+    data = file.read(LIMIT + 1)
+    if len(data) > LIMIT:
+        return Absent(Why.MALFORMED, f"{name}: more than {LIMIT} bytes, which no settings take")
+    return data
+
+
+UNSET = "leave unset"
+WIDTH = 110
+
+
+def advice_text(made: NcclEnvDocument) -> str:
+    """Return the advice for people: a table, then each variable with its reason."""
+
+    def reasons(one: VariableAdvice) -> list[tuple[str, str]]:
+        measured = [("measured here", measured_words(found)) for found in one.measured]
+        before = [("why", one.reason), ("guides disagree", one.disagree)]
+        return [*before, *measured, ("when not", one.when_not), ("source", one.source)]
+
+    rows = [(one.name, one.value or UNSET, one.confidence.value, _in_short(one)) for one in made.variables]
+    return written("nccl_advice.j2", made, unset=UNSET, rows=rows, reasons=reasons, paragraph=_paragraph)
+
+
+def measured_words(one: MeasuredSetting) -> str:
+    """A figure with and without, and whether it is more than the spread."""
+    ranks = f"{one.op}, {count(one.ranks, 'rank')}, {one.launch}{', registered' if one.registered else ''}"
+    if one.regime is Regime.LATENCY or one.op not in FACTORS:
+        figures = f"{one.with_seconds * 1e6:.1f} us with {one.value}, {one.without_seconds * 1e6:.1f} without"
+    else:
+        rates = [
+            busbw(one.op, one.ranks, one.at_bytes, seconds) / GB
+            for seconds in (one.with_seconds, one.without_seconds)
+        ]
+        figures = f"{rates[0]:.1f} GB/s with {one.value}, {rates[1]:.1f} without"
+    sizes = f"{span(one.first_bytes, one.last_bytes)} {one.speed - 1:+.1%}"
+    return f"{figures} at {words.size(one.at_bytes)} ({ranks}); {sizes}: {_judged(one)}"
+
+
+def _judged(one: MeasuredSetting) -> str:
+    if one.spread is None:
+        return "one repeat shows no spread: not judged"
+    if one.verdict == "same":
+        noise = one.noise or 0.0
+        return f"may be noise, of which there may be {noise:.1%}" if noise < MUCH else "may be noise alone"
+    return f"{one.verdict} by more than the spread ({max(one.spread):.1%})"
+
+
+def job_text(made: NcclEnvDocument, form: str) -> str:
+    """Return the settings as exports for sh, as NAME=VALUE for nccl.conf and docker, or as YAML of a pod.
+
+    Each value is on one line: a measured one is what somebody typed.
+    """
+    values = [(one.name, printable(one.value)) for one in made.variables if one.value is not None]
+    if form == "yaml":
+        env = [{"name": name, "value": value} for name, value in values]
+        text = yaml.safe_dump({"env": env}, sort_keys=False).rstrip()
+    elif form == "shell":
+        text = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values)
+    else:
+        text = "\n".join(f"{name}={value}" for name, value in values)
+    left = ", ".join(one.name for one in made.variables if one.value is None)
+    head = [
+        f"NCCL's settings for {made.purpose}: {printable(made.machine)}, {utc(made.at)}",
+        *wrap(f"left to NCCL: {left}", WIDTH - 2),
+    ]
+    return "\n".join([*(f"# {line}" for line in head), text]) + "\n"
+
+
+def _in_short(one: VariableAdvice) -> str:
+    if not one.measured:
+        return "-"
+    best = max(one.measured, key=lambda found: (found.verdict == "faster", found.speed))
+    return f"{best.value} {best.speed - 1:+.1%} {best.regime.value}: {best.verdict}"
+
+
+def _paragraph(title: str, text: str) -> str:
+    head = f"    {title}: " if title else "    "
+    return fill(printable(text), WIDTH, initial_indent=head, subsequent_indent="      ")

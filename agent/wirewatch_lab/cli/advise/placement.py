@@ -3,7 +3,8 @@
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,16 +12,29 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Number, WholeNumber
-from wirewatch.cli.output import shown
+from wirewatch.core.hostlist import compact, natural
 from wirewatch.core.types import whole
-from wirewatch_lab.advice.placement.cluster import Cluster, measured, of_machine
-from wirewatch_lab.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
+from wirewatch_lab.advice.placement.cluster import (
+    ClusterError,
+    NodePool,
+    measured,
+    of_machine,
+    read_cluster,
+    with_slurm_topology,
+)
 from wirewatch_lab.advice.placement.document import (
     PLACEMENT,
+    CostEntry,
     JobPlacement,
+    LayoutEntry,
+    LevelName,
+    NodeGpus,
+    PlacementDocument,
+    cluster_remarks,
     document,
     job_placement,
     layout_entry,
+    placed_remarks,
     summary,
 )
 from wirewatch_lab.advice.placement.launchfiles import (
@@ -33,14 +47,14 @@ from wirewatch_lab.advice.placement.launchfiles import (
 )
 from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
 from wirewatch_lab.advice.placement.proposals import CostedLayout, Proposals, title
-from wirewatch_lab.advice.placement.remarks import cluster_remarks, placed_remarks
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
 from wirewatch_lab.advice.placement.space import Level, Space
 from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
-from wirewatch_lab.cli.advise.amounts import Count, ModelName
+from wirewatch_lab.advice.shell import ranges
+from wirewatch_lab.cli.advise.amounts import Count, ModelName, options
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
-from wirewatch_lab.cli.advise.placementtext import placement_lines
 from wirewatch_lab.cli.compare import read_study
+from wirewatch_lab.cli.texts import written
 
 FEASIBLE, INFEASIBLE = 0, 2
 MOST = 65536
@@ -83,18 +97,7 @@ class GroupSizes(click.ParamType[Several]):
         return given["tp"], given.get("pp", 1), given.get("replicas", 1)
 
 
-def _options(
-    *options: Callable[[Callable[..., None]], Callable[..., None]],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-_of_the_job = _options(
+_of_the_job = options(
     click.option("--tp", type=_COUNT, help="GPUs of a tensor-parallel group."),
     click.option("--pp", type=_COUNT, default=1, show_default=True, help="Pipeline stages."),
     click.option("--replicas", type=_COUNT, help="Copies that serve beside each other; 1 by default."),
@@ -104,7 +107,7 @@ _of_the_job = _options(
         help="A job to be placed beside others, in place of --tp, --pp and --replicas; repeatable.",
     ),
 )  # fmt: skip
-_of_the_nodes = _options(
+_of_the_nodes = options(
     click.option(
         "--nodes", type=click.Path(path_type=Path),
         help="A file of nodes, TOML or JSON (docs/advice/placement.md); else the one node.",
@@ -120,7 +123,7 @@ _of_the_nodes = _options(
         "node, or over the network.",
     ),
 )  # fmt: skip
-_of_the_model = _options(
+_of_the_model = options(
     click.option(
         "--model", type=ModelName(), help="Memory and costs are this model's."
     ),
@@ -150,7 +153,7 @@ _of_the_model = _options(
     ),
     click.option("--graph", is_flag=True, help="Costs with CUDA graphs, not eager launches."),
 )  # fmt: skip
-_of_the_output = _options(
+_of_the_output = options(
     click.option("--print", "form", type=click.Choice(_FORMS), help="Print only this, for a launcher."),
     click.option("--all", "every", is_flag=True, help="A line for every stage, however many there are."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document."),
@@ -236,7 +239,7 @@ def _sizes(
     return ((tp, pp, replicas or dp or 1),)
 
 
-def _cluster(nodes: Path | None, slurm_topology: Path | None, machine: dict[str, object]) -> Cluster:
+def _cluster(nodes: Path | None, slurm_topology: Path | None, machine: dict[str, object]) -> NodePool:
     chosen = ChosenMachine(**machine)  # type: ignore[arg-type]
     if nodes is None:
         if slurm_topology is not None:
@@ -329,5 +332,72 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     if as_json:
         click.echo(PLACEMENT.dump_json(made, indent=1).decode())
     else:
-        click.echo(shown(placement_lines(made, ask.jobs, every=every)))
+        click.echo(placement_text(made, ask.jobs, every=every))
     return INFEASIBLE if refused else FEASIBLE
+
+
+MOST_ROWS = 32
+"""Stages that get a line each; more are shown by nodes that are used alike."""
+MOST_SOURCES = 6
+
+
+def placement_text(made: PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> str:
+    """Return the whole text: verdict, placement, remarks, costs, what a launcher takes."""
+
+    def stages(job: JobPlacement, where: Mapping[LevelName, str]) -> list[tuple[str, ...]] | None:
+        """Return a row for each stage; None where they are too many."""
+        rows = [(r, s, stage) for r, one in enumerate(job.placed) for s, stage in enumerate(one.stages)]
+        if len(rows) > MOST_ROWS and not every:
+            return None
+        return [(str(r), str(s), _nodes(stage.nodes), where[stage.level]) for r, s, stage in rows]
+
+    entries = [*made.rejected, *made.nearest]
+    chosen = [(job, job.cost) for job in made.jobs if job.cost is not None]
+    costs = [*(cost for _, cost in chosen), *(one.cost for one in entries)]
+    rows = [(title(job.tp, job.pp, job.replicas), *_cost(cost), "this one") for job, cost in chosen]
+    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
+    return written(
+        "placement.j2", made, asked=" and ".join(title(job.tp, job.pp, job.replicas) for job in jobs),
+        gpus=sum(job.tp * job.pp * job.replicas for job in made.jobs),
+        nodes=len({one.node for job in made.jobs for r in job.placed for s in r.stages for one in s.nodes}),
+        title=title, stages=stages, alike=lambda job: list(_alike(job)),
+        levels=lambda job: Counter(replica.level for replica in job.placed),
+        costs=costs, rows_of_costs=rows, most_sources=MOST_SOURCES,
+        sources=list(dict.fromkeys(line for cost in costs for line in (*cost.sources, *cost.remarks))),
+    )  # fmt: skip
+
+
+def _alike(job: JobPlacement) -> Iterator[tuple[str, ...]]:
+    """Nodes on which the same GPUs make the same groups, and how many replicas have a part there."""
+    groups: dict[str, list[str]] = {}
+    replicas: dict[str, set[int]] = {}
+    for number, replica in enumerate(job.placed):
+        for stage in replica.stages:
+            for one in stage.nodes:
+                part = "" if len(stage.nodes) == 1 else " (part of a group)"
+                groups.setdefault(one.node, []).append(f"{ranges(one.gpus)}{part}")
+                replicas.setdefault(one.node, set()).add(number)
+    kinds: dict[str, list[str]] = {}
+    for node in sorted(groups, key=natural):
+        kinds.setdefault(" | ".join(groups[node]), []).append(node)
+    for gpus, nodes in kinds.items():
+        parts = {one for node in nodes for one in replicas[node]}
+        yield str(len(nodes)), str(len(parts)), gpus, compact(nodes)
+
+
+def _nodes(nodes: Sequence[NodeGpus]) -> str:
+    """Nodes of which the same GPUs are used in one term, in Slurm's short form."""
+    alike: dict[str, list[str]] = {}
+    for one in nodes:
+        alike.setdefault(ranges(one.gpus), []).append(one.node)
+    return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
+
+
+def _why(one: LayoutEntry) -> str:
+    return f"{one.why}: {one.asks}" if one.asks else one.why
+
+
+def _cost(cost: CostEntry) -> tuple[str, ...]:
+    parts = (cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds)
+    cells = [f"{one * 1e3:.2f}" if one is not None else "not known" for one in parts]
+    return tuple(cells)

@@ -1,0 +1,30 @@
+"""Texts of the lab's commands: templates filled with documents."""
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from wirewatch.cli.output import printable
+from wirewatch.cli.tables import table
+from wirewatch.cli.templates import render
+
+
+def written(template: str, made: Any, **values: Any) -> str:
+    """Return the text of a template for a document `made`; no text in the document ends a line of it."""
+    return render("wirewatch_lab.cli", template, made=_printable(made), table=_table, **values).rstrip("\n")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(table(header, [tuple(map(printable, row)) for row in rows]))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: _printable(getattr(value, one.name)) for one in fields(value)})
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_printable, value))
+    return (
+        {_printable(key): _printable(one) for key, one in value.items()} if isinstance(value, dict) else value
+    )
