@@ -46,7 +46,7 @@ main()
 DEAF = """
 import sys, time, wirewatch.cli
 from wirewatch.__main__ import main
-from wirewatch.daemon import signals
+from wirewatch import signals
 
 signals.LIMIT = 0.5
 
