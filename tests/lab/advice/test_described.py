@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.node.core.test_parsers_fuzzed import damaged
+from tests.fuzzing import damaged
 from wirewatch.busbw.expected import wire
 from wirewatch.busbw.network import expect_network
 from wirewatch.busbw.references import architecture

@@ -15,6 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.examples import examples
+from tests.fuzzing import damaged
 from tests.lab.study import printed
 from tests.lab.study.printed import Job, Written
 from tests.lab.study.test_judge import of_busbw
@@ -23,7 +24,6 @@ from tests.lab.study.test_nccltests import torn
 from tests.lab.study.topologies import gpu, system
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import refused
-from tests.node.core.test_parsers_fuzzed import damaged
 from tests.processes import ROOT, run_wirewatch
 from wirewatch.core.probe import MIB
 from wirewatch_lab.cli.parse import parse

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.fuzzing import damaged
 from tests.lab.study import printed
 from tests.lab.study.printed import Job
 from tests.lab.study.test_nccltests import only, read_text
-from tests.node.core.test_parsers_fuzzed import damaged
 from wirewatch.core.types import Health
 from wirewatch_lab.study.judge import by_header, judge
 from wirewatch_lab.study.points import to_study

@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.fuzzing import damaged
 from tests.lab.study import printed
 from tests.lab.study.printed import Form, Job, Written, jobs
-from tests.node.core.test_parsers_fuzzed import damaged
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccltests import Reader

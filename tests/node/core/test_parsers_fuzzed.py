@@ -1,16 +1,14 @@
 """Parsers of texts that others write, given any text and damaged good ones: none raises, none skips."""
 
-import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.study.topologies import gpu, nic, system
-from tests.node.nccl.texts import V2_21, V2_28
+from tests.fuzzing import damaged
 from wirewatch.core.kernellog import Record, parse_events, parse_record, recovery_word, wanted
 from wirewatch.core.pci import Path, Place, acs_redirects, aer_total, generation, normal_pci, place, width
 from wirewatch.core.rdma import Rate, counter, number, parse_ibstat, physical_state, port_rate, port_state
@@ -18,46 +16,6 @@ from wirewatch.core.tree import count_nodes, rdma_address, read_place
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.xids import severity_of
 from wirewatch.nccl.settings import gdr_level, parse_nccl_conf
-from wirewatch_lab.study.nccllog import read_log
-from wirewatch_lab.study.topologyxml import read_topology
-
-Damage = Callable[[str], str]
-
-
-def _cut(start: int, length: int) -> Damage:
-    return lambda text: text[: start % (len(text) + 1)] + text[start % (len(text) + 1) + length :]
-
-
-def _twice(start: int, length: int) -> Damage:
-    def damage(text: str) -> str:
-        at = start % (len(text) + 1)
-        return text[: at + length] + text[at : at + length] + text[at + length :]
-
-    return damage
-
-
-def _put(start: int, length: int, put: str) -> Damage:
-    return lambda text: text[: start % (len(text) + 1)] + put + text[start % (len(text) + 1) + length :]
-
-
-_AT, _LENGTH = st.integers(0, 10_000), st.integers(1, 40)
-_DAMAGE = st.one_of(
-    st.builds(_cut, _AT, _LENGTH),
-    st.builds(_twice, _AT, _LENGTH),
-    st.builds(_put, _AT, st.integers(0, 20), st.text(max_size=6)),
-)
-
-
-def damaged(*good: str) -> st.SearchStrategy[str]:
-    """One of these texts with up to four pieces of it gone, twice there, or replaced."""
-
-    def apply(text: str, steps: list[Damage]) -> str:
-        for step in steps:
-            text = step(text)
-        return text
-
-    return st.builds(apply, st.sampled_from(good), st.lists(_DAMAGE, max_size=4))
-
 
 IBSTAT = """\
 CA 'mlx5_0'
@@ -228,28 +186,6 @@ def test_nccl_conf_a_foreign_line_anywhere_is_reported_and_the_rest_is_read(at: 
     assert told.settings == parse_nccl_conf(NCCL_CONF).settings
 
 
-@given(st.text() | damaged(V2_21, V2_28))
-def test_every_line_of_a_log_is_another_s_or_has_messages_that_are_read_or_counted(text: str) -> None:
-    told = read_log(text.split("\n"))
-    assert told.line_count == text.count("\n") + 1
-    assert told.messages == len(
-        re.findall(r"NCCL (?:INFO|WARN|ATTN|TRACE|CALL|ABORT)(?= |$)", text, re.MULTILINE)
-    )
-    assert told.line_count - told.foreign <= told.messages
-    assert (told.messages == 0) == (told.foreign == told.line_count)
-    assert told.not_understood + told.other <= told.messages
-
-
-@given(st.binary() | damaged(system([gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0")]).decode()))
-def test_any_file_is_a_topology_or_says_in_a_line_why_not(body: bytes | str) -> None:
-    told = read_topology(io.BytesIO(body.encode("utf-8", "replace") if isinstance(body, str) else body))
-    if isinstance(told, Absent):
-        assert told.why is Why.MALFORMED
-        assert len(told.detail.splitlines()) == 1
-    else:
-        assert told.lines()
-
-
 @given(st.text() | damaged("PIX", "PHB", "SYS", "4"))
 def test_any_level_is_known_or_not(value: str) -> None:
     known, path = gdr_level(value)
@@ -395,12 +331,3 @@ def test_a_place_is_read_with_its_numa_node_and_without_an_address_there_is_none
     nowhere = read_place(ScriptedSysfs("1", PLACE), "")
     assert isinstance(nowhere, Absent)
     assert nowhere.why is Why.MISSING
-
-
-@given(st.text(min_size=1))
-def test_damage_can_leave_a_text_whole_and_can_change_it(text: str) -> None:
-    """The damage itself: it never invents a crash of its own."""
-    assume(len(text) > 1)
-    assert _cut(1, 1)(text) == text[:1] + text[2:]
-    assert _twice(0, 1)(text) == text[0] + text
-    assert _put(0, 1, "")(text) == text[1:]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.node.core.test_parsers_fuzzed import damaged
+from tests.fuzzing import damaged
 from tests.node.jobs.ras.reports import (
     HEALTHY,
     STOPPED,
