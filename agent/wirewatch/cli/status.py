@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from wirewatch.cli.check.polling import Poll
     from wirewatch.documents.status import StatusDocument
 
-SECONDS, PLAY = 10.0, 60.0
-"""For a poll of our own, in which a driver may have to wake up, and for a recording that is played."""
+SECONDS = 10.0
+"""For a poll of our own, in which a driver may have to wake up."""
 HEAD, LEAST = 11, 20
 """Characters of what a line is about, and of its text, at least."""
 
@@ -111,7 +111,7 @@ def _polled(config: Path | None, why: str) -> "StatusDocument":
             work.outcome(SECONDS)
     except TimeoutError:
         node.kill()
-    return _of_poll(poll, "live", why)
+    return _of_poll(poll, why)
 
 
 def _played(config: Path | None, replay: str, overlays: Sequence[str]) -> "StatusDocument":
@@ -120,25 +120,18 @@ def _played(config: Path | None, replay: str, overlays: Sequence[str]) -> "Statu
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
     """
-    from wirewatch.cli.check.polling import played_to_end
+    from wirewatch.cli.check.polling import NodeSource, played
 
     about = ", ".join((f"recording {replay}", *(f"overlay {name}" for name in overlays)))
-    with played_to_end(config, replay, overlays, PLAY) as poll:
-        return _of_poll(poll, "synthetic" if overlays else "replay", f"{about}, played without waiting")
+    return _of_poll(played(NodeSource(config, replay, overlays)), f"{about}, played without waiting")
 
 
-def _of_poll(poll: "Poll", source: str, why: str) -> "StatusDocument":
-    from wirewatch.documents.jobs import jobs
+def _of_poll(poll: "Poll", why: str) -> "StatusDocument":
     from wirewatch.documents.probes import probes_of
-    from wirewatch.documents.state import findings, state
-    from wirewatch.documents.status import NodeSnapshot
     from wirewatch.documents.status import status as document
 
-    at = poll.now()
-    node = NodeSnapshot(
-        state(poll.judged, at, source), findings(poll.judged, at), jobs(poll.state, at, source)
-    )
-    return document(node, probes_of(poll.state, at), "own", why)
+    node = poll.snapshot()
+    return document(node, probes_of(poll.state, node.state.at), "own", why)
 
 
 def _text(document: "StatusDocument", width: int) -> Iterator[str]:

@@ -175,8 +175,6 @@ T = TypeVar("T")
 UNKNOWN = 3
 DEADLINE = 10.0
 """Seconds for the daemon's answer."""
-SECONDS = 120.0
-"""For a play of a recording."""
 
 
 @click.command(
@@ -204,6 +202,7 @@ def explain(
 
     Exit codes: 0 printed; 3 no daemon answers; 64 no such job, or several.
     """
+    from wirewatch.cli.check.polling import NodeSource, played
     from wirewatch.cli.jobs.explained import page
     from wirewatch.documents.jobs import EXPLAIN
 
@@ -212,7 +211,7 @@ def explain(
     if replay:
         if context.get_parameter_source("socket") is not ParameterSource.DEFAULT:
             raise click.UsageError("give either --replay or --socket")
-        document = played_jobs(config, replay, overlays)
+        document = played(NodeSource(config, replay, overlays)).snapshot().jobs
     else:
         document = asked_jobs(context, socket, config)
     explained = _explained(document, job)
@@ -256,19 +255,6 @@ def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T 
         return str(error)
     except (ValidationError, RecursionError):
         return f"{path}: the answer is not from this version of wirewatch"
-
-
-def played_jobs(config: Path | None, replay: str, overlays: Sequence[str]) -> "JobsDocument":
-    """The running jobs of a recording, played to its end without a daemon.
-
-    Raises:
-        Unusable: the configuration, the recording or an overlay cannot be used.
-    """
-    from wirewatch.cli.check.polling import played_to_end
-    from wirewatch.documents.jobs import jobs
-
-    with played_to_end(config, replay, overlays, SECONDS) as poll:
-        return jobs(poll.state, time.time(), "synthetic" if overlays else "replay")
 
 
 def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
