@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirewatch.cli.groups import CommandGroup, examples
-from wirewatch.cli.output import printable
+from wirewatch.core.words import printable
 
 if TYPE_CHECKING:
     from wirewatch.cli.tomllines import Key

@@ -13,8 +13,9 @@ import click
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import Date, Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
-from wirewatch.cli.output import shown, utc
+from wirewatch.cli.output import shown
 from wirewatch.core.types import Subject
+from wirewatch.core.words import utc
 
 GB, MHZ, MILLI, SMALL = 1e9, 1e6, 1e-3, 0.1
 WIDTH, KEY = 110, 20

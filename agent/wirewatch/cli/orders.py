@@ -49,7 +49,7 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
         UsageError: the daemon refuses; the text is its own.
         Exit: the daemon does not answer; the reason has been printed.
     """
-    from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
+    from wirewatch.client import STRANGE, NoAnswer, request
 
     try:
         status, answer = request(path, method, target, body, DEADLINE, known=True)

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from wirewatch.cli.groups import is_terminal
+from wirewatch.core.words import printable
 
 WIDTH = 110
 """Characters of a line, at most: a longer one is hard to read."""
@@ -24,16 +24,6 @@ COLOURS: Mapping[str, Mapping[str, Any]] = {
 def shown(lines: Iterable[str]) -> str:
     """The lines as one text, each of them printable."""
     return "\n".join(map(printable, lines))
-
-
-def printable(text: str) -> str:
-    """The text with a space for each character that would begin a line or command a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
-def utc(at: float) -> str:
-    """Unix seconds as a date and time in UTC; 0 is never."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else "never"
 
 
 def terminal_width() -> int:

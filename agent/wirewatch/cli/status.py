@@ -12,8 +12,9 @@ import click
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import daemon_options, replay_options
-from wirewatch.cli.output import coloured, printable, terminal_width
+from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
+from wirewatch.core.words import printable
 
 if TYPE_CHECKING:
     from wirewatch.cli.check.polling import Poll

@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from wirewatch.cli.check.daemon import asked_socket
-from wirewatch.cli.output import utc
 from wirewatch.cli.tables import table
+from wirewatch.client import NoAnswer, request
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
 from wirewatch.core.types import Absent, NotText, Unusable, utf8
+from wirewatch.core.words import utc
 from wirewatch.documents.drift import DiffDocument
 from wirewatch.documents.state import TOPOLOGY
-from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.wiring import (

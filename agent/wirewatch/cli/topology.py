@@ -12,11 +12,12 @@ from wirewatch.cli.check.answer import Grounds
 from wirewatch.cli.completion import recording_names
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import config_option, daemon_options, named_recording, replay_options
-from wirewatch.cli.output import printable, shown
+from wirewatch.cli.output import shown
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.core.collector import NodeState
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Unusable
+from wirewatch.core.words import printable
 
 SECONDS = 60.0
 """For a poll of the node, in which a driver may have to wake up."""

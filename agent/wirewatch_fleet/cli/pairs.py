@@ -10,8 +10,9 @@ import click
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import ExistingFile, Number, WholeNumber
-from wirewatch.cli.output import shown, utc
+from wirewatch.cli.output import shown
 from wirewatch.cli.tables import table
+from wirewatch.core.words import utc
 
 if TYPE_CHECKING:
     from wirewatch_fleet.pairs.document import PairsDocument, RoundsDocument, SlowEntry

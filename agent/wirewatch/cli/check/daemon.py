@@ -13,9 +13,9 @@ from typing import Any, get_args, get_origin
 import click
 
 from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds, reported
+from wirewatch.client import NoAnswer, listens, request
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable, utf8
 from wirewatch.documents.health import HealthDocument
-from wirewatch.hw.httpclient import NoAnswer, listens, request
 from wirewatch.server.sockets import default_path, demo_path
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"

@@ -242,7 +242,7 @@ def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T 
     """A document of the daemon at this socket, or why it gives none."""
     from pydantic import ValidationError
 
-    from wirewatch.hw.httpclient import NoAnswer, request
+    from wirewatch.client import NoAnswer, request
 
     if not path:
         return "the configuration names no socket of a daemon"
