@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
@@ -24,6 +24,19 @@ COLOURS: Mapping[str, Mapping[str, Any]] = {
 def shown(lines: Iterable[str]) -> str:
     """The lines as one text, each of them printable."""
     return "\n".join(map(printable, lines))
+
+
+def harmless(value: Any, cleaned: Callable[[str], str] = printable) -> Any:
+    """Return a value of JSON with each text on one line, and printable or otherwise `cleaned`."""
+    match value:
+        case str():
+            return cleaned(" ".join(value.split()))
+        case list():
+            return [harmless(one, cleaned) for one in value]
+        case dict():
+            return {name: harmless(one, cleaned) for name, one in value.items()}
+        case _:
+            return value
 
 
 def terminal_width() -> int:
