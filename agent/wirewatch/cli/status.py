@@ -85,8 +85,8 @@ def _of_this_node(socket: str | None, config: Path | None) -> "StatusDocument":
 
 def _asked(path: str, *, demo: bool) -> "StatusDocument | str":
     """What the daemon at this socket knows now, or why it gives no answer."""
-    from wirewatch.cli.jobs.explain import document_or_reason
     from wirewatch.cli.jobs.top import asked
+    from wirewatch.cli.orders import document_or_reason
     from wirewatch.documents.probes import PROBES
     from wirewatch.documents.status import status as document
 

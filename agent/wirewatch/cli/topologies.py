@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from wirewatch.cli.check.daemon import asked_socket
-from wirewatch.client import NoAnswer, request
+from wirewatch.cli.orders import document_or_reason
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
@@ -24,8 +24,6 @@ from wirewatch.verdict.drift.wiring import (
     part_name,
 )
 
-DEADLINE = 5.0
-"""Seconds for the daemon's answer."""
 LIMIT = 64 << 20
 """Bytes of a document; a larger one is not one of ours."""
 _PEERS = {SWITCH: "NVSwitch", UNKNOWN_PEER: "peers not known"}
@@ -68,8 +66,7 @@ def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
     Raises:
         Unusable: the configuration cannot be used, or the node cannot be read.
     """
-    path = asked_socket(socket, config)
-    known = _of_daemon(path) if path else "the configuration names no socket of a daemon"
+    known = _of_daemon(asked_socket(socket, config))
     if isinstance(known, NamedTopology):
         return known
     if socket is not None:
@@ -157,13 +154,9 @@ def mermaid(graph: Graph) -> str:
 
 def _of_daemon(path: str) -> NamedTopology | str:
     """The topology that the daemon knows, or why it gave none."""
-    try:
-        _, body = request(path, "GET", "/api/v1/topology", None, DEADLINE, known=True)
-        document = TOPOLOGY.validate_json(utf8(body))
-    except NoAnswer as error:
-        return str(error)
-    except ValueError:
-        return f"{path}: the answer is not from this version of wirewatch"
+    document = document_or_reason(path, "/api/v1/topology", TOPOLOGY)
+    if isinstance(document, str):
+        return document
     if document.topology is None:
         return f"{path}: the daemon has not read the topology yet"
     return NamedTopology(document.topology, "this node, as its daemon knows it", document.at)

@@ -28,7 +28,7 @@ from wirewatch.core.words import UNKNOWN, printable
 from wirewatch.documents.drift import DIFF, DiffDocument, difference
 from wirewatch.documents.state import TOPOLOGY, TopologyDocument
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.graph import (
+from wirewatch.verdict.drift.wiring import (
     GpuNode,
     Graph,
     fingerprint,

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from wirewatch.catalogue import discover
-from wirewatch.cli.check.answer import Grounds, duration, reported
+from wirewatch.cli.check.answer import Grounds, reported
 from wirewatch.cli.hardware import PlayedPorts, live, play, remote_prober, replayed
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.topologies import given_graph
@@ -23,6 +23,7 @@ from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, a
 from wirewatch.core.machine import Machine, read_machine
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
+from wirewatch.core.words import short_span
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.machine import PATIENCE, KeptMachine, identify_machine, read_kept, recalled
@@ -387,7 +388,7 @@ class PlayedPoll(Poll):
 
     def grounds(self, why: str) -> Grounds:
         """What is known by now; before the play has ended nothing is known to be well."""
-        known = super().grounds(f"{why}, played for {duration(self._play.seconds())}")
+        known = super().grounds(f"{why}, played for {short_span(self._play.seconds())}")
         return known if self._ended else replace(known, health=max(known.health, Health.UNKNOWN))
 
     def troubles(self) -> Sequence[str]:

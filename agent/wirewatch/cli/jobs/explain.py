@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -167,14 +167,9 @@ def _known(jobs: Sequence[JobEvidence]) -> str:
 
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from wirewatch.documents.jobs import ExplainDocument, JobsDocument
 
-T = TypeVar("T")
 UNKNOWN = 3
-DEADLINE = 10.0
-"""Seconds for the daemon's answer."""
 
 
 @click.command(
@@ -229,6 +224,7 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
         Unusable: the configuration cannot be read.
     """
     from wirewatch.cli.check.daemon import asked_socket
+    from wirewatch.cli.orders import document_or_reason
     from wirewatch.documents.jobs import JOBS
 
     found = document_or_reason(asked_socket(socket, config), "/api/v1/jobs", JOBS)
@@ -236,25 +232,6 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
         click.echo(f"wirewatch: {found}; only the daemon knows which jobs run", err=True)
         context.exit(UNKNOWN)
     return found
-
-
-def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T | str":
-    """A document of the daemon at this socket, or why it gives none."""
-    from pydantic import ValidationError
-
-    from wirewatch.client import NoAnswer, request
-
-    if not path:
-        return "the configuration names no socket of a daemon"
-    try:
-        status, body = request(path, "GET", target, None, DEADLINE, known=True)
-        if status != 200:  # noqa: PLR2004
-            return f"{path}: HTTP status {status} to {target}: a daemon that is busy, or of an older version"
-        return adapter.validate_json(body)
-    except NoAnswer as error:
-        return str(error)
-    except (ValidationError, RecursionError):
-        return f"{path}: the answer is not from this version of wirewatch"
 
 
 def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":

@@ -109,7 +109,7 @@ def asking(socket: str | None, config: Path | None) -> Look:
 
 def asked(path: str) -> "NodeSnapshot | str":
     """What the daemon at this socket knows now, or why it gives no answer."""
-    from wirewatch.cli.jobs.explain import document_or_reason
+    from wirewatch.cli.orders import document_or_reason
     from wirewatch.documents.jobs import JOBS
     from wirewatch.documents.state import FINDINGS, STATE
     from wirewatch.documents.status import NodeSnapshot
