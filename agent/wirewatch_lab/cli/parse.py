@@ -14,7 +14,7 @@ from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live, replayed
-from wirewatch.cli.options import Number, config_option, replay_options
+from wirewatch.cli.options import FiniteNumber, config_option, replay_options
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import MICRO
 from wirewatch.cli.topologies import of_name
@@ -114,7 +114,7 @@ def settings(_context: click.Context, option: click.Parameter, value: Sequence[s
 @click.argument("file")
 @click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
 @click.option(
-    "--ratio", type=Number(0, min_open=True), default=0.7, show_default=True,
+    "--ratio", type=FiniteNumber(0, min_open=True), default=0.7, show_default=True,
     help="Share of what is expected below which a size fails.",
 )  # fmt: skip
 @click.option(
