@@ -14,7 +14,7 @@ from tests.node.jobs.explain.drawn import evidence, job, late
 from tests.node.jobs.explain.drawnnodes import watched
 from tests.node.jobs.ringjobs import FSDP, LATE, P2P_OFF, JobShape
 from tests.support import EPOCH
-from wirewatch.cli.jobs.explain import played_jobs
+from wirewatch.cli.check.polling import NodeSource, played
 from wirewatch.cli.jobs.explained import page as explained_page
 from wirewatch.cli.jobs.topview import LinkRates, view
 from wirewatch.cli.output import shown
@@ -47,7 +47,7 @@ def _of_job(shape: JobShape) -> Callable[[], str]:
 
 def _hang() -> str:
     """Of a bundled recording and overlay, as the command beside it plays them."""
-    document = played_jobs(None, "demo-dgx-h200", ("job-hang-stopped",))
+    document = played(NodeSource(None, "demo-dgx-h200", ("job-hang-stopped",))).snapshot().jobs
     (one,) = document.jobs
     return shown(
         line.rstrip() for line in explained_page(explain(one.evidence, document.at, document.source))

@@ -20,7 +20,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from wirewatch.cli.jobs.top import playing
+from wirewatch.cli.check.polling import NodeSource
+from wirewatch.cli.jobs.top import filmed
 from wirewatch.cli.jobs.topapp import TopApp
 
 OUT = Path(__file__).parents[1] / "docs" / "screenshots"
@@ -115,7 +116,7 @@ def heard(end: int, until: bytes = b"") -> str:
 async def top() -> str:
     """`top` in its own terminal, once it knows rates."""
     with ExitStack() as stack:
-        look = playing(None, TOP, (), stack, loop=True)
+        look = filmed(NodeSource(None, TOP, film=True), stack)
         first = look()
         if isinstance(first, str):
             raise SystemExit(first)

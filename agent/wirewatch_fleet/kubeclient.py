@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.config import load_kube_config
 
-from wirewatch.hw.httpclient import HttpReply
+from wirewatch.client import HttpReply
 from wirewatch.kubernetes.apiserver import ApiEndpoint
 from wirewatch.kubernetes.outcome import Outcome, RequestResult, outcome_of
 

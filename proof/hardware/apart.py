@@ -17,7 +17,7 @@ from proof.hardware.holders import replayed
 from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, end_of
 from proof.hardware.probing import MODULE, command
-from wirewatch.hw.httpclient import NoAnswer, request
+from wirewatch.client import NoAnswer, request
 
 AGENT, SOMEBODY = 65534, 65533
 """Users and groups by number: of the agent, and of whoever else comes to a GPU. Neither needs a name."""

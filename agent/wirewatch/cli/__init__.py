@@ -73,7 +73,7 @@ def cli(context: click.Context, *, verbose: bool) -> None:
     69 no answer (of Prometheus), 70 an internal error and 78 a wrong configuration.
     """
     if context.invoked_subcommand not in QUIET:
-        from wirewatch.cli.log import log_to_stderr
+        from wirewatch.daemon.log import log_to_stderr
 
         gc.enable()
         log_to_stderr(verbose=verbose)

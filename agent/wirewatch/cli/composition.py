@@ -53,29 +53,22 @@ def composed(
 
 
 def _probing(
-    config: Config,
-    hardware: Hardware,
-    state: StateFolder | None,
-    prober: RemoteProber | None,
+    config: Config, hardware: Hardware, state: StateFolder | None, prober: RemoteProber | None,
     hinted: Callable[[], float | None],
-) -> Callable[[Config], Sequence[AnyCollector]]:
+) -> Callable[[Config], Sequence[AnyCollector]]:  # fmt: skip
     """What makes the component of the probe, with the history of the state folder; none when it is off."""
     if not config.probe.enabled:
         return lambda _: ()
-    if state is None:
-        return lambda config: (
-            due_after_hint(
-                probe_collector(config.probe, config.policy.probe, expectations(config), prober=prober),
-                hinted,
-            ),
-        )
-    history, boot = History.open(state.history, hardware.clock), boot_id(hardware)
-    start = remember(history, hardware.clock, config.policy.probe, boot=boot)
+    history, boot = None if state is None else History.open(state.history, hardware.clock), boot_id(hardware)
+    start = None
+    if history is not None:
+        start = remember(history, hardware.clock, config.policy.probe, boot=boot)
 
     def component(config: Config) -> Sequence[AnyCollector]:
         expect = expectations(config)
         made = probe_collector(config.probe, config.policy.probe, expect, start, prober)
-        return (due_after_hint(persistent(made, history, boot, expect, prober), hinted),)
+        kept = made if history is None else persistent(made, history, boot, expect, prober)
+        return (due_after_hint(kept, hinted),)
 
     return component
 

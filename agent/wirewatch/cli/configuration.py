@@ -1,6 +1,9 @@
 """`wirewatch config`: whether a configuration can be used, and what holds with it."""
 
+import json
+import math
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -11,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirewatch.cli.groups import CommandGroup, examples
-from wirewatch.cli.output import printable
+from wirewatch.core.words import printable
 
 if TYPE_CHECKING:
-    from wirewatch.cli.tomllines import Key
     from wirewatch.config import Config
     from wirewatch.documents.installed import ConfigValue
 
 COLUMN = 56
 """Characters before the remark of where a value comes from, where the value is not longer."""
+Key = tuple[str, ...]
+_BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _FILE = click.Path(path_type=Path)
 _FILE_HELP = "TOML file of the configuration; without it, the defaults."
 
@@ -40,7 +44,6 @@ def check(context: click.Context, *, file: Path) -> None:
     Exit codes: 0 it can be used; 78 it cannot.
     """
     from wirewatch.cli import CONFIG
-    from wirewatch.cli.tomllines import leaves
     from wirewatch.core.types import Unusable, utf8
 
     try:
@@ -77,7 +80,6 @@ def show(
 
     Exit codes: 0 printed; 64 no such key; 78 the file cannot be used.
     """
-    from wirewatch.cli.tomllines import toml_key
     from wirewatch.core.names import did_you_mean
     from wirewatch.documents.installed import CONFIGURATION, ConfigDocument
 
@@ -111,7 +113,6 @@ def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> "Itera
         ConfigError: the file cannot be used.
     """
     from wirewatch.catalogue import discover
-    from wirewatch.cli.tomllines import key_lines, leaves, toml_key
     from wirewatch.config import load
     from wirewatch.core.types import utf8
     from wirewatch.documents.installed import ConfigValue
@@ -135,7 +136,7 @@ def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> "Itera
         yield path, found
 
 
-def _line_of(path: "Key", lines: "Mapping[Key, int]") -> int | None:
+def _line_of(path: Key, lines: Mapping[Key, int]) -> int | None:
     """The line of a value, or of the table in which its file sets it."""
     if path in lines:
         return lines[path]
@@ -188,7 +189,6 @@ def _read_all(file: Path) -> None:
 
 def _faults(file: Path, error: Exception) -> Iterator[str]:
     """A line for each fault, with the line of the file where it stands if that is known."""
-    from wirewatch.cli.tomllines import key_lines
     from wirewatch.config import ConfigError
     from wirewatch.core.types import utf8
 
@@ -202,14 +202,13 @@ def _faults(file: Path, error: Exception) -> Iterator[str]:
         yield f"{file}:{line}: {text}" if line else f"{file}: {text}"
 
 
-def _place(path: "Key", lines: "Mapping[Key, int]") -> int:
+def _place(path: Key, lines: Mapping[Key, int]) -> int:
     """The line of a key, of what it is in, or of what is in it; 0 where it is in none."""
     inside = (line for key, line in lines.items() if key[: len(path)] == path)
     return _line_of(path, lines) or next(inside, 0)
 
 
 def _toml(values: "Mapping[Key, ConfigValue]") -> Iterator[str]:
-    from wirewatch.cli.tomllines import toml_key, toml_value
 
     tables: dict[Key, list[tuple[str, ConfigValue]]] = {}
     for path, one in values.items():
@@ -222,3 +221,70 @@ def _toml(values: "Mapping[Key, ConfigValue]") -> Iterator[str]:
             remark = " ".join(filter(None, (one.origin, one.where)))
             text = f"# {name}: not set" if one.value is None else f"{name} = {toml_value(one.value)}"
             yield printable(f"{text:<{COLUMN}}  # {remark}")
+
+
+def leaves(data: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Every value of nested tables with its key; an empty table is a value."""
+    for name, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def key_lines(text: str) -> dict[Key, int]:
+    """The line, from 1, in which each key of a TOML file is set.
+
+    Whatever is new once a line more is read stands there, or began after the last line at which the file
+    could have ended. So no grammar is needed but that of tomllib.
+
+    Raises:
+        ValueError: the text is no TOML.
+    """
+    tomllib.loads(text)
+    found: dict[Key, int] = {}
+    begin, lines = 1, text.splitlines(keepends=True)
+    for number in range(1, len(lines) + 1):
+        try:
+            now = tomllib.loads("".join(lines[:number]))
+        except tomllib.TOMLDecodeError:
+            continue
+        for key, value in leaves(now):
+            # The table of a header is empty until its first key is read.
+            if value != {}:
+                found.setdefault(key, begin)
+        begin = number + 1
+    return found
+
+
+def toml_key(key: Key) -> str:
+    """A dotted key."""
+    return ".".join(name if _BARE.fullmatch(name) else _text(name) for name in key)
+
+
+def toml_value(value: Any) -> str:
+    """A value in one line, as tomllib reads it back.
+
+    Raises:
+        TypeError: TOML has no such value.
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return repr(value) if math.isfinite(value) else str(value).replace("infinity", "inf")
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return f"[{', '.join(map(toml_value, value))}]"
+        case Mapping():
+            inner = ", ".join(f"{toml_key((name,))} = {toml_value(one)}" for name, one in value.items())
+            return f"{{ {inner} }}" if inner else "{}"
+    raise TypeError(f"no value of TOML: {value!r}")
+
+
+def _text(value: str) -> str:
+    # JSON escapes all that TOML wants escaped but DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

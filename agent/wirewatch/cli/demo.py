@@ -16,9 +16,10 @@ import click
 
 from wirewatch.cli.completion import PROGRAM, overlay_names
 from wirewatch.cli.groups import examples
-from wirewatch.cli.output import coloured, printable, terminal_width
+from wirewatch.cli.output import coloured, terminal_width
+from wirewatch.client import listens
 from wirewatch.core.types import Subject
-from wirewatch.hw.httpclient import listens
+from wirewatch.core.words import printable
 from wirewatch.server.sockets import ListenError, demo_path
 
 if TYPE_CHECKING:

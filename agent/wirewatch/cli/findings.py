@@ -3,20 +3,24 @@
 import json
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import Date, Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
-from wirewatch.cli.output import shown, utc
+from wirewatch.cli.output import harmless
+from wirewatch.cli.templates import render
 from wirewatch.core.types import Subject
+from wirewatch.core.words import GB, utc
 
-GB, MHZ, MILLI, SMALL = 1e9, 1e6, 1e-3, 0.1
+MHZ, MILLI, SMALL = 1e6, 1e-3, 0.1
 WIDTH, KEY = 110, 20
 """Characters of a line, and of a key."""
 LABELS: Mapping[str, str] = {
@@ -78,13 +82,9 @@ def list_(context: click.Context, *, config: Path | None, socket: str | None, as
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import asked_socket
-    from wirewatch.core.types import Health
-
     document = ask(asked_socket(socket, config), "GET", "/api/v1/findings", None)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(listing(document)))
-    context.exit(EXIT[Health[document["health"].upper()]])
+    click.echo(json.dumps(document, indent=1) if as_json else listing(document))
+    context.exit(EXIT[HEALTHS[document["health"]]])
 
 
 @findings.command(epilog=examples("wirewatch findings show d1fac7e2"))
@@ -101,14 +101,10 @@ def show(
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import asked_socket
-    from wirewatch.core.types import Health
-
     _must_be_id(finding)
     document = ask(asked_socket(socket, config), "GET", f"/api/v1/findings/{finding}", None)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(ticket(document).split("\n")))
-    context.exit(EXIT[Health[document["health"].upper()]])
+    click.echo(json.dumps(document, indent=1) if as_json else ticket(document))
+    context.exit(EXIT[HEALTHS[document["health"]]])
 
 
 @findings.command(epilog=examples('wirewatch findings ack d1fac7e2 --why "GPU 2 reseated, RMA 4711"'))
@@ -120,7 +116,7 @@ def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: 
     FINDING then goes on probation; a FINDING that is on probation ends. A fault that is measured at this
     moment cannot be acknowledged: repair it, or suppress it until a date.
     """
-    click.echo(shown(listing(_order(config, socket, finding, "ack", {"why": why}, by))))
+    click.echo(listing(_order(config, socket, finding, "ack", {"why": why}, by)))
 
 
 @findings.command(epilog=examples('wirewatch findings suppress d1fac7e2 --for 7d --why "part is ordered"'))
@@ -148,7 +144,7 @@ def suppress(
     end = time.time() + (seconds or 0.0) if until is None else until.replace(tzinfo=UTC).timestamp()
     said = {"why": why, "until": end} | ({"yes": True} if yes else {})
     document = _order(config, socket, finding, "suppress", said, by)
-    click.echo(shown([*_while_suppressed(document), *listing(document)]))
+    click.echo(listing(document, suppressing=True))
 
 
 @findings.command(epilog=examples('wirewatch findings unsuppress d1fac7e2 --why "part has come"'))
@@ -156,12 +152,34 @@ def suppress(
 @_reason_options
 def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
     """Let a suppressed FINDING count in the verdict again."""
-    click.echo(shown(listing(_order(config, socket, finding, "unsuppress", {"why": why}, by))))
+    click.echo(listing(_order(config, socket, finding, "unsuppress", {"why": why}, by)))
+
+
+def listing(document: Mapping[str, Any], *, suppressing: bool = False) -> str:
+    """Return the text of a document `wirewatch.findings/1`: the health, then each finding.
+
+    `suppressing`: first it says of which suppressed findings jobs start although the node is not well.
+    """
+    document = harmless(document)
+    grave = suppressing and document["job_ready"]
+    suppressed = [
+        one
+        for one in document["findings"]
+        if grave and one["stage"] == "suppressed" and one["health"] in {"failed", "unknown"}
+    ]
+    return _rendered("findings.j2", document=document, suppressed=suppressed)
 
 
 def ticket(document: Mapping[str, Any]) -> str:
-    """The text for a ticket, in printable ASCII, of a document `wirewatch.finding/1`."""
-    return "\n".join(_ascii(line) for line in _lines(document))
+    """Return the text for a ticket, in printable ASCII, of a document `wirewatch.finding/1`."""
+    document = harmless(document, _ascii)
+    source = {"value": SOURCES.get(document["source"], document["source"]), "unknown": None}
+    text = _rendered(
+        "ticket.j2", document=document, one=document["finding"], kind=KINDS[document["kind"]],
+        node={**document["node"], "source": source}, labels=LABELS, of_node=OF_NODE, seen=_seen(document),
+        numbers=list(_numbers(document["numbers"])), zeros=_in_short(filter(_is_zero, document["numbers"])),
+    )  # fmt: skip
+    return "\n".join(row for line in text.split("\n") for row in _wrapped(line))
 
 
 def amount(value: float, unit: str) -> str:
@@ -189,102 +207,21 @@ def _order(
     return order(path, f"/findings/{finding}", {**said, "order": what, "by": by or user()})
 
 
-def _while_suppressed(document: Mapping[str, Any]) -> Iterator[str]:
-    """That jobs may start although the node is not well, once for each finding that does not stop them."""
-    if not document["job_ready"]:
-        return
-    for one in document["findings"]:
-        if one["stage"] == "suppressed" and one["health"] in {"failed", "unknown"}:
-            what = f"{one['health'].upper()} {one['rule']} {Subject.of(one['subject'])}"
-            until = utc(one["suppressed_until"])
-            yield f"jobs may start on this node while {what} is suppressed, until {until}"
-
-
 def _must_be_id(finding: str) -> None:
     if not (finding.isascii() and finding.isalnum()):
         raise click.UsageError(f"{finding!r} is not the id of a finding; see `wirewatch findings list`")
 
 
-def listing(document: Mapping[str, Any]) -> list[str]:
-    """Lines of a document `wirewatch.findings/1`: the health, then each finding."""
-    ready = "the next job may start" if document["job_ready"] else "no job may start"
-    lines = [f"{document['health'].upper()}, {ready}"]
-    for one in document["findings"]:
-        lines += ["", *_one(one)]
-    return lines
+def _rendered(template: str, **values: Any) -> str:
+    return render("wirewatch.cli", template, subject=_subject, ready=_ready, **values).rstrip("\n")
 
 
-def _one(one: Mapping[str, Any]) -> list[str]:
-    from wirewatch.core.types import Subject
-
-    part = Subject.of(one["subject"])
-    times = f", {one['times']} times" if one["times"] > 1 else ""
-    words = (one["id"], one["health"].upper(), one["rule"], str(part), f"{one['stage']}{times}")
-    lines = [
-        "  ".join((*words, f"since {utc(one['since'])}")),
-        f"          {one['evidence']}",
-        f"          -> {one['action']}",
-    ]
-    lines += [f"          same cause  {same['id']}  {same['rule']}" for same in one.get("same_cause", ())]
-    suppressed = one["suppressed_until"]
-    for word, until in (("acknowledged", ""), ("suppressed", utc(suppressed) if suppressed else "")):
-        said = one[word]
-        if said:
-            end = f" until {until}" if until else ""
-            lines.append(f"          {word}{end} by {said['by']} at {utc(said['at'])}: {said['why']}")
-    return lines
+def _subject(finding: Mapping[str, Any]) -> Subject:
+    return Subject.of(finding["subject"])
 
 
-def _ascii(text: str) -> str:
-    """The text in printable ASCII, other characters escaped; people may give any text as a reason."""
-    return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode() for c in text)
-
-
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    finding = document["finding"]
-    what = f"{finding['health'].upper()} {finding['rule']}, {_place(finding)}"
-    yield f"wirewatch finding {finding['id']}: {what}"
-    yield ""
-    for key, value in _summary(document):
-        yield from _entry(key, value)
-    yield ""
-    yield from _entry("part", f"{KINDS[document['kind']]} {_index(finding)}".rstrip())
-    yield from _facts(document["part"], LABELS)
-    yield ""
-    source = SOURCES.get(document["source"], document["source"])
-    yield from _facts({**document["node"], "source": {"value": source, "unknown": None}}, OF_NODE)
-    yield ""
-    yield from _numbers(document)
-
-
-def _place(finding: Mapping[str, Any]) -> str:
-    return str(Subject.of(finding["subject"]))
-
-
-def _index(finding: Mapping[str, Any]) -> str:
-    return str(finding["subject"].get("gpu", ""))
-
-
-def _summary(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    finding = document["finding"]
-    ready = "the next job may start" if document["job_ready"] else "no job may start"
-    yield "written at", utc(document["at"])
-    yield "rule", finding["rule"]
-    yield "health", finding["health"].upper()
-    yield "health of the node", f"{document['health'].upper()}, {ready}"
-    yield "stage", finding["stage"]
-    yield "measured now", (document["measured"] or "not found now").upper()
-    yield "evidence", finding["evidence"]
-    yield "action", finding["action"]
-    yield "since", utc(finding["since"])
-    yield "last seen", _seen(document)
-    yield "seen", "once" if finding["times"] == 1 else f"{finding['times']} times"
-    for word, end in (
-        ("acknowledged", ""),
-        ("suppressed", f" until {utc(finding['suppressed_until'])}" if finding["suppressed"] else ""),
-    ):
-        said = finding[word]
-        yield word, f"by {said['by']} at {utc(said['at'])}{end}: {said['why']}" if said else "no"
+def _ready(document: Mapping[str, Any]) -> str:
+    return "the next job may start" if document["job_ready"] else "no job may start"
 
 
 def _seen(document: Mapping[str, Any]) -> str:
@@ -295,28 +232,20 @@ def _seen(document: Mapping[str, Any]) -> str:
     return f"{utc(seen)} at the latest" if over else utc(seen)
 
 
-def _facts(facts: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]) -> Iterator[str]:
-    for name, fact in facts.items():
-        value = fact["value"] if fact["value"] is not None else f"not known: {fact['unknown']}"
-        yield from _entry(labels.get(name, name.replace("_", " ")), value)
+def _ascii(text: str) -> str:
+    """The text in printable ASCII, other characters escaped; people may give any text as a reason."""
+    return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode() for c in text)
 
 
-def _entry(key: str, value: str) -> Iterator[str]:
-    """A key with its value, broken into lines between words."""
-    text = " ".join(value.split())
-    lines = textwrap.wrap(text, WIDTH - KEY, break_long_words=False, break_on_hyphens=False)
-    for number, line in enumerate(lines):
-        yield f"{key if number == 0 else '':<{KEY}}{line}"
+def _wrapped(line: str) -> Sequence[str]:
+    """A line of a key and its value, broken between words; a row of a table stays whole."""
+    whole = line.startswith("  ") or not line
+    return [line] if whole else textwrap.wrap(
+        line, WIDTH, subsequent_indent=" " * KEY, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
 
 
-def _numbers(document: Mapping[str, Any]) -> Iterator[str]:
-    by = document["collector"]
-    if not document["numbers"]:
-        yield from _entry("numbers", f"not known: {document['numbers_unknown']}")
-        return
-    at = "" if document["numbers_at"] is None else f" at {utc(document['numbers_at'])}"
-    yield f"numbers of the collector `{by}`{at}:"
-    numbers = document["numbers"]
+def _numbers(numbers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     compared = [one for one in numbers if one["peers"] is not None and not _is_zero(one)]
     if compared:
         yield from _table([HEADER, *map(_row, compared)])
@@ -328,7 +257,6 @@ def _numbers(document: Mapping[str, Any]) -> Iterator[str]:
     for why, rows in alone.items():
         yield f"without peers: {why}"
         yield from _table(rows)
-    yield from _entry("0 here and at peers", _in_short([one for one in numbers if _is_zero(one)]))
 
 
 def _is_zero(one: Mapping[str, Any]) -> bool:
@@ -337,7 +265,7 @@ def _is_zero(one: Mapping[str, Any]) -> bool:
     return zero and one["unit"] != TIME
 
 
-def _in_short(ones: Sequence[Mapping[str, Any]]) -> str:
+def _in_short(ones: Iterable[Mapping[str, Any]]) -> str:
     """Names, each with the values of its labels in brackets."""
     found: dict[str, list[str]] = {}
     for one in ones:

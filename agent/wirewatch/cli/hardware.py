@@ -94,7 +94,7 @@ class PlayedPorts:
     steady: float
 
 
-def played(recording: str, overlays: Sequence[str], hold: float) -> PlayedPorts:
+def play(recording: str, overlays: Sequence[str], hold: float) -> PlayedPorts:
     """A recording to be played at once, all in this process.
 
     The Unix time is now when the play ends `hold` seconds after nothing new begins or ends any more.

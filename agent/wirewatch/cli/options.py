@@ -67,7 +67,7 @@ class WholeNumber(click.IntRange):
             self.fail(f"{str(value)[:SHOWN]!r} is not a whole number{span(self)}", param, ctx)
 
 
-class Number(click.FloatRange):
+class FiniteNumber(click.FloatRange):
     """A finite number in a range; click's own takes `nan`, which lies in every range, and `inf`."""
 
     name = "number"

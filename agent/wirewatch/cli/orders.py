@@ -5,13 +5,17 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, daemon_options
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
 OK, INTERNAL = 200, 70
 DEADLINE = 10.0
 """Seconds for an answer; a release needs 2, and more while another order is under way."""
@@ -49,7 +53,7 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
         UsageError: the daemon refuses; the text is its own.
         Exit: the daemon does not answer; the reason has been printed.
     """
-    from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
+    from wirewatch.client import STRANGE, NoAnswer, request
 
     try:
         status, answer = request(path, method, target, body, DEADLINE, known=True)
@@ -65,6 +69,25 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
     if not str(document.get("schema", "")).startswith("wirewatch."):
         raise _no_answer(f"{path}: the answer is not from this version of wirewatch")
     return document
+
+
+def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T | str":
+    """A document of the daemon at this socket, or why it gives none."""
+    from pydantic import ValidationError
+
+    from wirewatch.client import NoAnswer, request
+
+    if not path:
+        return "the configuration names no socket of a daemon"
+    try:
+        status, body = request(path, "GET", target, None, DEADLINE, known=True)
+        if status != OK:
+            return f"{path}: HTTP status {status} to {target}: a daemon that is busy, or of an older version"
+        return adapter.validate_json(body)
+    except NoAnswer as error:
+        return str(error)
+    except (ValidationError, RecursionError):
+        return f"{path}: the answer is not from this version of wirewatch"
 
 
 @click.command(

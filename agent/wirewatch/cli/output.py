@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from wirewatch.cli.groups import is_terminal
+from wirewatch.core.words import printable
 
 WIDTH = 110
 """Characters of a line, at most: a longer one is hard to read."""
@@ -26,14 +26,17 @@ def shown(lines: Iterable[str]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def printable(text: str) -> str:
-    """The text with a space for each character that would begin a line or command a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
-def utc(at: float) -> str:
-    """Unix seconds as a date and time in UTC; 0 is never."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else "never"
+def harmless(value: Any, cleaned: Callable[[str], str] = printable) -> Any:
+    """Return a value of JSON with each text on one line, and printable or otherwise `cleaned`."""
+    match value:
+        case str():
+            return cleaned(" ".join(value.split()))
+        case list():
+            return [harmless(one, cleaned) for one in value]
+        case dict():
+            return {name: harmless(one, cleaned) for name, one in value.items()}
+        case _:
+            return value
 
 
 def terminal_width() -> int:

@@ -13,7 +13,7 @@ import click
 
 from wirewatch import __version__
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Number, WholeNumber, config_option
+from wirewatch.cli.options import FiniteNumber, WholeNumber, config_option
 from wirewatch.cli.progress import under_way
 from wirewatch.core.types import Json
 from wirewatch.signals import Stopped
@@ -41,7 +41,9 @@ INTERNAL = 70
     type=WholeNumber(1, 1000),
     help="How many readings.",
 )
-@click.option("--every", default=5.0, show_default=True, type=Number(0), help="Seconds between two readings.")
+@click.option(
+    "--every", default=5.0, show_default=True, type=FiniteNumber(0), help="Seconds between two readings."
+)
 @click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
 @click.option(
     "--ras", is_flag=True, help="Ask the RAS of running NCCL jobs at each reading: all their processes talk."

@@ -262,7 +262,7 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
 
 def verdict_file(socket: str, hardware: Hardware) -> "VerdictFile | None":
     """What keeps the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
-    from wirewatch.cli.check.verdictfile import file_verdict
+    from wirewatch.cli.check.daemon import file_verdict
     from wirewatch.daemon.verdictfile import VerdictFile, verdict_path
 
     path = verdict_path(socket)

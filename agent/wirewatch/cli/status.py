@@ -2,7 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -12,15 +14,21 @@ import click
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import daemon_options, replay_options
-from wirewatch.cli.output import coloured, printable, terminal_width
+from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
+from wirewatch.core import words
+from wirewatch.core.types import Subject, Unusable
+from wirewatch.core.words import printable
 
 if TYPE_CHECKING:
     from wirewatch.cli.check.polling import Poll
-    from wirewatch.documents.status import StatusDocument
+    from wirewatch.documents.status import GpuStatus, HeadlineProbe, PortStatus, StatusDocument
 
-SECONDS, PLAY = 10.0, 60.0
-"""For a poll of our own, in which a driver may have to wake up, and for a recording that is played."""
+SECONDS = 10.0
+"""For a poll of our own, in which a driver may have to wake up."""
+SHOWN = 5
+"""Findings that are shown; `wirewatch findings list` has all."""
+BETWEEN = "; "
 HEAD, LEAST = 11, 20
 """Characters of what a line is about, and of its text, at least."""
 
@@ -63,7 +71,6 @@ def _of_this_node(socket: str | None, config: Path | None) -> "StatusDocument":
         Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
     """
     from wirewatch.cli.check.daemon import asked_socket, driver_is_here
-    from wirewatch.core.types import Unusable
     from wirewatch.server.sockets import demo_path
 
     path = asked_socket(socket, config)
@@ -78,8 +85,8 @@ def _of_this_node(socket: str | None, config: Path | None) -> "StatusDocument":
 
 def _asked(path: str, *, demo: bool) -> "StatusDocument | str":
     """What the daemon at this socket knows now, or why it gives no answer."""
-    from wirewatch.cli.jobs.explain import document_or_reason
     from wirewatch.cli.jobs.top import asked
+    from wirewatch.cli.orders import document_or_reason
     from wirewatch.documents.probes import PROBES
     from wirewatch.documents.status import status as document
 
@@ -111,7 +118,7 @@ def _polled(config: Path | None, why: str) -> "StatusDocument":
             work.outcome(SECONDS)
     except TimeoutError:
         node.kill()
-    return _of_poll(poll, "live", why)
+    return _of_poll(poll, why)
 
 
 def _played(config: Path | None, replay: str, overlays: Sequence[str]) -> "StatusDocument":
@@ -120,32 +127,184 @@ def _played(config: Path | None, replay: str, overlays: Sequence[str]) -> "Statu
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
     """
-    from wirewatch.cli.check.polling import played_to_end
+    from wirewatch.cli.check.polling import NodeSource, played
 
     about = ", ".join((f"recording {replay}", *(f"overlay {name}" for name in overlays)))
-    with played_to_end(config, replay, overlays, PLAY) as poll:
-        return _of_poll(poll, "synthetic" if overlays else "replay", f"{about}, played without waiting")
+    return _of_poll(played(NodeSource(config, replay, overlays)), f"{about}, played without waiting")
 
 
-def _of_poll(poll: "Poll", source: str, why: str) -> "StatusDocument":
-    from wirewatch.documents.jobs import jobs
+def _of_poll(poll: "Poll", why: str) -> "StatusDocument":
     from wirewatch.documents.probes import probes_of
-    from wirewatch.documents.state import findings, state
-    from wirewatch.documents.status import NodeSnapshot
     from wirewatch.documents.status import status as document
 
-    at = poll.now()
-    node = NodeSnapshot(
-        state(poll.judged, at, source), findings(poll.judged, at), jobs(poll.state, at, source)
-    )
-    return document(node, probes_of(poll.state, at), "own", why)
+    node = poll.snapshot()
+    return document(node, probes_of(poll.state, node.state.at), "own", why)
 
 
 def _text(document: "StatusDocument", width: int) -> Iterator[str]:
-    from wirewatch.cli.statustext import status_lines
-
     for line in status_lines(document):
         rows = wrap(printable(line.text), max(width - HEAD, LEAST), break_on_hyphens=False) or [""]
         for number, row in enumerate(rows):
             head = line.head if number == 0 else ""
             yield coloured(f"{head:<{HEAD}}{row}", line.tone)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLine:
+    """A line: what it is about, its text, and in which tone, a health or `quiet`."""
+
+    head: str
+    text: str
+    tone: str = ""
+
+
+def status_lines(document: "StatusDocument") -> Iterator[StatusLine]:
+    """All lines, the verdict first."""
+    ready = "a job may start" if document.job_ready else "no job may start"
+    yield StatusLine(document.health.upper(), ready, document.health)
+    if document.why:
+        yield StatusLine("", document.why, "quiet")
+    yield _gpus(document)
+    yield _links(document.gpus)
+    yield _pcie(document.gpus)
+    yield _ports(document.ports)
+    if document.paths:
+        yield StatusLine("paths", f"GPU to its nearest NIC: {_counted(one.path for one in document.paths)}")
+    if document.gpudirect:
+        yield _gpudirect(document.gpudirect)
+    yield from _probe(document)
+    yield _jobs(document)
+    if document.by != "own" or document.source == "live":
+        yield from _read(document)
+    yield from _findings(document)
+
+
+def _gpus(document: "StatusDocument") -> StatusLine:
+    gpus = document.gpus
+    if not gpus:
+        return StatusLine("GPUs", "none has been read", "unknown")
+    what = f"{len(gpus)} {document.product or 'of a product that is not known'}"
+    driver = f"driver {document.driver}" if document.driver else "driver not known"
+    ranges = (
+        _range([one.celsius for one in gpus], "C"), _range([one.watts for one in gpus], "W"),
+        _range([None if one.utilisation is None else one.utilisation * 100 for one in gpus], "% busy"),
+    )  # fmt: skip
+    return StatusLine("GPUs", BETWEEN.join((what, driver, ", ".join(filter(None, ranges)))))
+
+
+def _links(gpus: "Sequence[GpuStatus]") -> StatusLine:
+    known = [one for one in gpus if one.links is not None]
+    if not known:
+        return StatusLine("NVLink", "none" if gpus else "not known", "quiet")
+    up = sum(one.links or 0 for one in known)
+    due = sum(one.links or 0 if one.links_expected is None else one.links_expected for one in known)
+    low = [one for one in known if one.links_expected is not None and (one.links or 0) < one.links_expected]
+    bad = [f"GPU {one.gpu} has {one.links} of {one.links_expected}" for one in low]
+    return _with_bad("NVLink", f"{up} of {due} links up", bad, not_read=len(gpus) - len(known))
+
+
+def _pcie(gpus: "Sequence[GpuStatus]") -> StatusLine:
+    known = [one for one in gpus if one.pcie_generation is not None and one.pcie_width is not None]
+    if not known:
+        return StatusLine("PCIe", "not known", "quiet")
+    now = _counted(f"generation {one.pcie_generation} x{one.pcie_width}" for one in known)
+    narrow = [one for one in known if one.pcie_width_max and (one.pcie_width or 0) < one.pcie_width_max]
+    # A GPU at rest may lower its generation by itself: that is no fault, and the findings know which is one.
+    bad = [f"GPU {one.gpu} could have x{one.pcie_width_max}" for one in narrow]
+    return _with_bad("PCIe", now, bad, not_read=len(gpus) - len(known))
+
+
+def _ports(ports: "Sequence[PortStatus]") -> StatusLine:
+    if not ports:
+        return StatusLine("ports", "no RDMA port", "quiet")
+    active = [one for one in ports if one.state == "active"]
+    rates = _counted(f"{(one.bytes_per_second or 0) / words.GBIT:.0f} Gb/s" for one in active)
+    bad = [f"{one.device} port {one.port} is {one.state}" for one in ports if one.state != "active"]
+    bad += [
+        f"{one.device} port {one.port} has {(one.bytes_per_second or 0) / words.GBIT:.0f} of "
+        f"{one.expected_bytes_per_second / words.GBIT:.0f} Gb/s"
+        for one in active
+        if one.expected_bytes_per_second and (one.bytes_per_second or 0) < one.expected_bytes_per_second
+    ]
+    text = f"{len(active)} of {len(ports)} active: {rates}" if active else "none active"
+    return _with_bad("ports", text, bad)
+
+
+def _gpudirect(checks: dict[str, str]) -> StatusLine:
+    passed = sum(state == "passed" for state in checks.values())
+    bad = [f"{name} {state}" for name, state in checks.items() if state != "passed"]
+    return _with_bad("GPUDirect", f"{passed} of {len(checks)} checks passed", bad)
+
+
+def _probe(document: "StatusDocument") -> Iterator[StatusLine]:
+    probe, gate = document.probe, document.gate
+    if not any(one.collector == "probe" for one in document.collectors):
+        yield StatusLine("probe", "switched off", "quiet")
+        return
+    yield StatusLine("probe", "none yet" if probe is None else _headline(probe))
+    if not gate.open:
+        yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
+
+
+def _headline(probe: "HeadlineProbe") -> str:
+    got = f"{probe.op} of {words.size(probe.size_bytes)}: {words.rate(probe.busbw)}"
+    if probe.expected_busbw is None or probe.ratio is None:
+        due = "nothing is expected here"
+    else:
+        due = f"{words.percent(probe.ratio)} of {probe.expected_busbw / words.GB:.1f} expected"
+    return f"{got}, {due}; {words.short_span(probe.age_seconds)} ago"
+
+
+def _jobs(document: "StatusDocument") -> StatusLine:
+    jobs = [f"{one.job} on {one.gpus} GPUs ({one.wall})" for one in document.jobs]
+    return StatusLine("jobs", words.first(jobs) if jobs else "none seen", "" if jobs else "quiet")
+
+
+def _read(document: "StatusDocument") -> Iterator[StatusLine]:
+    """How old each value is, and what cannot be read."""
+    by_age: dict[str, list[str]] = {}
+    ages = [(one.age_seconds, one.collector) for one in document.collectors if one.age_seconds is not None]
+    for seconds, name in sorted(ages):
+        by_age.setdefault(f"{words.short_span(seconds)} ago", []).append(name)
+    text = BETWEEN.join(f"{', '.join(names)} {age}" for age, names in by_age.items())
+    yield StatusLine("read", text or "nothing yet", "quiet" if text else "unknown")
+    for error in dict.fromkeys(one.error for one in document.collectors if one.error):
+        names = (one.collector for one in document.collectors if one.error == error)
+        yield StatusLine("", f"not read now: {', '.join(names)}: {error}", "unknown")
+
+
+def _findings(document: "StatusDocument") -> Iterator[StatusLine]:
+    head = "findings"
+    for one in document.findings[:SHOWN]:
+        stage = "" if one.stage == "live" else f" ({one.stage})"
+        quiet = one.stage in {"acknowledged", "suppressed"}
+        text = f"{one.health.upper()} {one.rule} {Subject.of(one.subject)}{stage}: {one.evidence}"
+        yield StatusLine(head, text, "quiet" if quiet else one.health)
+        head = ""
+    if (more := len(document.findings) - SHOWN) > 0:
+        yield StatusLine("", f"{more} more: `wirewatch findings list`")
+    if not document.findings:
+        yield StatusLine(head, "none", "quiet")
+
+
+def _with_bad(head: str, text: str, bad: Sequence[str], not_read: int = 0) -> StatusLine:
+    """A line that ends with what is not as it should be."""
+    lost = [f"{not_read} not read"] if not_read else []
+    parts = (text, *([words.first(bad)] if bad else []), *lost)
+    return StatusLine(head, BETWEEN.join(parts), "degraded" if bad or lost else "")
+
+
+def _counted(texts: Iterable[str]) -> str:
+    """Each word once, with how often it comes where they differ."""
+    counts = Counter(texts)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{number} with {text}" for text, number in counts.most_common())
+
+
+def _range(values: Sequence[float | None], unit: str) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = round(min(known)), round(max(known))
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"

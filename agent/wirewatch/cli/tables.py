@@ -1,296 +1,146 @@
 """Tables for people, and the text of a probe: GB/s are 10^9 bytes per second, as in nccl-tests."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from wirewatch.busbw.references import LEAST_BYTES
-from wirewatch.core.words import size as human
-from wirewatch.documents.probes import (
-    CollectiveResult,
-    GpuResult,
-    PeerCopy,
-    ProbeDocument,
-    RunResult,
-    Straggler,
-)
+from wirewatch.cli.templates import render
+from wirewatch.core.words import GB, GIB, MIB, UNKNOWN, percent, size
+from wirewatch.documents.probes import CollectiveResult, ProbeDocument, RunResult, Straggler
 from wirewatch.probe.request import OFF, Difference
 
-GB = 1e9
 MICRO = 1e6
-GIB = 1 << 30
 _NUMBER = re.compile(r"-|\d[\d.]*( ?[%A-Za-z/]{1,4})?")
+"""A number, with or without a short unit, or the mark for a missing one."""
 GPUDIRECT = {
     "proven": "proven by NCCL's log", "partly": "on some connections, by NCCL's log",
     "refuted": "not used, by NCCL's log", "not_known": "not known: NCCL's log names no network connection",
 }  # fmt: skip
-SMALL = 1 << 20
+SMALL = MIB
 """Bytes below which a message measures latency and no bandwidth."""
+Row = tuple[str, ...]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The rows as lines in columns; text is aligned to the left, numbers to the right."""
+    """Return the rows as lines in columns: text aligned to the left, numbers to the right."""
     if not rows:
         return
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     for row in [header, *rows]:
         cells = [
-            cell.rjust(w) if _number(rows[0][i]) else cell.ljust(w)
+            cell.rjust(w) if _NUMBER.fullmatch(rows[0][i]) else cell.ljust(w)
             for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  " + "  ".join(cells).rstrip()
 
 
 def probe_tables(probe: ProbeDocument, *, explain: bool) -> str:
-    """The text of one probe, from the verdict to the numbers; `explain`: how each expected busbw follows."""
-    return "\n".join(_lines(probe, explain=explain))
+    """Return the text of one probe; `explain`: how each expected busbw follows."""
+    # Something is expected of every message over the network, and of large ones within a node.
+    least = 0 if probe.network is not None else LEAST_BYTES
+    results = [one for run in probe.runs for one in run.results] or probe.results
+    problems = {run.problem for run in probe.runs}
+    places, copies = _matrix(probe)
+    gpus = [
+        (
+            str(one.gpu), _scaled(one.gemm_seconds, 1e3, 3),
+            _scaled(one.memory_copy_bytes_per_second, 1 / GB), _scaled(one.sm_clock, 1e-6),
+            _scaled(one.memory_peak, 1 / GIB, 2),
+        )
+        for one in probe.gpus
+    ]  # fmt: skip
+    return render(
+        "wirewatch.cli", "probe.j2", probe=probe, explain=explain, table=table, gb=_gb, small=SMALL,
+        gpudirect=GPUDIRECT, common=problems.pop() if len(problems) == 1 else "", gpus=gpus, places=places,
+        copies=copies, results=[_result(one, least) for one in probe.results],
+        stragglers=list(map(_straggler, probe.stragglers)), without_reference=_unexpected(results, least),
+        **_side_by_side(probe, least),
+    ).rstrip("\n")  # fmt: skip
 
 
-def side_by_side(probe: ProbeDocument) -> Iterator[str]:
-    """One table with the busbw of each run, in how far they differ, and which could not be compared."""
+def _side_by_side(probe: ProbeDocument, least: int) -> Mapping[str, Any]:
+    """The busbw of each run and in how far they differ: heads of columns, and a row for each message."""
     known = {(r.op, r.size_bytes, r.gpus, run.name): r for run in probe.runs for r in run.results}
-    rows = list(dict.fromkeys(key[:3] for key in known))
     gain = {(d.op, d.size_bytes, d.gpus, d.run): d for d in probe.differences}
-    compared = {
+    against = {
         d.run: "gain" if d.against == OFF else f"{d.run} against {d.against}" for d in probe.differences
     }
-    runs = (f"{run.name} GB/s" for run in probe.runs)
-    from_bytes = _judged_from(probe)
-    yield ""
-    yield from table(
-        ("op", "size", "gpus", *runs, "expected", *compared.values()),
-        [
-            (
-                op, human(size), gpus,
-                *(_cell(run, known.get((op, size, gpus, run.name))) for run in probe.runs),
-                next(_expected(known[op, size, gpus, run.name], from_bytes)
-                     for run in probe.runs if (op, size, gpus, run.name) in known),
-                *(_gain(gain.get((op, size, gpus, name))) for name in compared),
-            )
-            for op, size, gpus in rows
-        ],
-    )  # fmt: skip
-    if compared:
-        yield "  in brackets the spread of single timed runs of both; !: the difference is more than that"
-    yield from _without_reference([result for run in probe.runs for result in run.results], from_bytes)
-    yield from _remarks(probe.runs)
+    rows = [
+        (
+            message[0], size(message[1]), message[2],
+            *(_cell(run, known.get((*message, run.name))) for run in probe.runs),
+            _expected(next(one for key, one in known.items() if key[:3] == message), least),
+            *(_gain(gain.get((*message, name))) for name in against),
+        )
+        for message in dict.fromkeys(key[:3] for key in known)
+    ]  # fmt: skip
+    heads = tuple(f"{run.name} GB/s" for run in probe.runs)
+    return {"run_heads": heads, "gain_heads": tuple(against.values()), "beside": rows}
 
 
 def _cell(run: RunResult, result: CollectiveResult | None) -> str:
     if result is None:
-        return "not installed" if run.outcome == "no_engine" else run.outcome if run.outcome != "ok" else "-"
+        return (
+            "not installed" if run.outcome == "no_engine" else run.outcome if run.outcome != "ok" else UNKNOWN
+        )
     wrong = f", {result.wrong} wrong" if result.wrong else ""
-    rate = result.busbw / GB
-    return f"{rate:.1f}{wrong}" if rate >= 1 else f"{rate:.3f}{wrong}"
-
-
-def _not_as_asked(probe: ProbeDocument) -> Iterator[str]:
-    """Why it shows nothing of what was asked."""
-    if probe.outcome != "ok":
-        yield f"  {probe.outcome}: {probe.why}"
-    elif probe.unproven and not probe.runs:
-        yield f"  not as asked: {probe.unproven}"
-    elif why := _common_problem(probe.runs):
-        yield f"  nothing to compare: {why}"
-
-
-def _common_problem(runs: Sequence[RunResult]) -> str:
-    """Why no run is compared, where that is the same of all."""
-    problems = {run.problem for run in runs}
-    return problems.pop() if len(problems) == 1 else ""
-
-
-def _remarks(runs: Sequence[RunResult]) -> Iterator[str]:
-    common = _common_problem(runs)
-    for run in runs:
-        if run.problem and not common:
-            yield f"  {run.name}: not compared: {run.problem}"
-        if run.not_offered:
-            yield f"  {run.name}: not offered: {', '.join(run.not_offered)}"
-        if run.gpudirect:
-            yield f"  {run.name}: GPUDirect RDMA is {GPUDIRECT[run.gpudirect]}"
+    return f"{result.busbw / GB:.{1 if result.busbw >= GB else 3}f}{wrong}"
 
 
 def _gain(one: Difference | None) -> str:
     if one is None:
-        return "-"
-    spreads = [f"{spread * 100:.1f} %" for spread in (one.spread, one.against_spread) if spread is not None]
+        return UNKNOWN
+    spreads = [percent(spread, 1) for spread in (one.spread, one.against_spread) if spread is not None]
     beside = ", ".join(spreads) if one.beyond_spread is not None else "no spread"
     return f"{one.difference * 100:+.1f} % ({beside}){' !' if one.beyond_spread else ''}"
 
 
-def _number(text: str) -> bool:
-    """Whether the text is a number, with or without a short unit, or the mark for a missing one."""
-    return _NUMBER.fullmatch(text) is not None
+def _result(one: CollectiveResult, least: int) -> Row:
+    return (
+        one.op, size(one.size_bytes), one.gpus, f"{one.seconds * MICRO:.1f}",
+        UNKNOWN if one.size_bytes < SMALL else _gb(one.busbw), _expected(one, least), percent(one.ratio),
+        percent(one.peak_ratio), f"{one.algorithm}/{one.protocol}".strip("/") or "?",
+        f"{one.wrong} elements" if one.wrong else "no",
+    )  # fmt: skip
 
 
-def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
-    kinds = ["forced"] if probe.forced else []
-    kinds += [f"study, not kept: {'; '.join(probe.study)}"] if probe.study else []
-    label = f" ({', '.join(kinds)}: no verdict about the node)" if kinds else ""
-    yield f"{probe.health.upper()}{label}"
-    yield from _not_as_asked(probe)
-    if probe.not_offered and probe.results and not probe.runs:
-        yield f"  not offered by the engine {probe.engine}: {', '.join(probe.not_offered)}"
-    if probe.not_recorded and probe.outcome != "skipped":
-        yield f"  not in the recording: {', '.join(probe.not_recorded)}"
-    for finding in probe.findings:
-        subject = " ".join(f"{name} {value}" for name, value in finding.subject.items() if name != "uuid")
-        yield f"  {finding.health.upper()} {finding.rule} {subject}".rstrip()
-        yield f"    {finding.evidence}"
-        yield f"    {finding.action}"
-    if probe.runs:
-        yield from side_by_side(probe)
-    elif probe.results:
-        yield ""
-        versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
-        by = f"engine {probe.engine}" + (f" ({versions})" if versions else "")
-        yield by + (f", between GPUs: {probe.transport}" if probe.transport else "")
-        yield from _results(probe.results, _judged_from(probe))
-        yield from _without_reference(probe.results, _judged_from(probe))
-        yield from _network(probe)
-        yield from _asymptotes(probe)
-        yield from _gpus(probe.gpus)
-        yield from _stragglers(probe.stragglers)
-        yield from _matrix(probe.copies)
-        yield from _cost(probe)
-    if probe.slowing:
-        yield ""
-        yield "NCCL settings that lower bandwidth:"
-        yield from (f"  {line}" for line in probe.slowing)
-    if explain:
-        yield from _explained(probe.results)
-        yield from _expected_network(probe)
-
-
-def _judged_from(probe: ProbeDocument) -> int:
-    """Bytes from which something is expected of a message: over the network of every one."""
-    return 0 if probe.network is not None else LEAST_BYTES
-
-
-def _results(results: Sequence[CollectiveResult], from_bytes: int) -> Iterator[str]:
-    rows = [
-        (
-            r.op, human(r.size_bytes), r.gpus, f"{r.seconds * MICRO:.1f}",
-            "-" if r.size_bytes < SMALL else f"{r.busbw / GB:.1f}",
-            _expected(r, from_bytes), _percent(r.ratio),
-            _percent(r.peak_ratio), f"{r.algorithm}/{r.protocol}".strip("/") or "?",
-            "no" if not r.wrong else f"{r.wrong} elements",
-        )
-        for r in results
-    ]  # fmt: skip
-    header = ("op", "size", "gpus", "us", "busbw GB/s", "expected", "ratio", "of wire", "by", "wrong")
-    yield from table(header, rows)
-
-
-def _expected(result: CollectiveResult, from_bytes: int) -> str:
+def _expected(result: CollectiveResult, least: int) -> str:
     if result.expected_busbw is not None:
-        return f"{result.expected_busbw / GB:.1f}"
-    return "no reference" if result.no_reference and result.size_bytes >= from_bytes else "-"
+        return _gb(result.expected_busbw)
+    return "no reference" if result.no_reference and result.size_bytes >= least else UNKNOWN
 
 
-def _without_reference(results: Sequence[CollectiveResult], from_bytes: int) -> Iterator[str]:
+def _unexpected(results: Sequence[CollectiveResult], least: int) -> list[str]:
     """Why nothing is expected of messages that are large enough, each reason once."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for one in results:
-        if one.no_reference and one.size_bytes >= from_bytes:
-            reasons.setdefault(one.no_reference, []).append(one.op)
-    for reason, ops in reasons.items():
-        yield f"  {', '.join(dict.fromkeys(ops))}: {reason}"
+        if one.no_reference and one.size_bytes >= least:
+            reasons.setdefault(one.no_reference, {})[one.op] = None
+    return [f"{', '.join(ops)}: {reason}" for reason, ops in reasons.items()]
 
 
-def _network(probe: ProbeDocument) -> Iterator[str]:
-    if probe.network is None:
-        return
-    yield f"  GPUDirect RDMA is {GPUDIRECT[probe.network.gpudirect]}"
-    sent = {name: count for name, count in probe.network.sent_bytes.items() if count}
-    if sent:
-        yield f"  the RDMA ports sent: {', '.join(f'{name} {n / GB:.1f} GB' for name, n in sent.items())}"
+def _straggler(one: Straggler) -> Row:
+    part = (
+        "all GPUs" if one.gpu is None else f"GPU {one.gpu}" + ("" if one.peer is None else f" to {one.peer}")
+    )
+    return (
+        part, one.resource, percent(one.lost), "its own history" if one.against == "own" else "its peers",
+        _scaled(one.score, 1), ", ".join(one.follows),
+    )  # fmt: skip
 
 
-def _expected_network(probe: ProbeDocument) -> Iterator[str]:
-    """What is expected over the network, also where nothing was measured."""
-    if probe.network is not None:
-        yield ""
-        yield "large messages over the network:"
-        yield from (f"  {line}" for line in probe.network.derivation)
+def _matrix(probe: ProbeDocument) -> tuple[Row, Sequence[Row]]:
+    """The GPUs between which was copied, and a row for each that sends."""
+    places = sorted({one.source for one in probe.copies})
+    found = {(one.source, one.destination): _gb(one.bytes_per_second) for one in probe.copies}
+    rows = [(str(a), *(found.get((a, b), UNKNOWN) for b in places)) for a in places]
+    return tuple(map(str, places)), rows
 
 
-def _percent(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio * 100:.0f} %"
+def _scaled(value: float | None, by: float, digits: int = 0) -> str:
+    return UNKNOWN if value is None else f"{value * by:.{digits}f}"
 
 
-def _asymptotes(probe: ProbeDocument) -> Iterator[str]:
-    if probe.asymptotes:
-        values = ", ".join(
-            f"{a.op}{'' if a.gpus == 'all' else f' on GPUs {a.gpus}'} {a.busbw / GB:.1f}"
-            for a in probe.asymptotes
-        )
-        yield f"  busbw of ever larger messages, GB/s: {values}"
-
-
-def _gpus(gpus: Sequence[GpuResult]) -> Iterator[str]:
-    rows = [
-        (
-            str(g.gpu), _scaled(g.gemm_seconds, 1e3, 3), _scaled(g.memory_copy_bytes_per_second, 1 / GB, 0),
-            _scaled(g.sm_clock, 1e-6, 0), _scaled(g.memory_peak, 1 / GIB, 2),
-        )
-        for g in gpus
-    ]  # fmt: skip
-    if rows:
-        yield ""
-        yield from table(("gpu", "product ms", "memory GB/s", "SM MHz", "GiB in use at most"), rows)
-
-
-def _stragglers(stragglers: Sequence[Straggler]) -> Iterator[str]:
-    """What is slow by this probe alone, confirmed or not."""
-    if not stragglers:
-        return
-    yield ""
-    yield "slow, by this probe:"
-    rows = [
-        (
-            "all GPUs" if s.gpu is None else f"GPU {s.gpu}" + ("" if s.peer is None else f" to {s.peer}"),
-            s.resource, f"{s.lost * 100:.0f} %", "its own history" if s.against == "own" else "its peers",
-            _scaled(s.score, 1, 0), ", ".join(s.follows),
-        )
-        for s in stragglers
-    ]  # fmt: skip
-    yield from table(("part", "resource", "slower", "than", "deviations", "slowed by it"), rows)
-
-
-def _scaled(value: float | None, by: float, digits: int) -> str:
-    return "-" if value is None else f"{value * by:.{digits}f}"
-
-
-def _matrix(copies: Sequence[PeerCopy]) -> Iterator[str]:
-    if not copies:
-        return
-    places = sorted({c.source for c in copies})
-    found = {(c.source, c.destination): f"{c.bytes_per_second / GB:.1f}" for c in copies}
-    yield ""
-    yield "copies between GPUs, GB/s (rows send):"
-    rows = [(str(a), *(found.get((a, b), "-") for b in places)) for a in places]
-    yield from table(("", *map(str, places)), rows)
-
-
-def _cost(probe: ProbeDocument) -> Iterator[str]:
-    busy = max(probe.kernel_seconds, default=0.0)
-    yield ""
-    if probe.engine == "gloo":
-        yield f"took {probe.seconds:.2f} s, on CPUs alone: this says nothing about GPUs"
-        return
-    held = f"held the GPUs for {probe.held_seconds:.2f} s"
-    yield f"took {probe.seconds:.2f} s, {held}, {busy * 1e3:.0f} ms of work each"
-
-
-def _explained(results: Sequence[CollectiveResult]) -> Iterator[str]:
-    for result in results:
-        if result.size_bytes < SMALL:
-            continue
-        yield ""
-        yield f"{result.op} of {human(result.size_bytes)}, {result.ranks} ranks ({result.gpus}):"
-        yield from (f"  {line}" for line in result.derivation)
-        if result.confidence:
-            yield f"  confidence: {result.confidence}"
-        if result.usual_busbw is not None:
-            yield f"  usual here: {result.usual_busbw / GB:.1f} GB/s, the median of accepted probes"
+def _gb(value: float) -> str:
+    return f"{value / GB:.1f}"

@@ -1,22 +1,18 @@
 """Topologies of this node, of recordings and of documents: read, as text, and drawn as graphs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 
 from wirewatch.cli.check.daemon import asked_socket
-from wirewatch.cli.output import utc
-from wirewatch.cli.tables import table
+from wirewatch.cli.orders import document_or_reason
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
 from wirewatch.core.types import Absent, NotText, Unusable, utf8
-from wirewatch.documents.drift import DiffDocument
 from wirewatch.documents.state import TOPOLOGY
-from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.wiring import (
@@ -24,21 +20,12 @@ from wirewatch.verdict.drift.wiring import (
     Graph,
     NicNode,
     Node,
-    fingerprint,
-    identity,
     natural,
-    numbers,
     part_name,
-    unknown_text,
 )
 
-DEADLINE = 5.0
-"""Seconds for the daemon's answer."""
 LIMIT = 64 << 20
 """Bytes of a document; a larger one is not one of ours."""
-ORDER = ("failed", "degraded", "ok")
-NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""PCI paths, the nearest first."""
 _PEERS = {SWITCH: "NVSwitch", UNKNOWN_PEER: "peers not known"}
 _CONTROL = (*range(32), *range(127, 160), 0x2028, 0x2029)
 """Characters that end or garble a line."""
@@ -79,8 +66,7 @@ def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
     Raises:
         Unusable: the configuration cannot be used, or the node cannot be read.
     """
-    path = asked_socket(socket, config)
-    known = _of_daemon(path) if path else "the configuration names no socket of a daemon"
+    known = _of_daemon(asked_socket(socket, config))
     if isinstance(known, NamedTopology):
         return known
     if socket is not None:
@@ -147,49 +133,6 @@ def is_recording(name: str) -> bool:
     return Path(name).is_dir() or (BUNDLED / name).is_dir()
 
 
-def topology_text(named: NamedTopology) -> str:
-    """The fingerprint and the identity of the node, its islands, GPUs and NICs, as text."""
-    return "\n".join(_lines(named, graph_of(named.topology)))
-
-
-def changes_text(document: DiffDocument) -> Iterator[str]:
-    """The lines of a difference, the worst changes first."""
-    yield f"{document.before} -> {document.after}: {_count(len(document.changes))}"
-    for health in ORDER:
-        for one in document.changes:
-            if one.health == health:
-                yield f"  {_word(health):<12}{one.kind:<13}{one.text}"
-    if document.unknown:
-        yield f"  not known, and so no change ({len(document.unknown)}):"
-        yield from (f"    {line}" for line in document.unknown)
-
-
-def baseline_text(document: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of the baseline in a document `wirewatch.topology-drift/1`."""
-    base = document["baseline"]
-    if base is None:
-        yield f"no baseline yet: {document['learning'] or 'the topology has not been read'}"
-        return
-    shape = f", shape {base['shape']}" if base["shape"] else ""
-    yield f"baseline of {utc(base['at'])}, {base['origin']} by {base['by']}: {base['why']}"
-    yield f"  {base['gpus']} GPUs, {base['nics']} NICs{shape}"
-    for one in base["accepted"]:
-        yield f"  since then {one['by']} accepted at {utc(one['at'])}: {one['text']} ({one['why']})"
-    yield f"  {_count(len(document['changes']))} since then, not accepted"
-
-
-def drift_text(document: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of the baseline and of every change since, the worst first."""
-    yield from baseline_text(document)
-    for health in ORDER:
-        for one in document["changes"]:
-            if one["health"] == health:
-                yield f"  {one['id']}  {_word(health):<12}{one['kind']:<13}{one['text']}"
-    if document["unknown"]:
-        yield f"  not known now, and so no change ({len(document['unknown'])}):"
-        yield from (f"    {line}" for line in document["unknown"])
-
-
 def dot(graph: Graph) -> str:
     """The graph in the language of Graphviz, for `dot -Tsvg`."""
     ids = _ids(graph)
@@ -211,13 +154,9 @@ def mermaid(graph: Graph) -> str:
 
 def _of_daemon(path: str) -> NamedTopology | str:
     """The topology that the daemon knows, or why it gave none."""
-    try:
-        _, body = request(path, "GET", "/api/v1/topology", None, DEADLINE, known=True)
-        document = TOPOLOGY.validate_json(utf8(body))
-    except NoAnswer as error:
-        return str(error)
-    except ValueError:
-        return f"{path}: the answer is not from this version of wirewatch"
+    document = document_or_reason(path, "/api/v1/topology", TOPOLOGY)
+    if isinstance(document, str):
+        return document
     if document.topology is None:
         return f"{path}: the daemon has not read the topology yet"
     return NamedTopology(document.topology, "this node, as its daemon knows it", document.at)
@@ -240,68 +179,6 @@ def _read(hardware: Hardware, of: str) -> NamedTopology:
     if isinstance(topology, Absent):
         raise Unusable(f"the topology of {of} cannot be read: {topology}")
     return NamedTopology(topology, of, hardware.clock.now())
-
-
-def _lines(named: NamedTopology, graph: Graph) -> Iterator[str]:
-    yield f"{named.of}: {len(graph.gpus)} GPUs, {len(graph.nics)} NICs"
-    for name, value in (("shape", fingerprint(graph)), ("node", identity(graph))):
-        yield f"  {name:<8}{f'has no name: {value.detail}' if isinstance(value, Absent) else value}"
-    for island in graph.islands:
-        members = [gpu.index for gpu in graph.gpus if gpu.key in island.gpus]
-        yield f"  island  GPUs {numbers(members)}: {island.kind}"
-    for clique in sorted({gpu.clique for gpu in graph.gpus if gpu.clique}):
-        members = [gpu.index for gpu in graph.gpus if gpu.clique == clique]
-        yield f"  clique  GPUs {numbers(members)}: {clique}"
-    yield ""
-    yield from table(("gpu", "product", "NVLink", "NUMA", "PCI", "nearest NICs"), [*_gpus(graph)])
-    if graph.nics:
-        yield ""
-        yield from table(("nic", "model", "firmware", "NUMA", "PCI", "ports"), [*_nics(graph)])
-    yield ""
-    yield ", ".join(f"{name} {version or 'not known'}" for name, version in graph.versions)
-    if graph.unknown:
-        yield ""
-        yield "not known:"
-        yield from (f"  {unknown_text(graph, one)}" for one in graph.unknown)
-
-
-def _gpus(graph: Graph) -> Iterator[tuple[str, ...]]:
-    for gpu in sorted(graph.gpus, key=lambda gpu: gpu.index):
-        numa = "-" if gpu.spot.numa is None else str(gpu.spot.numa)
-        yield part_name(gpu), gpu.product, _wires(graph, gpu), numa, gpu.spot.address, _nearest(graph, gpu)
-
-
-def _wires(graph: Graph, gpu: GpuNode) -> str:
-    if not gpu.read:
-        return "not read"
-    names = {one.key: part_name(one) for one in graph.gpus} | {SWITCH: "the switch"}
-    counts = [f"{len(wire.links)} to {names.get(wire.peer, wire.peer)}" for wire in gpu.wires]
-    return ", ".join(counts) or "none"
-
-
-def _nearest(graph: Graph, gpu: GpuNode) -> str:
-    paths = [(one.path, nic.device) for nic in graph.nics for one in nic.paths if one.gpu == gpu.key]
-    best = next((near for near in NEAR if any(path == near for path, _ in paths)), "")
-    names = sorted((device for path, device in paths if path == best), key=natural)
-    return f"{', '.join(names)} ({best})" if best else "-"
-
-
-def _nics(graph: Graph) -> Iterator[tuple[str, ...]]:
-    for nic in sorted(graph.nics, key=lambda nic: natural(nic.device)):
-        numa = "-" if nic.spot.numa is None else str(nic.spot.numa)
-        yield nic.device, nic.model, nic.firmware, numa, nic.spot.address, _ports(nic)
-
-
-def _ports(nic: NicNode) -> str:
-    return ", ".join(f"{port} {layer}".rstrip() for port, layer in nic.ports)
-
-
-def _word(health: str) -> str:
-    return "information" if health == "ok" else health.upper()
-
-
-def _count(number: int) -> str:
-    return "no change" if not number else f"{number} change{'' if number == 1 else 's'}"
 
 
 def _ids(graph: Graph) -> dict[int, str]:

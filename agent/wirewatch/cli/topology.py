@@ -2,24 +2,49 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from wirewatch.cli.check.answer import Grounds
+from wirewatch.cli.check.answer import EXIT, HEALTHS, Grounds
+from wirewatch.cli.check.daemon import asked_socket
+from wirewatch.cli.check.polling import CheckedNode, NodeSource
 from wirewatch.cli.completion import recording_names
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import config_option, daemon_options, named_recording, replay_options
-from wirewatch.cli.output import printable, shown
+from wirewatch.cli.orders import ask, control_socket, order, user
+from wirewatch.cli.output import harmless, shown
+from wirewatch.cli.tables import table
+from wirewatch.cli.templates import render
+from wirewatch.cli.topologies import NamedTopology, dot, mermaid, of_name, of_recording, of_this_node
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.core.collector import NodeState
-from wirewatch.core.topology import Topology
-from wirewatch.core.types import Unusable
+from wirewatch.core.topology import SWITCH, Topology
+from wirewatch.core.types import Absent, Health, Unusable
+from wirewatch.core.words import UNKNOWN, printable
+from wirewatch.documents.drift import DIFF, DiffDocument, difference
+from wirewatch.documents.state import TOPOLOGY, TopologyDocument
+from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.wiring import (
+    GpuNode,
+    Graph,
+    fingerprint,
+    identity,
+    natural,
+    numbers,
+    part_name,
+    unknown_text,
+)
 
 SECONDS = 60.0
 """For a poll of the node, in which a driver may have to wake up."""
+
+ORDER = ("failed", "degraded", "ok")
+NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""PCI paths, the nearest first."""
 
 
 @click.group(cls=CommandGroup)
@@ -48,8 +73,6 @@ def show(*, replay: str | None, form: str | None, config: Path | None, socket: s
 
     The daemon's topology is shown. If no daemon answers, this command reads the node itself.
     """
-    from wirewatch.cli.topologies import of_recording, of_this_node
-
     named = of_recording(replay) if replay else of_this_node(config, socket)
     click.echo(shown(_formatted(named, form or "text").rstrip("\n").split("\n")))
 
@@ -74,19 +97,14 @@ def diff(
 
     Exit codes: 0 no change, or information only; 1 DEGRADED; 2 FAILED.
     """
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.topologies import changes_text, of_name, of_this_node
-    from wirewatch.core.types import Health
-    from wirewatch.documents.drift import DIFF, difference
-
     if before is None:
         _against_baseline(context, config, socket, as_json=as_json)
         return
     one = of_name(before)
     other = of_name(after) if after else of_this_node(config, socket)
     document = difference((one.of, one.topology), (other.of, other.topology), time.time())
-    click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else shown(changes_text(document)))
-    context.exit(EXIT[Health[document.health.upper()]])
+    click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else changes_text(document))
+    context.exit(EXIT[HEALTHS[document.health]])
 
 
 @topology.command(epilog=examples("wirewatch topology baseline"))
@@ -97,10 +115,8 @@ def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
 
     It is printed with who accepted it, when and why; or why there is no baseline yet.
     """
-    from wirewatch.cli.topologies import baseline_text
-
     document = _drift(config, socket)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(baseline_text(document)))
+    click.echo(json.dumps(document, indent=1) if as_json else drift_text(document, changes=False))
 
 
 @topology.command(epilog=examples('wirewatch topology accept --why "mlx5_2 moved to slot 4, RMA 4711"'))
@@ -118,11 +134,9 @@ def accept(
     `topology diff`, only that change is accepted. What is accepted keeps no job away any more: while a part
     is lost or down, or less is here than should be, it takes --yes.
     """
-    from wirewatch.cli.orders import control_socket, order, user
-    from wirewatch.cli.topologies import baseline_text
-
     said = {"by": by or user(), "why": why, "change": change or "", **({"yes": True} if yes else {})}
-    click.echo(shown(baseline_text(order(control_socket(socket, config), "/topology", said))))
+    document = order(control_socket(socket, config), "/topology", said)
+    click.echo(drift_text(document, changes=False))
 
 
 @topology.command(
@@ -144,10 +158,6 @@ def expect(
 
     Exit codes: 0 printed; 1, 2, 3 the node is DEGRADED, FAILED, UNKNOWN.
     """
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.polling import CheckedNode, NodeSource
-    from wirewatch.core.types import Health
-
     node = CheckedNode(NodeSource(config_file, replay, overlays), keep=False)
     try:
         poll = node.poll()
@@ -183,11 +193,54 @@ def refusal(grounds: Grounds) -> str:
     return f"no [expect] is made of a node that is {grounds.health.name}{what}"
 
 
-def _formatted(named: "NamedTopology", form: str) -> str:
-    from wirewatch.cli.topologies import dot, mermaid, topology_text
-    from wirewatch.documents.state import TOPOLOGY, TopologyDocument
-    from wirewatch.verdict.drift.canonical import graph_of
+def topology_text(named: NamedTopology) -> str:
+    """Return the fingerprint and the identity of the node, its islands, GPUs and NICs, as text."""
+    graph = graph_of(named.topology)
+    shape, node = (
+        f"has no name: {value.detail}" if isinstance(value, Absent) else str(value)
+        for value in (fingerprint(graph), identity(graph))
+    )
 
+    islands = [
+        (numbers([gpu.index for gpu in graph.gpus if gpu.key in one.gpus]), one.kind) for one in graph.islands
+    ]
+    cliques = [
+        (numbers([gpu.index for gpu in graph.gpus if gpu.clique == clique]), clique)
+        for clique in sorted({gpu.clique for gpu in graph.gpus if gpu.clique})
+    ]
+    return render(
+        "wirewatch.cli", "topology.j2", named=named, graph=graph, shape=shape, node=node, table=table,
+        islands=islands, cliques=cliques, gpus=list(_gpus(graph)), nics=list(_nics(graph)),
+        unknown=[unknown_text(graph, one) for one in graph.unknown],
+    )  # fmt: skip
+
+
+def changes_text(document: DiffDocument) -> str:
+    """Return the lines of a difference, the worst changes first."""
+    plain = harmless(asdict(document))
+    return render(
+        "wirewatch.cli", "diff.j2", document=plain, changes=_worst_first(plain), word=_word
+    ).rstrip()
+
+
+def drift_text(document: Mapping[str, Any], *, changes: bool = True) -> str:
+    """Return the baseline in a `wirewatch.topology-drift/1`, and each change since, the worst first."""
+    plain = harmless(document)
+    worst = _worst_first(plain) if changes else []
+    return render(
+        "wirewatch.cli", "drift.j2", document=plain, changes=worst, word=_word, whole=changes
+    ).rstrip()
+
+
+def _worst_first(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [one for health in ORDER for one in document["changes"] if one["health"] == health]
+
+
+def _word(health: str) -> str:
+    return "information" if health == "ok" else health.upper()
+
+
+def _formatted(named: NamedTopology, form: str) -> str:
     if form == "json":
         document = TopologyDocument("wirewatch.topology/1", named.at, named.topology)
         return TOPOLOGY.dump_json(document, indent=1).decode()
@@ -198,19 +251,12 @@ def _formatted(named: "NamedTopology", form: str) -> str:
 def _against_baseline(
     context: click.Context, config: Path | None, socket: str | None, *, as_json: bool
 ) -> None:  # fmt: skip
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.topologies import drift_text
-    from wirewatch.core.types import Health
-
     document = _drift(config, socket)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(drift_text(document)))
-    context.exit(EXIT[Health[document["health"].upper()]])
+    click.echo(json.dumps(document, indent=1) if as_json else drift_text(document))
+    context.exit(EXIT[HEALTHS[document["health"]]])
 
 
-def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
-    from wirewatch.cli.check.daemon import asked_socket
-    from wirewatch.cli.orders import ask
-
+def _drift(config: Path | None, socket: str | None) -> dict[str, Any]:
     return ask(asked_socket(socket, config), "GET", "/api/v1/topology/drift", None)
 
 
@@ -233,7 +279,29 @@ def _rdma(state: NodeState) -> Iterator[str]:
         yield f"rdma_rate_bytes_per_second = {rates.pop()!r}"
 
 
-if TYPE_CHECKING:
-    from typing import Any
+def _gpus(graph: Graph) -> Iterator[tuple[str, ...]]:
+    for gpu in sorted(graph.gpus, key=lambda gpu: gpu.index):
+        numa = "-" if gpu.spot.numa is None else str(gpu.spot.numa)
+        yield part_name(gpu), gpu.product, _wires(graph, gpu), numa, gpu.spot.address, _nearest(graph, gpu)
 
-    from wirewatch.cli.topologies import NamedTopology
+
+def _wires(graph: Graph, gpu: GpuNode) -> str:
+    if not gpu.read:
+        return "not read"
+    names = {one.key: part_name(one) for one in graph.gpus} | {SWITCH: "the switch"}
+    counts = [f"{len(wire.links)} to {names.get(wire.peer, wire.peer)}" for wire in gpu.wires]
+    return ", ".join(counts) or "none"
+
+
+def _nearest(graph: Graph, gpu: GpuNode) -> str:
+    paths = [(one.path, nic.device) for nic in graph.nics for one in nic.paths if one.gpu == gpu.key]
+    best = next((near for near in NEAR if any(path == near for path, _ in paths)), "")
+    names = sorted((device for path, device in paths if path == best), key=natural)
+    return f"{', '.join(names)} ({best})" if best else UNKNOWN
+
+
+def _nics(graph: Graph) -> Iterator[tuple[str, ...]]:
+    for nic in sorted(graph.nics, key=lambda nic: natural(nic.device)):
+        numa = "-" if nic.spot.numa is None else str(nic.spot.numa)
+        ports = ", ".join(f"{port} {layer}".rstrip() for port, layer in nic.ports)
+        yield nic.device, nic.model, nic.firmware, numa, nic.spot.address, ports

@@ -76,6 +76,11 @@ def either(names: Sequence[str], word: str = "or") -> str:
     return f" {word} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+def printable(text: str) -> str:
+    """Return the text with a space for each character that would begin a line or command a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
 def utc(at: float) -> str:
     """Return Unix seconds as `2026-11-27 08:15:00Z`; `never` for 0."""
     return _date(at).strftime("%Y-%m-%d %H:%M:%SZ") if at else "never"

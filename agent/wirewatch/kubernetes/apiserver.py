@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from wirewatch import __version__
+from wirewatch.client import HttpReply, NotHttp, exchange, left
 from wirewatch.core.types import Unusable, whole
 from wirewatch.core.words import stamp
-from wirewatch.hw.httpclient import HttpReply, NotHttp, exchange, left
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from enum import Enum
 
+from wirewatch.client import HttpReply
 from wirewatch.core.types import Kind, Metric, Sample, Tier
-from wirewatch.hw.httpclient import HttpReply
 from wirewatch.kubernetes.apiserver import message_of
 from wirewatch.kubernetes.condition import Condition, ConditionStatus
 

@@ -13,10 +13,10 @@ from typing import ClassVar, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch import __version__
+from wirewatch.client import NoAnswer, request
 from wirewatch.core.ports import Clock, Gpu, Hardware
 from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Why
-from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe.gate import GateFacts, Refusal, SkipReason
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.setup import ProbeRequest, ProbeTerms, read_terms

@@ -6,8 +6,8 @@ import os
 import socket
 from pathlib import Path
 
+from wirewatch.client import unfit
 from wirewatch.core.types import Unusable
-from wirewatch.hw.httpclient import unfit
 
 CONTROL = "control.sock"
 HIGHEST = 65535

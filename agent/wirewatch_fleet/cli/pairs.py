@@ -9,9 +9,10 @@ import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import ExistingFile, Number, WholeNumber
-from wirewatch.cli.output import shown, utc
+from wirewatch.cli.options import ExistingFile, FiniteNumber, WholeNumber
+from wirewatch.cli.output import shown
 from wirewatch.cli.tables import table
+from wirewatch.core.words import utc
 
 if TYPE_CHECKING:
     from wirewatch_fleet.pairs.document import PairsDocument, RoundsDocument, SlowEntry
@@ -37,7 +38,7 @@ _FILE = ExistingFile()
 )
 @click.option(
     "--least",
-    type=Number(1, 50),
+    type=FiniteNumber(1, 50),
     default=3.0,
     show_default=True,
     help="Name what is so many percent slower, or more.",

@@ -13,7 +13,7 @@ import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration, ExistingFile, Number, WholeNumber
+from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.cli.probe import Size
 from wirewatch.core.types import NotText, Unusable, utf8
@@ -170,7 +170,7 @@ GLOO_SIZE = 4 << 20
 )
 @click.option("--rounds", type=WholeNumber(1, 100), default=8, show_default=True, help="Rounds at most.")
 @click.option(
-    "--least", type=Number(1, 50), default=3.0, show_default=True,
+    "--least", type=FiniteNumber(1, 50), default=3.0, show_default=True,
     help="Name what is so many percent slower, or more.",
 )  # fmt: skip
 @click.option(

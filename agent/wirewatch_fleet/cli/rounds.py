@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from wirewatch.cli.output import utc, write_whole
+from wirewatch.cli.output import write_whole
 from wirewatch.core.hostlist import compact
 from wirewatch.core.words import size as human
+from wirewatch.core.words import utc
 from wirewatch.signals import SIGNALS
 from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
 from wirewatch_fleet.pairs.model import MeasuredRound, PairRound

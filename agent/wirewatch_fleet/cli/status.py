@@ -11,7 +11,8 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, ExistingFile
-from wirewatch.cli.output import shown, utc
+from wirewatch.cli.output import shown
+from wirewatch.core.words import utc
 
 if TYPE_CHECKING:
     from wirewatch_fleet.prometheus import Access

@@ -56,7 +56,7 @@ def tell(
         click.echo(shown([f"nothing to tell: {said}"]), err=as_json)
         return
     document = order(control_socket(socket, config), "/pairs", _order(said, by or user()))
-    click.echo(json.dumps(document, indent=1) if as_json else shown([_line(said), *listing(document)]))
+    click.echo(json.dumps(document, indent=1) if as_json else f"{shown([_line(said)])}\n{listing(document)}")
 
 
 def _names(config: Path | None) -> Iterator[str]:

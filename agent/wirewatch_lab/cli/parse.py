@@ -14,8 +14,8 @@ from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live, replayed
-from wirewatch.cli.options import Number, config_option, replay_options
-from wirewatch.cli.output import printable, shown
+from wirewatch.cli.options import FiniteNumber, config_option, replay_options
+from wirewatch.cli.output import shown
 from wirewatch.cli.tables import MICRO
 from wirewatch.cli.topologies import of_name
 from wirewatch.collectors.topology import read_topology
@@ -24,7 +24,7 @@ from wirewatch.core import words
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
-from wirewatch.core.words import GB
+from wirewatch.core.words import GB, printable
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch.probe.setup import read_scene
 from wirewatch_lab.cli.texts import written
@@ -114,7 +114,7 @@ def settings(_context: click.Context, option: click.Parameter, value: Sequence[s
 @click.argument("file")
 @click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
 @click.option(
-    "--ratio", type=Number(0, min_open=True), default=0.7, show_default=True,
+    "--ratio", type=FiniteNumber(0, min_open=True), default=0.7, show_default=True,
     help="Share of what is expected below which a size fails.",
 )  # fmt: skip
 @click.option(

@@ -15,7 +15,7 @@ from wirewatch import __version__
 from wirewatch.catalogue import discover
 from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live
-from wirewatch.cli.options import Number, WholeNumber, config_option
+from wirewatch.cli.options import FiniteNumber, WholeNumber, config_option
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import probe_tables
@@ -105,7 +105,7 @@ class Allowed(NamedTuple):
     help="Say what is different in B: folders of sweeps, their sweep.json, or output of nccl-tests.",
 )  # fmt: skip
 @click.option(
-    "--fail-under", type=Number(0, min_open=True), metavar="PERCENT",
+    "--fail-under", type=FiniteNumber(0, min_open=True), metavar="PERCENT",
     help="With --compare: exit with 1 where B keeps less than this much of A's speed.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --compare: print one JSON document.")

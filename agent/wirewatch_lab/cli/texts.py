@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from wirewatch.cli.output import printable
 from wirewatch.cli.tables import table
 from wirewatch.cli.templates import render
+from wirewatch.core.words import printable
 
 
 def written(template: str, made: Any, **values: Any) -> str:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.fleet.rounds.playedengine import WORK, PlayedEngine
-from wirewatch.cli.output import utc
+from wirewatch.core.words import utc
 from wirewatch_fleet.cli.peer import peer
 from wirewatch_fleet.cli.probe import ENGINES, probe
 from wirewatch_fleet.pairs.document import ROUNDS

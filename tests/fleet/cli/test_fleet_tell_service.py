@@ -9,8 +9,8 @@ import pytest
 
 from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
+from wirewatch.client import request
 from wirewatch.core.pairs import Measure, PartKind, Way
-from wirewatch.hw.httpclient import request
 from wirewatch_fleet.pairs.document import PAIRS, LossEntry, MemberEntry, PairsDocument, SlowEntry
 from wirewatch_fleet.pairs.naming import TypicalRate
 

@@ -21,8 +21,8 @@ from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
 from wirewatch.busbw.references import Confidence
 from wirewatch.cli import cli
-from wirewatch.cli.output import printable
 from wirewatch.core.types import Health
+from wirewatch.core.words import printable
 from wirewatch.hw.filesystemids import filesystem_ids
 from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
 from wirewatch_lab.advice.settings.candidates import VariableAdvice

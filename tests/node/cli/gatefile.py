@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wirewatch.cli.check.verdictfile import file_verdict
+from wirewatch.cli.check.daemon import file_verdict
 from wirewatch.documents.state import HEALTH
 from wirewatch.documents.verdictfile import FileVerdict, Stamp, encoded
 

@@ -21,7 +21,6 @@ from wirewatch.cli.check.answer import (
     Terms,
     decide,
     document,
-    duration,
     line,
     nothing,
     plain,
@@ -29,6 +28,7 @@ from wirewatch.cli.check.answer import (
 )
 from wirewatch.cli.check.daemon import STALE, StaleAnswer, WrongAnswer, read_health
 from wirewatch.core.types import LEVELS, Health, OperatorNote
+from wirewatch.core.words import short_span
 from wirewatch.documents.health import (
     HEALTH_NAMES,
     CheckDocument,
@@ -473,4 +473,4 @@ def test_a_text_is_cut_between_two_characters(text: str, limit: int) -> None:
     [(0.0, "0 s"), (59.4, "59 s"), (60.0, "1 min"), (3599.0, "60 min"), (7200.0, "2 h"), (2e6, "23 d")],
 )
 def test_ages_are_in_units_of_people(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert short_span(seconds) == words

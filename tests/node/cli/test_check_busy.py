@@ -20,8 +20,8 @@ from tests.processes import run_wirewatch
 from wirewatch.cli.check import daemon
 from wirewatch.cli.check.answer import Grounds
 from wirewatch.cli.check.daemon import ask_daemon, daemon_address
+from wirewatch.client import STRANGE, listens
 from wirewatch.core.types import Health
-from wirewatch.hw.httpclient import STRANGE, listens
 
 SOON = 30.0
 SHORT = 0.4

@@ -16,8 +16,7 @@ from tests.node.cli.schemas import complaints
 from tests.processes import run_wirewatch
 from wirewatch.catalogue import discover
 from wirewatch.cli import cli
-from wirewatch.cli.configuration import effective
-from wirewatch.cli.tomllines import key_lines, leaves, toml_key, toml_value
+from wirewatch.cli.configuration import effective, key_lines, leaves, toml_key, toml_value
 from wirewatch.config import load
 
 OK, USAGE, CONFIG = 0, 64, 78

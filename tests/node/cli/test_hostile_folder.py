@@ -14,8 +14,8 @@ import pytest
 
 from tests.node.probe.rig import PLAN
 from tests.processes import ROOT, Process
+from wirewatch.client import NoAnswer, request
 from wirewatch.hw.command import SystemCommand
-from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.interpreter import FOLDER, module_places
 from wirewatch.hw.nvml.process import Child
 from wirewatch.hw.nvml.protocol import Source

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.node.cli.test_help import LEAVES, USAGE
 from wirewatch.cli import run
-from wirewatch.cli.options import SHOWN, UNITS, Date, Duration, Number, WholeNumber
+from wirewatch.cli.options import SHOWN, UNITS, Date, Duration, FiniteNumber, WholeNumber
 
 
 def seconds(text: str) -> float:
@@ -42,9 +42,9 @@ def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])
 def test_a_number_in_a_range_is_finite(text: str) -> None:
-    assert Number(0).convert("0.5", None, None) == 0.5
+    assert FiniteNumber(0).convert("0.5", None, None) == 0.5
     with pytest.raises(click.BadParameter):
-        Number(0).convert(text, None, None)
+        FiniteNumber(0).convert(text, None, None)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_a_number_in_a_range_is_finite(text: str) -> None:
         (WholeNumber(1, 50), "0", "a whole number from 1 to 50"),
         (WholeNumber(1, 50), "1.5", "a whole number from 1 to 50"),
         (WholeNumber(min=1), "-3", "a whole number of 1 or more"),
-        (Number(0, 0.9), "one", "a number from 0 to 0.9"),
-        (Number(0, 0.9), "nan", "a number from 0 to 0.9"),
-        (Number(0, min_open=True), "0", "a number above 0"),
-        (Number(0, 1, min_open=True), "1.5", "a number above 0 and at most 1"),
-        (Number(max=3), "4", "a number of at most 3"),
-        (Number(), "inf", "a number"),
+        (FiniteNumber(0, 0.9), "one", "a number from 0 to 0.9"),
+        (FiniteNumber(0, 0.9), "nan", "a number from 0 to 0.9"),
+        (FiniteNumber(0, min_open=True), "0", "a number above 0"),
+        (FiniteNumber(0, 1, min_open=True), "1.5", "a number above 0 and at most 1"),
+        (FiniteNumber(max=3), "4", "a number of at most 3"),
+        (FiniteNumber(), "inf", "a number"),
         (Duration(0.5), "0.1", "a duration of 0.5s or more, such as 3s, 10m, 2h, 1d or 1.5"),
         (Duration(above_zero=True), "0", "a duration above 0, such as 3s, 10m, 2h, 1d or 1.5"),
         (Duration(most=86400.0), "2d", "a duration of at most 1d, such as 3s, 10m, 2h, 1d or 1.5"),

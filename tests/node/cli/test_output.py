@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
-from wirewatch.cli.log import log_to_stderr
-from wirewatch.cli.output import printable, shown
+from wirewatch.cli.output import shown
+from wirewatch.core.words import printable
+from wirewatch.daemon.log import log_to_stderr
 
 HOSTILE = """
 [[change]]

@@ -26,7 +26,7 @@ HEAVY = (
     "logging",
     "wirewatch.hw",
 )
-ASKING = {"wirewatch.hw", "wirewatch.hw.httpclient"}
+ASKING = {"wirewatch.hw", "wirewatch.client"}
 """What the daemon is asked with: a socket and h11."""
 SLOW_CLICK = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
 

@@ -16,8 +16,7 @@ from tests.node.daemon.process import FAST, Daemon
 from tests.node.jobs.explain.drawn import NOW, evidence, job
 from tests.processes import run_wirewatch
 from wirewatch.cli import cli
-from wirewatch.cli.status import _text
-from wirewatch.cli.statustext import status_lines
+from wirewatch.cli.status import _text, status_lines
 from wirewatch.documents.probes import CollectiveResult, Gate, ProbesDocument, refused
 from wirewatch.documents.state import Series
 from wirewatch.documents.status import NodeSnapshot, StatusDocument, status
@@ -98,7 +97,7 @@ def test_parts_that_are_not_as_they_should_be_are_named() -> None:
 def test_many_bad_parts_are_counted() -> None:
     down = node(*(one for number in range(8) for one in port(number, "down")))
     assert texts(status(down, probes(), "daemon"))["ports"] == (
-        "none active; mlx5_0 port 1 is down, mlx5_1 port 1 is down, mlx5_2 port 1 is down, 5 more"
+        "none active; mlx5_0 port 1 is down, mlx5_1 port 1 is down, mlx5_2 port 1 is down and 5 more"
     )
 
 

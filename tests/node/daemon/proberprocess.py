@@ -20,7 +20,7 @@ from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.__main__ import main as wirewatch
 from wirewatch.cli import hardware
-from wirewatch.hw.httpclient import NoAnswer, request
+from wirewatch.client import NoAnswer, request
 from wirewatch.probe import remote
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 

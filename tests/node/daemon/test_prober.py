@@ -25,10 +25,10 @@ from tests.node.hw.children import is_dead, until
 from tests.node.hw.recordings import overlay_file
 from tests.processes import run_wirewatch
 from wirewatch import __version__
+from wirewatch.client import request
 from wirewatch.core.types import Expect
 from wirewatch.daemon.prober import CONNECTIONS
 from wirewatch.hw.host import SystemClock
-from wirewatch.hw.httpclient import request
 from wirewatch.probe import remote
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.model import ProbeOptions

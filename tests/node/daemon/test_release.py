@@ -18,7 +18,7 @@ from tests.node.daemon.process import FAST, Daemon, every_finding
 from tests.node.hw.children import is_dead, until
 from tests.node.hw.recordings import one_change, overlay_file
 from tests.processes import Process, run_wirewatch
-from wirewatch.hw.httpclient import NoAnswer, request
+from wirewatch.client import NoAnswer, request
 from wirewatch.hw.nvml.client import GRACE
 
 INTERNAL = 70

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.hw.httpclient import HttpReply
+from wirewatch.client import HttpReply
 from wirewatch.kubernetes.outcome import (
     LONGEST,
     LONGEST_FOR_PEOPLE,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.node.busbw.ports import rails
 from tests.node.probe.drawn import probe_findings
 from tests.node.probe.overnetwork import GDR, IB, P2P, SHM, SOCKET, over_network
-from wirewatch.cli.hardware import played
+from wirewatch.cli.hardware import play
 from wirewatch.core.probe import Conditions, Probed, RdmaPort
 from wirewatch.core.types import Absent, Expect, Health
 from wirewatch.documents.probes import probe as documented
@@ -184,7 +184,7 @@ def test_only_what_went_by_infiniband_can_be_slow(transport: str, gbs: float, ni
 
 def ports_of(*overlays: str) -> Conditions:
     """The conditions of all GPUs of the demo node, whose recorded probe did not go over the network."""
-    there = played(DEMO, overlays, 1000.0)
+    there = play(DEMO, overlays, 1000.0)
     there.clock.move_to(there.steady)
     wish = ProbeOverrides(variation=Variation(network=True))
     found = probe_now(there.hardware, ProbeOptions(), ProbePolicy(), Expect(), wish, None)

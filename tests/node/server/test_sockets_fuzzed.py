@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.node.daemon.proberprocess import DEMO, ProberProcess
 from tests.node.daemon.process import FAST, Daemon
-from wirewatch.hw.httpclient import request
+from wirewatch.client import request
 
 SOON = 60.0
 HOST = b" HTTP/1.1\r\nHost: localhost\r\n"

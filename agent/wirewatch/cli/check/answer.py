@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
+from wirewatch.core.words import short_span
 from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, NodeFinding, ProbeStatus
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
@@ -15,7 +16,6 @@ LIMIT = 250
 """Bytes of the line: it becomes the reason of a drained node, which others cut anywhere when it is longer."""
 CUT = "…"
 Source = Literal["daemon", "demo", "own", "none"]
-_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,6 @@ def document(answer: CheckAnswer) -> dict[str, Any]:
     return {name: _sound(value) for name, value in asdict(made).items()}
 
 
-def duration(seconds: float) -> str:
-    """Seconds for people, in the largest unit that gives at least 1."""
-    unit, size = next(((name, size) for name, size in _UNITS if seconds >= size), ("s", 1.0))
-    return f"{seconds / size:.0f} {unit}"
-
-
 def plain(text: str) -> str:
     """The text on one line: what is not printable, and each run of spaces, becomes one space."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -202,7 +196,7 @@ def _suppressed(one: NodeFinding, others: int) -> str:
 def _stale(probe: ProbeStatus) -> str:
     if probe.age_seconds is None:
         return "no probe yet"
-    return f"the last probe is {duration(probe.age_seconds)} old"
+    return f"the last probe is {short_span(probe.age_seconds)} old"
 
 
 def _sound(value: Any) -> Any:

@@ -328,7 +328,7 @@ def keep_stderr(*, verbose: bool) -> None:
 
     A process that hangs in the driver outlives us, and a caller that reads to the end would wait for it.
     """
-    from wirewatch.cli.log import log_to_stderr
+    from wirewatch.daemon.log import log_to_stderr
 
     try:
         ours, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)

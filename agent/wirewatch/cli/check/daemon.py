@@ -1,4 +1,7 @@
-"""Asking the daemon for its verdict: where it listens, the question, and its answer, read strictly."""
+"""Asking the daemon for its verdict: where it listens, the question, and its answer, read strictly.
+
+`file_verdict` is the answer of `wirewatch check --cached` to the same document, for the file of the verdict.
+"""
 
 import json
 import math
@@ -12,10 +15,22 @@ from typing import Any, get_args, get_origin
 
 import click
 
-from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds, reported
+from wirewatch.cli.check.answer import (
+    CONFIGURED,
+    HEALTHS,
+    GatePolicy,
+    Grounds,
+    Terms,
+    decide,
+    line,
+    nothing,
+    reported,
+)
+from wirewatch.client import NoAnswer, listens, request
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable, utf8
-from wirewatch.documents.health import HealthDocument
-from wirewatch.hw.httpclient import NoAnswer, listens, request
+from wirewatch.documents.health import HEALTH_NAMES, HealthDocument, ProbeStatus
+from wirewatch.documents.health import Health as HealthName
+from wirewatch.documents.verdictfile import FileVerdict
 from wirewatch.server.sockets import default_path, demo_path
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"
@@ -186,6 +201,30 @@ def grounds_of(health: HealthDocument, now: float) -> Grounds:
         ago = f"the daemon last polled {now - health.polled_at:.0f} s ago"
         raise StaleAnswer(ago if health.polled_at else "it has not polled yet")
     return grounds
+
+
+def file_verdict(health: HealthDocument, source: str, socket: str) -> FileVerdict:
+    """The answer to a document as of its own time; `socket`: where `check` would have asked."""
+    try:
+        grounds = grounds_of(health, health.at)
+    except StaleAnswer as error:
+        grounds = nothing(f"{socket}: {error}")
+    answer = decide(grounds, Terms(), health.at)
+    always = decide(grounds, Terms(frozenset({Health.FAILED})), health.at).fail_on
+    return FileVerdict(
+        source, HEALTH_NAMES[answer.health], answer.may_start, _names(answer.fail_on), _names(always),
+        _age(answer.grounds.probe), grounds.released, line(answer),
+    )  # fmt: skip
+
+
+def _names(healths: frozenset[Health]) -> tuple[HealthName, ...]:
+    return tuple(HEALTH_NAMES[one] for one in sorted(healths))
+
+
+def _age(probe: ProbeStatus | None) -> int | str:
+    if probe is None:
+        return "none"
+    return "never" if probe.age_seconds is None else math.ceil(probe.age_seconds)
 
 
 def _fail_on(health: HealthDocument) -> frozenset[Health]:

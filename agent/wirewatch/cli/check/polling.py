@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from threading import Thread
 
 from wirewatch.catalogue import discover
-from wirewatch.cli.check.answer import Grounds, duration, reported
-from wirewatch.cli.hardware import PlayedPorts, live, played, remote_prober
+from wirewatch.cli.check.answer import Grounds, reported
+from wirewatch.cli.hardware import PlayedPorts, live, play, remote_prober, replayed
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.topologies import given_graph
 from wirewatch.config import Config, expectations, load
@@ -23,13 +23,17 @@ from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, a
 from wirewatch.core.machine import Machine, read_machine
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
+from wirewatch.core.words import short_span
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.machine import PATIENCE, KeptMachine, identify_machine, read_kept, recalled
 from wirewatch.daemon.pairsresult import read_result
 from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
+from wirewatch.documents import state as documents
+from wirewatch.documents.jobs import jobs
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
+from wirewatch.documents.status import NodeSnapshot
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME, ProbeSummary, probe_collector, probe_summary
 from wirewatch.probe.gate import SkipReason, nothing_to_probe
@@ -45,6 +49,9 @@ from wirewatch.verdict.node import Judged, judge_node, troubles
 from wirewatch.verdict.pairs import NOTHING_HELD, pairs_component
 
 log = logging.getLogger(__name__)
+NVLINK = "nvlink"
+PLAY = 120.0
+"""Seconds for a play."""
 PAUSE = 0.4
 """Seconds until a collector with a finding polls again: long enough for a short hitch to pass."""
 
@@ -81,9 +88,11 @@ class Poll:
         """The state with its verdict, as it is now."""
         return self._board.node
 
-    def now(self) -> float:
-        """Unix seconds of the node, which are those of the play where a recording plays."""
-        return self._hardware.clock.now()
+    def snapshot(self) -> NodeSnapshot:
+        """The documents of the node as it is now, at a time of the play where a recording plays."""
+        judged, at, source = self.judged, self._hardware.clock.now(), self._hardware.source
+        known, running = documents.state(judged, at, source), jobs(judged.state, at, source)
+        return NodeSnapshot(known, documents.findings(judged, at), running)
 
     def run(self, end: float) -> None:
         """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
@@ -141,30 +150,33 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class NodeSource:
-    """Where the node is read: this machine, configured as its daemon is, or a recording."""
+    """Where the node is read: this machine, configured as its daemon is, or a recording.
+
+    `film`: the recording runs over and over in real time, and is not played to its end at once.
+    """
 
     config: Path | None = None
     replay: str | None = None
     overlays: Sequence[str] = ()
+    film: bool = False
 
 
-@contextmanager
-def played_to_end(
-    config: Path | None, replay: str, overlays: Sequence[str], seconds: float
-) -> Iterator[Poll]:
-    """A recording without a daemon, at its end or after so many seconds.
+def played(source: NodeSource, seen: Callable[[Poll], None] = lambda _: None) -> Poll:
+    """Play a recording to its end without a daemon, for at most PLAY seconds; the one way of all commands.
+
+    `seen` is called each time that the counters of NVLink have been read.
 
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
     """
-    node = CheckedNode(NodeSource(config, replay, overlays), keep=False)
+    node = CheckedNode(source, keep=False)
     try:
-        poll = node.poll()
-        with under_way(f"playing recording {replay}"):
-            poll.run(time.monotonic() + seconds)
-        yield poll
+        poll = node.poll(seen)
+        with under_way(f"playing recording {source.replay}"):
+            poll.run(time.monotonic() + PLAY)
     finally:
         node.stop()
+    return poll
 
 
 class CheckedNode:
@@ -183,20 +195,18 @@ class CheckedNode:
             None if source.replay and not self._config.state.directory else _state(self._config, keep=keep)
         )
         self._played: PlayedPorts | None = None
-        if source.replay:
-            self._played = self._opened(source.replay, source.overlays)
+        if source.replay and source.film:
+            self._hardware, self._nvml = replayed(source.replay, source.overlays, loop=True, at_fault=True)
+        elif source.replay:
+            longest = max((lasting(collector) for collector in self._collectors), default=0.0)
+            self._played = play(source.replay, source.overlays, longest)
             self._hardware, self._nvml = self._played.hardware, self._played.nvml
         else:
             self._hardware, self._nvml = live(self._config, state=self._state)
         self._expect = expectations(self._config)
         self._prober = remote_prober(self._config, self._hardware)
 
-    def _opened(self, recording: str, overlays: Sequence[str]) -> PlayedPorts:
-
-        longest = max((lasting(collector) for collector in self._collectors), default=0.0)
-        return played(recording, overlays, longest)
-
-    def poll(self) -> Poll:
+    def poll(self, seen: Callable[[Poll], None] = lambda _: None) -> Poll:
         """A poll that can begin. The daemon's files are only read, since it may still run."""
         config, clock = self._config, self._hardware.clock
         boot, state = boot_id(self._hardware), self._state
@@ -215,7 +225,7 @@ class CheckedNode:
         policy = config.policy.verdict
         collectors = (*recalled(self._collectors, kept), *self._told())
         if self._played is not None:
-            return self._play(self._played, collectors, ledger, recalls if state else None)
+            return self._play(self._played, collectors, ledger, recalls if state else None, seen)
         collectors = (*collectors, *self._drift())
         return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
 
@@ -231,7 +241,7 @@ class CheckedNode:
 
     def _play(
         self, ports: PlayedPorts, watching: Sequence[AnyCollector], ledger: Ledger,
-        recalls: Callable[[], Component] | None,
+        recalls: Callable[[], Component] | None, seen: Callable[[Poll], None],
     ) -> Poll:  # fmt: skip
         """All that a daemon would run, over a recording that is played at once."""
         config, expect = self._config, self._expect
@@ -243,7 +253,7 @@ class CheckedNode:
         polls: list[PlayedPoll] = []
         drift = self._drift(lambda: [one for poll in polls for one in poll.troubles()])
         collectors = (*watching, *probing, *drift)
-        polls.append(PlayedPoll(collectors, ports, expect, config.policy.verdict, ledger, recalls))
+        polls.append(PlayedPoll(collectors, ports, expect, config.policy.verdict, ledger, recalls, seen))
         return polls[0]
 
     def _drift(self, troubles: Callable[[], Sequence[str]] = tuple) -> Sequence[AnyCollector]:
@@ -313,8 +323,11 @@ PACE = 5.0
 """Seconds between two polls of a collector in a play, at least: no more polls for what plays for minutes."""
 MOST = 3600.0
 """Seconds after which no probe is waited for any more."""
-QUIET = {"wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.probe": logging.WARNING}
-"""From which level on is logged: a GPU that is left out, and each probe, would be logged again and again."""
+QUIET = {
+    "wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.jobs": logging.WARNING,
+    "wirewatch.probe": logging.WARNING,
+}  # fmt: skip
+"""From which level on is logged: a lost GPU, each hint and each probe would be logged again and again."""
 PASSING = frozenset({SkipReason.SETTLING, SkipReason.BUDGET, SkipReason.LOCKED})
 """Reasons for which no probe runs now, and one will run soon."""
 
@@ -338,13 +351,15 @@ class PlayedPoll(Poll):
     Args:
         collectors: the probe's component and that of the drift as well.
         recall: reads the component of the probe from the history; None where none is kept.
+        seen: called each time that the counters of NVLink have been read.
     """
 
     def __init__(
         self, collectors: Sequence[AnyCollector], ports: PlayedPorts, expect: Expect, policy: VerdictPolicy,
-        ledger: Ledger, recall: Callable[[], Component] | None,
+        ledger: Ledger, recall: Callable[[], Component] | None, seen: Callable[[Poll], None],
     ) -> None:  # fmt: skip
         super().__init__(collectors, ports.hardware, expect, policy, ledger, recall)
+        self._seen = seen
         self._play, self._steady = ports.clock, ports.steady
         self._stopped: set[str] = set()
         self._ended = False
@@ -363,6 +378,8 @@ class PlayedPoll(Poll):
             collector = self._collectors[number]
             self._play.move_to(at)
             self._turn(collector)
+            if collector.name == NVLINK:
+                self._seen(self)
             if not self._settled(collector):
                 heappush(due, (max(self._play.seconds(), at + self._interval(collector)), number))
         self._recall_kept()
@@ -371,7 +388,7 @@ class PlayedPoll(Poll):
 
     def grounds(self, why: str) -> Grounds:
         """What is known by now; before the play has ended nothing is known to be well."""
-        known = super().grounds(f"{why}, played for {duration(self._play.seconds())}")
+        known = super().grounds(f"{why}, played for {short_span(self._play.seconds())}")
         return known if self._ended else replace(known, health=max(known.health, Health.UNKNOWN))
 
     def troubles(self) -> Sequence[str]:

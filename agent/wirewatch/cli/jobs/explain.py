@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -167,16 +167,9 @@ def _known(jobs: Sequence[JobEvidence]) -> str:
 
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from wirewatch.documents.jobs import ExplainDocument, JobsDocument
 
-T = TypeVar("T")
 UNKNOWN = 3
-DEADLINE = 10.0
-"""Seconds for the daemon's answer."""
-SECONDS = 120.0
-"""For a play of a recording."""
 
 
 @click.command(
@@ -204,6 +197,7 @@ def explain(
 
     Exit codes: 0 printed; 3 no daemon answers; 64 no such job, or several.
     """
+    from wirewatch.cli.check.polling import NodeSource, played
     from wirewatch.cli.jobs.explained import page
     from wirewatch.documents.jobs import EXPLAIN
 
@@ -212,7 +206,7 @@ def explain(
     if replay:
         if context.get_parameter_source("socket") is not ParameterSource.DEFAULT:
             raise click.UsageError("give either --replay or --socket")
-        document = played_jobs(config, replay, overlays)
+        document = played(NodeSource(config, replay, overlays)).snapshot().jobs
     else:
         document = asked_jobs(context, socket, config)
     explained = _explained(document, job)
@@ -230,6 +224,7 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
         Unusable: the configuration cannot be read.
     """
     from wirewatch.cli.check.daemon import asked_socket
+    from wirewatch.cli.orders import document_or_reason
     from wirewatch.documents.jobs import JOBS
 
     found = document_or_reason(asked_socket(socket, config), "/api/v1/jobs", JOBS)
@@ -237,38 +232,6 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
         click.echo(f"wirewatch: {found}; only the daemon knows which jobs run", err=True)
         context.exit(UNKNOWN)
     return found
-
-
-def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T | str":
-    """A document of the daemon at this socket, or why it gives none."""
-    from pydantic import ValidationError
-
-    from wirewatch.hw.httpclient import NoAnswer, request
-
-    if not path:
-        return "the configuration names no socket of a daemon"
-    try:
-        status, body = request(path, "GET", target, None, DEADLINE, known=True)
-        if status != 200:  # noqa: PLR2004
-            return f"{path}: HTTP status {status} to {target}: a daemon that is busy, or of an older version"
-        return adapter.validate_json(body)
-    except NoAnswer as error:
-        return str(error)
-    except (ValidationError, RecursionError):
-        return f"{path}: the answer is not from this version of wirewatch"
-
-
-def played_jobs(config: Path | None, replay: str, overlays: Sequence[str]) -> "JobsDocument":
-    """The running jobs of a recording, played to its end without a daemon.
-
-    Raises:
-        Unusable: the configuration, the recording or an overlay cannot be used.
-    """
-    from wirewatch.cli.check.polling import played_to_end
-    from wirewatch.documents.jobs import jobs
-
-    with played_to_end(config, replay, overlays, SECONDS) as poll:
-        return jobs(poll.state, time.time(), "synthetic" if overlays else "replay")
 
 
 def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":

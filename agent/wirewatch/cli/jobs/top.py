@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.groups import examples
+from wirewatch.cli.jobs.topview import LinkRates, view
 from wirewatch.cli.options import Duration, daemon_options, replay_options
 from wirewatch.cli.output import shown
 
 if TYPE_CHECKING:
+    from wirewatch.cli.check.polling import NodeSource
     from wirewatch.documents.status import NodeSnapshot
 
 UNKNOWN = 3
@@ -39,8 +41,9 @@ def top(
 ) -> None:  # fmt: skip
     """Show GPUs, running jobs and findings live.
 
-    The running daemon is asked; with --replay a recording plays instead. Keys: q ends, s sorts the GPUs by
-    another column, p pauses. Without a terminal it prints once.
+    The running daemon is asked; with --replay a recording plays instead, over and over. Keys: q ends, s sorts
+    the GPUs by another column, p pauses. Without a terminal it prints once: of a recording its end, as
+    `status` does.
 
     Exit codes: 0 ended; 3 no daemon answers; 64 wrong usage, or textual is not installed.
     """
@@ -51,32 +54,45 @@ def top(
     live = not once and sys.stdout.isatty()
     if live and find_spec("textual") is None:
         raise click.UsageError(NO_TEXTUAL)
+    from wirewatch.cli.check.polling import NodeSource
+
+    source = NodeSource(config, replay, overlays, film=live)
+    if replay and not live:
+        click.echo(played_once(source))
+        return
     with ExitStack() as stack:
-        look = playing(config, replay, overlays, stack, live) if replay else asking(socket, config)
+        look = filmed(source, stack) if replay else asking(socket, config)
         first = look()
         if isinstance(first, str):
             click.echo(f"wirewatch: {first}", err=True)
             context.exit(UNKNOWN)
-        if replay and not live:
-            # Rates take two looks, and nobody else has looked at what plays here.
-            time.sleep(every)
-            again = look()
-            click.echo(printed(first) if isinstance(again, str) else printed(again, first))
-        elif live:
+        if live:
             from wirewatch.cli.jobs.topapp import TopApp
 
             TopApp(look, first, every).run()
         else:
-            click.echo(printed(first))
+            click.echo(printed(first, LinkRates()))
 
 
-def printed(snapshot: "NodeSnapshot", before: "NodeSnapshot | None" = None) -> str:
-    """The screen as text of WIDTH; `before`: an earlier snapshot, for rates."""
-    from wirewatch.cli.jobs.topview import LinkRates, view
+def printed(snapshot: "NodeSnapshot", rates: LinkRates) -> str:
+    """The screen as text of WIDTH."""
+    return shown(line.text for line in view(snapshot, rates).lines)
 
-    rates = LinkRates() if before is None else LinkRates().after(before.state)
-    lines = view(snapshot, rates.after(snapshot.state)).lines
-    return shown(line.text for line in lines)
+
+def played_once(source: "NodeSource") -> str:
+    """The screen at the end of a recording, with the rates between the last two of its moments.
+
+    Raises:
+        Unusable: the configuration, the recording or an overlay cannot be used.
+    """
+    from wirewatch.cli.check.polling import Poll, played
+
+    rates = [LinkRates()]
+
+    def seen(poll: Poll) -> None:
+        rates[0] = rates[0].after(poll.snapshot().state)
+
+    return printed(played(source, seen).snapshot(), rates[0])
 
 
 def asking(socket: str | None, config: Path | None) -> Look:
@@ -93,7 +109,7 @@ def asking(socket: str | None, config: Path | None) -> Look:
 
 def asked(path: str) -> "NodeSnapshot | str":
     """What the daemon at this socket knows now, or why it gives no answer."""
-    from wirewatch.cli.jobs.explain import document_or_reason
+    from wirewatch.cli.orders import document_or_reason
     from wirewatch.documents.jobs import JOBS
     from wirewatch.documents.state import FINDINGS, STATE
     from wirewatch.documents.status import NodeSnapshot
@@ -108,35 +124,20 @@ def asked(path: str) -> "NodeSnapshot | str":
     return jobs if isinstance(jobs, str) else NodeSnapshot(state, findings, jobs)
 
 
-def playing(
-    config: Path | None, replay: str, overlays: Sequence[str], stack: ExitStack, loop: bool,  # noqa: FBT001
-) -> Look:  # fmt: skip
-    """Looks at a recording that plays from now on, with `loop` over and over; `stack` ends it.
+def filmed(source: "NodeSource", stack: ExitStack) -> Look:
+    """Looks at a recording that runs in real time, over and over; `stack` ends it.
 
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
     """
-    from wirewatch.catalogue import discover
-    from wirewatch.cli.check.polling import Poll
-    from wirewatch.cli.hardware import replayed
-    from wirewatch.config import expectations, load
-    from wirewatch.documents.jobs import jobs
-    from wirewatch.documents.state import findings, state
-    from wirewatch.documents.status import NodeSnapshot
-    from wirewatch.verdict.ledger import Ledger
+    from wirewatch.cli.check.polling import CheckedNode
 
-    loaded, collectors = load(config, discover())
-    hardware, nvml = replayed(replay, overlays, loop=loop, at_fault=True)
-    stack.callback(nvml.stop)
-    policy = loaded.policy.verdict
-    poll = Poll(collectors, hardware, expectations(loaded), policy, Ledger(), None)
+    node = CheckedNode(source, keep=False)
+    stack.callback(node.stop)
+    poll = node.poll()
 
-    def look() -> NodeSnapshot:
+    def look() -> "NodeSnapshot":
         poll.run(time.monotonic())
-        at = hardware.clock.now()
-        return NodeSnapshot(
-            state(poll.judged, at, hardware.source), findings(poll.judged, at),
-            jobs(poll.state, at, hardware.source),
-        )  # fmt: skip
+        return poll.snapshot()
 
     return look

@@ -10,7 +10,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
 from wirewatch.cli.jobs.topview import SORTS, LinkRates, TopLine, view
-from wirewatch.cli.output import utc
+from wirewatch.core.words import utc
 from wirewatch.documents.status import NodeSnapshot
 
 STYLES = {

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from wirewatch.cli.output import printable
 from wirewatch.core.types import Absent, Subject
-from wirewatch.core.words import GB
+from wirewatch.core.words import GB, printable
 from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.state import FindingsDocument, StateDocument
 from wirewatch.documents.status import NodeSnapshot

@@ -8,11 +8,10 @@ import click
 
 from wirewatch.busbw.expected import pcie_rate
 from wirewatch.cli.groups import examples
-from wirewatch.cli.output import printable
 from wirewatch.cli.templates import render
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.types import Absent
-from wirewatch.core.words import GB
+from wirewatch.core.words import GB, printable
 from wirewatch_lab.advice.gpunic.locality import Locality
 from wirewatch_lab.advice.gpunic.mapping import SAME, GpuNicMap, map_nics
 from wirewatch_lab.advice.gpunic.settings import (

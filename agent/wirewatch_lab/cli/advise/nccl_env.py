@@ -19,12 +19,11 @@ from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
-from wirewatch.cli.output import printable, utc
 from wirewatch.cli.topologies import is_recording
 from wirewatch.core import words
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Unusable, Why
-from wirewatch.core.words import GB, count
+from wirewatch.core.words import GB, count, printable, utc
 from wirewatch.hw.files import absent_errno
 from wirewatch.nccl.variables import Version, version
 from wirewatch.probe.setup import CONF

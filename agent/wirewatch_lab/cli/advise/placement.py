@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Number, WholeNumber
+from wirewatch.cli.options import FiniteNumber, WholeNumber
 from wirewatch.core.hostlist import compact, natural
 from wirewatch.core.types import whole
 from wirewatch_lab.advice.placement.cluster import (
@@ -148,7 +148,7 @@ _of_the_model = options(
         help="Tokens whose keys and values each replica keeps in memory.",
     ),
     click.option(
-        "--headroom", type=Number(0, 0.9), default=0.1, show_default=True,
+        "--headroom", type=FiniteNumber(0, 0.9), default=0.1, show_default=True,
         help="Share of each GPU's memory to keep free: CUDA, NCCL, activations.",
     ),
     click.option("--graph", is_flag=True, help="Costs with CUDA graphs, not eager launches."),

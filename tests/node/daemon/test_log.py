@@ -15,8 +15,17 @@ from contextlib import contextmanager
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.cli import log as logs
-from wirewatch.cli.log import BYTES, BYTES_A_MINUTE, KINDS, MINUTE, PATIENCE, ROOM, BoundedHandler, LogBudget
+from wirewatch.daemon import log as logs
+from wirewatch.daemon.log import (
+    BYTES,
+    BYTES_A_MINUTE,
+    KINDS,
+    MINUTE,
+    PATIENCE,
+    ROOM,
+    BoundedHandler,
+    LogBudget,
+)
 from wirewatch.documents.process import ProcessCounts
 from wirewatch.signals import SIGNALS
 
@@ -197,7 +206,7 @@ def test_what_python_prints_by_itself_is_logged_in_lines_of_the_log() -> None:
             warnings.warn("of something", UserWarning, stacklevel=1)
         text = os.read(reading, 1 << 16).decode()
     for logger, what in (
-        ("wirewatch.cli.log", "in a thread"), ("wirewatch.cli.log", "in a destructor"),
+        ("wirewatch.daemon.log", "in a thread"), ("wirewatch.daemon.log", "in a destructor"),
         ("asyncio", "in a task"), ("py.warnings", "of something"),
     ):  # fmt: skip
         assert what in text

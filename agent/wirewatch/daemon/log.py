@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from wirewatch.cli.output import printable
+from wirewatch.core.words import printable
 from wirewatch.documents.process import PROCESS, ProcessCounts
 from wirewatch.signals import SIGNALS
 

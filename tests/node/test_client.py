@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.node.hw.unixserver import Behaviour, Listen, drain, listening, says
-from wirewatch.hw.httpclient import STRANGE, NoAnswer, listens, request
+from wirewatch.client import STRANGE, NoAnswer, listens, request
 
 GOOD = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 11\r\nX: y\r\n\r\n{"ok": "no"}'[:-1]
 SHORT = 0.3
