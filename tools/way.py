@@ -71,7 +71,7 @@ WAY: Sequence[Value | Work] = (
     ),
 )
 BESIDE = Work(
-    ("__main__", "config", "catalogue", "signals", "statefolder", "wirewatch_lab"),
+    ("__main__", "client", "config", "catalogue", "signals", "statefolder", "wirewatch_lab"),
     "Beside the way: how the program starts, ends and is configured; the lab's studies and advice.",
 )
 
