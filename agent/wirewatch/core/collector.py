@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from wirewatch.core import words
+from wirewatch.core.declared import collector_faults, refuse, rule_faults
 from wirewatch.core.ports import Gpu, Hardware, Nvml
 from wirewatch.core.types import (
     Absent,
@@ -119,6 +120,9 @@ class Rule:
     rehearse: str = ""
     hold: str = "2m"
 
+    def __post_init__(self) -> None:
+        refuse(rule_faults(self))
+
     @property
     def worst(self) -> Health:
         """The worst health that a finding of this rule can have."""
@@ -216,6 +220,9 @@ class Collector(Generic[R, M, O, P]):
     series: int = 40
     lasting: Lasting[M, Any] | None = None
     forget: Callable[[M], M] | None = None
+
+    def __post_init__(self) -> None:
+        refuse(collector_faults(self))
 
 
 AnyCollector = Collector[Any, Any, Any, Any]

@@ -20,7 +20,7 @@ from wirewatch.core.types import (
     Why,
 )
 
-POLLS = Metric("polls", Kind.GAUGE, (), "How many polls were judged.")
+POLLS = Metric("polls", Kind.GAUGE, (), "How many polls were judged.", unit="polls")
 TIMEOUT = Absent(Why.TIMEOUT, "the driver timed out", 10)
 
 
