@@ -131,6 +131,11 @@ def _keys(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any, tuple[str, ...
         yield one.name, hints[one.name], getattr(value, one.name), ()
 
 
+def unit_of(kind: type, name: str) -> str:
+    """Return the unit of a key of this class; empty for none."""
+    return _texts(kind)[name].partition(" [")[2].rstrip("]")
+
+
 def _texts(kind: type) -> Mapping[str, str]:
     """What the code says of each key, below it; what a class above says holds where it says nothing."""
     found: dict[str, str] = {}
