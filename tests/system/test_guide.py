@@ -19,7 +19,16 @@ POWER = '''"""NVLink power: how many links of each GPU sleep."""
 
 from collections.abc import Iterable
 
-from wirewatch.core.collector import Collector, GpuReading, Memories, NoPolicy, Options, fold_gpus, read_gpus
+from wirewatch.core.collector import (
+    Collector,
+    GpuReading,
+    Memories,
+    NoPolicy,
+    Options,
+    fold_gpus,
+    forget_gone,
+    read_gpus,
+)
 from wirewatch.core.nvml import Asked, Supported, ask_gpu
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.types import Absent, Expect, Finding, Kind, Metric, Ok, Panel, Sample
@@ -79,6 +88,7 @@ COLLECTOR: Collector[Reading, Memories[None], Options, NoPolicy] = Collector(
     samples=samples,
     judge=judge,
     applicable=lambda reading: any(asleep(item) is not None for item in reading),
+    forget=forget_gone,
 )
 '''
 RENAMED = (

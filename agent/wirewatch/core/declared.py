@@ -19,7 +19,7 @@ UNITS: Mapping[str, str] = {
     "bytes_per_second": "Bps", "bytes": "bytes", "seconds": "s", "watts": "watt", "celsius": "celsius",
     "ratio": "percentunit", "hertz": "hertz", "volts": "volt", "amperes": "amp", "joules": "joule",
 }  # fmt: skip
-"""Grafana's names of the base units; a metric's name ends with one of these."""
+"""Base units, with which metrics' names end, and Grafana's names of them."""
 PLAIN = frozenset((
     "action", "active", "applicable", "ber", "drift", "due", "elements", "expected", "failed", "findings",
     "fresh", "generation", "hang", "health", "hint", "known", "leader", "lifetime", "limit", "links",
@@ -27,7 +27,7 @@ PLAIN = frozenset((
     "score", "severity", "state", "status", "straggler", "success", "understood", "unparsed", "up",
     "used", "width",
 ))  # fmt: skip
-"""Last words of gauges without a unit: something is counted, or it is 1 where it is so."""
+"""Last words of gauges without a unit: a count, or a flag that is 0 or 1."""
 BASE: Mapping[str, str] = {
     **dict.fromkeys(("ns", "us", "ms", "nanoseconds", "microseconds", "milliseconds"), "seconds"),
     **dict.fromkeys(("minutes", "hours", "days"), "seconds"),
@@ -176,6 +176,8 @@ def collector_faults(collector: "AnyCollector") -> Iterator[str]:
         yield f"{name}: let series be {least} or more, for a node of {GPUS} GPUs and {GPUS} ports"
     if any(rule.name == f"{collector.name}.blind" for rule in collector.rules):
         yield f"{name}: leave out the rule {collector.name}.blind, which every collector has"
+    if isinstance(collector.start, Mapping) and collector.forget is None:
+        yield f"{name}: give it forget=forget_gone, so that it forgets GPUs which were taken out"
     for values in (collector.options, collector.policy):
         if getattr(type(values), "__pydantic_config__", {}).get("extra") != "forbid":
             kind = type(values).__name__

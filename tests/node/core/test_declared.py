@@ -193,6 +193,7 @@ class Lax:
         ({"series": 7}, "let series be 8 or more"),
         ({"series": 0, "metrics": (TURNS,)}, "let series be 1 or more"),
         ({"rules": (Rule("fan_speed.blind", UNKNOWN),)}, r"leave out the rule fan_speed\.blind"),
+        ({"start": {}}, "give it forget=forget_gone"),
         ({"policy": Lax()}, "give Lax the __pydantic_config__ of NoPolicy"),
         ({"options": Lax()}, "give Lax the __pydantic_config__ of NoPolicy"),
     ],
