@@ -180,8 +180,7 @@ def collector_faults(collector: "AnyCollector") -> Iterator[str]:
         yield f"{name}: give it forget=forget_gone, so that it forgets GPUs which were taken out"
     for values in (collector.options, collector.policy):
         if getattr(type(values), "__pydantic_config__", {}).get("extra") != "forbid":
-            kind = type(values).__name__
-            yield f"{name}: give {kind} the __pydantic_config__ of NoPolicy, so that it refuses unknown keys"
+            yield f"{name}: derive {type(values).__name__} from Strict, so that it refuses unknown keys"
 
 
 def faults_together(every: Collection["AnyCollector"]) -> Iterator[str]:

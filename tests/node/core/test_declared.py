@@ -194,8 +194,8 @@ class Lax:
         ({"series": 0, "metrics": (TURNS,)}, "let series be 1 or more"),
         ({"rules": (Rule("fan_speed.blind", UNKNOWN),)}, r"leave out the rule fan_speed\.blind"),
         ({"start": {}}, "give it forget=forget_gone"),
-        ({"policy": Lax()}, "give Lax the __pydantic_config__ of NoPolicy"),
-        ({"options": Lax()}, "give Lax the __pydantic_config__ of NoPolicy"),
+        ({"policy": Lax()}, "derive Lax from Strict, so that it refuses unknown keys"),
+        ({"options": Lax()}, "derive Lax from Strict, so that it refuses unknown keys"),
     ],
 )
 def test_a_collector_is_refused_by_the_guard_that_it_breaks(changes: dict[str, Any], said: str) -> None:
