@@ -70,11 +70,7 @@ _HOLD = re.compile(r"[1-9][0-9]*[smhd]")
 
 
 def refuse(faults: Iterator[str]) -> None:
-    """Raise the first fault, if there is one.
-
-    Raises:
-        ValueError: see there.
-    """
+    """Raise a ValueError with the first fault, if there is one."""
     if fault := next(faults, ""):
         raise ValueError(fault)
 
