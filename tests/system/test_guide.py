@@ -104,7 +104,7 @@ PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not syste
 WHOLE = (
     "tests/alerts", "tests/chart/test_made.py", "tests/chart/test_manifests.py",
     "tests/dashboards/test_boards.py", "tests/dashboards/test_queries.py",
-    "tests/node/server/test_tiers.py", "tests/tools/test_options.py", "tests/tools/test_pages.py",
+    "tests/tools/test_options.py", "tests/tools/test_pages.py",
     "tests/proof/rehearsal/test_page.py", "tests/proof/rehearsal/test_table.py",
 )  # fmt: skip
 """Suites that look at every collector at once."""
