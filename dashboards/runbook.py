@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
+from wirewatch.core.declared import RULE
 from wirewatch.hw.overlay import bundled_overlays
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
 LABELS = ("Means", "How bad", "Look at", "Do", "After", "Rehearse")
-_NAME = re.compile(r"[a-z0-9]+\.[a-z0-9_]*[a-z0-9*]")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,12 @@ def page() -> str:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    parts = re.split(r"^#{2,3} ", page(), flags=re.MULTILINE)[1:]
+    return entries_in(page())
+
+
+def entries_in(text: str) -> tuple[Entry, ...]:
+    """Return the entries of this text of the page."""
+    parts = re.split(r"^#{2,3} ", text, flags=re.MULTILINE)[1:]
     return tuple(_entry(part) for part in parts if "\n- **Means:**" in part)
 
 
@@ -62,7 +67,7 @@ def entry_of(rule: str) -> Entry:
 def _entry(part: str) -> Entry:
     head, *points = re.split(r"^- (?=\*\*)", part, flags=re.MULTILINE)
     points_of = {label: " ".join(text.split()) for label, text in map(_point, points)}
-    names = frozenset(name for name in code(head) if _NAME.fullmatch(name))
+    names = frozenset(name for name in code(head) if RULE.fullmatch(name))
     return Entry(part.partition("\n")[0], names, points_of, " ".join(part.split()))
 
 

@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any
 
 from wirewatch.catalogue import components
-from wirewatch.core.collector import AnyCollector, Component, NodeState, after
+from wirewatch.core.collector import AnyCollector, Component, NodeState
+from wirewatch.core.fold import after
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health

@@ -131,9 +131,16 @@ def alerts_text() -> str:
 
 @cache
 def made_alerts() -> Mapping[str, tuple[Rule, ...]]:
-    """The alerts that are not written by hand, by their names, with the rules that each reports."""
+    """Return the alerts that are not written by hand, by their names, with the rules that each reports.
+
+    Raises:
+        ValueError: a rule has no text for an alert of its own.
+    """
     by_hand = set(re.findall(r"- alert: (\w+)", _BLOCK.sub("", ALERTS.read_text("utf-8"))))
     every = [rule for rule in declared() if rule.reported not in by_hand]
+    for rule in every:
+        if not rule.do:
+            raise ValueError(f"rule {rule.name!r}: give it means and do, or an alert that {ALERTS.name} has")
     names = dict.fromkeys(rule.reported for rule in every)
     return {name: tuple(rule for rule in every if rule.reported == name) for name in names}
 

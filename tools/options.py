@@ -7,6 +7,7 @@ the tables is in docs/config.in.md.
 import ast
 import inspect
 import json
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,7 @@ EXAMPLES: Mapping[str, object] = {
     "policy.nvlink.error_limits": {"crc": {"events": 6000, "seconds": 60.0}},
 }
 """Values for options whose default is nothing. All other options are shown with their default."""
+_TEXT = re.compile(r"[A-Z].*[.](?: \[[a-z/ ]+\])?")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class Option:
     default: Any
     text: str
     limits: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _TEXT.fullmatch(self.text):
+            raise ValueError(f"{self.path}: write a sentence below it, and a unit behind it in brackets")
+        if self.kind is float and not self.text.endswith("]"):
+            raise ValueError(f"{self.path}: write its unit behind the sentence, such as [seconds]")
+        if self.default is None and self.path not in EXAMPLES:
+            raise ValueError(f"{self.path}: give it a default that a file can hold, in place of None")
 
     @property
     def path(self) -> str:
@@ -94,7 +104,8 @@ def sections() -> Iterator[tuple[str, str, list[Option]]]:
 
 def _below(section: str, value: Any) -> Iterator[tuple[str, str, list[Option]]]:
     texts, keys = _texts(type(value)), list(_keys(type(value), value))
-    own = [Option(section, n, kind, v, texts[n], limits) for n, kind, v, limits in keys if not _table(v)]
+    plain = [key for key in keys if not _table(key[2])]
+    own = [Option(section, n, kind, v, texts.get(n, ""), limits) for n, kind, v, limits in plain]
     yield section, " ".join((inspect.getdoc(type(value)) or "").split()), own
     for name, _, part, _ in keys:
         if _table(part):
@@ -118,6 +129,11 @@ def _keys(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any, tuple[str, ...
     hints = get_type_hints(kind)
     for one in fields(kind):
         yield one.name, hints[one.name], getattr(value, one.name), ()
+
+
+def unit_of(kind: type, name: str) -> str:
+    """Return the unit of a key of this class; empty for none."""
+    return _texts(kind)[name].partition(" [")[2].rstrip("]")
 
 
 def _texts(kind: type) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ import wirewatch
 
 MAKERS = frozenset({"Finding", "ProbeFinding", "Entry", "FabricFault"})
 """What takes a rule as its first argument."""
-_RULE = re.compile(r"[a-z0-9*]+\.[a-z0-9_*]+")
+_RULE = re.compile(r"[a-z0-9_*]+\.[a-z0-9_*]+")
 
 
 class UnknownRuleError(Exception):

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ from posixpath import dirname, join, normpath
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from dashboards.runbook import entries_in
 from tools import alerting
 from tools.alerting import RUNBOOKS
 from tools.prose import formatted
@@ -32,7 +34,16 @@ HEAD = "## Other collectors"
 
 
 def page(text: str) -> str:
-    """docs/runbook.md with the entries of rules that own their text, and with the name of every collector."""
+    """Return docs/runbook.md with the entries of rules that own their text, and the name of every collector.
+
+    Raises:
+        ValueError: a rule has no text, and no entry by hand.
+    """
+    names = [name for entry in entries_in(text) for name in entry.names] + ["*.blind"]
+    for rule in rules():
+        known = any(fnmatchcase(rule.name, one) or fnmatchcase(one, rule.name) for one in names)
+        if not rule.means and not known:
+            raise ValueError(f"rule {rule.name!r}: give it means and do, or an entry in docs/runbook.md")
     entries = "\n".join(_entry(rule) for rule in rules() if rule.means)
     text = between(text, "rules", f"{HEAD}\n\n{entries}" if entries else "")
     rows = [f"| `{name}` | {one.means} | {one.do} |" for name, one in OF_NODES.items()]

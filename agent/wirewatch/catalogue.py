@@ -8,6 +8,7 @@ from importlib import import_module
 
 from wirewatch import collectors
 from wirewatch.core.collector import UNKNOWN, AnyCollector, Collector, Rule, blind_rule
+from wirewatch.core.declared import faults_together, refuse
 from wirewatch.core.types import Expect
 from wirewatch.jobs import bursts, hangs, lockstep, running
 from wirewatch.probe.collector import probe_collector
@@ -23,24 +24,33 @@ def discover() -> tuple[AnyCollector, ...]:
     """Return every collector by name: one of each module of `collectors`, and four of running jobs.
 
     Raises TypeError: a module of `collectors` does not offer a `COLLECTOR`.
+    Raises ValueError: a collector is not named like its module, or two claim the same name.
     """
     found: list[AnyCollector] = [part.COLLECTOR for part in (bursts, hangs, lockstep, running)]
     for module in pkgutil.iter_modules(collectors.__path__, f"{collectors.__name__}."):
         collector = getattr(import_module(module.name), "COLLECTOR", None)
         if not isinstance(collector, Collector):
             raise TypeError(f"{module.name} has no COLLECTOR")
+        if collector.name != module.name.rpartition(".")[2]:
+            raise ValueError(f"{module.name}: give the collector this name, in place of {collector.name!r}")
         found.append(collector)
-    return tuple(sorted(found, key=lambda c: c.name))
+    return _together(sorted(found, key=lambda c: c.name))
 
 
 def components() -> tuple[AnyCollector, ...]:
     """Return every component with its defaults."""
-    return (
+    return _together((
         *discover(),
         probe_collector(ProbeOptions(), ProbePolicy(), Expect()),
         drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
         pairs_component(PairsOptions(), PairsPolicy()),
-    )
+    ))  # fmt: skip
+
+
+def _together(every: Iterable[AnyCollector]) -> tuple[AnyCollector, ...]:
+    made = tuple(every)
+    refuse(faults_together(made))
+    return made
 
 
 def rules() -> tuple[Rule, ...]:

@@ -21,13 +21,9 @@ from dashboards.parts import (
     selected,
 )
 from wirewatch.catalogue import components
+from wirewatch.core.declared import UNITS, unit_of
 from wirewatch.core.types import Kind, Metric
 
-UNITS = {
-    "bytes_per_second": "Bps", "bytes": "bytes", "seconds": "s", "watts": "watt", "celsius": "celsius",
-    "ratio": "percentunit",
-}  # fmt: skip
-"""Grafana's units by the end of a metric's name."""
 _LEFT_OUT = frozenset({"uuid"})
 """A label that another label stands for, on one node."""
 _FACT = NoLimit("a fact")
@@ -66,8 +62,8 @@ def _panel(metric: Metric) -> Series | Table:
         return Table(title, metric.help, (value, *map(Label, labels)), blank=Blank.OTHER)
     expr = _most(labels, f"rate({asked}[$__rate_interval])" if metric.kind is Kind.COUNTER else asked)
     legend = " ".join(f"{label} {{{{{label}}}}}" for label in labels)
-    unit = metric.panel.unit or _unit(metric)
-    return Series(title, metric.help, (Query(expr, legend),), unit, _limits(metric), blank=Blank.OTHER)
+    limits = _limits(metric)
+    return Series(title, metric.help, (Query(expr, legend),), _unit(metric), limits, blank=Blank.OTHER)
 
 
 def _most(labels: Iterable[str], asked: str) -> str:
@@ -76,10 +72,12 @@ def _most(labels: Iterable[str], asked: str) -> str:
 
 
 def _unit(metric: Metric) -> str:
-    name = metric.name.removesuffix("_total")
-    unit = next((unit for end, unit in UNITS.items() if name.endswith(f"_{end}")), "none")
-    by_the_second = {"bytes": "Bps", "s": "percentunit"}
-    return by_the_second.get(unit, unit) if metric.kind is Kind.COUNTER else unit
+    """Grafana's name of the unit; a unit that Grafana does not know stands behind the number."""
+    unit, counts = unit_of(metric), metric.kind is Kind.COUNTER
+    if metric.unit and unit not in UNITS:
+        return f"suffix: {unit.replace('_', ' ')}{'/s' if counts else ''}"
+    known = UNITS.get(unit, "none")
+    return {"bytes": "Bps", "s": "percentunit"}.get(known, known) if counts else known
 
 
 def _limits(metric: Metric) -> Limit:

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from wirewatch.catalogue import components
 from wirewatch.cli.hardware import replayed
-from wirewatch.core.collector import Component, NodeState, after
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.fold import after
 from wirewatch.core.types import Expect
 from wirewatch.daemon.schedule import Job
 from wirewatch.server.exposition import Exposition

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from proof.rehearsal.squeeze import squeezed
+from tools.options import unit_of
 from wirewatch.catalogue import discover
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
@@ -15,18 +16,8 @@ from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy
 
-SQUEEZED = frozenset(
-    {
-        "interval", "identity_interval", "ibstat_interval", "refused_seconds", "acs_interval",
-        "link_detail_interval", "uncorrected_window", "aer_window", "serious_seconds", "flap_seconds",
-        "flap_window", "replaced_for", "every", "settle", "fresh", "probation", "recurrence",
-        "fabric_grace", "port_grace", "after", "again", "seldom", "unasked",
-        "window", "longest", "stale",
-    }
-)  # fmt: skip
-"""Seconds of the configuration that pass faster in a rehearsal."""
 REAL = frozenset({"deadline", "kill_after", "longest_suppression", "ask", "resolution"})
-"""Seconds that do not: how long a process that hangs is waited for, and what a person may ask at most."""
+"""Seconds that pass as ever: the wait for a process that hangs, and the most that a person may ask for."""
 Section = dict[str, Any]
 
 
@@ -50,7 +41,8 @@ def configuration(socket: str, state: str, own: Mapping[str, Section] | None = N
 
 
 def _times(values: Any) -> Section:
-    return {f.name: squeezed(getattr(values, f.name)) for f in fields(values) if f.name in SQUEEZED}
+    names = {one.name for one in fields(values) if unit_of(type(values), one.name) == "seconds"}
+    return {name: squeezed(getattr(values, name)) for name in sorted(names - REAL)}
 
 
 def _limits() -> dict[str, Section]:

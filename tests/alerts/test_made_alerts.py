@@ -4,7 +4,7 @@ import pytest
 
 from tests.alerts.declared import also_declared
 from tools import alerting, runbook
-from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Rule
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,27 @@ def test_an_alert_of_several_rules_says_what_to_do_about_the_one_that_it_is_abou
         '{{ if eq $labels.rule "fans.loud" }}Replace it. {{ end }}'
         "`wirewatch findings list` has the numbers."
     )
+
+
+def test_a_rule_without_a_text_is_refused_unless_an_alert_by_hand_reports_it() -> None:
+    with also_declared(Rule("fans.slow", DEGRADED, "NoSuchAlert")), pytest.raises(ValueError, match="means"):
+        alerting.made_alerts()
+    with also_declared(Rule("fans.slow", DEGRADED, "Throttled")):
+        assert "WirewatchThrottled" not in alerting.made_alerts()
+
+
+@pytest.mark.parametrize(
+    ("rule", "entry"),
+    [
+        (Rule("fans.slow", DEGRADED, "Throttled"), "fans.slow"),
+        (Rule("fans.stuck", UNKNOWN), "fans.*"),
+    ],
+)
+def test_a_rule_without_a_text_is_refused_unless_the_runbook_has_an_entry(
+    rule: Rule, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = runbook.PAGE.read_text("utf-8")
+    monkeypatch.setattr(runbook, "rules", lambda: (rule,))
+    with pytest.raises(ValueError, match=rf"^rule '{rule.name}': give it means and do, or an entry"):
+        runbook.page(text)
+    runbook.page(text.replace("<!-- rules -->", f"### `{entry}`\n\n- **Means:** x\n\n<!-- rules -->"))

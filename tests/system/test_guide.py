@@ -1,6 +1,7 @@
 """A stranger's collector: one file in a copy of the tree, one command, and style, types, tests are green."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import sampled
-from tests.node.collectors.test_contributing import example
+from tests.node.collectors.test_contributing import GUIDE, example
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,16 @@ POWER = '''"""NVLink power: how many links of each GPU sleep."""
 
 from collections.abc import Iterable
 
-from wirewatch.core.collector import Collector, GpuReading, Memories, NoPolicy, Options, fold_gpus, read_gpus
+from wirewatch.core.collector import (
+    Collector,
+    GpuReading,
+    Memories,
+    NoPolicy,
+    Options,
+    fold_gpus,
+    forget_gone,
+    read_gpus,
+)
 from wirewatch.core.nvml import Asked, Supported, ask_gpu
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.types import Absent, Expect, Finding, Kind, Metric, Ok, Panel, Sample
@@ -62,11 +72,11 @@ def judge(
     def one(_memory: None, _gpu: Gpu, _value: Asked) -> tuple[None, tuple[Finding, ...]]:
         return None, ()
 
-    return fold_gpus("nvlinkpower", memories, ok.value, None, one)
+    return fold_gpus("nvlink_power", memories, ok.value, None, one)
 
 
 COLLECTOR: Collector[Reading, Memories[None], Options, NoPolicy] = Collector(
-    name="nvlinkpower",
+    name="nvlink_power",
     about="links in their low power state",
     lane="nvml",
     options=Options(interval=60.0),
@@ -78,17 +88,43 @@ COLLECTOR: Collector[Reading, Memories[None], Options, NoPolicy] = Collector(
     samples=samples,
     judge=judge,
     applicable=lambda reading: any(asleep(item) is not None for item in reading),
+    forget=forget_gone,
 )
 '''
+RENAMED = (
+    ("fans", "fan_speed"),
+    ('Question("FanSpeed")', 'Question("FanSpeedRPM")'),
+    ("gpu_fan_speed_ratio", "gpu_fan_speed_rpm"),
+    ('"Fan speed, share of the highest."', '"Turns of the fan in a minute.", unit="rpm"'),
+    ("percent / 100", "percent"),
+    ("DEGRADED", "CONFIRMED"),
+)
+"""What makes another collector of the guide's: its name, its unit, and a rule that can be FAILED."""
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not system")
-SUITES = ("collectors", "goldens", "documents", "server", "page", "alerts", "dashboards", "chart")
 WHOLE = (
     "tests/alerts", "tests/chart/test_made.py", "tests/chart/test_manifests.py",
     "tests/dashboards/test_boards.py", "tests/dashboards/test_queries.py",
-    "tests/tools/test_generated.py", "tests/tools/test_pages.py",
+    "tests/tools/test_options.py", "tests/tools/test_pages.py",
     "tests/proof/rehearsal/test_page.py", "tests/proof/rehearsal/test_table.py",
 )  # fmt: skip
 """Suites that look at every collector at once."""
+
+
+def renamed() -> str:
+    """Return the guide's example with all of RENAMED."""
+    code = example()
+    for old, new in RENAMED:
+        assert old in code
+        code = code.replace(old, new)
+    return code
+
+
+def named(name: str) -> list[str]:
+    """Return the tests that the guide runs for a collector of this name."""
+    (line,) = re.findall(
+        r"^\.venv/bin/python -m pytest (-k fans .+)$", GUIDE.read_text("utf-8"), re.MULTILINE
+    )
+    return str(line).replace("fans", name).split()
 
 
 def run(copy: Path, *command: str) -> str:
@@ -96,12 +132,20 @@ def run(copy: Path, *command: str) -> str:
     began = time.monotonic()
     path = os.pathsep.join((str(copy / "agent"), str(copy)))
     done = subprocess.run(
-        [sys.executable, *command], cwd=copy, env=os.environ | {"PYTHONPATH": path}, text=True,
+        command, cwd=copy, env=os.environ | {"PYTHONPATH": path}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     print(f"{time.monotonic() - began:.1f} s: {' '.join(command)}")
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def checks(copy: Path) -> list[str]:
+    """Return the commands of `make check`, but for the bounds of lines, which a new file may raise."""
+    tools = f"BIN={Path(sys.executable).parent}"
+    lines = run(copy, "make", "--dry-run", "check", "--assume-old=.venv/.dev", tools).splitlines()
+    assert len(lines) > 5
+    return [line for line in lines if "tools.measures" not in line]
 
 
 def git(copy: Path, *command: str) -> str:
@@ -132,19 +176,18 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    sampled([pytest.param("fans", example(), id="fans"), pytest.param("nvlinkpower", POWER, id="power")]),
-)
+    sampled([
+        pytest.param("fan_speed", renamed(), id="fan_speed"), pytest.param("fans", example(), id="fans"),
+        pytest.param("nvlink_power", POWER, id="power"),
+    ]),
+)  # fmt: skip
 def test_a_collector_is_one_file(name: str, code: str, copy: Path) -> None:
-    file = f"agent/wirewatch/collectors/{name}.py"
-    (copy / file).write_text(code, "utf-8")
-    run(copy, "-m", "tools.generated")
-    run(copy, "-m", "ruff", "check", file)
-    run(copy, "-m", "ruff", "format", "--check", file)
-    run(copy, "-m", "mypy", file)
-    lint = "from importlinter.cli import lint_imports_command as lint; lint()"
-    run(copy, "-c", lint)
-    run(copy, *PYTEST, "-k", name, *(f"tests/{suite}" for suite in SUITES))
-    run(copy, *PYTEST, *WHOLE)
+    (copy / f"agent/wirewatch/collectors/{name}.py").write_text(code, "utf-8")
+    run(copy, sys.executable, "-m", "tools.generated")
+    for line in checks(copy):
+        run(copy, *line.split())
+    run(copy, sys.executable, *PYTEST, *named(name))
+    run(copy, sys.executable, *PYTEST, *WHOLE)
     changed = git(copy, "status", "--porcelain", "--untracked-files=all").splitlines()
     goldens = {line for line in changed if "tests/node/goldens/" in line}
     assert goldens

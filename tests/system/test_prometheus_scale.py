@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboards.fleet import FLEET
-from tests.node.server.test_tiers import queries
+from tests.alerts.test_tiers import queries
 from tools.alerting import PROMETHEUS
 from tools.promql import selectors
 from tools.yamlfile import load_yaml

@@ -4,6 +4,9 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tools.options import COMMON, EXAMPLES, PAGE, Option, sections
 from wirewatch.catalogue import discover
@@ -27,10 +30,26 @@ def examples() -> list[str]:
     return EXAMPLE.findall(PAGE.read_text("utf-8"))
 
 
-def test_every_option_has_a_sentence_and_every_measure_a_unit() -> None:
-    for one in options():
-        assert re.match(r"[A-Z].*[.](?: \[[a-z/ ]+\])?$", one.text), one.path
-        assert one.kind is not float or one.text.endswith("]"), one.path
+@pytest.mark.parametrize(
+    ("kind", "default", "text", "said"),
+    [
+        (float, 0.9, "", "collectors.fan_speed.least: write a sentence below it"),
+        (float, 0.9, "the least speed. [ratio]", "write a sentence below it"),
+        (int, 3, "Polls in a row", "write a sentence below it"),
+        (float, 0.9, "Least speed.", "write its unit behind the sentence"),
+        (int | None, None, "Polls in a row.", "give it a default that a file can hold"),
+    ],
+)
+def test_an_option_is_refused_without_what_the_page_says_of_it(
+    kind: Any, default: object, text: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        Option("collectors.fan_speed", "least", kind, default, text)
+
+
+def test_an_option_with_a_sentence_a_unit_and_a_default_is_taken() -> None:
+    assert Option("collectors.fan_speed", "least", float, 0.9, "Least speed. [ratio]").example == 0.9
+    assert len(options()) > 50
 
 
 def test_every_example_is_a_configuration(tmp_path: Path) -> None:

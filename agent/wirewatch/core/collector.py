@@ -1,8 +1,7 @@
-"""What a collector is, and the pure folds that turn its runs into what the daemon publishes.
+"""A collector as a value with functions, the component that the daemon keeps of it, and GPU by GPU.
 
-A `Collector` is a value with functions. `fold` makes a `Step` of one run, `after` and `overdue` take the
-`Component` from one run to the next, and `fold_gpus` judges GPU by GPU, so that a lost GPU costs its own
-numbers and nothing else.
+`fold_gpus` judges each GPU by its own reading, so that a lost GPU costs its own numbers and nothing else.
+Folds over runs are in `core.fold`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from wirewatch.core import words
+from wirewatch.core.declared import collector_faults, refuse, rule_faults
 from wirewatch.core.ports import Gpu, Hardware, Nvml
 from wirewatch.core.types import (
     Absent,
@@ -120,6 +120,9 @@ class Rule:
     rehearse: str = ""
     hold: str = "2m"
 
+    def __post_init__(self) -> None:
+        refuse(rule_faults(self))
+
     @property
     def worst(self) -> Health:
         """The worst health that a finding of this rule can have."""
@@ -218,23 +221,11 @@ class Collector(Generic[R, M, O, P]):
     lasting: Lasting[M, Any] | None = None
     forget: Callable[[M], M] | None = None
 
+    def __post_init__(self) -> None:
+        refuse(collector_faults(self))
+
 
 AnyCollector = Collector[Any, Any, Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one run of a collector yielded; `duration` and `cpu` in seconds, `cpu` of this process alone."""
-
-    outcome: Ok[Any] | Failed
-    duration: float
-    memory: Any
-    findings: tuple[Finding, ...]
-    samples: tuple[Sample, ...]
-    applicable: bool | None
-    cpu: float = 0.0
-    facts: object = None
-    observed: Observed = Observed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,67 +304,6 @@ class GpuMemory(Generic[M]):
 
 Memories = Mapping[str, GpuMemory[M]]
 JudgeOne = Callable[[M, Gpu, T], tuple[M, tuple[Finding, ...]]]
-
-
-def fold(
-    collector: AnyCollector, memory: object, outcome: Ok[Any] | Failed, duration: float, expect: Expect
-) -> Step:
-    """What this outcome means: pure, so that histories are tests."""
-    if isinstance(outcome, Failed):
-        return Step(outcome, duration, memory, (), (), None)
-    new, findings = collector.judge(memory, outcome, collector.policy, expect)
-    return Step(
-        outcome,
-        duration,
-        new,
-        findings,
-        tuple(collector.samples(outcome.value, new)),
-        collector.applicable(outcome.value) or bool(findings),
-        facts=None if collector.facts is None else collector.facts(outcome.value, new),
-        observed=Observed() if collector.observed is None else collector.observed(outcome.value, new),
-    )
-
-
-def after(component: Component, step: Step) -> Component:
-    """The component once a run has ended."""
-    if isinstance(step.outcome, Failed):
-        blind = _blind(component.name, step.outcome.absent)
-        return replace(
-            component,
-            outcome=step.outcome,
-            overdue_since=None,
-            samples=(),
-            findings=_since(component.findings, (*_held(component), blind), step.outcome.at),
-            failures=component.failures + (component.overdue_since is None),
-            duration=step.duration,
-            cpu=component.cpu + step.cpu,
-        )
-    return replace(
-        component,
-        memory=step.memory,
-        outcome=step.outcome,
-        overdue_since=None,
-        samples=step.samples,
-        findings=_since(component.findings, step.findings, step.outcome.at),
-        applicable=step.applicable,
-        duration=step.duration,
-        cpu=component.cpu + step.cpu,
-        last_success=step.outcome.at,
-        facts=step.facts,
-        observed=step.observed,
-    )
-
-
-def overdue(component: Component, at: float, deadline: float) -> Component:
-    """The component while a run is overdue; `at` in Unix seconds, `deadline` in seconds."""
-    absent = Absent(Why.TIMEOUT, f"no result after {deadline:g} s; still waiting")
-    return replace(
-        component,
-        overdue_since=at,
-        samples=(),
-        findings=_since(component.findings, (*_held(component), _blind(component.name, absent)), at),
-        failures=component.failures + 1,
-    )
 
 
 def blind_rule(collector: str) -> str:
@@ -487,19 +417,3 @@ def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Find
     detail = f"{words.first(bad)}: {first.detail}"
     made = blind_finding(collector, subject(gpu), replace(first, detail=detail))
     return (replace(made, absent=first),)
-
-
-def _blind(collector: str, absent: Absent) -> Finding:
-    return blind_finding(collector, Subject(), absent)
-
-
-def _held(component: Component) -> tuple[Finding, ...]:
-    """Going blind repairs nothing: what was wrong stays wrong."""
-    return tuple(
-        f for f in component.findings if (f.rule, f.subject) != (blind_rule(component.name), Subject())
-    )
-
-
-def _since(before: tuple[Finding, ...], now: tuple[Finding, ...], at: float) -> tuple[Finding, ...]:
-    started = {f.key: f.since for f in before}
-    return tuple(replace(f, since=started.get(f.key, f.since or at)) for f in now)

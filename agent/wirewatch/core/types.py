@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
+from wirewatch.core.declared import metric_faults, refuse
+
 T = TypeVar("T")
 D = TypeVar("D")
 DIGITS = 20
@@ -148,12 +150,11 @@ class Tier(Enum):
 class Panel:
     """How a dashboard draws a metric by default.
 
-    `title`: the metric's help if empty. `unit`: Grafana's name of it, by the metric's own if empty. `limits`:
-    colours by the value from which they hold, the first from the lowest on; none if no value is good or bad.
+    `title`: the words of the metric's name if empty. `limits`: colours by the value from which they hold, the
+    first from the lowest on; none if no value is good or bad.
     """
 
     title: str = ""
-    unit: str = ""
     limits: tuple[tuple[float, str], ...] = ()
 
 
@@ -161,6 +162,7 @@ class Panel:
 class Metric:
     """One metric family: `name` without the `wirewatch_` prefix, as it stands in /metrics.
 
+    `unit` is the end of the name where that is none of `core.declared.UNITS`, such as `rpm`.
     `unproven` says what of it was never seen on real hardware; empty when all was. `panel` is how a dashboard
     draws it where no panel was made for it by hand; `undrawn` says why no dashboard does. `tier` is the
     smallest one that has it: all that alerts, recording rules and the dashboard Fleet ask for is in `core`
@@ -175,6 +177,10 @@ class Metric:
     panel: Panel = Panel()
     undrawn: str = ""
     tier: Tier = Tier.FULL
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        refuse(metric_faults(self))
 
     def sample(self, value: float, *labels: str) -> "Sample":
         """A sample of this family.

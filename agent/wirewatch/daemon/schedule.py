@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from wirewatch.core.collector import APART, AnyCollector, Component, Step, after, fold, overdue
+from wirewatch.core.collector import APART, AnyCollector, Component
+from wirewatch.core.fold import Step, after, fold, overdue
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Ok, Why
 from wirewatch.daemon.board import Board, ErrorLog

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.collector import Component, after, fold
+from wirewatch.core.collector import Component
+from wirewatch.core.fold import after, fold
 from wirewatch.core.ports import Clock, Hardware, Question
 from wirewatch.core.probe import Probed, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Ok

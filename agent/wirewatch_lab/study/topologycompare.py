@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from wirewatch.collectors import infiniband, pcie, topology
-from wirewatch.core.collector import AnyCollector, Step, fold
+from wirewatch.core.collector import AnyCollector
+from wirewatch.core.fold import Step, fold
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Hardware
 from wirewatch.core.rdma import gigabits

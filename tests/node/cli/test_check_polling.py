@@ -23,7 +23,7 @@ Read = Callable[[], Health | Absent]
 
 
 @dataclass(frozen=True, slots=True)
-class Often:
+class Often(NoPolicy):
     """`confirm`: as many looks as that make it FAILED."""
 
     confirm: int = 1
@@ -39,7 +39,7 @@ def collector(name: str, read: Read, confirm: int = 1) -> AnyCollector:
         return seen + 1, (Finding(f"{name}.bad", believed, Subject(), f"seen {seen + 1} times", "look"),)
 
     return Collector(
-        name=name, about="", lane="one", options=Options(), policy=Often(confirm), metrics=(), start=0,
+        name=name, about="a test", lane="nvml", options=Options(), policy=Often(confirm), metrics=(), start=0,
         read=lambda _hardware, _memory, _options: read(), samples=lambda _reading, _memory: (), judge=judge,
         applicable=lambda _reading: True,
     )  # fmt: skip

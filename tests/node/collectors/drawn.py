@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.support import StillClock
 from wirewatch.catalogue import components
-from wirewatch.core.collector import Component, after
+from wirewatch.core.collector import Component
+from wirewatch.core.fold import after
 from wirewatch.core.ports import (
     Answer,
     Gpu,

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support import Node
 from wirewatch.core.collector import Collector, Component
 
@@ -37,3 +39,21 @@ def test_the_example_of_the_guide_is_a_collector_that_runs() -> None:
     node.poll("fans")
     found = {(f.rule, f.subject.gpu) for f in node.state.components["fans"].findings}
     assert found == {("fans.at_most", "2"), ("fans.blind", "2"), ("fans.blind", "4")}
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "said"),
+    [
+        ("gpu_fan_speed_ratio", "gpu_fan_speed_rpm", "declare its own: unit='rpm'"),
+        ('name="fans"', 'name="fan-speed"', "write lower-case words joined by _"),
+        ('lane="nvml"', 'lane="fans"', "choose its lane among nvml, files, "),
+        ("series=8", "series=4", "let series be 8 or more"),
+        ('"fans.at_most"', '"at_most"', r"write family\.fault"),
+    ],
+)
+def test_what_is_wrong_in_the_example_is_said_when_it_is_imported(
+    given: str, written: str, said: str
+) -> None:
+    assert given in example()
+    with pytest.raises(ValueError, match=said):
+        exec(compile(example().replace(given, written), str(GUIDE), "exec"), {"__name__": "fans"})  # noqa: S102

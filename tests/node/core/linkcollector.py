@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wirewatch.core.collector import Collector, Component, NoPolicy, Options, Step, after, fold
+from wirewatch.core.collector import Collector, Component, NoPolicy, Options
+from wirewatch.core.fold import Step, after, fold
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import (
     Absent,
@@ -19,7 +20,7 @@ from wirewatch.core.types import (
     Why,
 )
 
-POLLS = Metric("polls", Kind.GAUGE, (), "How many polls were judged.")
+POLLS = Metric("polls", Kind.GAUGE, (), "How many polls were judged.", unit="polls")
 TIMEOUT = Absent(Why.TIMEOUT, "the driver timed out", 10)
 
 

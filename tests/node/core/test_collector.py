@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.core.linkcollector import NEW, POLLS, TIMEOUT, LinkFacts, Seen, bad, findings_of, poll, step
-from wirewatch.core.collector import BLIND_ACTION, Component, NodeState, after, blind_finding, overdue
+from wirewatch.core.collector import BLIND_ACTION, Component, NodeState, blind_finding
+from wirewatch.core.fold import after, overdue
 from wirewatch.core.types import Absent, Health, Ok, Subject, Why
 
 FINE = Seen()

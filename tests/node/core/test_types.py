@@ -32,7 +32,7 @@ def test_one_more_finding_never_makes_it_better(healths: list[Health], more: Hea
     assert worst([*before, _finding(more)]) >= worst(before)
 
 
-LINKS = Metric("links", Kind.GAUGE, ("gpu", "state"), "Links by state.")
+LINKS = Metric("links", Kind.GAUGE, ("device", "state"), "Links by state.")
 
 
 def test_a_sample_carries_its_family_its_labels_and_its_value() -> None:

@@ -74,7 +74,7 @@ async def run(
 
 def test_collectors_run_again_and_again_and_keep_their_memory() -> None:
     board, _ = asyncio.run(
-        run([collector("one", "a", lambda _: 1)], lambda b: b.state.components["one"].memory >= 4)
+        run([collector("one", "nvml", lambda _: 1)], lambda b: b.state.components["one"].memory >= 4)
     )
     component = board.state.components["one"]
     assert component.samples == (TURNS.sample(component.memory),)
@@ -95,7 +95,7 @@ def test_a_reading_that_was_ordered_began_after_the_order(*, busy: bool) -> None
         return 1
 
     async def scenario() -> None:
-        seldom = collector("seldom", "a", read)
+        seldom = collector("seldom", "nvml", read)
         seldom = replace(seldom, options=replace(seldom.options, interval=0.2 if busy else 600.0))
         hardware = replace(Node().hardware, clock=SystemClock())
         board = Board([seldom], hardware.clock)
@@ -119,8 +119,8 @@ def test_a_reading_that_was_ordered_began_after_the_order(*, busy: bool) -> None
 
 def test_a_collector_that_hangs_is_overdue_once_and_the_other_lane_goes_on() -> None:
     release = threading.Event()
-    hanging = collector("hanging", "a", lambda n: int(n == 1 or release.wait(9)))
-    turning = collector("turning", "b", lambda _: 1)
+    hanging = collector("hanging", "nvml", lambda n: int(n == 1 or release.wait(9)))
+    turning = collector("turning", "files", lambda _: 1)
 
     async def scenario() -> None:
         seen: list[int] = []
@@ -143,7 +143,7 @@ def test_a_collector_that_hangs_is_overdue_once_and_the_other_lane_goes_on() -> 
 
 def test_a_late_result_counts_and_clears_the_overdue_state() -> None:
     never = threading.Event()
-    late = collector("late", "a", lambda n: int(n > 1 or not never.wait(0.4)), deadline=0.1)
+    late = collector("late", "nvml", lambda n: int(n > 1 or not never.wait(0.4)), deadline=0.1)
     states: list[bool] = []
 
     def until(board: Board) -> bool:
@@ -159,7 +159,7 @@ def test_a_late_result_counts_and_clears_the_overdue_state() -> None:
 
 
 def test_a_failing_collector_drops_its_samples_and_is_tried_again() -> None:
-    failing = collector("failing", "a", lambda n: Absent(Why.DENIED, "no") if n in {2, 3} else 1)
+    failing = collector("failing", "nvml", lambda n: Absent(Why.DENIED, "no") if n in {2, 3} else 1)
     failed: list[tuple[object, ...]] = []
 
     def until(board: Board) -> bool:
@@ -179,7 +179,7 @@ def test_a_collector_that_raises_says_so_in_its_finding() -> None:
         raise KeyError("a bug")
 
     board, _ = asyncio.run(
-        run([collector("broken", "a", broken)], lambda b: b.state.components["broken"].failures >= 2)
+        run([collector("broken", "nvml", broken)], lambda b: b.state.components["broken"].failures >= 2)
     )
     (finding,) = board.state.components["broken"].findings
     assert finding.rule == "broken.blind"
@@ -217,7 +217,7 @@ def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one()
     topologies = TopologyOrders(BaselineStore(None, SystemClock()), SystemClock())
     with tcp("127.0.0.1", 0) as server:
         daemon = serve(
-            [collector("one", "a", read)], replace(hardware, clock=clock), Expect(), Sockets(server),
+            [collector("one", "nvml", read)], replace(hardware, clock=clock), Expect(), Sockets(server),
             Handles(nvml), topologies,
         )  # fmt: skip
         with pytest.raises(ExceptionGroup) as error:
@@ -230,12 +230,12 @@ def test_findings_of_which_no_verdict_can_be_made_cost_their_collector_alone(
 ) -> None:
     nonsense = VerdictPolicy(plain=(1,))  # type: ignore[arg-type]
     broken = replace(
-        collector("one", "a", lambda _: 1),
+        collector("one", "nvml", lambda _: 1),
         judge=lambda memory, _ok, _policy, _expect: (
             memory, (Finding("one.gone", Health.FAILED, Subject(), "it is gone", "look for it"),)
         ),
     )  # fmt: skip
-    other = collector("other", "b", lambda _: 1)
+    other = collector("other", "files", lambda _: 1)
     board, _ = asyncio.run(
         run(
             [broken, other],
@@ -252,7 +252,7 @@ def test_findings_of_which_no_verdict_can_be_made_cost_their_collector_alone(
 def test_a_listener_that_raises_costs_neither_the_verdict_nor_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock, turning = SystemClock(), collector("one", "a", lambda _: 1)
+    clock, turning = SystemClock(), collector("one", "nvml", lambda _: 1)
     told: list[object] = []
 
     def listener(new: object) -> None:
@@ -302,7 +302,7 @@ def test_a_collector_that_ends_its_thread_is_blind_and_the_others_of_its_lane_go
     def leaves(_run: int) -> int:
         raise SystemExit
 
-    collectors = [collector("leaves", "a", leaves), collector("stays", "a", lambda _: 1)]
+    collectors = [collector("leaves", "nvml", leaves), collector("stays", "nvml", lambda _: 1)]
     board, _ = asyncio.run(
         run(
             collectors,
@@ -323,7 +323,9 @@ def test_a_collector_that_raises_at_each_poll_logs_one_traceback_for_each_error(
             raise ValueError(run)
         return 1
 
-    asyncio.run(run([collector("broken", "a", broken)], lambda b: b.state.components["broken"].memory >= 1))
+    asyncio.run(
+        run([collector("broken", "nvml", broken)], lambda b: b.state.components["broken"].memory >= 1)
+    )
     own = [one for one in caplog.records if one.name == "wirewatch.daemon.schedule"]
     assert [(one.getMessage(), one.exc_info is not None) for one in own if "raised" in one.msg] == [
         ("collector broken raised", True), ("collector broken raised the same 3 more times", False),
@@ -332,7 +334,7 @@ def test_a_collector_that_raises_at_each_poll_logs_one_traceback_for_each_error(
 
 
 def test_a_change_keeps_memory_takes_collectors_away_and_brings_them_back() -> None:
-    first, second = collector("one", "a", lambda _: 1), collector("two", "b", lambda _: 1)
+    first, second = collector("one", "nvml", lambda _: 1), collector("two", "files", lambda _: 1)
 
     async def scenario() -> None:
         hardware = replace(Node().hardware, clock=SystemClock())

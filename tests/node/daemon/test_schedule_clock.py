@@ -27,8 +27,8 @@ def collector(turn: Callable[[int], tuple[Finding, ...]], name: str = "one") -> 
         return memory + 1, turn(ok.value)
 
     return Collector(
-        name, "a test", name, OPTIONS, NoPolicy(), (), 0, lambda *_: next(runs), lambda *_: (), judge,
-        lambda _: True,
+        name, "a test", "nvml" if name == "one" else "files", OPTIONS, NoPolicy(), (), 0,
+        lambda *_: next(runs), lambda *_: (), judge, lambda _: True,
     )  # fmt: skip
 
 

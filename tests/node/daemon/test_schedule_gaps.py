@@ -232,7 +232,7 @@ def test_a_gap_that_is_gone_when_its_lane_comes_to_it_is_not_used() -> None:
 
 
 def test_who_is_apart_from_nobody_here_does_not_wait() -> None:
-    lone = replace(collector("lone", "a", lambda _: 1), apart=("nvlink",))
+    lone = replace(collector("lone", "nvml", lambda _: 1), apart=("nvlink",))
     board, _ = asyncio.run(run([lone], lambda b: b.state.components["lone"].memory >= 3))
     assert board.state.components["lone"].succeeding
 

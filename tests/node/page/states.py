@@ -12,7 +12,8 @@ from tests.node.jobs.ringjobs import LATE, TRAINING, TREE, DrawnNode
 from tests.node.page.pages import content_of
 from tests.node.verdict.recordednode import RecordedNode
 from tests.support import EPOCH, Node
-from wirewatch.core.collector import Component, NodeState, Step, after, overdue
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.fold import Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.jobs.bursts import BurstFacts, BurstHint

@@ -8,7 +8,8 @@ from wirewatch.catalogue import components, rule_of
 from wirewatch.collectors.gpu import GpuFacts
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
-from wirewatch.core.collector import Component, NodeState, Observed, Step, after, blind_finding, overdue
+from wirewatch.core.collector import Component, NodeState, Observed, blind_finding
+from wirewatch.core.fold import Step, after, overdue
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
 from wirewatch.daemon.persistence import load_ledger, save_ledger

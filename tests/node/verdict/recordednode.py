@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tests.support import Node
-from wirewatch.core.collector import after
+from wirewatch.core.fold import after
 from wirewatch.core.types import Health
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import load_ledger, save_ledger

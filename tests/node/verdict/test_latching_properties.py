@@ -28,7 +28,8 @@ from tests.node.verdict.histories import (
     play,
     played,
 )
-from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
+from wirewatch.core.collector import Component, NodeState, blind_finding
+from wirewatch.core.fold import Step, after, overdue
 from wirewatch.core.types import Failed, Finding, Health, Subject
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Key, Ledger, Stage, key_of

@@ -1,11 +1,10 @@
 """The daemon's configuration on a squeezed clock."""
 
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from proof.rehearsal.settings import REAL, SQUEEZED, configuration
+from proof.rehearsal.settings import REAL, configuration
+from tools.options import unit_of
 from wirewatch.catalogue import discover
 from wirewatch.config import load
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
@@ -13,31 +12,13 @@ from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy
 
-NO_SECONDS = frozenset(
-    {
-        "jitter", "budget", "slow_ratio", "effective_ber", "throttled_ratio", "replay_factor",
-        "sibling_ratio", "ratio", "usual", "wire", "wire_pcie", "path", "uneven",
-        "low_power", "still", "moved", "files", "clear", "votes", "cost", "chance", "other_ratio", "unlike",
-        "domain_time",
-    }
-)  # fmt: skip
-"""Numbers of the configuration that are no lengths of time."""
 
-
-def every_value() -> Iterator[Any]:
-    for collector in discover():
-        if collector.options.enabled:
-            yield from (collector.options, collector.policy)
-    yield from (ProbeOptions(), ProbePolicy(), DriftOptions(), DriftPolicy(), VerdictPolicy())
-
-
-def test_every_number_of_the_configuration_is_known_to_be_seconds_or_not() -> None:
-    named = {
-        f.name for value in every_value() for f in fields(value) if isinstance(getattr(value, f.name), float)
-    }
-    assert named
-    assert named - NO_SECONDS - SQUEEZED - REAL == set()
-    assert not SQUEEZED & REAL
+def test_what_passes_as_ever_are_lengths_of_time() -> None:
+    values = [one for collector in discover() for one in (collector.options, collector.policy)]
+    values += [ProbeOptions(), ProbePolicy(), DriftOptions(), DriftPolicy(), VerdictPolicy()]
+    kinds = [(type(value), one.name) for value in values for one in fields(value) if one.name in REAL]
+    assert {name for _, name in kinds} == REAL
+    assert {unit_of(kind, name) for kind, name in kinds} == {"seconds"}
 
 
 def test_the_daemon_takes_it(tmp_path: Path) -> None:

@@ -70,13 +70,6 @@ if digest in tokens:
 if hmac.compare_digest(digest, known):
     pass
 
-# ruleid: no-label-of-the-target
-A = Metric("up", Kind.GAUGE, ("gpu", "instance"), "Up.")
-# ruleid: no-label-of-the-target
-B = Metric("up", Kind.GAUGE, ("node",), "Up.")
-# ok: no-label-of-the-target
-C = Metric("up", Kind.GAUGE, ("gpu", "uuid"), "Up.")
-
 # ruleid: nvml-changes-nothing
 pynvml.nvmlDeviceSetGpuLockedClocks(handle, 1, 2)
 # ruleid: nvml-changes-nothing

@@ -19,7 +19,8 @@ from wirewatch.cli.hardware import PlayedPorts, live, play, remote_prober, repla
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.topologies import given_graph
 from wirewatch.config import Config, expectations, load
-from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule, overdue
+from wirewatch.core.collector import AnyCollector, Component, NodeState, blind_rule
+from wirewatch.core.fold import Step, after, overdue
 from wirewatch.core.machine import Machine, read_machine
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why

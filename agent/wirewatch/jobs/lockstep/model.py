@@ -313,7 +313,7 @@ UNEVEN = Metric(
     "By how much longer the work of this GPU takes than that of the others of its job, who wait for it: it "
     "has more, and is not slow. 0 for the others, and where work is even; only while a job is watched.",
     "jobs on more than two GPUs, and a hint of the running daemon",
-    Panel("More work than the others of its job", "percentunit"),
+    Panel("More work than the others of its job"),
 )
 METRICS = (HINT, BUSY, UNEVEN)
 

@@ -27,18 +27,18 @@ RATIO = Metric(
     "job_busbw_ratio", Kind.GAUGE, _AT,
     "Measured over expected bandwidth of running jobs. Compute beside collectives lowers it on healthy "
     "nodes too: alert on the finding "
-    "jobs.slow_wire.", _UNPROVEN, panel=Panel("Busbw of jobs", "percentunit", _LIMITS),
+    "jobs.slow_wire.", _UNPROVEN, panel=Panel("Busbw of jobs", _LIMITS),
     tier=Tier.CORE,
 )  # fmt: skip
 WAIT = Metric(
     "job_wait_ratio", Kind.GAUGE, _GPU,
     "Share of the time for which this GPU's collectives wait for other GPUs; low on the late one.", _UNPROVEN,
-    panel=Panel("Waiting for other GPUs", "percentunit"),
+    panel=Panel("Waiting for other GPUs"),
 )  # fmt: skip
 LATE = Metric(
     "job_late_ratio", Kind.GAUGE, _GPU,
     "Share of a job's collectives in which this GPU was the one that the others waited for.", _UNPROVEN,
-    panel=Panel("Waited for, share of collectives", "percentunit"),
+    panel=Panel("Waited for, share of collectives"),
 )  # fmt: skip
 COLLECTIVES = Metric(
     "job_collectives_total", Kind.COUNTER, (*_GPU, "op"),

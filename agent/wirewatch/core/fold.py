@@ -1,0 +1,102 @@
+"""The pure folds over a collector's runs.
+
+`fold` makes a `Step` of one run; `after` and `overdue` take the `Component` from one run to the next.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wirewatch.core.collector import AnyCollector, Component, Observed, blind_finding, blind_rule
+from wirewatch.core.types import Absent, Expect, Failed, Finding, Ok, Sample, Subject, Why
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one run of a collector yielded; `duration` and `cpu` in seconds, `cpu` of this process alone."""
+
+    outcome: Ok[Any] | Failed
+    duration: float
+    memory: Any
+    findings: tuple[Finding, ...]
+    samples: tuple[Sample, ...]
+    applicable: bool | None
+    cpu: float = 0.0
+    facts: object = None
+    observed: Observed = field(default_factory=Observed)
+
+
+def fold(
+    collector: AnyCollector, memory: object, outcome: Ok[Any] | Failed, duration: float, expect: Expect
+) -> Step:
+    """What this outcome means: pure, so that histories are tests."""
+    if isinstance(outcome, Failed):
+        return Step(outcome, duration, memory, (), (), None)
+    new, findings = collector.judge(memory, outcome, collector.policy, expect)
+    return Step(
+        outcome,
+        duration,
+        new,
+        findings,
+        tuple(collector.samples(outcome.value, new)),
+        collector.applicable(outcome.value) or bool(findings),
+        facts=None if collector.facts is None else collector.facts(outcome.value, new),
+        observed=Observed() if collector.observed is None else collector.observed(outcome.value, new),
+    )
+
+
+def after(component: Component, step: Step) -> Component:
+    """The component once a run has ended."""
+    if isinstance(step.outcome, Failed):
+        blind = _blind(component.name, step.outcome.absent)
+        return replace(
+            component,
+            outcome=step.outcome,
+            overdue_since=None,
+            samples=(),
+            findings=_since(component.findings, (*_held(component), blind), step.outcome.at),
+            failures=component.failures + (component.overdue_since is None),
+            duration=step.duration,
+            cpu=component.cpu + step.cpu,
+        )
+    return replace(
+        component,
+        memory=step.memory,
+        outcome=step.outcome,
+        overdue_since=None,
+        samples=step.samples,
+        findings=_since(component.findings, step.findings, step.outcome.at),
+        applicable=step.applicable,
+        duration=step.duration,
+        cpu=component.cpu + step.cpu,
+        last_success=step.outcome.at,
+        facts=step.facts,
+        observed=step.observed,
+    )
+
+
+def overdue(component: Component, at: float, deadline: float) -> Component:
+    """The component while a run is overdue; `at` in Unix seconds, `deadline` in seconds."""
+    absent = Absent(Why.TIMEOUT, f"no result after {deadline:g} s; still waiting")
+    return replace(
+        component,
+        overdue_since=at,
+        samples=(),
+        findings=_since(component.findings, (*_held(component), _blind(component.name, absent)), at),
+        failures=component.failures + 1,
+    )
+
+
+def _blind(collector: str, absent: Absent) -> Finding:
+    return blind_finding(collector, Subject(), absent)
+
+
+def _held(component: Component) -> tuple[Finding, ...]:
+    """Going blind repairs nothing: what was wrong stays wrong."""
+    return tuple(
+        f for f in component.findings if (f.rule, f.subject) != (blind_rule(component.name), Subject())
+    )
+
+
+def _since(before: tuple[Finding, ...], now: tuple[Finding, ...], at: float) -> tuple[Finding, ...]:
+    started = {f.key: f.since for f in before}
+    return tuple(replace(f, since=started.get(f.key, f.since or at)) for f in now)
