@@ -124,7 +124,6 @@ def called(words: list[str]) -> tuple[click.Command, list[str]]:
         (("chek",), USAGE, "Did you mean 'check'?"),
         (("zzz",), USAGE, "`wirewatch --help` lists them."),
         (("findings", "lst"), USAGE, "Did you mean 'list'?"),
-        (("fleet", "stat"), USAGE, "Did you mean 'status'?"),
         (("check", "--sokcet", "x"), USAGE, "Did you mean '--socket'?"),
         (("demo", "nvlink-link-dwn"), CONFIG, "did you mean 'nvlink-link-down'"),
         (("check", "--replay", "demo-dgx-h20"), CONFIG, "did you mean 'demo-dgx-h200'?"),

@@ -100,11 +100,7 @@ def test_every_option_refuses_in_the_same_form(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("fleet", "probe", "--past", "none.json"), "--past: file 'none.json' does not exist"),
-        (("fleet", "pairs", "none.json"), "RESULTS: file 'none.json' does not exist"),
         (("completion", "csh"), "SHELL: 'csh' is not one of 'bash', 'zsh', 'fish'"),
-        (("sweep", "--repeats", "0"), "--repeats: '0' is not a whole number from 1 to 1000"),
-        (("advise", "bench-script"), "Missing option '--nodes'."),
     ],
 )
 def test_a_refusal_names_the_option(

@@ -223,8 +223,6 @@ def test_what_is_possible_of_a_probe_is_not_refused(tmp_path: Path) -> None:
 
 
 LATIN = '{"schema": "wirewatch.sweep/1",\n"a": "caf\xe9"}'.encode("latin-1")
-PODS = ("--nodes", "a,b", "--namespace", "x")
-NODES = ("--nodes", "FILE", "--tp", "4")
 
 
 @pytest.mark.parametrize(
@@ -236,32 +234,17 @@ NODES = ("--nodes", "FILE", "--tp", "4")
         (CONFIG, ("config", "show", "--config", "FILE")),
         (CONFIG, ("serve", "--replay", "h200x8", "--listen", "127.0.0.1:0", "--web-config", "FILE")),
         (CONFIG, ("serve", "--replay", "h200x8", "--overlay", "FILE")),
-        (CONFIG, ("fleet", "simulate", "--page", "FILE", "--listen", "127.0.0.1:0")),
-        (CONFIG, ("fleet", "status", "--prometheus", "http://127.0.0.1:9", "--token-file", "FILE")),
-        (USAGE, ("advise", "placement", *NODES)),
         (USAGE, ("topology", "diff", "FILE", "FILE")),
-        (USAGE, ("sweep", "--compare", "FILE", "FILE")),
-        (USAGE, ("fleet", "pairs", "FILE")),
-        (USAGE, ("fleet", "tell", "FILE")),
-        (
-            USAGE,
-            (
-                "fleet",
-                "probe",
-                "--kubernetes",
-                "--nodes",
-                "a,b",
-                "--namespace",
-                "x",
-                "--pod-template",
-                "FILE",
-            ),
-        ),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
 )
 def test_a_file_that_is_not_utf8(code: int, arguments: tuple[str, ...], tmp_path: Path) -> None:
-    file = tmp_path / "file"
+    refuses_latin(code, arguments, tmp_path)
+
+
+def refuses_latin(code: int, arguments: tuple[str, ...], folder: Path) -> None:
+    """A command refuses FILE, whose second line is not UTF-8, in one line."""
+    file = folder / "file"
     file.write_bytes(LATIN)
     line = refused(code, *(str(file) if one == "FILE" else one for one in arguments))
     assert line.endswith(f"{file}: it is not text in UTF-8: line 2 has the byte 0xe9")
