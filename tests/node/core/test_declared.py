@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.dashboards.labels import catalogue
 from tests.node.core.linkcollector import LINKS
 from wirewatch.core.collector import (
     CONFIRMED,
@@ -20,7 +19,6 @@ from wirewatch.core.collector import (
 )
 from wirewatch.core.declared import (
     BASE,
-    PLAIN,
     TAKEN,
     UNITS,
     collector_faults,
@@ -31,7 +29,6 @@ from wirewatch.core.declared import (
     unit_of,
 )
 from wirewatch.core.types import Health, Kind, Metric, Panel
-from wirewatch_lab.study import parsed
 
 SPEED = Metric("gpu_fan_speed_rpm", Kind.GAUGE, ("gpu", "uuid"), "How fast the fan turns.", unit="rpm")
 TURNS = Metric("gpu_fan_turns_total", Kind.COUNTER, (), "Turns of all fans.")
@@ -118,12 +115,6 @@ def test_another_unit_than_a_base_unit_is_refused_with_the_base_unit(odd: str) -
 )
 def test_a_unit_is_that_of_the_name_or_declared(name: str, kind: Kind, unit: str, found: str) -> None:
     assert unit_of(Metric(name, kind, (), "A number.", unit=unit)) == found
-
-
-def test_a_plain_word_is_known_only_while_a_metric_ends_with_it() -> None:
-    metrics = [*catalogue().values(), *(one for one in vars(parsed).values() if isinstance(one, Metric))]
-    ends = {one.name.removesuffix("_max").rpartition("_")[2] for one in metrics if one.kind is Kind.GAUGE}
-    assert ends >= PLAIN - {"expected"}
 
 
 @pytest.mark.parametrize(
