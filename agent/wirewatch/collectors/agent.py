@@ -5,35 +5,21 @@ from dataclasses import dataclass
 
 from wirewatch.core.collector import UNKNOWN, Collector, NoPolicy, Options, Rule
 from wirewatch.core.ports import Hardware, NvmlCost, ProcessUse
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Tier
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Subject, Tier, family
 
-CPU = Metric(
-    "agent_cpu_seconds_total",
-    Kind.COUNTER,
-    ("process",),
-    "CPU time of the agent's processes.",
-    tier=Tier.CORE,
+CPU = family("agent_cpu_seconds_total", ("process",), "CPU time of the agent's processes.", tier=Tier.CORE)
+RESIDENT = family(
+    "agent_resident_memory_bytes", ("process",), "Resident memory of the agent's processes.", tier=Tier.CORE
 )
-RESIDENT = Metric(
-    "agent_resident_memory_bytes",
-    Kind.GAUGE,
-    ("process",),
-    "Resident memory of the agent's processes.",
-    tier=Tier.CORE,
-)
-NVML_SECONDS = Metric(
-    "agent_nvml_seconds_total", Kind.COUNTER, (), "Time that the agent has spent inside NVML calls."
-)
-RESTARTS = Metric(
+NVML_SECONDS = family("agent_nvml_seconds_total", (), "Time that the agent has spent inside NVML calls.")
+RESTARTS = family(
     "agent_nvml_restarts_total",
-    Kind.COUNTER,
     (),
     "Times that the process which talks to NVML was started again after it hung, died or found no driver.",
     tier=Tier.CORE,
 )
-STUCK = Metric(
+STUCK = family(
     "agent_nvml_stuck_processes",
-    Kind.GAUGE,
     (),
     "Killed processes that hang in the driver and cannot die.",
     "a process in state D",

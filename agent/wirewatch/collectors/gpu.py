@@ -39,57 +39,58 @@ from wirewatch.core.nvml import (
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.statistics import Streak, Window, lasting, streaks
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Tier, Why
+from wirewatch.core.types import (
+    Absent,
+    Expect,
+    Finding,
+    Health,
+    Metric,
+    Ok,
+    Sample,
+    Subject,
+    Tier,
+    Why,
+    family,
+)
 
 GPU = ("gpu", "uuid")
 
-REASON = Metric(
-    "clocks_event_active", Kind.GAUGE, (*GPU, "reason"), "1 while this reason holds the GPU's clocks down."
-)
-REASON_SECONDS = Metric(
+REASON = family("clocks_event_active", (*GPU, "reason"), "1 while this reason holds the GPU's clocks down.")
+REASON_SECONDS = family(
     "clocks_event_seconds_total",
-    Kind.COUNTER,
     (*GPU, "reason"),
     "Time that this reason held the GPU's clocks down, since the driver was loaded.",
     tier=Tier.CORE,
 )
-TEMPERATURE = Metric(
-    "gpu_temperature_celsius", Kind.GAUGE, (*GPU, "sensor"), "Temperature of the GPU.", tier=Tier.CORE
-)
-POWER = Metric(
-    "gpu_power_watts", Kind.GAUGE, GPU, "Power draw of the GPU, averaged by the driver.", tier=Tier.CORE
-)
-UTILIZATION = Metric(
+TEMPERATURE = family("gpu_temperature_celsius", (*GPU, "sensor"), "Temperature of the GPU.", tier=Tier.CORE)
+POWER = family("gpu_power_watts", GPU, "Power draw of the GPU, averaged by the driver.", tier=Tier.CORE)
+UTILIZATION = family(
     "gpu_utilization_ratio",
-    Kind.GAUGE,
     GPU,
     "Share of time in which some kernel ran; reads 1 in a job that waits for one slow GPU.",
 )
-PROCESSES = Metric("gpu_compute_processes", Kind.GAUGE, GPU, "Processes with a compute context on the GPU.")
-RECOVERY = Metric(
+PROCESSES = family("gpu_compute_processes", GPU, "Processes with a compute context on the GPU.")
+RECOVERY = family(
     "gpu_recovery_action",
-    Kind.GAUGE,
     (*GPU, "action"),
     "1 for the action that the driver asks for; `none` when all is well.",
     "every action but none",
 )
-ECC = Metric(
+ECC = family(
     "ecc_errors_total",
-    Kind.COUNTER,
     (*GPU, "kind", "location"),
     "Memory errors since the driver was loaded.",
     "values other than 0",
 )
-ECC_LIFETIME = Metric(
+ECC_LIFETIME = family(
     "ecc_errors_lifetime",
-    Kind.GAUGE,
     (*GPU, "kind", "location"),
     "Memory errors in the life of the GPU.",
     undrawn="errors since the driver was loaded are what is judged",
 )
-PENDING = Metric("row_remap_pending", Kind.GAUGE, GPU, "1 when a row remapping waits for a reset.")
-FAILED = Metric("row_remap_failed", Kind.GAUGE, GPU, "1 when a row remapping has failed.")
-REMAPPED = Metric("rows_remapped", Kind.GAUGE, (*GPU, "kind"), "Memory rows remapped in the life of the GPU.")
+PENDING = family("row_remap_pending", GPU, "1 when a row remapping waits for a reset.")
+FAILED = family("row_remap_failed", GPU, "1 when a row remapping has failed.")
+REMAPPED = family("rows_remapped", (*GPU, "kind"), "Memory rows remapped in the life of the GPU.")
 
 METRICS = (
     REASON, REASON_SECONDS, TEMPERATURE, POWER, UTILIZATION, PROCESSES, RECOVERY, ECC, ECC_LIFETIME, PENDING,

@@ -36,26 +36,23 @@ from wirewatch.core.types import (
     Finding,
     Health,
     Json,
-    Kind,
-    Metric,
     Ok,
     Sample,
     Subject,
     Tier,
     Why,
+    family,
     value_or,
 )
 
-NODE = Metric(
+NODE = family(
     "node_info",
-    Kind.INFO,
     ("product", "gpus", "driver", "nccl", "fingerprint"),
     "What this node is; nccl and fingerprint are empty until there are a probe and a baseline.",
     tier=Tier.CORE,
 )
-GPU_INFO = Metric(
+GPU_INFO = family(
     "gpu_info",
-    Kind.INFO,
     ("gpu", "uuid", "name", "pci", "numa", "serial", "vbios", "firmware"),
     "Names, versions and place of a GPU.",
     tier=Tier.CORE,

@@ -34,26 +34,22 @@ from wirewatch.core.pci import MOST_LANES, aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
 from wirewatch.core.statistics import Streak, Window, lasting, streaks, usual
 from wirewatch.core.tree import DEVICES
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Tier, Why
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Tier, Why, family
 
 GPU = ("gpu", "uuid")
 
-GENERATION = Metric(
+GENERATION = family(
     "pcie_generation",
-    Kind.GAUGE,
     GPU,
     "PCIe generation of the GPU's link now; falls when idle, by design.",
     tier=Tier.CORE,
 )
-GENERATION_MAX = Metric("pcie_generation_max", Kind.GAUGE, GPU, "Highest PCIe generation of GPU and slot.")
-WIDTH = Metric("pcie_width", Kind.GAUGE, GPU, "PCIe lanes of the GPU's link now.", tier=Tier.CORE)
-WIDTH_MAX = Metric("pcie_width_max", Kind.GAUGE, GPU, "Most PCIe lanes of GPU and slot.")
-REPLAYS = Metric(
-    "pcie_replays_total", Kind.COUNTER, GPU, "PCIe packets sent again, since reset.", "values above 0"
-)
-ERRORS = Metric(
+GENERATION_MAX = family("pcie_generation_max", GPU, "Highest PCIe generation of GPU and slot.")
+WIDTH = family("pcie_width", GPU, "PCIe lanes of the GPU's link now.", tier=Tier.CORE)
+WIDTH_MAX = family("pcie_width_max", GPU, "Most PCIe lanes of GPU and slot.")
+REPLAYS = family("pcie_replays_total", GPU, "PCIe packets sent again, since reset.", "values above 0")
+ERRORS = family(
     "pcie_errors_total",
-    Kind.COUNTER,
     (*GPU, "severity"),
     "PCIe errors that the kernel counted for the GPU (AER): correctable, nonfatal, fatal.",
     "all of it",

@@ -29,18 +29,16 @@ from wirewatch.core.topology import (
     Topology,
 )  # fmt: skip
 from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
-from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why, value_or
+from wirewatch.core.types import Absent, Expect, Finding, Json, Ok, Sample, Why, family, value_or
 
-PEERS = Metric(
+PEERS = family(
     "nvlink_peer_links",
-    Kind.GAUGE,
     ("gpu", "uuid", "peer"),
     "NVLink links that are up from this GPU to a peer: a GPU's UUID, switch, or unknown.",
     "peers other than switch",
 )
-PARTS = Metric(
+PARTS = family(
     "topology_parts",
-    Kind.GAUGE,
     ("part",),
     "Parts of the topology graph, by what they are.",
     "bridges, NICs",

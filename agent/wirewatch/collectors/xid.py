@@ -33,70 +33,48 @@ from wirewatch.core.kernellog import (
 )
 from wirewatch.core.nvml import as_float, as_int, as_str, member
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
-from wirewatch.core.types import (
-    Absent,
-    Expect,
-    Finding,
-    Health,
-    Json,
-    Kind,
-    Metric,
-    Ok,
-    Sample,
-    Subject,
-    Tier,
-    Why,
-)
+from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Ok, Sample, Subject, Tier, Why, family
 from wirewatch.core.words import stamp
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
 
 GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
 
-SOURCE = Metric(
+SOURCE = family(
     "xid_source_info",
-    Kind.INFO,
     ("source",),
     "Where XIDs are read: kmsg (the kernel log) or nvml.",
     undrawn="which source is a fact of the installation",
 )
-EVENTS = Metric(
+EVENTS = family(
     "xid_events_total",
-    Kind.COUNTER,
     (*GPU, "xid"),
     "XIDs since the machine was started, as far as the kernel log reaches; gpu is empty for a GPU not known.",
     UNSEEN,
 )
-LAST = Metric(
+LAST = family(
     "xid_last_event_timestamp_seconds",
-    Kind.GAUGE,
     GPU,
     "When the GPU's last XID was; 0 for never.",
     UNSEEN,
     tier=Tier.CORE,
 )
-SXIDS = Metric(
+SXIDS = family(
     "sxid_events_total",
-    Kind.COUNTER,
     ("device", "sxid"),
     "Errors of NVLink switches, by PCI address and SXid.",
     "all of it",
     undrawn="each becomes a finding",
 )
-OTHER = Metric(
+OTHER = family(
     "kernel_events_total",
-    Kind.COUNTER,
     ("kind",),
     "Other messages of the kernel about wires, since the machine was started.",
     "values above 0",
     undrawn="each becomes a finding",
 )
-MISSED = Metric(
-    "kernel_log_missed_total", Kind.COUNTER, (), "Records of the kernel log that were overwritten unread."
-)
-UNPARSED = Metric(
-    "kernel_log_unparsed_total", Kind.COUNTER, (), "Records that mention an XID and were not understood."
-)
+MISSED = family("kernel_log_missed_total", (), "Records of the kernel log that were overwritten unread.")
+UNPARSED = family("kernel_log_unparsed_total", (), "Records that mention an XID and were not understood.")
 
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
 

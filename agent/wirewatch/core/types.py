@@ -194,6 +194,16 @@ class Metric:
         return Sample(self, labels, value)
 
 
+def family(
+    name: str, labels: tuple[str, ...], about: str, unproven: str = "", *, undrawn: str = "",
+    tier: Tier = Tier.FULL,
+) -> Metric:  # fmt: skip
+    """Return a metric family whose kind its name says: `_total` a counter, `_info` an info, else a gauge."""
+    kinds = {"total": Kind.COUNTER, "info": Kind.INFO}
+    kind = kinds.get(name.rpartition("_")[2], Kind.GAUGE)
+    return Metric(name, kind, labels, about, unproven, undrawn=undrawn, tier=tier)
+
+
 class Sample(NamedTuple):
     """One series at one moment; a tuple, since thousands are made and compared."""
 

@@ -15,7 +15,7 @@ from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Op
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
 from wirewatch.core.ports import Hardware
 from wirewatch.core.statistics import grouped
-from wirewatch.core.types import Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
+from wirewatch.core.types import Expect, Finding, Health, Ok, Sample, Subject, family
 from wirewatch.core.words import count, utc
 from wirewatch.verdict.ledger import DAY
 
@@ -56,18 +56,20 @@ KEPT = Rule(
     "result",
     rehearse="write nonsense to `pairs.json` of the state folder and restart the agent",
 )
-LOSS = Metric(
-    "pairs_loss_ratio", Kind.GAUGE, ("kind", "way"),
+LOSS = family(
+    "pairs_loss_ratio",
+    ("kind", "way"),
     "The greatest share of the fleet's typical speed that pairs of nodes found lost, by what is slow (this "
     "node, a pair that it is in, its leaf) and direction; no series where nothing is.",
     "every fabric but Ethernet",
     undrawn="each loss is a finding, and findings are drawn",
-)  # fmt: skip
-AGE = Metric(
-    "pairs_result_timestamp_seconds", Kind.GAUGE, (),
+)
+AGE = family(
+    "pairs_result_timestamp_seconds",
+    (),
     "When the newest result of pairs of nodes that this node knows was measured.",
     undrawn="a time that is of use beside the findings alone",
-)  # fmt: skip
+)
 Share = Annotated[float, Ge(0), Le(1)]
 PartName = Annotated[str, Len(0, 253)]
 RailName = Annotated[str, Len(0, 64)]

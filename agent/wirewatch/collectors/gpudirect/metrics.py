@@ -4,42 +4,36 @@ from collections.abc import Iterable
 
 from wirewatch.collectors.gpudirect.judge import CheckState, checks, known_acs, peer_memory
 from wirewatch.collectors.gpudirect.model import GpudirectMemory, GpudirectReading, all_paths
-from wirewatch.core.types import Absent, Kind, Metric, Sample, value_or
+from wirewatch.core.types import Absent, Sample, family, value_or
 
 UNSEEN = "all of it"
-PATH = Metric(
+PATH = family(
     "gpu_nic_path_info",
-    Kind.INFO,
     ("gpu", "uuid", "device", "path", "nearest"),
     "PCI path from GPU to NIC as nvidia-smi names it (PIX, PXB, PHB, NODE, SYS), or unknown.",
     UNSEEN,
 )
-CHECK = Metric(
+CHECK = family(
     "gpudirect_check_state",
-    Kind.GAUGE,
     ("check", "state"),
     "1 for the answer to each question about GPUDirect RDMA: passed, failed or unknown.",
     UNSEEN,
 )
-NEEDS = Metric(
+NEEDS = family(
     "gpudirect_check_needs_info",
-    Kind.INFO,
     ("check", "privilege"),
     "For a check whose answer is unknown: the privilege that it needs, or none.",
     UNSEEN,
     undrawn="why a check cannot tell is for whoever sets up the agent",
 )
-INFO = Metric(
+INFO = family(
     "gpudirect_info",
-    Kind.INFO,
     ("peer_memory", "kernel_module", "rdma_stack"),
     "How NICs may reach GPU memory; likely until a job's own log proves it.",
     UNSEEN,
     undrawn="the checks beside it say how NICs reach GPU memory",
 )
-UNPARSED = Metric(
-    "nccl_conf_lines_unparsed", Kind.GAUGE, (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN
-)
+UNPARSED = family("nccl_conf_lines_unparsed", (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN)
 METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 
 

@@ -16,105 +16,85 @@ from wirewatch.collectors.infiniband.model import (
 )
 from wirewatch.core.collector import Observed
 from wirewatch.core.rdma import ACTIVE, WORD
-from wirewatch.core.types import Absent, Kind, Metric, Sample, Subject, Tier, value_or
+from wirewatch.core.types import Absent, Sample, Subject, Tier, family, value_or
 
 PORT = ("device", "port")
 UNSEEN = "all of it"
 SHOWN = ("down", "init", "armed", "active")
 SHOWN_PHYSICAL = ("polling", "disabled", "training", "link_up", "recovery")
-INFO = Metric(
+INFO = family(
     "rdma_port_info",
-    Kind.INFO,
     (*PORT, "link_layer", "pci", "numa", "netdev", "model", "firmware", "guid", "lid"),
     "Names, versions and place of an RDMA port.",
     UNSEEN,
     tier=Tier.CORE,
 )
-STATE = Metric(
+STATE = family(
     "rdma_port_state",
-    Kind.GAUGE,
     (*PORT, "state"),
     "1 for the port's logical state; deferred counts as active, and in the reserved state all are 0.",
     UNSEEN,
 )
-PHYSICAL_STATE = Metric(
+PHYSICAL_STATE = family(
     "rdma_port_physical_state",
-    Kind.GAUGE,
     (*PORT, "state"),
     "1 for the port's physical state, among those seen in practice.",
     UNSEEN,
     undrawn="the port's state says whether it carries anything",
 )
-RATE = Metric(
+RATE = family(
     "rdma_port_rate_bytes_per_second",
-    Kind.GAUGE,
     PORT,
     "Line rate each way; a port that is down has none here, whatever sysfs shows.",
     UNSEEN,
     tier=Tier.CORE,
 )
-EXPECTED = Metric(
+EXPECTED = family(
     "rdma_port_rate_expected_bytes_per_second",
-    Kind.GAUGE,
     PORT,
     "From the configuration, else the best that this port or most of its siblings had.",
     UNSEEN,
     tier=Tier.CORE,
 )
-TRANSMIT = Metric(
-    "rdma_port_transmit_bytes_total", Kind.COUNTER, PORT, "Bytes sent by RDMA.", UNSEEN, tier=Tier.CORE
+TRANSMIT = family("rdma_port_transmit_bytes_total", PORT, "Bytes sent by RDMA.", UNSEEN, tier=Tier.CORE)
+RECEIVE = family("rdma_port_receive_bytes_total", PORT, "Bytes received by RDMA.", UNSEEN, tier=Tier.CORE)
+ERROR = family(
+    "rdma_port_errors_total", (*PORT, "kind"), "Errors of a port; old ones are not faults.", UNSEEN
 )
-RECEIVE = Metric(
-    "rdma_port_receive_bytes_total", Kind.COUNTER, PORT, "Bytes received by RDMA.", UNSEEN, tier=Tier.CORE
-)
-ERROR = Metric(
-    "rdma_port_errors_total",
-    Kind.COUNTER,
-    (*PORT, "kind"),
-    "Errors of a port; old ones are not faults.",
-    UNSEEN,
-)
-DOWNED = Metric(
+DOWNED = family(
     "rdma_port_link_downed_total",
-    Kind.COUNTER,
     PORT,
     "Times that the wire failed to retrain and went down.",
     UNSEEN,
     tier=Tier.CORE,
 )
-CONGESTED = Metric(
+CONGESTED = family(
     "rdma_port_congestion_total",
-    Kind.COUNTER,
     (*PORT, "kind"),
     "Signs of a congested network, in the kind's own unit; not a fault of the node.",
     UNSEEN,
 )
-FLAPS = Metric(
+FLAPS = family(
     "rdma_port_flaps_total",
-    Kind.COUNTER,
     PORT,
     "Times that the port was down for a while and came up again, since the agent started.",
     UNSEEN,
     tier=Tier.CORE,
 )
-SATURATED = Metric(
+SATURATED = family(
     "rdma_port_counters_saturated",
-    Kind.GAUGE,
     PORT,
     "Error counters that have reached their maximum and count nothing until they are reset.",
     UNSEEN,
 )
-AWAY = Metric(
+AWAY = family(
     "rdma_device_away_info",
-    Kind.INFO,
     ("device", "pci", "reason"),
     "A device that was here and has been given to a pod or a virtual machine.",
     UNSEEN,
     undrawn="a card that a pod has is no fault",
 )
-UNPARSED = Metric(
-    "rdma_ibstat_lines_unparsed_total", Kind.COUNTER, (), "Lines of ibstat that were not understood.", UNSEEN
-)
+UNPARSED = family("rdma_ibstat_lines_unparsed_total", (), "Lines of ibstat that were not understood.", UNSEEN)
 METRICS = (
     INFO, STATE, PHYSICAL_STATE, RATE, EXPECTED, TRANSMIT, RECEIVE, ERROR, DOWNED, CONGESTED, FLAPS,
     SATURATED, AWAY, UNPARSED,

@@ -14,104 +14,76 @@ from wirewatch.collectors.nvlink.model import (
 )
 from wirewatch.core.collector import Memories, Observed, known_samples, observed_gpus
 from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP
-from wirewatch.core.types import Absent, Kind, Metric, Sample, Tier
+from wirewatch.core.types import Absent, Sample, Tier, family
 
 GPU = ("gpu", "uuid")
 LINK = (*GPU, "link")
 BLACKWELL = "kinds of NVLink 5 (Blackwell): field numbers from nvml.h"
-TRANSMIT = Metric(
-    "nvlink_transmit_bytes_total",
-    Kind.COUNTER,
-    GPU,
-    "Payload bytes sent over all NVLinks of the GPU.",
-    tier=Tier.CORE,
+TRANSMIT = family(
+    "nvlink_transmit_bytes_total", GPU, "Payload bytes sent over all NVLinks of the GPU.", tier=Tier.CORE
 )
-RECEIVE = Metric(
-    "nvlink_receive_bytes_total",
-    Kind.COUNTER,
-    GPU,
-    "Payload bytes received over all NVLinks of the GPU.",
-    tier=Tier.CORE,
+RECEIVE = family(
+    "nvlink_receive_bytes_total", GPU, "Payload bytes received over all NVLinks of the GPU.", tier=Tier.CORE
 )
-ERRORS = Metric(
-    "nvlink_errors_total", Kind.COUNTER, (*GPU, "kind"), "NVLink errors over all links of the GPU.", BLACKWELL
-)
-BER = Metric(
+ERRORS = family("nvlink_errors_total", (*GPU, "kind"), "NVLink errors over all links of the GPU.", BLACKWELL)
+BER = family(
     "nvlink_effective_ber",
-    Kind.GAUGE,
     GPU,
     "Bit error rate after forward error correction, all links of the GPU.",
     "NVLink 5 (Blackwell) only",
 )
-LINKS = Metric(
-    "nvlink_links", Kind.GAUGE, (*GPU, "state"), "NVLinks of the GPU in each state.", tier=Tier.CORE
-)
-EXPECTED = Metric(
+LINKS = family("nvlink_links", (*GPU, "state"), "NVLinks of the GPU in each state.", tier=Tier.CORE)
+EXPECTED = family(
     "nvlink_links_expected",
-    Kind.GAUGE,
     GPU,
     "Active NVLinks that the GPU should have: the operator's number, the product's, or the most seen.",
     tier=Tier.CORE,
 )
-PEAK = Metric(
+PEAK = family(
     "nvlink_peak_bytes_per_second",
-    Kind.GAUGE,
     GPU,
     "Line rate of all active NVLinks of the GPU together, one direction.",
     tier=Tier.CORE,
 )
-FABRIC_STATE = Metric(
-    "fabric_state", Kind.GAUGE, (*GPU, "state"), "1 for the state of the GPU's fabric registration."
-)
-FABRIC_HEALTH = Metric(
+FABRIC_STATE = family("fabric_state", (*GPU, "state"), "1 for the state of the GPU's fabric registration.")
+FABRIC_HEALTH = family(
     "fabric_health",
-    Kind.GAUGE,
     (*GPU, "state"),
     "1 for the fabric's own summary of its health.",
     "bare-metal fabrics; the virtual machine seen reports not_supported",
     undrawn="a finding says it in words; the state is drawn",
 )
-FABRIC_INFO = Metric(
+FABRIC_INFO = family(
     "fabric_info",
-    Kind.INFO,
     (*GPU, "clique", "cluster_uuid"),
     "Clique and cluster of the GPU's fabric; GPUs reach each other over NVLink within one of each.",
     "values other than 0",
     undrawn="cliques are for racks, which nobody has drawn yet",
 )
-C2C_LINKS = Metric(
+C2C_LINKS = family(
     "c2c_links",
-    Kind.GAUGE,
     (*GPU, "state"),
     "Chip-to-chip links to the CPU in each state.",
     "Grace",
     undrawn="Grace only",
 )
-C2C_PEAK = Metric(
+C2C_PEAK = family(
     "c2c_peak_bytes_per_second",
-    Kind.GAUGE,
     GPU,
     "Line rate of all active chip-to-chip links.",
     "Grace",
     undrawn="Grace only",
 )
-LINK_TRANSMIT = Metric(
-    "nvlink_link_transmit_bytes_total", Kind.COUNTER, LINK, "Payload bytes sent, one link."
-)
-LINK_RECEIVE = Metric(
+LINK_TRANSMIT = family("nvlink_link_transmit_bytes_total", LINK, "Payload bytes sent, one link.")
+LINK_RECEIVE = family(
     "nvlink_link_receive_bytes_total",
-    Kind.COUNTER,
     LINK,
     "Payload bytes received, one link.",
     undrawn="what one link sends is drawn",
 )
-LINK_ERRORS = Metric(
-    "nvlink_link_errors_total", Kind.COUNTER, (*LINK, "kind"), "NVLink errors, one link.", BLACKWELL
-)
-LINK_UP = Metric("nvlink_link_up", Kind.GAUGE, LINK, "1 when the link is active or asleep, else 0.")
-LINK_SPEED = Metric(
-    "nvlink_link_speed_bytes_per_second", Kind.GAUGE, LINK, "Line rate of the link, one direction."
-)
+LINK_ERRORS = family("nvlink_link_errors_total", (*LINK, "kind"), "NVLink errors, one link.", BLACKWELL)
+LINK_UP = family("nvlink_link_up", LINK, "1 when the link is active or asleep, else 0.")
+LINK_SPEED = family("nvlink_link_speed_bytes_per_second", LINK, "Line rate of the link, one direction.")
 METRICS = (
     TRANSMIT, RECEIVE, ERRORS, BER, LINKS, EXPECTED, PEAK, FABRIC_STATE, FABRIC_HEALTH, FABRIC_INFO,
     C2C_LINKS, C2C_PEAK, LINK_TRANSMIT, LINK_RECEIVE, LINK_ERRORS, LINK_UP, LINK_SPEED,

@@ -8,7 +8,7 @@ from wirewatch.collectors.topology import read_topology
 from wirewatch.core.collector import Collector, Options
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Tier
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Subject, Tier, family
 from wirewatch.verdict.drift import change
 from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, unlisted, with_away
@@ -17,15 +17,15 @@ from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findi
 from wirewatch.verdict.drift.wiring import Graph
 
 NAME = "drift"
-DRIFT = Metric(
-    "topology_drift", Kind.GAUGE, ("kind",),
+DRIFT = family(
+    "topology_drift",
+    ("kind",),
     "Changes since the accepted baseline that no operator has accepted, by kind, information included.",
     "all but lost links of NVSwitch boards",
     tier=Tier.CORE,
-)  # fmt: skip
-AGE = Metric(
+)
+AGE = family(
     "topology_baseline_timestamp_seconds",
-    Kind.GAUGE,
     (),
     "When the topology that this node is compared with was accepted or learned; 0 for not yet.",
     tier=Tier.CORE,
