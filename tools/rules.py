@@ -32,7 +32,8 @@ def patterns(modules: Mapping[str, str]) -> set[str]:
     Raises:
         UnknownRuleError: see there.
     """
-    making = [name for name, text in modules.items() if any(f"{maker}(" in text for maker in MAKERS)]
+    makers = (*MAKERS, "Rule")
+    making = [name for name, text in modules.items() if any(f"{maker}(" in text for maker in makers)]
     parsed = cache(lambda name: ast.parse(modules[name]))
     return {rule for name in making for rule in _Module(name, modules, parsed).rules()}
 
@@ -43,12 +44,29 @@ class _Module:
         self._nodes = list(ast.walk(parsed(name)))
 
     def rules(self) -> Iterator[str]:
+        yield from self._declared()
         for call in self._nodes:
             if isinstance(call, ast.Call) and _called(call.func) in MAKERS:
                 given = [*call.args, *(k.value for k in call.keywords if k.arg == "rule")]
                 if not given:
                     raise UnknownRuleError(f"{self._name}:{call.lineno}: no rule")
                 yield from self._resolved(given[0])
+
+    def _declared(self) -> Iterator[str]:
+        """Declared rules that a function of the module uses: each makes its own finding."""
+        functions = (node for node in self._nodes if isinstance(node, ast.FunctionDef))
+        used = {
+            ast.unparse(node) for one in functions for node in ast.walk(one) if isinstance(node, ast.Name)
+        }
+        for found in self._parsed(self._name).body:
+            match found:
+                case ast.Assign(
+                    targets=[ast.Name(id=name)],
+                    value=ast.Call(func=ast.Name(id="Rule"), args=[ast.Constant(value=str(text)), *_]),
+                ) if name in used:
+                    yield text
+                case _:
+                    pass
 
     def _resolved(self, node: ast.expr) -> Iterator[str]:
         match node:

@@ -123,6 +123,8 @@ def test_patterns_that_the_code_makes_are_those_that_are_filled_here() -> None:
         ('def f(x):\n    return f"fans.{x}"\nFinding(f(1))', {"fans.*"}),
         ('def f(x, rule):\n    Finding(rule)\nf(1, "fans.off")', {"fans.off"}),
         ("Finding(entry.rule)", set()),
+        ('OFF = Rule("fans.off")\ndef f():\n    yield OFF.finding(1)', {"fans.off"}),
+        ('OFF = Rule("fans.off")\nRULES = (OFF,)', set()),
     ],
 )
 def test_a_rule_is_found_however_it_is_given(source: str, found: set[str]) -> None:

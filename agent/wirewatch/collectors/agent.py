@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from wirewatch.core.collector import UNKNOWN, Collector, NoPolicy, Options, Rule
 from wirewatch.core.ports import Hardware, NvmlCost, ProcessUse
-from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Subject, Tier, family
+from wirewatch.core.types import Absent, Expect, Finding, Ok, Sample, Subject, Tier, family
 
 CPU = family("agent_cpu_seconds_total", ("process",), "CPU time of the agent's processes.", tier=Tier.CORE)
 RESIDENT = family(
@@ -24,8 +24,7 @@ STUCK = family(
     "Killed processes that hang in the driver and cannot die.",
     "a process in state D",
 )
-NVML_STUCK = "agent.nvml_stuck"
-"""The rule."""
+NVML_STUCK = Rule("agent.nvml_stuck", UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def judge(
         return None, ()
     evidence = f"{ok.value.nvml.stuck} killed process(es) cannot leave the NVIDIA driver"
     action = "drain the node and reboot it; nothing else frees a process in state D"
-    return None, (Finding(NVML_STUCK, Health.UNKNOWN, Subject(device="nvml"), evidence, action),)
+    return None, (NVML_STUCK.finding(Subject(device="nvml"), evidence, action=action),)
 
 
 COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
@@ -78,7 +77,7 @@ COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
     read=read,
     samples=samples,
     judge=judge,
-    rules=(Rule("agent.nvml_stuck", UNKNOWN),),
+    rules=(NVML_STUCK,),
     series=12,
     applicable=lambda _reading: False,
 )

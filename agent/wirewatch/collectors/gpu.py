@@ -97,12 +97,11 @@ METRICS = (
     FAILED, REMAPPED,
 )  # fmt: skip
 
-THROTTLE = "gpu.throttle"
-ECC_UNCORRECTED = "gpu.ecc_uncorrected"
-ROW_REMAP_FAILED = "gpu.row_remap_failed"
-ROW_REMAP_PENDING = "gpu.row_remap_pending"
-RECOVERY_ACTION = "gpu.recovery_action"
-"""The rules."""
+THROTTLE = Rule("gpu.throttle", DEGRADED, "Throttled")
+ECC_UNCORRECTED = Rule("gpu.ecc_uncorrected", DEGRADED, "GPUMemory")
+ROW_REMAP_FAILED = Rule("gpu.row_remap_failed", (Health.FAILED,), "GPUMemory")
+ROW_REMAP_PENDING = Rule("gpu.row_remap_pending", DEGRADED, "GPUMemory")
+RECOVERY_ACTION = Rule("gpu.recovery_action", CONFIRMED, "XidRecovery")
 
 THROTTLE_ACTIONS: Mapping[str, str] = {
     "hw_thermal_slowdown": "check fans, airflow and inlet temperature; if only this GPU is hot, reseat its "
@@ -247,14 +246,6 @@ def judge(
     return fold_gpus("gpu", memories, ok.value, _START, one)
 
 
-RULES = (
-    Rule("gpu.throttle", DEGRADED, "Throttled"),
-    Rule("gpu.ecc_uncorrected", DEGRADED, "GPUMemory"),
-    Rule("gpu.row_remap_failed", (Health.FAILED,), "GPUMemory"),
-    Rule("gpu.row_remap_pending", DEGRADED, "GPUMemory"),
-    Rule("gpu.recovery_action", CONFIRMED, "XidRecovery"),
-)
-
 COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPolicy] = Collector(
     name="gpu",
     about="clock event reasons, memory errors, recovery action, temperature, power, processes",
@@ -266,7 +257,7 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
     read=read,
     samples=samples,
     judge=judge,
-    rules=RULES,
+    rules=(THROTTLE, ECC_UNCORRECTED, ROW_REMAP_FAILED, ROW_REMAP_PENDING, RECOVERY_ACTION),
     series=312,
     applicable=bool,
     forget=forget_gone,
@@ -475,7 +466,7 @@ def _throttle_findings(
         seconds = value.reason_seconds.get(name)
         total = "" if seconds is None else f", {seconds:.1f} s since the driver was loaded"
         evidence = f"{name} for {polls} polls in a row{total}"
-        yield Finding(THROTTLE, Health.DEGRADED, _with(gpu, name), evidence, THROTTLE_ACTIONS[name])
+        yield THROTTLE.finding(_with(gpu, name), evidence, action=THROTTLE_ACTIONS[name])
 
 
 def _memory_findings(
@@ -488,15 +479,15 @@ def _memory_findings(
             recent = f"{window.total()} uncorrected {location} errors {when}"
             evidence = f"{recent}, {window.last} since driver load"
             action = "drain, then reset the GPU; replace it if the errors return"
-            yield Finding(ECC_UNCORRECTED, Health.DEGRADED, _with(gpu, location), evidence, action)
+            yield ECC_UNCORRECTED.finding(_with(gpu, location), evidence, action=action)
     if isinstance(value.remapped, Absent):
         return
     rows = f"{value.remapped.corrected} corrected, {value.remapped.uncorrected} uncorrected rows remapped"
     if value.remapped.failed:
-        yield Finding(ROW_REMAP_FAILED, Health.FAILED, subject(gpu), rows, "drain and replace the GPU")
+        yield ROW_REMAP_FAILED.finding(subject(gpu), rows, action="drain and replace the GPU")
     if value.remapped.pending:
         action = "reset the GPU when its jobs have ended; they are not affected until then"
-        yield Finding(ROW_REMAP_PENDING, Health.DEGRADED, subject(gpu), rows, action)
+        yield ROW_REMAP_PENDING.finding(subject(gpu), rows, action=action)
 
 
 def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
@@ -507,7 +498,7 @@ def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Ite
     wish = xids.recovery(RECOVERY_ACTIONS[number] if known else f"action {number}")
     health = wish.health if memory.streaks["recovery"].count > 1 else Health.DEGRADED
     action = f"{wish.action}; {xids.CAUSE}"
-    yield Finding(RECOVERY_ACTION, health, subject(gpu), f"the driver asks for {wish.name}", action)
+    yield RECOVERY_ACTION.finding(subject(gpu), f"the driver asks for {wish.name}", health, action)
 
 
 def _with(gpu: Gpu, what: str) -> Subject:

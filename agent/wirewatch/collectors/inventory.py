@@ -59,9 +59,8 @@ GPU_INFO = family(
 )
 
 
-GPU_LOST = "gpu.lost"
-GPU_MISSING = "gpu.missing"
-"""The rules."""
+GPU_LOST = Rule("gpu.lost", FAILED, "GPULost")
+GPU_MISSING = Rule("gpu.missing", (Health.UNKNOWN, Health.FAILED), "GPULost")
 
 
 STATIC: Mapping[str, Question] = {
@@ -279,10 +278,7 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
     read=read,
     samples=samples,
     judge=judge,
-    rules=(
-        Rule("gpu.lost", FAILED, "GPULost"),
-        Rule("gpu.missing", (Health.UNKNOWN, Health.FAILED), "GPULost"),
-    ),
+    rules=(GPU_LOST, GPU_MISSING),
     series=9,
     applicable=lambda reading: bool(reading.gpus),
     facts=facts,
@@ -435,18 +431,17 @@ def _lost(gpu: Gpu, absent: Absent) -> Finding:
     action = (
         "drain; look for XID 79 in the kernel log; reset the GPU or reboot; replace it if it is lost again"
     )
-    return Finding(
-        GPU_LOST, Health.FAILED, subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {absent}", action
-    )
+    evidence = f"{gpu.pci or 'unknown PCI address'}: {absent}"
+    return GPU_LOST.finding(subject(gpu), evidence, action=action)
 
 
 def _not_listed(address: str, missing: MissingGpu, policy: InventoryPolicy) -> Finding:
     health = Health.FAILED if missing.streak.count >= policy.confirm else Health.UNKNOWN
     part = Subject(uuid=missing.gpu.uuid if missing.gpu else "", device=address.partition(".")[0])
-    return Finding(GPU_MISSING, health, part, missing.evidence, MISSING_ACTION)
+    return GPU_MISSING.finding(part, missing.evidence, health, MISSING_ACTION)
 
 
 def _missing(here: int, wanted: int, streak: Streak, policy: InventoryPolicy) -> Finding:
     health = Health.FAILED if streak.count >= policy.confirm else Health.UNKNOWN
     action = "look for a GPU that fell off the bus (XID 79) or that the driver refused; compare with `lspci`"
-    return Finding(GPU_MISSING, health, Subject(), f"{here} of {wanted} expected GPUs answer", action)
+    return GPU_MISSING.finding(Subject(), f"{here} of {wanted} expected GPUs answer", health, action)

@@ -57,12 +57,11 @@ ERRORS = family(
 
 METRICS = (GENERATION, GENERATION_MAX, WIDTH, WIDTH_MAX, REPLAYS, ERRORS)
 
-WIDTH_RULE = "pcie.width"
-GENERATION_RULE = "pcie.generation"
-REPLAYS_RULE = "pcie.replays"
-SLOT_RULE = "pcie.slot"
-AER_RULE = "pcie.aer"
-"""The rules."""
+NARROW = Rule("pcie.width", CONFIRMED, "PCIeLink")
+SLOW = Rule("pcie.generation", CONFIRMED, "PCIeLink")
+SLOT = Rule("pcie.slot", DEGRADED, "PCIeLink")
+REPLAYED = Rule("pcie.replays", DEGRADED, "PCIeErrors")
+AER = Rule("pcie.aer", DEGRADED, "PCIeErrors")
 
 RESEAT = "drain, power the node off and reseat the GPU or its riser"
 
@@ -181,14 +180,6 @@ def forget(memories: Memories[PcieMemory]) -> Memories[PcieMemory]:
     return {key: GpuMemory(one.gpu, PcieMemory()) for key, one in forget_gone(memories).items()}
 
 
-RULES = (
-    Rule("pcie.width", CONFIRMED, "PCIeLink"),
-    Rule("pcie.generation", CONFIRMED, "PCIeLink"),
-    Rule("pcie.slot", DEGRADED, "PCIeLink"),
-    Rule("pcie.replays", DEGRADED, "PCIeErrors"),
-    Rule("pcie.aer", DEGRADED, "PCIeErrors"),
-)
-
 COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = Collector(
     name="pcie",
     about="PCIe generation, width, replays and errors of each GPU",
@@ -200,7 +191,7 @@ COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = C
     read=read,
     samples=samples,
     judge=judge,
-    rules=RULES,
+    rules=(NARROW, SLOW, SLOT, REPLAYED, AER),
     series=64,
     applicable=bool,
     lasting=Lasting(LastingPcie, keep, recall),
@@ -363,7 +354,7 @@ def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | Non
         grown = memory.replays.words(_MINUTE, " replays", "in a minute")
         action = f"{RESEAT} if the replays continue; compare with the other GPUs of the same switch"
         evidence = f"{grown}, limit {_limit(value, policy)} a minute; {memory.replays.last} since reset"
-        yield Finding(REPLAYS_RULE, Health.DEGRADED, subject(gpu), evidence, action)
+        yield REPLAYED.finding(subject(gpu), evidence, action=action)
     before = memory.best.generation if memory.best else 0
     most = value.most_generation
     if not isinstance(most, Absent) and most < max(usual or 0, before):
@@ -371,7 +362,7 @@ def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | Non
         better = f"the other GPUs here support {usual}" if others else f"before, they supported {before}"
         evidence = f"GPU and slot support PCIe generation {most}; {better}"
         action = "check that this GPU is in the right slot, and the slot's BIOS setting"
-        yield Finding(SLOT_RULE, Health.DEGRADED, subject(gpu), evidence, action)
+        yield SLOT.finding(subject(gpu), evidence, action=action)
     yield from _aer_findings(memory, gpu, policy)
 
 
@@ -379,13 +370,13 @@ def _narrow_or_slow(memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePo
     lanes = f"x{value.width} of x{value.most_width} lanes"
     slow = f"{memory.slow} while the GPU works"
     for fault, rule, evidence, action in (
-        ("width", WIDTH_RULE, lanes, f"{RESEAT}; a PCIe width does not change by itself"),
-        ("generation", GENERATION_RULE, slow, f"{RESEAT}; check that the slot supports the full generation"),
+        ("width", NARROW, lanes, f"{RESEAT}; a PCIe width does not change by itself"),
+        ("generation", SLOW, slow, f"{RESEAT}; check that the slot supports the full generation"),
     ):
         streak = memory.streaks.get(fault, Streak())
         if streak.count:
             health = Health.FAILED if streak.count >= policy.confirm else Health.DEGRADED
-            yield Finding(rule, health, subject(gpu), evidence, action)
+            yield rule.finding(subject(gpu), evidence, health, action)
 
 
 def _aer_findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:
@@ -397,4 +388,4 @@ def _aer_findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy) -> Iterator[
         when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
         evidence = f"{', '.join(errors)} PCIe errors {when}"
         action = f"look for pcieport and AER lines in the kernel log; {RESEAT} if the errors return"
-        yield Finding(AER_RULE, Health.DEGRADED, subject(gpu), evidence, action)
+        yield AER.finding(subject(gpu), evidence, action=action)

@@ -138,7 +138,7 @@ def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
     A part that cannot be read comes under the loss of its GPU, or under the first that cannot be read for the
     same reason at the same place. A finding comes under none that is milder than itself.
     """
-    lost = {_place(f.subject): n for n, f in enumerate(findings) if f.rule == GPU_LOST}
+    lost = {_place(f.subject): n for n, f in enumerate(findings) if f.rule == GPU_LOST.name}
     blind = [n for n, f in enumerate(findings) if f.absent is not None]
     first: dict[Cause, int] = {}
     rules = {n: findings[n].rule for n in blind}

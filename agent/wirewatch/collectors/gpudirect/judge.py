@@ -19,8 +19,8 @@ from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
 
-MISSING = "gpudirect.missing"
-"""The rule for no NIC or no GPU where there should be; the others are `check_rule`."""
+MISSING = Rule("gpudirect.missing", CONFIRMED, "GPUDirectLost")
+"""No NIC or no GPU where there should be."""
 ACTIONS = {
     "rdma_stack": "load ib_uverbs, or install the RDMA packages",
     "peer_memory": "load nvidia_peermem, or use the driver's open kernel module on Linux 5.12 or newer",
@@ -62,7 +62,7 @@ RULES = (
     Rule("gpudirect.acs", DEGRADED, "GPUDirectLost"),
     Rule("gpudirect.iommu", DEGRADED, "GPUDirectLost"),
     Rule("gpudirect.nccl_conf", DEGRADED, "GPUDirectLost"),
-    Rule("gpudirect.missing", CONFIRMED, "GPUDirectLost"),
+    MISSING,
 )
 
 
@@ -85,11 +85,6 @@ def judge(
     places = {**memory.places, **{name: p for name, p in now.items() if not isinstance(p, Absent)}}
     new = GpudirectMemory(acs, reading.acs_looked, places, faults, evidence)
     return new, (*_findings(new, reading, policy, expect), *_blind(found, expect))
-
-
-def check_rule(check: str) -> str:
-    """The rule for a check that fails, by its name (a key of `ACTIONS`)."""
-    return f"gpudirect.{check}"
 
 
 def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> KnownAcs:
@@ -132,7 +127,7 @@ def _findings(
         if name == "acs":
             yield from _bridges(memory.acs, reading, health)
         else:
-            yield Finding(check_rule(name), health, Subject(), memory.evidence[name], ACTIONS[name])
+            yield Finding(f"gpudirect.{name}", health, Subject(), memory.evidence[name], ACTIONS[name])
 
 
 def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterator[Finding]:
@@ -147,7 +142,7 @@ def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterato
         evidence = f"{' '.join(bits)} set: peer-to-peer packets take a detour through the root complex"
         pairs = _passing(bridge, reading, {(pci, device): words for words, pci, device in near})
         evidence += f"; on the path of {', '.join(pairs)}" if pairs else ""
-        yield Finding(check_rule("acs"), health, Subject(device=bridge), evidence, ACTIONS["acs"])
+        yield Finding("gpudirect.acs", health, Subject(device=bridge), evidence, ACTIONS["acs"])
 
 
 def _passing(bridge: str, reading: GpudirectReading, near: dict[tuple[str, str], str]) -> list[str]:
@@ -178,7 +173,7 @@ def _missing(
     health = Health.FAILED if streak.count >= policy.confirm else Health.DEGRADED
     action = "look for RDMA devices that are missing (`ls /sys/class/infiniband`), or correct [expect]"
     evidence = "GPUDirect RDMA is expected, and there is no RDMA device or no GPU"
-    return new, (Finding(MISSING, health, Subject(), evidence, action),)
+    return new, (MISSING.finding(Subject(), evidence, health, action),)
 
 
 def _stack(software: RdmaSoftware) -> GpudirectCheck:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from wirewatch.collectors.infiniband.model import IbstatCheck, InfinibandReading, PortKey, PortReading
+from wirewatch.core.collector import DEGRADED, REST, Rule
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Ibstat, PortFacts, gigabits, parse_ibstat
-from wirewatch.core.types import Absent, Finding, Health, Subject, Why
+from wirewatch.core.types import Absent, Finding, Subject, Why
 
-IBSTAT_DISAGREES = "infiniband.ibstat_disagrees"
+IBSTAT_DISAGREES = Rule("infiniband.ibstat_disagrees", DEGRADED, REST)  # no wire is broken by that alone
 IBSTAT_ACTION = (
     "run `ibstat` and compare with /sys/class/infiniband; agent and tool may see different mounts or "
     "network namespaces, or the RDMA libraries do not fit the kernel's modules"
@@ -43,7 +44,7 @@ def ibstat_findings(check: IbstatCheck) -> Iterator[Finding]:
     if check.repeated:
         for (device, port), words in sorted(check.disagreements.items()):
             subject = Subject(device=device, port=port)
-            yield Finding(IBSTAT_DISAGREES, Health.DEGRADED, subject, words, IBSTAT_ACTION)
+            yield IBSTAT_DISAGREES.finding(subject, words, action=IBSTAT_ACTION)
 
 
 def _differences(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Iterator[tuple[PortKey, str]]:

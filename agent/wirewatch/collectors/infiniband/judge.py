@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from wirewatch.collectors.infiniband.ibstat import compare, ibstat_findings
+from wirewatch.collectors.infiniband.ibstat import IBSTAT_DISAGREES, compare, ibstat_findings
 from wirewatch.collectors.infiniband.model import (
     DISABLED,
     ERRORS,
@@ -24,7 +24,6 @@ from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
     FAILED,
-    REST,
     STARTING,
     Rule,
     blind_finding,
@@ -36,16 +35,15 @@ from wirewatch.core.statistics import Streak, Window, grouped, streaks, usual
 from wirewatch.core.tree import PciLink
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why, value_or
 
-PORT_DOWN = "infiniband.port_down"
-PORT_DISABLED = "infiniband.port_disabled"
-PORT_SLOW = "infiniband.port_slow"
-PORT_FLAPPING = "infiniband.port_flapping"
-PORT_INACTIVE = "infiniband.port_inactive"
-PORTS_MISSING = "infiniband.ports_missing"
-DEVICE_GONE = "infiniband.device_gone"
-CARD_PCIE = "infiniband.pcie"
-COUNTER_SATURATED = "infiniband.counter_saturated"
-"""The rules that have a name of their own; `errors_rule` names the others."""
+PORT_DOWN = Rule("infiniband.port_down", STARTING, "PortDown")
+PORT_DISABLED = Rule("infiniband.port_disabled", DEGRADED, "PortDown")
+PORT_INACTIVE = Rule("infiniband.port_inactive", DEGRADED, "PortDown")
+PORTS_MISSING = Rule("infiniband.ports_missing", STARTING, "PortDown")
+DEVICE_GONE = Rule("infiniband.device_gone", CONFIRMED, "PortDown")
+PORT_FLAPPING = Rule("infiniband.port_flapping", FAILED, "PortFlapping")
+PORT_SLOW = Rule("infiniband.port_slow", CONFIRMED, "PortSlow")
+CARD_PCIE = Rule("infiniband.pcie", CONFIRMED, "PortSlow")
+COUNTER_SATURATED = Rule("infiniband.counter_saturated", DEGRADED, "PortErrors")
 DOWN_ACTIONS: Mapping[str, str] = {
     "polling": "no signal from the other end: check the cable, the transceiver and the switch port",
     "disabled": "the port is switched off: enable it, here or at the switch",
@@ -88,19 +86,9 @@ _SIBLINGS, _MANY = 2, 3
 about any other."""
 _ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
 RULES = (
-    Rule("infiniband.port_down", STARTING, "PortDown"),
-    Rule("infiniband.port_disabled", DEGRADED, "PortDown"),
-    Rule("infiniband.port_inactive", DEGRADED, "PortDown"),
-    Rule("infiniband.ports_missing", STARTING, "PortDown"),
-    Rule("infiniband.device_gone", CONFIRMED, "PortDown"),
-    Rule("infiniband.port_flapping", FAILED, "PortFlapping"),
-    Rule("infiniband.port_slow", CONFIRMED, "PortSlow"),
-    Rule("infiniband.pcie", CONFIRMED, "PortSlow"),
-    Rule("infiniband.*_errors", DEGRADED, "PortErrors"),
-    Rule("infiniband.counter_saturated", DEGRADED, "PortErrors"),
-    # No wire is broken by that alone.
-    Rule("infiniband.ibstat_disagrees", DEGRADED, REST),
-)
+    PORT_DOWN, PORT_DISABLED, PORT_INACTIVE, PORTS_MISSING, DEVICE_GONE, PORT_FLAPPING, PORT_SLOW, CARD_PCIE,
+    Rule("infiniband.*_errors", DEGRADED, "PortErrors"), COUNTER_SATURATED, IBSTAT_DISAGREES,
+)  # fmt: skip
 
 
 def judge(
@@ -182,11 +170,6 @@ def forget(memory: InfinibandMemory) -> InfinibandMemory:
         streaks={},
         forgotten=memory.forgotten | gone,
     )
-
-
-def errors_rule(kind: str) -> str:
-    """The rule for more errors of a kind (a key of `ERRORS`, or link_downed) than its limit."""
-    return f"infiniband.{kind}_errors"
 
 
 def error_limit(policy: InfinibandPolicy, kind: str) -> ErrorLimit | None:
@@ -407,7 +390,7 @@ def _findings(
         down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
         others = f"; not active: {', '.join(down)}" if down else ""
         evidence = f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
-        yield Finding(PORTS_MISSING, health, Subject(), evidence, MISSING_ACTION)
+        yield PORTS_MISSING.finding(Subject(), evidence, health, MISSING_ACTION)
 
 
 def _ports(
@@ -435,12 +418,12 @@ def _devices(
             yield blind_finding("infiniband", Subject(device=name), Absent(Why.DENIED, reason))
         if f"gone:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{name}"], policy)
-            yield Finding(DEVICE_GONE, health, Subject(device=name), reason, GONE_ACTION)
+            yield DEVICE_GONE.finding(Subject(device=name), reason, health, GONE_ACTION)
     for name, link in sorted(memory.links.items()):
         if f"pcie:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"pcie:{name}"], policy)
             evidence = f"the card's PCIe link runs with {_narrow(link)}"
-            yield Finding(CARD_PCIE, health, Subject(device=name), evidence, PCIE_ACTION)
+            yield CARD_PCIE.finding(Subject(device=name), evidence, health, PCIE_ACTION)
 
 
 def _port(
@@ -457,22 +440,22 @@ def _port(
         if port.grace.lasts(policy.port_grace):
             health = Health.UNKNOWN
             evidence = f"{evidence}; it may take up to {policy.port_grace:g} s to come up"
-        yield Finding(PORT_DOWN, health, subject, evidence, action)
+        yield PORT_DOWN.finding(subject, evidence, health, action)
     if port.was_active and port.last.switched_off and not _is_active(port.last):
         evidence = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}; was active"
-        yield Finding(PORT_DISABLED, Health.DEGRADED, subject, evidence, DOWN_ACTIONS[DISABLED])
+        yield PORT_DISABLED.finding(subject, evidence, action=DOWN_ACTIONS[DISABLED])
     if "slow" in port.streaks and port.expected is not None and not isinstance(port.last.rate, Absent):
         # What siblings have may not be meant for this one; what it had itself, it can.
         own = port.best * policy.slow_ratio > port.last.rate.bytes_per_second
         health = _confirmed(port.streaks["slow"], policy) if own or port.pinned else Health.DEGRADED
         evidence = f"active at {port.last.rate}, expected {gigabits(port.expected)}"
-        yield Finding(PORT_SLOW, health, subject, evidence, SLOW_ACTION)
+        yield PORT_SLOW.finding(subject, evidence, health, SLOW_ACTION)
     elif "narrow" in port.streaks:
         evidence = f"active at {port.last.rate}: {_lanes(port.last)} of {LANES} lanes"
-        yield Finding(PORT_SLOW, Health.DEGRADED, subject, evidence, NARROW_ACTION)
+        yield PORT_SLOW.finding(subject, evidence, Health.DEGRADED, NARROW_ACTION)
     if len(port.flaps) >= policy.flaps:
         evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"
-        yield Finding(PORT_FLAPPING, Health.FAILED, subject, evidence, FLAP_ACTION)
+        yield PORT_FLAPPING.finding(subject, evidence, action=FLAP_ACTION)
 
 
 def _said(value: str | Absent) -> str:
@@ -485,11 +468,11 @@ def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Ite
         if limit and window.within(limit.seconds) >= limit.events:
             evidence = f"errors: {window.words(limit.seconds)}, {window.last} since reset"
             action = END_ACTION if kind in _ENDS else ERROR_ACTION
-            yield Finding(errors_rule(kind), Health.DEGRADED, subject, evidence, action)
+            yield Finding(f"infiniband.{kind}_errors", Health.DEGRADED, subject, evidence, action)
     if port.stuck:
         counters = ", ".join(f"{kind} at {port.windows[kind].last}" for kind in sorted(port.stuck))
         evidence = f"counters at their maximum, further errors are not counted: {counters}"
-        yield Finding(COUNTER_SATURATED, Health.DEGRADED, subject, evidence, STUCK_ACTION)
+        yield COUNTER_SATURATED.finding(subject, evidence, action=STUCK_ACTION)
 
 
 def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator[Finding]:
@@ -565,4 +548,4 @@ def _never_active(subject: Subject, port: PortMemory, others: str) -> Finding:
     state = f"{port.last.state}, physical state {_said(port.last.physical)}"
     evidence = f"{state}, since the agent started; {others}"
     action = f"{DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)}; or exclude the device"
-    return Finding(PORT_INACTIVE, Health.DEGRADED, subject, evidence, action)
+    return PORT_INACTIVE.finding(subject, evidence, action=action)

@@ -48,17 +48,14 @@ from wirewatch.core.topology import NvlinkProduct, nvlink_product
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, value_or
 from wirewatch.core.words import GB
 
-DOWN = "nvlink.down"
-LINK_DOWN = "nvlink.link_down"
-LINKS_MISSING = "nvlink.links_missing"
-SLOW = "nvlink.slow"
-LINK_SLOW = "nvlink.link_slow"
-BER = "nvlink.ber"
-C2C_DOWN = "c2c.link_down"
+LINK_DOWN = Rule("nvlink.link_down", STARTING, "NVLinkDown")
+DOWN = Rule("nvlink.down", STARTING, "NVLinkDown")
+LINKS_MISSING = Rule("nvlink.links_missing", CONFIRMED, "NVLinkDown")
+LINK_SLOW = Rule("nvlink.link_slow", CONFIRMED, "NVLinkSlow")
+SLOW = Rule("nvlink.slow", CONFIRMED, "NVLinkSlow")
+BER = Rule("nvlink.ber", DEGRADED, "NVLinkErrors")
+C2C_DOWN = Rule("c2c.link_down", CONFIRMED, "NVLinkDown")
 FABRIC_STATE = "fabric.state"
-FABRIC_STATUS = "fabric.status"
-FABRIC_SUMMARY = "fabric.summary"
-"""The rules that have a name of their own; `errors_rule` and `fabric_rule` name the others."""
 LINK_ACTION = (
     "drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel log; reset the GPU, then reseat it"
 )
@@ -168,17 +165,9 @@ class FabricFault(NamedTuple):
 _MILD_TROUBLES = frozenset({"route_recovery", "access_timeout_recovery", "degraded_bandwidth"})
 _UNHEALTHY, _LIMITED = FABRIC_SUMMARIES.index("unhealthy"), FABRIC_SUMMARIES.index("limited_capacity")
 RULES = (
-    Rule("nvlink.link_down", STARTING, "NVLinkDown"),
-    Rule("nvlink.down", STARTING, "NVLinkDown"),
-    Rule("nvlink.links_missing", CONFIRMED, "NVLinkDown"),
-    Rule("nvlink.link_slow", CONFIRMED, "NVLinkSlow"),
-    Rule("nvlink.slow", CONFIRMED, "NVLinkSlow"),
-    Rule("nvlink.*_errors", DEGRADED, "NVLinkErrors"),
-    Rule("nvlink.ber", DEGRADED, "NVLinkErrors"),
-    Rule("fabric.state", STARTING, "Fabric"),
-    Rule("fabric.*", CONFIRMED, "Fabric"),
-    Rule("c2c.link_down", CONFIRMED, "NVLinkDown"),
-)
+    LINK_DOWN, DOWN, LINKS_MISSING, LINK_SLOW, SLOW, Rule("nvlink.*_errors", DEGRADED, "NVLinkErrors"), BER,
+    Rule(FABRIC_STATE, STARTING, "Fabric"), Rule("fabric.*", CONFIRMED, "Fabric"), C2C_DOWN,
+)  # fmt: skip
 
 
 def judge(
@@ -228,16 +217,6 @@ def forget(memories: Memories[NvlinkMemory]) -> Memories[NvlinkMemory]:
     """The memories without links that are not active now, and without GPUs that are not here."""
     here = forget_gone(memories)
     return {key: replace(one, memory=_present(one.memory)) for key, one in here.items()}
-
-
-def errors_rule(kind: str) -> str:
-    """The rule for more errors of a kind (a key of `ERROR_QUESTIONS`) than its limit."""
-    return f"nvlink.{kind}_errors"
-
-
-def fabric_rule(trouble: str) -> str:
-    """The rule for a trouble of the fabric's health mask, by its name in `core.nvml.fabric_troubles`."""
-    return f"fabric.{trouble}"
 
 
 def error_limit(policy: NvlinkPolicy, kind: str) -> ErrorLimit | None:
@@ -413,20 +392,20 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
     if len(down) > 1 and len(down) == len(case.memory.seen_active | set(states)):
         health = max(case.down_health(n) for n in down)
         action = PARTITION_ACTION if health is Health.DEGRADED and case.partition else LINK_ACTION
-        yield Finding(DOWN, health, case.of(), f"all {len(down)} links are inactive", action)
+        yield DOWN.finding(case.of(), f"all {len(down)} links are inactive", health, action)
         return
     for number in down:
         state = states.get(number)
         name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "no longer reported"
         evidence = f"{name}; {_up(case)} of {case.expected} links up"
         action = PARTITION_ACTION if case.partition and number not in case.memory.seen_active else LINK_ACTION
-        yield Finding(LINK_DOWN, case.down_health(number), case.of(number), evidence, action)
+        yield LINK_DOWN.finding(case.of(number), evidence, case.down_health(number), action)
     if _too_few(case):
         reported = f"{len(states)} links reported"
         here = reported if len(states) < (case.expected or 0) else f"{_up(case)} links up"
         evidence = f"{here}, {case.expected} expected"
         health = Health.DEGRADED if case.partition else case.confirmed("too_few")
-        yield Finding(LINKS_MISSING, health, case.of(), evidence, LINK_ACTION)
+        yield LINKS_MISSING.finding(case.of(), evidence, health, LINK_ACTION)
 
 
 def _slow(case: NvlinkCase) -> Iterator[Finding]:
@@ -435,11 +414,11 @@ def _slow(case: NvlinkCase) -> Iterator[Finding]:
         fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / GB
         health = max(case.slow_health(link) for link in slow)
         evidence = f"all {len(slow)} active links at {fastest:.3f} GB/s or less, {case.usual}"
-        yield Finding(SLOW, health, case.of(), evidence, LINK_ACTION)
+        yield SLOW.finding(case.of(), evidence, health, LINK_ACTION)
         return
     for link in slow:
         evidence = f"active at {value_or(link.speed, 0.0) / GB:.3f} GB/s, {case.usual}"
-        yield Finding(LINK_SLOW, case.slow_health(link), case.of(link.link), evidence, LINK_ACTION)
+        yield LINK_SLOW.finding(case.of(link.link), evidence, case.slow_health(link), LINK_ACTION)
 
 
 def _errors(case: NvlinkCase) -> Iterator[Finding]:
@@ -450,14 +429,14 @@ def _errors(case: NvlinkCase) -> Iterator[Finding]:
             worst = [f"link {link}: {n}" for link, n in sorted(by_link.items(), key=lambda i: -i[1]) if n]
             where = f"; {', '.join(worst[:3])}" if worst else ""
             evidence = f"errors: {window.words(limit.seconds)}, {window.last} since reset{where}"
-            yield Finding(errors_rule(kind), Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
+            yield Finding(f"nvlink.{kind}_errors", Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
 
 
 def _ber(case: NvlinkCase) -> Iterator[Finding]:
     value = case.value.effective_ber
     if not isinstance(value, Absent) and value > case.policy.effective_ber:
         evidence = f"effective bit error rate {value:.0e}, limit {case.policy.effective_ber:.0e}"
-        yield Finding(BER, Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
+        yield BER.finding(case.of(), evidence, action=ERROR_ACTION)
 
 
 def _fabric(case: NvlinkCase) -> Iterator[Finding]:
@@ -475,22 +454,22 @@ def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
         return []
     mask = f"health mask {fabric.mask:#x}"
     faults = [
-        FabricFault(fabric_rule(name), mask, name in _MILD_TROUBLES) for name in fabric_troubles(fabric.mask)
+        FabricFault(f"fabric.{name}", mask, name in _MILD_TROUBLES) for name in fabric_troubles(fabric.mask)
     ]
     if _registers(fabric):
         state = FABRIC_STATES[fabric.state]
         faults.append(FabricFault(FABRIC_STATE, f"registration with the fabric manager: {state}"))
     if FABRIC_STATES[min(fabric.state, 3)] == "completed" and fabric.status:
         evidence = f"registration with the fabric manager completed with NVML status {fabric.status}"
-        faults.append(FabricFault(FABRIC_STATUS, evidence))
+        faults.append(FabricFault("fabric.status", evidence))
     if fabric.summary == _UNHEALTHY:
-        faults.append(FabricFault(FABRIC_SUMMARY, "health summary: unhealthy"))
+        faults.append(FabricFault("fabric.summary", "health summary: unhealthy"))
     if fabric.summary == _LIMITED:
-        faults.append(FabricFault(FABRIC_SUMMARY, "health summary: limited capacity", mild=True))
+        faults.append(FabricFault("fabric.summary", "health summary: limited capacity", mild=True))
     return faults
 
 
 def _c2c(case: NvlinkCase) -> Iterator[Finding]:
     for number, how in sorted(case.c2c_down.items()):
         health = case.confirmed(f"c2c:{number}")
-        yield Finding(C2C_DOWN, health, case.of(number), how, LINK_ACTION)
+        yield C2C_DOWN.finding(case.of(number), how, health, LINK_ACTION)
