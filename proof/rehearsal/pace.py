@@ -10,7 +10,7 @@ from proof.rehearsal.expected import CRITICAL, Alert, Ending, Row
 from proof.rehearsal.rules import Rule, Rules, seconds
 from proof.rehearsal.squeeze import squeezed
 from wirewatch.catalogue import discover
-from wirewatch.collectors.gpudirect.model import GpudirectOptions
+from wirewatch.collectors.gpudirect.read import GpudirectOptions
 from wirewatch.collectors.infiniband.model import InfinibandOptions
 from wirewatch.probe.collector import CONFIRM_SECONDS
 from wirewatch.probe.model import ProbeOptions

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import Node
 from wirewatch.collectors.nvlink import COLLECTOR
-from wirewatch.collectors.nvlink.siblings import _due
+from wirewatch.collectors.nvlink.model import _due
 from wirewatch.core.collector import Component
 from wirewatch.core.types import Health
 

@@ -1,5 +1,7 @@
 """GPUDirect RDMA: which NIC is near which GPU, and whether they may talk without the CPU's memory."""
 
+from collections.abc import Iterable
+
 from wirewatch.collectors.gpudirect.judge import (
     RULES,
     CheckState,
@@ -7,18 +9,68 @@ from wirewatch.collectors.gpudirect.judge import (
     checks,
     judge,
     known_acs,
+    peer_memory,
 )
-from wirewatch.collectors.gpudirect.metrics import METRICS, samples
-from wirewatch.collectors.gpudirect.model import (
+from wirewatch.collectors.gpudirect.read import (
     GpudirectMemory,
     GpudirectOptions,
     GpudirectPolicy,
     GpudirectReading,
+    all_paths,
+    read,
 )
-from wirewatch.collectors.gpudirect.read import read
 from wirewatch.core.collector import Collector
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Sample, family, value_or
+
+UNSEEN = "all of it"
+PATH = family(
+    "gpu_nic_path_info",
+    ("gpu", "uuid", "device", "path", "nearest"),
+    "PCI path from GPU to NIC as nvidia-smi names it (PIX, PXB, PHB, NODE, SYS), or unknown.",
+    UNSEEN,
+)
+CHECK = family(
+    "gpudirect_check_state",
+    ("check", "state"),
+    "1 for the answer to each question about GPUDirect RDMA: passed, failed or unknown.",
+    UNSEEN,
+)
+NEEDS = family(
+    "gpudirect_check_needs_info",
+    ("check", "privilege"),
+    "For a check whose answer is unknown: the privilege that it needs, or none.",
+    UNSEEN,
+    undrawn="why a check cannot tell is for whoever sets up the agent",
+)
+INFO = family(
+    "gpudirect_info",
+    ("peer_memory", "kernel_module", "rdma_stack"),
+    "How NICs may reach GPU memory; likely until a job's own log proves it.",
+    UNSEEN,
+    undrawn="the checks beside it say how NICs reach GPU memory",
+)
+UNPARSED = family("nccl_conf_lines_unparsed", (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN)
+METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
+
+
+def samples(reading: GpudirectReading, memory: GpudirectMemory) -> Iterable[Sample]:
+    """The series; none where there is no GPU or no NIC."""
+    if not reading.nics or not reading.gpus:
+        return
+    for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes):
+        name = "unknown" if isinstance(path, Absent) else path.name
+        yield PATH.sample(1, str(gpu.index), gpu.uuid, device, name, "true" if nearest else "false")
+    for check in checks(reading, known_acs(memory, reading)):
+        for state in CheckState:
+            yield CHECK.sample(check.state is state, check.name, state.value)
+        if check.state is CheckState.UNKNOWN:
+            yield NEEDS.sample(1, check.name, check.needs)
+    software = reading.software
+    yield INFO.sample(1, peer_memory(software), value_or(software.module, "unknown"), software.stack)
+    if not isinstance(software.conf, Absent):
+        yield UNPARSED.sample(len(software.conf.unknown))
+
 
 __all__ = ["COLLECTOR", "CheckState", "GpudirectCheck", "read_checks"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from wirewatch.collectors.gpudirect.model import (
+from wirewatch.collectors.gpudirect.read import (
     AcsBits,
     GpudirectMemory,
     GpudirectPolicy,

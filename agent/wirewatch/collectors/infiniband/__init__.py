@@ -1,17 +1,192 @@
 """InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, flaps, and where missing cards are."""
 
+from collections.abc import Iterable, Iterator
+
 from wirewatch.collectors.infiniband.judge import RULES, forget, judge, keep, recall
-from wirewatch.collectors.infiniband.metrics import METRICS, facts, observed, samples
 from wirewatch.collectors.infiniband.model import (
+    CONGESTION,
+    EFA_BYTES,
+    ERRORS,
+    LINK_DOWNED,
+    WORDS,
     InfinibandFacts,
     InfinibandMemory,
     InfinibandOptions,
     InfinibandPolicy,
     InfinibandReading,
     LastingFabric,
+    PortKey,
+    PortReading,
 )
 from wirewatch.collectors.infiniband.read import read
-from wirewatch.core.collector import Collector, Lasting
+from wirewatch.core.collector import Collector, Lasting, Observed
+from wirewatch.core.rdma import ACTIVE, WORD
+from wirewatch.core.types import Absent, Sample, Subject, Tier, family, value_or
+
+PORT = ("device", "port")
+UNSEEN = "all of it"
+SHOWN = ("down", "init", "armed", "active")
+SHOWN_PHYSICAL = ("polling", "disabled", "training", "link_up", "recovery")
+INFO = family(
+    "rdma_port_info",
+    (*PORT, "link_layer", "pci", "numa", "netdev", "model", "firmware", "guid", "lid"),
+    "Names, versions and place of an RDMA port.",
+    UNSEEN,
+    tier=Tier.CORE,
+)
+STATE = family(
+    "rdma_port_state",
+    (*PORT, "state"),
+    "1 for the port's logical state; deferred counts as active, and in the reserved state all are 0.",
+    UNSEEN,
+)
+PHYSICAL_STATE = family(
+    "rdma_port_physical_state",
+    (*PORT, "state"),
+    "1 for the port's physical state, among those seen in practice.",
+    UNSEEN,
+    undrawn="the port's state says whether it carries anything",
+)
+RATE = family(
+    "rdma_port_rate_bytes_per_second",
+    PORT,
+    "Line rate each way; a port that is down has none here, whatever sysfs shows.",
+    UNSEEN,
+    tier=Tier.CORE,
+)
+EXPECTED = family(
+    "rdma_port_rate_expected_bytes_per_second",
+    PORT,
+    "From the configuration, else the best that this port or most of its siblings had.",
+    UNSEEN,
+    tier=Tier.CORE,
+)
+TRANSMIT = family("rdma_port_transmit_bytes_total", PORT, "Bytes sent by RDMA.", UNSEEN, tier=Tier.CORE)
+RECEIVE = family("rdma_port_receive_bytes_total", PORT, "Bytes received by RDMA.", UNSEEN, tier=Tier.CORE)
+ERROR = family(
+    "rdma_port_errors_total", (*PORT, "kind"), "Errors of a port; old ones are not faults.", UNSEEN
+)
+DOWNED = family(
+    "rdma_port_link_downed_total",
+    PORT,
+    "Times that the wire failed to retrain and went down.",
+    UNSEEN,
+    tier=Tier.CORE,
+)
+CONGESTED = family(
+    "rdma_port_congestion_total",
+    (*PORT, "kind"),
+    "Signs of a congested network, in the kind's own unit; not a fault of the node.",
+    UNSEEN,
+)
+FLAPS = family(
+    "rdma_port_flaps_total",
+    PORT,
+    "Times that the port was down for a while and came up again, since the agent started.",
+    UNSEEN,
+    tier=Tier.CORE,
+)
+SATURATED = family(
+    "rdma_port_counters_saturated",
+    PORT,
+    "Error counters that have reached their maximum and count nothing until they are reset.",
+    UNSEEN,
+)
+AWAY = family(
+    "rdma_device_away_info",
+    ("device", "pci", "reason"),
+    "A device that was here and has been given to a pod or a virtual machine.",
+    UNSEEN,
+    undrawn="a card that a pod has is no fault",
+)
+UNPARSED = family("rdma_ibstat_lines_unparsed_total", (), "Lines of ibstat that were not understood.", UNSEEN)
+METRICS = (
+    INFO, STATE, PHYSICAL_STATE, RATE, EXPECTED, TRANSMIT, RECEIVE, ERROR, DOWNED, CONGESTED, FLAPS,
+    SATURATED, AWAY, UNPARSED,
+)  # fmt: skip
+
+
+def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sample]:
+    """The series of every port that was read, and of devices that are away."""
+    for key, port in reading.ports.items():
+        yield _info(reading, key, port)
+        yield from _states(key, port)
+        yield from _counters(key, port)
+        known = memory.ports[key]
+        if known.expected is not None:
+            yield EXPECTED.sample(known.expected, *key)
+        yield FLAPS.sample(known.flapped, *key)
+        yield SATURATED.sample(len(known.ceiling | known.stuck), *key)
+    for name, where in reading.missing.items():
+        if where.away:
+            yield AWAY.sample(1, name, reading.gone[name].pci, where.reason)
+    if reading.ports:
+        yield UNPARSED.sample(memory.check.unparsed)
+
+
+def facts(reading: InfinibandReading, memory: InfinibandMemory) -> InfinibandFacts:
+    """Devices, cards and ports that carry nothing, for other rooms."""
+    inactive = {
+        key
+        for key, port in reading.ports.items()
+        if not isinstance(port.state, Absent) and port.state not in ACTIVE
+    }
+    rates = {
+        key: port.rate.bytes_per_second
+        for key, port in reading.ports.items()
+        if port.state in ACTIVE and not isinstance(port.rate, Absent)
+    }
+    return InfinibandFacts(memory.identities, memory.links, frozenset(inactive), rates)
+
+
+def observed(reading: InfinibandReading, memory: InfinibandMemory) -> Observed:
+    """The ports that were read, the places of their cards, and devices that need not be here."""
+    ports = (Subject(device=name, port=port) for name, port in reading.ports)
+    places = (card.pci for card in reading.identities.values() if card.pci)
+    return Observed(
+        frozenset(), frozenset((*ports, *(Subject(device=one) for one in (*places, *memory.forgotten))))
+    )
+
+
+def _info(reading: InfinibandReading, key: PortKey, port: PortReading) -> Sample:
+    one = reading.identities[key[0]]
+    layer, lid = value_or(port.layer, ""), str(value_or(port.lid, ""))
+    names = (one.pci, one.numa, ",".join(one.netdevs), one.model, one.firmware, one.guid)
+    return INFO.sample(1, *key, layer, *names, lid)
+
+
+def _states(key: PortKey, port: PortReading) -> Iterator[Sample]:
+    if not isinstance(port.state, Absent):
+        state = "active" if port.state in ACTIVE else port.state
+        for name in SHOWN:
+            yield STATE.sample(state == name, *key, name)
+    if not isinstance(port.physical, Absent):
+        for name in SHOWN_PHYSICAL:
+            yield PHYSICAL_STATE.sample(port.physical == name, *key, name)
+    up = port.state in {"active", "active_defer", "armed", "init"}
+    if up and not isinstance(port.rate, Absent):
+        yield RATE.sample(port.rate.bytes_per_second, *key)
+
+
+def _counters(key: PortKey, port: PortReading) -> Iterator[Sample]:
+    for metric, words, plain in ((TRANSMIT, WORDS[0], EFA_BYTES[0]), (RECEIVE, WORDS[1], EFA_BYTES[1])):
+        value, scale = (
+            (port.counters[words], WORD) if words in port.counters else (port.counters.get(plain), 1)
+        )
+        if value is not None and not isinstance(value, Absent):
+            yield metric.sample(value * scale, *key)
+    downed = port.counters.get(LINK_DOWNED.path)
+    if downed is not None and not isinstance(downed, Absent):
+        yield DOWNED.sample(downed, *key)
+    for metric, paths in (
+        (ERROR, {kind: counter.path for kind, counter in ERRORS.items()}),
+        (CONGESTED, CONGESTION),
+    ):
+        for kind, path in paths.items():
+            count = port.counters.get(path)
+            if count is not None and not isinstance(count, Absent):
+                yield metric.sample(count, *key, kind)
+
 
 __all__ = ["COLLECTOR", "InfinibandFacts"]
 

@@ -10,6 +10,7 @@ from wirewatch.collectors.nvlink.model import (
     LINK_STATES,
     START,
     ActiveLinks,
+    DueLinks,
     Fabric,
     GpuLinks,
     LastingLinks,
@@ -18,9 +19,6 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkMemory,
     NvlinkPolicy,
     NvlinkReading,
-)
-from wirewatch.collectors.nvlink.siblings import (
-    DueLinks,
     Siblings,
     find_due,
     find_siblings,
