@@ -36,7 +36,6 @@ class AgentReading:
 
 
 def read(hardware: Hardware, _memory: None, _options: Options) -> AgentReading | Absent:
-    """One reading of this process and of the one that talks to NVML."""
     cost = hardware.nvml.cost()
     processes = {"agent": hardware.host.process(None)}
     if cost.pid is not None:
@@ -45,7 +44,6 @@ def read(hardware: Hardware, _memory: None, _options: Options) -> AgentReading |
 
 
 def samples(reading: AgentReading, _memory: None) -> Iterable[Sample]:
-    """The series of each process that could be read."""
     for name, use in reading.processes.items():
         if not isinstance(use, Absent):
             yield CPU.sample(use.cpu_seconds, name)

@@ -44,13 +44,12 @@ from wirewatch.core.types import (
     Expect,
     Finding,
     Health,
-    Metric,
     Ok,
     Sample,
-    Subject,
     Tier,
     Why,
     family,
+    value_or,
 )
 
 GPU = ("gpu", "uuid")
@@ -200,12 +199,10 @@ class GpuFacts:
 def read(
     hardware: Hardware, memories: Memories[GpuStateMemory], _options: Options
 ) -> GpuStateReading | Absent:
-    """One reading of every GPU; Absent when the GPUs cannot even be enumerated."""
     return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START)))
 
 
 def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> Iterable[Sample]:
-    """The series of every GPU that was read; none for what it does not support."""
     for item in reading:
         if not isinstance(item.value, Absent):
             yield from _gpu_samples(item.value, (str(item.gpu.index), item.gpu.uuid))
@@ -219,12 +216,9 @@ def facts(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> GpuF
 
 
 def _now(gpu: Gpu, value: GpuState) -> GpuNow:
-    reasons = value.reasons
-    throttled = (
-        reasons
-        if isinstance(reasons, Absent)
-        else tuple(name for name in THROTTLE_ACTIONS if reasons & CLOCK_REASONS[name])
-    )
+    held, reasons = value_or(value.reasons, 0), value.reasons
+    faults = tuple(name for name in THROTTLE_ACTIONS if held & CLOCK_REASONS[name])
+    throttled = reasons if isinstance(reasons, Absent) else faults
     return GpuNow(gpu.index, value.utilization, value.power, throttled, value.pids)
 
 
@@ -338,10 +332,8 @@ def _remapped(asked: Asked) -> Remapped | Absent:
 
 
 def _count(processes: object) -> int | Absent:
-    if isinstance(processes, Absent):
-        return processes
-    if isinstance(processes, list | tuple):
-        return len(processes)
+    if isinstance(processes, Absent | list | tuple):
+        return processes if isinstance(processes, Absent) else len(processes)
     return Absent(Why.MALFORMED, f"not a list of processes: {processes!r}")
 
 
@@ -370,7 +362,12 @@ _ONCE = (_SUPPORTED_REASONS,)
 
 
 def _gpu_samples(value: GpuState, labels: tuple[str, str]) -> Iterator[Sample]:
-    yield from _reason_samples(value, labels)
+    if not isinstance(value.reasons, Absent):
+        supported = value_or(value.supported_reasons, -1)
+        for name, bit in CLOCK_REASONS.items():
+            if supported & bit:
+                yield REASON.sample(bool(value.reasons & bit), *labels, name)
+    yield from (REASON_SECONDS.sample(seconds, *labels, n) for n, seconds in value.reason_seconds.items())
     for sensor, degrees in value.temperatures.items():
         yield from known_samples((*labels, sensor), (TEMPERATURE, degrees))
     use = (UTILIZATION, value.utilization), (PROCESSES, value.processes)
@@ -378,45 +375,24 @@ def _gpu_samples(value: GpuState, labels: tuple[str, str]) -> Iterator[Sample]:
     if not isinstance(value.recovery_action, Absent):
         for number, name in enumerate(RECOVERY_ACTIONS):
             yield RECOVERY.sample(value.recovery_action == number, *labels, name)
-    yield from _ecc_samples(ECC, value.ecc_volatile, labels)
-    yield from _ecc_samples(ECC_LIFETIME, value.ecc_lifetime, labels)
-    if not isinstance(value.remapped, Absent):
-        yield from _row_samples(value.remapped, labels)
-
-
-def _reason_samples(value: GpuState, labels: tuple[str, str]) -> Iterator[Sample]:
-    if not isinstance(value.reasons, Absent):
-        supported = -1 if isinstance(value.supported_reasons, Absent) else value.supported_reasons
-        for name, bit in CLOCK_REASONS.items():
-            if supported & bit:
-                yield REASON.sample(bool(value.reasons & bit), *labels, name)
-    for name, seconds in value.reason_seconds.items():
-        yield REASON_SECONDS.sample(seconds, *labels, name)
-
-
-def _ecc_samples(
-    metric: Metric, counts: Mapping[EccKey, int | Absent], labels: tuple[str, str]
-) -> Iterator[Sample]:
-    for (kind, location), count in counts.items():
-        yield from known_samples((*labels, kind, location), (metric, count))
-
-
-def _row_samples(rows: Remapped, labels: tuple[str, str]) -> Iterator[Sample]:
-    yield PENDING.sample(rows.pending, *labels)
-    yield FAILED.sample(rows.failed, *labels)
-    yield REMAPPED.sample(rows.corrected, *labels, "corrected")
-    yield REMAPPED.sample(rows.uncorrected, *labels, "uncorrected")
+    for metric, counts in ((ECC, value.ecc_volatile), (ECC_LIFETIME, value.ecc_lifetime)):
+        for location, count in counts.items():
+            yield from known_samples((*labels, *location), (metric, count))
+    if not isinstance(rows := value.remapped, Absent):
+        yield PENDING.sample(rows.pending, *labels)
+        yield FAILED.sample(rows.failed, *labels)
+        yield REMAPPED.sample(rows.corrected, *labels, "corrected")
+        yield REMAPPED.sample(rows.uncorrected, *labels, "uncorrected")
 
 
 def _essential(value: GpuState) -> dict[str, object]:
-    essential: dict[str, object] = {
+    return {
         "clock event reasons": value.reasons,
         "temperature": value.temperatures["core"],
         "recovery action": value.recovery_action,
         "remapped rows": value.remapped,
+        **{f"{kind} {where} errors": v for (kind, where), v in value.ecc_volatile.items()},
     }
-    counters = {f"{kind} {where} errors": v for (kind, where), v in value.ecc_volatile.items()}
-    return essential | counters
 
 
 def _remember(
@@ -447,7 +423,7 @@ def _throttled(memory: GpuStateMemory, value: GpuState, policy: GpuPolicy, mono:
     """Fault reasons that hold now, or held for a good part of the time since the last poll."""
     elapsed = mono - memory.mono
     for name in THROTTLE_ACTIONS:
-        active = not isinstance(value.reasons, Absent) and bool(value.reasons & CLOCK_REASONS[name])
+        active = value_or(value.reasons, 0) & CLOCK_REASONS[name]
         now, before = value.reason_seconds.get(name), memory.reason_seconds.get(name)
         grown = now - before if now is not None and before is not None and now > before else 0.0
         if active or (elapsed > 0 and grown / elapsed >= policy.throttled_ratio):
@@ -464,9 +440,10 @@ def _throttle_findings(
     for name in exact or held:
         polls = memory.streaks[f"throttle:{name}"].count
         seconds = value.reason_seconds.get(name)
+        part = replace(subject(gpu), device=name)
         total = "" if seconds is None else f", {seconds:.1f} s since the driver was loaded"
         evidence = f"{name} for {polls} polls in a row{total}"
-        yield THROTTLE.finding(_with(gpu, name), evidence, action=THROTTLE_ACTIONS[name])
+        yield THROTTLE.finding(part, evidence, action=THROTTLE_ACTIONS[name])
 
 
 def _memory_findings(
@@ -476,10 +453,10 @@ def _memory_findings(
         if window.total():
             seconds = window.seconds(policy.uncorrected_window)
             when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
-            recent = f"{window.total()} uncorrected {location} errors {when}"
-            evidence = f"{recent}, {window.last} since driver load"
+            total, last = window.total(), window.last
+            evidence = f"{total} uncorrected {location} errors {when}, {last} since driver load"
             action = "drain, then reset the GPU; replace it if the errors return"
-            yield ECC_UNCORRECTED.finding(_with(gpu, location), evidence, action=action)
+            yield ECC_UNCORRECTED.finding(replace(subject(gpu), device=location), evidence, action=action)
     if isinstance(value.remapped, Absent):
         return
     rows = f"{value.remapped.corrected} corrected, {value.remapped.uncorrected} uncorrected rows remapped"
@@ -494,12 +471,8 @@ def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Ite
     number = value.recovery_action
     if isinstance(number, Absent) or number == NO_RECOVERY:
         return
-    known = number in range(len(RECOVERY_ACTIONS))
-    wish = xids.recovery(RECOVERY_ACTIONS[number] if known else f"action {number}")
+    names = dict(enumerate(RECOVERY_ACTIONS))
+    wish = xids.recovery(names.get(number, f"action {number}"))
     health = wish.health if memory.streaks["recovery"].count > 1 else Health.DEGRADED
     action = f"{wish.action}; {xids.CAUSE}"
     yield RECOVERY_ACTION.finding(subject(gpu), f"the driver asks for {wish.name}", health, action)
-
-
-def _with(gpu: Gpu, what: str) -> Subject:
-    return replace(subject(gpu), device=what)

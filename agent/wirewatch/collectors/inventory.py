@@ -196,13 +196,11 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
     """Who is and was here, for other rooms."""
     gpus = {key: KnownGpu(one.gpu, one.memory.texts) for key, one in memory.identities.items()}
-    return InventoryFacts(
-        gpus, frozenset(memory.lost), memory.versions, _answering(reading), memory.forgotten
-    )
+    lost, answering = frozenset(memory.lost), _answering(reading)
+    return InventoryFacts(gpus, lost, memory.versions, answering, memory.forgotten)
 
 
 def samples(reading: Inventory, _memory: InventoryMemory) -> Iterable[Sample]:
-    """The series of the node and of every GPU that answers."""
     names = sorted({item.gpu.name for item in reading.gpus if item.gpu.name})
     driver = value_or(reading.versions["driver"], "")
     if reading.gpus:
@@ -218,11 +216,9 @@ def judge(
     memory: InventoryMemory, ok: Ok[Inventory], policy: InventoryPolicy, expect: Expect
 ) -> tuple[InventoryMemory, tuple[Finding, ...]]:
     """Who has gone or never came, and whether fewer are here than the operator expects; pure."""
-
-    def one(_known: GpuIdentity, _gpu: Gpu, value: GpuIdentity) -> tuple[GpuIdentity, tuple[Finding, ...]]:
-        return value, ()
-
-    identities, blind = fold_gpus("inventory", memory.identities, ok.value.gpus, _NOBODY, one)
+    identities, blind = fold_gpus(
+        "inventory", memory.identities, ok.value.gpus, _NOBODY, lambda _known, _gpu, value: (value, ())
+    )
     answering = _answering(ok.value)
     gone = _gone(identities, ok.value.gpus)
     lost = {key: memory.lost.get(key, Streak()).see(present=True) for key in gone}
@@ -238,24 +234,20 @@ def judge(
         memory.forgotten - {item.gpu.uuid for item in ok.value.gpus}, devices,
     )  # fmt: skip
     sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
-    findings = [_lost(identities[key].gpu, gone[key]) for key in sorted(sure)]
+    findings = [
+        GPU_LOST.finding(subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {gone[key]}", action=LOST_ACTION)
+        for key, gpu in sorted((key, identities[key].gpu) for key in sure)
+    ]
     findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]
-    findings += [_not_listed(at, one, policy) for at, one in sorted(unlisted.items())]
+    for at, gpu in sorted(unlisted.items()):
+        part = Subject(uuid=gpu.gpu.uuid if gpu.gpu else "", device=at.partition(".")[0])
+        findings.append(_missing(part, gpu.evidence, MISSING_ACTION, gpu.streak, policy))
     if isinstance(tree, Absent) and is_lost(tree) and tree.why is not Why.MISSING:
         findings.append(blind_finding("inventory", Subject(), tree))
     if new.missing.count:
-        findings.append(_missing(len(answering), wanted, new.missing, policy))
+        evidence = f"{len(answering)} of {wanted} expected GPUs answer"
+        findings.append(_missing(Subject(), evidence, FEWER_ACTION, new.missing, policy))
     return new, tuple(findings)
-
-
-def keep(memory: InventoryMemory) -> GpuSlots:
-    """The GPUs by slot, those that are missing too."""
-    return GpuSlots(memory.slots)
-
-
-def recall(kept: GpuSlots) -> InventoryMemory:
-    """A memory that misses the GPUs which were in these slots."""
-    return InventoryMemory(slots=kept.slots)
 
 
 def forget(memory: InventoryMemory) -> InventoryMemory:
@@ -283,14 +275,22 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
     applicable=lambda reading: bool(reading.gpus),
     facts=facts,
     observed=lambda reading, _memory: observed_gpus(reading.gpus),
-    lasting=Lasting(GpuSlots, keep, recall),
+    lasting=Lasting(
+        GpuSlots, lambda one: GpuSlots(one.slots), lambda kept: InventoryMemory(slots=kept.slots)
+    ),
     forget=forget,
 )
 
 ALIVE = Question("UUID")
+LOST_ACTION = (
+    "drain; look for XID 79 in the kernel log; reset the GPU or reboot; replace it if it is lost again"
+)
 MISSING_ACTION = (
     "drain; see what the kernel log says about this PCI address; power the node off and on; replace the GPU "
     "if it stays missing; if it was removed on purpose, run `wirewatch topology accept`"
+)
+FEWER_ACTION = (
+    "look for a GPU that fell off the bus (XID 79) or that the driver refused; compare with `lspci`"
 )
 IN_SERIES = ("serial", "vbios", "firmware")
 _NOBODY = GpuIdentity({}, "", Supported())
@@ -427,21 +427,6 @@ def _gone(
     return gone | said
 
 
-def _lost(gpu: Gpu, absent: Absent) -> Finding:
-    action = (
-        "drain; look for XID 79 in the kernel log; reset the GPU or reboot; replace it if it is lost again"
-    )
-    evidence = f"{gpu.pci or 'unknown PCI address'}: {absent}"
-    return GPU_LOST.finding(subject(gpu), evidence, action=action)
-
-
-def _not_listed(address: str, missing: MissingGpu, policy: InventoryPolicy) -> Finding:
-    health = Health.FAILED if missing.streak.count >= policy.confirm else Health.UNKNOWN
-    part = Subject(uuid=missing.gpu.uuid if missing.gpu else "", device=address.partition(".")[0])
-    return GPU_MISSING.finding(part, missing.evidence, health, MISSING_ACTION)
-
-
-def _missing(here: int, wanted: int, streak: Streak, policy: InventoryPolicy) -> Finding:
+def _missing(part: Subject, evidence: str, action: str, streak: Streak, policy: InventoryPolicy) -> Finding:
     health = Health.FAILED if streak.count >= policy.confirm else Health.UNKNOWN
-    action = "look for a GPU that fell off the bus (XID 79) or that the driver refused; compare with `lspci`"
-    return GPU_MISSING.finding(Subject(), f"{here} of {wanted} expected GPUs answer", health, action)
+    return GPU_MISSING.finding(part, evidence, health, action)

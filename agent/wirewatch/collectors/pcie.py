@@ -34,7 +34,7 @@ from wirewatch.core.pci import MOST_LANES, aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
 from wirewatch.core.statistics import Streak, Window, lasting, streaks, usual
 from wirewatch.core.tree import DEVICES
-from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Tier, Why, family
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Tier, Why, family, value_or
 
 GPU = ("gpu", "uuid")
 
@@ -127,12 +127,10 @@ class PcieMemory:
 
 
 def read(hardware: Hardware, memories: Memories[PcieMemory], _options: Options) -> PcieReading | Absent:
-    """One reading of every GPU; Absent when the GPUs cannot even be enumerated."""
     return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START)))
 
 
 def samples(reading: PcieReading, _memories: Memories[PcieMemory]) -> Iterable[Sample]:
-    """The series of every GPU that was read."""
     for item in reading:
         if isinstance(item.value, Absent):
             continue
@@ -148,21 +146,21 @@ def judge(
     memories: Memories[PcieMemory], ok: Ok[PcieReading], policy: PciePolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[PcieMemory]], tuple[Finding, ...]]:
     """Judge each GPU by itself: its memory by key, and all that is wrong now."""
-    slots = _usual_slots(ok.value)
+    # The commonest best generation of each product here: one slot below it is the wrong slot.
+    known = ((item.gpu.name, item.value) for item in ok.value if not isinstance(item.value, Absent))
+    most = ((name, value.most_generation) for name, value in known)
+    slots = usual((name, best) for name, best in most if not isinstance(best, Absent))
 
     def one(memory: PcieMemory, gpu: Gpu, value: GpuPcie) -> tuple[PcieMemory, tuple[Finding, ...]]:
         best = _best(memory.best, gpu, value)
         new = _remember(replace(memory, best=best), value, policy, ok.mono)
-        return new, (
-            *_findings(new, gpu, policy, slots.get(gpu.name)),
-            *unread("pcie", gpu, _essential(value)),
-        )
+        findings = _findings(new, gpu, policy, slots.get(gpu.name))
+        return new, (*findings, *unread("pcie", gpu, _essential(value)))
 
     return fold_gpus("pcie", memories, ok.value, _START, one)
 
 
 def keep(memories: Memories[PcieMemory]) -> LastingPcie:
-    """The most that each GPU could in its slot."""
     known = ((one.gpu.uuid, one.memory.best) for one in memories.values())
     return LastingPcie({uuid: best for uuid, best in known if uuid and best is not None})
 
@@ -224,15 +222,13 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: PcieMemory) -> GpuPcie | Abs
     asked = ask_gpu(hardware.nvml, gpu.key, _POLLED, memory.supported, _ONCE)
     if isinstance(asked, Absent):
         return asked
-    generation, most = (
-        as_count(asked.json(q), _MOST_GENERATION) for q in (_LINK_GENERATION, _MAX_LINK_GENERATION)
-    )
-    width, most_width = (as_count(asked.json(q), MOST_LANES) for q in (_LINK_WIDTH, _MAX_LINK_WIDTH))
+    generation = as_count(asked.json(_LINK_GENERATION), _MOST_GENERATION)
+    most = as_count(asked.json(_MAX_LINK_GENERATION), _MOST_GENERATION)
     return GpuPcie(
         generation=generation,
         most_generation=most,
-        width=width,
-        most_width=most_width,
+        width=as_count(asked.json(_LINK_WIDTH), MOST_LANES),
+        most_width=as_count(asked.json(_MAX_LINK_WIDTH), MOST_LANES),
         replays=asked.whole(_REPLAY_COUNTER),
         busy=_busy(hardware, gpu) if _lower(generation, most) else None,
         aer=_read_aer(hardware.sysfs, gpu, memory.last if memory.supported == asked.supported else None),
@@ -260,40 +256,30 @@ def _read_aer(sysfs: Sysfs, gpu: Gpu, last: GpuPcie | None) -> Mapping[str, int 
         return dict.fromkeys(_AER_FILES, Absent(Why.UNSUPPORTED, "the GPU's PCI address is not known"))
     if last is not None and not last.aer:
         return last.aer
-    counts = {
-        severity: aer_total(sysfs.read(f"{DEVICES}/{gpu.pci}/{file}"))
-        for severity, file in _AER_FILES.items()
-    }
+    at = f"{DEVICES}/{gpu.pci}"
+    counts = {severity: aer_total(sysfs.read(f"{at}/{file}")) for severity, file in _AER_FILES.items()}
     counted = not all(isinstance(n, Absent) and n.why in _NOT_COUNTED for n in counts.values())
     return counts if counted else {}
 
 
 def _essential(value: GpuPcie) -> dict[str, object]:
-    essential: dict[str, object] = {
+    return {
         "pcie_generation": value.generation,
         "pcie_generation_max": value.most_generation,
         "pcie_width": value.width,
         "pcie_width_max": value.most_width,
         "pcie_replays_total": value.replays,
         "performance state": value.busy,
+        **{f"{severity} PCIe errors": count for severity, count in value.aer.items()},
     }
-    return essential | {f"{severity} PCIe errors": count for severity, count in value.aer.items()}
-
-
-def _usual_slots(reading: PcieReading) -> dict[str, int]:
-    """The commonest best generation of each product here: one slot below it is the wrong slot."""
-    known = ((item.gpu.name, item.value) for item in reading if not isinstance(item.value, Absent))
-    slots = ((name, value.most_generation) for name, value in known)
-    return usual((name, most) for name, most in slots if not isinstance(most, Absent))
 
 
 def _best(before: SlotBest | None, gpu: Gpu, value: GpuPcie) -> SlotBest:
     """The most so far; another slot starts again."""
     kept = before if before is not None and gpu.pci in {"", before.slot} else SlotBest(0, "", "", 0, 0)
-    width = 0 if isinstance(value.most_width, Absent) else value.most_width
-    generation = 0 if isinstance(value.most_generation, Absent) else value.most_generation
-    most = max(kept.width, width), max(kept.generation, generation)
-    return SlotBest(gpu.index, gpu.name, gpu.pci or kept.slot, *most)
+    width = max(kept.width, value_or(value.most_width, 0))
+    generation = max(kept.generation, value_or(value.most_generation, 0))
+    return SlotBest(gpu.index, gpu.name, gpu.pci or kept.slot, width, generation)
 
 
 def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: float) -> PcieMemory:
@@ -317,6 +303,11 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
         "generation": working or full,
         "replays": not isinstance(value.replays, Absent),
     }
+    counted = {
+        severity: memory.aer.get(severity, Window()).add(count, mono, policy.aer_window)
+        for severity, count in value.aer.items()
+        if not isinstance(count, Absent)
+    }
     words = f"generation {value.generation} of {known.most_generation}" if slow and working else memory.slow
     return replace(
         memory,
@@ -325,16 +316,8 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
         streaks=streaks(memory.streaks, {fault: sure[fault] for fault, present in shown.items() if present}),
         slow=words,
         replays=replays,
-        aer=_aer_windows(memory, value, policy, mono),
+        aer={**memory.aer, **counted},
     )
-
-
-def _aer_windows(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: float) -> dict[str, Window]:
-    windows = dict(memory.aer)
-    for severity, count in value.aer.items():
-        if not isinstance(count, Absent):
-            windows[severity] = windows.get(severity, Window()).add(count, mono, policy.aer_window)
-    return windows
 
 
 def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:

@@ -19,15 +19,7 @@ from wirewatch.core.nvml import (
 )
 from wirewatch.core.pci import Place, normal_pci, path_between
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
-from wirewatch.core.topology import (
-    SWITCH,
-    UNKNOWN_PEER,
-    GpuPart,
-    NicPart,
-    NicPath,
-    NvlinkWires,
-    Topology,
-)  # fmt: skip
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, NicPath, NvlinkWires, Topology
 from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
 from wirewatch.core.types import Absent, Expect, Finding, Json, Ok, Sample, Why, family, value_or
 
@@ -68,7 +60,12 @@ def read_topology(hardware: Hardware) -> Topology | Absent:
         nics=tuple(nic for nic, _ in nics),
         nvlink=tuple(one for found in wires.values() if not isinstance(found, Absent) for one in found),
         unread=tuple(key for key, found in wires.items() if isinstance(found, Absent)),
-        paths=tuple(_path(gpu, places[gpu.key], nic, place, nodes) for gpu in gpus for nic, place in nics),
+        paths=tuple(
+            NicPath(gpu.key, nic.device, "" if isinstance(path, Absent) else path.name)
+            for gpu in gpus
+            for nic, place in nics
+            for path in (path_between(places[gpu.key], place, nodes=nodes),)
+        ),
         numa_nodes=nodes,
         versions=(("driver", value_or(driver, "")), *texts),
         split=tuple(key for key, one in modes.items() if one.split is True),
@@ -76,7 +73,6 @@ def read_topology(hardware: Hardware) -> Topology | Absent:
 
 
 def samples(graph: Topology, _memory: None) -> Iterable[Sample]:
-    """The series of the graph."""
     indexes = {gpu.uuid: str(gpu.index) for gpu in graph.gpus}
     for wires in graph.nvlink:
         yield PEERS.sample(len(wires.links), indexes[wires.uuid], wires.uuid, wires.peer)
@@ -181,14 +177,7 @@ def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
     return found
 
 
-def _path(gpu: Gpu, place: Place | Absent, nic: NicPart, other: Place | Absent, nodes: int | None) -> NicPath:
-    path = path_between(place, other, nodes=nodes)
-    return NicPath(gpu.key, nic.device, "" if isinstance(path, Absent) else path.name)
-
-
-def _wires(
-    nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu], modes: GpuModes
-) -> list[NvlinkWires] | Absent:  # fmt: skip
+def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu], modes: GpuModes) -> list[NvlinkWires] | Absent:
     """Where the links go that are up; none for a GPU without NVLink.
 
     Absent when one could not be read: a count with holes would pass for a change. So it is in MIG mode, where

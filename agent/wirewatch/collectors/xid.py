@@ -3,9 +3,10 @@
 Some stand until a reset, others for a day. What the driver last said the GPU needs counts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from wirewatch.core import xids
 from wirewatch.core.collector import (
@@ -33,7 +34,20 @@ from wirewatch.core.kernellog import (
 )
 from wirewatch.core.nvml import as_float, as_int, as_str, member
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
-from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Ok, Sample, Subject, Tier, Why, family
+from wirewatch.core.types import (
+    Absent,
+    Expect,
+    Finding,
+    Health,
+    Json,
+    Ok,
+    Sample,
+    Subject,
+    Tier,
+    Why,
+    family,
+    value_or,
+)
 from wirewatch.core.words import stamp
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
 
@@ -213,7 +227,6 @@ def read(hardware: Hardware, memory: XidMemory, _options: Options) -> XidReading
 
 
 def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
-    """The series: counts since the machine was started, by GPU or switch."""
     yield SOURCE.sample(1, reading.source)
     unknown: dict[str, int] = {}
     for (card, number), count in sorted(memory.xids.items()):
@@ -253,9 +266,11 @@ def judge(
         about=reading.about, session=reading.session, gpus=gpus, odd=reading.odd,
         unparsed=known.unparsed + reading.unparsed + max(0, reading.odd - known.odd),
     )  # fmt: skip
-    first = memory.boot == ""
+    # An event from before the agent started was by the log's own clock, any other is of now.
+    logged = memory.boot == "" and reading.source != _NVML
+    start = value_or(reading.started, ok.at) if logged else ok.at
     for event in reading.events:
-        at = _when(reading, event, ok.at) if first else ok.at
+        at = min(ok.at, start + event.seconds)
         stamp = ok.mono if reading.source == _NVML else event.seconds
         new = _fold(new, event, EventTime(at, ok.mono - (ok.at - at), stamp))
     new = replace(new, standing=_still(new, policy, ok.mono), repeats=_recent(new, policy, ok.mono))
@@ -275,24 +290,15 @@ ALERTS: Mapping[str, str] = {
 _RECOVERY_RULE = f"xid.{RECOVERY_CHANGED}"
 
 
-def _healths(xid: Xid) -> tuple[Health, ...]:
-    if xid.by_word:
-        return CONFIRMED
-    return FAILED if xid.severity is Severity.FATAL else DEGRADED
-
-
-def _alert(xid: Xid) -> str:
-    if xid.severity is Severity.APPLICATION:
-        return "XidApplication"
-    return ALERTS.get(xid.action, "XidSupport")
+def _rule_of(number: int, xid: Xid) -> Rule:
+    healths = FAILED if xid.severity is Severity.FATAL else DEGRADED
+    application = xid.severity is Severity.APPLICATION
+    alert = "XidApplication" if application else ALERTS.get(xid.action, "XidSupport")
+    return Rule(f"xid.{number}", CONFIRMED if xid.by_word else healths, alert)
 
 
 RULES = (
-    *(
-        Rule(f"xid.{number}", _healths(xid), _alert(xid))
-        for number, xid in XIDS.items()
-        if xid.severity is not Severity.NOTED
-    ),
+    *(_rule_of(number, xid) for number, xid in XIDS.items() if xid.severity is not Severity.NOTED),
     Rule(_RECOVERY_RULE, CONFIRMED, "XidRecovery"),
     Rule("xid.*", DEGRADED, "XidSupport"),
     Rule("sxid.*", CONFIRMED, "SwitchError"),
@@ -318,8 +324,6 @@ COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
     applicable=lambda reading: bool(reading.gpus),
     observed=observed,
 )
-
-K = TypeVar("K")
 
 _KMSG, _NVML, _NEITHER = "kmsg", "nvml", "none"
 _NVML_EVENTS = Question("Events")
@@ -386,13 +390,6 @@ def _card(pci: str) -> str:
     return pci.partition(".")[0]
 
 
-def _when(reading: XidReading, event: Event, now: float) -> float:
-    """When an event was: one from before the agent started by the log's own clock, any other is of now."""
-    if reading.source == _NVML or isinstance(reading.started, Absent):
-        return now
-    return min(now, reading.started + event.seconds)
-
-
 def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
     card = _card(event.pci)
     counted = _count(memory, event, card, at)
@@ -401,7 +398,10 @@ def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
     severity = _severity(event)
     if severity is Severity.APPLICATION:
         key = (event.number, card)
-        return replace(counted, repeats={**counted.repeats, key: _again(counted.repeats.get(key), event, at)})
+        known = counted.repeats.get(key) or RepeatedEvent()
+        incidents = known.incidents.see(event.process, at.stamp)
+        times = (*known.times, at) if incidents.count > known.incidents.count else known.times
+        return replace(counted, repeats={**counted.repeats, key: RepeatedEvent(incidents, times)})
     if severity is Severity.NOTED:
         return counted
     return _stand(counted, (_rule(event), card, event.link), severity, event, at)
@@ -410,12 +410,12 @@ def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
 def _count(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemory:
     if event.kind == UNKNOWN:
         return replace(memory, unparsed=memory.unparsed + 1)
+    here = Counter([(card, event.number)])
     if event.kind == XID:
-        counts = _more(memory.xids, (card, event.number))
-        return replace(memory, xids=counts, last={**memory.last, card: at.at})
+        return replace(memory, xids=Counter(memory.xids) + here, last={**memory.last, card: at.at})
     if event.kind == SXID:
-        return replace(memory, sxids=_more(memory.sxids, (card, event.number)))
-    return replace(memory, others=_more(memory.others, event.kind))
+        return replace(memory, sxids=Counter(memory.sxids) + here)
+    return replace(memory, others=Counter(memory.others) + Counter([event.kind]))
 
 
 def _severity(event: Event) -> Severity:
@@ -442,10 +442,6 @@ def _rule(event: Event) -> str:
     return f"xid.{xids.FELL_OFF}" if event.kind == OFF_BUS else f"kernel.{event.kind}"
 
 
-def _more(counts: Mapping[K, int], key: K) -> dict[K, int]:
-    return {**counts, key: counts.get(key, 0) + 1}
-
-
 def _stand(
     memory: XidMemory, place: EventPlace, severity: Severity, event: Event, at: EventTime
 ) -> XidMemory:
@@ -457,13 +453,6 @@ def _stand(
         if before.severity is Severity.FATAL is not severity:
             now = replace(now, severity=before.severity, message=before.message, action=before.action)
     return replace(memory, standing={**memory.standing, place: now})
-
-
-def _again(before: RepeatedEvent | None, event: Event, at: EventTime) -> RepeatedEvent:
-    known = before or RepeatedEvent()
-    incidents = known.incidents.see(event.process, at.stamp)
-    new = incidents.count > known.incidents.count
-    return RepeatedEvent(incidents, (*known.times, at) if new else known.times)
 
 
 def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
@@ -493,18 +482,21 @@ def _still(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[EventPlace
 
 
 def _recent(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[tuple[int, str], RepeatedEvent]:
-    kept = {}
-    for key, one in memory.repeats.items():
-        times = tuple(t for t in one.times if mono - t.mono < policy.serious_seconds)
-        if times:
-            kept[key] = replace(one, times=times[-policy.repeats :])
-    return kept
+    since = mono - policy.serious_seconds
+    recent = {key: [t for t in one.times if t.mono > since] for key, one in memory.repeats.items()}
+    return {
+        key: replace(memory.repeats[key], times=tuple(times[-policy.repeats :]))
+        for key, times in recent.items()
+        if times
+    }
 
 
 def _standing_findings(memory: XidMemory) -> Iterator[Finding]:
     for (rule, card, link), one in sorted(memory.standing.items()):
         health = Health.DEGRADED if one.ended else xids.HEALTH[one.severity]
-        evidence = f"{_what(memory, rule, card)}{_times(one)}"
+        count, lines, when = one.incidents.count, one.incidents.lines, stamp(one.last.at)
+        seen = f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
+        evidence = f"{_what(memory, rule, card)}{seen}{f', in {lines} lines' if lines > count else ''}"
         evidence += f": {one.message}" if one.message else ""
         evidence += "; the driver says it is over (XID 154: None)" if one.ended else ""
         yield Finding(
@@ -519,16 +511,8 @@ def _what(memory: XidMemory, rule: str, card: str) -> str:
         return f"the driver asks for {xids.recovery(memory.recovery.get(card, '')).name}; "
     if kind == "xid":
         known = xids.lookup(int(name))
-        decoded = ", registers not decoded" if known.by_word else ""
-        return f"{known.meaning}{decoded}; "
+        return f"{known.meaning}{', registers not decoded' if known.by_word else ''}; "
     return ""
-
-
-def _times(one: StandingEvent) -> str:
-    count, lines = one.incidents.count, one.incidents.lines
-    when = stamp(one.last.at)
-    seen = f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
-    return f"{seen}, in {lines} lines" if lines > count else seen
 
 
 def _action(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:

@@ -55,7 +55,6 @@ METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 
 
 def samples(reading: GpudirectReading, memory: GpudirectMemory) -> Iterable[Sample]:
-    """The series; none where there is no GPU or no NIC."""
     if not reading.nics or not reading.gpus:
         return
     for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes):

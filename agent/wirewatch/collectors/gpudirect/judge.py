@@ -57,11 +57,10 @@ _DMA_BUF_KERNEL = (5, 12)
 _TRANSLATING = ("DMA", "DMA-FQ")
 _X86 = "x86_64"
 RULES = (
-    Rule("gpudirect.rdma_stack", CONFIRMED, "GPUDirectLost"),
-    Rule("gpudirect.peer_memory", CONFIRMED, "GPUDirectLost"),
-    Rule("gpudirect.acs", DEGRADED, "GPUDirectLost"),
-    Rule("gpudirect.iommu", DEGRADED, "GPUDirectLost"),
-    Rule("gpudirect.nccl_conf", DEGRADED, "GPUDirectLost"),
+    *(
+        Rule(f"gpudirect.{name}", CONFIRMED if name in _NEEDED else DEGRADED, "GPUDirectLost")
+        for name in ACTIONS
+    ),
     MISSING,
 )
 
@@ -131,28 +130,23 @@ def _findings(
 
 
 def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterator[Finding]:
-    near = [
-        (f"GPU {gpu.index} to {device}", gpu.pci, device)
+    places = {gpu.pci: place for gpu, place in reading.gpus}
+    near = {
+        f"GPU {gpu.index} to {device}": (places[gpu.pci], reading.nics[device])
         for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes)
         if nearest and not isinstance(path, Absent)
-    ]
+    }
     for bridge, bits in acs.items():
         if isinstance(bits, Absent) or not bits:
             continue
         evidence = f"{' '.join(bits)} set: peer-to-peer packets take a detour through the root complex"
-        pairs = _passing(bridge, reading, {(pci, device): words for words, pci, device in near})
+        pairs = [
+            words
+            for words, ends in near.items()
+            if any(not isinstance(end, Absent) and bridge in end.bridges for end in ends)
+        ]
         evidence += f"; on the path of {', '.join(pairs)}" if pairs else ""
         yield Finding("gpudirect.acs", health, Subject(device=bridge), evidence, ACTIONS["acs"])
-
-
-def _passing(bridge: str, reading: GpudirectReading, near: dict[tuple[str, str], str]) -> list[str]:
-    places = {gpu.pci: place for gpu, place in reading.gpus}
-    found = []
-    for (pci, device), words in near.items():
-        ends = (places.get(pci), reading.nics[device])
-        if any(end is not None and not isinstance(end, Absent) and bridge in end.bridges for end in ends):
-            found.append(words)
-    return found
 
 
 def _blind(found: dict[str, GpudirectCheck], expect: Expect) -> Iterator[Finding]:
@@ -180,11 +174,8 @@ def _stack(software: RdmaSoftware) -> GpudirectCheck:
     if isinstance(software.verbs, Absent):
         return _unknown("rdma_stack", software.verbs, str(software.verbs))
     version = software.stack or "the kernel's own"
-    if software.verbs:
-        return GpudirectCheck("rdma_stack", CheckState.PASSED, f"user verbs are there, version {version}")
-    return GpudirectCheck(
-        "rdma_stack", CheckState.FAILED, "ib_uverbs is not loaded: no program can open an RDMA device"
-    )
+    missing = "" if software.verbs else "ib_uverbs is not loaded: no program can open an RDMA device"
+    return _known("rdma_stack", missing, f"user verbs are there, version {version}")
 
 
 def _peer_memory(software: RdmaSoftware) -> GpudirectCheck:
@@ -192,13 +183,11 @@ def _peer_memory(software: RdmaSoftware) -> GpudirectCheck:
     if how == "unknown":
         reasons = [a for a in (software.peermem, _dma_buf(software)) if isinstance(a, Absent)]
         return _unknown("peer_memory", reasons[0], "; ".join(map(str, reasons)))
-    if how == "none":
-        evidence = (
-            f"no peer memory module is loaded, and no dma-buf with the {software.module} kernel module "
-            f"of the driver on Linux {software.kernel}"
-        )
-        return GpudirectCheck("peer_memory", CheckState.FAILED, evidence)
-    return GpudirectCheck("peer_memory", CheckState.PASSED, how)
+    missing = (
+        f"no peer memory module is loaded, and no dma-buf with the {software.module} kernel module "
+        f"of the driver on Linux {software.kernel}"
+    )
+    return _known("peer_memory", missing if how == "none" else "", how)
 
 
 def _dma_buf(software: RdmaSoftware) -> bool | Absent:
@@ -208,49 +197,39 @@ def _dma_buf(software: RdmaSoftware) -> bool | Absent:
     if isinstance(software.kernel, Absent):
         return software.kernel
     match = re.match(r"(\d+)\.(\d+)", software.kernel)
-    new = bool(match) and (int(match[1]), int(match[2])) >= _DMA_BUF_KERNEL if match else False
+    new = match is not None and (int(match[1]), int(match[2])) >= _DMA_BUF_KERNEL
     return software.module == "open" and new
 
 
 def _acs(acs: KnownAcs) -> GpudirectCheck:
-    redirecting = {bridge: bits for bridge, bits in acs.items() if not isinstance(bits, Absent) and bits}
-    if redirecting:
-        evidence = "; ".join(f"{bridge}: {' '.join(bits)}" for bridge, bits in redirecting.items())
-        return GpudirectCheck("acs", CheckState.FAILED, evidence)
+    known = {bridge: bits for bridge, bits in acs.items() if not isinstance(bits, Absent)}
+    redirecting = "; ".join(f"{bridge}: {' '.join(bits)}" for bridge, bits in known.items() if bits)
     barred = [bits for bits in acs.values() if isinstance(bits, Absent)]
-    if barred:
-        evidence = f"{len(barred)} of {len(acs)} bridges: {barred[0]}"
-        return _unknown("acs", barred[0], evidence, "CAP_SYS_ADMIN")
-    return GpudirectCheck(
-        "acs", CheckState.PASSED, f"none of {len(acs)} bridges between GPUs and NICs redirects"
-    )
+    if barred and not redirecting:
+        return _unknown(
+            "acs", barred[0], f"{len(barred)} of {len(acs)} bridges: {barred[0]}", "CAP_SYS_ADMIN"
+        )
+    return _known("acs", redirecting, f"none of {len(acs)} bridges between GPUs and NICs redirects")
 
 
 def _iommu(reading: GpudirectReading) -> GpudirectCheck:
-    translated = [
-        a for a, kind in reading.iommu.items() if not isinstance(kind, Absent) and kind in _TRANSLATING
-    ]
-    if translated:
-        return GpudirectCheck("iommu", CheckState.FAILED, f"translates for {', '.join(translated)}")
+    translated = ", ".join(a for a, kind in reading.iommu.items() if kind in _TRANSLATING)
     barred = [kind for kind in reading.iommu.values() if isinstance(kind, Absent)]
-    if barred:
+    if barred and not translated:
         return _unknown("iommu", barred[0], str(barred[0]))
     kinds = sorted({str(kind) or "off" for kind in reading.iommu.values()}) or ["off"]
-    return GpudirectCheck("iommu", CheckState.PASSED, ", ".join(kinds))
+    return _known("iommu", translated and f"translates for {translated}", ", ".join(kinds))
 
 
 def _conf(reading: GpudirectReading) -> GpudirectCheck:
     conf = reading.software.conf
     if isinstance(conf, Absent):
         return _unknown("nccl_conf", conf, str(conf))
-    wrong = [*_settings(conf, reading)]
-    if wrong:
-        return GpudirectCheck("nccl_conf", CheckState.FAILED, "; ".join(wrong))
-    if isinstance(reading.software.topology_file, Absent):
-        return _unknown("nccl_conf", reading.software.topology_file, str(reading.software.topology_file))
-    return GpudirectCheck(
-        "nccl_conf", CheckState.PASSED, ", ".join(f"{k}={v}" for k, v in conf.settings.items()) or "not there"
-    )
+    wrong, file = "; ".join(_settings(conf, reading)), reading.software.topology_file
+    if isinstance(file, Absent) and not wrong:
+        return _unknown("nccl_conf", file, str(file))
+    settings = ", ".join(f"{k}={v}" for k, v in conf.settings.items())
+    return _known("nccl_conf", wrong, settings or "not there")
 
 
 def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
@@ -268,14 +247,16 @@ def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
     elif level is None:
         yield f"{GDR_LEVEL}={value} switches GPUDirect RDMA off"
     else:
-        paths = [*all_paths(reading.gpus, reading.nics, reading.nodes)]
-        too_far = [
-            f"GPU {g.index} ({p.name})"
-            for g, _, p, best in paths
-            if best and not isinstance(p, Absent) and p > level
-        ]
+        paths = all_paths(reading.gpus, reading.nics, reading.nodes)
+        nearest = ((gpu, path) for gpu, _, path, best in paths if best and not isinstance(path, Absent))
+        too_far = [f"GPU {gpu.index} ({path.name})" for gpu, path in nearest if path > level]
         if too_far:
             yield f"{GDR_LEVEL}={value} is nearer than the nearest NIC of {', '.join(dict.fromkeys(too_far))}"
+
+
+def _known(name: str, wrong: str, well: str) -> GpudirectCheck:
+    """A check that is made: FAILED where something is wrong."""
+    return GpudirectCheck(name, CheckState.FAILED if wrong else CheckState.PASSED, wrong or well)
 
 
 def _unknown(name: str, why: Absent, evidence: str, privilege: str = "root") -> GpudirectCheck:

@@ -146,7 +146,7 @@ def read(hardware: Hardware, memory: GpudirectMemory, options: GpudirectOptions)
         nics=nics,
         nodes=nodes,
         machine=value_or(as_str(hardware.host.ask(Question("Machine")).value), ""),
-        acs=_acs(sysfs, bridges) if due else {b: memory.acs[b] for b in bridges},
+        acs={bridge: _acs(sysfs, bridge) if due else memory.acs[bridge] for bridge in bridges},
         acs_looked=mono if due or memory.acs_looked is None else memory.acs_looked,
         iommu={address: _iommu(sysfs, address) for address in sorted(ends)},
         software=_software(sysfs),
@@ -164,18 +164,16 @@ def _nics(
     names = rdma_devices(sysfs)
     if isinstance(names, Absent):
         return names
-    found: dict[str, Place | Absent] = {}
-    for name in names:
-        if not any(fnmatchcase(name, pattern) for pattern in options.exclude):
-            found[name] = _known(rdma_place(sysfs, name), memory.places.get(name))
-    return found
-
-
-def _acs(sysfs: Sysfs, bridges: list[str]) -> AcsBits:
-    configs = {bridge: sysfs.data(f"{DEVICES}/{bridge}/config") for bridge in bridges}
     return {
-        b: config if isinstance(config, Absent) else acs_redirects(config) for b, config in configs.items()
+        name: _known(rdma_place(sysfs, name), memory.places.get(name))
+        for name in names
+        if not any(fnmatchcase(name, pattern) for pattern in options.exclude)
     }
+
+
+def _acs(sysfs: Sysfs, bridge: str) -> Sequence[str] | Absent:
+    config = sysfs.data(f"{DEVICES}/{bridge}/config")
+    return config if isinstance(config, Absent) else acs_redirects(config)
 
 
 def _iommu(sysfs: Sysfs, address: str) -> str | Absent:
@@ -207,11 +205,9 @@ def _verbs(names: Sequence[str] | Absent) -> bool | Absent:
 
 def _peermem(sysfs: Sysfs) -> str | Absent:
     versions = {name: sysfs.read(path) for path, name in PEERMEM.items()}
-    loaded = [name for name, version in versions.items() if not isinstance(version, Absent)]
-    if loaded:
-        return loaded[0]
-    barred = [v for v in versions.values() if isinstance(v, Absent) and v.why is not Why.MISSING]
-    return barred[0] if barred else ""
+    loaded = (name for name, version in versions.items() if not isinstance(version, Absent))
+    barred = (v for v in versions.values() if isinstance(v, Absent) and v.why is not Why.MISSING)
+    return next(loaded, None) or next(barred, "")
 
 
 def _module(text: str | Absent) -> str | Absent:
@@ -235,9 +231,7 @@ def _topology_file(sysfs: Sysfs, conf: NcclConf | Absent) -> bool | Absent:
     if isinstance(conf, Absent):
         return conf
     path = conf.settings.get(TOPOLOGY, "")
-    if not path:
-        return True
-    found = sysfs.link(path)
+    found = sysfs.link(path) if path else path
     if isinstance(found, Absent):
         return False if found.why is Why.MISSING else found
     return True

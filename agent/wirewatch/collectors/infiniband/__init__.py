@@ -107,7 +107,6 @@ METRICS = (
 
 
 def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sample]:
-    """The series of every port that was read, and of devices that are away."""
     for key, port in reading.ports.items():
         yield _info(reading, key, port)
         yield from _states(key, port)
@@ -125,27 +124,19 @@ def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sa
 
 
 def facts(reading: InfinibandReading, memory: InfinibandMemory) -> InfinibandFacts:
-    """Devices, cards and ports that carry nothing, for other rooms."""
-    inactive = {
-        key
-        for key, port in reading.ports.items()
-        if not isinstance(port.state, Absent) and port.state not in ACTIVE
-    }
-    rates = {
-        key: port.rate.bytes_per_second
-        for key, port in reading.ports.items()
-        if port.state in ACTIVE and not isinstance(port.rate, Absent)
-    }
-    return InfinibandFacts(memory.identities, memory.links, frozenset(inactive), rates)
+    known = {key: one for key, one in reading.ports.items() if not isinstance(one.state, Absent)}
+    inactive = frozenset(key for key, port in known.items() if port.state not in ACTIVE)
+    rates = ((key, port.rate) for key, port in known.items() if key not in inactive)
+    speeds = {key: rate.bytes_per_second for key, rate in rates if not isinstance(rate, Absent)}
+    return InfinibandFacts(memory.identities, memory.links, inactive, speeds)
 
 
 def observed(reading: InfinibandReading, memory: InfinibandMemory) -> Observed:
     """The ports that were read, the places of their cards, and devices that need not be here."""
     ports = (Subject(device=name, port=port) for name, port in reading.ports)
     places = (card.pci for card in reading.identities.values() if card.pci)
-    return Observed(
-        frozenset(), frozenset((*ports, *(Subject(device=one) for one in (*places, *memory.forgotten))))
-    )
+    others = (Subject(device=one) for one in (*places, *memory.forgotten))
+    return Observed(frozenset(), frozenset((*ports, *others)))
 
 
 def _info(reading: InfinibandReading, key: PortKey, port: PortReading) -> Sample:
@@ -169,23 +160,16 @@ def _states(key: PortKey, port: PortReading) -> Iterator[Sample]:
 
 
 def _counters(key: PortKey, port: PortReading) -> Iterator[Sample]:
+    known = {path: count for path, count in port.counters.items() if not isinstance(count, Absent)}
     for metric, words, plain in ((TRANSMIT, WORDS[0], EFA_BYTES[0]), (RECEIVE, WORDS[1], EFA_BYTES[1])):
-        value, scale = (
-            (port.counters[words], WORD) if words in port.counters else (port.counters.get(plain), 1)
-        )
-        if value is not None and not isinstance(value, Absent):
-            yield metric.sample(value * scale, *key)
-    downed = port.counters.get(LINK_DOWNED.path)
-    if downed is not None and not isinstance(downed, Absent):
-        yield DOWNED.sample(downed, *key)
-    for metric, paths in (
-        (ERROR, {kind: counter.path for kind, counter in ERRORS.items()}),
-        (CONGESTED, CONGESTION),
-    ):
-        for kind, path in paths.items():
-            count = port.counters.get(path)
-            if count is not None and not isinstance(count, Absent):
-                yield metric.sample(count, *key, kind)
+        path, scale = (words, WORD) if words in port.counters else (plain, 1)
+        if path in known:
+            yield metric.sample(known[path] * scale, *key)
+    if LINK_DOWNED.path in known:
+        yield DOWNED.sample(known[LINK_DOWNED.path], *key)
+    errors = {kind: counter.path for kind, counter in ERRORS.items()}
+    for metric, paths in ((ERROR, errors), (CONGESTED, CONGESTION)):
+        yield from (metric.sample(known[at], *key, kind) for kind, at in paths.items() if at in known)
 
 
 __all__ = ["COLLECTOR", "InfinibandFacts"]

@@ -25,13 +25,12 @@ def compare(before: IbstatCheck, reading: InfinibandReading, mono: float) -> Ibs
     if output is None:
         return before
     if isinstance(output, Absent):
-        trouble = {} if output.why in {Why.MISSING, Why.UNSUPPORTED} else {("", ""): str(output)}
-        if not trouble:
+        if output.why in {Why.MISSING, Why.UNSUPPORTED}:
             return IbstatCheck(mono, {}, repeated=False, unparsed=before.unparsed)
         # It could not be run this time: what it printed before stands.
         stood = before.disagreements if before.repeated else {}
-        again = set(trouble) <= set(before.disagreements)
-        return IbstatCheck(mono, {**stood, **trouble}, bool(stood) or again, before.unparsed)
+        again = bool(stood) or ("", "") in before.disagreements
+        return IbstatCheck(mono, {**stood, ("", ""): str(output)}, again, before.unparsed)
     parsed = parse_ibstat(output.out)
     differs = dict(_differences(parsed, output, reading))
     # Texts carry numbers that move; the places show whether it is the same disagreement.
@@ -51,12 +50,10 @@ def _differences(parsed: Ibstat, output: Output, reading: InfinibandReading) -> 
     for name in sorted(set(parsed.devices) - set(reading.devices)):
         yield (name, ""), "ibstat lists it, sysfs does not"
     yield from _unlisted(parsed, output, reading)
-    for key, facts in parsed.ports.items():
-        port = reading.ports.get(key)
-        if port is not None:
-            words = "; ".join(_differing(facts, port))
-            if words:
-                yield key, words
+    for key in [key for key in parsed.ports if key in reading.ports]:
+        words = "; ".join(_differing(parsed.ports[key], reading.ports[key]))
+        if words:
+            yield key, words
 
 
 def _unlisted(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Iterator[tuple[PortKey, str]]:

@@ -105,10 +105,7 @@ def judge(
     for key in ports.keys() - reading.ports.keys():
         ports[key] = _unlisted_port(ports[key], reading.identities.get(key[0]))
     new = InfinibandMemory(
-        identities={
-            **{name: card for name, card in reading.gone.items() if card.pci},
-            **reading.identities,
-        },
+        identities={**{n: card for n, card in reading.gone.items() if card.pci}, **reading.identities},
         looked=reading.looked,
         away=frozenset(name for name, where in reading.missing.items() if where.away),
         strays=reading.strays,
@@ -134,12 +131,13 @@ def keep(memory: InfinibandMemory) -> LastingFabric:
 
 def recall(kept: LastingFabric) -> InfinibandMemory:
     """A memory that misses cards which are not there and ports which are not active."""
-    ports: dict[PortKey, PortMemory] = {}
-    for one in kept.ports:
-        if one.device in kept.cards:
-            board = kept.cards[one.device].board
-            known = PortMemory(NOT_READ, board, was_active=True, best=one.rate, lanes=one.lanes)
-            ports[one.device, one.port] = known
+    ports = {
+        (one.device, one.port): PortMemory(
+            NOT_READ, kept.cards[one.device].board, was_active=True, best=one.rate, lanes=one.lanes
+        )
+        for one in kept.ports
+        if one.device in kept.cards
+    }
     return InfinibandMemory(
         identities={
             name: RdmaIdentity(
@@ -196,7 +194,6 @@ def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[Po
 
 
 def _rate(port: PortReading) -> float | None:
-    """The rate of a port that is active; that of any other means nothing."""
     active = _is_active(port)
     return port.rate.bytes_per_second if active and not isinstance(port.rate, Absent) else None
 
@@ -238,11 +235,10 @@ def _remember(
         new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, _lanes(port)),
         expected=pinned or max(best, siblings or 0.0) or None, pinned=pinned is not None,
     )  # fmt: skip
-    shown = {
-        "down": _is_down(new),
-        "slow": _is_slow(new, policy),
-        "narrow": _is_narrow(new) and not _is_slow(new, policy),
-    }
+    slow = _is_slow(new, policy)
+    # With fewer lanes than every card for InfiniBand has; a port may be split so on purpose.
+    split = last.layer == "InfiniBand" and not new.pinned and 0 < _lanes(last) < LANES
+    shown = {"down": _is_down(new), "slow": slow, "narrow": split and not slow}
     return replace(new, streaks=streaks(known.streaks, {f: sure for f, present in shown.items() if present}))
 
 
@@ -323,21 +319,17 @@ def _is_slow(port: PortMemory, policy: InfinibandPolicy) -> bool:
     return rate.bytes_per_second < policy.slow_ratio * port.expected
 
 
-def _is_narrow(port: PortMemory) -> bool:
-    """Active for InfiniBand with fewer lanes than every card has; a port may be split so on purpose."""
-    infiniband = port.last.layer == "InfiniBand" and not port.pinned
-    return infiniband and 0 < _lanes(port.last) < LANES
-
-
 def _narrow(link: PciLink) -> str:
     """What is less than both ends of the card's PCIe link can, empty for nothing."""
-    pairs = (("PCIe generation", link.generation, link.generation_max), ("lanes", link.width, link.width_max))
-    less = [
-        f"{now} of {most} {name}" if name == "lanes" else f"{name} {now} of {most}"
-        for name, now, most in pairs
+    pairs = (
+        ("PCIe generation ", link.generation, link.generation_max, ""),
+        ("", link.width, link.width_max, " lanes"),
+    )
+    return ", ".join(
+        f"{name}{now} of {most}{unit}"
+        for name, now, most, unit in pairs
         if not isinstance(now, Absent) and not isinstance(most, Absent) and now < most
-    ]
-    return ", ".join(less)
+    )
 
 
 def _active_ports(reading: InfinibandReading, ports: Mapping[PortKey, PortMemory]) -> int:
@@ -352,11 +344,11 @@ def _device_streaks(
     memory: InfinibandMemory, reading: InfinibandReading, ports: Mapping[PortKey, PortMemory], expect: Expect
 ) -> dict[str, Streak]:
     """Faults of devices and of the node that show now, with the polls in a row for which they were seen."""
-    sure = {f"gone:{name}": True for name, where in reading.missing.items() if where.away is False}
-    sure |= {
-        f"gone:{n}": False
-        for n, w in reading.missing.items()
-        if w.away is None and f"gone:{n}" in memory.streaks
+    missing = {f"gone:{name}": where.away for name, where in reading.missing.items()}
+    sure = {
+        fault: away is False
+        for fault, away in missing.items()
+        if away is False or (away is None and fault in memory.streaks)
     }
     if all(card.pci for card in reading.identities.values()):
         # A device whose place is not known may be any of them.
@@ -433,17 +425,15 @@ def _port(
     if "down" in port.streaks:
         past = "was active" if port.was_active else "has been so since the agent started"
         past += f" at {gigabits(port.best)}" if port.best else ""
-        state = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}"
-        evidence = f"{state if key in listed else 'no longer listed'}; {past}"
-        action = DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)
+        evidence = f"{_state(port) if key in listed else 'no longer listed'}; {past}"
+        action = DOWN_ACTIONS.get(value_or(port.last.physical, ""), DOWN_ACTION)
         health = _confirmed(port.streaks["down"], policy)
         if port.grace.lasts(policy.port_grace):
             health = Health.UNKNOWN
             evidence = f"{evidence}; it may take up to {policy.port_grace:g} s to come up"
         yield PORT_DOWN.finding(subject, evidence, health, action)
     if port.was_active and port.last.switched_off and not _is_active(port.last):
-        evidence = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}; was active"
-        yield PORT_DISABLED.finding(subject, evidence, action=DOWN_ACTIONS[DISABLED])
+        yield PORT_DISABLED.finding(subject, f"{_state(port)}; was active", action=DOWN_ACTIONS[DISABLED])
     if "slow" in port.streaks and port.expected is not None and not isinstance(port.last.rate, Absent):
         # What siblings have may not be meant for this one; what it had itself, it can.
         own = port.best * policy.slow_ratio > port.last.rate.bytes_per_second
@@ -458,8 +448,9 @@ def _port(
         yield PORT_FLAPPING.finding(subject, evidence, action=FLAP_ACTION)
 
 
-def _said(value: str | Absent) -> str:
-    return value_or(value, "not known")
+def _state(port: PortMemory) -> str:
+    state, physical = (value_or(value, "not known") for value in (port.last.state, port.last.physical))
+    return f"{state}, physical state {physical}"
 
 
 def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
@@ -481,9 +472,8 @@ def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator
     subject = Subject(device=key[0], port=key[1])
     if port is None:
         if key[0] in reading.devices and not down:
-            yield blind_finding(
-                "infiniband", subject, Absent(Why.LOST, "was here before, is no longer listed")
-            )
+            gone = Absent(Why.LOST, "was here before, is no longer listed")
+            yield blind_finding("infiniband", subject, gone)
         return
     values: dict[str, object] = {"state": port.state, "physical state": port.physical}
     if not (isinstance(port.carrier, Absent) and port.carrier.why is Why.MISSING):
@@ -496,7 +486,7 @@ def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator
     if lost:
         first = next(iter(lost.values()))
         detail = f"{', '.join(lost)}: {first.detail}"
-        yield blind_finding("infiniband", subject, Absent(first.why, detail, first.code))
+        yield blind_finding("infiniband", subject, replace(first, detail=detail))
 
 
 def _inactive(
@@ -545,7 +535,6 @@ def _searches(port: PortMemory) -> bool:
 
 
 def _never_active(subject: Subject, port: PortMemory, others: str) -> Finding:
-    state = f"{port.last.state}, physical state {_said(port.last.physical)}"
-    evidence = f"{state}, since the agent started; {others}"
-    action = f"{DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)}; or exclude the device"
+    evidence = f"{_state(port)}, since the agent started; {others}"
+    action = f"{DOWN_ACTIONS.get(value_or(port.last.physical, ''), DOWN_ACTION)}; or exclude the device"
     return PORT_INACTIVE.finding(subject, evidence, action=action)

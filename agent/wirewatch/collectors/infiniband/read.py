@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from wirewatch.collectors.infiniband.model import (
     DISABLED,
@@ -70,6 +71,7 @@ def read(
     )
 
 
+T = TypeVar("T")
 _DAY = 86400.0
 _NOT_THERE = frozenset({Why.MISSING, Why.UNSUPPORTED})
 
@@ -97,15 +99,12 @@ def _read_ports(
     options: InfinibandOptions, mono: float,
 ) -> dict[PortKey, PortReading]:  # fmt: skip
     """Every port of these devices; `refused` is brought up to date."""
-    return {
-        (name, port): _with_carrier(
-            sysfs,
-            identity,
-            _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono),
-        )
+    ports = {
+        (name, port): _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono)
         for name, identity in identities.items()
         for port, counters in identity.ports.items()
     }
+    return {key: _with_carrier(sysfs, identities[key[0]], port) for key, port in ports.items()}
 
 
 def _read_port(
@@ -116,14 +115,13 @@ def _read_port(
     options: InfinibandOptions,
     mono: float,
 ) -> PortReading:
-    values = {path: _read_counter(sysfs, f"{at}/{path}", refused, options, mono) for path in counters}
     return PortReading(
         state=rdma.port_state(_always(sysfs.read(f"{at}/state"))),
         physical=rdma.physical_state(_always(sysfs.read(f"{at}/phys_state"))),
         layer=_always(sysfs.read(f"{at}/link_layer")),
         rate=rdma.port_rate(_always(sysfs.read(f"{at}/rate"))),
         lid=rdma.number(sysfs.read(f"{at}/lid")),
-        counters=values,
+        counters={path: _read_counter(sysfs, f"{at}/{path}", refused, options, mono) for path in counters},
     )
 
 
@@ -167,24 +165,21 @@ class _DeviceReader:
 
     def text(self, file: str, last: str) -> str:
         """A file's text; the `last` one where it cannot be read, empty where there is none."""
-        text = self.sysfs.read(f"{self.at}/{file}")
-        return last if self._lost(text) else "" if isinstance(text, Absent) else text
+        return self._known(self.sysfs.read(f"{self.at}/{file}"), last, "")
 
     def names(self, folder: str, last: tuple[str, ...]) -> tuple[str, ...]:
         """The names in a folder; the `last` ones where it cannot be listed."""
-        names = self.sysfs.entries(f"{self.at}/{folder}")
-        return last if self._lost(names) else () if isinstance(names, Absent) else tuple(names)
+        return tuple(self._known(self.sysfs.entries(f"{self.at}/{folder}"), last, ()))
 
     def address(self, last: str) -> str:
         """The device's PCI address; the `last` one where it cannot be read, empty where it has none."""
-        address = rdma_address(self.sysfs, self.at.rpartition("/")[2])
-        return last if self._lost(address) else "" if isinstance(address, Absent) else address
+        return self._known(rdma_address(self.sysfs, self.at.rpartition("/")[2]), last, "")
 
-    def _lost(self, value: object) -> bool:
+    def _known(self, value: T | Absent, last: T, none: T) -> T:
         if isinstance(value, Absent) and value.why not in _NOT_THERE:
             self.lost = self.lost or value
-            return True
-        return False
+            return last
+        return none if isinstance(value, Absent) else value
 
 
 def _identify(sysfs: Sysfs, name: str, last: RdmaIdentity | None) -> RdmaIdentity | None:

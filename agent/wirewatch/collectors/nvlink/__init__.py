@@ -96,7 +96,6 @@ METRICS = (
 
 
 def samples(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Iterable[Sample]:
-    """The series of every GPU that was read; a GPU split by MIG has none."""
     for item in reading:
         if not isinstance(item.value, Absent):
             memory = memories[item.gpu.key].memory

@@ -20,7 +20,6 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkPolicy,
     NvlinkReading,
     Siblings,
-    find_due,
     find_siblings,
     seen_active,
     usual_rate,
@@ -172,7 +171,7 @@ def judge(
     memories: Memories[NvlinkMemory], ok: Ok[NvlinkReading], policy: NvlinkPolicy, expect: Expect
 ) -> tuple[dict[str, GpuMemory[NvlinkMemory]], tuple[Finding, ...]]:
     """Judge each GPU by itself and its siblings: its memory by key, and all that is wrong now."""
-    siblings, due = find_siblings(ok.value, memories), find_due(ok.value, memories)
+    siblings, due = find_siblings(ok.value, memories)
 
     def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
         return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, siblings.get(gpu.name), due)
@@ -186,17 +185,14 @@ def applicable(reading: NvlinkReading) -> bool:
 
 
 def keep(memories: Memories[NvlinkMemory]) -> LastingLinks:
-    """The links of each GPU that were active."""
-    return LastingLinks(
-        {
-            one.gpu.uuid: ActiveLinks(
-                one.gpu.index, one.gpu.name, tuple(sorted(one.memory.seen_active)), one.memory.fastest,
-                tuple(sorted(one.memory.c2c_active)),
-            )
-            for one in memories.values()
-            if one.gpu.uuid and (one.memory.seen_active or one.memory.c2c_active)
-        }
-    )  # fmt: skip
+    known = (
+        (one.gpu, one.memory, one.memory.seen_active, one.memory.c2c_active) for one in memories.values()
+    )
+    return LastingLinks({
+        gpu.uuid: ActiveLinks(gpu.index, gpu.name, tuple(sorted(seen)), memory.fastest, tuple(sorted(c2c)))
+        for gpu, memory, seen, c2c in known
+        if gpu.uuid and (seen or c2c)
+    })  # fmt: skip
 
 
 def recall(kept: LastingLinks) -> Memories[NvlinkMemory]:
@@ -240,11 +236,13 @@ def _judge_gpu(
     seen = seen_active(memory, value)
     expected = _expected(product, max(len(seen), due.counts.get(gpu.key, 0)), expect, siblings)
     known = _known(value, memory.last)
+    registers = not isinstance(known.fabric, Absent) and _registers(known.fabric)
+    waiting = registers or (siblings is not None and siblings.dark and expected is not None)
     new = replace(
         memory, seen_active=seen, expected=expected, last=known,
         c2c_active=memory.c2c_active | {link.link for link in value.c2c if link.state in UP},
         fastest=max(memory.fastest, usual_rate(value)),
-        grace=memory.grace.see(mono, waiting=_comes_up(known, siblings, expected)),
+        grace=memory.grace.see(mono, waiting=waiting),
     )  # fmt: skip
     new = _remember(new, value, policy, mono)
     listed = product.link_rate if product else 0.0
@@ -300,12 +298,6 @@ def _expected(
     if product and len(product.counts) == 1 and not (siblings and siblings.alone):
         return product.counts[0]
     return due or None
-
-
-def _comes_up(value: GpuLinks, siblings: Siblings | None, expected: int | None) -> bool:
-    """Whether it registers with the fabric, or the node waits for its first link."""
-    registers = not isinstance(value.fabric, Absent) and _registers(value.fabric)
-    return registers or (siblings is not None and siblings.dark and expected is not None)
 
 
 def _registers(fabric: Fabric) -> bool:

@@ -214,19 +214,36 @@ class DueLinks:
     patterns: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
-def find_siblings(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Mapping[str, Siblings]:
-    """By product; GPUs that could not be read, that are split by MIG or that have no links are left out."""
+def find_siblings(
+    reading: NvlinkReading, memories: Memories[NvlinkMemory]
+) -> tuple[Mapping[str, Siblings], DueLinks]:
+    """Return the siblings by product, and how many links each GPU should have.
+
+    GPUs that could not be read, that are split by MIG or that have no links are left out.
+    """
     known = [
         (item.gpu, item.value)
         for item in reading
         if not isinstance(item.value, Absent) and item.value.links and not item.value.mig
     ]
-    active = {gpu.key: len(seen_active(remembered(memories, gpu, START), value)) for gpu, value in known}
-    dark = not any(active.values())
-    return {
-        name: _siblings([one for one in known if one[0].name == name], active, len(reading), dark=dark)
-        for name in {gpu.name for gpu, _ in known}
-    }
+    seen = {gpu.key: seen_active(remembered(memories, gpu, START), value) for gpu, value in known}
+    siblings: dict[str, Siblings] = {}
+    due, patterns = dict[str, int](), dict[str, frozenset[int]]()
+    for name, alike in grouped((gpu.name, (gpu, value)) for gpu, value in known).items():
+        counts = {gpu.key: len(seen[gpu.key]) for gpu, _ in alike}
+        rates = [rate for _, value in alike for rate in _rates(value)]
+        siblings[name] = Siblings(
+            rate=_commonest(rates),
+            fastest=max(rates, default=0.0),
+            counts=tuple(counts.values()),
+            node=len(reading),
+            dark=not any(seen.values()),
+            virtual=all(value.virtual for _, value in alike),
+            registered=any(_registered(value) for _, value in alike),
+        )
+        due |= _due(name, counts)
+        patterns[name] = frozenset().union(*(seen[key] for key, count in counts.items() if count == due[key]))
+    return siblings, DueLinks(due, patterns)
 
 
 def seen_active(memory: NvlinkMemory, value: GpuLinks) -> frozenset[int]:
@@ -237,34 +254,6 @@ def seen_active(memory: NvlinkMemory, value: GpuLinks) -> frozenset[int]:
 def usual_rate(value: GpuLinks) -> float:
     """The rate of most links of a GPU that are up; 0 for none."""
     return _commonest(_rates(value))
-
-
-def find_due(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> DueLinks:
-    """By the links that GPUs have active now, or had before; GPUs split by MIG are left out."""
-    known = [(i.gpu, i.value) for i in reading if not isinstance(i.value, Absent) and not i.value.mig]
-    seen = {g.key: seen_active(remembered(memories, g, START), value) for g, value in known if value.links}
-    counts: dict[str, int] = {}
-    patterns: dict[str, frozenset[int]] = {}
-    for name, gpus in grouped((gpu.name, gpu) for gpu, _ in known if gpu.key in seen).items():
-        counts |= _due(name, {gpu.key: len(seen[gpu.key]) for gpu in gpus})
-        whole = [seen[gpu.key] for gpu in gpus if len(seen[gpu.key]) == counts[gpu.key]]
-        patterns[name] = frozenset().union(*whole)
-    return DueLinks(counts, patterns)
-
-
-def _siblings(
-    alike: list[tuple[Gpu, GpuLinks]], active: Mapping[str, int], node: int, *, dark: bool
-) -> Siblings:
-    rates = [rate for _, value in alike for rate in _rates(value)]
-    return Siblings(
-        rate=_commonest(rates),
-        fastest=max(rates, default=0.0),
-        counts=tuple(active[gpu.key] for gpu, _ in alike),
-        node=node,
-        dark=dark,
-        virtual=all(value.virtual for _, value in alike),
-        registered=any(_registered(value) for _, value in alike),
-    )
 
 
 def _registered(value: GpuLinks) -> bool:

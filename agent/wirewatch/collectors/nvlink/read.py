@@ -42,8 +42,8 @@ from wirewatch.core.nvml import (
     state,
 )
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Question
-from wirewatch.core.statistics import Window, delta, measured
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.statistics import delta, measured
+from wirewatch.core.types import Absent, Why, value_or
 
 KIB = 1024
 
@@ -65,14 +65,9 @@ class TrafficFields:
     scale: int
     twin_proof: int
 
-    def questions(self) -> tuple[Question, Question, Question, Question]:
+    def questions(self) -> tuple[Question, ...]:
         """Sent, received, and the twin of each, over all links."""
-        return (
-            all_links(self.transmit),
-            all_links(self.receive),
-            all_links(self.twin_transmit),
-            all_links(self.twin_receive),
-        )
+        return tuple(map(all_links, (self.transmit, self.receive, self.twin_transmit, self.twin_receive)))
 
 
 TRAFFIC_FIELDS: Sequence[TrafficFields] = (
@@ -116,11 +111,9 @@ def read(
     hardware: Hardware, memories: Memories[NvlinkMemory], options: NvlinkOptions
 ) -> NvlinkReading | Absent:
     """One reading of every GPU; Absent when the GPUs cannot even be enumerated."""
-
-    def one(gpu: Gpu) -> GpuLinks | Absent:
-        return _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
-
-    return read_gpus(hardware.nvml, one)
+    return read_gpus(
+        hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
+    )
 
 
 _VIRTUALIZATION = Question("VirtualizationMode")
@@ -132,11 +125,7 @@ _EFFECTIVE_BER = Question("Field", (220, ALL_LINKS))
 _C2C_COUNT = Question("Field", (170,))
 _C2C_FIELDS = (171, 172)
 """Status and speed of one chip-to-chip link."""
-_LINK_ERRORS: Mapping[str, int] = {
-    kind: int(questions[0].args[0])
-    for kind, questions in ERROR_QUESTIONS.items()
-    if ALL_LINKS in questions[0].args
-}
+_LINK_ERRORS = {k: int(qs[0].args[0]) for k, qs in ERROR_QUESTIONS.items() if ALL_LINKS in qs[0].args}
 """Kind of error to its field, where a single link can be asked too."""
 
 
@@ -156,7 +145,6 @@ def _poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
 def _detail_questions(
     links: Sequence[int], traffic: TrafficFields | None, kinds: Sequence[str]
 ) -> tuple[Question, ...]:
-    """Bytes and errors link by link."""
     fields = [_LINK_ERRORS[k] for k in kinds if k in _LINK_ERRORS]
     if traffic is not None:
         fields += [traffic.transmit, traffic.receive]
@@ -179,7 +167,7 @@ def _read_gpu(
     detail = _due_detail(hardware, gpu, memory, options, asked, tuple(e.link for e in links), errors)
     raw_ber = asked.whole(_EFFECTIVE_BER)
     return GpuLinks(
-        mig=_mig(asked),
+        mig=isinstance(mode := as_mig_mode(asked.json(MIG_MODE)), MigMode) and mode.now,
         links=links,
         traffic=_traffic(asked, memory.raw),
         errors=errors,
@@ -191,11 +179,6 @@ def _read_gpu(
         supported=asked.supported,
         virtual=asked.whole(_VIRTUALIZATION) in _PASSED_ON,
     )
-
-
-def _mig(asked: Asked) -> bool:
-    mode = as_mig_mode(asked.json(MIG_MODE))
-    return isinstance(mode, MigMode) and mode.now
 
 
 def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
@@ -232,10 +215,8 @@ def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> t
 
 def _used_traffic(asked: Asked) -> TrafficFields | None:
     """The counters that this device has: one of the two directions is enough."""
-    for traffic in TRAFFIC_FIELDS:
-        if not all(is_unsupported(asked.whole(q)) for q in traffic.questions()[:2]):
-            return traffic
-    return None
+    has = (t for t in TRAFFIC_FIELDS if not all(is_unsupported(asked.whole(q)) for q in t.questions()[:2]))
+    return next(has, None)
 
 
 def _traffic(asked: Asked, before: Mapping[Question, int]) -> NvlinkTraffic:
@@ -273,7 +254,7 @@ def _fabric(asked: Asked) -> Fabric | Absent:
         state=known["state"],
         status=known["status"],
         mask=known["healthMask"],
-        summary=None if isinstance(summary, Absent) else summary,
+        summary=value_or(summary, None),
         clique=known["cliqueId"],
         cluster=uuid if isinstance(uuid, str) else "",
     )
@@ -289,7 +270,8 @@ def _due_detail(
     errors: Mapping[str, int | Absent],
 ) -> LinkDetail | Absent | None:
     """Single links, when their time has come or when an all-links error counter moved; else None."""
-    moved = [k for k, v in errors.items() if not isinstance(v, Absent) and _moved(memory.errors.get(k), v)]
+    known = {kind: window.last for kind, window in memory.errors.items() if window.last is not None}
+    moved = [k for k, v in errors.items() if k in known and not isinstance(v, Absent) and v != known[k]]
     mono = hardware.clock.mono()
     stale = memory.detail is None or mono - memory.detail.mono >= options.link_detail_interval
     wanted = options.link_detail and stale
@@ -314,7 +296,3 @@ def _due_detail(
         by_link(traffic.receive, traffic.scale) if traffic else {},
         {k: by_link(_LINK_ERRORS[k]) for k in kinds if k in _LINK_ERRORS},
     )
-
-
-def _moved(window: Window | None, value: int) -> bool:
-    return window is not None and window.last is not None and value != window.last
