@@ -176,13 +176,8 @@ def _unlike(product: str, gpus: Sequence[GpuNode]) -> Iterator[str]:
 
 
 def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
-    return Finding(
-        RULE,
-        health,
-        Subject(),
-        "; ".join((*texts, "compared with the baseline given for its product")),
-        action,
-    )
+    evidence = "; ".join((*texts, "compared with the baseline given for its product"))
+    return Finding(RULE, health, Subject(), evidence, action)
 
 
 def _less(given: Graph, graph: Graph, lent: tuple[int, int]) -> Iterator[str]:
@@ -236,12 +231,11 @@ def _pairs(given: Graph, graph: Graph) -> Iterator[tuple[GpuNode, int]]:
     for product in sorted({gpu.product for gpu in gpus} - {""}):
         due = Counter(links_up(gpu) for gpu in given.gpus if gpu.read and gpu.product == product)
         left = []
-        for gpu in gpus:
-            if gpu.product == product:
-                if due[links_up(gpu)]:
-                    due[links_up(gpu)] -= 1
-                else:
-                    left.append(gpu)
+        for gpu in (gpu for gpu in gpus if gpu.product == product):
+            if due[links_up(gpu)]:
+                due[links_up(gpu)] -= 1
+            else:
+                left.append(gpu)
         yield from zip(left, sorted(due.elements(), reverse=True), strict=False)
 
 
@@ -249,10 +243,6 @@ def _broken(given: Graph, graph: Graph) -> Iterator[str]:
     """Islands that are more pieces than they were; nothing while it is not known where wires go."""
     if any(one.what in _WIRES for one in (*given.unknown, *graph.unknown)):
         return
-    due, here = _sizes(given), _sizes(graph)
+    due, here = (sorted((len(one.gpus) for one in side.islands), reverse=True) for side in (given, graph))
     if len(here) > len(due) and sum(here) <= sum(due):
         yield f"NVLink islands of {' + '.join(map(str, here))} GPUs instead of {' + '.join(map(str, due))}"
-
-
-def _sizes(graph: Graph) -> Sequence[int]:
-    return sorted((len(one.gpus) for one in graph.islands), reverse=True)

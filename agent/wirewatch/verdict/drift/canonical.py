@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from wirewatch.core.pci import Place
 from wirewatch.core.ports import Sysfs
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, Topology, WireKind, islands
 from wirewatch.core.tree import (
     DEVICES,
@@ -78,13 +79,8 @@ def graph_of(topology: Topology) -> Graph:
 
 def physical(sysfs: Sysfs, topology: Topology) -> Topology:
     """Without virtual functions: they are made and unmade by design, and their wire is their card's."""
-
-    def virtual_nic(nic: NicPart) -> bool:
-        return bool(nic.place.address) and is_virtual(sysfs, nic.place.address)
-
-    virtual = {nic.device for nic in topology.nics if virtual_nic(nic)}
-    if not virtual:
-        return topology
+    places = ((nic.device, nic.place.address) for nic in topology.nics)
+    virtual = {device for device, address in places if address and is_virtual(sysfs, address)}
     return replace(
         topology,
         nics=tuple(nic for nic in topology.nics if nic.device not in virtual),
@@ -182,10 +178,10 @@ def _spot(place: Place, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> 
 
 
 def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[PeerLinks, ...]:
-    links: dict[str, list[int]] = {}
-    for wires in topology.nvlink:
-        if wires.uuid == uuid and wires.links:
-            links.setdefault(keys.get(wires.peer, wires.peer) or UNKNOWN_PEER, []).extend(wires.links)
+    mine = (wires for wires in topology.nvlink if wires.uuid == uuid)
+    links = grouped(
+        (keys.get(one.peer, one.peer) or UNKNOWN_PEER, link) for one in mine for link in one.links
+    )
     return tuple(PeerLinks(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
 
 

@@ -9,7 +9,6 @@ from wirewatch.core.collector import Collector, Options
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Subject, Tier, family
-from wirewatch.verdict.drift import change
 from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, unlisted, with_away
 from wirewatch.verdict.drift.change import RULES
@@ -46,12 +45,10 @@ class BaselineHolder(Protocol):
     """Keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
 
     @property
-    def baseline(self) -> Baseline | None:
-        """The baseline that holds; None where none does."""
+    def baseline(self) -> Baseline | None: ...
 
     @property
-    def trouble(self) -> str:
-        """Why a baseline that was kept cannot be used; empty where it can."""
+    def trouble(self) -> str: ...
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
         """Put a baseline in the place of `over`; False, and nothing happens, where another one holds."""
@@ -67,14 +64,12 @@ class BaselineInMemory:
         self.baseline, self.trouble = baseline, trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """As of `BaselineHolder`."""
         if self.baseline is not over:
             return False
         self.baseline, self.trouble = baseline, ""
         return True
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
-        """As of `BaselineHolder`."""
         if self.baseline is baseline:
             self.baseline, self.trouble = None, trouble
 
@@ -123,15 +118,6 @@ def drift_component(
     options: DriftOptions, policy: DriftPolicy, around: DriftContext
 ) -> Collector[DriftReading, DriftMemory, DriftOptions, DriftPolicy]:
     """The component; without a place for it, the baseline lasts as long as the process."""
-
-    def read(hardware: Hardware, state: DriftMemory, _options: DriftOptions) -> DriftReading | Absent:
-        return _read(hardware, state, around)
-
-    def judge(
-        state: DriftMemory, ok: Ok[DriftReading], used: DriftPolicy, expect: Expect
-    ) -> tuple[DriftMemory, tuple[Finding, ...]]:
-        return _judge(state, ok, used, expect, around)
-
     return Collector(
         name=NAME,
         about="the topology against the one that was accepted",
@@ -140,9 +126,9 @@ def drift_component(
         policy=policy,
         metrics=METRICS,
         start=DriftMemory(),
-        read=read,
+        read=lambda hardware, state, _options: _read(hardware, state, around),
         samples=samples,
-        judge=judge,
+        judge=lambda state, ok, used, expect: _judge(state, ok, used, expect, around),
         applicable=lambda reading: bool(reading.topology.gpus),
         rules=RULES,
         series=20,
@@ -173,9 +159,7 @@ def _judge(
     state: DriftMemory, ok: Ok[DriftReading], policy: DriftPolicy, expect: Expect, around: DriftContext
 ) -> tuple[DriftMemory, tuple[Finding, ...]]:
     reading, baseline = ok.value, ok.value.baseline
-    graphs = [
-        _graph(topology, reading) for topology in (reading.before, reading.topology) if topology is not None
-    ]
+    graphs = [_graph(one, reading) for one in (reading.before, reading.topology) if one is not None]
     graph = graphs[-1]
     foreign = "" if baseline is None else around.foreign(baseline, graph)
     compared, watch, new = None if foreign else baseline, state.watch, None
@@ -189,12 +173,8 @@ def _judge(
         found += against_given(around.given, graph_of(reading.topology), reading.lent)
     trouble = foreign or reading.trouble
     if trouble and new is None:
-        found.append(
-            Finding(
-                BASELINE, Health.UNKNOWN, Subject(), trouble,
-                "read the file named here; `wirewatch topology accept` accepts what is there now",
-            )
-        )  # fmt: skip
+        action = "read the file named here; `wirewatch topology accept` accepts what is there now"
+        found.append(Finding(BASELINE, Health.UNKNOWN, Subject(), trouble, action))
     return DriftMemory(watch, new or compared, baseline, foreign, doubts), tuple(found)
 
 
@@ -213,7 +193,6 @@ def _graph(topology: Topology, reading: DriftReading) -> Graph:
 
 def samples(_reading: DriftReading, state: DriftMemory) -> Iterator[Sample]:
     """Changes by kind, and the time of the baseline (Unix seconds, 0 for none)."""
-    by_kind = counts(state.watch)
-    for kind in change.ChangeKind:
-        yield DRIFT.sample(by_kind.get(kind, 0), kind.value)
+    for kind, count in counts(state.watch).items():
+        yield DRIFT.sample(count, kind.value)
     yield AGE.sample(state.baseline.said.at if state.baseline else 0)

@@ -1,7 +1,7 @@
 """What is different between two graphs: one change for one cause, in words for people."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.pci import Path
@@ -15,6 +15,7 @@ from wirewatch.verdict.drift.wiring import (
     Matched,
     NicNode,
     Node,
+    Part,
     Renaming,
     TreePlace,
     device_number,
@@ -81,13 +82,8 @@ Pair = tuple[str, str]
 _NUMA_ONLY = frozenset({Path.NODE.name, Path.SYS.name})
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """Path by pair, before and after, where both are known and differ; `was`: key before by key after."""
-
-    before: Mapping[Pair, str]
-    after: Mapping[Pair, str]
-    was: Mapping[str, str]
+Paths = Mapping[Pair, tuple[str, str]]
+"""Path by pair, before and after, where both are known and differ."""
 
 
 def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
@@ -120,10 +116,10 @@ def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterato
     for key, groups in moved.items():
         for (old, new), which in groups.items():
             old_name, new_name = peer_name(old, (*after.gpus, *before.gpus)), peer_name(new, after.gpus)
-            text = f"{part_name(now[key])}: NVLink {links(which)} {'goes' if len(which) == 1 else 'go'}"
-            text_of_move = f"{text} to {new_name} instead of {old_name}"
+            goes = f"{links(which)} {'goes' if len(which) == 1 else 'go'}"
+            text = f"{part_name(now[key])}: NVLink {goes} to {new_name} instead of {old_name}"
             was, is_now = (f"{numbers(which)} to {peer}" for peer in (old, new))
-            yield TopologyChange(ChangeKind.NVLINK_PEER, key, was, is_now, text_of_move, worse=True)
+            yield TopologyChange(ChangeKind.NVLINK_PEER, key, was, is_now, text, worse=True)
     for turn in (
         Direction(ChangeKind.NVLINK_LOST, "down", "broke up into", then, today),
         Direction(ChangeKind.NVLINK_NEW, "came up", "grew together from", today, then),
@@ -148,29 +144,39 @@ def place_changes(
         for then, now in stayed
         if then.name and now.name and _moved(then.spot, now.spot, renaming, renumbered=renumbered)
     }
+    was: dict[str, str] = {now.key: then.key for then, now in gpus.pairs}
+    was |= {now.key: then.key for then, now in nics.pairs}
     paths = _changed(gpus, nics)
     if renumbered:
-        paths = _without(paths, [pair for pair in paths.after if _by_numa(pair, paths, moved)])
+        far = {
+            pair: set(ends) != _NUMA_ONLY or not moved.keys().isdisjoint(pair) for pair, ends in paths.items()
+        }
+        paths = {pair: ends for pair, ends in paths.items() if far[pair]}
     reported = set[str]()
-    while paths.after:
-        key = _to_blame(paths.after, moved, gpus)
+    while paths:
+        key = _to_blame(paths, moved, gpus)
         reported.add(key)
-        mine = [pair for pair in paths.after if key in pair]
-        yield _path_change(key, mine, paths, parts)
-        paths = _without(paths, mine)
+        yield _path_change(key, {pair: ends for pair, ends in paths.items() if key in pair}, was, parts)
+        paths = {pair: ends for pair, ends in paths.items() if key not in pair}
     for key, then in moved.items():
         if key not in reported:
             lasting = _lasting(before, then), _lasting(after, parts[key])
             yield _place_change(then.spot, parts[key], lasting)
 
 
+def _gone_and_new(
+    parts: Matched[Part], lost: ChangeKind, new: ChangeKind, facts: Callable[[Part], str]
+) -> Iterator[TopologyChange]:
+    for part in parts.lost:
+        text = f"{part_name(part)} is gone: {facts(part)}"
+        yield TopologyChange(lost, part.key, part.key, "", text, worse=True)
+    for part in parts.new:
+        text = f"{part_name(part)} is new: {facts(part)}"
+        yield TopologyChange(new, part.key, "", part.key, text, worse=False)
+
+
 def _gpu_changes(gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
-    for gpu in gpus.lost:
-        text = f"{part_name(gpu)} is gone: {_gpu_facts(gpu)}"
-        yield TopologyChange(ChangeKind.GPU_LOST, gpu.key, gpu.key, "", text, worse=True)
-    for gpu in gpus.new:
-        text = f"{part_name(gpu)} is new: {_gpu_facts(gpu)}"
-        yield TopologyChange(ChangeKind.GPU_NEW, gpu.key, "", gpu.key, text, worse=False)
+    yield from _gone_and_new(gpus, ChangeKind.GPU_LOST, ChangeKind.GPU_NEW, _gpu_facts)
     for old, new in gpus.replaced:
         text = f"{part_name(new)} replaced {part_name(old)}{_other(old.product, new.product)}"
         yield TopologyChange(ChangeKind.GPU_REPLACED, new.key, old.key, new.key, text, worse=False)
@@ -197,26 +203,17 @@ def _gpu_facts(gpu: GpuNode) -> str:
 
 
 def _nic_changes(nics: Matched[NicNode]) -> Iterator[TopologyChange]:
-    for nic in nics.lost:
-        yield TopologyChange(
-            ChangeKind.NIC_LOST, nic.key, nic.key, "", f"{nic.device} is gone: {_nic_facts(nic)}", worse=True
-        )
-    for nic in nics.new:
-        yield TopologyChange(
-            ChangeKind.NIC_NEW, nic.key, "", nic.key, f"{nic.device} is new: {_nic_facts(nic)}", worse=False
-        )
+    yield from _gone_and_new(nics, ChangeKind.NIC_LOST, ChangeKind.NIC_NEW, _nic_facts)
     for old, new in nics.replaced:
         text = f"{new.device}: GUID {old.guid} replaced by {new.guid}{_other(old.model, new.model)}"
         yield TopologyChange(ChangeKind.NIC_REPLACED, new.key, old.key, new.key, text, worse=False)
     for old, new in nics.same:
-        if _differ(old.model, new.model):
-            text = f"{new.device}: model {old.model} -> {new.model}"
-            yield TopologyChange(ChangeKind.NIC_MODEL, new.key, old.model, new.model, text, worse=False)
-        elif _differ(old.firmware, new.firmware):
-            text = f"{new.device}: firmware {old.firmware} -> {new.firmware}"
-            yield TopologyChange(
-                ChangeKind.NIC_FIRMWARE, new.key, old.firmware, new.firmware, text, worse=False
-            )
+        kind, name, was, now = ChangeKind.NIC_MODEL, "model", old.model, new.model
+        if not _differ(was, now):
+            kind, name, was, now = ChangeKind.NIC_FIRMWARE, "firmware", old.firmware, new.firmware
+        if _differ(was, now):
+            text = f"{new.device}: {name} {was} -> {now}"
+            yield TopologyChange(kind, new.key, was, now, text, worse=False)
     for old, new in nics.pairs:
         yield from _port_changes(old, new)
 
@@ -243,9 +240,8 @@ def _port_changes(old: NicNode, new: NicNode) -> Iterator[TopologyChange]:
             for side in (one, other)
         )
         worse = bool(gone or changed)
-        yield TopologyChange(
-            ChangeKind.NIC_PORTS, new.key, was, now, f"{new.device}: {'; '.join(words)}", worse
-        )
+        text = f"{new.device}: {'; '.join(words)}"
+        yield TopologyChange(ChangeKind.NIC_PORTS, new.key, was, now, text, worse)
 
 
 def _version_changes(before: Graph, after: Graph) -> Iterator[TopologyChange]:
@@ -267,9 +263,9 @@ def _other(before: str, after: str) -> str:
 
 def _side(
     graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str], off: frozenset[str]
-) -> GraphSide:  # fmt: skip
+) -> GraphSide:
     return GraphSide(
-        {key: {n: keys.get(peer, peer) for n, peer in gpu.peers().items()} for key, gpu in nodes.items()},
+        {key: {n: keys.get(peer, peer) for n, peer in gpu.peers().items()} for key, gpu in gpus.items()},
         tuple(tuple(keys[key] for key in one.gpus if key in keys) for one in graph.islands),
         off.union(gpu.key for gpu in graph.gpus if gpu.key not in keys),
     )
@@ -348,45 +344,29 @@ def _moved(before: TreePlace, after: TreePlace, renaming: Renaming, *, renumbere
 
 def _changed(gpus: Matched[GpuNode], nics: Matched[NicNode]) -> Paths:
     keys = {then.key: now.key for then, now in gpus.pairs}
-    old, new = dict[Pair, str](), dict[Pair, str]()
+    found: dict[Pair, tuple[str, str]] = {}
     for then, now in nics.pairs:
         known = {keys[reach.gpu]: reach.path for reach in then.paths if reach.gpu in keys}
         for reach in now.paths:
-            one, other = known.get(reach.gpu, ""), reach.path
-            if one and other and one != other:
-                old[reach.gpu, now.key], new[reach.gpu, now.key] = one, other
-    here: list[tuple[Node, Node]] = [*gpus.pairs, *nics.pairs]
-    return Paths(old, new, {now.key: then.key for then, now in here})
+            if _differ(known.get(reach.gpu, ""), reach.path):
+                found[reach.gpu, now.key] = (known[reach.gpu], reach.path)
+    return found
 
 
-def _without(paths: Paths, pairs: Sequence[Pair]) -> Paths:
-    gone = set(pairs)
-    return Paths(
-        {pair: path for pair, path in paths.before.items() if pair not in gone},
-        {pair: path for pair, path in paths.after.items() if pair not in gone},
-        paths.was,
-    )
-
-
-def _by_numa(pair: Pair, paths: Paths, moved: Mapping[str, Node]) -> bool:
-    still = not any(key in moved for key in pair)
-    return still and {paths.before[pair], paths.after[pair]} == _NUMA_ONLY
-
-
-def _to_blame(pairs: Mapping[Pair, str], moved: Mapping[str, Node], gpus: Matched[GpuNode]) -> str:
+def _to_blame(pairs: Paths, moved: Mapping[str, Node], gpus: Matched[GpuNode]) -> str:
     """The part that explains most: one that moved before one that did not, a NIC before a GPU."""
     counts = Counter(key for pair in pairs for key in pair)
     are_gpus = {now.key for _, now in gpus.pairs}
     return min(counts, key=lambda key: (key not in moved, -counts[key], key in are_gpus, key))
 
 
-def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[str, Node]) -> TopologyChange:
-    ends = [(next(end for end in pair if end != key), pair) for pair in sorted(pairs)]
-    groups = grouped(((Path[paths.before[pair]], Path[paths.after[pair]]), parts[far]) for far, pair in ends)
+def _path_change(key: str, paths: Paths, was: Mapping[str, str], parts: Mapping[str, Node]) -> TopologyChange:
+    ends = [(next(end for end in pair if end != key), *paths[pair]) for pair in sorted(paths)]
+    groups = grouped(((Path[one], Path[other]), parts[far]) for far, one, other in ends)
     ranked = sorted(groups.items(), key=lambda group: (group[0][0] - group[0][1], group[0]))
     words = [f"from {one.name} to {other.name} for {several(far)}" for (one, other), far in ranked]
-    before = ", ".join(sorted(f"{paths.was[far]} {paths.before[pair]}" for far, pair in ends))
-    after = ", ".join(sorted(f"{far} {paths.after[pair]}" for far, pair in ends))
+    before = ", ".join(sorted(f"{was[far]} {one}" for far, one, _ in ends))
+    after = ", ".join(sorted(f"{far} {other}" for far, _, other in ends))
     worse = any(other > one for one, other in groups)
     text = f"{part_name(parts[key])} moved {'; '.join(words)}"
     return TopologyChange(ChangeKind.PCIE_PATH, key, before, after, text, worse)
@@ -408,6 +388,5 @@ def _place_change(before: TreePlace, part: Node, lasting: tuple[str, str]) -> To
     ends = [f", {node}" if known else "" for node in nodes]
     words = nodes if before.chain == after.chain else [places[0] + ends[0], places[1] + ends[1]]
     text = f"{part_name(part)} moved from {words[0]} to {words[1]}"
-    return TopologyChange(
-        ChangeKind.PCIE_PLACE, part.key, lasting[0] + ends[0], lasting[1] + ends[1], text, worse=True
-    )
+    was, now = lasting[0] + ends[0], lasting[1] + ends[1]
+    return TopologyChange(ChangeKind.PCIE_PLACE, part.key, was, now, text, worse=True)

@@ -57,17 +57,13 @@ class WatchedChange:
 _WIRES = frozenset({Aspect.NVLINK, Aspect.PEERS, Aspect.PRODUCT})
 _GPU, _NIC = frozenset({"gpu"}), frozenset({"nic"})
 HIDES: Mapping[ChangeKind, tuple[frozenset[Aspect], frozenset[str]]] = {
-    ChangeKind.GPU_LOST: (frozenset(), _GPU),
-    ChangeKind.GPU_NEW: (frozenset(), _GPU),
+    **dict.fromkeys((ChangeKind.GPU_LOST, ChangeKind.GPU_NEW), (frozenset(), _GPU)),
     ChangeKind.GPU_REPLACED: (frozenset({Aspect.PLACE}), _GPU),
     ChangeKind.GPU_PRODUCT: (frozenset({Aspect.PRODUCT}), _GPU),
-    ChangeKind.NVLINK_LOST: (_WIRES, _GPU),
-    ChangeKind.NVLINK_NEW: (_WIRES, _GPU),
-    ChangeKind.NVLINK_PEER: (_WIRES, _GPU),
-    ChangeKind.ISLAND: (_WIRES, _GPU),
+    **dict.fromkeys((ChangeKind.NVLINK_LOST, ChangeKind.NVLINK_NEW), (_WIRES, _GPU)),
+    **dict.fromkeys((ChangeKind.NVLINK_PEER, ChangeKind.ISLAND), (_WIRES, _GPU)),
     ChangeKind.CLIQUE: (frozenset({Aspect.CLIQUE}), _GPU),
-    ChangeKind.NIC_LOST: (frozenset(), _NIC),
-    ChangeKind.NIC_NEW: (frozenset(), _NIC),
+    **dict.fromkeys((ChangeKind.NIC_LOST, ChangeKind.NIC_NEW), (frozenset(), _NIC)),
     ChangeKind.NIC_REPLACED: (frozenset({Aspect.PLACE}), _NIC),
     ChangeKind.NIC_MODEL: (frozenset({Aspect.PRODUCT}), _NIC),
     ChangeKind.NIC_FIRMWARE: (frozenset({Aspect.FIRMWARE}), _NIC),
@@ -120,8 +116,9 @@ def fold_drift(
     """
     if baseline is not None:
         new = _compared(memory, baseline, graph, at, policy, away)
-        kept = without(baseline, new.back, policy.confirm)
-        return new, None if kept == baseline else kept
+        over = {one for one, count in new.back if count >= policy.confirm}
+        kept = tuple(one for one in baseline.accepted if one not in over)
+        return new, None if kept == baseline.accepted else replace(baseline, accepted=kept)
     alike = memory.same + 1 if memory.same and memory.graph == graph else 1
     same = 0 if doubts else alike
     if same < policy.learn:
@@ -138,7 +135,6 @@ def standing(memory: DriftWatch, baseline: Baseline) -> Iterator[WatchedChange]:
 
 
 def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
-    """Whether an operator has accepted this change."""
     return any(one.covers(change) for one in baseline.accepted)
 
 
@@ -188,24 +184,6 @@ def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:
     )
 
 
-def back(
-    before: Undone,
-    baseline: Baseline,
-    changes: Sequence[TopologyChange],
-    graph: Graph,
-    away: AbstractSet[str],
-) -> Undone:
-    """Count after one more reading; a reading that does not show it neither counts nor starts again."""
-    counts = dict(before)
-    return tuple((one, count) for one, count in _counted(counts, baseline, changes, graph, away) if count)
-
-
-def without(baseline: Baseline, seen: Undone, confirm: int) -> Baseline:
-    """The baseline without those that so many readings in a row showed to be over."""
-    over = {one for one, count in seen if count >= confirm}
-    return replace(baseline, accepted=tuple(one for one in baseline.accepted if one not in over))
-
-
 def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
     """Return one finding for each rule and part; a replaced part is DEGRADED for `replaced_for` seconds."""
     groups = grouped(
@@ -228,21 +206,16 @@ def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: fl
 
 
 def _compared(
-    memory: DriftWatch,
-    baseline: Baseline,
-    graph: Graph,
-    at: float,
-    policy: DriftPolicy,
+    memory: DriftWatch, baseline: Baseline, graph: Graph, at: float, policy: DriftPolicy,
     away: AbstractSet[str],
-) -> DriftWatch:
+) -> DriftWatch:  # fmt: skip
     past = list(standing(memory, baseline))
-    streaks = {one.key: one.streak for one in past}
-    firsts = {one.key: one.since for one in past}
-    now, changes = [], diff(baseline.graph, graph)
-    for change in changes:
-        key = (change.kind, change.part)
-        if not is_accepted(baseline, change):
-            now.append(WatchedChange(change, streaks.get(key, 0) + 1, firsts.get(key, at)))
+    known = {one.key: one for one in past}
+    changes = diff(baseline.graph, graph)
+    now = []
+    for new in (WatchedChange(one, 1, at) for one in changes if not is_accepted(baseline, one)):
+        one = known.get(new.key)
+        now.append(new if one is None else replace(one, change=new.change, streak=one.streak + 1))
     here = {one.key for one in now}
     # A part that is lost takes its other changes with it: those stand until the loss is sure as well.
     unsure = any(one.streak < policy.confirm for one in now)
@@ -252,10 +225,10 @@ def _compared(
         if one.key not in here
         and ((unsure and one.streak >= policy.confirm) or is_hidden(one.change, baseline.graph, graph))
     ]
-    known = memory.back if _is_against(memory, baseline) else ()
     order = list(ChangeKind)
     ordered = tuple(sorted(now, key=lambda one: order.index(one.change.kind)))
-    gone = back(known, baseline, changes, graph, away)
+    undone = memory.back if _is_against(memory, baseline) else ()
+    gone = _back(undone, baseline, changes, graph, away)
     return DriftWatch(graph, ordered, against=(baseline.graph, baseline.said), back=gone)
 
 
@@ -263,22 +236,17 @@ def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
     return memory.against == (baseline.graph, baseline.said)
 
 
-def _counted(
-    counts: Mapping[Accepted, int],
-    baseline: Baseline,
-    changes: Sequence[TopologyChange],
-    graph: Graph,
+def _back(
+    before: Undone, baseline: Baseline, changes: Sequence[TopologyChange], graph: Graph,
     away: AbstractSet[str],
-) -> Iterator[tuple[Accepted, int]]:
+) -> Undone:  # fmt: skip
+    """Count after one more reading; a reading that does not show it neither counts nor starts again."""
     # A change that is not accepted may stand in the place of one that was.
-    plain = all(any(one.covers(change) for one in baseline.accepted) for change in changes)
-    for one in baseline.accepted:
-        if any(one.covers(change) for change in changes):
-            yield one, 0
-        elif plain and _shown(one, baseline.graph, graph, away):
-            yield one, counts.get(one, 0) + 1
-        else:
-            yield one, counts.get(one, 0)
+    plain = all(is_accepted(baseline, change) for change in changes)
+    gone = [one for one in baseline.accepted if not any(map(one.covers, changes))]
+    known = dict(before)
+    counts = {one: known.get(one, 0) + (plain and _shown(one, baseline.graph, graph, away)) for one in gone}
+    return tuple((one, count) for one, count in counts.items() if count)
 
 
 def _shown(one: Accepted, before: Graph, now: Graph, away: AbstractSet[str]) -> bool:

@@ -263,7 +263,6 @@ def part_name(part: Node) -> str:
 
 
 def peer_name(key: str, gpus: Iterable[GpuNode]) -> str:
-    """What is at the other end of a link."""
     if key == SWITCH:
         return "the switch"
     return next((part_name(gpu) for gpu in gpus if gpu.key == key), key)
@@ -273,14 +272,10 @@ def numbers(values: Iterable[int], comma: str = ", ") -> str:
     """`0-3, 7`."""
     runs: list[list[int]] = []
     for value in sorted(values):
-        if runs and runs[-1][-1] == value - 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    pieces = (
-        [f"{run[0]}-{run[-1]}"] if len(run) >= _RUN else [str(value) for value in run]
-        for run in runs
-    )  # fmt: skip
+        if not runs or runs[-1][-1] != value - 1:
+            runs.append([])
+        runs[-1].append(value)
+    pieces = ([f"{run[0]}-{run[-1]}"] if len(run) >= _RUN else map(str, run) for run in runs)
     return comma.join(text for texts in pieces for text in texts)
 
 
