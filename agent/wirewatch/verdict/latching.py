@@ -186,12 +186,9 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     faults = {key: one for key, one in live.items() if one[1].health is not Health.UNKNOWN}
     came = occurrences(ledger.occurrences, ledger.present, faults, now.mono, policy)
     current = _LedgerStep(state, now, policy, replace(ledger, occurrences=came))
-    entries = {}
     known = _renamed(ledger.entries, here)
-    for key in {**known, **live}:
-        moved = current.move(known.get(key), live.get(key))
-        if moved is not None:
-            entries[key] = moved
+    moved = {key: current.move(known.get(key), live.get(key)) for key in {**known, **live}}
+    entries = {key: entry for key, entry in moved.items() if entry is not None}
     suppressions, ended = _suppressions(ledger, now)
     return replace(
         ledger, gpus=max(ledger.gpus, len(belonging_gpus(state))), entries=entries, suppressions=suppressions,

@@ -58,7 +58,6 @@ class Entry:
 
     @property
     def key(self) -> "Key":
-        """Rule and part, by which the ledger finds it."""
         return key_of(self.rule, self.subject)
 
 
@@ -82,7 +81,6 @@ class Suppression:
 
     @property
     def key(self) -> "Key":
-        """Rule and part, by which the ledger finds it."""
         return key_of(self.rule, self.subject)
 
 
@@ -111,11 +109,9 @@ class Ledger:
     present: frozenset[Key] = frozenset()
 
     def with_entry(self, entry: Entry) -> "Ledger":
-        """The ledger with this entry in place of one of the same key."""
         return replace(self, entries={**self.entries, entry.key: entry})
 
     def without_entry(self, key: Key) -> "Ledger":
-        """The ledger without the entry of this key."""
         return replace(self, entries={k: e for k, e in self.entries.items() if k != key})
 
 
@@ -182,11 +178,8 @@ class VerdictPolicy(Strict):
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        seconds = {
-            "settle": self.settle, "probation": self.probation, "recurrence": self.recurrence,
-            "longest_suppression": self.longest_suppression, "flap_window": self.flap_window,
-        }  # fmt: skip
-        bad = [name for name, value in seconds.items() if not 0 <= value < math.inf]
+        seconds = ("settle", "probation", "recurrence", "longest_suppression", "flap_window")
+        bad = [name for name in seconds if not 0 <= getattr(self, name) < math.inf]
         if bad:
             return f"must not be below 0: {bad[0]!r}"
         odd = [name for name in self.fail_on if name not in FAIL_ON_NAMES]
@@ -194,12 +187,9 @@ class VerdictPolicy(Strict):
             return f"fail_on must name failed, and besides unknown and degraded at most: {list(self.fail_on)}"
         if self.recurrence < self.probation:
             return "must not be shorter than probation: 'recurrence'"
-        counts = {
-            "clean_probes": (self.clean_probes, 0),
-            "latch_after": (self.latch_after, 2),
-            "flaps": (self.flaps, 2),
-        }
-        return "; ".join(f"{name} must be at least {low}" for name, (n, low) in counts.items() if n < low)
+        least = {"clean_probes": 0, "latch_after": 2, "flaps": 2}
+        few = (f"{name} must be at least {low}" for name, low in least.items() if getattr(self, name) < low)
+        return "; ".join(few)
 
     def failing(self) -> frozenset[Health]:
         """The healths with which no job may start."""
@@ -224,7 +214,6 @@ def key_of(rule: str, subject: Subject) -> Key:
 
 
 def key_of_finding(finding: Finding) -> Key:
-    """The key under which the ledger has this finding."""
     return key_of(finding.rule, finding.subject)
 
 

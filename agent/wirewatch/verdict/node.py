@@ -46,7 +46,6 @@ class Standing:
 
     @property
     def key(self) -> Key:
-        """Rule and part, as in the ledger."""
         return key_of_finding(self.finding)
 
     @property
@@ -56,7 +55,6 @@ class Standing:
 
     @property
     def takes_part(self) -> bool:
-        """Whether it counts for the health of the node."""
         return self.stage not in {ACKNOWLEDGED, SUPPRESSED}
 
 
@@ -123,10 +121,8 @@ def judge_node(
     bases = [health for health in map(_base, state.components.values()) if health is not None]
     health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
     takes_part = any(c.applicable or c.outcome is None for c in state.components.values())
-    standings = (
-        *_by_cause([s for s in every if s.takes_part]),
-        *_by_cause([s for s in every if not s.takes_part]),
-    )
+    parts = ([s for s in every if s.takes_part is part] for part in (True, False))
+    standings = tuple(one for standings in parts for one in _by_cause(standings))
     findings = tuple(s.finding for s in standings if s.takes_part)
     known = health if takes_part else max(health, Health.UNKNOWN)
     return Verdict(known, findings, standings, fail_on)
@@ -142,17 +138,15 @@ def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
     blind = [n for n, f in enumerate(findings) if f.absent is not None]
     first: dict[Cause, int] = {}
     rules = {n: findings[n].rule for n in blind}
-    for n in sorted(
-        blind, key=lambda n: (not rules[n].startswith(FIRST), rules[n].startswith(LAST), rules[n])
-    ):
+    ranks = {n: (not rule.startswith(FIRST), rule.startswith(LAST), rule) for n, rule in rules.items()}
+    for n in sorted(blind, key=lambda n: ranks[n]):
         first.setdefault(_cause(findings[n]), n)
     found = list(range(len(findings)))
     for n in blind:
+        found[n] = first[_cause(findings[n])]
         gone = lost.get(_place(findings[n].subject))
         if gone is not None and findings[gone].health >= findings[n].health:
             found[n] = gone
-        else:
-            found[n] = first[_cause(findings[n])]
     return tuple(found)
 
 
@@ -183,15 +177,11 @@ def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
         if key not in shown and here and entry.stage is not Stage.REMEMBERED:
             yield _suppressed(_held(entry), ledger)
             shown.add(key)
-    yield from (_waiting(one) for key, one in ledger.suppressions.items() if key not in shown)
-
-
-def _waiting(one: Suppression) -> Standing:
-    """A suppression of what is not found now, listed so that a forgotten one can be found."""
-    finding = Finding(
-        one.rule, Health.OK, one.subject, "not found now, but still suppressed", "none", one.said.at
-    )
-    return Standing(finding, SUPPRESSED, "", suppression=one)
+    # A suppression of what is not found now is listed, so that a forgotten one can be found.
+    for one in (one for key, one in ledger.suppressions.items() if key not in shown):
+        words = "not found now, but still suppressed"
+        finding = Finding(one.rule, Health.OK, one.subject, words, "none", one.said.at)
+        yield Standing(finding, SUPPRESSED, "", suppression=one)
 
 
 def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
@@ -202,19 +192,13 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
     if covered(entry, finding):
         if entry.stage is Stage.REMEMBERED:
             return replace(now, stage=ACKNOWLEDGED)
-        said = f"{finding.evidence}{_whose(entry)}"
-        over = replace(
-            finding,
-            health=min(finding.health, Health.DEGRADED),
-            evidence=said,
-            action=f"{STAY}{finding.action}",
-        )
+        health, said = min(finding.health, Health.DEGRADED), f"{finding.evidence}{_whose(entry)}"
+        over = replace(finding, health=health, evidence=said, action=f"{STAY}{finding.action}")
         return replace(now, finding=over, stage=PROBATION)
     if finding.health < entry.health and entry.stage in {Stage.ACTIVE, Stage.LATCHED}:
         why = "counts as FAILED until it is gone" if entry.times == 1 else _again(entry)
-        return replace(
-            now, finding=replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
-        )
+        worse = replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
+        return replace(now, finding=worse)
     if finding.last and finding.health is Health.FAILED:
         # An event is reported until the next boot, even when a reset without a boot has repaired it.
         action = f"{finding.action}; once repaired: `wirewatch findings ack {name_of(entry.key)}`"
@@ -261,9 +245,7 @@ def _suppressed(standing: Standing, ledger: Ledger) -> Standing:
 
 
 def _cause(finding: Finding) -> Cause:
-    absent = finding.absent
-    why = None if absent is None else (absent.why, absent.code, absent.detail)
-    return (*_place(finding.subject), why)
+    return (*_place(finding.subject), finding.absent)
 
 
 def _place(part: Subject) -> Cause:

@@ -76,12 +76,10 @@ def _lasts(state: NodeState, entry: Entry) -> bool:
     return entry.rule == _PORT_DOWN and facts is not None and place in facts.inactive
 
 
-def _answering(state: NodeState) -> Iterator[KnownGpu]:
+def _answering(state: NodeState) -> list[KnownGpu]:
     """The GPUs that answer now; none while the inventory cannot be read."""
-    component = _inventory(state)
-    inventory = state.facts(InventoryFacts)
-    if component is not None and inventory is not None:
-        yield from (one for key, one in inventory.gpus.items() if key in inventory.answering)
+    facts = state.facts(InventoryFacts) if _inventory(state) else None
+    return [facts.gpus[key] for key in facts.gpus if key in facts.answering] if facts else []
 
 
 def _inventory(state: NodeState) -> Component | None:
@@ -125,11 +123,8 @@ def cards(state: NodeState) -> Mapping[str, Subject]:
         return {}
     lost_first = sorted(inventory.gpus, key=lambda key: key not in inventory.lost)
     gpus = (inventory.gpus[key].gpu for key in lost_first)
-    return {
-        gpu.pci.partition(".")[0]: Subject(gpu=str(gpu.index), uuid=gpu.uuid)
-        for gpu in gpus
-        if gpu.pci and gpu.uuid
-    }
+    known = (gpu for gpu in gpus if gpu.pci and gpu.uuid)
+    return {gpu.pci.partition(".")[0]: Subject(gpu=str(gpu.index), uuid=gpu.uuid) for gpu in known}
 
 
 def belonging_gpus(state: NodeState) -> frozenset[str]:
@@ -165,9 +160,6 @@ def _needs_none(state: NodeState, uuid: str) -> bool:
 
 
 def _recovery_healths(state: NodeState, uuid: str) -> list[Health]:
-    return [
-        finding.health
-        for component in state.components.values()
-        for finding in component.findings
-        if uuid and finding.rule in RECOVERY_RULES and finding.subject.uuid == uuid
-    ]
+    findings = (finding for component in state.components.values() for finding in component.findings)
+    asked = (one for one in findings if one.rule in RECOVERY_RULES)
+    return [one.health for one in asked if uuid and one.subject.uuid == uuid]

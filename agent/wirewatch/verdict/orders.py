@@ -18,10 +18,8 @@ def pick(verdict: Verdict, name: str) -> Standing:
     """Return the finding whose id begins so; OrderError for none, several, or too few digits."""
     if len(name) < LEAST:
         raise OrderError(f"give at least {LEAST} digits of the id: {name!r}")
-    found: dict[str, Standing] = {}
-    for standing in verdict.every:
-        if standing.id.startswith(name.lower()):
-            found.setdefault(standing.id, standing)
+    every = reversed(verdict.every)
+    found = {one.id: one for one in every if one.id.startswith(name.lower())}
     if len(found) != 1:
         what = "no finding has" if not found else f"{len(found)} findings have"
         raise OrderError(f"{what} an id that begins with {name!r}; see `wirewatch findings list`")
@@ -65,16 +63,7 @@ def _over(standing: Standing, entry: Entry, said: OperatorNote, mono: float) -> 
     stage = Stage.PROBATION if entry.health is Health.FAILED else Stage.REMEMBERED
     if standing.measured is not None and finding.last:
         entry = replace(entry, event=finding.last, stamp=finding.stamp, newest=finding.stamp)
-    return replace(
-        entry,
-        stage=stage,
-        last=said.at,
-        acked=said,
-        absent=0.0,
-        probes=0,
-        asked=False,
-        mono=mono,
-    )
+    return replace(entry, stage=stage, last=said.at, acked=said, absent=0.0, probes=0, asked=False, mono=mono)
 
 
 def suppress(
@@ -89,9 +78,8 @@ def suppress(
     if not until > said.at:
         raise OrderError("the date is past")
     if until - said.at > policy.longest_suppression:
-        raise OrderError(
-            f"at most {policy.longest_suppression / DAY:g} days ([policy.verdict] longest_suppression)"
-        )
+        days = policy.longest_suppression / DAY
+        raise OrderError(f"at most {days:g} days ([policy.verdict] longest_suppression)")
     if standing.finding.health is Health.FAILED and not although_failed:
         raise OrderError(
             f"{standing.id} is FAILED: jobs may start on this node while it is suppressed; give --yes if "

@@ -13,7 +13,6 @@ from annotated_types import Ge, Gt, Le, Len
 
 from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Options, Rule, Strict
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
-from wirewatch.core.ports import Hardware
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Expect, Finding, Health, Ok, Sample, Subject, family
 from wirewatch.core.words import count, utc
@@ -78,10 +77,13 @@ Moment = Annotated[float, Gt(0), Le(2.5e11)]
 
 
 @dataclass(frozen=True, slots=True)
-class PairsLoss:
-    """How slow in one direction: the share lost, its lower and upper bound, in how many runs and partners."""
-
+class _Reported:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
+
+
+@dataclass(frozen=True, slots=True)
+class PairsLoss(_Reported):
+    """How slow in one direction: the share lost, its lower and upper bound, in how many runs and partners."""
 
     way: Way
     loss: Share
@@ -93,13 +95,11 @@ class PairsLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class PairsPart:
+class PairsPart(_Reported):
     """What is slow: this node, a pair that it is in (`name` sends to `peer`), or its leaf.
 
     `rail`: on this one alone. `across`: of a leaf, towards other leafs alone. `at`: when it was measured.
     """
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     kind: PartKind
     name: PartName
@@ -123,15 +123,13 @@ class PairsPart:
 
 
 @dataclass(frozen=True, slots=True)
-class PairsResult:
+class PairsResult(_Reported):
     """What one campaign says of this node; `at`: when it was measured, Unix seconds.
 
     `member`: under which name it took part, `nodes`: how many nodes that name stands for. `judged`: all that
     was measured is known to be well but for `parts`; else it only adds them. `measured`: what every pair
     measured, each with whether across leafs, None where leafs are not known. `partners`: of this member.
     """
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     at: Moment
     member: Annotated[str, Len(1, 253)]
@@ -165,12 +163,8 @@ def without(known: PairsResult, finds: tuple[str, Subject]) -> PairsResult:
 
 def unfit(result: PairsResult) -> str:
     """What is wrong with a result of the right types, in words; empty for nothing."""
-    names = (
-        result.member,
-        *result.partners,
-        *(word for p in result.parts for word in (p.name, p.peer, p.rail)),
-    )
-    if not all(name.isprintable() for name in names):
+    words = (word for part in result.parts for word in (part.name, part.peer, part.rail))
+    if not all(name.isprintable() for name in (result.member, *result.partners, *words)):
         return "a name that cannot be printed"
     if any(part.kind is PartKind.RAIL for part in result.parts):
         return "a rail of the whole fleet concerns no node"
@@ -202,15 +196,13 @@ class PairsPolicy(Strict):
 
 
 class PairsResultHolder(Protocol):
-    """Keeps the reported result over restarts; `trouble` says why what was kept cannot be used."""
+    """Keeps the reported result over restarts; `trouble` says why what was kept cannot be used, if so."""
 
     @property
-    def result(self) -> PairsResult | None:
-        """The result that holds; None where none was reported."""
+    def result(self) -> PairsResult | None: ...
 
     @property
-    def trouble(self) -> str:
-        """Why what was kept cannot be used; empty where it can."""
+    def trouble(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +227,6 @@ NOTHING_HELD = HeldResult()
 def pairs_component(
     options: PairsOptions, policy: PairsPolicy, holder: PairsResultHolder = NOTHING_HELD
 ) -> Collector[HeldResult, PairsMemory, PairsOptions, PairsPolicy]:
-    """The component over what `holder` keeps."""
-
-    def read(_hardware: Hardware, _memory: PairsMemory, _options: PairsOptions) -> HeldResult:
-        return HeldResult(holder.result, holder.trouble)
-
     return Collector(
         name=NAME,
         about="what pairs of nodes found out about this node",
@@ -248,7 +235,7 @@ def pairs_component(
         policy=policy,
         metrics=(LOSS, AGE),
         start=PairsMemory(),
-        read=read,
+        read=lambda _hardware, _memory, _options: HeldResult(holder.result, holder.trouble),
         samples=samples,
         judge=judge,
         applicable=lambda reading: reading.result is not None,
@@ -273,12 +260,9 @@ def judge(
 
 def samples(reading: HeldResult, memory: PairsMemory) -> Iterator[Sample]:
     """The greatest loss by kind and direction, and when the newest result was measured (Unix seconds)."""
-    worst: dict[tuple[PartKind, Way], float] = {}
-    for part in memory.parts:
-        for one in part.losses:
-            worst[part.kind, one.way] = max(one.loss, worst.get((part.kind, one.way), 0.0))
-    for (kind, way), loss in worst.items():
-        yield LOSS.sample(loss, kind.value, way.value)
+    losses = grouped(((part.kind, one.way), one.loss) for part in memory.parts for one in part.losses)
+    for (kind, way), lost in losses.items():
+        yield LOSS.sample(max(lost), kind.value, way.value)
     if reading.result is not None:
         yield AGE.sample(reading.result.at)
 

@@ -57,7 +57,7 @@ METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 def samples(reading: GpudirectReading, memory: GpudirectMemory) -> Iterable[Sample]:
     if not reading.nics or not reading.gpus:
         return
-    for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes):
+    for gpu, device, path, nearest in all_paths(reading):
         name = "unknown" if isinstance(path, Absent) else path.name
         yield PATH.sample(1, str(gpu.index), gpu.uuid, device, name, "true" if nearest else "false")
     for check in checks(reading, known_acs(memory, reading)):

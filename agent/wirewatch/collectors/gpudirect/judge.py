@@ -12,7 +12,6 @@ from wirewatch.collectors.gpudirect.read import (
     GpudirectReading,
     RdmaSoftware,
     all_paths,
-    hidden,
 )
 from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule, blind_finding
 from wirewatch.core.statistics import Streak, streaks
@@ -96,11 +95,11 @@ def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> KnownAcs:
 
 
 def checks(reading: GpudirectReading, acs: KnownAcs) -> Iterator[GpudirectCheck]:
-    """All that apply here; a machine that hides its PCI bridges has no checks of them."""
+    """All that apply here; a machine that hides its PCI bridges, as a virtual one, has no checks of them."""
     yield _stack(reading.software)
     yield _peer_memory(reading.software)
     yield _conf(reading)
-    if not hidden(reading.gpus, reading.nics, reading.nodes):
+    if not all(isinstance(path, Absent) for _, _, path, _ in all_paths(reading)):
         yield _acs(acs)
         if reading.machine == _X86:
             yield _iommu(reading)
@@ -133,7 +132,7 @@ def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterato
     places = {gpu.pci: place for gpu, place in reading.gpus}
     near = {
         f"GPU {gpu.index} to {device}": (places[gpu.pci], reading.nics[device])
-        for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes)
+        for gpu, device, path, nearest in all_paths(reading)
         if nearest and not isinstance(path, Absent)
     }
     for bridge, bits in acs.items():
@@ -247,7 +246,7 @@ def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
     elif level is None:
         yield f"{GDR_LEVEL}={value} switches GPUDirect RDMA off"
     else:
-        paths = all_paths(reading.gpus, reading.nics, reading.nodes)
+        paths = all_paths(reading)
         nearest = ((gpu, path) for gpu, _, path, best in paths if best and not isinstance(path, Absent))
         too_far = [f"GPU {gpu.index} ({path.name})" for gpu, path in nearest if path > level]
         if too_far:

@@ -96,20 +96,13 @@ def near_pairs(
     )
 
 
-def all_paths(
-    gpus: GpuPlaces, nics: Mapping[str, Place | Absent], nodes: int | None
-) -> Iterator[tuple[Gpu, str, Path | Absent, bool]]:
+def all_paths(reading: GpudirectReading) -> Iterator[tuple[Gpu, str, Path | Absent, bool]]:
     """GPU, NIC, path, and whether it is among the nearest of that GPU."""
-    for gpu, place in gpus:
-        paths = {name: path_between(place, nic, nodes=nodes) for name, nic in nics.items()}
+    for gpu, place in reading.gpus:
+        paths = {name: path_between(place, nic, nodes=reading.nodes) for name, nic in reading.nics.items()}
         best = min((p for p in paths.values() if not isinstance(p, Absent)), default=None)
         for name, one in paths.items():
             yield gpu, name, one, not isinstance(one, Absent) and one is best
-
-
-def hidden(gpus: GpuPlaces, nics: Mapping[str, Place | Absent], nodes: int | None) -> bool:
-    """Whether no path is known, as in a virtual machine with a flat PCI bus."""
-    return all(isinstance(one, Absent) for _, _, one, _ in all_paths(gpus, nics, nodes))
 
 
 PEERMEM: Mapping[str, str] = {

@@ -108,7 +108,10 @@ METRICS = (
 
 def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sample]:
     for key, port in reading.ports.items():
-        yield _info(reading, key, port)
+        one = reading.identities[key[0]]
+        names = (one.pci, one.numa, ",".join(one.netdevs), one.model, one.firmware, one.guid)
+        layer, lid = value_or(port.layer, ""), str(value_or(port.lid, ""))
+        yield INFO.sample(1, *key, layer, *names, lid)
         yield from _states(key, port)
         yield from _counters(key, port)
         known = memory.ports[key]
@@ -137,13 +140,6 @@ def observed(reading: InfinibandReading, memory: InfinibandMemory) -> Observed:
     places = (card.pci for card in reading.identities.values() if card.pci)
     others = (Subject(device=one) for one in (*places, *memory.forgotten))
     return Observed(frozenset(), frozenset((*ports, *others)))
-
-
-def _info(reading: InfinibandReading, key: PortKey, port: PortReading) -> Sample:
-    one = reading.identities[key[0]]
-    layer, lid = value_or(port.layer, ""), str(value_or(port.lid, ""))
-    names = (one.pci, one.numa, ",".join(one.netdevs), one.model, one.firmware, one.guid)
-    return INFO.sample(1, *key, layer, *names, lid)
 
 
 def _states(key: PortKey, port: PortReading) -> Iterator[Sample]:

@@ -226,7 +226,9 @@ def _remember(
     sure = not is_lost(port.state)
     active = _is_active(last)
     best = max(known.best, _rate(port) or 0.0)
-    used = known.was_active or (active and sure) or _has_received(port)
+    # One that has received something, or gone down, was active since the card was started.
+    received = any(value_or(port.counters.get(path, 0), 0) for path in (WORDS[1], LINK_DOWNED.path))
+    used = known.was_active or (active and sure) or received
     siblings = rates.get((known.board, str(last.layer)))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
@@ -255,12 +257,6 @@ def _unlisted_port(known: PortMemory, card: RdmaIdentity | None) -> PortMemory:
         return known
     streak = known.streaks.get("down", Streak()).see(present=True, sure=card.lost is None)
     return replace(known, streaks={**known.streaks, "down": streak}) if streak.count else known
-
-
-def _has_received(port: PortReading) -> bool:
-    """Whether it was active since the card was started: it has received something, or gone down."""
-    counts = (port.counters.get(path) for path in (WORDS[1], LINK_DOWNED.path))
-    return any(not isinstance(count, Absent) and bool(count) for count in counts)
 
 
 def _flapping(
@@ -493,7 +489,10 @@ def _inactive(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
     """Ports that never were active while others of their kind of card are, or none at all is."""
-    for (board, _), keys in grouped((_kind(key, memory), key) for key in reading.ports).items():
+    # By board, and which port of it: often only the first of two is wired.
+    functions = {name: memory.identities[name].pci.partition(".")[2] for name, _ in reading.ports}
+    kinds = grouped(((memory.ports[key].board, functions[key[0]], key[1]), key) for key in reading.ports)
+    for (board, *_), keys in kinds.items():
         active = [key for key in keys if _is_active(memory.ports[key].last)]
         if not board or len(active) < _SIBLINGS:
             continue
@@ -518,11 +517,6 @@ def _dark(memory: InfinibandMemory, reading: InfinibandReading) -> Iterator[Find
             yield _never_active(
                 Subject(), ports[0], f"so are all {len(keys)} ports of cards {board}: {names}"
             )
-
-
-def _kind(key: PortKey, memory: InfinibandMemory) -> tuple[str, str]:
-    """The board, and which port of it: often only the first of two is wired."""
-    return memory.ports[key].board, f"{memory.identities[key[0]].pci.partition('.')[2]}/{key[1]}"
 
 
 def _never_was(port: PortMemory) -> bool:

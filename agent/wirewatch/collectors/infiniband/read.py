@@ -1,6 +1,6 @@
 """Reading RDMA devices: sysfs alone decides what their state is; ibstat is run beside it, to be compared."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -19,6 +19,7 @@ from wirewatch.collectors.infiniband.model import (
 )
 from wirewatch.core import rdma
 from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.statistics import grouped
 from wirewatch.core.tree import (
     DEVICES,
     NET,
@@ -29,7 +30,7 @@ from wirewatch.core.tree import (
     read_pci_link,
     where_is,
 )
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 
 
 def read(
@@ -54,8 +55,14 @@ def read(
         for name, identity in known.items()
         if name not in now and not _is_taken(name, identity, identities)
     }
+    # Cards that are gone while another has their name go by their PCI address.
+    by_place = {
+        name: card.pci for name, card in known.items() if name not in gone and gone.get(card.pci) is card
+    }
     claimed = {i.pci for i in (*identities.values(), *gone.values())}
-    strays = find_strays(sysfs, claimed | _addresses(sysfs, {*names} - {*allowed})) if due else memory.strays
+    # Where excluded devices are shows without opening them.
+    others = {value_or(rdma_address(sysfs, name), "") for name in {*names} - {*allowed}} if due else set()
+    strays = find_strays(sysfs, claimed | others - {""}) if due else memory.strays
     return InfinibandReading(
         devices=devices,
         identities=identities,
@@ -63,7 +70,7 @@ def read(
         links={name: read_pci_link(sysfs, i.pci) for name, i in identities.items() if i.pci},
         gone=gone,
         missing={name: where_is(sysfs, identity.pci) for name, identity in gone.items()},
-        names={**now, **{name: name for name in gone if name in known}, **_by_place(known, gone)},
+        names={**now, **{name: name for name in gone if name in known}, **by_place},
         strays={at: where for at, where in strays.items() if at not in claimed},
         refused=refused,
         ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
@@ -78,12 +85,6 @@ _NOT_THERE = frozenset({Why.MISSING, Why.UNSUPPORTED})
 
 def _excluded(name: str, options: InfinibandOptions) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in options.exclude)
-
-
-def _addresses(sysfs: Sysfs, names: Iterable[str]) -> set[str]:
-    """Where these devices are, which shows without opening them."""
-    found = (rdma_address(sysfs, name) for name in names)
-    return {address for address in found if not isinstance(address, Absent)}
 
 
 def _ibstat_due(memory: InfinibandMemory, options: InfinibandOptions, mono: float) -> bool:
@@ -205,11 +206,12 @@ def _identify(sysfs: Sysfs, name: str, last: RdmaIdentity | None) -> RdmaIdentit
 
 
 def _counters(reader: _DeviceReader, port: str, last: tuple[str, ...]) -> tuple[str, ...]:
-    found: list[str] = []
-    for folder in ("counters", "hw_counters"):
-        before = tuple(path.partition("/")[2] for path in last if path.startswith(f"{folder}/"))
-        found += [f"{folder}/{name}" for name in reader.names(f"ports/{port}/{folder}", before)]
-    return tuple(path for path in found if path in KNOWN)
+    before = grouped((path.partition("/")[0], path.partition("/")[2]) for path in last)
+    names = {
+        at: reader.names(f"ports/{port}/{at}", tuple(before.get(at, ())))
+        for at in ("counters", "hw_counters")
+    }
+    return tuple(path for at, found in names.items() for name in found if (path := f"{at}/{name}") in KNOWN)
 
 
 def _is_taken(name: str, before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
@@ -221,11 +223,6 @@ def _is_taken(name: str, before: RdmaIdentity, listed: Mapping[str, RdmaIdentity
         other.pci == before.pci or ("bond" in name and other.pci.partition(".")[0] == card)
         for name, other in listed.items()
     )
-
-
-def _by_place(known: Mapping[str, RdmaIdentity], gone: Mapping[str, RdmaIdentity]) -> dict[str, str]:
-    """Cards that are gone while another has their name go by their PCI address."""
-    return {name: card.pci for name, card in known.items() if name not in gone and gone.get(card.pci) is card}
 
 
 def _is_same(sysfs: Sysfs, name: str, identity: RdmaIdentity, memory: InfinibandMemory) -> bool:

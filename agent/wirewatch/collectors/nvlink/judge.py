@@ -114,7 +114,6 @@ class NvlinkCase:
         return Health.FAILED if streak.count >= self.policy.confirm else Health.DEGRADED
 
     def of(self, link: int | None = None) -> Subject:
-        """The GPU, or one of its links, as the subject of a finding."""
         return subject(self.gpu, link)
 
     @cached_property

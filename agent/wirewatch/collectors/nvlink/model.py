@@ -232,6 +232,7 @@ def find_siblings(
     for name, alike in grouped((gpu.name, (gpu, value)) for gpu, value in known).items():
         counts = {gpu.key: len(seen[gpu.key]) for gpu, _ in alike}
         rates = [rate for _, value in alike for rate in _rates(value)]
+        fabrics = [value.fabric for _, value in alike]
         siblings[name] = Siblings(
             rate=_commonest(rates),
             fastest=max(rates, default=0.0),
@@ -239,7 +240,7 @@ def find_siblings(
             node=len(reading),
             dark=not any(seen.values()),
             virtual=all(value.virtual for _, value in alike),
-            registered=any(_registered(value) for _, value in alike),
+            registered=any(isinstance(f, Fabric) and f.state == len(FABRIC_STATES) - 1 for f in fabrics),
         )
         due |= _due(name, counts)
         patterns[name] = frozenset().union(*(seen[key] for key, count in counts.items() if count == due[key]))
@@ -254,10 +255,6 @@ def seen_active(memory: NvlinkMemory, value: GpuLinks) -> frozenset[int]:
 def usual_rate(value: GpuLinks) -> float:
     """The rate of most links of a GPU that are up; 0 for none."""
     return _commonest(_rates(value))
-
-
-def _registered(value: GpuLinks) -> bool:
-    return not isinstance(value.fabric, Absent) and value.fabric.state == len(FABRIC_STATES) - 1
 
 
 def _rates(value: GpuLinks) -> list[float]:

@@ -50,7 +50,6 @@ KIB = 1024
 
 @cache
 def all_links(field: int) -> Question:
-    """The question for the sum of a field over all links of a GPU."""
     return Question("Field", (field, ALL_LINKS))
 
 
@@ -110,7 +109,6 @@ def error_questions(skip: frozenset[Question]) -> tuple[tuple[str, Question], ..
 def read(
     hardware: Hardware, memories: Memories[NvlinkMemory], options: NvlinkOptions
 ) -> NvlinkReading | Absent:
-    """One reading of every GPU; Absent when the GPUs cannot even be enumerated."""
     return read_gpus(
         hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
     )

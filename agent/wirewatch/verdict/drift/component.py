@@ -117,7 +117,6 @@ class DriftMemory:
 def drift_component(
     options: DriftOptions, policy: DriftPolicy, around: DriftContext
 ) -> Collector[DriftReading, DriftMemory, DriftOptions, DriftPolicy]:
-    """The component; without a place for it, the baseline lasts as long as the process."""
     return Collector(
         name=NAME,
         about="the topology against the one that was accepted",

@@ -265,7 +265,7 @@ def _side(
     graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str], off: frozenset[str]
 ) -> GraphSide:
     return GraphSide(
-        {key: {n: keys.get(peer, peer) for n, peer in gpu.peers().items()} for key, gpu in gpus.items()},
+        {key: {n: keys.get(peer, peer) for n, peer in gpu.peers().items()} for key, gpu in nodes.items()},
         tuple(tuple(keys[key] for key in one.gpus if key in keys) for one in graph.islands),
         off.union(gpu.key for gpu in graph.gpus if gpu.key not in keys),
     )

@@ -50,7 +50,6 @@ class SlowPart:
 
     @property
     def lost(self) -> float:
-        """The part of its speed that is lost, 0 to 1."""
         return self.loss.part
 
 
@@ -100,14 +99,12 @@ class StragglerWatch:
 
     def held(self, policy: StragglerPolicy) -> tuple[ConfirmedStraggler, ...]:
         """The units that enough of the newest probes saw slow."""
-        return tuple(self._held(policy))
-
-    def _held(self, policy: StragglerPolicy) -> Iterator[ConfirmedStraggler]:
-        for unit, looks in self.looks.items():
-            seen = [one for one in looks if one is not None]
-            if len(seen) >= policy.confirm:
-                failed = _is_failed(seen, policy)
-                yield ConfirmedStraggler(seen[-1], self.began[unit], len(seen), len(looks), failed)
+        every = ((unit, looks, [one for one in looks if one]) for unit, looks in self.looks.items())
+        return tuple(
+            ConfirmedStraggler(seen[-1], self.began[unit], len(seen), len(looks), _is_failed(seen, policy))
+            for unit, looks, seen in every
+            if len(seen) >= policy.confirm
+        )
 
     def unsure(self, policy: StragglerPolicy) -> bool:
         """Whether the newest probe saw something that another would confirm, clear, or find to be FAILED."""
@@ -183,10 +180,8 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
     table = explain([without(one, lost) for one in pairs], measured.wires, policy)
     ends = [_slow(table.ends[unit], policy) for unit in table.faulty]
     wires = [one for one in (*ends, *_slow_pairs(table, policy)) if one]
-    inner = [
-        _inner(ones, measured.others, policy)
-        for ones in grouped((one.unit.uuid, one) for one in alone).values()
-    ]
+    of_gpus = grouped((one.unit.uuid, one) for one in alone)
+    inner = [_inner(ones, measured.others, policy) for ones in of_gpus.values()]
     inside, outside = _causes([one for one in inner if one], wires, measured.used)
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
@@ -265,7 +260,6 @@ def _is_open(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
 
 
 def _worst(one: SlowPart, raw: Mapping[Unit, float], faulty: Faulty) -> float:
-    """The largest loss of a part and of all that is slow by it."""
     units = [one.unit, *one.follows]
     units += [pair for unit in units for pair in faulty.get(unit, ())]
     return max((raw[unit] for unit in units if unit in raw), default=one.lost)
@@ -280,9 +274,7 @@ def _slow_pairs(table: Matrix, policy: StragglerPolicy) -> Iterator[SlowPart]:
             yield replace(made, undecided=table.undecided.get(unit, ()))
 
 
-def _inner(
-    ones: Iterable[Deviation], others: Mapping[str, bool], policy: StragglerPolicy
-) -> SlowPart | None:  # fmt: skip
+def _inner(ones: Iterable[Deviation], others: Mapping[str, bool], policy: StragglerPolicy) -> SlowPart | None:
     """Name what is slow inside a GPU, and the other by it; in time slices the part that is used most."""
     slow = {one.unit.resource: made for one in ones if (made := _slow(one, policy)) is not None}
     compute, memory = slow.get(Resource.COMPUTE), slow.get(Resource.MEMORY)
@@ -330,10 +322,8 @@ def _alike(
     if not lost:
         return list(inside), []
     rest = [one for one in inside if one.unit not in slow]
-    for one in every:
-        made = _slow(without(one, lost), policy)
-        if made is not None:
-            rest.append(replace(made, follows=slow[one.unit].follows))
+    left = (_slow(without(one, lost), policy) for one in every)
+    rest += [replace(made, follows=slow[made.unit].follows) for made in left if made]
     worst = max(_worst(one, raw, faulty) for one in slow.values())
     return rest, [SlowNode(resource, lost, len(every), worst)]
 
@@ -342,13 +332,8 @@ def _slow(one: Deviation, policy: StragglerPolicy) -> SlowPart | None:
     loss = one.decisive_loss(policy)
     if loss is None:
         return None
-    return SlowPart(
-        one.unit, one.rate, loss, loss is one.own, _usual(one.own), _usual(one.peers), one.count
-    )  # fmt: skip
-
-
-def _usual(loss: Loss | None) -> float | None:
-    return None if loss is None else loss.usual
+    own, peers = (None if known is None else known.usual for known in (one.own, one.peers))
+    return SlowPart(one.unit, one.rate, loss, loss is one.own, own, peers, one.count)
 
 
 def _scores(ones: Iterable[Deviation]) -> dict[Unit, float]:
@@ -379,16 +364,11 @@ def _explained(pairs: Sequence[Deviation], policy: StragglerPolicy) -> Matrix:
     for pair, ends in causes.items():
         if reasons := [unit for unit in ends if unit in found]:
             slow_by[max(reasons, key=lambda unit: found[unit].lost(policy))].append(pair)
-    faulty = {
-        unit: found[unit].of([one for one in every[unit] if one.unit in slow_by[unit]], policy)
-        for unit in found
-    }
+    slow = {unit: [one for one in every[unit] if one.unit in slow_by[unit]] for unit in found}
+    faulty = {unit: one.of(slow[unit], policy) for unit, one in found.items()}
     rest = {one.unit: _left(one, faulty, policy) for one in pairs}
-    middles = {
-        unit: _middle(unit, [rest[one.unit] for one in every[unit]])
-        for unit in ceilings
-        if unit not in faulty
-    }
+    well = (unit for unit in ceilings if unit not in faulty)
+    middles = {unit: _middle(unit, [rest[one.unit] for one in every[unit]]) for unit in well}
     return Matrix(
         middles | {unit: one.deviation for unit, one in faulty.items()},
         rest,

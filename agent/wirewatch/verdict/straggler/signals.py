@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from wirewatch.core.collector import Strict
-from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
+from wirewatch.core.probe import Document, Micro, Probed
 from wirewatch.core.statistics import AcceptedRates, grouped, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
 
@@ -114,15 +114,12 @@ class StragglerPolicy(Strict):
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        parts = {
-            "own": self.own, "peers": self.peers, "failed": self.failed, "noise_compute": self.noise_compute,
-            "noise_memory": self.noise_memory, "noise_pair": self.noise_pair, "noise_peers": self.noise_peers,
-            "noise_link": self.noise_link,
-        }  # fmt: skip
-        counts = {"confirm": self.confirm, "among": self.among, "learn": self.learn}
+        noises = (f"noise_{kind}" for kind in ("compute", "memory", "pair", "peers", "link"))
+        parts = [name for name in ("own", "peers", "failed", *noises) if not 0 < getattr(self, name) < 1]
+        counts = [name for name in ("confirm", "among", "learn") if getattr(self, name) < 1]
         checks = (
-            ([name for name, value in parts.items() if not 0 < value < 1], "must be above 0 and below 1"),
-            ([name for name, value in counts.items() if value < 1], "must be above 0"),
+            (parts, "must be above 0 and below 1"),
+            (counts, "must be above 0"),
             ([self.score] if not 0 < self.score < math.inf else [], "score must be above 0"),
             ([self.confirm] if self.confirm > self.among else [], "confirm must not be above among"),
         )
@@ -174,7 +171,6 @@ class Deviation:
     """Values of its own history."""
 
     def slow(self, policy: StragglerPolicy) -> bool:
-        """Whether it is slow against its own history or its peers."""
         return self.decisive_loss(policy) is not None
 
     def is_own_slow(self, policy: StragglerPolicy) -> bool:
@@ -183,11 +179,8 @@ class Deviation:
 
     def decisive_loss(self, policy: StragglerPolicy) -> Loss | None:
         """The loss that makes it slow, the larger of both; None when it is not."""
-        broken = [
-            loss
-            for loss, limit in ((self.own, policy.own), (self.peers, policy.peers))
-            if loss is not None and loss.breaks(limit, policy.score)
-        ]
+        limits = ((self.own, policy.own), (self.peers, policy.peers))
+        broken = [loss for loss, limit in limits if loss is not None and loss.breaks(limit, policy.score)]
         # Its own history is the better measure, unless it has been slow from the start.
         return max(broken, key=lambda loss: loss.part * (1 + CLOSE * (loss is self.own)), default=None)
 
@@ -317,21 +310,13 @@ def _wires(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
 
 
 def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
-    if all(one.group.kind in SPREAD for one in probed.conditions):
-        for links in probed.links:
-            lost = _lowest(links)
-            if lost is not None:
-                yield Unit(Resource.LINK, probed.plan.gpus[links.gpu]), lost
-
-
-def _lowest(links: LinkBytes) -> float | None:
-    """Return the share by which the lowest link carried less than the mean; a silent link does not count."""
-    lost = []
-    for values in (links.transmit, links.receive):
-        known = [value for value in values if value]
-        if len(known) > 1:
-            lost.append(1 - min(known) * len(known) / sum(known))
-    return max(lost, default=None)
+    """By how much the lowest link carried less than the mean; a silent link does not count."""
+    even = all(one.group.kind in SPREAD for one in probed.conditions)
+    for links in probed.links if even else ():
+        ways = ([value for value in values if value] for values in (links.transmit, links.receive))
+        lost = [1 - min(known) * len(known) / sum(known) for known in ways if len(known) > 1]
+        if lost:
+            yield Unit(Resource.LINK, probed.plan.gpus[links.gpu]), max(lost)
 
 
 def _alone(unit: Unit, measured: Signals, references: RateHistory, policy: StragglerPolicy) -> Deviation:
