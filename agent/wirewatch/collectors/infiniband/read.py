@@ -46,7 +46,6 @@ def read(
     kept = {n: i for n, i in memory.identities.items() if not due and _is_same(sysfs, n, i, memory)}
     found = {name: kept.get(name) or _identify(sysfs, name, memory.identities.get(name)) for name in allowed}
     identities = {name: identity for name, identity in found.items() if identity is not None}
-    devices = tuple(identities)
     refused = dict(memory.refused)
     known = {n: i for n, i in memory.identities.items() if not _excluded(n, options)}
     now = names_now(known, identities)
@@ -56,21 +55,19 @@ def read(
         if name not in now and not _is_taken(name, identity, identities)
     }
     # Cards that are gone while another has their name go by their PCI address.
-    by_place = {
-        name: card.pci for name, card in known.items() if name not in gone and gone.get(card.pci) is card
-    }
+    left = {n: n if n in gone else i.pci for n, i in known.items() if n in gone or gone.get(i.pci) is i}
     claimed = {i.pci for i in (*identities.values(), *gone.values())}
     # Where excluded devices are shows without opening them.
     others = {value_or(rdma_address(sysfs, name), "") for name in {*names} - {*allowed}} if due else set()
     strays = find_strays(sysfs, claimed | others - {""}) if due else memory.strays
     return InfinibandReading(
-        devices=devices,
+        devices=tuple(identities),
         identities=identities,
         ports=_read_ports(sysfs, identities, refused, options, mono),
         links={name: read_pci_link(sysfs, i.pci) for name, i in identities.items() if i.pci},
         gone=gone,
         missing={name: where_is(sysfs, identity.pci) for name, identity in gone.items()},
-        names={**now, **{name: name for name in gone if name in known}, **by_place},
+        names={**now, **left},
         strays={at: where for at, where in strays.items() if at not in claimed},
         refused=refused,
         ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
