@@ -234,11 +234,7 @@ class Lease:
         self._worker: Worker | None = None
 
     def take(self, start: Callable[[], Worker]) -> Worker:
-        """Start a worker that is killed when the lease is withdrawn.
-
-        Raises:
-            Withdrawn: it is withdrawn already.
-        """
+        """Start a worker that is killed when the lease is withdrawn; Withdrawn where it is so already."""
         with self._lock:
             if self._withdrawn:
                 raise Withdrawn(self._withdrawn)
