@@ -20,6 +20,7 @@ from tests.node.busbw.nodes import (
     cube,
     meshed,
     node,
+    parted,
     sockets,
     switched,
     uuid,
@@ -275,6 +276,13 @@ def test_of_several_islands_each_of_two_and_more_is_a_group_beside_the_whole() -
         (WireKind.PAIR, (0, 1)),
         (WireKind.PAIR, (3, 4)),
     ]
+
+
+def test_two_switches_of_four_are_three_groups() -> None:
+    topology = switched(H200, 8)
+    assert ranks_of(groups(topology, parted(topology, 4))) == [
+        (WireKind.PCIE, tuple(range(8))), (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
