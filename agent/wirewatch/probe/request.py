@@ -246,9 +246,7 @@ def _confirmed(
                 # A second probe that is refused takes nothing from the first.
                 refusal = None if last is not None else came
                 break
-            probed: Probed | None = came
-            if came.by == "recording":
-                probed, missing = only_asked(came, wish.ops, wish.sizes, wish.variation)
+            probed, missing = _asked(came, wish)
             if probed is None:
                 return ProbeResult(hardware.clock.now(), None, (), None, not_recorded=missing)
             last, refusal = probed, None
@@ -261,9 +259,8 @@ def _confirmed(
                 break
     at = hardware.clock.now() if last is None else last.at
     measured = memory.measured if last is not None and last.outcome == "ok" else ()
-    return ProbeResult(
-        at, last, memory.held, refusal, measured, memory.stragglers.named, not_recorded=missing
-    )
+    named = memory.stragglers.named
+    return ProbeResult(at, last, memory.held, refusal, measured, named, not_recorded=missing)
 
 
 def _side_by_side(
@@ -380,6 +377,12 @@ def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
         large = tuple((size, runs.get(size, usual)) for size in sizes if size >= SMALL)
         made = replace(made, bandwidth=large, latency_sizes=tuple(s for s in sizes if s < SMALL))
     return made
+
+
+def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
+    """Return the requested part of a recorded probe and what it lacks; any other probe whole."""
+    recorded = probed.by == "recording"
+    return only_asked(probed, wish.ops, wish.sizes, wish.variation) if recorded else (probed, ())
 
 
 def only_asked(
