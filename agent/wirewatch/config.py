@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 SPARE = 1.0
 """Seconds between two runs of others that must be left to a collector that runs apart from them."""
-
-
 _NUMBERS: Mapping[str, str] = {
     "float_type": "must be a number", "int_type": "must be a whole number",
     "int_from_float": "must be a whole number", "finite_number": "must be a finite number",
@@ -302,10 +300,8 @@ def model(collectors: Sequence[AnyCollector]) -> type[Config]:
     """The model of a file, with the options and the policy of each collector."""
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
-    policies["probe"] = (ProbePolicy, ProbePolicy())
-    policies["drift"] = (DriftPolicy, DriftPolicy())
-    policies["pairs"] = (PairsPolicy, PairsPolicy())
-    policies["verdict"] = (VerdictPolicy, VerdictPolicy())
+    others = {"probe": ProbePolicy, "drift": DriftPolicy, "pairs": PairsPolicy, "verdict": VerdictPolicy}
+    policies |= {name: (kind, kind()) for name, kind in others.items()}
     section: dict[str, Any] = {"__base__": _Section}
     options_model = create_model("Collectors", **section, **options)
     policy_model = create_model("Policy", **section, **policies)
@@ -320,11 +316,8 @@ def model(collectors: Sequence[AnyCollector]) -> type[Config]:
 def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config, tuple[AnyCollector, ...]]:
     """The configuration, and the enabled collectors with their options and policies set.
 
-    Without a file everything has its default.
-
-    Raises:
-        ConfigError: the file is missing, unreadable or not TOML, or it has an unknown key, a wrong type or an
-            impossible value.
+    Without a file everything has its default. Raises ConfigError for a file that is missing, unreadable or
+    not TOML, and for an unknown key, a wrong type or an impossible value.
     """
     config = _read(path, model(collectors))
     ready = [
@@ -366,9 +359,8 @@ def _impossible(config: Config, collectors: Sequence[AnyCollector]) -> Iterator[
         if wrong := values.wrong():
             yield f"{section}: {_with_values(wrong, values)}"
     enabled = [one for one in collectors if one.options.enabled]
-    running = {one.name: one.options for one in enabled} | (
-        {PROBE: config.probe} if config.probe.enabled else {}
-    )
+    running = {one.name: one.options for one in enabled}
+    running |= {PROBE: config.probe} if config.probe.enabled else {}
     for one in enabled:
         if wrong := _no_gap(one, running):
             yield f"collectors.{one.name}: {wrong}"
@@ -393,11 +385,7 @@ def expectations(config: Config) -> Expect:
 
 
 def address(text: str, option: str = "listen.address") -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[V6]:PORT`, the value of an option.
-
-    Raises:
-        ConfigError: the text is not of that form.
-    """
+    """Host and port of `HOST:PORT` or `[V6]:PORT`, the value of an option; ConfigError for another text."""
     host, _, port = text.rpartition(":")
     number = whole(port)
     if not host or number is None or number > 65535:  # noqa: PLR2004

@@ -47,33 +47,32 @@ class StateInUse(StateError):
 
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """A state folder that is there."""
+    """A state folder that is there.
+
+    It has the history of probes, the ledger of faults (`latches`), the accepted topology (`baseline`), what
+    the machine is known to have, and what pairs of nodes found out about this node.
+    """
 
     directory: Path
 
     @property
     def history(self) -> Path:
-        """The probes of this node."""
         return self.directory / "probes.sqlite"
 
     @property
     def latches(self) -> Path:
-        """The ledger of faults."""
         return self.directory / "latches.json"
 
     @property
     def baseline(self) -> Path:
-        """The accepted topology."""
         return self.directory / "baseline.json"
 
     @property
     def machine(self) -> Path:
-        """What the machine is known to have."""
         return self.directory / "machine.json"
 
     @property
     def pairs(self) -> Path:
-        """What pairs of nodes found out about this node."""
         return self.directory / "pairs.json"
 
     @property
@@ -135,8 +134,7 @@ def state_directory(
 ) -> Path:
     """Where state lives: as configured, else the service manager's folder, the system's, or the user's.
 
-    Raises:
-        StateError: a user without a home.
+    Raises StateError for a user without a home.
     """
     given = environment.get("STATE_DIRECTORY", "").partition(":")[0]
     if configured or given:
@@ -174,11 +172,10 @@ def state_owner(folder: Path) -> tuple[int, int] | None:
 
 def _unmapped() -> int | None:
     """The id that a user namespace shows for the users that it has not, such as the root outside."""
-    try:
-        is_all = Path("/proc/self/uid_map").read_text("utf-8").split() == ["0", "0", str(0xFFFFFFFF)]
-    except OSError:
-        return None
-    return None if is_all else _OVERFLOW
+    with suppress(OSError):
+        if Path("/proc/self/uid_map").read_text("utf-8").split() != ["0", "0", str(0xFFFFFFFF)]:
+            return _OVERFLOW
+    return None
 
 
 @contextmanager
@@ -187,10 +184,8 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
 
     The kernel then refuses root what the owner may not do, behind links too, and what is made is the owner's.
     No thread and no process may be started in the block: it would keep these rights. With `reading`, root
-    goes on as root where it may not act as the owner.
-
-    Raises:
-        OSError: root may not act as the owner, or the folder cannot be found out about.
+    goes on as root where it may not act as the owner; else, and where the folder cannot be found out about,
+    this raises OSError.
     """
     owner = None if os.geteuid() else state_owner(folder)
     if owner is None:
@@ -208,10 +203,7 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
 def open_state_for_command(directory: Path) -> StateFolder:
     """The state folder, for a command beside the daemon; as root it makes none that is not there.
 
-    The daemon, or its installation, decides who owns the folder.
-
-    Raises:
-        StateError: see `open_state`.
+    The daemon, or its installation, decides who owns the folder. Raises StateError as `open_state`.
     """
     return open_state(directory, make=os.geteuid() != 0)
 
@@ -219,9 +211,7 @@ def open_state_for_command(directory: Path) -> StateFolder:
 def open_state(directory: Path, *, make: bool = True) -> StateFolder:
     """The state folder, which can be written; with `make` it is made if it is not there.
 
-    Raises:
-        ReadOnlyState: it is there, and no file can be made in it.
-        StateError: it is not there, or cannot be made.
+    Raises ReadOnlyState where no file can be made in it, another StateError where it cannot be made.
     """
     try:
         with as_owner(directory):
@@ -256,9 +246,7 @@ def _unkept(directory: Path, error: OSError) -> str:
 def lock_agent(state: StateFolder) -> Lock:
     """The lock of the one agent that a state folder may have.
 
-    Raises:
-        StateInUse: another agent has it.
-        StateError: the file cannot be opened or locked.
+    Raises StateInUse where another agent has it, StateError where the file cannot be opened or locked.
     """
     try:
         lock = acquire(state.agent_lock, "wirewatch serve", _AGENT_MODE)
@@ -290,10 +278,8 @@ def refused(error: OSError, path: Path) -> Absent:
 def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
-    A file of another user that no process holds is replaced by one of ours, where we may.
-
-    Raises:
-        OSError: it cannot be opened or locked, or is no file of one name.
+    A file of another user that no process holds is replaced by one of ours, where we may. OSError: it cannot
+    be opened or locked, or is no file of one name.
     """
     with as_owner(path.parent):
         while True:
@@ -349,27 +335,23 @@ def _is_left(path: Path) -> bool:
 
 
 def _removed(path: Path) -> bool:
-    try:
+    with suppress(OSError):
         path.unlink()
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    try:
+    with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), path.lstat())
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def _write(handle: int, text: bytes) -> None:
     """Who holds it, as far as the disk has room: the lock itself does not need it."""
-    try:
+    with suppress(OSError):
         os.ftruncate(handle, 0)
         os.pwrite(handle, text, 0)
-    except OSError:
-        return
 
 
 def _holder(handle: int) -> LockHolder:
@@ -385,8 +367,8 @@ def _named(handle: int) -> tuple[int | Absent, str]:
     text = os.pread(handle, _NAME_BYTES, 0).decode("utf-8", "replace")
     number, _, who = text.partition("\n")[0].partition(" ")
     if not (number.isascii() and number.isdigit()):
-        return Absent(Why.MISSING, "no pid in the lock file"), "another program"
-    return int(number), "".join(c for c in who if c.isprintable()) or "another program"
+        return Absent(Why.MISSING, "no pid in the lock file"), _shown("")
+    return int(number), _shown(who)
 
 
 def _kernel_holder(file: os.stat_result) -> int | None:
@@ -396,14 +378,11 @@ def _kernel_holder(file: os.stat_result) -> int | None:
     than their file system's.
     """
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-    try:
-        lines = _locks()
-    except OSError:
-        return None
-    for line in lines:
-        match line.split():
-            case [_, "FLOCK", _, _, pid, at, _, _] if at == place and pid.isdigit() and pid != "0":
-                return int(pid)
+    with suppress(OSError):
+        for line in _locks():
+            match line.split():
+                case [_, "FLOCK", _, _, pid, at, _, _] if at == place and pid.isdigit() and pid != "0":
+                    return int(pid)
     return None
 
 
@@ -412,8 +391,10 @@ def _locks() -> list[str]:
 
 
 def _program(pid: int) -> str:
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
-    except OSError:
-        return "another program"
+    with suppress(OSError):
+        return _shown(Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip())
+    return _shown("")
+
+
+def _shown(name: str) -> str:
     return "".join(c for c in name if c.isprintable()) or "another program"

@@ -20,7 +20,7 @@ from wirewatch.busbw.references import (
     fitted,
     same_wire,
 )
-from wirewatch.core.pci import LANE_RATES
+from wirewatch.core.pci import LANE_RATES, Path
 from wirewatch.core.probe import ALL_REDUCE, Conditions
 from wirewatch.core.topology import PATHS, WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent, Why
@@ -118,10 +118,9 @@ def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
         return RING, (f"NCCL's tuner takes NVLS from {least} {arch} GPUs on, Ring with {group.ranks}",)
     if conditions.multicast is False:
         return RING, ("NVLS is not offered by the driver here: no multicast",)
-    remarks: tuple[str, ...] = ("with NVLS the switch adds up: bus bandwidth may exceed the wire",)
-    if isinstance(conditions.multicast, Absent):
-        remarks = (*remarks, "that the driver offers multicast is taken as given")
-    return NVLS, remarks
+    remarks = ("with NVLS the switch adds up: bus bandwidth may exceed the wire",)
+    given = ("that the driver offers multicast is taken as given",)
+    return NVLS, (*remarks, *(given if isinstance(conditions.multicast, Absent) else ()))
 
 
 def _pcie(conditions: Conditions) -> GroupWire | Absent:
@@ -132,9 +131,7 @@ def _pcie(conditions: Conditions) -> GroupWire | Absent:
     if isinstance(bus, Absent):
         return bus
     crossing = conditions.group.crossing
-    where = (
-        "a path that is not known" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
-    )
+    where = PATHS[crossing] if isinstance(crossing, Path) else "a path that is not known"
     crosses = f"no NVLink joins all {conditions.group.ranks} GPUs: a ring crosses {where}"
     return GroupWire(bus, (crosses, f"PCIe {generation} x{lanes} = {rate(bus)} each way"), bus)
 
@@ -162,9 +159,8 @@ def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
     product = nvlink_product(gpu.name)
     shown = conditions.link_rate
     if product is None and isinstance(shown, Absent):
-        return Absent(
-            shown.why, f"the rate of a link of {gpu.name or 'a product without name'}: {shown.detail}"
-        )
+        name = gpu.name or "a product without name"
+        return Absent(shown.why, f"the rate of a link of {name}: {shown.detail}")
     each = product.link_rate if product else shown
     if isinstance(each, Absent) or links < 1:
         return Absent(Why.MISSING, "no NVLink link is up, and none is known to be due")
@@ -185,9 +181,8 @@ def _arch(conditions: Conditions) -> str | Absent:
     """The architecture of all GPUs; Absent for a mixed group."""
     found = {architecture(gpu.name) for gpu in conditions.group.gpus}
     names = ", ".join(sorted({gpu.name or "without a name" for gpu in conditions.group.gpus}))
-    return (
-        found.pop() if len(found) == 1 else Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
-    )
+    several = Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
+    return found.pop() if len(found) == 1 else several
 
 
 def _reference(conditions: Conditions, op: str, algorithm: str, rail: GroupWire) -> Reference | Absent:
@@ -263,11 +258,9 @@ def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> 
 def _doubts(ranks: int, rail: GroupWire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
     """In what the reference differs from the group that is asked about."""
     least = reference.points[0][0]
-    doubts = []
-    if reference.ranks != ranks:
-        doubts.append(f"that is of {reference.ranks} GPUs")
-    if not same_wire(reference, rail.rate):
-        doubts.append(f"that is of a wire of {rate(reference.wire)}")
-    if size_bytes < least:
-        doubts.append(f"that is of {size(least)} and more")
-    return tuple(doubts)
+    doubts = (
+        (reference.ranks != ranks, f"that is of {reference.ranks} GPUs"),
+        (not same_wire(reference, rail.rate), f"that is of a wire of {rate(reference.wire)}"),
+        (size_bytes < least, f"that is of {size(least)} and more"),
+    )
+    return tuple(doubt for holds, doubt in doubts if holds)

@@ -15,7 +15,7 @@ from wirewatch.core.pci import Path
 from wirewatch.core.probe import GATHER, MIB, SCATTER, Conditions, Pcie, RdmaPort
 from wirewatch.core.rdma import ACTIVE, gigabits
 from wirewatch.core.statistics import grouped
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.core.words import count, first, rate, size
 from wirewatch.nccl.settings import IB_HCA, IB_OFF, NET, allows_hca, number
 
@@ -62,11 +62,8 @@ def network_share(conditions: Conditions) -> NetworkShare | Absent:
     counted, left_out = count_ports(conditions)
     if not counted:
         return Absent(Why.MISSING, "; ".join(("no reference: no RDMA port, so NCCL uses sockets", *left_out)))
-    cards = sorted({one.card or one.device for one in counted})
-    slowest = min(
-        (_card([one for one in counted if (one.card or one.device) == card]) for card in cards),
-        key=lambda found: found[0],
-    )
+    cards = dict(sorted(grouped((one.card or one.device, one) for one in counted).items()))
+    slowest = min(map(_card, cards.values()), key=lambda found: found[0])
     share = slowest[0] * len(cards) / ranks
     lines = [
         f"counted: {_names(counted)}",
@@ -87,7 +84,7 @@ def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str
     For each GPU NCCL takes those that it reaches fastest, and of several the nearest (src/graph/topo.cc,
     ncclTopoGetLocal). How fast the wire between sockets is, is not known: those beyond it come last.
     """
-    ports = () if isinstance(conditions.network, Absent) else conditions.network
+    ports = value_or(conditions.network, ())
     allowed = conditions.settings.get(IB_HCA, "")
     why = {one: _barred(one, allowed) for one in ports}
     usable = [one for one in ports if not why[one]]
@@ -96,9 +93,8 @@ def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str
         order = {one: _order(one, gpu, conditions.pcie) for one in usable}
         best = min(order.values(), default=None)
         near.update(one for one in usable if order[one] == best)
-    for one in usable:
-        if one not in near:
-            why[one] = "every GPU has others that are faster to reach, or as fast and nearer"
+    far = "every GPU has others that are faster to reach, or as fast and nearer"
+    why |= {one: far for one in usable if one not in near}
     reasons = grouped((text, one) for one, text in why.items() if text)
     left_out = tuple(f"{_names(group)} ({text})" for text, group in reasons.items())
     return tuple(one for one in ports if one in near), left_out
@@ -146,14 +142,13 @@ def _card(ports: Sequence[RdmaPort]) -> tuple[float, tuple[str, ...]]:
     if isinstance(one.pcie, Absent):
         return lines, (f"{text}, its PCIe link is not known",)
     bus = pcie_rate(one.pcie.generation, one.pcie.lanes)
-    name = f"PCIe {one.pcie.generation} x{one.pcie.lanes}"
     if isinstance(bus, Absent):
         return lines, (f"{text}, {bus.detail}",)
-    return min(lines, bus), (text, f"{name} = {rate(bus)} each way")
+    return min(lines, bus), (text, f"PCIe {one.pcie.generation} x{one.pcie.lanes} = {rate(bus)} each way")
 
 
 def _rate(one: RdmaPort) -> float:
-    return 0.0 if isinstance(one.rate, Absent) else one.rate
+    return value_or(one.rate, 0.0)
 
 
 def _slot_rate(pcie: Pcie | Absent) -> tuple[float, str] | None:

@@ -103,10 +103,8 @@ _ARCHITECTURES: tuple[tuple[str, str], ...] = (
 @cache
 def architecture(product: str) -> str | Absent:
     """The architecture of a product as NVML names it."""
-    for pattern, name in _ARCHITECTURES:
-        if re.search(pattern, product):
-            return name
-    return Absent(Why.MISSING, f"the architecture of {product or 'a product without name'} is not known")
+    unknown = Absent(Why.MISSING, f"the architecture of {product or 'a product without name'} is not known")
+    return next((name for pattern, name in _ARCHITECTURES if re.search(pattern, product)), unknown)
 
 
 _AMPERE = 12 * 25e9
@@ -165,10 +163,8 @@ def _switch(op: str, ranks: int, fits: tuple[int, int], algorithm: str = RING) -
 
 def _two(op: str, *busbw: float) -> Reference:
     """Two H200, at the sizes of the default plan: beyond them time bends too far for one line."""
-    points = tuple((size * MIB, value * 1e9) for size, value in zip((64, 256, 512), busbw, strict=True))
-    return Reference(
-        WireKind.SWITCH, RING, op, "Hopper", 2, (2, 2), HOPPER, points, Confidence.MEASURED, _H200_2
-    )
+    points, kind = _points(*zip((64, 256, 512), busbw, strict=True)), WireKind.SWITCH
+    return Reference(kind, RING, op, "Hopper", 2, (2, 2), HOPPER, points, Confidence.MEASURED, _H200_2)
 
 
 REFERENCES: tuple[Reference, ...] = (

@@ -27,7 +27,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """How many channels of each use; the log has `collnet` since 2.20, `nvls` since 2.17."""
+    """How many channels of each use; NCCL logs `collnet` since 2.20, `nvls` since 2.17."""
 
     coll: int
     collnet: int | Absent

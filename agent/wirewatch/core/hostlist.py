@@ -8,6 +8,7 @@ tests/node/core/test_hostlist.py compares with where they are installed.
 import re
 from collections.abc import Iterable, Iterator
 from itertools import product
+from math import prod
 
 MOST_HOSTS = 65536
 """Names that one list may have; Slurm's own limit (MAX_RANGE)."""
@@ -18,8 +19,6 @@ _ITEM = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 _PART = re.compile(r"\[([^\[\]]*)\]|[^\[\]]+")
 _RANGE = re.compile(rf"(\d{{1,{_DIGITS}}})(?:-(\d{{1,{_DIGITS}}}))?", re.ASCII)
 _NUMBERED = re.compile(rf"(.*?)(\d{{1,{_DIGITS}}})", re.ASCII)
-
-
 _FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
 
 
@@ -92,10 +91,7 @@ def _of_item(item: str, most: int) -> Iterator[str]:
     if "[" in item and not item.endswith("]"):
         raise HostlistError(f"{_shown(item)}: brackets end a name; give names that go on one by one")
     choices = [_of_part(part[0], part[1], most) for part in _PART.finditer(item)]
-    count = 1
-    for choice in choices:
-        count *= len(choice)
-    if count > most:
+    if prod(map(len, choices)) > most:
         raise HostlistError(f"{_shown(item)}: more than {MOST_HOSTS} hosts")
     for pieces in product(*choices):
         name = "".join(pieces)

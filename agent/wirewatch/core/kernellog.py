@@ -124,16 +124,14 @@ def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Even
     events = []
     for record in records:
         text = record.text.replace("\\x0a", " ")
-        opening = _ABOUT_GPU.search(text)
         event = _parse(text, record.seconds)
         if event is not None and event.kind == UNKNOWN and about and _FELL.search(text):
             event = Event(OFF_BUS, 0, about, "", text, record.seconds)
-        if opening:
+        if opening := _ABOUT_GPU.search(text):
             about = normal_pci(opening["pci"])
         elif event is not None or _UNSUPPORTED in text:
             about = ""
-        if event is not None:
-            events.append(event)
+        events += [event] if event is not None else []
     return tuple(events), about
 
 

@@ -50,10 +50,9 @@ def _gpus(sysfs: Sysfs) -> Machine:
 
 
 def _cards(sysfs: Sysfs) -> Machine:
-    devices = rdma_devices(sysfs)
-    guids = [] if isinstance(devices, Absent) else [sysfs.read(f"{RDMA}/{d}/node_guid") for d in devices]
-    names = nic_names(guid for guid in guids if not isinstance(guid, Absent))
-    return Machine("", tuple(sorted(set(names))))
+    devices = value_or(rdma_devices(sysfs), ())
+    guids = (value_or(sysfs.read(f"{RDMA}/{device}/node_guid"), "") for device in devices)
+    return Machine("", tuple(sorted(set(nic_names(guids)))))
 
 
 READERS: Sequence[Callable[[Sysfs], Machine]] = (_firmware, _gpus, _cards)

@@ -25,7 +25,5 @@ def _from_each_word(name: str) -> Iterator[str]:
 
 def did_you_mean(name: str, names: Collection[str], otherwise: str) -> str:
     """A question with the nearest names; `otherwise` where nothing is like it."""
-    found = nearest(name, names)
-    if not found:
-        return otherwise
-    return f"did you mean {' or '.join(repr(one) for one in found)}?"
+    found = " or ".join(map(repr, nearest(name, names)))
+    return f"did you mean {found}?" if found else otherwise

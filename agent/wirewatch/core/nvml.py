@@ -83,8 +83,7 @@ class Asked:
 
     def json(self, question: Question) -> Json | Absent:
         """The answer as it came."""
-        answer = self.answers.get(question)
-        return NOT_ASKED if answer is None else answer.value
+        return self.answers.get(question, Answer(NOT_ASKED)).value
 
     def whole(self, question: Question) -> int | Absent:
         """The answer as a whole number."""
@@ -142,9 +141,8 @@ def ask_gpu(
 
 def whole_failure(values: Sequence[Json | Absent]) -> Absent | None:
     """The first reason when nothing at all could be read, unsupported fields aside; else None."""
-    bad = [v for v in values if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED]
-    good = any(not isinstance(v, Absent) for v in values)
-    return bad[0] if bad and not good else None
+    bad = (v for v in values if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED)
+    return next(bad, None) if all(isinstance(v, Absent) for v in values) else None
 
 
 def as_int(value: Json | Absent) -> int | Absent:
@@ -182,11 +180,9 @@ def as_str(value: Json | Absent) -> str | Absent:
 
 def as_pids(value: Json | Absent) -> frozenset[int] | Absent:
     """The process ids of NVML's list of processes; MALFORMED where one of them is not a number."""
-    if isinstance(value, Absent):
-        return value
-    if not isinstance(value, list | tuple):
-        return Absent(Why.MALFORMED, f"not a list of processes: {value!r}")
-    found = [as_int(member(one, "pid")) for one in value]
+    found = _pids(value)
+    if isinstance(found, Absent):
+        return found
     odd = next((pid for pid in found if isinstance(pid, Absent)), None)
     return odd or frozenset(pid for pid in found if not isinstance(pid, Absent))
 
@@ -267,7 +263,7 @@ def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozense
         pids = _pids(() if number and lacks else listed)
         if isinstance(pids, Absent):
             return pids
-        found.append(pids)
+        found.append(frozenset(value_or(pid, None) for pid in pids))
     own, shared, drawing = found
     return own | shared, drawing
 
@@ -321,13 +317,14 @@ def foreign_processes(nvml: Nvml, sysfs: Sysfs, gpu: Gpu) -> Pids | Absent:
     }
 
 
-def _pids(listed: Json | Absent) -> frozenset[int | None] | Absent:
-    if isinstance(listed, Absent):
-        return listed
-    if not isinstance(listed, list | tuple):
-        return Absent(Why.MALFORMED, f"not a list of processes: {listed!r}")
-    pids = (as_int(member(entry, "pid")) for entry in listed)
-    return frozenset(None if isinstance(pid, Absent) else pid for pid in pids)
+def _pids(listed: Json | Absent) -> Sequence[int | Absent] | Absent:
+    if isinstance(listed, list | tuple):
+        return [as_int(member(entry, "pid")) for entry in listed]
+    return (
+        listed
+        if isinstance(listed, Absent)
+        else Absent(Why.MALFORMED, f"not a list of processes: {listed!r}")
+    )
 
 
 @lru_cache(maxsize=256)

@@ -91,7 +91,14 @@ def path_between(one: Place | Absent, other: Place | Absent, *, nodes: int | Non
         return one
     if isinstance(other, Absent):
         return other
-    return _between(one, other, nodes)
+    if hidden(one) or hidden(other):
+        return Absent(Why.UNSUPPORTED, "the hypervisor does not show the PCI bridges")
+    if one.root == other.root:
+        return _below_one_root(one, other)
+    if nodes == 1 or (one.numa is not None and one.numa == other.numa):
+        return Path.NODE
+    unknown = Absent(Why.UNSUPPORTED, "different PCI roots, and their NUMA nodes are not known")
+    return unknown if one.numa is None or other.numa is None else Path.SYS
 
 
 def bridges_between(one: Place, other: Place) -> tuple[str, ...]:
@@ -158,18 +165,6 @@ def aer_total(text: str | Absent) -> int | Absent:
     if len(counts) != len(text.splitlines()) or not counts:
         return Absent(Why.MALFORMED, f"not a list of PCIe errors: {text[:40]!r}")
     return totals[0] if totals else sum(counts.values())
-
-
-def _between(one: Place, other: Place, nodes: int | None) -> Path | Absent:
-    if hidden(one) or hidden(other):
-        return Absent(Why.UNSUPPORTED, "the hypervisor does not show the PCI bridges")
-    if one.root == other.root:
-        return _below_one_root(one, other)
-    if nodes == 1 or (one.numa is not None and one.numa == other.numa):
-        return Path.NODE
-    if one.numa is None or other.numa is None:
-        return Absent(Why.UNSUPPORTED, "different PCI roots, and their NUMA nodes are not known")
-    return Path.SYS
 
 
 def _below_one_root(one: Place, other: Place) -> Path:

@@ -5,7 +5,6 @@ A question is a plain value with a canonical text, so that an answer can be reco
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -23,7 +22,6 @@ ALL_LINKS = 0xFFFFFFFF
 """Scope id of a link-scoped NVML field that means "the sum over all links" (nvml.h, nvmlFieldValue_t)."""
 
 Arg = int | str
-_QUESTION = re.compile(r"(\w+)\((.*)\)")
 
 
 class Question(NamedTuple):
@@ -285,18 +283,3 @@ class Hardware:
     about: str = "this machine"
     rings: Rings = field(default_factory=NoRings)
     ras: Ras = field(default_factory=NoRas)
-
-
-def parse_question(text: str) -> Question:
-    """Return the question that has this text; ValueError for any other."""
-    match = _QUESTION.fullmatch(text)
-    if not match:
-        raise ValueError(f"not a question: {text!r}")
-    raw = match[2].split(",") if match[2] else []
-    return Question(match[1], tuple(_arg(a) for a in raw))
-
-
-def _arg(text: str) -> Arg:
-    if text == "all":
-        return ALL_LINKS
-    return int(text) if re.fullmatch(r"-?\d+", text) else text

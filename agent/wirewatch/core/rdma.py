@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from wirewatch.core.types import Absent, Why, whole
 
@@ -171,18 +172,15 @@ def _named(text: str | Absent, names: Sequence[str], what: str) -> str | Absent:
 
 def _with_field(facts: PortFacts, name: str, value: str) -> PortFacts | None:
     """The facts with one more; None when the value is not one of those that ibstat prints."""
-    match name:
-        case "State":
-            return replace(facts, state=IBSTAT_STATES[value]) if value in IBSTAT_STATES else None
-        case "Physical state":
-            return replace(facts, physical=IBSTAT_PHYSICAL[value]) if value in IBSTAT_PHYSICAL else None
-        case "Rate":
-            rate = _IBSTAT_RATE.fullmatch(value)
-            return replace(facts, rate=float(rate[1]) * 1e9 / 8) if rate else None
-        case "Link layer":
-            layer = {"IB": "InfiniBand"}.get(value, value)
-            return replace(facts, link_layer=layer) if value else None
-        case "Base lid":
-            lid = whole(value)
-            return None if lid is None else replace(facts, lid=lid)
-    return facts
+    rate = _IBSTAT_RATE.fullmatch(value)
+    known: Mapping[str, tuple[str, Any]] = {
+        "State": ("state", IBSTAT_STATES.get(value)),
+        "Physical state": ("physical", IBSTAT_PHYSICAL.get(value)),
+        "Rate": ("rate", float(rate[1]) * 1e9 / 8 if rate else None),
+        "Link layer": ("link_layer", {"IB": "InfiniBand"}.get(value, value) or None),
+        "Base lid": ("lid", whole(value)),
+    }
+    field, found = known.get(name, ("", ""))
+    if not field:
+        return facts
+    return None if found is None else replace(facts, **{field: found})

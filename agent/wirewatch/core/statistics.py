@@ -7,6 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from wirewatch.core.types import Absent, Why
 
+Part = TypeVar("Part", bound=Hashable)
+V = TypeVar("V")
+
 
 class Growth(NamedTuple):
     """By how much a counter grew between two readings of it, in monotonic seconds."""
@@ -68,7 +71,7 @@ class Streak:
         return Streak(self.count + 1 if present else 0)
 
 
-def streaks(before: Mapping[str, Streak], sure: Mapping[str, bool]) -> dict[str, Streak]:
+def streaks(before: Mapping[Part, Streak], sure: Mapping[Part, bool]) -> dict[Part, Streak]:
     """Return the streaks of all faults that show; `sure`: whether this poll saw it, not only one before."""
     return {fault: before.get(fault, Streak()).see(present=True, sure=seen) for fault, seen in sure.items()}
 
@@ -103,8 +106,6 @@ class Grace:
 
 NORMAL = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / 0.6745."""
-Part = TypeVar("Part", bound=Hashable)
-V = TypeVar("V")
 KEPT = 40
 """Values of a part."""
 LEARNING = 10

@@ -4,11 +4,11 @@ Parts are named by what does not change when they are renumbered: GPUs by UUID, 
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 
 from wirewatch.core.pci import Path, Place, path_between
 from wirewatch.core.types import Absent, Why
@@ -121,8 +121,6 @@ The driver shows what a link runs at, so a rate of this table alone is never eno
 """
 BOARD = 8
 """GPUs of a whole NVSwitch board; a virtual machine with fewer has a partition of one."""
-Pair = frozenset[str]
-"""UUIDs of two GPUs."""
 
 
 class WireKind(Enum):
@@ -194,26 +192,17 @@ def due_links(name: str, live: int) -> int:
     return min((n for n in product.counts if n >= live), default=live) if product else live
 
 
-def islands(
-    topology: Topology, *, apart: Collection[Pair] = (), partitions: Mapping[str, str] | None = None
-) -> tuple[Island, ...]:
+def islands(topology: Topology) -> tuple[Island, ...]:
     """NVLink islands, the lowest index first.
 
-    Args:
-        topology: GPUs without a link are alone, unless their product always has links and others of it are on
-            the switch: a GPU that lost them all is slow there, not somewhere else.
-        apart: pairs on the switch that do not reach each other (NVML's P2P status is not OK).
-        partitions: fabric partition (cluster and clique) by UUID; those not named share one.
+    GPUs without a link are alone, unless their product always has links and others of it are on the switch: a
+    GPU that lost them all is slow there, not somewhere else.
     """
     wires = _wires(topology)
-    groups = partitions or {}
 
     def joined(one: GpuPart, other: GpuPart) -> bool:
         direct = other.uuid in wires.links[one.uuid] or one.uuid in wires.links[other.uuid]
-        on_switch = {one.uuid, other.uuid} <= wires.switched and frozenset(
-            (one.uuid, other.uuid)
-        ) not in apart
-        return direct or (on_switch and groups.get(one.uuid) == groups.get(other.uuid))
+        return direct or {one.uuid, other.uuid} <= wires.switched
 
     gpus = sorted(topology.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
     return tuple(_island(members, wires) for members in _components(gpus, joined))
@@ -297,11 +286,8 @@ def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:
     absent = Absent(Why.UNSUPPORTED, "the places of the GPUs are not known")
     edges: list[tuple[Path, int, int]] = []
     for (a, one), (b, other) in combinations(enumerate(found), 2):
-        paths = [
-            path_between(_place(x), _place(y), nodes=topology.numa_nodes)
-            for x in one.gpus
-            for y in other.gpus
-        ]
+        ends = product(map(_place, one.gpus), map(_place, other.gpus))
+        paths = [path_between(*both, nodes=topology.numa_nodes) for both in ends]
         known = [path for path in paths if not isinstance(path, Absent)]
         absent = next((path for path in paths if isinstance(path, Absent)), absent)
         if known:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from wirewatch.core.pci import Place, generation, normal_pci, place, width
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 
 DEVICES = "/sys/bus/pci/devices"
 RDMA = "/sys/class/infiniband"
@@ -113,9 +113,7 @@ def read_pci_link(sysfs: Sysfs, address: str) -> PciLink:
 def rdma_devices(sysfs: Sysfs) -> Sequence[str] | Absent:
     """Names of the RDMA devices; none where the kernel has no RDMA."""
     names = sysfs.entries(RDMA)
-    if isinstance(names, Absent) and names.why in {Why.MISSING, Why.UNSUPPORTED}:
-        return ()
-    return names
+    return () if isinstance(names, Absent) and names.why in {Why.MISSING, Why.UNSUPPORTED} else names
 
 
 def rdma_address(sysfs: Sysfs, device: str) -> str | Absent:
@@ -135,10 +133,7 @@ def rdma_place(sysfs: Sysfs, device: str) -> Place | Absent:
 
 def count_nodes(sysfs: Sysfs) -> int | None:
     """NUMA nodes of the machine, None when not known."""
-    text = sysfs.read(ONLINE_NODES)
-    if isinstance(text, Absent):
-        return None
-    ranges = [_RANGE.fullmatch(part) for part in text.split(",")]
+    ranges = [_RANGE.fullmatch(part) for part in value_or(sysfs.read(ONLINE_NODES), "").split(",")]
     counts = [int(m[2] or m[1]) - int(m[1]) + 1 if m else 0 for m in ranges]
     return sum(counts) if min(counts) > 0 else None
 
@@ -162,13 +157,10 @@ def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabout
     functions do not. A card for Ethernet is `due` an RDMA device where another of its kind has one, unless
     that is another function of the same card: then they may be bonded.
     """
-    addresses = sysfs.entries(DEVICES)
-    if isinstance(addresses, Absent):
-        return {}
     found = {}
-    for address in addresses:
-        kind = sysfs.read(f"{DEVICES}/{address}/class")
-        if address in claimed or isinstance(kind, Absent) or not kind.startswith((_INFINIBAND, _ETHERNET)):
+    for address in value_or(sysfs.entries(DEVICES), ()):
+        kind = value_or(sysfs.read(f"{DEVICES}/{address}/class"), "")
+        if address in claimed or not kind.startswith((_INFINIBAND, _ETHERNET)):
             continue
         ours = sysfs.read(f"{DEVICES}/{address}/vendor") in _VENDORS
         if ours and not is_virtual(sysfs, address):
@@ -217,8 +209,7 @@ def gpu_addresses(sysfs: Sysfs, names: Collection[str], known: Mapping[str, bool
 
 def is_gpu(sysfs: Sysfs, address: str) -> bool:
     """Whether the PCI device at this address is a GPU of NVIDIA's."""
-    kind = sysfs.read(f"{DEVICES}/{address}/class")
-    ours = not isinstance(kind, Absent) and kind.startswith(_GPU_CLASSES)
+    ours = value_or(sysfs.read(f"{DEVICES}/{address}/class"), "").startswith(_GPU_CLASSES)
     return ours and sysfs.read(f"{DEVICES}/{address}/vendor") == NVIDIA
 
 
@@ -232,28 +223,22 @@ def read_slot(sysfs: Sysfs, address: str) -> GpuSlot:
 
 def listed_uuids(sysfs: Sysfs) -> tuple[str, ...]:
     """UUIDs of the GPUs that the driver has, without asking it; none where it shows none."""
-    names = sysfs.entries(_LISTED)
-    found = (_facts(sysfs, name) for name in (() if isinstance(names, Absent) else names))
-    uuids = (facts.get("GPU UUID", "") for facts in found if facts)
+    uuids = (_facts(sysfs, name).get("GPU UUID", "") for name in value_or(sysfs.entries(_LISTED), ()))
     return tuple(uuid for uuid in uuids if uuid.startswith("GPU-") and "?" not in uuid)
 
 
 def _withheld(sysfs: Sysfs, address: str) -> bool:
     if is_virtual(sysfs, address):
         return True
-    names = sysfs.entries(_LISTED)
-    if isinstance(names, Absent) or not names:
-        return False
-    here = {normal_pci(name): name for name in names}
+    here = {normal_pci(name): name for name in value_or(sysfs.entries(_LISTED), ())}
     if address not in here:
-        return True
+        return bool(here)
     facts = _facts(sysfs, here[address])
     return "Yes" in {facts.get("GPU Excluded"), facts.get("GPU Blacklisted")}
 
 
 def _facts(sysfs: Sysfs, name: str) -> dict[str, str]:
-    text = sysfs.read(f"{_LISTED}/{name}/information")
-    lines = () if isinstance(text, Absent) else text.splitlines()
+    lines = value_or(sysfs.read(f"{_LISTED}/{name}/information"), "").splitlines()
     return {m[1].strip(): m[2].strip() for m in map(_FIELD.match, lines) if m}
 
 
@@ -278,8 +263,7 @@ def _card(address: str) -> str:
 
 
 def _makes_rdma(sysfs: Sysfs, address: str) -> bool:
-    kind = sysfs.read(f"{DEVICES}/{address}/class")
-    is_infiniband = not isinstance(kind, Absent) and kind.startswith(_INFINIBAND)
+    is_infiniband = value_or(sysfs.read(f"{DEVICES}/{address}/class"), "").startswith(_INFINIBAND)
     # An Ethernet card may be used for nothing else, without the RDMA core.
     has_core = not isinstance(sysfs.read(_NETNS_MODE), Absent)
     return is_infiniband or (has_core and driver_of(sysfs, address) in _RDMA_DRIVERS)

@@ -243,23 +243,14 @@ def action_of(number: int, message: str) -> str:
     known = lookup(number)
     if not known.by_word or severity_of(number, message) is Severity.FATAL:
         return known.action
-    return known.nonfatal if is_nonfatal(message) else UNSAID
+    return known.nonfatal if by_word(message, Severity.NOTED) is Severity.SERIOUS else UNSAID
 
 
 def by_word(message: str, otherwise: Severity) -> Severity:
     """The severity that a message names itself."""
-    if is_nonfatal(message):
-        return Severity.SERIOUS
-    return Severity.FATAL if "fatal" in _words(message) else otherwise
-
-
-def is_nonfatal(message: str) -> bool:
-    """Whether a message says of itself that it is not fatal."""
-    return "nonfatal" in _words(message)
-
-
-def _words(message: str) -> list[str]:
-    return re.findall(r"[a-z]+", message.replace("-", "").lower())
+    words = re.findall(r"[a-z]+", message.replace("-", "").lower())
+    named = {"nonfatal": Severity.SERIOUS, "fatal": Severity.FATAL}
+    return next((severity for word, severity in named.items() if word in words), otherwise)
 
 
 def switch_severity(number: int, message: str) -> Severity:

@@ -15,6 +15,7 @@ from wirewatch.core.collector import Component, NodeState, blind_rule
 from wirewatch.core.nvml import UP
 from wirewatch.core.pci import Place, normal_pci
 from wirewatch.core.probe import Probed
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject
 from wirewatch.documents.health import HEALTH_NAMES, Health, NodeFinding
@@ -162,9 +163,11 @@ def node_facts(here: NodeParts, source: str) -> Facts:
     names = sorted({one.gpu.name for one in known_parts.gpus.values() if one.gpu.name})
     versions = dict(here.graph.versions) if here.graph else {}
     unknown = "no file has it" if here.graph else NO_GRAPH
+    lost = f", {len(known_parts.lost)} of them lost" if known_parts.lost else ""
+    counted = f"{len(known_parts.gpus)}{lost}" if known_parts.gpus else ""
     return {
         "product": _text_fact(", ".join(names), NEVER),
-        "gpus": _text_fact(_counted(known_parts), NEVER),
+        "gpus": _text_fact(counted, NEVER),
         "driver": _fact(known_parts.versions, "driver"),
         "nvml": _fact(known_parts.versions, "nvml"),
         "cuda_driver": _fact(known_parts.versions, "cuda_driver"),
@@ -183,7 +186,7 @@ def _gpu(here: NodeParts, part: Subject) -> Facts:
     facts = {
         "product": _text_fact(gpu.name if gpu else "", NEVER),
         "serial": _fact(texts, "serial"),
-        "uuid": _text_fact(part.uuid, "it has not been read since the agent started"),
+        "uuid": _text_fact(part.uuid, NEVER),
         "board_part_number": _fact(texts, "board_part_number"),
         **_pci_facts(here, gpu.pci if gpu else "", place),
         "module_id": _fact(texts, "module_id"),
@@ -196,15 +199,11 @@ def _gpu(here: NodeParts, part: Subject) -> Facts:
     return facts
 
 
-def _fact(texts: Mapping[str, str | Absent], name: str, otherwise: str = NEVER) -> Fact:
+def _fact(texts: Mapping[str, str | Absent], name: str) -> Fact:
     value = texts.get(name)
-    if value is None:
-        return Fact(None, otherwise)
-    return (
-        Fact(None, str(value))
-        if isinstance(value, Absent)
-        else _text_fact(value, "the driver gives an empty text")
-    )
+    if isinstance(value, str):
+        return _text_fact(value, "the driver gives an empty text")
+    return Fact(None, NEVER if value is None else str(value))
 
 
 def _far_end(here: NodeParts, part: Subject) -> Fact:
@@ -222,9 +221,8 @@ def _pci_facts(here: NodeParts, address: str, place: Place | None) -> Facts:
     """The way from the root of the PCI tree down to the device."""
     path = numa = Fact(None, NO_GRAPH if here.graph is None else "it was not in the PCI tree when last read")
     if place is not None and place.root:
-        numa = _text_fact(
-            "" if place.numa is None else str(place.numa), "the firmware or hypervisor does not give it"
-        )
+        number = "" if place.numa is None else str(place.numa)
+        numa = _text_fact(number, "the firmware or hypervisor does not give it")
         path = _text_fact(" / ".join((place.root, *place.bridges, place.address)), NEVER)
         if not place.bridges:
             path = Fact(None, f"the hypervisor shows no bridges above it, only {place.root}")
@@ -258,12 +256,11 @@ def _network(here: NodeParts, name: str, port: str) -> Facts:
         "network_interfaces": _text_fact(", ".join(one.netdevs) if one else "", why),
         **_pci_facts(here, address, nic.place if nic else None),
     }
-    return facts | ({"port": _text_fact(port, NEVER), "link_layer": _layer(nic, port)} if port else {})
-
-
-def _layer(nic: NicPart | None, port: str) -> Fact:
-    layers = dict(nic.ports) if nic else {}
-    return _text_fact(layers.get(port, ""), "the port was absent when the topology was last read")
+    if port:
+        layer = dict(nic.ports).get(port, "") if nic else ""
+        absent = "the port was absent when the topology was last read"
+        facts |= {"port": _text_fact(port, NEVER), "link_layer": _text_fact(layer, absent)}
+    return facts
 
 
 def _pci(here: NodeParts, part: Subject) -> Facts:
@@ -274,26 +271,16 @@ def _pci(here: NodeParts, part: Subject) -> Facts:
     path = below[0].place if below else None
     up = path.bridges[: path.bridges.index(address)] if path else ()
     none = "no GPU and no network card" if here.graph else ""
+    way = " / ".join((path.root, *up, address)) if path else ""
+    names = [one.device if isinstance(one, NicPart) else f"GPU {one.index}" for one in below]
     facts = {
         "device": _text_fact(part.device, NEVER),
         "pci_address": _text_fact(address, f"{part.device!r} is not a PCI address"),
-        "pci_path": _text_fact(
-            " / ".join((path.root, *up, address)) if path else "",
-            "it is above no GPU and no network card" if here.graph else NO_GRAPH,
-        ),
-        "above": _text_fact(", ".join(map(_label, below)) or none, NO_GRAPH),
+        "pci_path": _text_fact(way, f"it is above {none}" if none else NO_GRAPH),
+        "above": _text_fact(", ".join(names) or none, NO_GRAPH),
         "serial": Fact(None, WHERE_TO_READ["bridge"]),
     }
     return facts | ({"link": _text_fact(part.link, NEVER)} if part.link else {})
-
-
-def _label(one: GpuPart | NicPart) -> str:
-    return one.device if isinstance(one, NicPart) else f"GPU {one.index}"
-
-
-def _counted(known_parts: InventoryFacts) -> str:
-    lost = f", {len(known_parts.lost)} of them lost" if known_parts.lost else ""
-    return f"{len(known_parts.gpus)}{lost}" if known_parts.gpus else ""
 
 
 def _text_fact(value: str, otherwise: str) -> Fact:
@@ -304,8 +291,7 @@ def _text_fact(value: str, otherwise: str) -> Fact:
 def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocument:
     """The document of the finding whose id begins with `name`, at `at` (Unix seconds).
 
-    Raises:
-        OrderError: no finding has such an id, or several have.
+    Raises OrderError where no finding has such an id, or several have.
     """
     verdict = judged.verdict
     one = pick(verdict, name)
@@ -409,31 +395,25 @@ def _is_of(row: Series, part: Subject) -> bool:
 def _number(row: Series, everything: Iterable[Series], part: Subject) -> Number:
     place, what = _split_labels(row)
     finer = {k: v for k, v in place.items() if k not in part.levels() and k != "gpu"}
-    kind = _kind_of_part(place)
+    kind = next((kind for label, kind in _KINDS if label in place), None)
     if kind is None:
         none = "it is a number of the whole node, which has no peers"
         return Number(row.name, what, unit_of(row.name), row.value, None, None, none)
-    others = [
-        other.value
-        for other in everything
-        if other.name == row.name and _split_labels(other)[1] == what and not _is_of(other, part)
-    ]
-    peers = _peers(kind, others)
+    alike = (other for other in everything if other.name == row.name and _split_labels(other)[1] == what)
+    peers = _peers(kind, [other.value for other in alike if not _is_of(other, part)])
     alone = None if peers else f"no other of the {kind} has this number"
     return Number(row.name, {**finer, **what}, unit_of(row.name), row.value, None, peers, alone)
 
 
 def _over_all_gpus(everything: Iterable[Series]) -> list[Number]:
     """What a probe measured, over all GPUs: for a finding that names none of them."""
-    found: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
-    for row in everything:
-        place, what = _split_labels(row)
-        if set(place) == {"gpu", "uuid"}:
-            found.setdefault((row.name, unit_of(row.name), tuple(what.items())), []).append(row.value)
+    split = ((row, *_split_labels(row)) for row in everything)
+    gpus = ((row, tuple(what.items())) for row, place, what in split if set(place) == {"gpu", "uuid"})
+    found = grouped(((row.name, what), row.value) for row, what in gpus)
     why = "the finding names no GPU; the peers are all GPUs"
     return [
-        Number(name, dict(what), unit, None, why, _peers("GPUs", values), None)
-        for (name, unit, what), values in found.items()
+        Number(name, dict(what), unit_of(name), None, why, _peers("GPUs", values), None)
+        for (name, what), values in found.items()
     ]
 
 
@@ -441,10 +421,6 @@ def _split_labels(row: Series) -> tuple[dict[str, str], dict[str, str]]:
     """The labels that name the part, and the others."""
     place = {k: v for k, v in row.labels.items() if k in PART_LABELS}
     return place, {k: v for k, v in row.labels.items() if k not in PART_LABELS}
-
-
-def _kind_of_part(place: Iterable[str]) -> str | None:
-    return next((kind for label, kind in _KINDS if label in place), None)
 
 
 def _peers(kind: str, values: Sequence[float]) -> Peers | None:
@@ -496,9 +472,9 @@ def _link_rows(component: Component) -> Iterator[Series]:
 def _nic_rows(component: Component) -> Iterator[Series]:
     """PCIe of the network cards, which has no series."""
     known_parts = component.facts
-    for device, link in (
-        known_parts.cards.items() if isinstance(known_parts, InfinibandFacts) and component.samples else ()
-    ):
+    if not (isinstance(known_parts, InfinibandFacts) and component.samples):
+        return
+    for device, link in known_parts.cards.items():
         values = {
             "pcie_generation": link.generation, "pcie_generation_max": link.generation_max,
             "pcie_width": link.width, "pcie_width_max": link.width_max,
@@ -516,10 +492,8 @@ def _probe_rows(probed: Probed, measured: Sequence[Measured]) -> Iterator[Series
             yield Series(name, labels, value)
     for counted in probed.links:
         gpu = probed.gpus[counted.gpu]
-        for name, counts in (
-            ("link_transmit_bytes", counted.transmit),
-            ("link_receive_bytes", counted.receive),
-        ):
+        ways = {"link_transmit_bytes": counted.transmit, "link_receive_bytes": counted.receive}
+        for name, counts in ways.items():
             for link, count in zip(counted.links, counts, strict=True):
                 if count is not None:
                     labels = {"gpu": str(gpu.index), "uuid": gpu.uuid, "link": str(link)}

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from wirewatch.core.collector import NodeState
 from wirewatch.core.jobs import Ring, RingsReading
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.explain.evidence import JobAnswer, JobEvidence
 from wirewatch.jobs.explain.gather import jobs_of
 from wirewatch.jobs.explain.walls import decide
@@ -140,20 +140,17 @@ def jobs_status(
     now: tuple[float, float],
 ) -> JobsStatusDocument:  # fmt: skip
     """The document; `now`: Unix and monotonic seconds of the reading."""
-    absent = found if isinstance(found, Absent) else None
-    reading = RingsReading() if isinstance(found, Absent) else found
+    reading, why = value_or(found, RingsReading()), ""
+    if isinstance(found, Absent):
+        why = "missing" if found.why is Why.MISSING else str(found)
     return JobsStatusDocument(
-        schema="wirewatch.jobs-status/1", at=now[0], folder=folder, read=absent is None,
-        why="" if absent is None else _why(absent), remarks=list(remarks),
+        schema="wirewatch.jobs-status/1", at=now[0], folder=folder, read=not why,
+        why=why, remarks=list(remarks),
         rings=[_status(one.ring, now[1]) for one in reading.rings],
         refused=[RefusedFile(one.name, str(one.why)) for one in reading.refused],
         carriers=carriers.found,
         unread_processes=carriers.closed, late=carriers.late,
     )  # fmt: skip
-
-
-def _why(absent: Absent) -> str:
-    return "missing" if absent.why is Why.MISSING else str(absent)
 
 
 def _status(ring: Ring, mono: float) -> RingStatus:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from wirewatch.busbw.expected import Expectation, wire_lines
+from wirewatch.busbw.expected import wire_lines
 from wirewatch.busbw.network import LARGE, expect_network
 from wirewatch.core.collector import NodeState
 from wirewatch.core.probe import ALL_REDUCE, Conditions, Probed
@@ -22,7 +22,7 @@ from wirewatch.probe.measurement import Measured, PathBytes, asymptotes, health_
 from wirewatch.probe.model import PastProbe, ProbeMemory
 from wirewatch.probe.network import by_network, gpudirect
 from wirewatch.probe.request import OFF, Difference, ProbeResult, ProbeRun, run_differences
-from wirewatch.verdict.straggler.naming import NamedStragglers, SlowNode, SlowPart
+from wirewatch.verdict.straggler.naming import NamedStragglers, SlowPart
 from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_seconds
 
 
@@ -236,9 +236,8 @@ def probes_of(state: NodeState, at: float) -> ProbesDocument:
     document = probes(memory, at, component.findings if component else ())
     if component is not None and component.succeeding:
         return document
-    return replace(
-        document, gate=gate(Refusal(SkipReason.BLIND, "not read yet, or the last poll failed"), None)
-    )
+    unread = Refusal(SkipReason.BLIND, "not read yet, or the last poll failed")
+    return replace(document, gate=gate(unread, None))
 
 
 def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
@@ -344,7 +343,14 @@ def stragglers(named: NamedStragglers, probed: Probed) -> list[Straggler]:
     """The slowest first, then what is slow on the whole node."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     slow = sorted(named.slow, key=lambda one: -one.lost)
-    return [*(_straggler(one, places) for one in slow), *map(_uniform, named.uniform)]
+    everywhere = (
+        Straggler(
+            resource=one.resource.value, gpu=None, uuid="", peer=None, lost=one.lost, score=None,
+            against="own", rate=None, own=None, peers=None, probes=0, follows=[],
+        )
+        for one in named.uniform
+    )  # fmt: skip
+    return [*(_straggler(one, places) for one in slow), *everywhere]
 
 
 def _result(one: Measured, instead: str) -> CollectiveResult:
@@ -358,7 +364,8 @@ def _result(one: Measured, instead: str) -> CollectiveResult:
         confidence=known.confidence.value if known else None,
         derivation=_derivation(one, instead),
         usual_busbw=one.usual.rate if one.usual else None,
-        no_reference=_no_reference(expected),
+        no_reference=expected.detail
+            if isinstance(expected, Absent) and expected is not measurement.NOT_GPUS else "",
     )  # fmt: skip
 
 
@@ -376,12 +383,6 @@ def _run(run: ProbeRun) -> RunResult:
         results=[_result(one, WIRE_ALONE) for one in run.measured],
         not_offered=list(document.not_offered) if document else [],
     )  # fmt: skip
-
-
-def _no_reference(expected: Expectation | Absent) -> str:
-    if not isinstance(expected, Absent) or expected is measurement.NOT_GPUS:
-        return ""
-    return expected.detail
 
 
 def _derivation(one: Measured, instead: str) -> list[str]:
@@ -405,23 +406,14 @@ def _copies(probed: Probed) -> list[PeerCopy]:
 def _gpus(probed: Probed) -> list[GpuResult]:
     micros = {m.gpu: m for m in probed.shown.micros}
     clocks = {c.gpu: c for c in probed.clocks}
-    found = []
-    for position, gpu in enumerate(probed.gpus):
-        micro, clock = micros.get(position), clocks.get(position)
-        found.append(
-            GpuResult(
-                gpu=gpu.index,
-                uuid=gpu.uuid,
-                gemm_seconds=product_seconds(micro) if micro else None,
-                memory_copy_bytes_per_second=memory_rate(micro) if micro else None,
-                sm_clock=clock.sm if clock else None,
-                clocks_event_reasons=clock.reasons if clock else None,
-                memory_before=gpu.memory_before,
-                memory_peak=gpu.memory_peak,
-                memory_after=gpu.memory_after,
-            )
+    return [
+        GpuResult(
+            gpu.index, gpu.uuid, product_seconds(micro) if micro else None,
+            memory_rate(micro) if micro else None, clock.sm if clock else None,
+            clock.reasons if clock else None, gpu.memory_before, gpu.memory_peak, gpu.memory_after,
         )
-    return found
+        for gpu, micro, clock in ((g, micros.get(n), clocks.get(n)) for n, g in enumerate(probed.gpus))
+    ]  # fmt: skip
 
 
 def _straggler(one: SlowPart, places: dict[str, int]) -> Straggler:
@@ -430,13 +422,6 @@ def _straggler(one: SlowPart, places: dict[str, int]) -> Straggler:
         peer=places.get(one.unit.peer), lost=one.lost, score=one.loss.score,
         against="own" if one.own else "peers", rate=one.rate, own=one.usual, peers=one.peers,
         probes=one.probes, follows=[_unit_text(unit, places) for unit in one.follows],
-    )  # fmt: skip
-
-
-def _uniform(one: SlowNode) -> Straggler:
-    return Straggler(
-        resource=one.resource.value, gpu=None, uuid="", peer=None, lost=one.lost, score=None, against="own",
-        rate=None, own=None, peers=None, probes=0, follows=[],
     )  # fmt: skip
 
 

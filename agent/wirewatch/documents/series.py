@@ -168,11 +168,7 @@ def _nccl(state: NodeState) -> str:
 def _shape(state: NodeState) -> str:
     component = state.components.get(DRIFT)
     memory = None if component is None else component.memory
-    return (
-        _shape_name(memory.baseline.graph)
-        if isinstance(memory, Drift) and memory.baseline is not None
-        else ""
-    )
+    return _shape_name(memory.baseline.graph) if isinstance(memory, Drift) and memory.baseline else ""
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """The document of `wirewatch status`: a node in few values, made of the documents that the daemon gives."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from wirewatch.core.types import whole
 from wirewatch.documents.health import Health, NodeFinding
 from wirewatch.documents.jobs import JobsDocument
-from wirewatch.documents.probes import CollectiveResult, Gate, ProbeDocument, ProbesDocument
+from wirewatch.documents.probes import Gate, ProbeDocument, ProbesDocument
 from wirewatch.documents.series import PREFIX
 from wirewatch.documents.state import CollectorState, FindingsDocument, StateDocument
 
@@ -222,18 +222,14 @@ def _paths(series: SeriesIndex) -> Iterator[PathStatus]:
 
 
 def _headline(last: ProbeDocument | None, at: float) -> HeadlineProbe | None:
-    best = _most_telling(last.results) if last else None
-    if last is None or best is None:
+    if last is None or not last.results:
         return None
+    # The all-reduce of most ranks and bytes tells most: it is bound by the wires.
+    best = max(last.results, key=lambda one: (one.op == ALL_REDUCE, one.ranks, one.size_bytes))
     return HeadlineProbe(
         last.at, max(at - last.at, 0.0), best.op, best.size_bytes, best.ranks, best.busbw,
         best.expected_busbw, best.ratio,
     )  # fmt: skip
-
-
-def _most_telling(results: Sequence[CollectiveResult]) -> CollectiveResult | None:
-    """The all-reduce of most ranks and bytes: it is bound by the wires."""
-    return max(results, key=lambda one: (one.op == ALL_REDUCE, one.ranks, one.size_bytes), default=None)
 
 
 def _age(one: CollectorState, at: float) -> CollectorAge:

@@ -4,7 +4,6 @@ A shell must be able to check all of it by itself: plain text of a fixed order, 
 its time again at the end, so that half of it, or of two of them, is nothing.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wirewatch.documents.health import Health
@@ -16,6 +15,7 @@ VALID = 20
 """Seconds for which a written verdict may be read; four of them may be lost meanwhile."""
 EVERY = 5.0
 """Seconds after which the same verdict is written again."""
+_YES_OR_NO = {True: "yes", False: "no"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ def encoded(verdict: FileVerdict, stamp: Stamp) -> bytes:
         "valid": VALID,
         "source": verdict.source,
         "health": verdict.health,
-        "job_ready": _word(yes=verdict.may_start),
-        "fail_on": _list(verdict.fail_on),
-        "always": _list(verdict.always),
+        "job_ready": _YES_OR_NO[verdict.may_start],
+        "fail_on": ",".join(verdict.fail_on),
+        "always": ",".join(verdict.always),
         "probe": verdict.probe,
-        "released": _word(yes=verdict.released),
+        "released": _YES_OR_NO[verdict.released],
         "line": plain_ascii(verdict.line),
     }
     body = "".join(f"{name} {value}\n" for name, value in fields.items()).encode("ascii")
@@ -70,11 +70,3 @@ def plain_ascii(text: str) -> str:
     """Printable ASCII: nothing in it can end the line, or be two lengths to two shells."""
     shown = text.replace("\N{HORIZONTAL ELLIPSIS}", "...").encode("ascii", "replace").decode("ascii")
     return "".join(one if one.isprintable() else " " for one in shown)
-
-
-def _word(*, yes: bool) -> str:
-    return "yes" if yes else "no"
-
-
-def _list(healths: Iterable[Health]) -> str:
-    return ",".join(healths)

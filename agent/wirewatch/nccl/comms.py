@@ -6,22 +6,21 @@ ranks and what was begun before it decide.
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wirewatch.core.account import Channels, Comm, Connection, Device
 from wirewatch.core.pci import normal_pci
-from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.lines import ChannelCounts, Init, Joined, Link, Spans, Took
+from wirewatch.core.types import Absent, value_or
+from wirewatch.nccl.lines import NOT_LOGGED, Init, Joined, Link, Spans, Took
 from wirewatch.nccl.messages import NOWHERE, Process
 
-_NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
 CANDIDATES = 64
 """How many communicators of a rank, begun before and after a line, may be the one that it means."""
 NAME = 100
 """Characters of a split's id, which has its parent's before it; of a longer one the pointer stands for it."""
-GroupFact = Init | Link | ChannelCounts | Took | Spans | Joined
+GroupFact = Init | Link | Channels | Took | Spans | Joined
 """Facts that are about one communicator."""
 
 
@@ -55,7 +54,8 @@ def gather(facts: Sequence[LoggedFact]) -> tuple[LoggedComm, ...]:
     for logged in facts:
         _attach(groups, logged)
     nameless = groups.nameless
-    found = nameless.lanes or nameless.counts or nameless.seconds or nameless.nodes is not None
+    known = [one for one in (nameless.channels, nameless.nodes) if not isinstance(one, Absent)]
+    found = nameless.lanes or nameless.seconds or known
     return tuple(_logged(group) for group in (*groups.all, *([nameless] if found else [])))
 
 
@@ -63,13 +63,13 @@ class _Member(NamedTuple):
     """One rank of a communicator: where its structure lies in memory, and its device."""
 
     pointer: str
-    nvml: int | None
     bus: int
     device: Device
     process: Process
 
     def is_at(self, device: str) -> bool:
-        return int(device, 16) == self.bus if self.nvml is None else device == str(self.nvml)
+        nvml = self.device.nvml
+        return int(device, 16) == self.bus if isinstance(nvml, Absent) else device == str(nvml)
 
 
 @dataclass(slots=True, eq=False)
@@ -77,15 +77,15 @@ class _CommGroup:
     """One communicator as it grows, line by line."""
 
     id: str
-    ranks: int | None
+    ranks: int | Absent
     begun: int
     line: int
     members: dict[int, _Member] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     seconds: list[float] = field(default_factory=list)
-    nodes: int | None = None
-    counts: ChannelCounts | None = None
-    counts_line: int = 0
+    nodes: int | Absent = NOT_LOGGED
+    channels: Channels | Absent = NOT_LOGGED
+    channels_line: int = 0
     lanes: defaultdict[tuple[int, int, str], set[tuple[int, int, bool]]] = field(
         default_factory=lambda: defaultdict(set)
     )
@@ -96,7 +96,7 @@ class _CommGroup:
         """Whether the rank that logged it is a member, and no end of it is known to be in another group."""
         ends = ((link.source, link.source_device), (link.destination, link.destination_device))
         known = [(self.members[rank], device) for rank, device in ends if rank in self.members]
-        within = all(rank < (self.ranks or 0) for rank, _ in ends)
+        within = all(rank < value_or(self.ranks, 0) for rank, _ in ends)
         return within and _near(link) in self.members and all(m.is_at(device) for m, device in known)
 
     def has(self, link: Link) -> bool:
@@ -121,7 +121,7 @@ class _Groups:
 
     def __init__(self) -> None:
         self.all: list[_CommGroup] = []
-        self.nameless = _CommGroup("", None, -1, 0)
+        self.nameless = _CommGroup("", NOT_LOGGED, -1, 0)
         self._generations: defaultdict[tuple[str, int], list[_CommGroup]] = defaultdict(list)
         self._having: Counter[tuple[str, int, int]] = Counter()
         self._members: dict[tuple[str, int, int, str], _CommGroup] = {}
@@ -161,7 +161,10 @@ class _Groups:
             self.all.append(group)
         self._having[having] += 1
         self._members.setdefault((*having, init.pointer), group)
-        group.members[init.rank] = _Member(init.pointer, init.nvml, init.bus, _device(init), logged.process)
+        bus = init.bus
+        address = normal_pci(f"{bus >> 20:08x}:{bus >> 12 & 0xFF:02x}:{bus >> 4 & 0xFF:02x}.{bus & 0xF:x}")
+        device = Device(init.cuda, init.nvml, address)
+        group.members[init.rank] = _Member(init.pointer, bus, device, logged.process)
         return group
 
     def at_pointer(self, logged: LoggedFact, pointer: str) -> _Mark | None:
@@ -213,58 +216,30 @@ def _attach(groups: _Groups, logged: LoggedFact) -> None:
     match logged.fact:
         case Link() as link:
             groups.of_link(logged, link).add(link, logged.line)
-        case ChannelCounts() as counts:
+        case Channels() as channels:
             group = groups.of_thread(logged) or groups.nameless
-            group.counts, group.counts_line = counts, logged.line
+            group.channels, group.channels_line = channels, logged.line
         case Took(seconds):
             (groups.of_thread(logged) or groups.nameless).seconds.append(seconds)
         case Spans(pointer, nodes):
             mark = groups.at_pointer(logged, pointer)
             (mark.group if mark else groups.nameless).nodes = nodes
         case Joined(pointer):
-            mark = groups.at_pointer(logged, pointer)
-            if mark:
+            if mark := groups.at_pointer(logged, pointer):
                 mark.group.nvls.add(mark.rank)
         case Init():
             pass
 
 
-def _device(init: Init) -> Device:
-    bus = init.bus
-    address = normal_pci(f"{bus >> 20:08x}:{bus >> 12 & 0xFF:02x}:{bus >> 4 & 0xFF:02x}.{bus & 0xF:x}")
-    return Device(init.cuda, _or_absent(init.nvml), address)
-
-
-def _or_absent(value: int | None) -> int | Absent:
-    return _NOT_LOGGED if value is None else value
-
-
 def _logged(group: _CommGroup) -> LoggedComm:
-    processes = {rank: group.members[rank].process for rank in sorted(group.members)}
-    return LoggedComm(_comm(group), group.line, group.counts_line, processes, group.lines)
-
-
-def _comm(group: _CommGroup) -> Comm:
-    counts = group.counts
-    return Comm(
-        group.id,
-        _or_absent(group.ranks),
-        {rank: group.members[rank].device for rank in sorted(group.members)},
-        tuple(sorted(group.finished)),
-        max(group.seconds, default=_NOT_LOGGED),
-        _or_absent(group.nodes),
-        _channels(counts) if counts else _NOT_LOGGED,
-        tuple(_connections(group)),
-        tuple(sorted(group.nvls)),
+    """The communicator; both ends of a connection over the network log the same channel."""
+    members = {rank: group.members[rank] for rank in sorted(group.members)}
+    devices = {rank: member.device for rank, member in members.items()}
+    processes = {rank: member.process for rank, member in members.items()}
+    seconds, lanes = max(group.seconds, default=NOT_LOGGED), sorted(group.lanes.items())
+    connections = tuple(Connection(*ends, len({lane[:2] for lane in found})) for ends, found in lanes)
+    finished, nvls = tuple(sorted(group.finished)), tuple(sorted(group.nvls))
+    comm = Comm(
+        group.id, group.ranks, devices, finished, seconds, group.nodes, group.channels, connections, nvls
     )
-
-
-def _channels(counts: ChannelCounts) -> Channels:
-    rest = counts.p2p, counts.p2p_per_peer
-    return Channels(counts.coll, _or_absent(counts.collnet), _or_absent(counts.nvls), *rest)
-
-
-def _connections(group: _CommGroup) -> Iterable[Connection]:
-    """The connections with their channels; both ends of one over the network log the same channel."""
-    for ends, lanes in sorted(group.lanes.items()):
-        yield Connection(*ends, len({lane[:2] for lane in lanes}))
+    return LoggedComm(comm, group.line, group.channels_line, processes, group.lines)

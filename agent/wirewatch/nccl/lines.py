@@ -11,19 +11,22 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from wirewatch.core.types import Absent
+from wirewatch.core.account import Channels, Multicast
+from wirewatch.core.types import Absent, Why
 
+NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
+_NO_CHANNELS = Absent(Why.UNSUPPORTED, "this version of NCCL does not log it")
 About = Literal["gpudirect", "network", "p2p", "driver", "collnet"]
 
 
 class Init(NamedTuple):
-    """A rank begins a communicator, or is `done`; no `nvml` before 2.18.3, no `id` before 2.16."""
+    """A rank begins a communicator, or is `done`; `nvml` since 2.18.3, `id` since 2.16."""
 
     pointer: str
     rank: int
     ranks: int
     cuda: int
-    nvml: int | None
+    nvml: int | Absent
     bus: int
     id: str
     parent: str
@@ -41,16 +44,6 @@ class Link(NamedTuple):
     received: bool
     transport: str
     lane: tuple[int, int]
-
-
-class ChannelCounts(NamedTuple):
-    """How many channels of each use; NCCL logs those of CollNet since 2.20, of NVLS since 2.17."""
-
-    coll: int
-    collnet: int | None
-    nvls: int | None
-    p2p: int
-    p2p_per_peer: int
 
 
 class Took(NamedTuple):
@@ -80,14 +73,6 @@ class Chosen(NamedTuple):
     algorithm: str
     protocol: str
     channels: tuple[int, int] | None
-
-
-class Offered(NamedTuple):
-    """Whether a device by CUDA's number has multicast; `channels` None where not logged."""
-
-    device: int
-    available: bool
-    channels: int | None
 
 
 class Setting(NamedTuple):
@@ -142,7 +127,7 @@ class Remark(NamedTuple):
 
 
 Fact = (
-    Init | Link | ChannelCounts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
+    Init | Link | Channels | Took | Spans | Joined | Chosen | Multicast | Setting | Network | Fallen
     | GdrPath | Nic | SearchedPaths | Remark
 )  # fmt: skip
 
@@ -208,15 +193,15 @@ def _op(name: str | None) -> str:
     return _OPS.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def _maybe(text: str | None) -> int | None:
-    return None if text is None else int(text)
+def _logged(text: str | None) -> int | Absent:
+    return NOT_LOGGED if text is None else int(text)
 
 
 def _init(m: re.Match[str]) -> Init | None:
     """None for a communicator that is destroyed or aborted."""
     if m["step"] != "Init":
         return None
-    numbers = (int(m["rank"]), int(m["ranks"]), int(m["cuda"]), _maybe(m["nvml"]), int(m["bus"], 16))
+    numbers = (int(m["rank"]), int(m["ranks"]), int(m["cuda"]), _logged(m["nvml"]), int(m["bus"], 16))
     split = f"{m['count'] or 0}.{m['color']}" if m["parent"] else ""
     return Init(m["pointer"], *numbers, m["id"] or "", m["parent"] or "", split, m["state"] == "COMPLETE")
 
@@ -300,7 +285,7 @@ KINDS: Final = (
         r"\d+ coll channels",
         rf"{_N} coll channels,(?: {_N} collnet channels,)?(?: {_N} nvls channels,)? "
         rf"{_N} p2p channels, {_N} p2p channels per peer",
-        lambda m: ChannelCounts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5])),
+        lambda m: Channels(int(m[1]), _logged(m[2]), _logged(m[3]), int(m[4]), int(m[5])),
     ),
     _kind(
         r"Init timings",
@@ -316,7 +301,7 @@ KINDS: Final = (
     _kind(
         r"NVLS multicast support",
         rf"NVLS multicast support is (not )?available on dev {_N}(?: \(NVLS_NCHANNELS {_N}\))?{_END}",
-        lambda m: Offered(int(m[2]), not m[1], _maybe(m[3])),
+        lambda m: Multicast(int(m[2]), not m[1], int(m[3]) if m[3] else _NO_CHANNELS),
     ),
     _kind(
         r"NCCL_\w+ set by |Comm config \w+ reset to ",

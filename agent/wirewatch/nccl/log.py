@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from wirewatch.core.account import Account, Call, Multicast
+from wirewatch.core.account import Account, Call, Channels, Multicast
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.comms import GroupFact, LoggedComm, LoggedFact, gather
 from wirewatch.nccl.lines import (
@@ -21,7 +21,6 @@ from wirewatch.nccl.lines import (
     Fallen,
     Init,
     Network,
-    Offered,
     Setting,
     UnknownForm,
     fact,
@@ -33,6 +32,8 @@ TransportWire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net
 _DIRECT = frozenset({"p2p", "nvls"})
 _VERSION = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4}[\w.]*)\+cuda\d", re.ASCII)
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.:]\d+)*")
+_OLD_NAMES: Mapping[type, str] = {Channels: "ChannelCounts", Multicast: "Offered"}
+"""Kinds of lines as `left_out` has named them from the start, where that is not the name of the type."""
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Fact)
 AT_MOST = 100_000
@@ -116,7 +117,7 @@ class NcclLog:
             tuple(logged.comm for logged in self.comms()),
             self._calls(),
             _once((said.name, said.value) for said, _, _ in self.said(Setting)),
-            _once(_multicast(said) for said, _, _ in self.said(Offered)),
+            _once(said for said, _, _ in self.said(Multicast)),
             tuple(self.warnings),
             self.not_understood,
             ",".join(_once(said.name for said, _, _ in self.said(Network))),
@@ -142,7 +143,7 @@ class NcclLog:
         elif isinstance(found, GroupFact):
             self._keep(LoggedFact(self.count, message.line, message.process, message.thread, found))
         elif found is not None:
-            self._note(self._said, (message.process, found), message.line, type(found).__name__)
+            self._note(self._said, (message.process, found), message.line, _kind(found))
         else:
             self.other += 1
 
@@ -172,7 +173,7 @@ class NcclLog:
         if times > self._begun[logged.process] and not nameless:
             return
         if len(self._facts) >= AT_MOST:
-            self.left_out[type(logged.fact).__name__] += 1
+            self.left_out[_kind(logged.fact)] += 1
             return
         self._facts.append(logged)
         self._repeats[key] = times + 1
@@ -203,12 +204,8 @@ def wire(transport: str) -> TransportWire:
         return "net_ib_gdr" if "/GDRDMA" in rest else "net_ib"
     if family in {"NET", "COLLNET"}:
         return "net_socket" if name == "Socket" else "net_other"
-    known: Mapping[str, TransportWire] = {
-        "P2P": "p2p",
-        "SHM": "shm",
-        "direct shared memory": "shm",
-        "NVLS": "nvls",
-    }
+    known: Mapping[str, TransportWire]
+    known = {"P2P": "p2p", "SHM": "shm", "direct shared memory": "shm", "NVLS": "nvls"}
     return known.get(family, "unknown")
 
 
@@ -239,11 +236,9 @@ def logged_size(op: str, size_bytes: int, ranks: int, version: str | Absent) -> 
     return (share - share % 16 or share) if op in {"all_gather", "reduce_scatter"} and not old else size_bytes
 
 
+def _kind(found: Fact) -> str:
+    return _OLD_NAMES.get(type(found), type(found).__name__)
+
+
 def _once(values: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(values))
-
-
-def _multicast(offered: Offered) -> Multicast:
-    channels = offered.channels
-    not_logged = Absent(Why.UNSUPPORTED, "this version of NCCL does not log it")
-    return Multicast(offered.device, offered.available, not_logged if channels is None else channels)

@@ -147,26 +147,13 @@ def _on(value: str) -> bool:
     return number(value) != 0
 
 
-def _equals(setting: int) -> Callable[[str], bool]:
-    return lambda value: number(value) == setting
-
-
 def _under(least: int) -> Callable[[str], bool]:
     """Values of 0 and less leave NCCL's default."""
     return lambda value: 0 < number(value) < least
 
 
-def _over(most: int) -> Callable[[str], bool]:
-    return lambda value: number(value) > most
-
-
-def _any(_value: str) -> bool:
-    return True
-
-
-def _forbids(name: str, *needed: str) -> Callable[[str], bool]:
-    """Whether a list leaves out what large messages need."""
-    return lambda value: lacks(name, value, *needed)
+def _more_channels(value: str) -> bool:
+    return number(value) > _CHANNELS
 
 
 def _short_reach(value: str) -> bool:
@@ -176,7 +163,7 @@ def _short_reach(value: str) -> bool:
 
 SLOWING: Mapping[str, Slowdown] = {
     "NCCL_P2P_DISABLE": Slowdown(
-        _equals(1),
+        lambda value: number(value) == 1,
         "GPUs do not reach each other: through host memory, measured 26 GB/s",
     ),
     "NCCL_P2P_LEVEL": Slowdown(
@@ -186,22 +173,22 @@ SLOWING: Mapping[str, Slowdown] = {
     "NCCL_SHM_DISABLE": Slowdown(_on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s"),
     "NCCL_NVB_DISABLE": Slowdown(_on, "no NVLink by way of a third GPU"),
     ALGO: Slowdown(
-        _forbids(ALGO, RING, NVLS),
+        lambda value: lacks(ALGO, value, RING, NVLS),
         "not every algorithm: without NVLS 8 H100 reach 366 of 460 to 480 GB/s; Tree alone measured 234 GB/s",
         _LISTS,
     ),
     PROTO: Slowdown(
-        _forbids(PROTO, SIMPLE),
+        lambda value: lacks(PROTO, value, SIMPLE),
         "not the Simple protocol; LL alone measured 150 GB/s, LL128 alone 312",
         _LISTS,
     ),
-    NVLS_ENABLE: Slowdown(_equals(0), "no NVLink SHARP: Ring instead"),
+    NVLS_ENABLE: Slowdown(lambda value: number(value) == 0, "no NVLink SHARP: Ring instead"),
     "NCCL_NVLS_NCHANNELS": Slowdown(_under(16), "fewer channels for NVLS than it takes", _UNDOCUMENTED),
     "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW),
     "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW),
     "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW),
-    "NCCL_MIN_NCHANNELS": Slowdown(_over(_CHANNELS), _MANY),
-    "NCCL_MIN_CTAS": Slowdown(_over(_CHANNELS), _MANY),
+    "NCCL_MIN_NCHANNELS": Slowdown(_more_channels, _MANY),
+    "NCCL_MIN_CTAS": Slowdown(_more_channels, _MANY),
     "NCCL_CTA_POLICY": Slowdown(
         lambda value: value.upper() not in {"0", "DEFAULT"}, "fewer SMs rather than more speed"
     ),
@@ -215,8 +202,8 @@ SLOWING: Mapping[str, Slowdown] = {
     "NCCL_BUFFSIZE": Slowdown(
         _under(4 << 20), "smaller buffers than 4 MiB: more and shorter steps; 64 KiB measured 131 GB/s"
     ),
-    "NCCL_TOPO_FILE": Slowdown(_any, "NCCL believes this file about the machine"),
-    "NCCL_GRAPH_FILE": Slowdown(_any, "rings and trees come from this file", _UNDOCUMENTED),
+    "NCCL_TOPO_FILE": Slowdown(bool, "NCCL believes this file about the machine"),
+    "NCCL_GRAPH_FILE": Slowdown(bool, "rings and trees come from this file", _UNDOCUMENTED),
     "NCCL_NET": Slowdown(
         lambda value: value.lower() == "socket", "sockets where GPUs do not reach each other"
     ),

@@ -185,11 +185,12 @@ def read(
     if isinstance(gpus, Absent):
         return gpus
     due = hardware.clock.mono() >= next_due(memory, options, gpus)
-    reading = (
-        _read_gate(hardware, memory, options, gpus, due=due)
-        if prober is None
-        else _read_remote_gate(hardware, prober, memory, options, gpus, until, due=due)
-    )
+    if prober is None:
+        facts = read_facts(hardware, gpus, slurm=False) if gpus else no_gpus(hardware)
+        engine = hardware.probe.engine(options.engine)
+        reading = _gate_reading(memory, options, engine, facts, due=due)
+    else:
+        reading = _read_remote_gate(hardware, prober, memory, options, gpus, until, due=due)
     if due and reading.refusal is None and memory.late is not None:
         asked_at, refusal = memory.late
         if reading.facts.mono - asked_at < ASK_AGAIN_SECONDS:
@@ -282,10 +283,17 @@ def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
     yield FRESH.sample(memory.fresh)
     if memory.tried is not None:
         yield DURATION.sample(memory.tried.seconds)
-    yield from _straggler_samples(memory)
+    # For as long as its finding is held, since no probe runs while GPUs are busy.
+    for found in memory.held:
+        signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)
+        if found.subject.uuid and (found.rule == UNEVEN or found.rule.startswith(STRAGGLER_RULES)):
+            yield STRAGGLER.sample(1, found.subject.gpu, found.subject.uuid, signal)
     if memory.fresh and memory.last is not None:
         yield from results(memory.last, memory.measured)
-        yield from _scores(memory, memory.last)
+        places = {gpu.uuid: str(gpu.index) for gpu in memory.last.gpus}
+        for unit, score in memory.stragglers.named.scores.items():
+            if unit.uuid in places:
+                yield SCORE.sample(score, places[unit.uuid], unit.uuid, unit.resource.value)
 
 
 def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
@@ -293,8 +301,13 @@ def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
     for one in measured:
         if not one.latency:
             yield from _bandwidth(one)
-    yield from _latencies(measured)
-    yield from _paths(probed, measured)
+    small = sorted((one for one in measured if one.latency), key=lambda one: -one.size_bytes)
+    for key, one in _by_group(small).items():
+        yield LATENCY.sample(one.seconds, *key)
+    large = sorted((one for one in measured if not one.latency), key=lambda one: one.size_bytes)
+    for key, one in _by_group(large).items():
+        way = transport(probed, (one.group,))
+        yield PATH.sample(1, *key, way, one.algorithm, one.protocol, probed.plan.engine)
     names = [str(gpu.index) for gpu in probed.gpus]
     for copy in probed.shown.copies if names else ():
         yield PEER.sample(copy.size_bytes / copy.seconds, names[copy.source], names[copy.destination])
@@ -304,14 +317,6 @@ def transport(probed: Probed, groups: Collection[int]) -> str:
     """The worst way between two GPUs of these groups; empty where NCCL's log does not say."""
     ways = {wire(c.transport) for comm in comms_of(probed, groups) for c in comm.connections}
     return next((way for way in WORST_FIRST if way in ways), "")
-
-
-def _read_gate(
-    hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu], *, due: bool
-) -> ProbeReading:
-    engine = hardware.probe.engine(options.engine)
-    facts = read_facts(hardware, gpus, slurm=False) if gpus else no_gpus(hardware)
-    return _gate_reading(memory, options, engine, facts, due=due)
 
 
 def _gate_reading(
@@ -388,26 +393,9 @@ def _refusal(
     cost = (held or GUESSED_SECONDS) * len(facts.uses)
     left = model.left(memory.spent, facts.mono, len(facts.uses), options.budget)
     # A budget below a single probe still allows one an hour.
-    if left < cost and model.spent_within(memory.spent, facts.mono):
-        return Refusal(
-            SkipReason.BUDGET, f"{left:.0f} GPU-seconds are left of this hour, a probe takes {cost:.0f}"
-        )
-    return None
-
-
-def _straggler_samples(memory: ProbeMemory) -> Iterator[Sample]:
-    """For as long as its finding is held, since no probe runs while GPUs are busy."""
-    for found in memory.held:
-        signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)
-        if found.subject.uuid and (found.rule == UNEVEN or found.rule.startswith(STRAGGLER_RULES)):
-            yield STRAGGLER.sample(1, found.subject.gpu, found.subject.uuid, signal)
-
-
-def _scores(memory: ProbeMemory, probed: Probed) -> Iterator[Sample]:
-    places = {gpu.uuid: str(gpu.index) for gpu in probed.gpus}
-    for unit, score in memory.stragglers.named.scores.items():
-        if unit.uuid in places:
-            yield SCORE.sample(score, places[unit.uuid], unit.uuid, unit.resource.value)
+    spent = left < cost and model.spent_within(memory.spent, facts.mono)
+    why = f"{left:.0f} GPU-seconds are left of this hour, a probe takes {cost:.0f}"
+    return Refusal(SkipReason.BUDGET, why) if spent else None
 
 
 def _bandwidth(one: Measured) -> Iterator[Sample]:
@@ -419,19 +407,6 @@ def _bandwidth(one: Measured) -> Iterator[Sample]:
     for metric, ratio in ((RATIO, one.ratio), (PEAK_RATIO, one.peak_ratio)):
         if ratio is not None:
             yield metric.sample(ratio, *labels)
-
-
-def _latencies(measured: Iterable[Measured]) -> Iterator[Sample]:
-    small = sorted((one for one in measured if one.latency), key=lambda one: -one.size_bytes)
-    for key, one in _by_group(small).items():
-        yield LATENCY.sample(one.seconds, *key)
-
-
-def _paths(probed: Probed, measured: Iterable[Measured]) -> Iterator[Sample]:
-    large = sorted((one for one in measured if not one.latency), key=lambda one: one.size_bytes)
-    for key, one in _by_group(large).items():
-        way = transport(probed, (one.group,))
-        yield PATH.sample(1, *key, way, one.algorithm, one.protocol, probed.plan.engine)
 
 
 def _by_group(measured: Iterable[Measured]) -> dict[tuple[str, str, str], Measured]:

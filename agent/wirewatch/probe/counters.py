@@ -9,7 +9,7 @@ from wirewatch.core.nvml import Supported, as_int, ask_gpu, count_links, member
 from wirewatch.core.ports import Gpu, Nvml, Question, Sysfs
 from wirewatch.core.probe import Clocks, LinkBytes, Moved
 from wirewatch.core.tree import NET, RDMA, rdma_devices
-from wirewatch.core.types import Absent, whole
+from wirewatch.core.types import Absent, value_or, whole
 
 SM, MEMORY = 1, 2
 """NVML's numbers of the clock domains."""
@@ -85,9 +85,8 @@ def link_bytes(nvml: Nvml, gpu: Gpu) -> Mapping[int, tuple[int | None, int | Non
         questions = [Question("Field", (f, n)) for n in range(count) for f in (one.transmit, one.receive)]
         answers = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
         values = [None if isinstance(v, Absent) else v * one.scale for v in answers]
-        found = {n: (values[2 * n], values[2 * n + 1]) for n in range(count)}
-        found = {n: both for n, both in found.items() if both != (None, None)}
-        if found:
+        both = dict(enumerate(zip(values[::2], values[1::2], strict=True)))
+        if found := {n: moved for n, moved in both.items() if moved != (None, None)}:
             return found
     return {}
 
@@ -99,25 +98,20 @@ def links_moved(
 ) -> LinkBytes:
     """Bytes that each link of the GPU at a position has carried between two readings."""
     links = tuple(n for n in before if n in after)
-    pairs = [(before[n], after[n]) for n in links]
-    return LinkBytes(
-        gpu, links, tuple(_grown(a[0], b[0]) for a, b in pairs), tuple(_grown(a[1], b[1]) for a, b in pairs)
-    )
+    sent, received = (tuple(_grown(before[n][way], after[n][way]) for n in links) for way in (0, 1))
+    return LinkBytes(gpu, links, sent, received)
 
 
 def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
     """Clocks of a GPU now, in Hz, with the driver's reasons for holding them back."""
-    answers = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
-    sm, memory, reasons = (None if isinstance(v, Absent) else v for v in answers)
-    return Clocks(
-        position, None if sm is None else sm * MHZ, None if memory is None else memory * MHZ, reasons
-    )
+    sm, memory, reasons = (value_or(as_int(a.value), None) for a in nvml.ask(gpu.key, CLOCKS))
+    hertz, memory_hertz = (None if clock is None else clock * MHZ for clock in (sm, memory))
+    return Clocks(position, hertz, memory_hertz, reasons)
 
 
 def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:
     """Bytes in use as NVML counts them, what the driver keeps for itself included."""
-    used = as_int(member(nvml.ask(gpu.key, [MEMORY_INFO])[0].value, "used"))
-    return None if isinstance(used, Absent) else used
+    return value_or(as_int(member(nvml.ask(gpu.key, [MEMORY_INFO])[0].value, "used")), None)
 
 
 def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
@@ -144,8 +138,7 @@ def nic_counts(sysfs: Sysfs) -> Mapping[tuple[str, str], int]:
     """
     found: dict[tuple[str, str], int] = {}
     for name, folder in _nics(sysfs):
-        kinds = sysfs.entries(folder)
-        for kind in () if isinstance(kinds, Absent) else kinds:
+        for kind in value_or(sysfs.entries(folder), ()):
             if kind in _BYTES or _FAULTY.search(kind):
                 value = _count(sysfs, f"{folder}/{kind}")
                 if value is not None:
@@ -157,8 +150,7 @@ def _nics(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
     """Folders of counters, with the name of the port or interface."""
     for name, folder in _ports(sysfs):
         yield from ((name, f"{folder}/{kind}") for kind in ("counters", "hw_counters"))
-    interfaces = sysfs.entries(NET)
-    for interface in () if isinstance(interfaces, Absent) else interfaces:
+    for interface in value_or(sysfs.entries(NET), ()):
         if interface != "lo":
             yield interface, f"{NET}/{interface}/statistics"
 
@@ -171,16 +163,13 @@ def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
 
 def _ports(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
     """Return each RDMA port as `device:port`, with its folder."""
-    devices = rdma_devices(sysfs)
-    for device in () if isinstance(devices, Absent) else devices:
-        ports = sysfs.entries(f"{RDMA}/{device}/ports")
-        for port in () if isinstance(ports, Absent) else ports:
+    for device in value_or(rdma_devices(sysfs), ()):
+        for port in value_or(sysfs.entries(f"{RDMA}/{device}/ports"), ()):
             yield f"{device}:{port}", f"{RDMA}/{device}/ports/{port}"
 
 
 def _count(sysfs: Sysfs, path: str) -> int | None:
-    text = sysfs.read(path)
-    return whole(text) if isinstance(text, str) else None
+    return whole(value_or(sysfs.read(path), ""))
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

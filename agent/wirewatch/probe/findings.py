@@ -7,6 +7,7 @@ from wirewatch.core import words
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, Probed
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import PATHS, WireKind
 from wirewatch.core.types import Absent, Health, Subject
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
@@ -74,25 +75,20 @@ def probe_findings(
     probed: Probed, measured: Sequence[Measured], policy: ProbePolicy
 ) -> tuple[ProbeFinding, ...]:
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
+    low = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
+    slower = [one for one in measured if one not in low and _is_slower(one, policy)]
+    rest = [one for one in measured if one not in low and one not in slower]
     return (
         *_wrong_data(measured),
-        *too_slow(probed, measured, policy),
+        *_below_expected(probed, low, policy),
+        *_below_usual(probed, slower, policy, found=bool(low)),
+        *_below_wire(probed, rest, policy),
         *_detoured(probed),
         *_other_algorithm(probed, measured),
         *_bytes(probed, measured, policy),
         *_uneven(probed, policy),
         *_errors(probed),
     )
-
-
-def too_slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
-    """At most one finding of each rule, for the node; the evidence names the worst collective."""
-    low = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
-    slower = [one for one in measured if one not in low and _is_slower(one, policy)]
-    known = [*low, *slower]
-    yield from _below_expected(probed, low, policy)
-    yield from _below_usual(probed, slower, policy, found=bool(low))
-    yield from _below_wire(probed, [one for one in measured if one not in known], policy)
 
 
 def slowing(probed: Probed) -> list[tuple[str, str, str]]:
@@ -127,13 +123,11 @@ def _detoured(probed: Probed) -> Iterator[ProbeFinding]:
     found = measurement.detours(probed)
     if not found:
         return
-    pairs = ", ".join(
-        f"{a} to {b}" for a, b in dict.fromkeys((f.source_rank, f.destination_rank) for f in found[:8])
-    )
+    pairs = ", ".join(dict.fromkeys(f"{f.source_rank} to {f.destination_rank}" for f in found[:8]))
     more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
     transports = ", ".join(dict.fromkeys(f.transport for f in found))
-    settings = [f"{name}={value}" for name, value, _ in slowing(probed)]
-    because = f"; NCCL runs with {', '.join(settings)}" if settings else ""
+    settings = ", ".join(f"{name}={value}" for name, value, _ in slowing(probed))
+    because = f"; NCCL runs with {settings}" if settings else ""
     yield ProbeFinding(
         "probe.transport", Subject(), Health.FAILED,
         f"NCCL used {measurement.worst_wire(found)} ({transports}) between GPUs that have NVLink: "
@@ -146,14 +140,8 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[P
     if not (probed.account and any(device.available for device in probed.account.nvls)):
         # That the driver offers it must be known: in many virtual machines it does not.
         return
-    bad = [
-        one
-        for one in measured
-        if one.trusted is not None
-        and one.trusted.algorithm == NVLS
-        and one.algorithm
-        and not one.algorithm.startswith(NVLS.lower())
-    ]
+    due = [one for one in measured if one.trusted is not None and one.trusted.algorithm == NVLS]
+    bad = [one for one in due if one.algorithm and not one.algorithm.startswith(NVLS.lower())]
     if bad:
         yield ProbeFinding(
             "probe.nvls", Subject(), Health.DEGRADED,
@@ -166,14 +154,10 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
     if measurement.detours(probed):
         # Where they went is a finding of its own.
         return
-    bad = [
-        one
-        for one in measurement.crossings(probed, measured)
-        if one.share is not None and abs(one.share - 1) > policy.path
-    ]
+    crossed = measurement.crossings(probed, measured)
+    bad = [one for one in crossed if one.share is not None and abs(one.share - 1) > policy.path]
     places = {gpu.index: position for position, gpu in enumerate(probed.gpus)}
-    for gpu in dict.fromkeys(one.gpu for one in bad):
-        mine = [one for one in bad if one.gpu == gpu]
+    for gpu, mine in grouped((one.gpu, one) for one in bad).items():
         worst = max(mine, key=lambda one: abs((one.share or 0.0) - 1))
         yield ProbeFinding(
             "probe.path", _subject(probed, places[gpu]), Health.DEGRADED,
@@ -248,9 +232,8 @@ def _below_usual(
     worst = min(alone or slower, key=_of_usual)
     # Below the lowest accepted probe too: some nodes have two speeds, by where the worker's memory lies.
     failed = [one for one in alone if one.usual and one.best < policy.ratio * one.usual.lowest]
-    expected = (
-        "" if worst.ratio is None else f"; that is still {words.percent(worst.ratio)} of what is expected"
-    )
+    still = f"; that is still {words.percent(worst.ratio)} of what is expected"
+    expected = "" if worst.ratio is None else still
     usual = f"{words.rate(worst.usual.rate)} in {worst.usual.count} accepted probes" if worst.usual else ""
     steady = any(one.usual and one.best < policy.usual * one.usual.rate for one in slower)
     evidence = (
@@ -258,9 +241,8 @@ def _below_usual(
         f"{words.percent(_of_usual(worst))} of its usual {usual}{_more(slower)}{expected}"
         f"{_reasons(probed, worst)}{_doubt(steady=steady)}"
     )
-    yield ProbeFinding(
-        "probe.slower", Subject(), Health.FAILED if failed else Health.DEGRADED, evidence, SLOWER.do
-    )
+    health = Health.FAILED if failed else Health.DEGRADED
+    yield ProbeFinding("probe.slower", Subject(), health, evidence, SLOWER.do)
 
 
 def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
@@ -270,7 +252,7 @@ def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -
         for one in rest
         if one.trusted is None and not one.latency and one.size_bytes >= LARGE
         if (rate := _wire_rate(probed, one)) is not None
-        if one.busbw < (least := _least_share(probed, one, policy)) * rate
+        if one.busbw < (least := policy.wire if _is_nvlink(probed, one) else policy.wire_pcie) * rate
     ]
     if not low:
         return
@@ -300,10 +282,6 @@ def _wire_rate(probed: Probed, one: Measured) -> float | None:
 
 def _is_nvlink(probed: Probed, one: Measured) -> bool:
     return bool(probed.conditions) and probed.conditions[one.group].group.kind in NVLINK
-
-
-def _least_share(probed: Probed, one: Measured, policy: ProbePolicy) -> float:
-    return policy.wire if _is_nvlink(probed, one) else policy.wire_pcie
 
 
 def _of_usual(one: Measured) -> float:

@@ -14,7 +14,8 @@ from typing import Self
 from wirewatch.core.nvml import MIG_MODE, as_int, as_mig_mode, foreign_processes, member
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Pod, Question, SlurmJob, Sysfs
-from wirewatch.core.types import Absent, Json, Why
+from wirewatch.core.statistics import grouped
+from wirewatch.core.types import Absent, Why
 
 PROHIBITED = 2
 """NVML's compute mode in which no process may compute."""
@@ -169,16 +170,17 @@ class _GpuLookup:
         text = _REPLICA.sub("", text)
         if text in self._uuids:
             return (text,)
-        of_gpu = _MIG_OF_GPU.fullmatch(text)
-        if of_gpu:
-            return self._only(of_gpu[1] if of_gpu[1] in self._uuids else None)
-        index, file = _INDEX.fullmatch(text), _DEVICE_FILE.fullmatch(text)
-        if index:
-            return self._only(self._indices.get(int(index[1])))
-        if file:
-            return self._only(self._names.minors.get(int(file[1])))
-        address = normal_pci(text)
-        return self._at(address) if address else self._only(self._names.migs.get(text))
+        if of_gpu := _MIG_OF_GPU.fullmatch(text):
+            key = of_gpu[1] if of_gpu[1] in self._uuids else None
+        elif index := _INDEX.fullmatch(text):
+            key = self._indices.get(int(index[1]))
+        elif file := _DEVICE_FILE.fullmatch(text):
+            key = self._names.minors.get(int(file[1]))
+        elif address := normal_pci(text):
+            return self._at(address)
+        else:
+            key = self._names.migs.get(text)
+        return None if key is None else (key,)
 
     def claimed(self, text: str) -> Keys | None:
         """A device of the DRA driver, which first named GPUs as NVML counts and later by the device file."""
@@ -197,10 +199,6 @@ class _GpuLookup:
             return None
         return tuple(key for key, bus in buses.items() if bus == address.rpartition(":")[0])
 
-    @staticmethod
-    def _only(key: str | None) -> Keys | None:
-        return None if key is None else (key,)
-
 
 LOGS = "/var/log/pods"
 CGROUPS = "/sys/fs/cgroup"
@@ -216,7 +214,7 @@ _POD = re.compile(r"(?:.*-)?pod([0-9a-zA-Z_-]+?)(?:\.slice)?")
 class PodLife:
     """UIDs of the log folder by namespace and name, and UIDs that have a cgroup."""
 
-    named: Mapping[tuple[str, str], tuple[str, ...]]
+    named: Mapping[tuple[str, str], Sequence[str]]
     alive: frozenset[str]
 
     def uids(self, namespace: str, name: str) -> tuple[str, ...] | None:
@@ -238,10 +236,9 @@ def watch_users(known: Stillness, facts: GateFacts) -> Stillness:
     since: dict[str, float] = {}
     for use in facts.uses:
         key = use.gpu.key
-        now = (use.processes, _holders((facts.pods,), key), use.mig)
+        users[key] = (use.processes, _holders((facts.pods,), key), use.mig)
         readable = not isinstance(use.processes, Absent) and not isinstance(facts.pods, Absent)
-        same = readable and known.users.get(key) == now
-        users[key] = now
+        same = readable and known.users.get(key) == users[key]
         since[key] = known.since[key] if same else facts.mono
     return Stillness(users, since)
 
@@ -257,9 +254,7 @@ def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | N
     touched = {gpu.key for gpu in candidates(facts, owner)}
     uses = [use for use in facts.uses if use.gpu.key in touched]
     found = _few(uses, rules.gpus) or _modes(uses) or _processes(uses) or _memory(uses, rules)
-    if found is not None:
-        return found
-    found = _allocated(facts, touched, owner)
+    found = found or _allocated(facts, touched, owner)
     if found is None and owner is not None and not _held_by(facts, owner):
         return Refusal(SkipReason.BLIND, f"{owner} holds no GPU here, by the kubelet and by Slurm")
     return found or _settling(facts, still, touched, rules)
@@ -351,12 +346,8 @@ def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
     folders = sysfs.entries(LOGS)
     if isinstance(folders, Absent):
         return folders
-    named: dict[tuple[str, str], tuple[str, ...]] = {}
-    for folder in folders:
-        namespace, _, rest = folder.partition("_")
-        name, _, uid = rest.partition("_")
-        if uid:
-            named[namespace, name] = (*named.get((namespace, name), ()), uid)
+    parts = (folder.split("_", 2) for folder in folders)
+    named = grouped(((part[0], part[1]), part[2]) for part in parts if part[2:] and part[2])
     alive = _alive(sysfs)
     return alive if isinstance(alive, Absent) else PodLife(named, alive)
 
@@ -372,10 +363,8 @@ def _held_by(facts: GateFacts, owner: str) -> tuple[Gpu, ...]:
 
 
 def _few(gpus: Sequence[object], least: int = 2) -> Refusal | None:
-    if len(gpus) >= least:
-        return None
-    asked = f"{len(gpus)} of the {least} GPUs that are asked for"
-    return Refusal(SkipReason.FEW_GPUS, asked if least > 2 else f"{len(gpus)} GPU")  # noqa: PLR2004
+    asked = f"{len(gpus)} of the {least} GPUs that are asked for" if least > 2 else f"{len(gpus)} GPU"  # noqa: PLR2004
+    return Refusal(SkipReason.FEW_GPUS, asked) if len(gpus) < least else None
 
 
 def _modes(uses: Sequence[GpuUsers]) -> Refusal | None:
@@ -405,15 +394,11 @@ def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
         if isinstance(use.free, Absent) or isinstance(use.used, Absent):
             unread = use.free if isinstance(use.free, Absent) else use.used
             return Refusal(SkipReason.BLIND, f"memory of GPU {use.gpu.index}: {unread}")
+        why = f"{use.free} bytes are free, {rules.free} are needed" if use.free < rules.free else ""
         if use.used > rules.unseen:
-            return Refusal(
-                SkipReason.MEMORY,
-                f"GPU {use.gpu.index}: {use.used} bytes are in use by no process that can be seen",
-            )
-        if use.free < rules.free:
-            return Refusal(
-                SkipReason.MEMORY, f"GPU {use.gpu.index}: {use.free} bytes are free, {rules.free} are needed"
-            )
+            why = f"{use.used} bytes are in use by no process that can be seen"
+        if why:
+            return Refusal(SkipReason.MEMORY, f"GPU {use.gpu.index}: {why}")
     return None
 
 
@@ -429,13 +414,9 @@ def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusa
 
 def _settling(facts: GateFacts, still: Stillness, touched: set[str], rules: GateLimits) -> Refusal | None:
     waited = min(facts.mono - still.since.get(key, facts.mono) for key in touched)
-    if waited < rules.settle:
-        return Refusal(
-            SkipReason.SETTLING,
-            f"who uses the GPUs changed or was first seen {waited:.0f} s ago; "
-            f"a probe waits until that is {rules.settle:.0f} s ago",
-        )
-    return None
+    seen = f"who uses the GPUs changed or was first seen {waited:.0f} s ago"
+    why = f"{seen}; a probe waits until that is {rules.settle:.0f} s ago"
+    return Refusal(SkipReason.SETTLING, why) if waited < rules.settle else None
 
 
 def _use(hardware: Hardware, gpu: Gpu) -> GpuUsers:
@@ -443,20 +424,12 @@ def _use(hardware: Hardware, gpu: Gpu) -> GpuUsers:
         return GpuUsers(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
     memory, mig, mode = (a.value for a in hardware.nvml.ask(gpu.key, (MEMORY, *MODES)))
     split = as_mig_mode(mig)
-    return GpuUsers(
-        gpu=gpu,
-        processes=foreign_processes(hardware.nvml, hardware.sysfs, gpu),
-        used=as_int(member(memory, "used")),
-        free=as_int(member(memory, "free")),
-        mig=split if isinstance(split, Absent) else split.now,
-        compute_mode=_mode(mode),
-    )
-
-
-def _mode(mode: Json | Absent) -> int | Absent:
-    """The compute mode; a GPU that does not know such modes lets every process compute."""
-    unknown = isinstance(mode, Absent) and mode.why is Why.UNSUPPORTED
-    return 0 if unknown else as_int(mode)
+    # A GPU that does not know such modes lets every process compute.
+    no_modes = isinstance(mode, Absent) and mode.why is Why.UNSUPPORTED
+    processes = foreign_processes(hardware.nvml, hardware.sysfs, gpu)
+    used, free = as_int(member(memory, "used")), as_int(member(memory, "free"))
+    mig_now = split if isinstance(split, Absent) else split.now
+    return GpuUsers(gpu, processes, used, free, mig_now, 0 if no_modes else as_int(mode))
 
 
 def _pods(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...] | Absent:
@@ -502,14 +475,7 @@ def _alive(sysfs: Sysfs) -> frozenset[str] | Absent:
         for names in listed:
             if isinstance(names, Absent):
                 return names
-            found.update(_uids(names))
+            # The systemd driver writes hyphens as underscores.
+            found.update(match[1].replace("_", "-") for match in map(_POD.fullmatch, names) if match)
         trees += 1
     return frozenset(found) if trees else Absent(Why.MISSING, f"no pods' cgroups below {CGROUPS}")
-
-
-def _uids(names: Sequence[str]) -> Iterator[str]:
-    """UIDs of the pods among names in a folder; the systemd driver writes hyphens as underscores."""
-    for name in names:
-        match = _POD.fullmatch(name)
-        if match:
-            yield match[1].replace("_", "-")

@@ -194,9 +194,7 @@ class History:
         try:
             return self._try(work, begin)
         except (sqlite3.Error, UnicodeDecodeError, UnusableHistory) as error:
-            if self._read_only:
-                raise
-            if not self._path.parent.is_dir():
+            if self._read_only or not self._path.parent.is_dir():
                 raise
             # Who finds the same damage waits, and then finds the file that came instead.
             with _alone(self._path.parent, self._limits.busy):
@@ -205,9 +203,11 @@ class History:
         return self._try(work, begin)
 
     def _try(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
-        for end in _FILES:
+        for path in (Path(f"{self._path}{end}") for end in _FILES):
             # SQLite would follow a link, and wait for the other end of a pipe.
-            _require_file(Path(f"{self._path}{end}"))
+            with suppress(FileNotFoundError):
+                if not S_ISREG(path.lstat().st_mode):
+                    raise PermissionError(errno.EPERM, "not a file", str(path))
         with closing(self._connected(self._path, "ro" if self._read_only else "rwc")) as connection:
             _prepare(connection, read_only=self._read_only)
             connection.execute(begin)
@@ -221,7 +221,8 @@ class History:
 
     def _replace(self, error: Exception) -> None:
         """Begin anew in the place of a file that cannot be used; raises the error of one that can."""
-        if _is_denied(error, self._path):
+        code = _code(error) if isinstance(error, sqlite3.Error) else None
+        if code == sqlite3.SQLITE_READONLY and not _may(self._path, os.W_OK) and _is_strange(self._path):
             self._take_over()
         elif _is_damage(error, self._path):
             self._set_aside(error)
@@ -233,10 +234,8 @@ class History:
         new = self._path.with_name(f"{self._path.name}.new")
         new.unlink(missing_ok=True)
         try:
-            with (
-                closing(self._connected(self._path, "ro")) as theirs,
-                closing(self._connected(new, "rwc")) as ours,
-            ):
+            theirs, ours = self._connected(self._path, "ro"), self._connected(new, "rwc")
+            with closing(theirs), closing(ours):
                 theirs.backup(ours)
             new.replace(self._path)
         finally:
@@ -247,12 +246,10 @@ class History:
         log.warning("%s: it was another user's, a copy has taken its place", self._path)
 
     def _set_aside(self, error: Exception) -> None:
-        reason = " ".join(str(error).split())
-        name = self._path.name
+        reason, name = " ".join(str(error).split()), self._path.name
         if len([*self._path.parent.glob(f"{name}.corrupt-*[0-9]")]) >= MOST_ASIDE:
-            raise UnusableHistory(
-                f"{reason}; {MOST_ASIDE} such files are set aside: look at them and remove them"
-            )
+            many = f"{MOST_ASIDE} such files are set aside: look at them and remove them"
+            raise UnusableHistory(f"{reason}; {many}")
         number = int(self._clock.now())
         while (aside := self._path.with_name(f"{name}.corrupt-{number}")).exists():
             number += 1
@@ -265,9 +262,7 @@ class History:
 def _prepare(connection: sqlite3.Connection, *, read_only: bool) -> None:
     """Make or convert the table where it is not that of this version.
 
-    Raises:
-        Unusable: the file is something else.
-        sqlite3.Error: it cannot be used, or not now.
+    Raises UnusableHistory where the file is something else, sqlite3.Error where it cannot be used now.
     """
     connection.row_factory = sqlite3.Row
     # Bytes that are not text show when they are read as JSON.
@@ -307,8 +302,7 @@ def _convert(connection: sqlite3.Connection, version: int) -> None:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    verdict = _one(connection, "PRAGMA quick_check(1)")
-    if verdict != "ok":
+    if (verdict := _one(connection, "PRAGMA quick_check(1)")) != "ok":
         raise UnusableHistory(str(verdict))
 
 
@@ -316,15 +310,10 @@ def _insert(connection: sqlite3.Connection, record: ProbeRecord, limits: History
     newest = connection.execute(_INSERT, asdict(record)).lastrowid or 0
     connection.execute("DELETE FROM probes WHERE id <= ?", (newest - limits.max_records,))
     oldest = "DELETE FROM probes WHERE id = (SELECT min(id) FROM probes WHERE id < ?)"
-    while _used_bytes(connection) > limits.max_bytes and connection.execute(oldest, (newest,)).rowcount:
-        pass
-
-
-def _used_bytes(connection: sqlite3.Connection) -> int:
-    pages, free, size = (
-        _one(connection, f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")
-    )
-    return int((pages - free) * size)
+    sizes = [f"PRAGMA {name}" for name in ("page_count", "freelist_count", "page_size")]
+    pages, free, size = (_one(connection, question) for question in sizes)
+    while (pages - free) * size > limits.max_bytes and connection.execute(oldest, (newest,)).rowcount:
+        pages, free, size = (_one(connection, question) for question in sizes)
 
 
 def _folded(connection: sqlite3.Connection, count: int, *, added: bool) -> tuple[ProbeRecord, ...]:
@@ -361,13 +350,10 @@ def _fold(connection: sqlite3.Connection, records: Sequence[ProbeRecord]) -> Non
 
 def _select(connection: sqlite3.Connection, query: str, *values: int) -> tuple[ProbeRecord, ...]:
     """The records of a query that begins with the newest, oldest first."""
-    return tuple(_record(dict(row)) for row in connection.execute(query, values).fetchall()[::-1])
-
-
-def _record(row: dict[str, Any]) -> ProbeRecord:
-    if not isinstance(row["at"], float):
+    rows = [dict(row) for row in connection.execute(query, values).fetchall()[::-1]]
+    if not all(isinstance(row["at"], float) for row in rows):
         raise UnusableHistory("a record is not what was added")
-    return ProbeRecord(**{**row, "forced": bool(row["forced"]), "folded": bool(row["folded"])})
+    return tuple(ProbeRecord(**row | {k: bool(row[k]) for k in ("forced", "folded")}) for row in rows)
 
 
 def _one(connection: sqlite3.Connection, question: str) -> Any:
@@ -380,48 +366,28 @@ def _version(connection: sqlite3.Connection) -> int:
 
 @contextmanager
 def _alone(folder: Path, seconds: float) -> Iterator[None]:
-    """Hold a lock on a folder, for which this waits so long at most.
-
-    Raises:
-        OSError: another process holds it all that time, or the folder cannot be opened.
-    """
+    """Hold a lock on a folder; OSError where another process holds it for so many seconds."""
     handle, end = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), time.monotonic() + seconds
     try:
-        while not _locked(handle):
-            if time.monotonic() > end:
-                raise OSError(errno.EAGAIN, "another process replaces a file in it", str(folder))
-            time.sleep(0.01)
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise OSError(
+                        errno.EAGAIN, "another process replaces a file in it", str(folder)
+                    ) from None
+                time.sleep(0.01)
         yield
     finally:
         os.close(handle)
 
 
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _inode(path: Path) -> int | None:
-    try:
-        return path.lstat().st_ino
-    except FileNotFoundError:
-        return None
-
-
-def _require_file(path: Path) -> None:
     with suppress(FileNotFoundError):
-        if not S_ISREG(path.lstat().st_mode):
-            raise PermissionError(errno.EPERM, "not a file", str(path))
-
-
-def _is_denied(error: Exception, path: Path) -> bool:
-    """Whether it is another user's file, which we may not write."""
-    if not isinstance(error, sqlite3.Error) or _code(error) != sqlite3.SQLITE_READONLY:
-        return False
-    return not _may(path, os.W_OK) and _is_strange(path)
+        return path.lstat().st_ino
+    return None
 
 
 def _is_damage(error: Exception, path: Path) -> bool:

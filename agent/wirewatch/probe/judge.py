@@ -7,11 +7,11 @@ from wirewatch.core import words
 from wirewatch.core.collector import CONFIRMED, UNKNOWN, Rule
 from wirewatch.core.nvml import CLOCK_REASONS
 from wirewatch.core.probe import Clocks, Probed
-from wirewatch.core.statistics import Streak
+from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe.findings import PROBE_RULES, probe_findings
 from wirewatch.probe.gate import SkipReason
-from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
+from wirewatch.probe.measurement import beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
     Key,
     PastProbe,
@@ -63,6 +63,7 @@ DO: Mapping[Resource, str] = {
     Resource.PAIR: "look at the links between the two, and at peer access (`nvidia-smi topo -p2p r`)",
     Resource.LINK: "look at this link's errors and state",
 }  # fmt: skip
+DO_NODE = "no single part is at fault: check what all GPUs share: power limits, cooling, clocks, the driver"
 STRAGGLER_RULES = (
     *(Rule(f"straggler.{part.value}", CONFIRMED, "Straggler") for part in DO if part is not Resource.LINK),
     Rule(NODE, CONFIRMED, "Straggler"),
@@ -104,6 +105,10 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
     """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
     measured = beside_usual(probed, measure(probed), memory.usual, policy.learn)
     held = probed.held_seconds * len(probed.gpus)
+    short = PastProbe(
+        probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
+        min((one.ratio for one in measured if one.ratio is not None), default=None),
+    )  # fmt: skip
     counted = replace(
         memory,
         tried=probed,
@@ -113,23 +118,23 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
         runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
         gpu_seconds=memory.gpu_seconds + held,
         spent=spend(memory.spent, mono, held),
-        past=(*memory.past[1 - KEPT :], _outline(probed, measured)),
+        past=(*memory.past[1 - KEPT :], short),
     )
     if probed.forced:
         return counted
     if probed.outcome != "ok":
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = probe_findings(probed, measured, policy)
-    streaks, findings = _confirm(memory, found, probed.at, policy)
+    seen, findings = _confirm(memory, found, probed.at, policy)
     watch = fold_stragglers(
         memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found
     )
-    unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
+    unconfirmed = any(not b.sure and seen[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
     usual = learn_collectives(memory.usual, probed, measured) if nothing else memory.usual
     return replace(
         counted, last=probed, last_mono=mono, measured=measured,
-        failures=0, streaks=streaks, stragglers=watch, usual=usual,
+        failures=0, streaks=seen, stragglers=watch, usual=usual,
         held=(*findings, *straggler_findings(watch, probed, policy.straggler)),
         unconfirmed=unconfirmed or watch.unsure(policy.straggler),
         completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
@@ -153,30 +158,21 @@ def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]
     return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
 
 
-def _outline(probed: Probed, measured: Iterable[Measured]) -> PastProbe:
-    ratios = [one.ratio for one in measured if one.ratio is not None]
-    return PastProbe(
-        probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
-        min(ratios, default=None),
-    )  # fmt: skip
-
-
 def _confirm(
     memory: ProbeMemory, found: tuple[ProbeFinding, ...], at: float, policy: ProbePolicy
 ) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
     """A finding is DEGRADED until as many probes in a row have found it as it takes to confirm it."""
-    streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
-    streaks = {key: streak.see(present=True) for key, streak in streaks.items()}
+    seen_now = streaks(memory.streaks, dict.fromkeys(map(_key, found), True))
     began = {finding.key: finding.since for finding in memory.held}
     findings = []
     for finding in found:
-        seen = streaks[_key(finding)].count
+        seen = seen_now[_key(finding)].count
         believed = finding.sure or seen >= policy.confirm
         health = finding.worst if believed else min(finding.worst, Health.DEGRADED)
         said = finding.evidence if seen == 1 else f"{finding.evidence} ({seen} probes in a row)"
         since = began.get((finding.rule, finding.subject), at)
         findings.append(Finding(finding.rule, health, finding.subject, said, finding.action, since))
-    return streaks, tuple(findings)
+    return seen_now, tuple(findings)
 
 
 def _key(finding: ProbeFinding) -> Key:
@@ -207,7 +203,7 @@ def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerP
             made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
             # Of several pairs that a GPU sends by, only the slowest is a finding.
             found.setdefault(made.key, made)
-    return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, SlowNode)]))
+    return (*found.values(), *_of_node(held))
 
 
 def _of_part(
@@ -232,24 +228,21 @@ def _of_part(
 
 def _clock(clock: Clocks) -> str:
     """How fast it ran while it multiplied, and what held it back."""
-    bits = clock.reasons or 0
-    held = [name for name, bit in CLOCK_REASONS.items() if bits & bit and name not in HARMLESS]
+    held = [n for n, bit in CLOCK_REASONS.items() if (clock.reasons or 0) & bit and n not in HARMLESS]
     back = f", held back by {', '.join(held)}" if held else ""
     return "" if clock.sm is None else f"its SM clock was {clock.sm / 1e6:.0f} MHz{back}"
 
 
 def _name(unit: Unit, places: Mapping[str, int]) -> str:
+    gpu, what = f"GPU {places.get(unit.uuid, unit.uuid)}", WHAT[unit.resource]
     if unit.resource is Resource.PAIR:
-        ends = f"GPU {places.get(unit.uuid, unit.uuid)} to GPU {places.get(unit.peer, unit.peer)}"
-        return f"{WHAT[unit.resource]} from {ends}"
-    return f"GPU {places.get(unit.uuid, unit.uuid)}, {WHAT[unit.resource]}"
+        return f"{what} from {gpu} to GPU {places.get(unit.peer, unit.peer)}"
+    return f"{gpu}, {what}"
 
 
 def _rate(unit: Unit, rate: float) -> str:
-    """For people: 10^9 bytes per second; a product's time means nothing but beside another's."""
-    if unit.resource is Resource.COMPUTE:
-        return f"{1e3 / rate:.3f} ms each"
-    return f"{words.rate(rate)}"
+    """A product's time means nothing but beside another's."""
+    return f"{1e3 / rate:.3f} ms each" if unit.resource is Resource.COMPUTE else words.rate(rate)
 
 
 def _lost(slow: SlowPart) -> str:
@@ -267,16 +260,12 @@ def _beside(slow: SlowPart) -> str:
 
 
 def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
-    if not held:
-        return
-    texts = [
+    slow = [(one, one.seen) for one in held if isinstance(one.seen, SlowNode)]
+    texts = (
         f"{ALL[seen.resource]} ({seen.units}) are {words.percent(seen.lost)} slower than they were"
-        for seen in (one.seen for one in held)
-        if isinstance(seen, SlowNode)
-    ]
-    health = Health.FAILED if any(one.failed for one in held) else Health.DEGRADED
-    yield Finding(
-        NODE, health, Subject(), "; ".join(texts),
-        "no single part is at fault: check what all GPUs share: power limits, cooling, clocks, the driver",
-        min(one.since for one in held),
-    )  # fmt: skip
+        for _, seen in slow
+    )
+    if slow:
+        health = Health.FAILED if any(one.failed for one, _ in slow) else Health.DEGRADED
+        since = min(one.since for one, _ in slow)
+        yield Finding(NODE, health, Subject(), "; ".join(texts), DO_NODE, since)

@@ -1,6 +1,5 @@
 """The worker: its start, marks, document and end. It has its own session, killed as a whole."""
 
-import contextlib
 import os
 import select
 import signal
@@ -48,11 +47,7 @@ class Worker:
     def __init__(
         self, plan: Plan, folder: Path, inherited: Mapping[str, str], command: Sequence[str] = WORKER
     ) -> None:
-        """Start it.
-
-        Raises:
-            StartError: it cannot be started.
-        """
+        """Start it; StartError where that is not possible."""
         self.document = b""
         self.reports: list[Timed] = []
         self.nonsense = ""
@@ -177,7 +172,7 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL to it and to all that it started; from any thread, at any time."""
-        with self._lock, contextlib.suppress(ProcessLookupError):
+        with self._lock, suppress(ProcessLookupError):
             # Once it is waited for, the number of its group may be that of another one.
             if not self._waited:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -196,23 +191,20 @@ class Worker:
         except subprocess.TimeoutExpired:
             return None
         finally:
-            self._take_rest()
+            # What it wrote among its marks and was not read yet; nothing more is waited for.
+            os.set_blocking(self._mark, False)
+            with suppress(BlockingIOError):
+                while not self.nonsense and (data := os.read(self._mark, 1 << 16)):
+                    self._take(self._mark, data)
             self._stdin.close()
             self._close(self._document, self._mark)
         self._reap()
         return self._process.returncode
 
-    def _take_rest(self) -> None:
-        """Read what it wrote among its marks and was not read yet; nothing more is waited for."""
-        os.set_blocking(self._mark, False)
-        with suppress(BlockingIOError):
-            while not self.nonsense and (data := os.read(self._mark, 1 << 16)):
-                self._take(self._mark, data)
-
     def _reap(self) -> None:
         """Wait for what it started: process 1 of a container inherits that, and would collect its remains."""
         late = time.monotonic() + REAP_SECONDS
-        with contextlib.suppress(ChildProcessError):
+        with suppress(ChildProcessError):
             while time.monotonic() < late:
                 if os.waitid(os.P_PGID, self.pid, os.WEXITED | os.WNOHANG) is None:
                     time.sleep(_POLL_SECONDS)

@@ -16,11 +16,10 @@ from wirewatch.core.probe import (
     LinkBytes,
     Moved,
     Part,
-    Plan,
     Probed,
     Timed,
 )
-from wirewatch.core.statistics import AcceptedRates, UsualRate
+from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Finding, Health, Why, worst
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
@@ -72,14 +71,12 @@ class Measured:
     @property
     def ratio(self) -> float | None:
         """Of what is expected at that size; None where nothing is known well enough to compare with."""
-        reference = self.trusted
-        return None if reference is None else self.busbw / reference.busbw
+        return self.busbw / self.trusted.busbw if self.trusted else None
 
     @property
     def best_ratio(self) -> float | None:
         """The ratio of the fastest single run."""
-        reference = self.trusted
-        return None if reference is None else self.best / reference.busbw
+        return self.best / self.trusted.busbw if self.trusted else None
 
     @property
     def peak_ratio(self) -> float | None:
@@ -183,14 +180,8 @@ def health_of(probed: Probed | None, findings: Sequence[Finding]) -> Health:
 
 def without_expectation(measured: Iterable[Measured]) -> tuple[str, ...]:
     """Collectives of GPUs of which nothing is expected well enough to judge by it, each once."""
-    unknown = (
-        one
-        for one in measured
-        if one.trusted is None
-        and not one.latency
-        and one.size_bytes >= LEAST_BYTES
-        and one.expected is not NOT_GPUS
-    )
+    large = (one for one in measured if not one.latency and one.size_bytes >= LEAST_BYTES)
+    unknown = (one for one in large if one.trusted is None and one.expected is not NOT_GPUS)
     return tuple(dict.fromkeys(one.op + on_gpus(one.gpus) for one in unknown))
 
 
@@ -205,27 +196,18 @@ def gpu_names(probed: Probed, group: int) -> str:
     if len(members) == len(probed.plan.gpus):
         return "all"
     indexes = sorted(probed.gpus[p].index if p < len(probed.gpus) else p for p in members)
-    parts: list[list[int]] = []
-    for index in indexes:
-        if parts and index == parts[-1][-1] + 1:
-            parts[-1].append(index)
-        else:
-            parts.append([index])
+    parts = grouped((index - place, index) for place, index in enumerate(indexes)).values()
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
 def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
     """Bus bandwidth that ever larger messages tend to, by group and op, of the line through all sizes."""
-    points: dict[tuple[int, str], list[Measured]] = {}
-    for one in measured:
-        if not one.latency:
-            points.setdefault((one.group, one.op), []).append(one)
-    found = {}
-    for key, ones in points.items():
-        value = asymptote(key[1], ones[0].ranks, [(one.size_bytes, one.seconds) for one in ones])
-        if not isinstance(value, Absent):
-            found[key] = value
-    return found
+    points = grouped(((one.group, one.op), one) for one in measured if not one.latency)
+    values = {
+        key: asymptote(key[1], ones[0].ranks, [(one.size_bytes, one.seconds) for one in ones])
+        for key, ones in points.items()
+    }
+    return {key: value for key, value in values.items() if not isinstance(value, Absent)}
 
 
 def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[PathBytes, ...]:
@@ -253,17 +235,13 @@ def unevenness(links: LinkBytes) -> tuple[int, float] | None:
 
     None with fewer than two such links.
     """
-    worst: tuple[int, float] | None = None
+    found: list[tuple[int, float]] = []
     for values in (links.transmit, links.receive):
         known = [v for v in values if v is not None]
         mean = sum(known) / len(known) if len(known) > 1 else 0.0
-        if not mean:
-            continue
-        for link, value in zip(links.links, values, strict=True):
-            away = 0.0 if value is None else abs(value / mean - 1)
-            if worst is None or away > worst[1]:
-                worst = (link, away)
-    return worst
+        away = (0.0 if value is None or not mean else abs(value / mean - 1) for value in values)
+        found += zip(links.links, away, strict=True) if mean else ()
+    return max(found, key=lambda link: link[1], default=None)
 
 
 def new_errors(probed: Probed) -> dict[int, dict[str, int]]:
@@ -333,17 +311,12 @@ def _expected(probed: Probed, timed: Timed) -> Expectation | Absent:
         doubt = "" if went_by_rdma(probed.account) else NOT_SHOWN
     else:
         found = expect(conditions, timed.op, timed.size_bytes)
-        doubt = _other_elements(probed.plan, timed.op)
+        # Adding up takes other time for other elements; moving bytes does not.
+        other = timed.op in REDUCTIONS and probed.plan.dtype != REFERENCE_DTYPE
+        doubt = f"that is of {REFERENCE_DTYPE}, and {probed.plan.dtype} is added up" if other else ""
     if isinstance(found, Absent) or not doubt:
         return found
     return replace(found, confidence=Confidence.LOW, derivation=(*found.derivation, f"{doubt}: not judged"))
-
-
-def _other_elements(plan: Plan, op: str) -> str:
-    """Adding up takes other time for other elements; moving bytes does not."""
-    if op in REDUCTIONS and plan.dtype != REFERENCE_DTYPE:
-        return f"that is of {REFERENCE_DTYPE}, and {plan.dtype} is added up"
-    return ""
 
 
 def _wire(probed: Probed, group: int) -> GroupWire | Absent:

@@ -20,6 +20,7 @@ GIB = 1 << 30
 ELEMENT = 4
 """Bytes of a float32."""
 _DEFAULT = Plan("", (), ())
+_SIZES = "sizes are multiples of 4 B, each once, runs are above 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +85,11 @@ class ProbeOptions(Options):
             ([self.jitter] if not 0 <= self.jitter < 1 else [], "jitter must be from 0 to below 1"),
             ([self.budget] if not 0 < self.budget <= 1 else [], "budget must be above 0 and at most 1"),
             (["settle"] if not 0 <= self.settle < math.inf else [], "must not be below 0"),
-            (
-                bad_sizes(self.latency_sizes, self.bandwidth),
-                "sizes are multiples of 4 B, each once, runs are above 0",
-            ),
+            (bad_sizes(self.latency_sizes, self.bandwidth), _SIZES),
             ([name for name, value in room.items() if value < 0], "must not be below 0"),
             ([self.ranks] if self.ranks < 1 else [], "ranks must be above 0"),
             (bad_pins(self.pins), "pins are named OP or OP@BYTES and above 0 B/s"),
-            (
-                ["deadline"] if self.deadline <= self.kill_after else [],
-                "must be above kill_after",
-            ),
+            (["deadline"] if self.deadline <= self.kill_after else [], "must be above kill_after"),
         )
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 

@@ -79,7 +79,8 @@ def unproven(probed: Probed) -> str:
         return "NCCL's log names no connection: whether a network carried it is not known"
     if not wires <= _NETWORK:
         return f"it did not go over the network: {', '.join(_transports(probed.account))}"
-    if "net_socket" in wires and any(_has_ports(one) for one in probed.conditions):
+    due = [expect_network(one, ALL_REDUCE, LARGE) for one in probed.conditions]
+    if "net_socket" in wires and not all(isinstance(one, Absent) for one in due):
         return "NCCL took TCP sockets: the RDMA ports carried nothing"
     asked = gpudirect_asked(probed.plan)
     return "" if asked is None else _other_than_asked(probed.account, on=asked)
@@ -89,9 +90,8 @@ def with_ports(
     hardware: Hardware, topology: Topology, conditions: Sequence[Conditions]
 ) -> tuple[Conditions, ...]:
     """The conditions of groups of GPUs, with the node's RDMA ports."""
-    return tuple(
-        replace(one, network=rdma_ports(hardware.sysfs, topology, one.group.gpus)) for one in conditions
-    )
+    sysfs = hardware.sysfs
+    return tuple(replace(one, network=rdma_ports(sysfs, topology, one.group.gpus)) for one in conditions)
 
 
 def rdma_ports(sysfs: Sysfs, topology: Topology, gpus: Sequence[GpuPart]) -> tuple[RdmaPort, ...]:
@@ -144,11 +144,6 @@ def _other_than_asked(account: Account | None, *, on: bool) -> str:
     if found is (Gpudirect.PROVEN if on else Gpudirect.REFUTED):
         return ""
     return f"GPUDirect {'on' if on else 'off'} is not what NCCL's log shows: {MEANS[found]}"
-
-
-def _has_ports(conditions: Conditions) -> bool:
-    """Whether NCCL would use an RDMA port here."""
-    return not isinstance(expect_network(conditions, ALL_REDUCE, LARGE), Absent)
 
 
 def _connections(account: Account | None) -> list[Connection]:

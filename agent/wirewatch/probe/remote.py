@@ -102,21 +102,22 @@ class RemoteProber:
     def facts(self, engine: str, until: float) -> FactsAnswer | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
         body = FACTS_REQUEST.dump_json(FactsRequest(engine, self._live))
-        until = min(until, self._clock.mono() + FACTS_SECONDS)
-        looked = self._ask(FACTS, body, FACTS_ANSWER, until)
+        looked = self._ask(FACTS, body, FACTS_ANSWER, min(until, self._clock.mono() + FACTS_SECONDS))
         if isinstance(looked, LostOrder):
-            looked = self._refusal(looked.why)
-        self._log_change(looked.detail if isinstance(looked, Refusal) else "")
+            looked = Refusal(SkipReason.PROBER_AWAY, looked.why)
+        why = looked.detail if isinstance(looked, Refusal) else ""
+        if why and not self._away:
+            log.warning("no probe can run, the prober is away: %s", why)
+        elif self._away and not why:
+            log.info("the prober answers again")
+        self._away = why
         return looked
 
     def run(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
         """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
         body = PROBE_REQUEST.dump_json(replace(wanted, live=self._live))
         came = self._ask(PROBE, body, PROBE_ANSWER, until)
-        if not isinstance(came, ProbeAnswer) or came.probed is None:
-            return came
-        wrong = wrong_in_probed(came.probed)
-        if wrong:
+        if isinstance(came, ProbeAnswer) and came.probed and (wrong := wrong_in_probed(came.probed)):
             why = f"{self._path}: what it measured does not fit together: {wrong}"
             return LostOrder(why, came.probed.held_seconds)
         return came
@@ -177,7 +178,7 @@ class RemoteProber:
     ) -> T | Refusal | LostOrder:
         """An answer; a refusal where the question was not taken, LostOrder where no answer came."""
         if self._withheld:
-            return self._refusal(self._withheld)
+            return Refusal(SkipReason.PROBER_AWAY, self._withheld)
         began = self._clock.mono()
         try:
             headers = ((VERSION, __version__),)
@@ -187,24 +188,13 @@ class RemoteProber:
         except NoAnswer as error:
             if error.heard:
                 return LostOrder(str(error), self._clock.mono() - began)
-            return self._refusal(str(error))
+            return Refusal(SkipReason.PROBER_AWAY, str(error))
         except ValidationError as error:
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
             why = f"{self._path}: what it answers is not understood: {problem}"
             return LostOrder(why, self._clock.mono() - began)
-        return self._refusal(f"{self._path}: {detail(answer) or f'HTTP status {status}'}")
-
-    @staticmethod
-    def _refusal(why: str) -> Refusal:
+        why = f"{self._path}: {detail(answer) or f'HTTP status {status}'}"
         return Refusal(SkipReason.PROBER_AWAY, why)
-
-    def _log_change(self, why: str) -> None:
-        """A line in the log when it goes and when it comes back."""
-        if why and not self._away:
-            log.warning("no probe can run, the prober is away: %s", why)
-        elif self._away and not why:
-            log.info("the prober answers again")
-        self._away = why
 
 
 FACTS_REQUEST = TypeAdapter(FactsRequest)

@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 
 from wirewatch.core import words
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Conditions, Plan, Probed, Timed
+from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Case, Conditions, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.probe.gate import Refusal, SkipReason, Stillness
 from wirewatch.probe.history import History
@@ -146,11 +147,8 @@ def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[Differ
             if other is not None:
                 share, own, others = one.busbw / other.busbw - 1, run_spread(one), run_spread(other)
                 beyond = None if own is None or others is None else abs(share) > max(own, others)
-                found.append(
-                    Difference(
-                        one.op, one.size_bytes, one.gpus, run.name, base.name, share, own, others, beyond
-                    )
-                )
+                what = (one.op, one.size_bytes, one.gpus, run.name, base.name)
+                found.append(Difference(*what, share, own, others, beyond))
     return tuple(found)
 
 
@@ -261,9 +259,8 @@ def _confirmed(
                 break
     at = hardware.clock.now() if last is None else last.at
     measured = memory.measured if last is not None and last.outcome == "ok" else ()
-    return ProbeResult(
-        at, last, memory.held, refusal, measured, memory.stragglers.named, not_recorded=missing
-    )
+    named = memory.stragglers.named
+    return ProbeResult(at, last, memory.held, refusal, measured, named, not_recorded=missing)
 
 
 def _side_by_side(
@@ -283,9 +280,8 @@ def _side_by_side(
     first = next((run for run in runs if run.probed and run.probed.outcome == "ok"), None)
     first = first or next((run for run in runs if run.probed), runs[0])
     at = hardware.clock.now() if first.probed is None else first.probed.at
-    findings = tuple(
-        replace(one, evidence=f"{run.name}: {one.evidence}") for run in runs for one in run.findings
-    )
+    said = ((run.name, one) for run in runs for one in run.findings)
+    findings = tuple(replace(one, evidence=f"{name}: {one.evidence}") for name, one in said)
     return ProbeResult(at, first.probed, findings, first.refusal, first.measured, runs=tuple(runs))
 
 
@@ -305,11 +301,9 @@ def _shut(run: ProbeRun) -> Refusal | None:
     """Why no further probe is begun after this one; an engine that is not there keeps no other away."""
     if run.refusal is not None:
         return None if run.refusal.reason is SkipReason.NO_ENGINE else run.refusal
-    if run.probed is not None and run.probed.outcome == "preempted":
-        return Refusal(SkipReason.BUSY, run.probed.why)
-    if run.probed is not None and run.probed.outcome == "stuck":
-        return Refusal(SkipReason.LOCKED, run.probed.why)
-    return None
+    ends = {"preempted": SkipReason.BUSY, "stuck": SkipReason.LOCKED}
+    reason = ends.get(run.probed.outcome) if run.probed else None
+    return Refusal(reason, run.probed.why) if run.probed and reason else None
 
 
 def _refused(hardware: Hardware, refusal: Refusal, wish: ProbeOverrides) -> ProbeResult:
@@ -396,8 +390,7 @@ def only_asked(
 ) -> tuple[Probed | None, tuple[str, ...]]:
     """The probe with no more than the collectives and sizes (bytes) asked for; none given: all that it has.
 
-    Returns:
-        None where it holds nothing of that, and in words what it does not hold.
+    It is None where it holds nothing of that. With it comes in words what it does not hold.
     """
     if probed.document is None:
         return probed, ()
@@ -420,28 +413,23 @@ def only_asked(
 
 def _runs(plan: Plan, timed: Timed) -> int:
     """How many timed runs a measurement was to have."""
-    for case in plan.cases:
-        if (case.group, case.op, case.size_bytes, case.launch) == _key(timed):
-            return case.iterations
-    return dict(plan.bandwidth).get(timed.size_bytes, plan.latency_iterations)
+    cases = (case.iterations for case in plan.cases if _key(case) == _key(timed))
+    return next(cases, dict(plan.bandwidth).get(timed.size_bytes, plan.latency_iterations))
 
 
-def _key(timed: Timed) -> tuple[int, str, int, str]:
-    return timed.group, timed.op, timed.size_bytes, timed.launch
+def _key(one: Timed | Case) -> tuple[int, str, int, str]:
+    return one.group, one.op, one.size_bytes, one.launch
 
 
 def _missing(held: Sequence[Timed], ops: Sequence[str], sizes: Sequence[int]) -> tuple[str, ...]:
     has_ops, has_sizes = {one.op for one in held}, {one.size_bytes for one in held}
     both = {(one.op, one.size_bytes) for one in held}
+    asked = product(ops or sorted(has_ops), sizes)
+    lacking = (one for one in asked if one[0] in has_ops and one[1] in has_sizes and one not in both)
     return (
         *(f"op {op}" for op in ops if op not in has_ops),
         *(f"size {words.size(size)}" for size in sizes if size not in has_sizes),
-        *(
-            f"{op} of {words.size(size)}"
-            for op in ops or sorted(has_ops)
-            for size in sizes
-            if op in has_ops and size in has_sizes and (op, size) not in both
-        ),
+        *(f"{op} of {words.size(size)}" for op, size in lacking),
     )
 
 
@@ -458,7 +446,7 @@ def _without_others(probed: Probed, kept: tuple[Timed, ...]) -> Probed:
             ops=tuple(op for op in plan.ops if op in ops),
             latency_sizes=tuple(size for size in plan.latency_sizes if size in sizes),
             bandwidth=tuple((size, runs) for size, runs in plan.bandwidth if size in sizes),
-            cases=tuple(c for c in plan.cases if (c.group, c.op, c.size_bytes, c.launch) in keys),
+            cases=tuple(case for case in plan.cases if _key(case) in keys),
         ),
         document=replace(probed.document, collectives=kept),
         parts=tuple(part for part in probed.parts if part.name not in partly),

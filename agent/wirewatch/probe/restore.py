@@ -195,21 +195,19 @@ class CommandProbes:
         terms = terms_of(hardware, options, self._expect, self._boot_id, self._prober) if records else None
         if isinstance(terms, Absent):
             return (), seen
-        probes = []
-        for record, probed in self._comparable(records, terms):
+        found = self._comparable(records, terms)
+        for _, probed in found:
             log.info("probe %s taken over from another process", probed.outcome)
-            probes.append((probed, _ended(record, hardware.clock, boot_id(hardware))))
-        return tuple(probes), newest
+        ended = ((probed, _ended(record, hardware.clock, boot_id(hardware))) for record, probed in found)
+        return tuple(ended), newest
 
     def _comparable(
         self, records: Iterable[ProbeRecord], terms: ProbeTerms | None
     ) -> list[tuple[ProbeRecord, Probed]]:
         """Those that count; the history notes that, so that the next daemon need not compare again."""
         found = []
-        for record in records:
-            probed = probe_of(record)
-            why = "" if probed is None else _difference(record, probed, terms)
-            if why:
+        for record, probed in ((record, probe_of(record)) for record in records):
+            if probed is not None and (why := _difference(record, probed, terms)):
                 log.info("a probe that another process ran does not count here: it ran %s", why)
             elif probed is not None:
                 found.append((record, probed))

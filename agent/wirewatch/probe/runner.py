@@ -14,7 +14,7 @@ from wirewatch.core.account import Account
 from wirewatch.core.nvml import Pids, foreign_processes
 from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
 from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part, Plan, Probed, ProbedGpu
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe import counters
 from wirewatch.probe.counters import CounterReader, Counters
@@ -39,19 +39,6 @@ class RunnerPorts:
     nvml: Nvml
     sysfs: Sysfs
     clock: Clock
-
-
-@dataclass
-class _Observed:
-    """What was read around the worker so far."""
-
-    parts: list[Part] = field(default_factory=list)
-    name: str = ""
-    since: float = 0.0
-    last: Sequence[Counters | Absent] = ()
-    before: dict[str, Mapping[int, tuple[int | None, int | None]]] = field(default_factory=dict)
-    clocks: tuple[Clocks, ...] = ()
-    peak: dict[str, int] = field(default_factory=dict)
 
 
 class ProbeRunner:
@@ -118,9 +105,8 @@ class ProbeRunner:
     def run(self, order: Order) -> Probed:
         """Never raises for what GPUs, driver or worker do."""
         if self._stuck is not None and not self._stuck.gone():
-            return self._nothing(
-                order, "stuck", f"process {self._stuck.pid} of an earlier probe does not die"
-            )
+            why = f"process {self._stuck.pid} of an earlier probe does not die"
+            return self._nothing(order, "stuck", why)
         self._stuck = None
         with self._running, ExitStack() as stack:
             try:
@@ -128,7 +114,8 @@ class ProbeRunner:
             except OSError as error:
                 return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
             try:
-                run = _Run(self._around, order, self._lease, self._keep)
+                reader = CounterReader(self._around.nvml, order.gpus)
+                run = _Run(self._around, order, self._lease, self._keep, reader)
                 return run.run(folder, self._inherited, self._command)
             except Withdrawn as error:
                 return self._nothing(order, "preempted", str(error))
@@ -146,8 +133,7 @@ class ProbeRunner:
         gpus = tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in order.gpus)
         return Probed(
             schema=PROBED_SCHEMA, at=self._around.clock.now(), by=order.by, forced=order.forced,
-            outcome=outcome,
-            why=why, plan=order.plan, gpus=gpus, conditions=order.conditions,
+            outcome=outcome, why=why, plan=order.plan, gpus=gpus, conditions=order.conditions,
             settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
         )  # fmt: skip
 
@@ -248,11 +234,7 @@ class Lease:
         self._worker: Worker | None = None
 
     def take(self, start: Callable[[], Worker]) -> Worker:
-        """Start a worker that is killed when the lease is withdrawn.
-
-        Raises:
-            Withdrawn: it is withdrawn already.
-        """
+        """Start a worker that is killed when the lease is withdrawn; Withdrawn where it is so already."""
         with self._lock:
             if self._withdrawn:
                 raise Withdrawn(self._withdrawn)
@@ -283,54 +265,59 @@ class Lease:
         return None
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self, around: RunnerPorts, order: Order, lease: Lease, stuck: Callable[[Worker], None]
-    ) -> None:
-        self._around = around
-        self._nvml = around.nvml
-        self._order = order
-        self._lease = lease
-        self._stuck = stuck
-        self._seen = _Observed()
-        self._counters = CounterReader(self._nvml, order.gpus)
+    """A run of the worker, with what was read around it so far; `name`: the mark of the part that runs."""
+
+    around: RunnerPorts
+    order: Order
+    lease: Lease
+    stuck: Callable[[Worker], None]
+    counters: CounterReader
+    parts: list[Part] = field(default_factory=list)
+    name: str = ""
+    since: float = 0.0
+    last: Sequence[Counters | Absent] = ()
+    before: dict[str, Mapping[int, tuple[int | None, int | None]]] = field(default_factory=dict)
+    clocks: tuple[Clocks, ...] = ()
+    peak: dict[str, int] = field(default_factory=dict)
 
     def run(self, folder: Path, inherited: Mapping[str, str], command: Sequence[str]) -> Probed:
         """Raises StartError or Withdrawn when the worker cannot be started."""
-        order, at = self._order, self._around.clock.now()
-        memory = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
-        others = [counters.memory_use(self._nvml, gpu) if order.forced else None for gpu in order.gpus]
+        order, at, nvml, sysfs = self.order, self.around.clock.now(), self.around.nvml, self.around.sysfs
+        memory = [counters.memory_used(nvml, gpu) for gpu in order.gpus]
+        others = [counters.memory_use(nvml, gpu) if order.forced else None for gpu in order.gpus]
         # The gate saw no process; only a probe that did not ask it runs beside others.
-        before = {gpu.key: self._pids(gpu) if order.forced else frozenset() for gpu in order.gpus}
-        sent = counters.sent_bytes(self._around.sysfs)
-        plan = self._with_log(folder)
-        worker = self._lease.take(lambda: Worker(plan, folder, inherited, command))
+        nobody: Pids = frozenset()
+        before = dict.fromkeys((gpu.key for gpu in order.gpus), nobody)
+        if order.forced:
+            before = {g.key: value_or(foreign_processes(nvml, sysfs, g), nobody) for g in order.gpus}
+        sent = counters.sent_bytes(sysfs)
+        plan = replace(order.plan, log=str(folder / "nccl.log"), pauses=True)
+        worker = self.lease.take(lambda: Worker(plan, folder, inherited, command))
         try:
             with Guard(
-                self._nvml, self._around.sysfs, order.gpus, before, Session(worker.pid), order.allocations,
-                order.withdrawn,
+                nvml, sysfs, order.gpus, before, Session(worker.pid), order.allocations, order.withdrawn
             ) as guard:  # fmt: skip
                 outcome, why = self._watch(worker, guard)
         finally:
             status = worker.end()
             self._pass_on(worker)
-        if self._lease.broken:
-            outcome, why = "preempted", self._lease.broken
+        if self.lease.broken:
+            outcome, why = "preempted", self.lease.broken
         seconds = time.monotonic() - worker.began
         if status is None:
-            self._stuck(worker)
+            self.stuck(worker)
             outcome, why = "stuck", f"process {worker.pid} was killed and does not die"
         document, outcome, why = interpret(worker, status, outcome, why, plan)
-        after = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
+        after = [counters.memory_used(nvml, gpu) for gpu in order.gpus]
         return Probed(
             schema=PROBED_SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why,
-            plan=order.plan,
-            gpus=self._gpus(memory, after, others),
-            conditions=order.conditions, settings=dict(order.settings), seconds=seconds,
+            plan=order.plan, gpus=self._gpus(memory, after, others), conditions=order.conditions,
+            settings=dict(order.settings), seconds=seconds,
             held_seconds=max(0.0, seconds - (document.cost.imported if document else 0.0)),
-            document=document, account=_account(plan), parts=tuple(self._seen.parts),
-            links=self._links(), clocks=self._seen.clocks,
-            ports=counters.grown(sent, counters.sent_bytes(self._around.sysfs)),
+            document=document, account=_account(plan), parts=tuple(self.parts), links=self._links(),
+            clocks=self.clocks, ports=counters.grown(sent, counters.sent_bytes(sysfs)),
         )  # fmt: skip
 
     def _gpus(
@@ -338,71 +325,59 @@ class _Run:
     ) -> tuple[ProbedGpu, ...]:
         """The GPUs of the plan with their memory, and how busy others kept it."""
         return tuple(
-            ProbedGpu(gpu.index, gpu.uuid, before[n], self._seen.peak.get(gpu.key), after[n], others[n])
-            for n, gpu in enumerate(self._order.gpus)
+            ProbedGpu(gpu.index, gpu.uuid, before[n], self.peak.get(gpu.key), after[n], others[n])
+            for n, gpu in enumerate(self.order.gpus)
         )
-
-    def _with_log(self, folder: Path) -> Plan:
-        return replace(self._order.plan, log=str(folder / "nccl.log"), pauses=True)
-
-    def _pids(self, gpu: Gpu) -> Pids:
-        pids = foreign_processes(self._nvml, self._around.sysfs, gpu)
-        return frozenset() if isinstance(pids, Absent) else pids
 
     def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:
         """Until it ends, a user comes, or time is up; checks at every step, since each may take a while."""
-        unread = list(self._order.gpus)
+        unread = list(self.order.gpus)
         while not worker.ended:
             mark = worker.read_mark(0.0 if unread else GUARD_SECONDS)
             foreign = guard.check()
             if foreign is not None:
                 worker.kill()
                 return "preempted", foreign
-            if time.monotonic() - worker.began > self._order.deadline:
+            if time.monotonic() - worker.began > self.order.deadline:
                 worker.kill()
-                return "timeout", f"no result after {self._order.deadline:g} s; killed"
-            if unread:
-                # Done while the worker starts, so that the worker need not wait.
+                return "timeout", f"no result after {self.order.deadline:g} s; killed"
+            while unread:
                 gpu = unread.pop()
-                self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
+                self.before[gpu.key] = counters.link_bytes(self.around.nvml, gpu)
+                if mark is None:
+                    # One at a time while the worker starts, so that the worker need not wait.
+                    break
             self._pass_on(worker)
             if mark is not None:
-                while unread:
-                    gpu = unread.pop()
-                    self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
                 self._at(mark, worker)
         return "ok", ""
 
     def _pass_on(self, worker: Worker) -> None:
         """Pass on what the worker has reported since the last time."""
         while worker.reports:
-            self._order.heard(worker.reports.pop(0))
+            self.order.heard(worker.reports.pop(0))
 
     def _at(self, mark: str, worker: Worker) -> None:
         """Read what belongs to a mark, and let the worker go on."""
-        seen, now = self._seen, self._counters.read()
-        moment = time.monotonic()
-        if seen.name:
-            grown = [counters.moved(n, a, b) for n, (a, b) in enumerate(zip(seen.last, now, strict=True))]
-            seen.parts.append(Part(seen.name, moment - seen.since, tuple(grown)))
-        for gpu in self._order.gpus:
-            used = counters.memory_used(self._nvml, gpu)
-            if used is not None:
-                seen.peak[gpu.key] = max(used, seen.peak.get(gpu.key, 0))
-        seen.name, seen.last, seen.since = mark, now, time.monotonic()
+        now, moment, nvml = self.counters.read(), time.monotonic(), self.around.nvml
+        if self.name:
+            grown = [counters.moved(n, a, b) for n, (a, b) in enumerate(zip(self.last, now, strict=True))]
+            self.parts.append(Part(self.name, moment - self.since, tuple(grown)))
+        for gpu in self.order.gpus:
+            if (used := counters.memory_used(nvml, gpu)) is not None:
+                self.peak[gpu.key] = max(used, self.peak.get(gpu.key, 0))
+        self.name, self.last, self.since = mark, now, time.monotonic()
         worker.go()
         if mark == "micros":
             time.sleep(CLOCKS_AFTER)
-            seen.clocks = tuple(counters.clocks(self._nvml, n, gpu) for n, gpu in enumerate(self._order.gpus))
+            self.clocks = tuple(counters.clocks(nvml, n, gpu) for n, gpu in enumerate(self.order.gpus))
 
     def _links(self) -> tuple[LinkBytes, ...]:
-        found = []
-        for position, gpu in enumerate(self._order.gpus):
-            before = self._seen.before.get(gpu.key)
-            if before:
-                after = counters.link_bytes(self._nvml, gpu)
-                found.append(counters.links_moved(position, before, after))
-        return tuple(found)
+        return tuple(
+            counters.links_moved(n, before, counters.link_bytes(self.around.nvml, gpu))
+            for n, gpu in enumerate(self.order.gpus)
+            if (before := self.before.get(gpu.key))
+        )
 
 
 def _account(plan: Plan) -> Account | None:

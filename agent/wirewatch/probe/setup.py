@@ -12,8 +12,8 @@ from wirewatch.collectors.topology import read_topology
 from wirewatch.core.nvml import as_int, count_links, link_speed
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Order, Question
 from wirewatch.core.probe import DTYPES, MIB, NOT_KNOWN, OPS, PRIMITIVES, Conditions, Pcie, Plan, Probed
-from wirewatch.core.topology import Topology, groups, islands
-from wirewatch.core.types import Absent, Expect, Why
+from wirewatch.core.topology import groups, islands
+from wirewatch.core.types import Absent, Expect, Why, value_or
 from wirewatch.nccl.settings import GDR_LEVEL, parse_nccl_conf, slowing_settings
 from wirewatch.probe.gate import (
     GateFacts,
@@ -37,8 +37,6 @@ OURS = frozenset(
 """What the probe sets itself."""
 PCIE = (Question("MaxPcieLinkGeneration"), Question("MaxPcieLinkWidth"))
 MBYTES = 1e6
-
-
 ITERATIONS = range(1, 10_001)
 """Timed runs of a size; a CUDA graph of small messages has as many nodes."""
 _PLAN = Plan("", (), ())
@@ -49,8 +47,8 @@ class Variation:
     """What is asked for instead of what a daemon measures; None and empty: as the daemon.
 
     `ops`: any primitives in place of the configured collectives. `iterations`: timed runs of every size.
-    `network`: P2P and shared memory are off in the worker, so that a
-    network carries everything. `gpudirect`: whether NCCL may use GPUDirect RDMA.
+    `network`: P2P and shared memory are off in the worker, so that a network carries everything.
+    `gpudirect`: whether NCCL may use GPUDirect RDMA.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -188,30 +186,25 @@ def read_scene(
     if isinstance(whole, Absent):
         return whole
     keys = [gpu.key for gpu in gpus]
-    part = _only(whole, frozenset(keys))
+    part = replace(
+        whole,
+        gpus=tuple(gpu for gpu in whole.gpus if gpu.uuid in keys),
+        nvlink=tuple(wires for wires in whole.nvlink if wires.uuid in keys),
+        unread=tuple(uuid for uuid in whole.unread if uuid in keys),
+    )
     settings = _settings(hardware, environment)
     rate, pcie = _link_rate(hardware.nvml, gpus), _pcie(hardware.nvml, gpus)
     found = groups(part, islands(part))
     if not found:
         return Absent(NOT_KNOWN.why, "no two GPUs whose place is known")
-    conditions = tuple(
-        Conditions(
-            group,
-            link_rate=rate,
-            links=expect.nvlink_links,
-            pcie=pcie,
-            settings=settings,
-            pins=dict(pins),
-        )
-        for group in found
+    same = Conditions(
+        found[0], link_rate=rate, links=expect.nvlink_links, pcie=pcie, settings=settings, pins=dict(pins)
     )
-    return Scene(
-        ranks=tuple(gpu.uuid for gpu in gpus),
-        gpus=tuple(gpus),
-        groups=tuple(tuple(keys.index(gpu.uuid) for gpu in group.gpus) for group in found),
-        conditions=with_ports(hardware, whole, conditions) if network else conditions,
-        settings=settings,
-    )
+    conditions = tuple(replace(same, group=group) for group in found)
+    if network:
+        conditions = with_ports(hardware, whole, conditions)
+    places = tuple(tuple(keys.index(gpu.uuid) for gpu in group.gpus) for group in found)
+    return Scene(tuple(gpu.uuid for gpu in gpus), tuple(gpus), places, conditions, settings)
 
 
 def cpu_scene(count: int) -> Scene:
@@ -235,9 +228,10 @@ def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepa
         return Prepared(no_gpus(hardware), still, order)
     facts = read_facts(hardware, listed, slurm=True)
     still = watch_users(still, facts)
-    return Prepared(
-        facts, still, _refusal(facts, still, wanted) or _gpu_order(hardware, wanted, engine, facts)
-    )
+    refusal = refuse(facts, still, wanted.options.limits(), wanted.owner)
+    if refusal and wanted.force and refusal.reason not in NOTHING_TO_PROBE:
+        refusal = None
+    return Prepared(facts, still, refusal or _gpu_order(hardware, wanted, engine, facts))
 
 
 def plan_of(options: ProbeOptions, engine: str, scene: Scene) -> Plan:
@@ -252,27 +246,12 @@ def plan_of(options: ProbeOptions, engine: str, scene: Scene) -> Plan:
 def find_engine(wanted: str) -> str | Absent:
     """The engine of this name, or the first that is here for `auto`."""
     names = AUTO if wanted == "auto" else (wanted,)
-    for name in names:
-        if _is_here(name):
-            return name
-    return Absent(
-        Why.MISSING, f"no engine: {' nor '.join(REQUIREMENTS[name] for name in names)} is installed"
-    )
-
-
-def _only(whole: Topology, keys: frozenset[str]) -> Topology:
-    return replace(
-        whole,
-        gpus=tuple(gpu for gpu in whole.gpus if gpu.uuid in keys),
-        nvlink=tuple(wires for wires in whole.nvlink if wires.uuid in keys),
-        unread=tuple(uuid for uuid in whole.unread if uuid in keys),
-    )
+    missing = f"no engine: {' nor '.join(REQUIREMENTS[name] for name in names)} is installed"
+    return next(filter(_is_here, names), Absent(Why.MISSING, missing))
 
 
 def _settings(hardware: Hardware, environment: Mapping[str, str]) -> dict[str, str]:
-    text = hardware.sysfs.read(CONF)
-    conf = {} if isinstance(text, Absent) else dict(parse_nccl_conf(text).settings)
-    merged = {**conf, **environment}
+    merged = {**parse_nccl_conf(value_or(hardware.sysfs.read(CONF), "")).settings, **environment}
     names = (name for name in sorted(merged) if name.startswith("NCCL_") and name not in OURS)
     return {_text(name): _text(merged[name]) for name in names}
 
@@ -305,19 +284,12 @@ def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: Gat
     gpus = candidates(facts, wanted.owner)
     expect = Expect(nvlink_links=wanted.links)
     network = wanted.variation.network
-    scene = read_scene(
-        hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins, network=network
-    )
+    pins = wanted.options.pins
+    scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, pins, network=network)
     if isinstance(scene, Absent):
         return Refusal(SkipReason.BLIND, f"the topology cannot be read: {scene}")
     allocations = (lambda: None) if wanted.force else new_allocations(hardware, gpus, facts)
     return _order(wanted, engine, scene, allocations)
-
-
-def _refusal(facts: GateFacts, still: Stillness, wanted: ProbeRequest) -> Refusal | None:
-    """What the gate says; with `force` only that there is nothing to probe."""
-    found = refuse(facts, still, wanted.options.limits(), wanted.owner)
-    return None if found is not None and wanted.force and found.reason not in NOTHING_TO_PROBE else found
 
 
 def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
@@ -386,14 +358,12 @@ def why_not_comparable(probed: Probed, boot_id: str, terms: ProbeTerms) -> str:
     """Why a probe that ran in that boot is not comparable, in words; empty where it is."""
     plan, wanted = probed.plan, terms.plan
     slowing = slowing_settings(probed.settings)
+    others = f"of {len(plan.gpus)} GPUs, which are not the {len(wanted.gpus)} watched here"
     differ = sorted({name for name, _, _ in {*slowing} ^ {*terms.slowing}})
     checks = (
         (boot_id not in {"", terms.boot_id}, "before this boot"),
         (plan.engine != wanted.engine, f"with the engine {plan.engine}, not {wanted.engine}"),
-        (
-            plan.gpus != wanted.gpus,
-            f"of {len(plan.gpus)} GPUs, which are not the {len(wanted.gpus)} watched here",
-        ),
+        (plan.gpus != wanted.gpus, others),
         (plan.groups != wanted.groups, "over other groups of GPUs"),
         (plan != wanted, "of other collectives or sizes than are configured here"),
         (bool(differ), f"under other settings of NCCL: {', '.join(differ)}"),

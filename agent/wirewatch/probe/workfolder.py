@@ -19,11 +19,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def work_folder(environment: Mapping[str, str] = os.environ) -> Iterator[Path]:
-    """A new folder for one probe, removed afterwards.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """A new folder for one probe, removed afterwards; OSError where it cannot be made."""
     folder, lock = _locked(next(iter(_places(environment)), None))
     try:
         with folder as name:
@@ -57,12 +53,11 @@ def _places(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    try:
+    with suppress(OSError):
         found = folder.stat()
-    except OSError:
-        return False
-    alone = found.st_uid == os.geteuid() and not found.st_mode & (S_IWGRP | S_IWOTH)
-    return alone and S_ISDIR(found.st_mode) and os.access(folder, os.W_OK)
+        alone = found.st_uid == os.geteuid() and not found.st_mode & (S_IWGRP | S_IWOTH)
+        return alone and S_ISDIR(found.st_mode) and os.access(folder, os.W_OK)
+    return False
 
 
 def _locked(place: Path | None) -> tuple["tempfile.TemporaryDirectory[str]", int]:
@@ -86,10 +81,9 @@ def _remove_left(folder: Path) -> None:
     except OSError:
         return
     try:
-        if os.fstat(lock).st_uid == os.geteuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder)
-    except OSError:
-        return
+        with suppress(OSError):
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
     finally:
         os.close(lock)

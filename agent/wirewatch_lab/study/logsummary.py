@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wirewatch.cli.templates import render
-from wirewatch.core.account import Connection
+from wirewatch.core.account import Connection, Multicast
 from wirewatch.core.types import Absent
 from wirewatch.core.words import count
 from wirewatch.nccl.comms import LoggedComm
-from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Offered, Remark, Setting, path_name, version_numbers
+from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Remark, Setting, path_name, version_numbers
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, wire
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch_lab.study.summary import span
@@ -266,7 +266,7 @@ class LogFeatures:
         """Offered, set up, used, given up, switched off, or not in the log."""
         called = [(chosen, seen) for chosen, _, seen in self.log.said(Chosen)]
         used = [(chosen, seen) for chosen, seen in called if chosen.algorithm.startswith("nvls")]
-        offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Offered)]
+        offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Multicast)]
         fallen = [(text, seen) for text, seen in self.log.warnings.items() if text.startswith(_FALLEN)]
         off = [(value, line) for name, value, line in self._values() if name == NVLS_ENABLE]
         counted = [

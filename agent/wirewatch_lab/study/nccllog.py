@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from wirewatch.core import words
-from wirewatch.core.account import Account, Connection
+from wirewatch.core.account import Account, Connection, Multicast
 from wirewatch.core.types import Absent
 from wirewatch.core.words import count, either
 from wirewatch.nccl.comms import LoggedComm
@@ -15,7 +15,6 @@ from wirewatch.nccl.lines import (
     Chosen,
     Network,
     Nic,
-    Offered,
     Remark,
     SearchedPaths,
     Setting,
@@ -84,7 +83,7 @@ class _LogQuestions:
         self.account: Account = log.account()
         self.comms = log.comms()
         self._graphs = _by_process(log.said(SearchedPaths))
-        self._offers = _by_process(log.said(Offered))
+        self._offers = _by_process(log.said(Multicast))
         self._peers = {id(logged): self._peer_wire(logged) for logged in self.comms}
         self._members: defaultdict[Process, list[LoggedComm]] = defaultdict(list)
         self._firsts: defaultdict[Process, list[LoggedComm]] = defaultdict(list)

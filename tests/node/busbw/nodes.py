@@ -1,9 +1,10 @@
 """Nodes drawn by hand: GPUs, where their NVLink links go, and where they sit."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from wirewatch.core.pci import Place
-from wirewatch.core.topology import SWITCH, GpuPart, NvlinkWires, Topology
+from wirewatch.core.topology import SWITCH, GpuPart, Island, NvlinkWires, Topology, islands
 
 H100, H200, A100, B200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"
 A100_CARD, H100_NVL, V100, L40S = (
@@ -40,6 +41,13 @@ def switched(name: str, count: int, links: int = 18, **lost: int) -> Topology:
     """GPUs on a switch; `lost=3, of=2`: three links less on GPU 2."""
     short = {lost.get("of", -1): lost.get("lost", 0)}
     return node([name] * count, {i: {SWITCH: links - short.get(i, 0)} for i in range(count)})
+
+
+def parted(topology: Topology, each: int) -> tuple[Island, ...]:
+    """The islands where so many GPUs at a time share a switch, and no wire joins them with the others."""
+    starts = range(0, len(topology.gpus), each)
+    parts = (replace(topology, gpus=topology.gpus[start : start + each]) for start in starts)
+    return tuple(island for part in parts for island in islands(part))
 
 
 def bridged(name: str, pairs: int, links: int = 12, places: Sequence[Place] = ()) -> Topology:

@@ -18,9 +18,9 @@ from tests.node.busbw.nodes import (
     cube,
     meshed,
     node,
+    parted,
     sockets,
     switched,
-    uuid,
 )
 from tests.node.busbw.tables import GIB, H100_FOUR, MIB, rows
 from tests.node.busbw.tables import H200 as H200_TABLE
@@ -269,8 +269,7 @@ def test_eight_b200_within_three_per_cent_of_what_was_published(size: int, gbs: 
 
 def test_two_groups_of_four_are_expected_apart_and_together() -> None:
     topology = switched(H200, 8)
-    parted = islands(topology, partitions={uuid(i): str(i // 4) for i in range(8)})
-    node_, *fours = groups(topology, parted)
+    node_, *fours = groups(topology, parted(topology, 4))
     for four in fours:
         told = expect(Conditions(four, settings=OFF), "all_reduce", 256 * MIB)
         assert isinstance(told, Expectation)

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.collectors.drawn import Jobs, Pods
+from tests.node.core.questions import parse_question
 from tests.node.hw.direct import DirectNvml
 from tests.node.hw.recordings import Time, player, recording
 from wirewatch.cli import recorder
 from wirewatch.cli.recorder import Recorder, walk
 from wirewatch.core.nvml import BURST
-from wirewatch.core.ports import ALL_LINKS, Answer, Hardware, Pod, Question, SlurmJob, parse_question
+from wirewatch.core.ports import ALL_LINKS, Answer, Hardware, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.nvml.replay import ReplayNvml

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 
+from tests.node.core.questions import parse_question
 from tests.node.core.strategies import QUESTIONS
-from wirewatch.core.ports import ALL_LINKS, Gpu, Question, parse_question
+from wirewatch.core.ports import ALL_LINKS, Gpu, Question
 
 
 @given(QUESTIONS)

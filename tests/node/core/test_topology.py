@@ -20,6 +20,7 @@ from tests.node.busbw.nodes import (
     cube,
     meshed,
     node,
+    parted,
     sockets,
     switched,
     uuid,
@@ -213,20 +214,6 @@ def test_one_end_that_reports_a_link_is_enough() -> None:
     assert ranks_of(islands(node([H100_NVL] * 2, {0: {1: 12}}))) == [(WireKind.PAIR, (0, 1))]
 
 
-def test_fabric_partitions_part_a_switch() -> None:
-    parts = {uuid(i): f"clique {i // 4}" for i in range(8)}
-    found = islands(switched(H200, 8), partitions=parts)
-    assert ranks_of(found) == [(WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7))]
-
-
-def test_pairs_that_do_not_reach_each_other_part_a_switch_only_when_no_gpu_joins_them() -> None:
-    between = [frozenset((uuid(a), uuid(b))) for a in range(4) for b in range(4, 8)]
-    assert ranks_of(islands(switched(H200, 8), apart=between)) == [
-        (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),
-    ]  # fmt: skip
-    assert len(islands(switched(H200, 8), apart=between[:-1])) == 1
-
-
 def test_a_gpu_that_lost_all_its_links_stays_where_its_likes_are() -> None:
     """Else it would look like a card without NVLink, of which little is expected."""
     topology = switched(H200, 8, lost=18, of=5)
@@ -293,8 +280,7 @@ def test_of_several_islands_each_of_two_and_more_is_a_group_beside_the_whole() -
 
 def test_two_switches_of_four_are_three_groups() -> None:
     topology = switched(H200, 8)
-    found = groups(topology, islands(topology, partitions={uuid(i): str(i // 4) for i in range(8)}))
-    assert ranks_of(found) == [
+    assert ranks_of(groups(topology, parted(topology, 4))) == [
         (WireKind.PCIE, tuple(range(8))), (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),
     ]  # fmt: skip
 

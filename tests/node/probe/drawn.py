@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tests.node.busbw.nodes import H200, L40S, bridged, node, sockets, switched, uuid
+from tests.node.busbw.nodes import H200, L40S, bridged, node, parted, sockets, switched
 from tests.support import EPOCH
 from wirewatch.busbw.expected import Expectation, choose, expect
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
@@ -33,7 +33,7 @@ from wirewatch.core.probe import (
     ProbedGpu,
     Timed,
 )
-from wirewatch.core.topology import SWITCH, Topology, WireKind, groups, islands
+from wirewatch.core.topology import SWITCH, Island, Topology, WireKind, groups, islands
 from wirewatch.probe.findings import probe_findings as all_findings
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeFinding, ProbePolicy
@@ -85,7 +85,8 @@ def on_switch(
     count: int, name: str = H200, settings: Mapping[str, str] = OFF, links: int = LINKS
 ) -> tuple[Conditions, ...]:
     """The conditions of GPUs that are all on one switch; NVLS is off unless given."""
-    return _conditions(switched(name, count, links), {}, settings)
+    topology = switched(name, count, links)
+    return _conditions(topology, islands(topology), settings)
 
 
 def two_islands(
@@ -94,24 +95,27 @@ def two_islands(
     """Two switches, whose GPUs meet over PCIe; `roots`: GPUs under one host bridge, 4: on one NUMA node."""
     count = 2 * each
     topology = node([H200] * count, {i: {SWITCH: LINKS} for i in range(count)}, sockets(count, roots))
-    parts = {uuid(i): str(i // each) for i in range(count)}
-    return tuple(replace(one, pins=pins or {}) for one in _conditions(topology, parts, OFF))
+    found = _conditions(topology, parted(topology, each), OFF)
+    return tuple(replace(one, pins=pins or {}) for one in found)
 
 
 def bridged_pair(name: str, links: int) -> tuple[Conditions, ...]:
     """Two GPUs that so many links join."""
-    return _conditions(bridged(name, 1, links), {}, {})
+    topology = bridged(name, 1, links)
+    return _conditions(topology, islands(topology), {})
 
 
 def on_pcie(count: int) -> tuple[Conditions, ...]:
-    return _conditions(node([L40S] * count, {}, sockets(count)), {}, {})
+    topology = node([L40S] * count, {}, sockets(count))
+    return _conditions(topology, islands(topology), {})
 
 
 def _conditions(
-    topology: Topology, parts: Mapping[str, str], settings: Mapping[str, str]
+    topology: Topology, found: Sequence[Island], settings: Mapping[str, str]
 ) -> tuple[Conditions, ...]:
-    found = groups(topology, islands(topology, partitions=parts))
-    return tuple(Conditions(one, pcie=Pcie(5, 16), settings=dict(settings)) for one in found)
+    return tuple(
+        Conditions(one, pcie=Pcie(5, 16), settings=dict(settings)) for one in groups(topology, found)
+    )
 
 
 def drawn(
