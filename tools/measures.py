@@ -33,8 +33,8 @@ BEFORE = Path(__file__).with_name("measures-0.2.json")
 BOUNDS = Path(__file__).with_name("bounds.toml")
 SKIPPED = frozenset({"__pycache__", "node_modules", ".venv", "build"})
 PROGRAMS: Mapping[str, str] = {"wirewatch_lab": "lab", "wirewatch_fleet": "fleet"}
-JOBS = frozenset({"jobs", "cli/jobs"})
-"""Rooms of the node that are about running jobs."""
+JOBS = frozenset({"jobs", "cli/jobs", "jobs.py"})
+"""Rooms of the node that are about running jobs; `jobs.py` are the modules of that name in other rooms."""
 _OWN = re.compile(rf"{PACKAGE}\.(collectors\.\w+|jobs\.(bursts|hangs|lockstep|running))\.")
 """Modules in the folder of a collector."""
 _NAMED = re.compile(r'"(wirewatch[\w.]*):\w+"')
@@ -67,8 +67,9 @@ def lines_by_room(root: Path, files: Iterable[Path]) -> dict[str, int]:
     for path in files:
         package, *rest = path.relative_to(root / "agent").parts
         inside = rest[:-1]
-        room = "/".join(inside[:2]) if "/".join(inside[:2]) in JOBS else "/".join(inside[:1])
-        counted[(room or package) if package == PACKAGE else "/".join((package, *inside[:1]))] += _lines(path)
+        places = ("/".join(inside[:2]), "/".join(inside[:1]), rest[-1])
+        room = next((place for place in places if place in JOBS), places[1]) or package
+        counted[room if package == PACKAGE else "/".join((package, *inside[:1]))] += _lines(path)
     return dict(sorted(counted.items()))
 
 

@@ -32,6 +32,7 @@ TREE = {
     "agent/wirewatch/hw/other.py": "import wirewatch.core.types\nimport wirewatch.hw.fans_pb2\n",
     "agent/wirewatch/hw/fans_pb2.py": "",
     "agent/wirewatch/cli/__init__.py": "",
+    "agent/wirewatch/core/jobs.py": "\n\n\n",
     "agent/wirewatch/cli/jobs/__init__.py": '"""Commands."""\n',
     "agent/wirewatch/cli/jobs/top.py": "import wirewatch.hw.port\n",
     "agent/wirewatch/cli/jobs/table.py": (
@@ -61,11 +62,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_lines_are_counted_by_program_and_room(found: dict[str, Any]) -> None:
     assert found["rooms"] == {
-        "cli": 0, "cli/jobs": 4, "collectors": 10, "core": 4, "hw": 5, "wirewatch": 1, "wirewatch_fleet": 1,
+        "cli": 0, "cli/jobs": 4, "collectors": 10, "core": 4, "hw": 5, "jobs.py": 3, "wirewatch": 1, "wirewatch_fleet": 1,
         "wirewatch_lab": 1, "wirewatch_lab/study": 2,
     }  # fmt: skip
     assert found["lines"] == {
-        "node": 20, "jobs": 4, "lab": 3, "fleet": 1, "all": 28, "tests": 2, "tools": 4,
+        "node": 20, "jobs": 7, "lab": 3, "fleet": 1, "all": 31, "tests": 2, "tools": 4,
     }  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def test_a_figure_above_its_bound_is_named_and_one_at_its_bound_is_not(found: di
 def test_the_page_sets_both_beside_each_other(found: dict[str, Any]) -> None:
     before = json.loads(BEFORE.read_text("utf-8"))
     lines = page(found, before).splitlines()
-    assert "| lines of all | 83,741 | 28 |" in lines
+    assert "| lines of all | 83,741 | 31 |" in lines
     assert "| files entered: an NVLink counter to /metrics | 16 |  |" in lines
     assert len(lines) == len({*rows(before), *rows(found)}) + 2
 
