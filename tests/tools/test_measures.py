@@ -62,8 +62,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_lines_are_counted_by_program_and_room(found: dict[str, Any]) -> None:
     assert found["rooms"] == {
-        "cli": 0, "cli/jobs": 4, "collectors": 10, "core": 4, "hw": 5, "jobs.py": 3, "wirewatch": 1, "wirewatch_fleet": 1,
-        "wirewatch_lab": 1, "wirewatch_lab/study": 2,
+        "cli": 0, "cli/jobs": 4, "collectors": 10, "core": 4, "hw": 5, "jobs.py": 3, "wirewatch": 1,
+        "wirewatch_fleet": 1, "wirewatch_lab": 1, "wirewatch_lab/study": 2,
     }  # fmt: skip
     assert found["lines"] == {
         "node": 20, "jobs": 7, "lab": 3, "fleet": 1, "all": 31, "tests": 2, "tools": 4,
