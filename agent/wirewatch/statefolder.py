@@ -4,13 +4,15 @@ A lock is flock(2) on a file that stays: the kernel drops it with its holder, ho
 operator's flock(1) can take it too.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from stat import S_ISREG, S_IWGRP, S_IWOTH
 from types import TracebackType
@@ -18,7 +20,6 @@ from typing import Self
 
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.hw.files import absent_errno
-from wirewatch.hw.filesystemids import filesystem_ids
 
 SYSTEM = "/var/lib/wirewatch"
 _AGENT_MODE = 0o600
@@ -31,6 +32,8 @@ _OVERFLOW = 65534
 _AS_IT_IS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 """A link is not followed, a pipe not waited for."""
 _LOCKS = Path("/proc/locks")
+_SAME = 0xFFFFFFFF
+"""No id: setfsuid(2) changes nothing, and returns the one in force."""
 
 
 class StateError(Unusable):
@@ -179,6 +182,38 @@ def _unmapped() -> int | None:
     except OSError:
         return None
     return None if is_all else _OVERFLOW
+
+
+@contextmanager
+def filesystem_ids(uid: int, gid: int) -> Iterator[None]:
+    """Give this thread the access to files of a user and group without other groups, until the block ends.
+
+    By setfsuid(2): other threads keep theirs, and the user may not send this process a signal, as after
+    seteuid(2). A thread of root's also loses what overrides permissions. No thread and no process may be
+    started in the block: it would keep the ids. The first time, the whole process gives up its supplementary
+    groups for good. Raises PermissionError where it may not act as that user; the block is not run.
+    """
+    set_uid, set_gid = _calls()
+    if os.getgroups():
+        os.setgroups([])
+    before = set_uid(_SAME), set_gid(_SAME)
+    try:
+        set_gid(gid)
+        set_uid(uid)
+        if (set_uid(_SAME), set_gid(_SAME)) != (uid, gid):
+            raise PermissionError
+        yield
+    finally:
+        set_uid(before[0])
+        set_gid(before[1])
+
+
+@cache
+def _calls() -> tuple[Callable[[int], int], Callable[[int], int]]:
+    library = ctypes.CDLL(None)
+    for call in (library.setfsuid, library.setfsgid):
+        call.argtypes, call.restype = [ctypes.c_uint], ctypes.c_uint
+    return library.setfsuid, library.setfsgid
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from wirewatch.kubernetes import apiserver
 from wirewatch.kubernetes import outcome as outcomes
 from wirewatch.kubernetes.apiserver import ApiEndpoint, credentials, patch_status
 from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, learned, view_of, watch
-from wirewatch.kubernetes.outcome import MEANING, ConditionReport, Outcome, RequestResult
+from wirewatch.kubernetes.outcome import ConditionReport, Outcome, RequestResult
 from wirewatch.verdict.node import Judged
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,9 @@ _REASONS = ("verify_message", "reason", "strerror")
 
 @dataclass(frozen=True, slots=True)
 class ConditionOptions:
-    """How the condition is written: its holds, then seconds.
+    """How the condition is written; `recording`: what is played, "" for a live node.
 
-    `heartbeat` between two writes when nothing changes, and `deadline` of a request; `recording`: what is
-    played, "" for a live node.
+    In seconds the `heartbeat` between two writes when nothing changes, and the `deadline` of a request.
     """
 
     holds: Holds = field(default_factory=Holds)
@@ -49,12 +48,9 @@ class ConditionWriter:
     """
 
     def __init__(
-        self,
-        where: ApiEndpoint,
-        options: ConditionOptions,
-        clock: Clock,
+        self, where: ApiEndpoint, options: ConditionOptions, clock: Clock,
         chance: Callable[[], float] = random,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._where, self._options, self._clock, self._chance = where, options, clock, chance
         self._lane = Lane("kubernetes")
         self._reading = False
@@ -100,12 +96,9 @@ class ConditionWriter:
             self.report = replace(self.report, updated_at=self._clock.now())
 
     def _schedule_write(self) -> None:
-        """Bring the next request forward when the condition has changed."""
         mine, before = self._memory.condition, self._noticed
         self.report = replace(self.report, condition=mine)
-        if mine is None or (
-            before is not None and (mine.status, mine.reason) == (before.status, before.reason)
-        ):
+        if mine is None or (before and (mine.status, mine.reason) == (before.status, before.reason)):
             return
         new = before is None or mine.status is not before.status
         if new:
@@ -156,11 +149,9 @@ class ConditionWriter:
         return Outcome(RequestResult.UNREACHABLE, f"no answer within {self._options.deadline:g} s")
 
     def _settle(self, outcome: Outcome) -> None:
-        """Count the outcome, log it when it is another, and set when the next request is due."""
         result, mono = outcome.result, self._clock.mono()
-        self.report = replace(
-            self.report, updates={**self.report.updates, result: self.report.updates[result] + 1}
-        )
+        updates = self.report.updates
+        self.report = replace(self.report, updates={**updates, result: updates[result] + 1})
         if result is RequestResult.OK:
             self._pace = outcomes.succeeded(self._pace, mono, self._options.heartbeat, self._chance())
         else:
@@ -176,7 +167,7 @@ class ConditionWriter:
         detail = f" ({outcome.detail})" if outcome.detail else ""
         log.warning(
             "node condition of %s is not written and will be tried again: %s%s",
-            self._where.node, MEANING[outcome.result], detail,
+            self._where.node, outcome.result.meaning, detail,
         )  # fmt: skip
 
 

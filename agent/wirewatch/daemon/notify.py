@@ -44,10 +44,7 @@ class Notifier:
 
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> "Notifier | None":
-        """Return the notifier of the environment, None without one.
-
-        The variables are taken out of `environ`, because our children are not the service.
-        """
+        """Take the notifier out of the environment, None without one: our children are not the service."""
         address, microseconds, pid = (
             environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
         )
@@ -74,13 +71,11 @@ class Notifier:
         waiting, sent = ["READY=1"], ""
         while True:
             status = f"STATUS={status_line(source.node().verdict)}"
-            lines = [*waiting, *([status] if status != sent else ()), *self._watchdog(source)]
+            lines = [*waiting, *([status] if status != sent else ())]
+            lines += ["WATCHDOG=1"] if self._watched and source.turning() else []
             if lines and self.send(*lines):
                 waiting, sent = [], status
             await asyncio.sleep(self._every)
-
-    def _watchdog(self, source: ReportSource) -> tuple[str, ...]:
-        return ("WATCHDOG=1",) if self._watched and source.turning() else ()
 
 
 class Reporter(Protocol):

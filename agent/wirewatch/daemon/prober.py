@@ -142,15 +142,12 @@ class ProberService:
         if wanted.within is not None:
             left = min(left, wanted.within - (time.monotonic() - began))
         if caller.gone or left <= 0:
-            late = Refusal(
-                SkipReason.PROBER_AWAY, caller.gone or "the checks of the gate have taken all the time"
-            )
-            return ProbeAnswer(prepared.facts, late, None)
+            why = caller.gone or "the checks of the gate have taken all the time"
+            return ProbeAnswer(prepared.facts, Refusal(SkipReason.PROBER_AWAY, why), None)
         order = replace(prepared.order, deadline=left, withdrawn=lambda: caller.gone)
         probed = self._hardware.probe.run(order)
-        log.info(
-            "probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else ""
-        )
+        why = f": {probed.why}" if probed.why else ""
+        log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, why)
         return ProbeAnswer(prepared.facts, None, probed)
 
     def _mismatch(self, engine: str, *, live: bool) -> Refusal | None:

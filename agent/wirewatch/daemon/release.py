@@ -78,9 +78,7 @@ class Release:
     """
 
     def __init__(self, handles: Handles, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
-        self._handles = handles
-        self._clock = clock
-        self._changed = changed
+        self._handles, self._clock, self._changed = handles, clock, changed
         self._lane = Lane("release")
         self._order = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None

@@ -91,7 +91,9 @@ class SystemKmsg:
                 self._handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._drain(self._handle)
         except OSError as error:
-            self._close()
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
             return absent_errno(error.errno or 0, str(self._path))
         kept = sorted((one for one in (*self._kept, *self._noise) if one[0] > after), key=itemgetter(0))
         return KernelLog(tuple(raw for _, raw in kept), self._missed)
@@ -126,11 +128,6 @@ class SystemKmsg:
             if len(records) > KEPT:
                 records.popleft()
                 self._missed += vital(raw)
-
-    def _close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
 
 
 def absent_errno(number: int, path: str) -> Absent:

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 from wirewatch.hw.nvml import protocol
 from wirewatch.hw.nvml.process import ChildDied, ChildHung
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import Effects, Player
+from wirewatch.hw.overlay import Effects, Player, ReplayNvml
 
 _EVER = float("inf")
 

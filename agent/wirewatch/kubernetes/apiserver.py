@@ -182,7 +182,6 @@ def _addresses(where: ApiEndpoint) -> tuple[str, ...]:
 
 
 def _condition(fields: dict[str, Any], at: float) -> Condition | None:
-    """Our condition of before; None for a status that is not one of ours."""
     status = next((one for one in ConditionStatus if one.value == fields.get("status")), None)
     if status is None:
         return None
@@ -200,7 +199,6 @@ def _moment(text: object, at: float) -> float:
 
 
 def _connect(where: ApiEndpoint, who: ApiAccess, end: float) -> ssl.SSLSocket:
-    """To the first address that answers."""
     failure = OSError(f"{where.host} has no address")
     for address in who.addresses:
         try:

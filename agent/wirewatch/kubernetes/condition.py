@@ -136,7 +136,6 @@ def shortened(text: str, limit: int = LIMIT) -> str:
 
 
 def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
-    """Since when each of the verdicts holds."""
     if memory.seen is not None and not 0 <= view.mono - memory.seen <= LONGEST_GAP:
         memory = ConditionMemory(memory.condition, memory.known, released=memory.released)
     failed, ready = status_of(view) is ConditionStatus.FALSE, view.ready
@@ -154,7 +153,6 @@ def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
 
 
 def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus | None:
-    """The status that has been held for long enough; None for none."""
     now, before = status_of(view), memory.condition
 
     def held(since: float | None, seconds: float) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from typing import Self
 
 from wirewatch.client import HttpReply
 from wirewatch.core.types import Kind, Metric, Sample, Tier
@@ -13,34 +14,30 @@ from wirewatch.kubernetes.condition import Condition, ConditionStatus
 
 
 class RequestResult(Enum):
-    """The result of a request; the label `result` of a metric."""
+    """The result of a request: the label `result` of a metric, and its `meaning`."""
 
-    OK = "ok"
-    NO_CREDENTIALS = "no_credentials"
-    UNREACHABLE = "unreachable"
-    UNAUTHORIZED = "unauthorized"
-    FORBIDDEN = "forbidden"
-    NOT_FOUND = "not_found"
-    CONFLICT = "conflict"
-    THROTTLED = "throttled"
-    REJECTED = "rejected"
-    SERVER_ERROR = "server_error"
-    STRANGE = "strange"
+    meaning: str
+
+    def __new__(cls, label: str, meaning: str) -> Self:
+        made = object.__new__(cls)
+        made._value_, made.meaning = label, meaning
+        return made
+
+    OK = "ok", "written, or read after a start"
+    NO_CREDENTIALS = (
+        "no_credentials", "token or CA cannot be read, or the name of the API server is not known",
+    )  # fmt: skip
+    UNREACHABLE = "unreachable", "no answer in time, the connection broke, or TLS failed"
+    UNAUTHORIZED = "unauthorized", "401: the token is not valid, or no longer; each request reads it again"
+    FORBIDDEN = "forbidden", "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it"
+    NOT_FOUND = "not_found", "404: there is no node of that name"
+    CONFLICT = "conflict", "409: the node changed meanwhile, again and again"
+    THROTTLED = "throttled", "429: the API server asks to wait, and the agent waits"
+    REJECTED = "rejected", "another 4xx: the request is not accepted"
+    SERVER_ERROR = "server_error", "5xx: the API server has a fault"
+    STRANGE = "strange", "a redirect, or an answer that no API server gives"
 
 
-MEANING: Mapping[RequestResult, str] = {
-    RequestResult.OK: "written, or read after a start",
-    RequestResult.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
-    RequestResult.UNREACHABLE: "no answer in time, the connection broke, or TLS failed",
-    RequestResult.UNAUTHORIZED: "401: the token is not valid, or no longer; each request reads it again",
-    RequestResult.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
-    RequestResult.NOT_FOUND: "404: there is no node of that name",
-    RequestResult.CONFLICT: "409: the node changed meanwhile, again and again",
-    RequestResult.THROTTLED: "429: the API server asks to wait, and the agent waits",
-    RequestResult.REJECTED: "another 4xx: the request is not accepted",
-    RequestResult.SERVER_ERROR: "5xx: the API server has a fault",
-    RequestResult.STRANGE: "a redirect, or an answer that no API server gives",
-}
 _BY_STATUS = {
     401: RequestResult.UNAUTHORIZED,
     403: RequestResult.FORBIDDEN,

@@ -82,16 +82,9 @@ def counted(errors: Mapping[str, float], why: str) -> Cell:
     return Cell(", ".join(some)) if some else Cell("0", "quiet")
 
 
-def ports_of(here: Readings) -> list[Series]:
-    """One series for each port that is read now, in their natural order."""
-    return sorted(
-        here.series.get("rdma_port_info", ()),
-        key=lambda one: (natural(one.labels["device"]), natural(one.labels["port"])),
-    )
-
-
 def ports_section(here: Readings) -> Section:
-    ports = ports_of(here)
+    every = here.series.get("rdma_port_info", ())
+    ports = sorted(every, key=lambda one: (natural(one.labels["device"]), natural(one.labels["port"])))
     away = [
         Sentence(f"{one.labels['device']} is not on this node any more: {one.labels['reason']}.", "quiet")
         for one in here.series.get("rdma_device_away_info", ())
@@ -110,17 +103,19 @@ def ports_section(here: Readings) -> Section:
 
 def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
     """The PCI path from each GPU to each NIC."""
-    found: dict[tuple[str, str], Mapping[str, str]] = {}
-    for one in here.series.get("gpu_nic_path_info", ()):
-        found[one.labels["uuid"] or one.labels["gpu"], one.labels["device"]] = one.labels
+    every = (one.labels for one in here.series.get("gpu_nic_path_info", ()))
+    found = {(one["uuid"] or one["gpu"], one["device"]): one for one in every}
     nics = sorted({device for _, device in found}, key=natural)
     if not nics or not gpus:
         line = here.nothing("gpudirect", "This node has no pair of a GPU and an RDMA NIC.")
         return Section("paths", "Paths between GPUs and NICs", (line,))
-    rows = []
-    for gpu in gpus:
-        own = [found.get((gpu.uuid or gpu.index, nic)) for nic in nics]
-        rows.append((Cell(f"GPU {gpu.index}"), [_path(labels, here, gpu) for labels in own]))
+    rows = [
+        (
+            Cell(f"GPU {gpu.index}"),
+            [_path(found.get((gpu.uuid or gpu.index, nic)), here, gpu) for nic in nics],
+        )
+        for gpu in gpus
+    ]
     caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
     legend = Sentence(
         "As nvidia-smi names them, nearest first: PIX through one PCIe switch, PXB through several, PHB "
@@ -209,10 +204,8 @@ def _pcie(here: Readings, gpu: GpuName) -> Cell:
 
 
 def _ports(here: Readings, ports: Sequence[Series]) -> Table:
-    rows = []
-    for one in ports:
-        name = "{device} port {port}".format(**one.labels)
-        rows.append((Cell(name, note=one.labels["model"]), _port(here, one)))
+    named = ((one, "{device} port {port}".format(**one.labels)) for one in ports)
+    rows = [(Cell(name, note=one.labels["model"]), _port(here, one)) for one, name in named]
     return table("port-table", "RDMA ports: state, rate and errors", (Column("Port"), *PORT_HEADS), rows)
 
 

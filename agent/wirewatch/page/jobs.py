@@ -45,7 +45,6 @@ def sections(content: PageContent) -> Iterator[Section]:
 
 
 def _hints(content: PageContent) -> Section:
-    """Return what running jobs show without being measured."""
     line = "By how running jobs behave; no verdict. What may be slow brings the next probe forward."
     rows = [
         (Cell(_HINTS[one.kind]), (Cell(_part(one)), Cell(one.text), when(one.since, content.at)))
@@ -60,7 +59,6 @@ def _part(hint: ReportedHint) -> str:
 
 
 def _tapped(facts: JobsFacts) -> Section:
-    """Return running jobs with the tap, and what their collectives get of the wire."""
     jobs = [job for job in facts.jobs if job.live]
     line = (
         "By the tap in them: the shortest duration over the GPUs of a collective is the wire, what others "
@@ -127,7 +125,6 @@ def _collective(row: OperationTimes) -> Iterator[Cell]:
 
 
 def _hangs(facts: HangFacts, now: float) -> Section:
-    """Return jobs that hang now, then the newest of the hangs that are over; `now`: Unix seconds."""
     past = tuple(reversed(facts.past))
     shown = past[: max(0, HANGS - len(facts.now))]
     here = f"{count(len(facts.now), 'job hangs', 'jobs hang')} now" if facts.now else "No job hangs now"

@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Kind, Sample, Tier
 from wirewatch.documents import process, series
 from wirewatch.documents.process import ProcessReport
@@ -54,9 +55,7 @@ def as_text(samples: Iterable[Sample]) -> bytes:
 
 
 def _encoded(samples: Iterable[Sample], encode: Encode) -> bytes:
-    by_metric: dict[str, list[Sample]] = {}
-    for sample in samples:
-        by_metric.setdefault(sample.metric.name, []).append(sample)
+    by_metric = grouped((sample.metric.name, sample) for sample in samples)
     texts = (encode(_One(family(found))) for found in by_metric.values())
     return b"".join(text.removesuffix(_EOF) for text in texts)
 
@@ -85,10 +84,7 @@ class _Part:
 
 
 class _Texts:
-    """Texts of a tier in one format.
-
-    Most series never change, so a family's text is kept while its samples do not.
-    """
+    """Texts of a tier in one format; most series never change, so a family's text is kept with them."""
 
     def __init__(self, encode: Encode, tier: Tier) -> None:
         self._encode = encode
@@ -101,10 +97,8 @@ class _Texts:
         known = self._parts.get(name)
         if known is not None and known.version is version:
             return known
-        by_metric: dict[str, list[Sample]] = {}
-        for sample in samples():
-            if self._tier is Tier.FULL or sample.metric.tier is Tier.CORE:
-                by_metric.setdefault(sample.metric.name, []).append(sample)
+        shown = (one for one in samples() if self._tier is Tier.FULL or one.metric.tier is Tier.CORE)
+        by_metric = grouped((sample.metric.name, sample) for sample in shown)
         text = b"".join(self._family(metric, found) for metric, found in by_metric.items())
         made = self._parts[name] = _Part(version, text)
         return made

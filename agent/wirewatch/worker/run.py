@@ -154,8 +154,7 @@ class Run:
 def _collected_between() -> Iterator[None]:
     """Have garbage collected on order alone, and objects of before never.
 
-    By itself Python stops launches in their middle: on two H200 the first case of each process that had
-    imported torch had a run of 4 ms in it.
+    By itself Python stops launches in their middle: with torch, for 4 ms in each process's first case (H200).
     """
     gc.freeze()
     gc.disable()
@@ -169,7 +168,7 @@ def _collected_between() -> Iterator[None]:
 def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
     """Return a function that writes a mark and waits for a line on standard input, if there are `pauses`."""
     if not pauses:
-        return _nothing
+        return lambda _: None
 
     def mark(name: str) -> None:
         os.write(fd, f"{name}\n".encode())
@@ -181,13 +180,9 @@ def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
 
 
 def reporter(fd: int) -> Callable[[Timed], None]:
-    """A function that writes what was measured as a line among the marks, without waiting for an answer."""
+    """Return a function that writes a measurement as a line among the marks, and waits for no answer."""
 
     def report(timed: Timed) -> None:
         os.write(fd, f"{probe.REPORT}{json.dumps(asdict(timed), allow_nan=False)}\n".encode())
 
     return report
-
-
-def _nothing(_name: str) -> None:
-    """For processes that only take part."""

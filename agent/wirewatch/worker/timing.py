@@ -95,9 +95,8 @@ def in_queue(members: Sequence[Queue], one: Callable[[], object], warmup: int, c
         queue.settle()
     single = members[0].spans([*marks, last[0]])
     seconds = slowest(members, first, last) / count
-    return Taken(
-        "stream", count, count + warmup, seconds, min(single), statistics.median(single), max(single)
-    )
+    spread = (min(single), statistics.median(single), max(single))
+    return Taken("stream", count, count + warmup, seconds, *spread)
 
 
 def slowest(members: Sequence[Queue], first: Sequence[Event], last: Sequence[Event]) -> float:

@@ -25,7 +25,7 @@ from wirewatch.worker.torch_gpu import (
     engine_errors,
     nccl_version,
     no_room,
-)
+)  # fmt: skip
 
 OFFERED = frozenset({probe.ALL_REDUCE, probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.REDUCE, probe.BROADCAST})
 """All that torch.cuda.nccl has; broadcast only in place."""
@@ -38,9 +38,8 @@ class TorchEngine:
 
     def __init__(self, plan: Plan) -> None:
         if not hasattr(torch._C, "_nccl_all_reduce"):  # noqa: SLF001 - what torch.cuda.nccl asks itself
-            raise EngineError(
-                "no_engine", f"torch {torch.__version__} was built without CUDA or without NCCL"
-            )
+            said = f"torch {torch.__version__} was built without CUDA or without NCCL"
+            raise EngineError("no_engine", said)
         if plan.registered:
             raise EngineError("no_engine", "engine torch cannot register buffers; engine nccl can")
         self._plan = plan
@@ -118,7 +117,6 @@ class TorchEngine:
 
 
 def _operation(layout: Layout, members: Sequence[TorchGpu]) -> Callable[[], None]:
-    """One run on all members, as a function that starts it."""
     ends = [gpu.ends(layout, place) for place, gpu in enumerate(members)]
     inputs, outputs = [sent for sent, _ in ends], [received for _, received in ends]
     calls: dict[str, Callable[..., Any]] = {

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question, parse_question
 from wirewatch.core.types import Absent
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import Player
+from wirewatch.hw.overlay import Player, ReplayNvml
 
 
 class DirectNvml:

@@ -31,8 +31,7 @@ class Answerer(Protocol):
 
 def _open(source: protocol.Source) -> Answerer:
     if source.replay:
-        from wirewatch.hw.nvml.replay import ReplayNvml
-        from wirewatch.hw.overlay import open_player
+        from wirewatch.hw.overlay import ReplayNvml, open_player
 
         return ReplayNvml(open_player(source))
     from wirewatch.hw.nvml.library import Library
@@ -43,8 +42,7 @@ def _open(source: protocol.Source) -> Answerer:
 def _die_with_parent() -> None:
     """Kill ourselves soon after the parent let go of our input, also while a call into the driver hangs.
 
-    Done by a thread and not by the kernel's parent-death signal, which comes when the thread that started
-    us ends, not the process.
+    The kernel's parent-death signal comes when the thread that started us ends, not the process.
     """
     watch = select.poll()
     watch.register(0, 0)
