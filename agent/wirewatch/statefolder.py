@@ -136,10 +136,9 @@ class Lock:
 def state_directory(
     configured: str = "", environment: Mapping[str, str] = os.environ, uid: int | None = None
 ) -> Path:
-    """Where state lives: as configured, else the service manager's folder, the system's, or the user's.
+    """Return where state is: as configured, else the service manager's folder, the system's, or the user's.
 
-    Raises:
-        StateError: a user without a home.
+    Raises StateError for a user without a home.
     """
     given = environment.get("STATE_DIRECTORY", "").partition(":")[0]
     if configured or given:
@@ -222,10 +221,7 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
 
     The kernel then refuses root what the owner may not do, behind links too, and what is made is the owner's.
     No thread and no process may be started in the block: it would keep these rights. With `reading`, root
-    goes on as root where it may not act as the owner.
-
-    Raises:
-        OSError: root may not act as the owner, or the folder cannot be found out about.
+    goes on as root where it may not act as the owner. Raises OSError: it may not, or the folder is unknown.
     """
     owner = None if os.geteuid() else state_owner(folder)
     if owner is None:
@@ -241,22 +237,17 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
 
 
 def open_state_for_command(directory: Path) -> StateFolder:
-    """The state folder, for a command beside the daemon; as root it makes none that is not there.
+    """Return the state folder for a command beside the daemon; raises StateError as `open_state`.
 
-    The daemon, or its installation, decides who owns the folder.
-
-    Raises:
-        StateError: see `open_state`.
+    As root it makes none that is not there: the daemon, or its installation, decides who owns the folder.
     """
     return open_state(directory, make=os.geteuid() != 0)
 
 
 def open_state(directory: Path, *, make: bool = True) -> StateFolder:
-    """The state folder, which can be written; with `make` it is made if it is not there.
+    """Return the state folder, which can be written; with `make` it is made if it is not there.
 
-    Raises:
-        ReadOnlyState: it is there, and no file can be made in it.
-        StateError: it is not there, or cannot be made.
+    Raises ReadOnlyState where it is there and no file can be made in it, StateError where it is not there.
     """
     try:
         with as_owner(directory):
@@ -289,11 +280,9 @@ def _unkept(directory: Path, error: OSError) -> str:
 
 
 def lock_agent(state: StateFolder) -> Lock:
-    """The lock of the one agent that a state folder may have.
+    """Return the lock of a state folder's one agent.
 
-    Raises:
-        StateInUse: another agent has it.
-        StateError: the file cannot be opened or locked.
+    Raises StateInUse where another agent has it, StateError where the file cannot be opened or locked.
     """
     try:
         lock = acquire(state.agent_lock, "wirewatch serve", _AGENT_MODE)
@@ -325,10 +314,8 @@ def refused(error: OSError, path: Path) -> Absent:
 def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
-    A file of another user that no process holds is replaced by one of ours, where we may.
-
-    Raises:
-        OSError: it cannot be opened or locked, or is no file of one name.
+    A file of another user that no process holds is replaced by one of ours, where we may. Raises OSError: it
+    cannot be opened or locked, or is no file of one name.
     """
     with as_owner(path.parent):
         while True:

@@ -10,7 +10,7 @@ from proof.kubernetes.cluster import Cluster, Pod, settled
 from proof.kubernetes.condition import is_now, seconds
 from proof.kubernetes.image import OVERLAY
 from tests.waiting import until
-from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch.kubernetes.apiserver import RequestResult
 
 AWAY = 60.0
 FROM = 60

@@ -40,8 +40,7 @@ class MachineFile:
 class KeptMachine:
     """The memory of the machine to begin with; `parts` by collector, as the file holds them.
 
-    `machine`: the names of this one. `wrong`: why the file cannot be used, `foreign`: why it is of another
-    machine; each "" where that is not so.
+    `machine`: the names of this one. `wrong`: why the file is unusable, `foreign`: why it is another's.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -54,10 +53,7 @@ FILE = StateFile(TypeAdapter(MachineFile), version=VERSION)
 
 
 class MachineWriter:
-    """Writes what collectors keep whenever it says something new; only the event loop calls it.
-
-    `path`: the file, None to keep nothing; `kept`: its content when the daemon started.
-    """
+    """Writes what collectors keep when it is new, to `path` if given; only the event loop calls it."""
 
     def __init__(
         self, path: Path | None, kept: KeptMachine, collectors: Iterable[AnyCollector], clock: Clock

@@ -40,10 +40,7 @@ FILE = StateFile(
 
 
 class PairsResultStore:
-    """The result that holds now; lanes may read it, and only the event loop changes it.
-
-    `path`: the file, None to keep nothing; `loaded`: its content.
-    """
+    """The result that holds now, kept in `path` if given; lanes read it, the event loop changes it."""
 
     def __init__(self, path: Path | None, clock: Clock, loaded: HeldResult = pairs.NOTHING_HELD) -> None:
         self._clock = clock

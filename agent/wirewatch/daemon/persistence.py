@@ -280,10 +280,7 @@ def put_aside(path: Path, at: float) -> Aside:
 
 
 def read_ledger(path: Path, boot: str, at: float) -> Ledger:
-    """Return what the file holds; a file that cannot be parsed stays where it is.
-
-    Such a file may have held a fault, so the ledger gets a finding and not a clean start.
-    """
+    """Return what the file holds; one that cannot be parsed stays, and is a finding: it may have held one."""
     return _ledger(FILE.read(path), boot, at)
 
 

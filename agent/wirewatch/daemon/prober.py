@@ -171,7 +171,7 @@ async def serve_prober(
     hardware: Hardware, options: ProbeOptions, handles: Handles, listening: socket.socket
 ) -> None:
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
-    prober = ProberService(hardware, options, handles.rest)
+    prober = ProberService(hardware, options, handles.nvml.close)
     release = Release(handles, hardware.clock)
     group = os.stat(listening.getsockname()).st_gid  # noqa: PTH116 - the name of a socket
 

@@ -33,10 +33,7 @@ _Job = Callable[[], None]
 
 @dataclass(slots=True)
 class Timing:
-    """When a collector is due, whether it runs, when it ended last (monotonic seconds).
-
-    `published`: set when the component of the run under way, or of the next one, is on the board.
-    """
+    """When a collector is due and ended last (monotonic seconds); `published`: its component is shown."""
 
     due: float
     running: bool = False
@@ -159,7 +156,9 @@ class Schedule:
         due = clock.mono()
         while (collector := self._collectors.get(name)) is not None:
             due = await self._in_gap(collector, due)
-            interval = self._interval(collector)
+            interval, component = collector.options.interval, self._board.state.components.get(name)
+            if component is not None and not component.succeeding:
+                interval = min(interval, RETRY)
             # Missed turns are skipped: a collector that was late does not run twice to catch up.
             now = clock.mono()
             due = max(due + interval, now - (now - due) % interval + interval)
@@ -169,12 +168,6 @@ class Schedule:
         self._loops.discard(name)
         self._turned.pop(name, None)
         self._timings.pop(name).published.set()
-
-    def _interval(self, collector: AnyCollector) -> float:
-        """Seconds to the next run; a collector that failed is retried early."""
-        interval: float = collector.options.interval
-        component = self._board.state.components.get(collector.name)
-        return interval if component is None or component.succeeding else min(interval, RETRY)
 
     async def _kicked(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> bool:
         """Wait until it is due or kicked; returns whether it was kicked."""

@@ -149,11 +149,7 @@ async def serve(
     )  # fmt: skip
     with reporters.reporting(source):
         await _until_signal(schedule, servers, reporters.stopping, Reloader(reread, apply).reload)
-    await _flush(writer, remembered.machine, remembered.pairs)
-
-
-async def _flush(*writers: LedgerWriter | MachineWriter | PairsResultStore | None) -> None:
-    """Have written what the last polls and orders gave: the process ends at once afterwards."""
+    writers = (writer, remembered.machine, remembered.pairs)
     under_way = [asyncio.ensure_future(one.flush()) for one in writers if one is not None]
     await asyncio.wait(under_way, timeout=LAST_WRITE)
 

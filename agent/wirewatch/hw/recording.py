@@ -197,7 +197,6 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any], lines: int) -> No
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of another one once it is whole."""
     new = path.with_name(f".{path.name}")
     try:
         with new.open("wb") as file:

@@ -46,8 +46,7 @@ def gpus_of(content: PageContent, here: Readings) -> tuple[GpuName, ...]:
 
 def gpus_section(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Section:
     if not gpus:
-        inventory = here.collectors.get("inventory")
-        seen = inventory is not None and inventory.success
+        seen = (inventory := here.collectors.get("inventory")) is not None and inventory.success
         why = "The driver lists no GPU." if seen else f"Not known: {here.why('inventory')}."
         return Section("gpus", "GPUs and links", (Sentence(why, "quiet" if seen else "unknown"),))
     products = ", ".join(sorted({one.product for one in gpus if one.product}))

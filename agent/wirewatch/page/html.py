@@ -231,7 +231,7 @@ def _baseline(one: BaselineDocument, at: float) -> Sentence:
 def _changes(document: DriftDocument) -> Table:
     ranked = sorted(document.changes, key=lambda one: WORST.index(one.health))
     rows = [(Cell(one.id), _change(one, document.at)) for one in ranked]
-    columns = (Column("ID"), Column("How bad"), Column("What"), Column("Since"), Column("Do"))
+    columns = [Column(text) for text in ("ID", "How bad", "What", "Since", "Do")]
     return table("drift-table", "Changes that are not accepted", columns, rows)
 
 

@@ -16,7 +16,7 @@ from wirewatch.documents.finding import evidence
 from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.process import PROCESS
 from wirewatch.documents.state import DaemonStatus
-from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.page.content import PageContext, page_content
 from wirewatch.page.html import INDEX, RenderedPage, choice, page, render, runbook
 from wirewatch.server.exposition import Exposition
@@ -43,16 +43,11 @@ class RefusalDocument:
 
 
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
-_EXPOSITION: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}
-}
-_FLAG: dict[int | str, dict[str, Any]] = {UNAVAILABLE: {"model": FlagDocument, "description": "Not so"}}
-_UNREADY: dict[int | str, dict[str, Any]] = {
-    UNAVAILABLE: {"model": HealthDocument, "description": "No job may start"}
-}
-_NO_FINDING: dict[int | str, dict[str, Any]] = {
-    NOT_FOUND: {"model": RefusalDocument, "description": "No such finding"}
-}
+_Answers = dict[int | str, dict[str, Any]]
+_EXPOSITION: _Answers = {200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}}
+_FLAG: _Answers = {UNAVAILABLE: {"model": FlagDocument, "description": "Not so"}}
+_UNREADY: _Answers = {UNAVAILABLE: {"model": HealthDocument, "description": "No job may start"}}
+_NO_FINDING: _Answers = {NOT_FOUND: {"model": RefusalDocument, "description": "No such finding"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +85,7 @@ class PageSource:
 
 
 class PageCache:
-    """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest.
-
-    `node` and `daemon` give the published state and the daemon's own status now.
-    """
+    """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest."""
 
     def __init__(
         self, node: Callable[[], Judged], daemon: Callable[[], DaemonStatus], about: PageSource

@@ -16,8 +16,8 @@ from wirewatch.core.types import Kind, Sample, Tier
 from wirewatch.documents import process, series
 from wirewatch.documents.process import ProcessReport
 from wirewatch.documents.series import PREFIX
-from wirewatch.kubernetes import outcome
-from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.kubernetes import apiserver
+from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.server import reload
 from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged
@@ -31,10 +31,7 @@ Encode = Callable[[PrometheusCollector], bytes]
 
 
 def family(samples: Sequence[Sample]) -> Metric:
-    """The exposition family of samples of one metric; at least one.
-
-    Info families are gauges of 1 by name `_info`: Prometheus' text format has no info type.
-    """
+    """Return the family of one metric's samples; info is a gauge of 1: the text format has no such type."""
     metric = samples[0].metric
     kind = "counter" if metric.kind is Kind.COUNTER else "gauge"
     made = Metric(PREFIX + metric.name.removesuffix("_total"), metric.help, kind)
@@ -147,7 +144,7 @@ class Exposition:
         if own is not None:
             parts.append(texts.part("/process", own, partial(process.samples, own)))
         if node is not None:
-            parts.append(texts.part("/condition", node, partial(outcome.samples, node)))
+            parts.append(texts.part("/condition", node, partial(apiserver.samples, node)))
         parts += [
             texts.part(c.name, c.samples, partial(series.without_node_info, c.samples))
             for c in judged.state.components.values()

@@ -37,10 +37,7 @@ def follow(parent: int, end: Callable[[], None]) -> None:
 
 
 def fork_ranks(count: int) -> int:
-    """Become `count` processes and return each its rank; 0 is the process that called.
-
-    Raises OSError: there may not be so many; those already made end with this process.
-    """
+    """Become `count` processes and return each its rank, 0 for the caller; OSError for too many."""
     leader = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -56,10 +53,7 @@ def fork_ranks(count: int) -> int:
 
 
 def watch_ranks(lost: Callable[[str], None]) -> None:
-    """Call `lost` in a thread, `NOTICE` seconds after a rank ended badly, with what it was.
-
-    The others wait for it, for as long as the library lets them.
-    """
+    """Call `lost` in a thread, `NOTICE` seconds after a rank ended badly, for which the others wait."""
     threading.Thread(target=_await_ranks, args=(lost,), daemon=True).start()
 
 

@@ -26,10 +26,7 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
-    """Runs collectives and copies; opened in two steps, so that each is timed.
-
-    All methods raise EngineError.
-    """
+    """Runs collectives and copies; opened in two steps, so that each is timed. All raise EngineError."""
 
     leads: bool
     """False in a process that only takes part: it sends no marks and no document."""
@@ -61,8 +58,7 @@ class Engine(Protocol):
 class Run:
     """The measurements so far; `began`: monotonic seconds at which the process began.
 
-    `report` gets what the plan wants to be reported at once. `step`: the step in hand once the devices are
-    ready, for errors.
+    `report` gets what is to be reported at once; `step` is in hand once the devices are ready, for errors.
     """
 
     plan: Plan

@@ -15,17 +15,11 @@ from torch.cuda import nccl
 
 from wirewatch.core import probe
 from wirewatch.core.probe import Case, Copy, Micro, Plan, Timed
+from wirewatch.worker import torch_gpu
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import copy_all, in_queue, micro
-from wirewatch.worker.torch_gpu import (
-    FLOAT32_BYTES,
-    TorchGpu,
-    devices,
-    engine_errors,
-    nccl_version,
-    no_room,
-)  # fmt: skip
+from wirewatch.worker.torch_gpu import FLOAT32_BYTES, TorchGpu, engine_errors
 
 OFFERED = frozenset({probe.ALL_REDUCE, probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.REDUCE, probe.BROADCAST})
 """All that torch.cuda.nccl has; broadcast only in place."""
@@ -47,7 +41,7 @@ class TorchEngine:
         self._gpus: list[TorchGpu] = []
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, **nccl_version()}
+        return {"torch": torch.__version__, **torch_gpu.nccl_version()}
 
     def offers(self, op: str) -> bool:
         return op in OFFERED and (self._plan.in_place or op != probe.BROADCAST)
@@ -55,8 +49,9 @@ class TorchEngine:
     @engine_errors()
     def contexts(self) -> None:
         dtype = self._plan.dtype
-        self._gpus = [TorchGpu(device, rank, dtype) for rank, device in enumerate(devices(self._plan.gpus))]
-        with no_room(self._room), ThreadPoolExecutor(len(self._gpus)) as pool:
+        devices = torch_gpu.devices(self._plan.gpus)
+        self._gpus = [TorchGpu(device, rank, dtype) for rank, device in enumerate(devices)]
+        with torch_gpu.no_room(self._room), ThreadPoolExecutor(len(self._gpus)) as pool:
             list(pool.map(lambda gpu: gpu.open(self._room.received, self._room.sent), self._gpus))
         torch.cuda.set_device(self._gpus[0].device)
 

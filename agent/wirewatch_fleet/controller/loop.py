@@ -14,8 +14,7 @@ from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
 from wirewatch.config import ControllerSection
 from wirewatch.core.ports import Clock
 from wirewatch.core.words import stamp
-from wirewatch.kubernetes.apiserver import ApiEndpoint
-from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch.kubernetes.apiserver import ApiEndpoint, RequestResult
 from wirewatch_fleet.controller.cluster import (
     REQUEST,
     ClusterSession,

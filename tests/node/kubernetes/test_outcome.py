@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirewatch.client import HttpReply
-from wirewatch.kubernetes.outcome import (
+from wirewatch.kubernetes.apiserver import (
     LONGEST,
     LONGEST_FOR_PEOPLE,
     LONGEST_WAIT,

@@ -51,17 +51,12 @@ def _die_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _private_output() -> int:
-    """The pipe to the parent, out of reach of whatever a library prints."""
-    pipe = os.dup(1)
-    os.dup2(2, 1)
-    return pipe
-
-
 def main() -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe = _private_output()
+    # The pipe to the parent, out of reach of whatever a library prints.
+    pipe = os.dup(1)
+    os.dup2(2, 1)
     jobs = sys.stdin.buffer
     try:
         source = protocol.decode_source(jobs.readline())

@@ -48,8 +48,8 @@ class NvmlClient:
         origin = source or protocol.Source()
         self._limits = limits or Limits()
         self._lock = threading.RLock()
-        backoff = Quarantine(self._limits.restart, mono)
-        self._supervisor = Supervisor(lambda: start(origin), self._limits.start, backoff)
+        self._backoff = Quarantine(self._limits.restart, mono)
+        self._supervisor = Supervisor(lambda: start(origin), self._limits.start, self._backoff)
         self._gpus: dict[int, Gpu] = {}
         self._listed = 0
         self._lost = False
@@ -104,7 +104,7 @@ class NvmlClient:
     def resume(self) -> None:
         """Answer again; no GPU is left out but one at which a process hangs that cannot be killed."""
         with self._lock:
-            self._supervisor.forget()
+            self._backoff.clear()
             self._reopen.clear()
             if not self._supervisor.caught():
                 self._quarantine.clear()

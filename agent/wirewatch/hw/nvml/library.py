@@ -150,10 +150,7 @@ _OTHER_VERSION = frozenset({2, 25})
 
 
 class Gpm:
-    """Metrics between two samples of a GPU, by NVML's GPM.
-
-    Keeps the last sample of each GPU; two buffers a GPU, in turns. `mono`: monotonic seconds.
-    """
+    """Metrics between two samples of a GPU, by NVML's GPM; two buffers a GPU, in turns."""
 
     def __init__(self, nvml: Any, mono: Callable[[], float] = time.monotonic) -> None:
         self._nvml, self._mono = nvml, mono

@@ -346,10 +346,6 @@ class Supervisor:
             if child is not None:
                 child.shoot()
 
-    def forget(self) -> None:
-        """Start the next child as soon as it is needed, whatever failed before."""
-        self._backoff.clear()
-
     def _end(self, how: Callable[[NvmlChild], bool]) -> bool:
         child = self._leaving = self._child
         self._child = None
