@@ -116,9 +116,8 @@ class Board:
 class ErrorLog:
     """Logs what parts of a program raise: a new error with its traceback, the same one again not at all.
 
-    Errors are the same when they are raised at the same place, whatever their texts. When the part works
-    again, or raises another error, the number of repetitions is logged. `failing`: by part, where and how
-    often it raised its last error.
+    Errors are the same when raised at the same place, whatever their texts. When the part works again, or
+    raises another, the repetitions are logged. `failing`: by part, where and how often it raised its last.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -126,7 +125,6 @@ class ErrorLog:
         self.failing: dict[str, tuple[object, int]] = {}
 
     def raised(self, part: str, error: BaseException) -> None:
-        """The part raised this."""
         frames = traceback.walk_tb(error.__traceback__)
         place = (type(error), *((frame.f_code.co_filename, line) for frame, line in frames))
         last, times = self.failing.get(part, (None, 0))
@@ -137,7 +135,6 @@ class ErrorLog:
         self.failing[part] = (place, times + 1)
 
     def worked(self, part: str) -> None:
-        """The part raised nothing."""
         _, times = self.failing.pop(part, (None, 0))
         if times > 1:
             self._log.error("%s raised the same %d more times", part, times - 1)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, whole
+from wirewatch.core.words import printable
 from wirewatch.daemon.board import ErrorLog, ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
 from wirewatch.daemon.persistence import StateWriter, write
@@ -192,7 +193,7 @@ def status_line(verdict: Verdict) -> str:
         worst, others = verdict.findings[0], len(verdict.findings) - 1
         text += f": {worst.rule} {worst.subject}: {worst.evidence}"
         text += f" (and {others} more)" if others else ""
-    return "".join(c if c.isprintable() else " " for c in text)[:LONGEST]
+    return printable(text)[:LONGEST]
 
 
 async def _until_ready(source: ReportSource) -> None:

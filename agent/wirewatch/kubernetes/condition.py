@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from wirewatch.core.types import Finding, Health
+from wirewatch.core.words import printable
 from wirewatch.verdict.node import Judged
 
 TYPE = "InterconnectHealthy"
@@ -128,8 +129,7 @@ def reason_of(rule: str) -> str:
 
 def shortened(text: str, limit: int = LIMIT) -> str:
     """Printable text of at most so many bytes."""
-    text = "".join(c if c.isprintable() else " " for c in text)
-    whole = text.encode(errors="replace")
+    whole = printable(text).encode(errors="replace")
     if len(whole) <= limit:
         return whole.decode()
     return whole[: limit - 3].decode(errors="ignore") + "..."

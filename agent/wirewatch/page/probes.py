@@ -126,8 +126,7 @@ def _results(last: ProbeDocument) -> Table:
     columns = (
         Column("Collective"), Column("Size", number=True), Column("GPUs"),
         Column("Bus bandwidth", "GB/s", number=True), Column("Expected", "GB/s", number=True),
-        Column("Ratio", number=True), Column("By"),
-        Column("Wrong sums", number=True),
+        Column("Ratio", number=True), Column("By"), Column("Wrong sums", number=True),
     )  # fmt: skip
     caption = "The last complete probe against what this topology should give"
     return table("probe-table", caption, columns, rows)

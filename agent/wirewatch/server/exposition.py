@@ -167,10 +167,7 @@ def _gzipped(text: bytes, parts: Iterable[_Part]) -> bytes:
 
 
 def takes_openmetrics(accept: str) -> bool:
-    """Whether OpenMetrics is named in Accept (RFC 9110, 12.5), and not with less weight than text.
-
-    Nothing that a client sends is an error; what cannot be read counts as not sent.
-    """
+    """Whether OpenMetrics is named in Accept (RFC 9110, 12.5), and not with less weight than text."""
     weights = _weights(accept)
     return 0 < weights.get("application/openmetrics-text", 0.0) >= weights.get("text/plain", 0.0)
 
@@ -182,7 +179,7 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 
 def _weights(header: str) -> dict[str, float]:
-    """The weight of each name in a list of such a header, from 0 for what is refused to 1."""
+    """Return the weight of each name in such a header, from 0 to 1; what cannot be read is left out."""
     weights: dict[str, float] = {}
     for item in header.split(","):
         name, *parameters = (part.strip().lower() for part in item.split(";"))

@@ -109,10 +109,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _closing(scope: Scope, settings: Settings) -> Headers:
-    """Closes a connection after its answer when the TLS settings have changed since it began.
-
-    A client that never disconnects would else keep a replaced certificate for ever.
-    """
+    """Close a connection whose TLS settings have changed: a client might keep an old certificate for ever."""
     return () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
 
 

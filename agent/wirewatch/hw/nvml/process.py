@@ -83,7 +83,6 @@ class Quarantine:
         self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all failures."""
         self._entries.clear()
 
     def holds(self, key: str) -> Absent | None:
