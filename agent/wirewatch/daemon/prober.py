@@ -80,8 +80,7 @@ class ProberService:
 
     async def attempt(self, wanted: ProbeRequest, gone: Awaitable[object]) -> ProbeAnswer:
         """Run a probe, unless the gate is shut; it is withdrawn as soon as `gone` is done."""
-        mismatch = self._mismatch(wanted.options.engine, live=wanted.live)
-        if mismatch is not None:
+        if (mismatch := self._mismatch(wanted.options.engine, live=wanted.live)) is not None:
             return ProbeAnswer(no_gpus(self._hardware), mismatch, None)
         caller, began = _Caller(), time.monotonic()
         waiting = asyncio.ensure_future(gone)

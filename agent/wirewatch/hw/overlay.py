@@ -56,7 +56,6 @@ _Allowed = tuple[Callable[[Any], bool], str]
 _TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
 _PORT: _Allowed = (lambda v: v in PORTS, f"one of {sorted(PORTS)}")
 _AMOUNT: _Allowed = (lambda v: _number(v) and v >= 0, "a number of 0 or more")
-_TRUE: _Allowed = (lambda v: v is True, "true")
 _COUNTER_FIELDS = frozenset(
     {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
     | {*range(173, 184), 191, 197, 198, *range(201, 216), 219, 221, 269, 270, 271}
@@ -357,10 +356,8 @@ def _change(path: str, entry: Any) -> AnswerChange:
     action = actions[0]
     if "at" in entry and action not in _INSIDE:
         raise OverlayError(f"overlay {path}: `at` goes with one of {sorted(_INSIDE)}, not with {action}")
-    wanted = {
-        "port": _PORT, "match": _TEXT, "at": _TEXT, "from": _AMOUNT, "until": _AMOUNT,
-        action: _ARGUMENTS[action],
-    }  # fmt: skip
+    wanted = {"port": _PORT, "match": _TEXT, "at": _TEXT, "from": _AMOUNT, "until": _AMOUNT}
+    wanted[action] = _ARGUMENTS[action]
     for key, (allowed, expected) in wanted.items():
         if key in entry and not allowed(entry[key]):
             raise OverlayError(f"overlay {path}: {key} is {expected}, got {entry[key]!r}")
@@ -373,18 +370,14 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_NUMBER: _Allowed = (_number, "a number")
 _ARGUMENTS: dict[str, _Allowed] = {
     "set": (lambda _: True, "a value"),
-    "add": _NUMBER,
-    "scale": _NUMBER,
-    "ramp": _NUMBER,
+    **dict.fromkeys(("add", "scale", "ramp"), (_number, "a number")),
     "code": (lambda v: _number(v) and isinstance(v, int), "a number of NVML"),
     "errno": (lambda v: v in errnos.errorcode.values(), "the name of an errno"),
-    "hang": _TRUE,
     "slow": _AMOUNT,
-    "crash": _TRUE,
     "raise": _TEXT,
+    **dict.fromkeys(("hang", "crash"), (lambda v: v is True, "true")),
 }
 
 

@@ -76,9 +76,8 @@ def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) ->
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
-        raise EndpointError(
-            "kubernetes.node_condition: which node this is must be told: NODE_NAME, or `node`"
-        )
+        said = "which node this is must be told: NODE_NAME, or `node`"
+        raise EndpointError(f"kubernetes.node_condition: {said}")
     if not _NAME.fullmatch(name):
         raise EndpointError(f"kubernetes.node_condition: not the name of a node: {name!r}")
     return api_server(server, folder, environ, "kubernetes.node_condition", name)
@@ -90,10 +89,8 @@ def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, n
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not (server or host):
-        raise EndpointError(
-            f"{who}: no API server: KUBERNETES_SERVICE_HOST is not set; outside a pod "
-            "give `api_server` and `credentials`"
-        )
+        said = "KUBERNETES_SERVICE_HOST is not set; outside a pod give `api_server` and `credentials`"
+        raise EndpointError(f"{who}: no API server: {said}")
     host = host.strip("[]")
     number = whole(port) or 0
     if not 0 < number <= 65535 or not _HOST.fullmatch(host):  # noqa: PLR2004

@@ -166,12 +166,8 @@ def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus 
     if view.reason == RELEASED:
         # An operator ordered it: no hold is needed.
         return now
-    bad = (
-        memory.not_failed
-        if before is not None and before.status is ConditionStatus.FALSE
-        else memory.not_ready
-    )
-    return now if held(bad, holds.unknown) else None
+    was_failed = before is not None and before.status is ConditionStatus.FALSE
+    return now if held(memory.not_failed if was_failed else memory.not_ready, holds.unknown) else None
 
 
 def _after_release(memory: ConditionMemory, holds: Holds) -> bool:

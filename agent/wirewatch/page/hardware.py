@@ -55,9 +55,8 @@ def gpus_section(content: PageContent, here: Readings, gpus: Sequence[GpuName]) 
         "Utilisation is the share of time in which any kernel ran: it is 100 % on all GPUs of a job that "
         "waits for one slow GPU."
     )
-    return Section(
-        "gpus", "GPUs and links", (Sentence(what), Sentence(hint, "quiet")), (_table(content, here, gpus),)
-    )
+    lines = (Sentence(what), Sentence(hint, "quiet"))
+    return Section("gpus", "GPUs and links", lines, (_table(content, here, gpus),))
 
 
 def blind(here: Readings) -> list[str]:
@@ -132,9 +131,8 @@ def _table(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Tab
         # In MIG mode no process can use the links, and the driver shows them as down.
         links = [Cell("not watched", "quiet")] * 2 if gpu.uuid in split else _links(here, gpu)
         rows.append((head, (_state(content, here, gpu), *links, _pcie(here, gpu), *_board(here, gpu))))
-    return table(
-        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Column("GPU"), *GPU_HEADS), rows
-    )
+    caption = "GPUs: state, temperature, power, NVLink and PCIe"
+    return table("gpu-table", caption, (Column("GPU"), *GPU_HEADS), rows)
 
 
 def _state(content: PageContent, here: Readings, gpu: GpuName) -> Cell:

@@ -282,9 +282,8 @@ def _tokens(file: WebFile, folder: Path) -> dict[str, bytes]:
     for name, place in file.bearer_token_files.items():
         token = readable(folder / place).strip()
         if len(token) < SHORTEST_TOKEN or not token.isascii() or any(byte <= ord(" ") for byte in token):
-            raise WebConfigError(
-                f"{folder / place}: not a token: at least {SHORTEST_TOKEN} characters in one word"
-            )
+            wanted = f"at least {SHORTEST_TOKEN} characters in one word"
+            raise WebConfigError(f"{folder / place}: not a token: {wanted}")
         if name in tokens:
             raise WebConfigError(f"bearer_token_files.{name}: is in bearer_tokens too")
         tokens[name] = hashlib.sha256(token).digest()

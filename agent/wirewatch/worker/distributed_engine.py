@@ -236,16 +236,12 @@ class DistributedEngine(ABC):
         queue, size = self._queue, self._plan.copy_bytes or self._room.received // 2
         queue.fill_floats(queue.smallest // FLOAT32_BYTES)
         dist.barrier()
-        marks = (
-            queue.series(queue.products, queue.multiply),
-            queue.series(queue.copies, lambda: queue.copy_within(size)),
-        )
+        products = queue.series(queue.products, queue.multiply)
+        copies = queue.series(queue.copies, lambda: queue.copy_within(size))
         queue.settle()
-        rows = self._share([span for one in marks for span in queue.spans(one)])
-        return [
-            micro(rank, size, seconds[: queue.products], seconds[queue.products :])
-            for rank, seconds in enumerate(rows)
-        ]
+        rows = self._share([*queue.spans(products), *queue.spans(copies)])
+        cut = queue.products
+        return [micro(rank, size, row[:cut], row[cut:]) for rank, row in enumerate(rows)]
 
     def kernel_seconds(self) -> Sequence[float]:
         return self._busy

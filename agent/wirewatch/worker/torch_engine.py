@@ -93,10 +93,8 @@ class TorchEngine:
             gpu.end()
         products = self._at_once(TorchGpu.products, lambda gpu: gpu.multiply())
         copied = self._at_once(TorchGpu.copies, lambda gpu: gpu.copy_within(size))
-        return [
-            micro(gpu.rank, size, product, copies)
-            for gpu, product, copies in zip(self._gpus, products, copied, strict=True)
-        ]
+        rows = zip(self._gpus, products, copied, strict=True)
+        return [micro(gpu.rank, size, product, copies) for gpu, product, copies in rows]
 
     def _at_once(self, count: int, work: Callable[[TorchGpu], None]) -> list[list[float]]:
         """Seconds of each run of the work, GPU by GPU, all of them together."""

@@ -49,9 +49,8 @@ class TorchQueue(Queue):
         """Make the buffers, full of numbers that each sum can take."""
         dtype = getattr(torch, self._dtype)
         with self.on():
-            memory, apart = (
-                torch.empty(size, dtype=torch.uint8, device=self.device) for size in (data_bytes, apart_bytes)
-            )
+            sizes = (data_bytes, apart_bytes)
+            memory, apart = (torch.empty(one, dtype=torch.uint8, device=self.device) for one in sizes)
             for buffer in (memory, apart):
                 fill(buffer.view(dtype), 0, self.rank, LARGEST)
         self.data, self.apart, self.floats = memory.view(dtype), apart.view(dtype), memory.view(torch.float32)
