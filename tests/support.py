@@ -12,8 +12,7 @@ from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.schedule import Job
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import AnswerChange, Overlay, Player
+from wirewatch.hw.overlay import AnswerChange, Overlay, Player, ReplayNvml
 from wirewatch.hw.recording import Key, Recording, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,

@@ -14,8 +14,8 @@ from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
 from wirewatch.documents import process, series
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
-from wirewatch.kubernetes import outcome as condition
-from wirewatch.kubernetes.outcome import MEANING as RESULTS
+from wirewatch.kubernetes import apiserver as condition
+from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch.probe.gate import SkipReason
 from wirewatch.server import reload
 
@@ -105,8 +105,8 @@ def _refusals() -> Iterator[str]:
 def _results() -> Iterator[str]:
     yield "| `result` | because |"
     yield "|---|---|"
-    for result, meaning in RESULTS.items():
-        yield f"| `{result.value}` | {meaning} |"
+    for result in RequestResult:
+        yield f"| `{result.value}` | {result.meaning} |"
     yield ""
 
 

@@ -11,7 +11,7 @@ import promql_parser as ast
 from wirewatch.catalogue import components
 from wirewatch.documents import process
 from wirewatch.documents import series as node
-from wirewatch.kubernetes import outcome as condition
+from wirewatch.kubernetes import apiserver as condition
 from wirewatch.server import reload as web
 from wirewatch_fleet.controller import report as controller
 

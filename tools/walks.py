@@ -33,8 +33,7 @@ from tools.imports import PACKAGE, ROOT
 from wirewatch import cli
 from wirewatch.core.collector import NodeState
 from wirewatch.documents import state
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import Overlay, Player, load_overlay, within
+from wirewatch.hw.overlay import Overlay, Player, ReplayNvml, load_overlay, within
 from wirewatch.hw.recording import Recording
 from wirewatch.hw.replay import ReplayProbe
 from wirewatch.server.exposition import Exposition

@@ -4,13 +4,15 @@ A lock is flock(2) on a file that stays: the kernel drops it with its holder, ho
 operator's flock(1) can take it too.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from stat import S_ISREG, S_IWGRP, S_IWOTH
 from types import TracebackType
@@ -18,7 +20,6 @@ from typing import Self
 
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.hw.files import absent_errno
-from wirewatch.hw.filesystemids import filesystem_ids
 
 SYSTEM = "/var/lib/wirewatch"
 _AGENT_MODE = 0o600
@@ -31,6 +32,8 @@ _OVERFLOW = 65534
 _AS_IT_IS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 """A link is not followed, a pipe not waited for."""
 _LOCKS = Path("/proc/locks")
+_SAME = 0xFFFFFFFF
+"""No id: setfsuid(2) changes nothing, and returns the one in force."""
 
 
 class StateError(Unusable):
@@ -132,7 +135,7 @@ class Lock:
 def state_directory(
     configured: str = "", environment: Mapping[str, str] = os.environ, uid: int | None = None
 ) -> Path:
-    """Where state lives: as configured, else the service manager's folder, the system's, or the user's.
+    """Return where state is: as configured, else the service manager's folder, the system's, or the user's.
 
     Raises StateError for a user without a home.
     """
@@ -179,13 +182,44 @@ def _unmapped() -> int | None:
 
 
 @contextmanager
+def filesystem_ids(uid: int, gid: int) -> Iterator[None]:
+    """Give this thread the access to files of a user and group without other groups, until the block ends.
+
+    By setfsuid(2): other threads keep theirs, and the user may not send this process a signal, as after
+    seteuid(2). A thread of root's also loses what overrides permissions. No thread and no process may be
+    started in the block: it would keep the ids. The first time, the whole process gives up its supplementary
+    groups for good. Raises PermissionError where it may not act as that user; the block is not run.
+    """
+    set_uid, set_gid = _calls()
+    if os.getgroups():
+        os.setgroups([])
+    before = set_uid(_SAME), set_gid(_SAME)
+    try:
+        set_gid(gid)
+        set_uid(uid)
+        if (set_uid(_SAME), set_gid(_SAME)) != (uid, gid):
+            raise PermissionError
+        yield
+    finally:
+        set_uid(before[0])
+        set_gid(before[1])
+
+
+@cache
+def _calls() -> tuple[Callable[[int], int], Callable[[int], int]]:
+    library = ctypes.CDLL(None)
+    for call in (library.setfsuid, library.setfsgid):
+        call.argtypes, call.restype = [ctypes.c_uint], ctypes.c_uint
+    return library.setfsuid, library.setfsgid
+
+
+@contextmanager
 def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
     """Work in a state folder; this thread, if it is root's, has the rights of `state_owner` alone meanwhile.
 
     The kernel then refuses root what the owner may not do, behind links too, and what is made is the owner's.
     No thread and no process may be started in the block: it would keep these rights. With `reading`, root
-    goes on as root where it may not act as the owner; else, and where the folder cannot be found out about,
-    this raises OSError.
+    goes on as root where it may not act as the owner. Raises OSError: it may not, or the folder is unknown.
     """
     owner = None if os.geteuid() else state_owner(folder)
     if owner is None:
@@ -201,17 +235,17 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
 
 
 def open_state_for_command(directory: Path) -> StateFolder:
-    """The state folder, for a command beside the daemon; as root it makes none that is not there.
+    """Return the state folder for a command beside the daemon; raises StateError as `open_state`.
 
-    The daemon, or its installation, decides who owns the folder. Raises StateError as `open_state`.
+    As root it makes none that is not there: the daemon, or its installation, decides who owns the folder.
     """
     return open_state(directory, make=os.geteuid() != 0)
 
 
 def open_state(directory: Path, *, make: bool = True) -> StateFolder:
-    """The state folder, which can be written; with `make` it is made if it is not there.
+    """Return the state folder, which can be written; with `make` it is made if it is not there.
 
-    Raises ReadOnlyState where no file can be made in it, another StateError where it cannot be made.
+    Raises ReadOnlyState where it is there and no file can be made in it, StateError where it is not there.
     """
     try:
         with as_owner(directory):
@@ -244,7 +278,7 @@ def _unkept(directory: Path, error: OSError) -> str:
 
 
 def lock_agent(state: StateFolder) -> Lock:
-    """The lock of the one agent that a state folder may have.
+    """Return the lock of a state folder's one agent.
 
     Raises StateInUse where another agent has it, StateError where the file cannot be opened or locked.
     """
@@ -278,8 +312,8 @@ def refused(error: OSError, path: Path) -> Absent:
 def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
-    A file of another user that no process holds is replaced by one of ours, where we may. OSError: it cannot
-    be opened or locked, or is no file of one name.
+    A file of another user that no process holds is replaced by one of ours, where we may. Raises OSError: it
+    cannot be opened or locked, or is no file of one name.
     """
     with as_owner(path.parent):
         while True:

@@ -15,8 +15,7 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.config import load_kube_config
 
 from wirewatch.client import HttpReply
-from wirewatch.kubernetes.apiserver import ApiEndpoint
-from wirewatch.kubernetes.outcome import Outcome, RequestResult, outcome_of
+from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult, outcome_of
 
 ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, ValueError)
 """What the library raises of a request."""

@@ -10,7 +10,7 @@ from proof.kubernetes.cluster import Cluster, Pod, settled
 from proof.kubernetes.condition import is_now, seconds
 from proof.kubernetes.image import OVERLAY
 from tests.waiting import until
-from wirewatch.kubernetes.outcome import MEANING, RequestResult
+from wirewatch.kubernetes.apiserver import RequestResult
 
 AWAY = 60.0
 FROM = 60
@@ -83,7 +83,7 @@ def _as_before(after: Pod, before: Pod) -> None:
     """The same containers, and one line of the log for the trouble and one for its end."""
     assert (after.name, after.restarts()) == (before.name, 0)
     log = after.log("agent")
-    assert log.count(MEANING[RequestResult.UNREACHABLE]) == 1, log
+    assert log.count(RequestResult.UNREACHABLE.meaning) == 1, log
     assert "the API server accepts it again" in log
 
 

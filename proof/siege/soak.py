@@ -48,8 +48,7 @@ from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import AnswerChange, Overlay, Player, load_overlay
+from wirewatch.hw.overlay import AnswerChange, Overlay, Player, ReplayNvml, load_overlay
 from wirewatch.hw.recording import load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,

@@ -22,7 +22,7 @@ from wirewatch.catalogue import components
 from wirewatch.core.types import Tier
 from wirewatch.documents.process import ProcessReport
 from wirewatch.jobs.running.metrics import MOST_SERIES
-from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.server.exposition import Exposition
 from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged, judge_state

@@ -14,7 +14,7 @@ from tools import promql as rules
 from wirewatch.catalogue import components
 from wirewatch.core.types import Kind, Metric
 from wirewatch.documents import process, series
-from wirewatch.kubernetes import outcome as condition
+from wirewatch.kubernetes import apiserver as condition
 from wirewatch.server import reload as web
 from wirewatch_fleet.controller import report as controller
 

@@ -19,8 +19,7 @@ from wirewatch.core.rdma import WORD, parse_ibstat, physical_state, port_rate, p
 from wirewatch.core.tree import count_nodes, rdma_address, read_place
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.host import CATALOGUE as HOST
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import Player
+from wirewatch.hw.overlay import Player, ReplayNvml
 from wirewatch.hw.recording import BUNDLED, load_recording
 from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplaySysfs
 

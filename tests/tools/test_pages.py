@@ -7,7 +7,7 @@ from tools.prose import ROOT, listed
 from tools.release.pages import links
 from wirewatch.catalogue import components
 from wirewatch.documents import series
-from wirewatch.kubernetes import outcome as condition
+from wirewatch.kubernetes import apiserver as condition
 from wirewatch.server import reload
 from wirewatch_fleet.controller import report as controller
 

@@ -10,8 +10,7 @@ from wirewatch.daemon.schedule import Lane, T
 from wirewatch.hw.nvml import protocol
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.process import Child, ChildDied, ChildHung
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import AnswerChange, Overlay, Player
+from wirewatch.hw.overlay import AnswerChange, Overlay, Player, ReplayNvml
 from wirewatch.hw.recording import Key, Recording
 from wirewatch.hw.replay import (
     ReplayCommand,

@@ -30,10 +30,9 @@ from wirewatch.server.reload import WebCounts
 from wirewatch.server.sockets import ListenError, tcp
 
 if TYPE_CHECKING:
-    from wirewatch.daemon.notify import Reporters
+    from wirewatch.daemon.notify import Reporters, VerdictFile
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Reread, Sockets
-    from wirewatch.daemon.verdictfile import VerdictFile
     from wirewatch.page.content import PageContext
     from wirewatch.probe.remote import RemoteProber
     from wirewatch.statefolder import StateFolder
@@ -263,7 +262,7 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
 def verdict_file(socket: str, hardware: Hardware) -> "VerdictFile | None":
     """What keeps the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
     from wirewatch.cli.check.daemon import file_verdict
-    from wirewatch.daemon.verdictfile import VerdictFile, verdict_path
+    from wirewatch.daemon.notify import VerdictFile, verdict_path
 
     path = verdict_path(socket)
     if path is None:

@@ -69,10 +69,7 @@ class BaselineStore:
         return f"{held.trouble}; {held.kept}" if held.kept else held.trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """Replace `over`, if that holds, by `baseline`; returns whether it did.
-
-        Of several in quick succession only the last may reach the file.
-        """
+        """Replace `over`, if that holds; says whether it did. The file may get only the last of several."""
         with self._turn:
             if self._held.baseline is not over:
                 return False
@@ -170,9 +167,8 @@ def load_baseline(path: Path, at: float) -> LoadedBaseline:
 
 
 def _loaded(kept: BaselineFile | str | None) -> LoadedBaseline:
-    if isinstance(kept, str):
-        return LoadedBaseline(None, kept)
-    return LoadedBaseline(kept.baseline if kept else None)
+    wrong = kept if isinstance(kept, str) else ""
+    return LoadedBaseline(kept.baseline if isinstance(kept, BaselineFile) else None, wrong)
 
 
 def save_baseline(path: Path, baseline: Baseline, at: float) -> str:

@@ -20,10 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReportSource:
-    """What reporters read: the verdict, whether the first polls have ended, and whether the loops turn.
-
-    `health`: the verdict as `/health` gives it.
-    """
+    """What reporters read: the verdict, also as `/health` has it; first polls ended; whether loops turn."""
 
     node: Callable[[], Judged]
     ready: Callable[[], bool]
@@ -45,18 +42,13 @@ class Board:
         released_until: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         self._clock = clock
-        self._policy = policy or VerdictPolicy()
+        self.policy = policy or VerdictPolicy()
         self._changed, self._published = changed, published
         self._released_until = released_until
         self._polled_at = 0.0
         self._memories: dict[str, object] = {}
         self._errors = ErrorLog(log)
         self._publish(NodeState({c.name: Component(c.name, c.start) for c in collectors}), ledger or Ledger())
-
-    @property
-    def policy(self) -> VerdictPolicy:
-        """How the verdict is made now."""
-        return self._policy
 
     @property
     def state(self) -> NodeState:
@@ -67,7 +59,7 @@ class Board:
         """Replace one component and judge the node again."""
         state = self.node.state.with_component(component)
         self._polled_at = self._clock.now()
-        self._publish(state, step(self.node.ledger, state, self._now(state), self._policy))
+        self._publish(state, step(self.node.ledger, state, self._now(state), self.policy))
         if self._published is not None:
             self._call("keeping what is known of the machine", self._published, component)
 
@@ -76,7 +68,7 @@ class Board:
 
         A component keeps all that it has; one that was taken away and comes back begins with its memory.
         """
-        self._policy, known = policy, self.state.components
+        self.policy, known = policy, self.state.components
         wanted = {one.name: one.start for one in collectors}
         self._memories |= {name: one.memory for name, one in known.items() if name not in wanted}
         made = {
@@ -89,8 +81,8 @@ class Board:
     def order(self, change: Callable[[Judged, VerdictPolicy, Now], Ledger]) -> Judged:
         """Change the ledger as an operator ordered, and judge again; exceptions of `change` pass through."""
         now = self._now(self.state)
-        ledger = change(self.node, self._policy, now)
-        self._publish(self.state, step(ledger, self.state, now, self._policy))
+        ledger = change(self.node, self.policy, now)
+        self._publish(self.state, step(ledger, self.state, now, self.policy))
         return self.node
 
     def first_polls_done(self) -> bool:
@@ -99,7 +91,7 @@ class Board:
         return all(c.outcome is not None or c.overdue_since is not None for c in parts)
 
     def _publish(self, state: NodeState, ledger: Ledger) -> None:
-        verdict = judge_node(state, ledger, self._policy.failing())
+        verdict = judge_node(state, ledger, self.policy.failing())
         self.node = Judged(state, verdict, ledger, self._polled_at, self._released_until())
         if self._changed is not None:
             self._call("keeping what is known of faults", self._changed, ledger)
@@ -124,9 +116,8 @@ class Board:
 class ErrorLog:
     """Logs what parts of a program raise: a new error with its traceback, the same one again not at all.
 
-    Errors are the same when they are raised at the same place, whatever their texts. When the part works
-    again, or raises another error, the number of repetitions is logged. `failing`: by part, where and how
-    often it raised its last error.
+    Errors are the same when raised at the same place, whatever their texts. When the part works again, or
+    raises another, the repetitions are logged. `failing`: by part, where and how often it raised its last.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -134,7 +125,6 @@ class ErrorLog:
         self.failing: dict[str, tuple[object, int]] = {}
 
     def raised(self, part: str, error: BaseException) -> None:
-        """The part raised this."""
         frames = traceback.walk_tb(error.__traceback__)
         place = (type(error), *((frame.f_code.co_filename, line) for frame, line in frames))
         last, times = self.failing.get(part, (None, 0))
@@ -145,7 +135,6 @@ class ErrorLog:
         self.failing[part] = (place, times + 1)
 
     def worked(self, part: str) -> None:
-        """The part raised nothing."""
         _, times = self.failing.pop(part, (None, 0))
         if times > 1:
             self._log.error("%s raised the same %d more times", part, times - 1)

@@ -141,14 +141,9 @@ class LogBudget:
 
 
 class Writer:
-    """Writes in a thread of its own, so that a caller never waits for a reader for long.
+    """Writes in a thread of its own, so that no caller waits long; it calls `idle` in a minute of silence."""
 
-    Args:
-        write: writes bytes, however long that takes.
-        idle: called in the thread once a minute, and after each write.
-    """
-
-    def __init__(self, write: Callable[[bytes], None], idle: Callable[[], None]) -> None:
+    def __init__(self, write: Callable[[bytes], object], idle: Callable[[], None]) -> None:
         self._write, self._idle = write, idle
         self._waiting: queue.SimpleQueue[tuple[bytes, threading.Event]] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -194,7 +189,7 @@ class BoundedHandler(logging.Handler):
     """Writes what the budget allows, and counts the rest."""
 
     def __init__(
-        self, write: Callable[[bytes], None], counts: ProcessCounts = PROCESS,
+        self, write: Callable[[bytes], object], counts: ProcessCounts = PROCESS,
         mono: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -211,8 +206,7 @@ class BoundedHandler(logging.Handler):
         if now - self._summarised >= MINUTE:
             self._summarise(now)
         if not self._budget.admits(kind, now):
-            self._budget.leave_out(kind, _cut(_message(record).split("\n")[0], 200), now)
-            self._counts.left_out()
+            self._leave_out(kind, record, now)
             return
         for line in self._budget.owed(now, kind):
             self._put(kind, self._line(record.levelno, record.name, line))
@@ -221,8 +215,15 @@ class BoundedHandler(logging.Handler):
         except Exception as error:  # noqa: BLE001 - a message that cannot be made is worth a line, not an end
             text = self._line(logging.ERROR, record.name, f"{record.msg!r} cannot be formatted: {error!r}")
         if not self._put(kind, text):
-            self._counts.left_out()
-            self._budget.leave_out(kind, _cut(_message(record).split("\n")[0], 200), now)
+            self._leave_out(kind, record, now)
+
+    def _leave_out(self, kind: Kind, record: logging.LogRecord, now: float) -> None:
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - arguments that do not fit
+            text = str(record.msg)
+        self._budget.leave_out(kind, _cut(printable(text).split("\n")[0], 200), now)
+        self._counts.left_out()
 
     def summarise(self) -> None:
         """Write what was left out for a minute or more."""
@@ -270,31 +271,20 @@ def log_to_stderr(*, verbose: bool) -> None:
     SIGNALS.unraisable_otherwise = _log_unraisable
 
 
-def _writing(stream: IO[str] | None) -> Callable[[bytes], None]:
+def _writing(stream: IO[str] | None) -> Callable[[bytes], object]:
     """What writes to the stream, below its buffer and its lock, which one who hangs there would hold."""
     if stream is None:
         return lambda _: None
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):
-
-        def write_text(data: bytes) -> None:
-            stream.write(data.decode())
-
-        return write_text
+        return lambda data: stream.write(data.decode())
 
     def write(data: bytes) -> None:
         while data:
             data = data[os.write(descriptor, data) :]
 
     return write
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return printable(record.getMessage())
-    except Exception:  # noqa: BLE001 - arguments that do not fit
-        return printable(str(record.msg))
 
 
 def _cut(text: str, most: int) -> str:

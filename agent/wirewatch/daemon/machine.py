@@ -16,7 +16,7 @@ from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.collector import AnyCollector, Component
 from wirewatch.core.machine import READERS, Machine, foreign, gpu_names, is_decided, nic_names, united
 from wirewatch.core.ports import Clock, Hardware, Sysfs
-from wirewatch.core.types import Absent
+from wirewatch.core.types import value_or
 from wirewatch.daemon.persistence import StateFile, StateWriter, put_aside, reason, write
 from wirewatch.statefolder import StateFolder
 
@@ -40,8 +40,7 @@ class MachineFile:
 class KeptMachine:
     """The memory of the machine to begin with; `parts` by collector, as the file holds them.
 
-    `machine`: the names of this one. `wrong`: why the file cannot be used, `foreign`: why it is of another
-    machine; each "" where that is not so.
+    `machine`: the names of this one. `wrong`: why the file is unusable, `foreign`: why it is another's.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -54,19 +53,17 @@ FILE = StateFile(TypeAdapter(MachineFile), version=VERSION)
 
 
 class MachineWriter:
-    """Writes what collectors keep whenever it says something new; only the event loop calls it.
-
-    `path`: the file, None to keep nothing; `kept`: its content when the daemon started.
-    """
+    """Writes what collectors keep when it is new, to `path` if given; only the event loop calls it."""
 
     def __init__(
         self, path: Path | None, kept: KeptMachine, collectors: Iterable[AnyCollector], clock: Clock
     ) -> None:
-        self._path, self._clock = path, clock
+        self._clock = clock
         self._lasting = {one.name: one.lasting for one in collectors if one.lasting is not None}
         self._machine, self._parts = kept.machine, dict(kept.parts)
         loss = "what is remembered of the machine would be lost with a restart"
         self._writer = StateWriter(path, self._save, loss, clock)
+        self.flush = self._writer.flush
 
     def changed(self, component: Component) -> None:
         """Take a component's new memory and facts, and write what is to be kept of them if it is new."""
@@ -80,10 +77,6 @@ class MachineWriter:
             return
         self._machine, self._parts = machine, parts
         self._writer.submit()
-
-    async def flush(self) -> None:
-        """Wait until what was taken is written, or could not be."""
-        await self._writer.flush()
 
     def _save(self, path: Path) -> str:
         kept = MachineFile(VERSION, self._clock.now(), self._machine, self._parts)
@@ -120,7 +113,9 @@ def read_kept(
     except ValidationError as error:
         return KeptMachine(here, wrong=f"{path}: {reason(error)}")
     if not is_decided(kept.machine, here):
-        here = _with_gpus(here, hardware)
+        # Files do not name its GPUs: the driver is waited for.
+        gpus = value_or(hardware.nvml.gpus(), ())
+        here = _named(here, gpu_names(gpu.uuid for gpu in gpus))
     why = foreign(kept.machine, here)
     if why:
         return KeptMachine(here, foreign=f"{path} is of another machine: {why}")
@@ -128,10 +123,9 @@ def read_kept(
 
 
 def load_kept(state: StateFolder, collectors: Sequence[AnyCollector], hardware: Hardware) -> KeptMachine:
-    """Return the file's content, for the agent that owns it.
+    """Return the file's content for the agent that owns it, with a file that cannot be parsed put aside.
 
-    A file that cannot be parsed is put aside. All memories of another machine are, too: the state folder came
-    with an image or a disk.
+    All memories of another machine are, too: the state folder came with an image or a disk.
     """
     kept, at = read_kept(state.machine, collectors, hardware), hardware.clock.now()
     if kept.foreign:
@@ -156,14 +150,7 @@ def _begun(collector: AnyCollector, part: dict[str, Any]) -> AnyCollector:
     return replace(collector, start=lasting.recall(TypeAdapter(lasting.kept).validate_python(part)))
 
 
-def _with_gpus(machine: Machine, hardware: Hardware) -> Machine:
-    """The machine with its GPUs, where files do not name them; waits for the driver."""
-    gpus = hardware.nvml.gpus()
-    return machine if isinstance(gpus, Absent) else _named(machine, gpu_names(gpu.uuid for gpu in gpus))
-
-
 def _known(machine: Machine, component: Component) -> Machine:
-    """The machine with the parts that a component has found."""
     facts = component.facts
     if isinstance(facts, InventoryFacts):
         return _named(machine, gpu_names(facts.gpus[key].gpu.uuid for key in facts.answering))

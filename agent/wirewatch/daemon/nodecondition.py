@@ -11,10 +11,8 @@ from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.schedule import Lane
 from wirewatch.kubernetes import apiserver
-from wirewatch.kubernetes import outcome as outcomes
-from wirewatch.kubernetes.apiserver import ApiEndpoint, credentials, patch_status
+from wirewatch.kubernetes.apiserver import ApiEndpoint, ConditionReport, Outcome, RequestResult
 from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, learned, view_of, watch
-from wirewatch.kubernetes.outcome import MEANING, ConditionReport, Outcome, RequestResult
 from wirewatch.verdict.node import Judged
 
 log = logging.getLogger(__name__)
@@ -25,10 +23,9 @@ _REASONS = ("verify_message", "reason", "strerror")
 
 @dataclass(frozen=True, slots=True)
 class ConditionOptions:
-    """How the condition is written: its holds, then seconds.
+    """How the condition is written; `recording`: what is played, "" for a live node.
 
-    `heartbeat` between two writes when nothing changes, and `deadline` of a request; `recording`: what is
-    played, "" for a live node.
+    In seconds the `heartbeat` between two writes when nothing changes, and the `deadline` of a request.
     """
 
     holds: Holds = field(default_factory=Holds)
@@ -43,24 +40,18 @@ class ConditionOptions:
 
 
 class ConditionWriter:
-    """Writes the condition, in the event loop; requests run in a thread, since files, DNS and HTTP may hang.
-
-    `chance` gives numbers in [0, 1), so that nodes do not all ask at once.
-    """
+    """Writes the condition, in the event loop; requests run in a thread: files, DNS and HTTP may hang."""
 
     def __init__(
-        self,
-        where: ApiEndpoint,
-        options: ConditionOptions,
-        clock: Clock,
+        self, where: ApiEndpoint, options: ConditionOptions, clock: Clock,
         chance: Callable[[], float] = random,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._where, self._options, self._clock, self._chance = where, options, clock, chance
         self._lane = Lane("kubernetes")
         self._reading = False
         self._memory = ConditionMemory()
         self._noticed: Condition | None = None
-        self._pace = outcomes.begin(clock.mono(), chance())
+        self._pace = apiserver.begin(clock.mono(), chance())
         self._last = RequestResult.OK
         self.report = ConditionReport()
 
@@ -100,18 +91,15 @@ class ConditionWriter:
             self.report = replace(self.report, updated_at=self._clock.now())
 
     def _schedule_write(self) -> None:
-        """Bring the next request forward when the condition has changed."""
         mine, before = self._memory.condition, self._noticed
         self.report = replace(self.report, condition=mine)
-        if mine is None or (
-            before is not None and (mine.status, mine.reason) == (before.status, before.reason)
-        ):
+        if mine is None or (before and (mine.status, mine.reason) == (before.status, before.reason)):
             return
         new = before is None or mine.status is not before.status
         if new:
             log.info("node condition: %s %s: %s", mine.status.value, mine.reason, mine.message)
         self._noticed = mine
-        self._pace = outcomes.changed(self._pace, self._clock.mono(), self._chance(), status=new)
+        self._pace = apiserver.changed(self._pace, self._clock.mono(), self._chance(), status=new)
 
     async def _request(self, body: bytes) -> Outcome:
         """Send one request within the deadline, in a thread; every error becomes an outcome."""
@@ -135,14 +123,14 @@ class ConditionWriter:
     def _send(self, body: bytes, end: float) -> tuple[Outcome, Condition | None]:
         """Send a request, in the lane; returns its outcome and the condition that the node has afterwards."""
         try:
-            account = credentials(self._where)
+            account = apiserver.credentials(self._where)
         except (OSError, ValueError) as error:
             return Outcome(RequestResult.NO_CREDENTIALS, _why(error)), None
         finally:
             self._reading = False
         try:
-            reply, now = patch_status(self._where, account, body, end), self._clock.now()
-            outcome, node = outcomes.outcome_of(reply, now), self._where.node
+            reply, now = apiserver.patch_status(self._where, account, body, end), self._clock.now()
+            outcome, node = apiserver.outcome_of(reply, now), self._where.node
             good = outcome.result is RequestResult.OK
             return outcome, apiserver.condition_in(reply.body, node, now) if good else None
         except TimeoutError:
@@ -156,28 +144,20 @@ class ConditionWriter:
         return Outcome(RequestResult.UNREACHABLE, f"no answer within {self._options.deadline:g} s")
 
     def _settle(self, outcome: Outcome) -> None:
-        """Count the outcome, log it when it is another, and set when the next request is due."""
         result, mono = outcome.result, self._clock.mono()
-        self.report = replace(
-            self.report, updates={**self.report.updates, result: self.report.updates[result] + 1}
-        )
+        updates = self.report.updates
+        self.report = replace(self.report, updates={**updates, result: updates[result] + 1})
         if result is RequestResult.OK:
-            self._pace = outcomes.succeeded(self._pace, mono, self._options.heartbeat, self._chance())
+            self._pace = apiserver.succeeded(self._pace, mono, self._options.heartbeat, self._chance())
         else:
-            self._pace = outcomes.failed(self._pace, mono, outcome, self._chance())
-        if result is not self._last:
-            self._log(outcome)
-        self._last = result
-
-    def _log(self, outcome: Outcome) -> None:
-        if outcome.result is RequestResult.OK:
+            self._pace = apiserver.failed(self._pace, mono, outcome, self._chance())
+        if result is RequestResult.OK and result is not self._last:
             log.info("node condition: the API server accepts it again")
-            return
-        detail = f" ({outcome.detail})" if outcome.detail else ""
-        log.warning(
-            "node condition of %s is not written and will be tried again: %s%s",
-            self._where.node, MEANING[outcome.result], detail,
-        )  # fmt: skip
+        elif result is not self._last:
+            detail = f" ({outcome.detail})" if outcome.detail else ""
+            said = "node condition of %s is not written and will be tried again: %s%s"
+            log.warning(said, self._where.node, result.meaning, detail)
+        self._last = result
 
 
 def _why(error: OSError | ValueError) -> str:

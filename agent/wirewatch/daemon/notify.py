@@ -1,4 +1,4 @@
-"""Reports to systemd (READY=1, STATUS=, WATCHDOG=1, STOPPING=1; see sd_notify(3)), and all reporters.
+"""Reports to systemd (READY=1, STATUS=, WATCHDOG=1, STOPPING=1; see sd_notify(3)), to gates, and all others.
 
 The protocol is one `sendto`; the packages on PyPI are unmaintained or must be compiled.
 """
@@ -8,15 +8,22 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
+from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, whole
+from wirewatch.core.words import printable
 from wirewatch.daemon.board import ErrorLog, ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
-from wirewatch.daemon.verdictfile import VerdictFile
-from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.daemon.persistence import StateWriter, write
+from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.verdictfile import EVERY, NAME, FileVerdict, Stamp, encoded
+from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.verdict.node import Verdict
 
 log = logging.getLogger(__name__)
@@ -28,6 +35,11 @@ PARTS = 3.0
 """How often the watchdog is fed within its time."""
 LONGEST = 300
 """Characters of a status line."""
+LOOK = 1.0
+"""Seconds between two looks at the verdict: one that changes is in its file after that."""
+MODE = 0o644
+"""For every user, as the socket is: a job's own script may read it."""
+_BOOT, _UPTIME = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/uptime")
 
 
 class Notifier:
@@ -44,10 +56,7 @@ class Notifier:
 
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> "Notifier | None":
-        """Return the notifier of the environment, None without one.
-
-        The variables are taken out of `environ`, because our children are not the service.
-        """
+        """Take the notifier out of the environment, None without one: our children are not the service."""
         address, microseconds, pid = (
             environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
         )
@@ -69,18 +78,68 @@ class Notifier:
     async def run(self, source: ReportSource) -> None:
         """Report readiness, then feed the watchdog and report the verdict, until cancelled."""
         self.send("STATUS=first polls")
-        while not source.ready():  # noqa: ASYNC110 - no event is set when that changes
-            await asyncio.sleep(SOON)
+        await _until_ready(source)
         waiting, sent = ["READY=1"], ""
         while True:
             status = f"STATUS={status_line(source.node().verdict)}"
-            lines = [*waiting, *([status] if status != sent else ()), *self._watchdog(source)]
+            lines = [*waiting, *([status] if status != sent else ())]
+            lines += ["WATCHDOG=1"] if self._watched and source.turning() else []
             if lines and self.send(*lines):
                 waiting, sent = [], status
             await asyncio.sleep(self._every)
 
-    def _watchdog(self, source: ReportSource) -> tuple[str, ...]:
-        return ("WATCHDOG=1",) if self._watched and source.turning() else ()
+
+class VerdictFile:
+    """Writes the verdict when it changes and every EVERY seconds; only the event loop uses it, a lane writes.
+
+    The time in the file is that of the verdict, so it goes out of date by itself whatever hangs or stops this
+    process. `taken` makes the file's verdict of a health document; `clock` plays in real time.
+    """
+
+    def __init__(self, path: Path, taken: Callable[[HealthDocument], FileVerdict], clock: Clock) -> None:
+        self._path, self._taken, self._clock = path, taken, clock
+        self._boot = _BOOT.read_text("ascii").strip()
+        loss = "gates without Python know nothing of this node"
+        self._writer = StateWriter(path, self._save, loss, clock)
+        self._newest: tuple[FileVerdict, Stamp] | None = None
+        # Between the lane that writes and the end that removes.
+        self._lock = threading.Lock()
+        self._ended = False
+
+    async def run(self, source: ReportSource) -> None:
+        """Keep the file until cancelled, from the end of the first polls on."""
+        # What another agent has left behind says nothing any more.
+        self._path.unlink(missing_ok=True)
+        await _until_ready(source)
+        written: FileVerdict | None = None
+        at = 0.0
+        while True:
+            stamp, mono = self._stamp(), self._clock.mono()
+            verdict = self._taken(source.health())
+            if written is None or replace(verdict, probe=written.probe) != written or mono - at >= EVERY:
+                self._newest, written, at = (verdict, stamp), verdict, mono
+                self._writer.submit()
+                # One at a time: while a disk hangs, none is queued behind it.
+                await self._writer.flush()
+            await asyncio.sleep(LOOK)
+
+    def remove(self) -> None:
+        """Remove the file: from now on the node is not watched."""
+        # A disk that hangs in a write is not waited for: the file goes out of date.
+        if self._lock.acquire(timeout=LOOK):
+            self._ended = True
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            self._lock.release()
+
+    def _stamp(self) -> Stamp:
+        return Stamp(self._boot, float(_UPTIME.read_text("ascii").split()[0]))
+
+    def _save(self, path: Path) -> str:
+        with self._lock:
+            if self._newest is None or self._ended:
+                return ""
+            return write(path, encoded(*self._newest), MODE)
 
 
 class Reporter(Protocol):
@@ -134,7 +193,12 @@ def status_line(verdict: Verdict) -> str:
         worst, others = verdict.findings[0], len(verdict.findings) - 1
         text += f": {worst.rule} {worst.subject}: {worst.evidence}"
         text += f" (and {others} more)" if others else ""
-    return "".join(c if c.isprintable() else " " for c in text)[:LONGEST]
+    return printable(text)[:LONGEST]
+
+
+async def _until_ready(source: ReportSource) -> None:
+    while not source.ready():  # noqa: ASYNC110 - no event is set when that changes
+        await asyncio.sleep(SOON)
 
 
 async def _reporting(reporter: Reporter, source: ReportSource) -> None:
@@ -146,3 +210,9 @@ async def _reporting(reporter: Reporter, source: ReportSource) -> None:
         except Exception as error:  # noqa: BLE001 - logged, and tried again
             errors.raised(type(reporter).__name__, error)
         await asyncio.sleep(SOON)
+
+
+def verdict_path(socket: str) -> Path | None:
+    """The file beside the socket at `socket`; None where there is no socket, or it has the file's name."""
+    place = Path(socket).absolute()
+    return None if not socket or place.name == NAME else place.with_name(NAME)

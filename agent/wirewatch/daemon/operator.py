@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 from wirewatch.core.collector import Component
 from wirewatch.core.ports import Clock
@@ -39,16 +40,9 @@ class FindingOrders:
         self._board, self._clock, self._acknowledged = board, clock, acknowledged
 
     def carry_out(self, name: str, order: FindingOrder) -> FindingsDocument:
-        """Carry out an order about a finding; returns all findings afterwards.
-
-        Raises OrderError where it cannot.
-        """
-
-        def change(node: Judged, policy: VerdictPolicy, now: Now) -> Ledger:
-            return _ordered(node, pick(node.verdict, name), order, policy, now)
-
+        """Carry out an order about a finding; returns all findings afterwards, or raises OrderError."""
         acknowledged = pick(self._board.node.verdict, name) if order.order == "ack" else None
-        document = findings(self._board.order(change), self._clock.now())
+        document = findings(self._board.order(partial(_ordered, name, order)), self._clock.now())
         if acknowledged is not None:
             self._acknowledged(acknowledged)
         log.info("%s: %s %s: %s", order.by, order.order, name, order.why)
@@ -71,8 +65,7 @@ class TopologyOrders:
     ) -> None:  # fmt: skip
         """Set the board and the orders to collectors.
 
-        `poll` lets all of them run, `reading` waits for one to end, and `forget` lets them forget lost parts
-        before they run.
+        `poll` runs them all, `reading` waits for one to end, `forget` has them forget lost parts first.
         """
         self._board, self._poll, self._reading, self._forget = board, poll, reading, forget
 
@@ -112,7 +105,6 @@ class TopologyOrders:
         return drift_of(state.watch, made, self._clock.now())
 
     async def _state_now(self) -> DriftMemory:
-        """What drift remembers after one more reading."""
         if self._reading is None or not isinstance(self._memory(), DriftMemory):
             raise OrderError(_OFF)
         try:
@@ -149,7 +141,6 @@ class TopologyOrders:
 def _accepted(
     order: AcceptOrder, state: DriftMemory, kept: Baseline | None, word: OperatorNote
 ) -> Baseline | str:
-    """The baseline that the order makes; or why it makes none, in words."""
     if not order.change:
         return accept_all(state.watch, word)
     if kept is None:
@@ -165,9 +156,8 @@ def _losses(order: AcceptOrder, state: DriftMemory, kept: Baseline | None) -> It
             yield one.change.text
 
 
-def _ordered(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
-    """Return the ledger after an order."""
-    said = OperatorNote(order.by, order.why, now.at)
+def _ordered(name: str, order: FindingOrder, node: Judged, policy: VerdictPolicy, now: Now) -> Ledger:
+    one, said = pick(node.verdict, name), OperatorNote(order.by, order.why, now.at)
     match order.order:
         case "ack":
             return acknowledge(node.ledger, one, said, now.mono)

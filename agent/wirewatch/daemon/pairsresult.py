@@ -13,19 +13,10 @@ from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import StateFile, StateWriter, write
 from wirewatch.documents.pairsorder import PairsOrder
 from wirewatch.documents.state import FindingsDocument, findings
+from wirewatch.verdict import pairs
 from wirewatch.verdict.node import Standing
 from wirewatch.verdict.orders import OrderError
-from wirewatch.verdict.pairs import (
-    LATER,
-    NAME,
-    NOTHING_HELD,
-    HeldResult,
-    PairsMemory,
-    PairsResult,
-    after,
-    unfit,
-    without,
-)
+from wirewatch.verdict.pairs import NAME, HeldResult, PairsMemory, PairsResult
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -44,21 +35,19 @@ class PairsResultFile:
 
 FILE = StateFile(
     TypeAdapter(PairsResultFile), lambda one: (one.at, *(part.at for part in one.result.parts)),
-    lambda one: unfit(one.result), limit=1 << 20, version=VERSION,
+    lambda one: pairs.unfit(one.result), limit=1 << 20, version=VERSION,
 )  # fmt: skip
 
 
 class PairsResultStore:
-    """The result that holds now; lanes may read it, and only the event loop changes it.
+    """The result that holds now, kept in `path` if given; lanes read it, the event loop changes it."""
 
-    `path`: the file, None to keep nothing; `loaded`: its content.
-    """
-
-    def __init__(self, path: Path | None, clock: Clock, loaded: HeldResult = NOTHING_HELD) -> None:
+    def __init__(self, path: Path | None, clock: Clock, loaded: HeldResult = pairs.NOTHING_HELD) -> None:
         self._clock = clock
         self._held = loaded
         loss = "what pairs of nodes found out about this node would be lost with a restart"
         self._writer = StateWriter(path, self._save, loss, clock)
+        self.flush = self._writer.flush
 
     @property
     def result(self) -> PairsResult | None:
@@ -74,10 +63,6 @@ class PairsResultStore:
         """Have this hold from now on."""
         self._held = HeldResult(result)
         self._writer.submit()
-
-    async def flush(self) -> None:
-        """Wait until what was put is written, or could not be."""
-        await self._writer.flush()
 
     def _save(self, path: Path) -> str:
         result = self._held.result
@@ -95,46 +80,42 @@ class PairsOrders:
         self._store, self._board, self._clock, self._reading = store, board, clock, reading
 
     async def tell(self, order: PairsOrder) -> FindingsDocument:
-        """Take a result; returns all findings afterwards.
+        """Take a result; returns all findings afterwards. The same one again changes nothing.
 
-        The same result again changes nothing. Raises OrderError: it cannot be meant, is older than another,
-        or of the future.
+        Raises OrderError: it cannot be meant, is older than another, or of the future.
         """
         component = self._board.state.components.get(NAME)
         if component is None or not isinstance(component.memory, PairsMemory):
             raise OrderError("this node takes no results of pairs of nodes: [pairs] is switched off")
         known, new = self._store.result, order.result
-        if wrong := unfit(new) or self._untimely(known, new, component.memory.lasts):
+        if wrong := pairs.unfit(new) or self._untimely(known, new, component.memory.lasts):
             raise OrderError(wrong)
         if known is None or new.at > known.at:
-            self._store.put(after(known, new))
+            self._store.put(pairs.after(known, new))
             slow = f"{len(new.parts)} parts are slow" if new.parts else "nothing is slow"
             log.info("%s: pairs of nodes: as %s, %s", order.by, new.member, slow)
-            await self._read()
+            try:
+                async with asyncio.timeout(WITHIN):
+                    await self._reading(NAME)
+            except TimeoutError as error:
+                raise OrderError(f"it is kept, but was not judged within {WITHIN:g} s") from error
         return findings(self._board.node, self._clock.now())
 
     def acknowledged(self, standing: Standing) -> None:
         """Forget what an operator says is over: it would be found again for as long as it is kept."""
         known = self._store.result
         if known is not None and standing.collector == NAME:
-            self._store.put(without(known, standing.key))
+            self._store.put(pairs.without(known, standing.key))
 
     def _untimely(self, known: PairsResult | None, new: PairsResult, lasts: float) -> str:
         now = self._clock.now()
-        if new.at > now + LATER:
+        if new.at > now + pairs.LATER:
             return f"it was measured {new.at - now:.0f} s in the future: look at the clocks"
         if now - new.at >= lasts:
             return f"it is older than {lasts / 3600:g} hours ([policy.pairs] lasts)"
         if known is not None and new.at < known.at:
             return f"a newer result is known here, which was measured {known.at - new.at:.0f} s later"
         return ""
-
-    async def _read(self) -> None:
-        try:
-            async with asyncio.timeout(WITHIN):
-                await self._reading(NAME)
-        except TimeoutError as error:
-            raise OrderError(f"it is kept, but was not judged within {WITHIN:g} s") from error
 
 
 def read_result(path: Path) -> HeldResult:

@@ -28,6 +28,7 @@ AGAIN = 2.0
 """Seconds after which a failed write is tried again."""
 EVERY = 600.0
 """Seconds after which times alone are written; a crash may lose so much of a probation."""
+_AT_ONCE = os.O_NONBLOCK | os.O_NOCTTY
 _NAMES = 1000
 """How many names are tried for a file that is put aside."""
 
@@ -123,6 +124,7 @@ class LedgerWriter:
         self._clock = clock
         loss = "what is remembered of faults would be lost with a restart"
         self._writer = StateWriter(path, self._save, loss, clock)
+        self.flush = self._writer.flush
         self._newest = Ledger()
         self._written: object = None
         self._at = clock.mono()
@@ -140,10 +142,6 @@ class LedgerWriter:
                 return
         self._writer.try_again()
 
-    async def flush(self) -> None:
-        """Wait until the newest ledger that is worth it is written, or could not be."""
-        await self._writer.flush()
-
     def _save(self, path: Path) -> str:
         return save_ledger(path, self._newest, self._clock.now())
 
@@ -156,17 +154,13 @@ def content(path: Path, limit: int) -> bytes | str | None:
             # A read of a pipe or a device may never return.
             if not S_ISREG(mode) and not S_ISDIR(mode):
                 return "not a file"
-            with open(path, "rb", opener=_opened_at_once) as file:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
                 text = file.read(limit + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         return error.strerror or str(error)
     return text if len(text) <= limit else f"larger than {limit >> 20} MiB"
-
-
-def _opened_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def reason(error: ValidationError) -> str:
@@ -177,10 +171,9 @@ def reason(error: ValidationError) -> str:
 
 
 def other_version(text: bytes, known: int) -> str:
-    """Return why a file of another version is not read, "" for version `known`.
+    """Return why a file of another version is not read, "" for version `known`; ValidationError for none.
 
-    It comes before all else in the file, which another version may say in another way. Raises
-    ValidationError: the file names no version.
+    It comes before all else in the file, which another version may say in another way.
     """
     version = _VERSION.validate_json(text, strict=True).version
     if version == known:
@@ -238,10 +231,7 @@ class StateFile(Generic[T]):
 
 
 def write(path: Path, text: bytes, mode: int | None = None) -> str:
-    """Replace the file, whole or not at all; returns the trouble, "" for none.
-
-    `mode` holds whatever the umask.
-    """
+    """Replace the file, whole or not at all, with this mode; returns the trouble, "" for none."""
     try:
         with as_owner(path.parent):
             _replace(path, text, mode)
@@ -290,10 +280,7 @@ def put_aside(path: Path, at: float) -> Aside:
 
 
 def read_ledger(path: Path, boot: str, at: float) -> Ledger:
-    """Return what the file holds; a file that cannot be parsed stays where it is.
-
-    Such a file may have held a fault, so the ledger gets a finding and not a clean start.
-    """
+    """Return what the file holds; one that cannot be parsed stays, and is a finding: it may have held one."""
     return _ledger(FILE.read(path), boot, at)
 
 

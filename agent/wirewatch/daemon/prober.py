@@ -80,8 +80,7 @@ class ProberService:
 
     async def attempt(self, wanted: ProbeRequest, gone: Awaitable[object]) -> ProbeAnswer:
         """Run a probe, unless the gate is shut; it is withdrawn as soon as `gone` is done."""
-        mismatch = self._mismatch(wanted.options.engine, live=wanted.live)
-        if mismatch is not None:
+        if (mismatch := self._mismatch(wanted.options.engine, live=wanted.live)) is not None:
             return ProbeAnswer(no_gpus(self._hardware), mismatch, None)
         caller, began = _Caller(), time.monotonic()
         waiting = asyncio.ensure_future(gone)
@@ -142,15 +141,12 @@ class ProberService:
         if wanted.within is not None:
             left = min(left, wanted.within - (time.monotonic() - began))
         if caller.gone or left <= 0:
-            late = Refusal(
-                SkipReason.PROBER_AWAY, caller.gone or "the checks of the gate have taken all the time"
-            )
-            return ProbeAnswer(prepared.facts, late, None)
+            why = caller.gone or "the checks of the gate have taken all the time"
+            return ProbeAnswer(prepared.facts, Refusal(SkipReason.PROBER_AWAY, why), None)
         order = replace(prepared.order, deadline=left, withdrawn=lambda: caller.gone)
         probed = self._hardware.probe.run(order)
-        log.info(
-            "probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else ""
-        )
+        why = f": {probed.why}" if probed.why else ""
+        log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, why)
         return ProbeAnswer(prepared.facts, None, probed)
 
     def _mismatch(self, engine: str, *, live: bool) -> Refusal | None:
@@ -174,7 +170,7 @@ async def serve_prober(
     hardware: Hardware, options: ProbeOptions, handles: Handles, listening: socket.socket
 ) -> None:
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
-    prober = ProberService(hardware, options, handles.rest)
+    prober = ProberService(hardware, options, handles.nvml.close)
     release = Release(handles, hardware.clock)
     group = os.stat(listening.getsockname()).st_gid  # noqa: PTH116 - the name of a socket
 

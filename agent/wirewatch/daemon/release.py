@@ -54,10 +54,6 @@ class Handles:
             self.prober.give_way(why)
             self.prober.finished(LAST)
 
-    def rest(self) -> None:
-        """Close handles that the next question opens again; questions stay allowed. Blocks."""
-        self.nvml.close()
-
     def open(self) -> None:
         """Let handles be held again. Blocks while a question hangs that cannot be killed."""
         self.nvml.resume()
@@ -72,15 +68,10 @@ class Handles:
 
 
 class Release:
-    """Releases, one at a time, in the event loop; blocking work runs in a thread.
-
-    `changed` is called in the event loop after handles were closed, and when they may be open again.
-    """
+    """Releases, one at a time, in the event loop; `changed` is called when handles closed or may open."""
 
     def __init__(self, handles: Handles, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
-        self._handles = handles
-        self._clock = clock
-        self._changed = changed
+        self._handles, self._clock, self._changed = handles, clock, changed
         self._lane = Lane("release")
         self._order = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None

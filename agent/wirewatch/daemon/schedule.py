@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from wirewatch.core.collector import APART, AnyCollector, Component
 from wirewatch.core.fold import Step, after, fold, overdue
-from wirewatch.core.ports import Clock, Hardware
+from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Ok, Why
 from wirewatch.daemon.board import Board, ErrorLog
 
@@ -33,10 +33,7 @@ _Job = Callable[[], None]
 
 @dataclass(slots=True)
 class Timing:
-    """When a collector is due, whether it runs, when it ended last (monotonic seconds).
-
-    `published`: set when the component of the run under way, or of the next one, is on the board.
-    """
+    """When a collector is due and ended last (monotonic seconds); `published`: its component is shown."""
 
     due: float
     running: bool = False
@@ -94,10 +91,7 @@ class Schedule:
         lane: Callable[[str], Lane] = Lane,
     ) -> None:  # fmt: skip
         self._collectors = {one.name: one for one in collectors}
-        self._hardware = hardware
-        self._expect = expect
-        self._board = board
-        self._lane = lane
+        self._hardware, self._expect, self._board, self._lane = hardware, expect, board, lane
         mono = hardware.clock.mono()
         self._timings = {c.name: Timing(mono) for c in collectors}
         self._turned: dict[str, float] = {}
@@ -151,7 +145,6 @@ class Schedule:
         self._forgetting = {one.name for one in self._collectors.values() if one.forget is not None}
 
     def _begin(self, group: asyncio.TaskGroup) -> None:
-        """Start the loops that do not run yet."""
         for collector in self._collectors.values():
             if collector.name not in self._loops:
                 self._loops.add(collector.name)
@@ -159,12 +152,13 @@ class Schedule:
                 group.create_task(self._every(collector.name), name=collector.name)
 
     async def _every(self, name: str) -> None:
-        """Run one collector again and again, until it is taken away."""
         clock = self._hardware.clock
         due = clock.mono()
         while (collector := self._collectors.get(name)) is not None:
             due = await self._in_gap(collector, due)
-            interval = self._interval(collector)
+            interval, component = collector.options.interval, self._board.state.components.get(name)
+            if component is not None and not component.succeeding:
+                interval = min(interval, RETRY)
             # Missed turns are skipped: a collector that was late does not run twice to catch up.
             now = clock.mono()
             due = max(due + interval, now - (now - due) % interval + interval)
@@ -174,12 +168,6 @@ class Schedule:
         self._loops.discard(name)
         self._turned.pop(name, None)
         self._timings.pop(name).published.set()
-
-    def _interval(self, collector: AnyCollector) -> float:
-        """Seconds to the next run; a collector that failed is retried early."""
-        interval: float = collector.options.interval
-        component = self._board.state.components.get(collector.name)
-        return interval if component is None or component.succeeding else min(interval, RETRY)
 
     async def _kicked(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> bool:
         """Wait until it is due or kicked; returns whether it was kicked."""
@@ -201,10 +189,7 @@ class Schedule:
         return due
 
     async def _supervised(self, collector: AnyCollector) -> bool:
-        """Run once; False when the gap that it needs had closed before its lane was free.
-
-        Errors here come from its lane, or from what makes the verdict.
-        """
+        """Run once; False when the gap that it needs had closed before its lane was free."""
         part = f"running or publishing the collector {collector.name}"
         try:
             ran = await self._once(collector)
@@ -249,7 +234,6 @@ class Schedule:
         return True
 
     def _publish(self, collector: AnyCollector, step: Step) -> None:
-        """Publish what a run yielded, unless the collector was taken away meanwhile."""
         timing, before = self._timings[collector.name], self._board.state.components.get(collector.name)
         if before is not None:
             component = after(before, step)
@@ -290,7 +274,8 @@ class Job:
         began = clock.mono()
         try:
             value = self.collector.read(self.hardware, memory, self.collector.options)
-            outcome = _outcome(value, clock)
+            now, mono = clock.now(), clock.mono()
+            outcome = Failed(value, now, mono) if isinstance(value, Absent) else Ok(value, now, mono)
             step = fold(self.collector, memory, outcome, clock.mono() - began, self.expect)
         except Exception as error:  # noqa: BLE001 - becomes a finding
             (self.errors or ErrorLog(log)).raised(part, error)
@@ -301,24 +286,23 @@ class Job:
         return step
 
 
-def until_gap(others: Iterable[Timing], now: float, apart: float = APART, room: float = ROOM) -> float:
-    """Seconds that a run which must be `apart` from others has to wait; 0 when it may begin.
+def until_gap(others: Iterable[Timing], now: float) -> float:
+    """Return how many seconds a run which must be APART from others has to wait; 0 when it may begin.
 
     The result is never too long, but may be too short: the caller asks again afterwards.
     """
-    return max((_wait_for(timing, now, apart, room) for timing in others), default=0.0)
+    return max((_wait_for(timing, now) for timing in others), default=0.0)
 
 
-def _wait_for(timing: Timing, now: float, apart: float, room: float) -> float:
+def _wait_for(timing: Timing, now: float) -> float:
     if timing.running or timing.due <= now:
-        return apart
-    if now < timing.ended + apart:
-        return timing.ended + apart - now
-    return timing.due - now if timing.due < now + room + apart else 0.0
+        return APART
+    if now < timing.ended + APART:
+        return timing.ended + APART - now
+    return timing.due - now if timing.due < now + ROOM + APART else 0.0
 
 
 def _log_changes(before: Component, now: Component) -> None:
-    """Log findings that came, went or changed their health."""
     old = {f.key: f for f in before.findings}
     new = {f.key: f for f in now.findings}
     for key, finding in new.items():
@@ -343,8 +327,3 @@ def _raisable(error: BaseException) -> Exception:
     found = RuntimeError(f"a job raised {error!r}")
     found.__cause__ = error
     return found
-
-
-def _outcome(value: object, clock: Clock) -> Ok[object] | Failed:
-    now, mono = clock.now(), clock.mono()
-    return Failed(value, now, mono) if isinstance(value, Absent) else Ok(value, now, mono)

@@ -136,7 +136,7 @@ async def serve(
         pairs = PairsOrders(store, board, hardware.clock, schedule.reading)
         orders = FindingOrders(board, hardware.clock, pairs.acknowledged)
         control = Control(release.begin, release.end, orders.carry_out, topologies.accept, pairs.tell)
-        servers.append(_orders_server(control, sockets.orders, sockets.web))
+        servers.append(_local(control_application(control), sockets.orders, sockets.web))
 
     def apply(read: Reread) -> None:
         components = [release.guarded(one) for one in read.components]
@@ -149,11 +149,7 @@ async def serve(
     )  # fmt: skip
     with reporters.reporting(source):
         await _until_signal(schedule, servers, reporters.stopping, Reloader(reread, apply).reload)
-    await _flush(writer, remembered.machine, remembered.pairs)
-
-
-async def _flush(*writers: LedgerWriter | MachineWriter | PairsResultStore | None) -> None:
-    """Have written what the last polls and orders gave: the process ends at once afterwards."""
+    writers = (writer, remembered.machine, remembered.pairs)
     under_way = [asyncio.ensure_future(one.flush()) for one in writers if one is not None]
     await asyncio.wait(under_way, timeout=LAST_WRITE)
 
@@ -162,7 +158,6 @@ def _board(
     collectors: Sequence[AnyCollector], clock: Clock, remembered: Remembered, writer: LedgerWriter,
     release: Release,
 ) -> Board:  # fmt: skip
-    """The published state; what is remembered of faults and of the machine is written when it changes."""
     return Board(
         collectors, clock, policy=remembered.policy, ledger=remembered.ledger,
         changed=writer.changed, released_until=release.until,
@@ -170,22 +165,17 @@ def _board(
     )  # fmt: skip
 
 
-def _orders_server(control: Control, listening: socket.socket, web: PortGuard) -> HttpServer:
-    """Orders come on the local socket alone, whose file mode guards it."""
-    return HttpServer(
-        control_application(control), listening, Connections(web.counts, within_descriptors(LOCAL))
-    )
+def _local(app: Application, listening: socket.socket, web: PortGuard) -> HttpServer:
+    """Return a server on a local socket, whose file mode guards it."""
+    return HttpServer(app, listening, Connections(web.counts, within_descriptors(LOCAL)))
 
 
 def _query_servers(app: Application, sockets: Sockets) -> list[HttpServer]:
-    """The API on the port, guarded, and on the local socket, whose file mode guards it."""
-    web = sockets.web
+    """Return the servers of the API: on the port, guarded, and on the local socket."""
+    web, questions = sockets.web, sockets.questions
     connections = Connections(web.counts, within_descriptors(Bounds()))
-    servers = [HttpServer(guarded(app, web), sockets.port, connections, web)]
-    if sockets.questions is not None:
-        local = Connections(web.counts, within_descriptors(LOCAL))
-        servers.append(HttpServer(app, sockets.questions, local))
-    return servers
+    port = HttpServer(guarded(app, web), sockets.port, connections, web)
+    return [port] if questions is None else [port, _local(app, questions, web)]
 
 
 async def _until_signal(

@@ -73,10 +73,7 @@ class Programs:
 
 
 class RunningProgram:
-    """A program that runs beside us, in a process group of its own, so that Ctrl-C does not reach it.
-
-    What it prints is kept in files without a name, until `close`.
-    """
+    """A program beside us, out of Ctrl-C's reach in its own group; files without a name keep its output."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the program; raises OSError where it cannot be started."""

@@ -83,18 +83,17 @@ class SystemKmsg:
 
     def records(self, after: int) -> KernelLog | Absent:
         with self._turn:
-            return self._records(after)
-
-    def _records(self, after: int) -> KernelLog | Absent:
-        try:
-            if self._handle is None:
-                self._handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            self._drain(self._handle)
-        except OSError as error:
-            self._close()
-            return absent_errno(error.errno or 0, str(self._path))
-        kept = sorted((one for one in (*self._kept, *self._noise) if one[0] > after), key=itemgetter(0))
-        return KernelLog(tuple(raw for _, raw in kept), self._missed)
+            try:
+                if self._handle is None:
+                    self._handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._drain(self._handle)
+            except OSError as error:
+                if self._handle is not None:
+                    os.close(self._handle)
+                    self._handle = None
+                return absent_errno(error.errno or 0, str(self._path))
+            kept = sorted((one for one in (*self._kept, *self._noise) if one[0] > after), key=itemgetter(0))
+            return KernelLog(tuple(raw for _, raw in kept), self._missed)
 
     def _drain(self, handle: int) -> None:
         while True:
@@ -126,11 +125,6 @@ class SystemKmsg:
             if len(records) > KEPT:
                 records.popleft()
                 self._missed += vital(raw)
-
-    def _close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
 
 
 def absent_errno(number: int, path: str) -> Absent:

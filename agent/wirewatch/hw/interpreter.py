@@ -18,19 +18,18 @@ _OURS = str(Path(__file__).parents[2])
 
 
 def python(*words: str) -> tuple[str, ...]:
-    """The command of this Python with these words, without the current folder among the places of modules.
+    """Return the command of this Python with these words, without the current folder as a place of modules.
 
-    What this process ignores, the environment or the user's own packages, the other one ignores too.
+    The environment or the user's own packages are ignored as in this process.
     """
     alike = (("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site))
     return (sys.executable, "-P", *(option for option, given in alike if given), *words)
 
 
 def module_places(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment with a PYTHONPATH that means the same in FOLDER as here, but for the current folder.
+    """Return the environment with a PYTHONPATH that means the same in FOLDER as here.
 
-    An empty entry is the current folder by accident, and goes. The current folder stays where wirewatch
-    itself was started from there.
+    The current folder, which an empty entry is by accident, stays only where wirewatch was started from it.
     """
     given = [entry for entry in inherited.get("PYTHONPATH", "").split(os.pathsep) if entry]
     places = [absolute(entry) for entry in given]

@@ -73,7 +73,6 @@ class SystemKubelet:
 
 
 def _refused(path: str) -> Absent | None:
-    """Why the socket cannot be used, as far as the file system shows."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a socket's name, no path to walk
     except OSError as error:

@@ -26,7 +26,7 @@ _LONG_ENOUGH = 4
 
 
 def shape(text: str, number: int) -> str:
-    """A stand-in of the same length and alphabet: zeros (`x` for words), the number at the right end.
+    """Return a stand-in of the same length: zeros (`x` for words), the number at the right end.
 
     A UUID stays a valid version 4 UUID. Text that names nothing, such as an all-zero GUID, stays.
     """
@@ -43,13 +43,6 @@ def shape(text: str, number: int) -> str:
     for place, digit in zip(reversed(places), reversed(str(number)), strict=False):
         masked[place] = digit
     return "".join(masked)
-
-
-def mask(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with every secret replaced, the same secret by the same stand-in wherever it stands."""
-    every, masker = list(rows), Masker()
-    masker.learn(every)
-    return masker.mask(every)
 
 
 class Masker:
@@ -90,25 +83,22 @@ class Masker:
     def mask(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The rows without what was learned so far."""
         everywhere, in_answers = _Replacer(self._names), _Replacer(self._names, self._words)
-        kept = (self._without_users(self._without_pods(dict(row))) for row in rows)
+        kept = (self._without_people(dict(row)) for row in rows)
         return [_masked(row, everywhere, in_answers, self._numbers) for row in kept]
 
     def _known(self) -> int:
         return len(self._names) + len(self._words) + len(self._numbers)
-
-    def _without_pods(self, row: dict[str, Any]) -> dict[str, Any]:
-        if row["port"] == "kubelet" and isinstance(row.get("answer"), list):
-            row["answer"] = [self._without_names(pod) for pod in row["answer"]]
-        return row
 
     def _without_names(self, pod: Mapping[str, Any]) -> dict[str, Any]:
         names = {kind: self._stand_in(kind, pod[kind]) for kind in ("namespace", "name")}
         claims = [(driver, self._stand_in("pool", pool), name) for driver, pool, name in pod["claims"]]
         return {**pod, **names, "claims": claims}
 
-    def _without_users(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Rings without their owners' numbers, the names they gave, and names of files that are not rings."""
+    def _without_people(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Pods without names; rings without owners, the names they gave, and files that are not rings."""
         answer = row.get("answer")
+        if row["port"] == "kubelet" and isinstance(answer, list):
+            row["answer"] = [self._without_names(pod) for pod in answer]
         if row["port"] == "rings" and isinstance(answer, Mapping):
             rings = [{**one, "ring": self._without_owner(one["ring"])} for one in answer["rings"]]
             refused = [

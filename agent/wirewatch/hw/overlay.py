@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from wirewatch.core.names import did_you_mean
-from wirewatch.core.ports import Answer
+from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why, utf8, whole
 from wirewatch.hw.files import absent_errno
-from wirewatch.hw.nvml.protocol import Source, absent_code
+from wirewatch.hw.nvml.protocol import GPU_IS_LOST, Source, absent_code
 from wirewatch.hw.recording import Key, Recording, load_recording, number
 
 PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command", "kubelet", "slurm", "probe", "rings", "ras"})
@@ -56,7 +56,6 @@ _Allowed = tuple[Callable[[Any], bool], str]
 _TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
 _PORT: _Allowed = (lambda v: v in PORTS, f"one of {sorted(PORTS)}")
 _AMOUNT: _Allowed = (lambda v: _number(v) and v >= 0, "a number of 0 or more")
-_TRUE: _Allowed = (lambda v: v is True, "true")
 _COUNTER_FIELDS = frozenset(
     {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
     | {*range(173, 184), 191, 197, 198, *range(201, 216), 219, 221, 269, 270, 271}
@@ -185,8 +184,7 @@ class Player:
     def answer(self, key: Key) -> Answer:
         """Return the answer of this moment, overlays applied.
 
-        Raises NotRecorded where `strict` and nothing has an answer, and RuntimeError where an overlay says
-        `raise`.
+        Raises NotRecorded where `strict` and there is no answer, RuntimeError where an overlay says `raise`.
         """
         seconds = self.seconds()
         moment, cycle = self._moment(seconds)
@@ -197,8 +195,8 @@ class Player:
         if found is not None:
             return found
         if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
-            absent = Absent(LATER_PORTS[key[0]], f"recording {self.recording.name} has nothing of {key[0]}")
-            return Answer(absent)
+            detail = f"recording {self.recording.name} has nothing of {key[0]}"
+            return Answer(Absent(LATER_PORTS[key[0]], detail))
         later = key[0] == "sysfs" and LATER_FILES.match(key[1].partition(" ")[2])
         if self.strict and not later:
             raise NotRecorded(f"{key[0]}: {key[1]}")
@@ -235,6 +233,32 @@ class Player:
         cycle = int(seconds // self.length) if self.loop and self.length > 0 else 0
         now = times[0] + seconds - cycle * self.length
         return max(bisect_right(times, now) - 1, 0), cycle
+
+
+class ReplayNvml:
+    """Answers the NVML child's questions from a recording, in which GPUs go by index."""
+
+    def __init__(self, player: Player) -> None:
+        self._player, self.seconds = player, 0.0
+        self._named = {
+            str(answer.value): question.removesuffix("UUID()")
+            for (port, question), answers in player.recording.answers.items()
+            if port == "nvml" and question.endswith("/UUID()")
+            for _, answer in answers
+        }
+
+    def answer(self, scope: str | None, questions: Sequence[Question]) -> list[Answer]:
+        """Return the answers in order; `scope` is None for the system, `index:N` or a UUID for a GPU."""
+        prefix = "" if scope is None else self._prefix(scope)
+        if prefix is None:
+            return [Answer(absent_code(GPU_IS_LOST))] * len(questions)
+        answers = [self._player.answer(("nvml", f"{prefix}{q}")) for q in questions]
+        self.seconds += sum(a.us for a in answers) * 1e-6
+        return answers
+
+    def _prefix(self, scope: str) -> str | None:
+        index = scope.removeprefix("index:")
+        return f"gpu{index}/" if index != scope else self._named.get(scope)
 
 
 def bundled_overlays() -> list[str]:
@@ -332,10 +356,8 @@ def _change(path: str, entry: Any) -> AnswerChange:
     action = actions[0]
     if "at" in entry and action not in _INSIDE:
         raise OverlayError(f"overlay {path}: `at` goes with one of {sorted(_INSIDE)}, not with {action}")
-    wanted = {
-        "port": _PORT, "match": _TEXT, "at": _TEXT, "from": _AMOUNT, "until": _AMOUNT,
-        action: _ARGUMENTS[action],
-    }  # fmt: skip
+    wanted = {"port": _PORT, "match": _TEXT, "at": _TEXT, "from": _AMOUNT, "until": _AMOUNT}
+    wanted[action] = _ARGUMENTS[action]
     for key, (allowed, expected) in wanted.items():
         if key in entry and not allowed(entry[key]):
             raise OverlayError(f"overlay {path}: {key} is {expected}, got {entry[key]!r}")
@@ -348,18 +370,14 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_NUMBER: _Allowed = (_number, "a number")
 _ARGUMENTS: dict[str, _Allowed] = {
     "set": (lambda _: True, "a value"),
-    "add": _NUMBER,
-    "scale": _NUMBER,
-    "ramp": _NUMBER,
+    **dict.fromkeys(("add", "scale", "ramp"), (_number, "a number")),
     "code": (lambda v: _number(v) and isinstance(v, int), "a number of NVML"),
     "errno": (lambda v: v in errnos.errorcode.values(), "the name of an errno"),
-    "hang": _TRUE,
     "slow": _AMOUNT,
-    "crash": _TRUE,
     "raise": _TEXT,
+    **dict.fromkeys(("hang", "crash"), (lambda v: v is True, "true")),
 }
 
 

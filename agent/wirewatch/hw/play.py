@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 from wirewatch.hw.nvml import protocol
 from wirewatch.hw.nvml.process import ChildDied, ChildHung
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import Effects, Player
+from wirewatch.hw.overlay import Effects, Player, ReplayNvml
 
 _EVER = float("inf")
 
@@ -20,10 +19,7 @@ class PlayOverdue(BaseException):
 
 
 class PlayClock:
-    """A clock that moves on order, and by itself after `let_go`.
-
-    Its Unix time begins `before` seconds ago and is never in the future.
-    """
+    """A clock that moves on order, and by itself after `let_go`; from `before` seconds ago, never ahead."""
 
     def __init__(self, before: float) -> None:
         self._unix, self._mono = time.time() - before, time.monotonic() - before

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.ports import Answer
-from wirewatch.core.statistics import delta
+from wirewatch.core.statistics import delta, grouped
 from wirewatch.core.types import Absent, Json, NotText, Unusable, Why, utf8, whole
 from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
@@ -105,10 +105,9 @@ def bundled_names() -> list[str]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest in a recording's folder.
+    """Return the manifest in a recording's folder; RecordingError for another schema or no text.
 
-    Raises RecordingError for another schema or no text; OSError, ValueError, KeyError, TypeError where it is
-    damaged.
+    Raises OSError, ValueError, KeyError, TypeError where it is damaged.
     """
     try:
         manifest: dict[str, Any] = json.loads(utf8((folder / MANIFEST).read_bytes()))
@@ -170,10 +169,7 @@ def write(folder: Path, manifest: Mapping[str, Any], rows: Iterable[Mapping[str,
 
 
 def append(folder: Path, manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], before: int) -> int:
-    """Add rows to a recording that has `before` lines; a failure leaves it as it was, or whole.
-
-    Returns how many lines it has now.
-    """
+    """Add rows to a recording of `before` lines, all or none; returns how many lines it has now."""
     path = folder / MOMENTS
     size = path.stat().st_size
     with ExitStack() as undo:
@@ -201,7 +197,6 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any], lines: int) -> No
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of another one once it is whole."""
     new = path.with_name(f".{path.name}")
     try:
         with new.open("wb") as file:
@@ -233,7 +228,6 @@ def _rows(lines: Iterable[bytes]) -> Iterator[Any]:
 
 
 def _answers(lines: Iterable[bytes]) -> dict[Key, tuple[tuple[int, Answer], ...]]:
-    found: dict[Key, list[tuple[int, Answer]]] = {}
-    for row in _rows(lines):
-        found.setdefault((row["port"], row["question"]), []).append((row["moment"], unpack(row)))
+    rows = _rows(lines)
+    found = grouped(((row["port"], row["question"]), (row["moment"], unpack(row))) for row in rows)
     return {key: tuple(sorted(answers, key=lambda item: item[0])) for key, answers in found.items()}

@@ -23,11 +23,16 @@ _POLL = 0.02
 """Seconds between two questions whether a played probe is still wanted."""
 
 
-class ReplaySysfs:
-    """The sysfs port from a recording."""
-
+class _Replay:
     def __init__(self, player: Player) -> None:
         self._player = player
+
+    def _recorded(self, port: str, question: str) -> Json | Absent:
+        return self._player.answer((port, question)).value
+
+
+class ReplaySysfs(_Replay):
+    """The sysfs port from a recording."""
 
     def read(self, path: str) -> str | Absent:
         return self._text("read", path)
@@ -40,7 +45,7 @@ class ReplaySysfs:
             return Absent(Why.MALFORMED, f"{path}: not hexadecimal in the recording")
 
     def entries(self, path: str) -> Sequence[str] | Absent:
-        value = self._player.answer(("sysfs", f"list {path}")).value
+        value = self._recorded("sysfs", f"list {path}")
         if isinstance(value, list | tuple):
             return [str(v) for v in value]
         return value if isinstance(value, Absent) else Absent(Why.MALFORMED, path)
@@ -49,11 +54,11 @@ class ReplaySysfs:
         return self._text("link", path)
 
     def _text(self, how: str, path: str) -> str | Absent:
-        value = self._player.answer(("sysfs", f"{how} {path}")).value
+        value = self._recorded("sysfs", f"{how} {path}")
         return value if isinstance(value, str | Absent) else Absent(Why.MALFORMED, path)
 
 
-class ReplayHost:
+class ReplayHost(_Replay):
     """The host port from a recording; our own processes' use is real.
 
     `began`: when the play did, in Unix seconds. The machine booted as long before that as before the
@@ -61,7 +66,7 @@ class ReplayHost:
     """
 
     def __init__(self, player: Player, began: float) -> None:
-        self._player = player
+        super().__init__(player)
         self._own = SystemHost()
         self._later = began - player.recording.at_unix
 
@@ -75,14 +80,11 @@ class ReplayHost:
         return self._own.process(pid)
 
 
-class ReplayKmsg:
+class ReplayKmsg(_Replay):
     """The kmsg port from a recording: at each moment the whole log, as far as it was kept."""
 
-    def __init__(self, player: Player) -> None:
-        self._player = player
-
     def records(self, after: int) -> KernelLog | Absent:
-        value = self._player.answer(("kmsg", "Records()")).value
+        value = self._recorded("kmsg", "Records()")
         if isinstance(value, Absent):
             return value
         if not isinstance(value, list | tuple):
@@ -91,45 +93,33 @@ class ReplayKmsg:
         return KernelLog(tuple(raw for raw, r in parsed if r is None or r.sequence > after))
 
 
-class ReplayCommand:
+class ReplayCommand(_Replay):
     """The command port from a recording."""
 
-    def __init__(self, player: Player) -> None:
-        self._player = player
-
     def run(self, name: str) -> Output | Absent:
-        value = self._player.answer(("command", f"{name}()")).value
-        return _decode(_OUTPUT, value, "what a program printed", "err")
+        return _decode(_OUTPUT, self._recorded("command", f"{name}()"), "what a program printed", "err")
 
 
-class ReplayKubelet:
+class ReplayKubelet(_Replay):
     """The kubelet port from a recording."""
 
-    def __init__(self, player: Player) -> None:
-        self._player = player
-
     def pods(self) -> Sequence[Pod] | Absent:
-        value = self._player.answer(("kubelet", "Pods()")).value
-        return _decode(_PODS, value, "a list of pods", "devices", "claims")
+        return _decode(_PODS, self._recorded("kubelet", "Pods()"), "a list of pods", "devices", "claims")
 
 
-class ReplaySlurm:
+class ReplaySlurm(_Replay):
     """The slurm port from a recording."""
 
-    def __init__(self, player: Player) -> None:
-        self._player = player
-
     def jobs(self) -> Sequence[SlurmJob] | Absent:
-        return _decode(_JOBS, self._player.answer(("slurm", "Jobs()")).value, "a list of jobs")
+        return _decode(_JOBS, self._recorded("slurm", "Jobs()"), "a list of jobs")
 
 
-class ReplayProbe:
+class ReplayProbe(_Replay):
     """The recorded probe, after as long as it took if `wait` is given, which lets so many seconds pass."""
 
     def __init__(self, player: Player, clock: Clock, wait: Callable[[float], None] | None = None) -> None:
-        self._player = player
-        self._clock = clock
-        self._wait = wait
+        super().__init__(player)
+        self._clock, self._wait = clock, wait
 
     def engine(self, wanted: str) -> str | Absent:
         """The engine of the recorded probe, whatever is wanted."""

@@ -161,27 +161,19 @@ def parse_node(text: str) -> SlurmNode | Absent:
 
 def parse_queue(text: str) -> Sequence[tuple[str, str]] | Absent:
     """Id and state of the jobs that hold the node, of `squeue -h -t all -o '%A %T'`."""
-    found = []
-    for line in text.splitlines():
-        match = _QUEUED.fullmatch(line.strip())
-        if not match:
-            return Absent(Why.MALFORMED, f"not a job of squeue: {line[:200]!r}")
-        if match[2] not in _HOLDS_NOTHING:
-            found.append((match[1], match[2]))
-    return found
+    found = [(line, _QUEUED.fullmatch(line.strip())) for line in text.splitlines()]
+    if wrong := [line for line, job in found if not job]:
+        return Absent(Why.MALFORMED, f"not a job of squeue: {wrong[0][:200]!r}")
+    return [(job[1], job[2]) for _, job in found if job and job[2] not in _HOLDS_NOTHING]
 
 
 def parse_job(text: str, job: str, node: str) -> tuple[int, ...] | None:
-    """Return the numbers of a job's GPUs on a node; None where Slurm does not say.
-
-    Reads `scontrol -d -o show job ID`, which prints the other tasks of an array too.
-    """
+    """Return a job's GPUs on a node, of `scontrol -d -o show job ID`; None where Slurm does not say."""
     held: set[int] = set()
     seen = False
     for part in re.split(r"^JobId=", text, flags=re.MULTILINE)[1:]:
-        if not re.match(rf"{job}\b", part):
-            continue
-        for nodes, gres in _GROUP.findall(part):
+        # It prints the other tasks of an array too.
+        for nodes, gres in _GROUP.findall(part) if re.match(rf"{job}\b", part) else ():
             if in_hostlist(node, nodes):
                 numbers = gpu_numbers(gres)
                 if numbers is None:
@@ -245,8 +237,7 @@ def _numbers(text: str) -> set[int] | None:
     """`0,2-3` to 0, 2, 3."""
     found: set[int] = set()
     for part in text.split(","):
-        match = _RANGE.fullmatch(part)
-        if not match:
+        if not (match := _RANGE.fullmatch(part)):
             return None
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return found or None

@@ -1,19 +1,25 @@
-"""The API server: its address, the credentials, and requests. The files rotate: each request reads them."""
+"""The API server: address, credentials, requests, their results, and when the next is due.
+
+The files rotate, so each request reads them. Random numbers are passed in.
+"""
 
 import ipaddress
 import json
+import math
 import re
 import socket
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from wirewatch import __version__
 from wirewatch.client import HttpReply, NotHttp, exchange, left
-from wirewatch.core.types import Unusable, whole
+from wirewatch.core.types import Kind, Metric, Sample, Tier, Unusable, whole
 from wirewatch.core.words import stamp
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
@@ -64,16 +70,14 @@ PATCH_TYPE = "application/strategic-merge-patch+json"
 
 
 def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) -> ApiEndpoint:
-    """Return the API server by configuration, else by a container's environment.
+    """Return the API server by configuration, else a container's environment; raises EndpointError.
 
     `server` is HOST:PORT, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name, "" for NODE_NAME.
-    Raises EndpointError: a value is missing, or not a name.
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
-        raise EndpointError(
-            "kubernetes.node_condition: which node this is must be told: NODE_NAME, or `node`"
-        )
+        said = "which node this is must be told: NODE_NAME, or `node`"
+        raise EndpointError(f"kubernetes.node_condition: {said}")
     if not _NAME.fullmatch(name):
         raise EndpointError(f"kubernetes.node_condition: not the name of a node: {name!r}")
     return api_server(server, folder, environ, "kubernetes.node_condition", name)
@@ -85,10 +89,8 @@ def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, n
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not (server or host):
-        raise EndpointError(
-            f"{who}: no API server: KUBERNETES_SERVICE_HOST is not set; outside a pod "
-            "give `api_server` and `credentials`"
-        )
+        said = "KUBERNETES_SERVICE_HOST is not set; outside a pod give `api_server` and `credentials`"
+        raise EndpointError(f"{who}: no API server: {said}")
     host = host.strip("[]")
     number = whole(port) or 0
     if not 0 < number <= 65535 or not _HOST.fullmatch(host):  # noqa: PLR2004
@@ -97,10 +99,9 @@ def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, n
 
 
 def credentials(where: ApiEndpoint) -> ApiAccess:
-    """Read token and CA, and look the name up.
+    """Read token and CA, and look the name up; for a thread that may hang.
 
-    Blocks; for a thread that may hang. Raises OSError for a file or a name that is not there or wrong,
-    ValueError for a host that cannot be a name.
+    Raises OSError for a file or a name that is wrong or not there, ValueError for a host that is no name.
     """
     token = (where.folder / "token").read_text("ascii", errors="replace").strip()
     if not _TOKEN.fullmatch(token):
@@ -125,10 +126,7 @@ def patch(condition: Condition, at: float) -> bytes:
 
 
 def condition_in(text: bytes, node: str, at: float) -> Condition | None:
-    """Return our condition in a node's document, None for none; `at` replaces an unreadable time.
-
-    Raises UnexpectedReply: it is not the document of that node.
-    """
+    """Return our condition in that node's document, or None; else UnexpectedReply. `at`: for a bad time."""
     try:
         document = json.loads(text)
         name, found = document["metadata"]["name"], document["status"].get("conditions") or []
@@ -152,8 +150,7 @@ def message_of(text: bytes) -> str:
 def patch_status(where: ApiEndpoint, who: ApiAccess, body: bytes, end: float) -> HttpReply:
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
-    Raises OSError where no address answers (TimeoutError: in time) or TLS fails, UnexpectedReply for no whole
-    HTTP answer.
+    Raises OSError where no address answers (TimeoutError: in time) or TLS fails, else UnexpectedReply.
     """
     host = f"[{where.host}]" if ":" in where.host else where.host
     headers = (
@@ -182,7 +179,6 @@ def _addresses(where: ApiEndpoint) -> tuple[str, ...]:
 
 
 def _condition(fields: dict[str, Any], at: float) -> Condition | None:
-    """Our condition of before; None for a status that is not one of ours."""
     status = next((one for one in ConditionStatus if one.value == fields.get("status")), None)
     if status is None:
         return None
@@ -200,7 +196,6 @@ def _moment(text: object, at: float) -> float:
 
 
 def _connect(where: ApiEndpoint, who: ApiAccess, end: float) -> ssl.SSLSocket:
-    """To the first address that answers."""
     failure = OSError(f"{where.host} has no address")
     for address in who.addresses:
         try:
@@ -210,3 +205,162 @@ def _connect(where: ApiEndpoint, who: ApiAccess, end: float) -> ssl.SSLSocket:
         except OSError as error:
             failure = error
     raise failure
+
+
+class RequestResult(Enum):
+    """The result of a request: the label `result` of a metric, and its `meaning`."""
+
+    meaning: str
+
+    def __new__(cls, label: str, meaning: str) -> Self:
+        made = object.__new__(cls)
+        made._value_, made.meaning = label, meaning
+        return made
+
+    OK = "ok", "written, or read after a start"
+    NO_CREDENTIALS = (
+        "no_credentials", "token or CA cannot be read, or the name of the API server is not known",
+    )  # fmt: skip
+    UNREACHABLE = "unreachable", "no answer in time, the connection broke, or TLS failed"
+    UNAUTHORIZED = "unauthorized", "401: the token is not valid, or no longer; each request reads it again"
+    FORBIDDEN = "forbidden", "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it"
+    NOT_FOUND = "not_found", "404: there is no node of that name"
+    CONFLICT = "conflict", "409: the node changed meanwhile, again and again"
+    THROTTLED = "throttled", "429: the API server asks to wait, and the agent waits"
+    REJECTED = "rejected", "another 4xx: the request is not accepted"
+    SERVER_ERROR = "server_error", "5xx: the API server has a fault"
+    STRANGE = "strange", "a redirect, or an answer that no API server gives"
+
+
+_BY_STATUS = {
+    401: RequestResult.UNAUTHORIZED,
+    403: RequestResult.FORBIDDEN,
+    404: RequestResult.NOT_FOUND,
+    409: RequestResult.CONFLICT,
+    429: RequestResult.THROTTLED,
+}
+_FOR_PEOPLE = frozenset(
+    {RequestResult.FORBIDDEN, RequestResult.NOT_FOUND, RequestResult.REJECTED, RequestResult.STRANGE}
+)
+"""Only people can repair these, so the next try is later."""
+FIRST, LONGEST, LONGEST_FOR_PEOPLE = 2.0, 60.0, 300.0
+"""Seconds until a request is tried again: after the first failure, and at most."""
+LONGEST_WAIT = 3600.0
+"""Seconds; the longest wait that a server can ask for."""
+SPREAD = 10.0
+"""Seconds over which nodes that learn of the same thing at once spread their requests."""
+MESSAGE_INTERVAL = 60.0
+"""Seconds between two writes that change only reason and message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`retry_after` in seconds, None when the server does not say; `detail` for people."""
+
+    result: RequestResult
+    detail: str = ""
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When the next request may be made, and is made at the latest (monotonic seconds); failures in a row."""
+
+    earliest: float
+    latest: float
+    failures: int = 0
+    wrote: float | None = None
+
+
+_UNDRAWN = "Kubernetes only, where kube-state-metrics shows node conditions"
+STATUS = Metric(
+    "node_condition_status", Kind.GAUGE, ("status",),
+    "1 for the status of the node condition that the agent reports; all 0 while there is none.",
+    undrawn=_UNDRAWN,
+)  # fmt: skip
+TRANSITION = Metric(
+    "node_condition_last_transition_timestamp_seconds", Kind.GAUGE, (),
+    "Since when the node condition has this status; 0 while there is none.", undrawn=_UNDRAWN,
+)  # fmt: skip
+UPDATED = Metric(
+    "node_condition_last_update_timestamp_seconds", Kind.GAUGE, (),
+    "When the API server last accepted the node condition; 0 for never.", undrawn=_UNDRAWN, tier=Tier.CORE,
+)  # fmt: skip
+UPDATES = Metric(
+    "node_condition_updates_total", Kind.COUNTER, ("result",), "Requests to the API server, by result.",
+    undrawn=_UNDRAWN,
+)  # fmt: skip
+METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionReport:
+    """The condition, when it was last accepted (Unix seconds, 0 for never), and requests by result."""
+
+    condition: Condition | None = None
+    updated_at: float = 0.0
+    updates: Mapping[RequestResult, int] = field(default_factory=lambda: dict.fromkeys(RequestResult, 0))
+
+
+def outcome_of(reply: HttpReply, now: float) -> Outcome:
+    """What a reply means that came at `now`, Unix seconds."""
+    if 200 <= reply.status < 300:  # noqa: PLR2004
+        return Outcome(RequestResult.OK)
+    result = _BY_STATUS.get(reply.status)
+    if result is None:
+        by_class = {4: RequestResult.REJECTED, 5: RequestResult.SERVER_ERROR}
+        result = by_class.get(reply.status // 100, RequestResult.STRANGE)
+    text = message_of(reply.body)
+    wait = retry_after(reply.headers.get("retry-after", ""), now)
+    return Outcome(result, f"{reply.status}{f': {text}' if text else ''}", wait)
+
+
+def retry_after(text: str, now: float) -> float | None:
+    """Seconds that the server wants us to wait, given as such or as a date; None when it does not say."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - now
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), LONGEST_WAIT) if math.isfinite(seconds) else None
+
+
+def begin(now: float, chance: float) -> Pace:
+    """The pace of an agent that has just started; `chance` in [0, 1), here and below."""
+    at = now + SPREAD * chance
+    return Pace(at, at)
+
+
+def succeeded(pace: Pace, now: float, heartbeat: float, chance: float) -> Pace:
+    """After a write; `heartbeat`: seconds to the next one when nothing changes, give or take a tenth."""
+    return replace(pace, earliest=now, latest=now + heartbeat * (0.9 + 0.2 * chance), failures=0, wrote=now)
+
+
+def failed(pace: Pace, now: float, outcome: Outcome, chance: float) -> Pace:
+    """After a failure: twice as long each time, half of it chance; never sooner than the server says."""
+    longest = LONGEST_FOR_PEOPLE if outcome.result in _FOR_PEOPLE else LONGEST
+    wait = min(longest, FIRST * 2.0 ** min(pace.failures, 16)) * (0.5 + 0.5 * chance)
+    if outcome.retry_after is not None:
+        wait = max(wait, outcome.retry_after + SPREAD * chance)
+    return replace(pace, earliest=now + wait, latest=now + wait, failures=pace.failures + 1)
+
+
+def changed(pace: Pace, now: float, chance: float, *, status: bool) -> Pace:
+    """After a change: `status` for a new status, else only reason or message. Earlier waits are kept."""
+    soonest = now + SPREAD * chance
+    if not status and pace.wrote is not None:
+        soonest = max(soonest, pace.wrote + MESSAGE_INTERVAL)
+    return replace(pace, latest=min(pace.latest, max(pace.earliest, soonest)))
+
+
+def samples(report: ConditionReport) -> Iterator[Sample]:
+    """The series of the report."""
+    mine = report.condition
+    for status in ConditionStatus:
+        yield STATUS.sample(mine is not None and mine.status is status, status.value.lower())
+    yield TRANSITION.sample(mine.transition if mine else 0.0)
+    yield UPDATED.sample(report.updated_at)
+    for result, count in report.updates.items():
+        yield UPDATES.sample(count, result.value)

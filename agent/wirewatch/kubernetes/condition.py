@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from wirewatch.core.types import Finding, Health
+from wirewatch.core.words import printable
 from wirewatch.verdict.node import Judged
 
 TYPE = "InterconnectHealthy"
@@ -128,15 +129,13 @@ def reason_of(rule: str) -> str:
 
 def shortened(text: str, limit: int = LIMIT) -> str:
     """Printable text of at most so many bytes."""
-    text = "".join(c if c.isprintable() else " " for c in text)
-    whole = text.encode(errors="replace")
+    whole = printable(text).encode(errors="replace")
     if len(whole) <= limit:
         return whole.decode()
     return whole[: limit - 3].decode(errors="ignore") + "..."
 
 
 def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
-    """Since when each of the verdicts holds."""
     if memory.seen is not None and not 0 <= view.mono - memory.seen <= LONGEST_GAP:
         memory = ConditionMemory(memory.condition, memory.known, released=memory.released)
     failed, ready = status_of(view) is ConditionStatus.FALSE, view.ready
@@ -154,7 +153,6 @@ def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
 
 
 def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus | None:
-    """The status that has been held for long enough; None for none."""
     now, before = status_of(view), memory.condition
 
     def held(since: float | None, seconds: float) -> bool:
@@ -168,12 +166,8 @@ def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus 
     if view.reason == RELEASED:
         # An operator ordered it: no hold is needed.
         return now
-    bad = (
-        memory.not_failed
-        if before is not None and before.status is ConditionStatus.FALSE
-        else memory.not_ready
-    )
-    return now if held(bad, holds.unknown) else None
+    was_failed = before is not None and before.status is ConditionStatus.FALSE
+    return now if held(memory.not_failed if was_failed else memory.not_ready, holds.unknown) else None
 
 
 def _after_release(memory: ConditionMemory, holds: Holds) -> bool:

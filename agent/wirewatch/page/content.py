@@ -39,8 +39,7 @@ NO_CONTEXT = PageContext()
 class PageContent:
     """The documents of one moment; `ends`: what ends a finding, in words, by its id.
 
-    `jobs`: running jobs with the tap, and `hangs`: jobs that hang or did; None while their collectors cannot
-    read.
+    `jobs` are those with the tap, `hangs` those that hang or did; None while their collectors cannot read.
     """
 
     place: PageContext
@@ -81,15 +80,13 @@ def page_content(
 
 
 def _facts(judged: Judged, kind: type[T]) -> T | None:
-    """Return the facts of a collector that can read now."""
     facts = (one.facts for one in judged.state.components.values() if one.succeeding)
     return next((one for one in facts if isinstance(one, kind)), None)
 
 
 def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
     """What ends each finding, in words, by its id."""
-    entries = judged.ledger.entries
-    probe = judged.state.components.get(PROBE_NAME)
+    entries, probe = judged.ledger.entries, judged.state.components.get(PROBE_NAME)
     watched = probe is not None and probe.applicable is not False
     every = judged.verdict.every
     return {one.id: _ending(one, entries.get(one.key), policy, watched=watched) for one in every}
@@ -122,10 +119,8 @@ def _live(one: Standing, policy: VerdictPolicy, *, latches: bool, forgets: bool)
         return "the next poll that does not find it"
     if latches:
         return f"{RESET}, or {_ack(one)}; time alone does not end it"
-    return (
-        f"{span(policy.settle)} without it; then {span(policy.probation)} of probation, DEGRADED, "
-        "in which jobs may start"
-    )
+    then = f"{span(policy.probation)} of probation, DEGRADED, in which jobs may start"
+    return f"{span(policy.settle)} without it; then {then}"
 
 
 def _ack(one: Standing) -> str:

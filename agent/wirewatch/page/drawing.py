@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from wirewatch.core.pci import Place
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, Topology
 from wirewatch.core.words import GBIT, count
 from wirewatch.documents.health import Health
@@ -50,22 +51,17 @@ class PciGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class PortWire:
-    """The ports of a NIC: their rates in words, or the state of the worst port."""
-
-    text: str
-    style: Style
-
-
-@dataclass(frozen=True, slots=True)
 class DrawingState:
-    """The state of each part, by UUID or device; `pcie`: only parts whose PCIe link has a finding."""
+    """The state of each part, by UUID or device; `pcie`: only parts whose PCIe link has a finding.
+
+    `ports` of a NIC: their rates in words, or the state of the worst.
+    """
 
     gpus: Mapping[str, Style]
     nics: Mapping[str, Style]
     links: Mapping[str, tuple[Links, ...]]
     nearest: Mapping[str, tuple[str, str]]
-    ports: Mapping[str, PortWire]
+    ports: Mapping[str, tuple[str, Style]]
     pcie: Mapping[str, Style]
 
 
@@ -83,9 +79,7 @@ class _Layout:
     """Places from left to right; the heights of the rows are known before."""
 
     def __init__(self, graph: Topology, state: DrawingState) -> None:
-        self._graph = graph
-        self._state = state
-        self._groups = groups(graph)
+        self._graph, self._state, self._groups = graph, state, groups(graph)
         self._switched = any(one.peer == SWITCH for links in state.links.values() for one in links)
         arcs = any(one.peer != SWITCH for links in state.links.values() for one in links)
         switch = SWITCH_Y + SWITCH_HEIGHT if self._switched else 0.0
@@ -94,9 +88,8 @@ class _Layout:
         self._nic_y = self._bridge_y + BRIDGE_HEIGHT + PCI_GAP
         self._bridged = bool(graph.nics) or any(group.bridge for group in self._groups)
         self._centers: dict[str, float] = {}
-        self._boxes: list[Box] = []
+        self._boxes, self._frames = list[Box](), list[Box]()
         self._wires: list[DrawnWire] = []
-        self._frames: list[Box] = []
 
     def drawing(self) -> Drawing:
         width = self._place()
@@ -129,7 +122,6 @@ class _Layout:
         return max(x - GAP + 4.0, 240.0)
 
     def _group(self, group: PciGroup, x: float) -> float:
-        """The GPUs and NICs of a group around its bridge; returns where the next begins."""
         width = max(len(group.gpus), len(group.nics)) * COLUMN
         if self._bridged:
             place = (x + MARGIN / 2, self._bridge_y, width - MARGIN, BRIDGE_HEIGHT)
@@ -142,10 +134,8 @@ class _Layout:
 
     def _gpu(self, gpu: GpuPart, x: float) -> None:
         self._centers[gpu.uuid] = x
-        style = self._state.gpus.get(gpu.uuid, "plain")
-        self._boxes.append(
-            _part(x, self._gpu_y, f"GPU {gpu.index}", gpu.place.address.removeprefix("0000:"), style)
-        )
+        style, address = self._state.gpus.get(gpu.uuid, "plain"), gpu.place.address.removeprefix("0000:")
+        self._boxes.append(_part(x, self._gpu_y, f"GPU {gpu.index}", address, style))
         if self._bridged:
             self._pcie(gpu.uuid, x, self._gpu_y + PART_HEIGHT, self._bridge_y)
 
@@ -154,23 +144,20 @@ class _Layout:
         layers = ", ".join(dict.fromkeys(layer for _, layer in nic.ports if layer)) or "no port"
         self._boxes.append(_part(x, self._nic_y, nic.device, layers, style))
         self._pcie(nic.device, x, self._bridge_y + BRIDGE_HEIGHT, self._nic_y)
-        wire = self._state.ports.get(nic.device)
-        if wire is not None:
+        if nic.device in self._state.ports:
             top = self._nic_y + PART_HEIGHT
-            self._wires.append(_upright(x, top, top + PORT_HEIGHT, wire.text, wire.style))
+            self._wires.append(_upright(x, top, top + PORT_HEIGHT, *self._state.ports[nic.device]))
 
     def _pcie(self, part: str, x: float, top: float, bottom: float) -> None:
         self._wires.append(_upright(x, top, bottom, "", self._state.pcie.get(part, "quiet")))
 
     def _switch_wires(self) -> Iterator[DrawnWire]:
-        """From each GPU up to the switch."""
+        bottom = SWITCH_Y + SWITCH_HEIGHT
         for uuid, links in self._state.links.items():
             for one in (one for one in links if one.peer == SWITCH):
-                bottom = SWITCH_Y + SWITCH_HEIGHT
                 yield _upright(self._centers[uuid], self._gpu_y, bottom, _number(one), _style(one))
 
     def _peer_wires(self) -> Iterator[DrawnWire]:
-        """Between two GPUs, or from one to an unknown peer."""
         pairs = list(_pairs(self._graph.gpus, self._state.links))
         for source, to, links in pairs:
             x1, x2 = self._centers[source.uuid], self._centers[to.uuid]
@@ -200,8 +187,9 @@ def groups(graph: Topology) -> tuple[PciGroup, ...]:
 def drawing_state(content: PageContent, graph: Topology, here: Readings) -> DrawingState:
     findings = content.health.findings
     gpus: dict[str, Style] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
-    unread = _ports_blind(here)
-    nics: dict[str, Style] = dict.fromkeys((one.device for one in graph.nics if unread), "unknown")
+    reader = here.collectors.get("infiniband")
+    unread = graph.nics if reader is not None and not reader.success else ()
+    nics: dict[str, Style] = dict.fromkeys((one.device for one in unread), "unknown")
     pcie: dict[str, Style] = {}
     for one in reversed(findings):
         part, style = one.subject, STYLES[one.health]
@@ -222,12 +210,9 @@ def drawing_state(content: PageContent, graph: Topology, here: Readings) -> Draw
 
 def nearest(graph: Topology, uuid: str) -> tuple[str, str]:
     """The path to the nearest NICs of a GPU, and their names; empty where no path is known."""
-    mine = [one for one in graph.paths if one.uuid == uuid]
-    for path in NEAR:
-        found = [one.device for one in mine if one.path == path]
-        if found:
-            return path, ", ".join(sorted(found, key=natural))
-    return "", ""
+    found = grouped((one.path, one.device) for one in graph.paths if one.uuid == uuid)
+    path = next((one for one in NEAR if one in found), "")
+    return path, ", ".join(sorted(found[path], key=natural)) if path else ""
 
 
 def draw(content: PageContent, here: Readings) -> Drawing | None:
@@ -267,21 +252,16 @@ def _rank(group: PciGroup) -> tuple[int, bool, int, str, str]:
     return numa, not group.gpus, min((one.index for one in group.gpus), default=0), group.root, group.bridge
 
 
-def _port(here: Readings, nic: NicPart) -> PortWire:
+def _port(here: Readings, nic: NicPart) -> tuple[str, Style]:
     parts = [{"device": nic.device, "port": number} for number, _ in nic.ports]
     states = [here.state("rdma_port_state", part) for part in parts]
     rates = [here.value("rdma_port_rate_bytes_per_second", part) for part in parts]
     if None in states:
-        return PortWire("?", "unknown")
+        return "?", "unknown"
     wrong = [state for state in states if state != "active"]
     if wrong:
-        return PortWire(wrong[0] or "not up", "bad")
-    return PortWire(" + ".join("?" if rate is None else f"{plain(rate / GBIT)}" for rate in rates), "good")
-
-
-def _ports_blind(here: Readings) -> bool:
-    one = here.collectors.get("infiniband")
-    return one is not None and not one.success
+        return wrong[0] or "not up", "bad"
+    return " + ".join("?" if rate is None else plain(rate / GBIT) for rate in rates), "good"
 
 
 def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
@@ -290,11 +270,8 @@ def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) 
     up, expected = up_and_expected(here, GpuName(str(gpu.index), gpu.uuid))
     watched = "nvlink" in here.collectors and here.applies("nvlink")
     unread = gpu.uuid in graph.unread or (watched and up is None and bool(mine or expected))
-    down = tuple(
-        one.subject["link"]
-        for one in content.health.findings
-        if one.subject.get("uuid") == gpu.uuid and one.subject.get("link") and ".link_down" in one.rule
-    )
+    found = (one.subject for one in content.health.findings if ".link_down" in one.rule)
+    down = tuple(one["link"] for one in found if one.get("uuid") == gpu.uuid and one.get("link"))
     if len(mine) == 1:
         counted = len(mine[0].links) if up is None else up
         return (Links(mine[0].peer, counted, expected, down, unread),)
@@ -352,11 +329,11 @@ def _number(links: Links) -> str:
     return f"{links.up}" if links.expected is None else f"{links.up}/{links.expected}"
 
 
-def _port_text(wire: PortWire | None) -> str:
+def _port_text(wire: tuple[str, Style] | None) -> str:
     if wire is None:
         return ""
-    texts: dict[Style, str] = {"good": f", {wire.text} Gb/s", "bad": f", {wire.text}"}
-    return texts.get(wire.style, ", state not known")
+    texts: dict[Style, str] = {"good": f", {wire[0]} Gb/s", "bad": f", {wire[0]}"}
+    return texts.get(wire[1], ", state not known")
 
 
 def _drawn_links(one: Links, names: Mapping[str, str]) -> str:

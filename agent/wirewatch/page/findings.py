@@ -102,10 +102,9 @@ def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str
     waiting = [one.collector for one in content.state.collectors if one.health == "unknown"]
     if content.health.health == "unknown":
         return f"Not polled yet: {first(waiting, 20)}." if waiting else "Nothing on this node is watched."
-    apart = [one for one in content.findings.findings if one.stage in APART]
-    if apart:
-        return f"No finding counts: an operator acknowledged or suppressed {count(len(apart), 'finding')}."
-    return "No fault is found in anything that is watched."
+    apart = sum(one.stage in APART for one in content.findings.findings)
+    said = f"No finding counts: an operator acknowledged or suppressed {count(apart, 'finding')}."
+    return said if apart else "No fault is found in anything that is watched."
 
 
 def _card(one: NodeFinding, content: PageContent) -> Card:

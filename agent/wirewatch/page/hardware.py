@@ -46,8 +46,7 @@ def gpus_of(content: PageContent, here: Readings) -> tuple[GpuName, ...]:
 
 def gpus_section(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Section:
     if not gpus:
-        inventory = here.collectors.get("inventory")
-        seen = inventory is not None and inventory.success
+        seen = (inventory := here.collectors.get("inventory")) is not None and inventory.success
         why = "The driver lists no GPU." if seen else f"Not known: {here.why('inventory')}."
         return Section("gpus", "GPUs and links", (Sentence(why, "quiet" if seen else "unknown"),))
     products = ", ".join(sorted({one.product for one in gpus if one.product}))
@@ -56,9 +55,8 @@ def gpus_section(content: PageContent, here: Readings, gpus: Sequence[GpuName]) 
         "Utilisation is the share of time in which any kernel ran: it is 100 % on all GPUs of a job that "
         "waits for one slow GPU."
     )
-    return Section(
-        "gpus", "GPUs and links", (Sentence(what), Sentence(hint, "quiet")), (_table(content, here, gpus),)
-    )
+    lines = (Sentence(what), Sentence(hint, "quiet"))
+    return Section("gpus", "GPUs and links", lines, (_table(content, here, gpus),))
 
 
 def blind(here: Readings) -> list[str]:
@@ -82,16 +80,9 @@ def counted(errors: Mapping[str, float], why: str) -> Cell:
     return Cell(", ".join(some)) if some else Cell("0", "quiet")
 
 
-def ports_of(here: Readings) -> list[Series]:
-    """One series for each port that is read now, in their natural order."""
-    return sorted(
-        here.series.get("rdma_port_info", ()),
-        key=lambda one: (natural(one.labels["device"]), natural(one.labels["port"])),
-    )
-
-
 def ports_section(here: Readings) -> Section:
-    ports = ports_of(here)
+    every = here.series.get("rdma_port_info", ())
+    ports = sorted(every, key=lambda one: (natural(one.labels["device"]), natural(one.labels["port"])))
     away = [
         Sentence(f"{one.labels['device']} is not on this node any more: {one.labels['reason']}.", "quiet")
         for one in here.series.get("rdma_device_away_info", ())
@@ -110,17 +101,19 @@ def ports_section(here: Readings) -> Section:
 
 def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
     """The PCI path from each GPU to each NIC."""
-    found: dict[tuple[str, str], Mapping[str, str]] = {}
-    for one in here.series.get("gpu_nic_path_info", ()):
-        found[one.labels["uuid"] or one.labels["gpu"], one.labels["device"]] = one.labels
+    every = (one.labels for one in here.series.get("gpu_nic_path_info", ()))
+    found = {(one["uuid"] or one["gpu"], one["device"]): one for one in every}
     nics = sorted({device for _, device in found}, key=natural)
     if not nics or not gpus:
         line = here.nothing("gpudirect", "This node has no pair of a GPU and an RDMA NIC.")
         return Section("paths", "Paths between GPUs and NICs", (line,))
-    rows = []
-    for gpu in gpus:
-        own = [found.get((gpu.uuid or gpu.index, nic)) for nic in nics]
-        rows.append((Cell(f"GPU {gpu.index}"), [_path(labels, here, gpu) for labels in own]))
+    rows = [
+        (
+            Cell(f"GPU {gpu.index}"),
+            [_path(found.get((gpu.uuid or gpu.index, nic)), here, gpu) for nic in nics],
+        )
+        for gpu in gpus
+    ]
     caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
     legend = Sentence(
         "As nvidia-smi names them, nearest first: PIX through one PCIe switch, PXB through several, PHB "
@@ -138,9 +131,8 @@ def _table(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Tab
         # In MIG mode no process can use the links, and the driver shows them as down.
         links = [Cell("not watched", "quiet")] * 2 if gpu.uuid in split else _links(here, gpu)
         rows.append((head, (_state(content, here, gpu), *links, _pcie(here, gpu), *_board(here, gpu))))
-    return table(
-        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Column("GPU"), *GPU_HEADS), rows
-    )
+    caption = "GPUs: state, temperature, power, NVLink and PCIe"
+    return table("gpu-table", caption, (Column("GPU"), *GPU_HEADS), rows)
 
 
 def _state(content: PageContent, here: Readings, gpu: GpuName) -> Cell:
@@ -209,10 +201,8 @@ def _pcie(here: Readings, gpu: GpuName) -> Cell:
 
 
 def _ports(here: Readings, ports: Sequence[Series]) -> Table:
-    rows = []
-    for one in ports:
-        name = "{device} port {port}".format(**one.labels)
-        rows.append((Cell(name, note=one.labels["model"]), _port(here, one)))
+    named = ((one, "{device} port {port}".format(**one.labels)) for one in ports)
+    rows = [(Cell(name, note=one.labels["model"]), _port(here, one)) for one, name in named]
     return table("port-table", "RDMA ports: state, rate and errors", (Column("Port"), *PORT_HEADS), rows)
 
 

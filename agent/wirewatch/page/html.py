@@ -21,23 +21,12 @@ from wirewatch.core.words import count
 from wirewatch.documents.drift import BaselineDocument, DriftDocument, UnacceptedChange
 from wirewatch.documents.health import Health
 from wirewatch.documents.state import CollectorState
-from wirewatch.page import hardware, jobs, probes
+from wirewatch.page import hardware, jobs, probes, tables
 from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw
 from wirewatch.page.findings import cards, notices, verdict
 from wirewatch.page.model import Cell, Column, Details, Page, Point, Section, Sentence, Table
-from wirewatch.page.tables import (
-    NOT_YET,
-    TONES,
-    Readings,
-    moment,
-    number,
-    plain,
-    readings,
-    table,
-    unknown,
-    when,
-)
+from wirewatch.page.tables import Readings, moment, number, plain, readings, table, unknown, when
 from wirewatch.verdict.drift.component import NAME
 
 ACCEPT = 'wirewatch topology accept ID --why "..."'
@@ -120,7 +109,6 @@ def ticked(text: str) -> Markup:
 
 
 def _about(here: Readings) -> str:
-    """Return product and driver of the node, as far as they are known."""
     for one in here.series.get("node_info", ()):
         driver = one.labels["driver"]
         return f"{one.labels['gpus']} x {one.labels['product']}" + (f", driver {driver}" if driver else "")
@@ -159,12 +147,11 @@ def _topology(content: PageContent, here: Readings) -> Section:
 
 
 def _collectors(here: Readings) -> Section:
-    """Return each collector with its state, the age of its numbers and its cost."""
     every = list(here.collectors.values())
     if not every:
         none = Sentence("All are switched off: nothing is watched.", "bad")
         return Section("collectors", "Collectors", (none,))
-    bad = len([one for one in every if not one.success])
+    bad = sum(not one.success for one in every)
     line = Sentence("All of them succeeded in their last run.")
     if bad:
         of = f"{bad} of {count(len(every), 'collector')} {'has' if bad == 1 else 'have'}"
@@ -183,16 +170,16 @@ def _collector(one: CollectorState, at: float) -> Iterator[Cell]:
     if one.health is None:
         yield Cell("nothing to watch on this node", "quiet")
     elif one.health == "unknown" and not one.last_success:
-        yield unknown(one.error or NOT_YET)
+        yield unknown(one.error or tables.NOT_YET)
     else:
-        yield Cell(one.health.upper(), TONES[one.health])
+        yield Cell(one.health.upper(), tables.TONES[one.health])
     if one.last_success:
         last = moment(one.last_success, at)
         yield Cell(last.ago, "" if one.success else "unknown", note=last.text)
         yield number(f"{one.duration_seconds * 1e3:,.1f}")
     else:
         yield Cell("never", "unknown")
-        yield unknown(one.error or NOT_YET)
+        yield unknown(one.error or tables.NOT_YET)
     yield number(plain(one.failures), "warn" if one.failures else "quiet")
 
 
@@ -206,20 +193,16 @@ def _state(one: CollectorState, at: float) -> Cell:
 
 
 def _drift(document: DriftDocument, here: Readings) -> Section:
-    """Return the baseline, the changes since, and the accepted ones."""
-    details = []
-    if document.unknown:
-        title = f"Not read now, so not compared ({len(document.unknown)})"
-        details.append(Details(title, tuple(map(Point, document.unknown))))
-    accepted = document.baseline.accepted if document.baseline else []
-    if accepted:
-        points = tuple(
-            Point(f"{one.text} ({one.by}, {moment(one.at, document.at).text}: {one.why})") for one in accepted
-        )
-        details.append(Details(f"Accepted since ({len(accepted)})", points))
-    tables = (_changes(document),) if document.changes else ()
+    unread, accepted = document.unknown, document.baseline.accepted if document.baseline else []
+    said = [f"{one.text} ({one.by}, {moment(one.at, document.at).text}: {one.why})" for one in accepted]
+    details = (
+        Details(f"{title} ({len(texts)})", tuple(map(Point, texts)))
+        for title, texts in (("Not read now, so not compared", unread), ("Accepted since", said))
+        if texts
+    )
+    changed = (_changes(document),) if document.changes else ()
     lines = tuple(_drift_lines(document, here))
-    return Section("drift", "What changed since the baseline", lines, tables, tuple(details))
+    return Section("drift", "What changed since the baseline", lines, changed, tuple(details))
 
 
 def _drift_lines(document: DriftDocument, here: Readings) -> Iterator[Sentence]:
@@ -240,21 +223,20 @@ def _drift_lines(document: DriftDocument, here: Readings) -> Iterator[Sentence]:
 
 
 def _baseline(one: BaselineDocument, at: float) -> Sentence:
-    shape = f", shape {one.shape}" if one.shape else ""
-    parts = f"{count(one.gpus, 'GPU')}, {count(one.nics, 'NIC')}{shape}"
-    text = f"Baseline: {parts}; {one.origin} by {one.by} ({one.why}),"
-    return Sentence(text, "quiet", at=moment(one.at, at))
+    parts = f"{count(one.gpus, 'GPU')}, {count(one.nics, 'NIC')}{f', shape {one.shape}' if one.shape else ''}"
+    said = f"{one.origin} by {one.by} ({one.why})"
+    return Sentence(f"Baseline: {parts}; {said},", "quiet", at=moment(one.at, at))
 
 
 def _changes(document: DriftDocument) -> Table:
     ranked = sorted(document.changes, key=lambda one: WORST.index(one.health))
     rows = [(Cell(one.id), _change(one, document.at)) for one in ranked]
-    columns = (Column("ID"), Column("How bad"), Column("What"), Column("Since"), Column("Do"))
+    columns = [Column(text) for text in ("ID", "How bad", "What", "Since", "Do")]
     return table("drift-table", "Changes that are not accepted", columns, rows)
 
 
 def _change(one: UnacceptedChange, at: float) -> tuple[Cell, ...]:
-    bad = Cell(one.health.upper(), TONES[one.health], strong=True)
+    bad = Cell(one.health.upper(), tables.TONES[one.health], strong=True)
     word = Cell("information", "quiet") if one.health == "ok" else bad
     return word, Cell(one.text, note=one.kind), when(one.since, at), Cell(one.action)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB, count, first, percent, size, span
-from wirewatch.documents.state import HintKind, ReportedHint
+from wirewatch.documents.state import HintKind
 from wirewatch.jobs.hangs import HangFacts, HangingJob, PastHang
 from wirewatch.jobs.running import algorithm_words
 from wirewatch.jobs.times import GpuTime, JobsFacts, OperationTimes, RunningJob
@@ -45,22 +45,17 @@ def sections(content: PageContent) -> Iterator[Section]:
 
 
 def _hints(content: PageContent) -> Section:
-    """Return what running jobs show without being measured."""
     line = "By how running jobs behave; no verdict. What may be slow brings the next probe forward."
-    rows = [
-        (Cell(_HINTS[one.kind]), (Cell(_part(one)), Cell(one.text), when(one.since, content.at)))
-        for one in content.state.hints
-    ]
+    rows = []
+    for one in content.state.hints:
+        part = f"GPU {one.subject['gpu']}" if "gpu" in one.subject else one.subject.get("uuid", "the node")
+        cells = (Cell(part), Cell(one.text), when(one.since, content.at))
+        rows.append((Cell(_HINTS[one.kind]), cells))
     made = table("hint-table", "Hints", _HINT_HEADS, rows)
     return Section("hints", "Hints from running jobs", (Sentence(line, "quiet"),), (made,))
 
 
-def _part(hint: ReportedHint) -> str:
-    return f"GPU {hint.subject['gpu']}" if "gpu" in hint.subject else hint.subject.get("uuid", "the node")
-
-
 def _tapped(facts: JobsFacts) -> Section:
-    """Return running jobs with the tap, and what their collectives get of the wire."""
     jobs = [job for job in facts.jobs if job.live]
     line = (
         "By the tap in them: the shortest duration over the GPUs of a collective is the wire, what others "
@@ -109,9 +104,8 @@ def _wires(jobs: Sequence[RunningJob]) -> Iterator[Table]:
         every.sort(key=lambda row: -row.joined * row.wire_seconds)
         rows += [(Cell(job.name), _collective(row)) for row in every[:JOBS]]
     if rows:
-        yield table(
-            "job-wire-table", "Collectives of running jobs in their newest windows", _WIRE_HEADS, rows
-        )
+        caption = "Collectives of running jobs in their newest windows"
+        yield table("job-wire-table", caption, _WIRE_HEADS, rows)
 
 
 def _collective(row: OperationTimes) -> Iterator[Cell]:
@@ -127,7 +121,6 @@ def _collective(row: OperationTimes) -> Iterator[Cell]:
 
 
 def _hangs(facts: HangFacts, now: float) -> Section:
-    """Return jobs that hang now, then the newest of the hangs that are over; `now`: Unix seconds."""
     past = tuple(reversed(facts.past))
     shown = past[: max(0, HANGS - len(facts.now))]
     here = f"{count(len(facts.now), 'job hangs', 'jobs hang')} now" if facts.now else "No job hangs now"
@@ -140,9 +133,8 @@ def _hangs(facts: HangFacts, now: float) -> Section:
         *((Cell(job.kind.value, "warn"), _hanging(job, facts, now)) for job in facts.now),
         *((Cell(one.kind, "quiet"), _over(one, now)) for one in shown),
     ]
-    return Section(
-        "hangs", "Jobs that hang", tuple(lines), (table("hang-table", "Jobs that hang", _HANG_HEADS, rows),)
-    )
+    made = table("hang-table", "Jobs that hang", _HANG_HEADS, rows)
+    return Section("hangs", "Jobs that hang", tuple(lines), (made,))
 
 
 def _hanging(job: HangingJob, facts: HangFacts, now: float) -> tuple[Cell, ...]:

@@ -53,16 +53,11 @@ def nothing(content: PageContent, here: Readings) -> Sentence:
 
 def probes_section(content: PageContent, why: Sentence) -> Section:
     """Return the last complete probe against its expectations, the gate, and the newest probes."""
-    lines = tuple(_lines(content, why))
-    last = content.probes.last
-    tables: list[Table] = []
-    details: list[Details] = []
-    if last is not None and last.results:
-        tables.append(_results(last))
-        details += _derivations(last.results)
-    if content.probes.past:
-        tables.append(_past(content.probes.past, content.at))
-    return Section("probes", "Probes against what is expected", lines, tuple(tables), tuple(details))
+    lines, past = tuple(_lines(content, why)), content.probes.past
+    last = [content.probes.last] if content.probes.last and content.probes.last.results else []
+    tables = [*map(_results, last), *([_past(past, content.at)] if past else ())]
+    details = tuple(part for one in last for part in _derivations(one.results))
+    return Section("probes", "Probes against what is expected", lines, tuple(tables), details)
 
 
 def matrix_section(content: PageContent, why: Sentence) -> Section:
@@ -102,10 +97,8 @@ def _lines(content: PageContent, why: Sentence) -> Iterator[Sentence]:
         yield why
         return
     yield from _last(content, last)
-    if gate.open:
-        yield Sentence("A probe may run now.")
-    else:
-        yield Sentence(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
+    shut = Sentence(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
+    yield Sentence("A probe may run now.") if gate.open else shut
 
 
 def _last(content: PageContent, last: ProbeDocument) -> Iterator[Sentence]:
@@ -133,8 +126,7 @@ def _results(last: ProbeDocument) -> Table:
     columns = (
         Column("Collective"), Column("Size", number=True), Column("GPUs"),
         Column("Bus bandwidth", "GB/s", number=True), Column("Expected", "GB/s", number=True),
-        Column("Ratio", number=True), Column("By"),
-        Column("Wrong sums", number=True),
+        Column("Ratio", number=True), Column("By"), Column("Wrong sums", number=True),
     )  # fmt: skip
     caption = "The last complete probe against what this topology should give"
     return table("probe-table", caption, columns, rows)

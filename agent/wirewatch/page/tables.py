@@ -48,9 +48,10 @@ class Readings:
         one = self.collectors.get(collector)
         if one is None:
             return f"the collector {collector} is switched off"
-        blind = _blind(one, part or {})
-        if blind:
-            return blind
+        rule, wanted = blind_rule(one.collector), part or {}
+        blind = (found for found in one.findings if found.rule == rule and _covers(found, wanted))
+        if evidence := next((found.evidence for found in blind), ""):
+            return evidence
         if one.overdue_since is not None:
             since = moment(one.overdue_since, self.at)
             return f"{collector} is overdue since {since.text}, {since.ago}"
@@ -151,13 +152,6 @@ def table(
     notes: list[str] = []
     made = tuple(Row(head, tuple(_folded(tuple(cells), notes))) for head, cells in rows)
     return Table(name, caption, tuple(columns), made, tuple(notes), tuple(legend), dense)
-
-
-def _blind(collector: CollectorState, part: Part) -> str:
-    """The evidence of the finding that this part, or all parts, cannot be read; "" for none."""
-    rule = blind_rule(collector.collector)
-    found = [one for one in collector.findings if one.rule == rule]
-    return next((one.evidence for one in found if _covers(one, part)), "")
 
 
 def _covers(finding: ReportedFinding, part: Part) -> bool:

@@ -16,7 +16,7 @@ from wirewatch.documents.finding import evidence
 from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.process import PROCESS
 from wirewatch.documents.state import DaemonStatus
-from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.page.content import PageContext, page_content
 from wirewatch.page.html import INDEX, RenderedPage, choice, page, render, runbook
 from wirewatch.server.exposition import Exposition
@@ -43,16 +43,11 @@ class RefusalDocument:
 
 
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
-_EXPOSITION: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}
-}
-_FLAG: dict[int | str, dict[str, Any]] = {UNAVAILABLE: {"model": FlagDocument, "description": "Not so"}}
-_UNREADY: dict[int | str, dict[str, Any]] = {
-    UNAVAILABLE: {"model": HealthDocument, "description": "No job may start"}
-}
-_NO_FINDING: dict[int | str, dict[str, Any]] = {
-    NOT_FOUND: {"model": RefusalDocument, "description": "No such finding"}
-}
+_Answers = dict[int | str, dict[str, Any]]
+_EXPOSITION: _Answers = {200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}}
+_FLAG: _Answers = {UNAVAILABLE: {"model": FlagDocument, "description": "Not so"}}
+_UNREADY: _Answers = {UNAVAILABLE: {"model": HealthDocument, "description": "No job may start"}}
+_NO_FINDING: _Answers = {NOT_FOUND: {"model": RefusalDocument, "description": "No such finding"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +85,12 @@ class PageSource:
 
 
 class PageCache:
-    """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest.
-
-    Args:
-        node: gives the published state.
-        daemon: gives the daemon's own status now.
-        about: what does not change.
-    """
+    """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest."""
 
     def __init__(
         self, node: Callable[[], Judged], daemon: Callable[[], DaemonStatus], about: PageSource
     ) -> None:
-        self._node = node
-        self._daemon = daemon
-        self._about = about
+        self._node, self._daemon, self._about = node, daemon, about
         self._one = asyncio.Lock()
         self._last: tuple[Judged, int, str, RenderedPage] | None = None
 
@@ -150,14 +137,14 @@ def application(status: DaemonView) -> FastAPI:
     async def health() -> Response:
         """The verdict with its reasons: 200 for OK and DEGRADED, 503 for UNKNOWN and FAILED."""
         node = status.node()
-        document = state.health(node, status.daemon())
-        return _json(state.HEALTH.dump_json(document), 200 if node.verdict.job_ready else 503)
+        code = 200 if node.verdict.job_ready else UNAVAILABLE
+        return _json(state.HEALTH.dump_json(state.health(node, status.daemon())), code)
 
-    add_page(
-        app, PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
-    )
-    add_runbook(app)
-    _add_documents(app, status)
+    about = PageSource(status.source, status.policy, status.place)
+    add_page(app, PageCache(status.node, status.daemon, about))
+    _add_node(app, status)
+    _add_findings(app, status)
+    _add_runs(app, status)
     return app
 
 
@@ -167,16 +154,12 @@ def rendered(judged: Judged, daemon: DaemonStatus, about: PageSource, refresh: s
 
 
 def add_page(app: FastAPI, pages: PageCache) -> None:
-    """The page at `/`, for people; it is not in the OpenAPI document."""
+    """Add the page at `/` and the runbook at `/docs` by the paths of its files; both not in OpenAPI."""
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def status(refresh: str = "") -> Response:
         made = await pages.get(refresh)
         return Response(made.text, headers=dict(made.headers))
-
-
-def add_runbook(app: FastAPI) -> None:
-    """The runbook at `/docs`, for people, by the paths of its files; it is not in the OpenAPI document."""
 
     @app.api_route("/docs/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs(path: str) -> Response:
@@ -186,41 +169,28 @@ def add_runbook(app: FastAPI) -> None:
         return Response(made.text, headers=dict(made.headers))
 
 
-def _add_documents(app: FastAPI, status: DaemonView) -> None:
-    _add_node(app, status)
-    _add_findings(app, status)
-    _add_runs(app, status)
-
-
 def _add_node(app: FastAPI, status: DaemonView) -> None:
-    """The JSON documents of the node and its topology."""
-
     @app.get("/api/v1/state", response_model=state.StateDocument)
     async def api_state() -> Response:
         """Everything that is known, collector by collector."""
-        document = state.state(status.node(), status.now(), status.source)
-        return _json(state.STATE.dump_json(document), 200)
+        return _json(state.STATE.dump_json(state.state(status.node(), status.now(), status.source)))
 
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
         """GPUs, NVLink peers, PCI locations, NICs and the paths between them, as one graph."""
-        document = state.topology(status.node().state, status.now())
-        return _json(state.TOPOLOGY.dump_json(document), 200)
+        return _json(state.TOPOLOGY.dump_json(state.topology(status.node().state, status.now())))
 
     @app.get("/api/v1/topology/drift", response_model=drift.DriftDocument)
     async def api_drift() -> Response:
         """The baseline, and the differences from it that no operator has accepted."""
-        document = drift_of_state(status.node().state, status.now())
-        return _json(drift.DRIFT.dump_json(document), 200)
+        return _json(drift.DRIFT.dump_json(drift_of_state(status.node().state, status.now())))
 
 
 def _add_findings(app: FastAPI, status: DaemonView) -> None:
-    """The JSON documents of findings."""
-
     @app.get("/api/v1/findings", response_model=state.FindingsDocument)
     async def api_findings() -> Response:
         """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
-        return _json(state.FINDINGS.dump_json(state.findings(status.node(), status.now())), 200)
+        return _json(state.FINDINGS.dump_json(state.findings(status.node(), status.now())))
 
     @app.get("/api/v1/findings/{name}", response_model=finding.FindingDocument, responses=_NO_FINDING)
     async def api_finding(name: str) -> Response:
@@ -229,28 +199,25 @@ def _add_findings(app: FastAPI, status: DaemonView) -> None:
             document = evidence(status.node(), name, status.now(), status.source)
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, NOT_FOUND)
-        return _json(finding.FINDING.dump_json(document), 200)
+        return _json(finding.FINDING.dump_json(document))
 
 
 def _add_runs(app: FastAPI, status: DaemonView) -> None:
-    """The JSON documents of what runs on the GPUs: jobs and probes."""
-
     @app.get("/api/v1/jobs", response_model=jobs.JobsDocument)
     async def api_jobs() -> Response:
         """The running jobs: which wall each of them hits, and all that is known of it."""
         state, at = status.node().state, status.now()
         # Hundreds of communicators take a quarter of a second, in which /livez must be answered.
         text = await asyncio.to_thread(lambda: jobs.JOBS.dump_json(jobs.jobs(state, at, status.source)))
-        return _json(text, 200)
+        return _json(text)
 
     @app.get("/api/v1/probes", response_model=probes.ProbesDocument)
     async def api_probes() -> Response:
         """The gate, the last complete probe with its expectations, and the newest ones in short."""
-        document = probes.probes_of(status.node().state, status.now())
-        return _json(probes.PROBES.dump_json(document), 200)
+        return _json(probes.PROBES.dump_json(probes.probes_of(status.node().state, status.now())))
 
 
-def _json(text: bytes, code: int) -> Response:
+def _json(text: bytes, code: int = 200) -> Response:
     return Response(text, code, media_type="application/json")
 
 

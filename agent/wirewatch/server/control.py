@@ -136,6 +136,10 @@ def control_application(control: Control) -> FastAPI:
         place = ".".join(str(part) for part in first["loc"][1:])
         return JSONResponse({"detail": f"{place or 'order'}: {first['msg']}"}, UNUSABLE)
 
+    @app.exception_handler(OrderError)
+    async def conflict(_request: Request, error: OrderError) -> Response:
+        return JSONResponse({"detail": str(error)}, CONFLICT)
+
     @app.post("/release", response_model=ReleaseDocument)
     async def release(order: ReleaseOrder) -> Response:
         """Close every GPU handle; a second order replaces the first."""
@@ -149,12 +153,18 @@ def control_application(control: Control) -> FastAPI:
     @app.post("/findings/{name}", response_model=FindingsDocument)
     async def of_finding(name: str, order: FindingOrder) -> Response:
         """Acknowledge, suppress until a date, or end the suppression; answers with all findings after it."""
-        try:
-            return _json(FINDINGS, control.of_finding(name, order))
-        except OrderError as error:
-            return JSONResponse({"detail": str(error)}, CONFLICT)
+        return _json(FINDINGS, control.of_finding(name, order))
 
-    _asynchronous(app, control)
+    @app.post("/topology", response_model=DriftDocument)
+    async def accept(order: AcceptOrder) -> Response:
+        """Accept the topology, or one change of it; answers with the baseline after it."""
+        return _json(DRIFT, await control.accept(order))
+
+    @app.post("/pairs", response_model=FindingsDocument)
+    async def tell(order: PairsOrder) -> Response:
+        """Take what pairs of nodes found out about this node; answers with all findings after it."""
+        return _json(FINDINGS, await control.tell(order))
+
     return app
 
 
@@ -216,24 +226,6 @@ class _RequestRefused(Exception):
         self.status = status
 
 
-def _asynchronous(app: FastAPI, control: Control) -> None:
-    @app.post("/topology", response_model=DriftDocument)
-    async def accept(order: AcceptOrder) -> Response:
-        """Accept the topology, or one change of it; answers with the baseline after it."""
-        try:
-            return _json(DRIFT, await control.accept(order))
-        except OrderError as error:
-            return JSONResponse({"detail": str(error)}, CONFLICT)
-
-    @app.post("/pairs", response_model=FindingsDocument)
-    async def tell(order: PairsOrder) -> Response:
-        """Take what pairs of nodes found out about this node; answers with all findings after it."""
-        try:
-            return _json(FINDINGS, await control.tell(order))
-        except OrderError as error:
-            return JSONResponse({"detail": str(error)}, CONFLICT)
-
-
 def _json(adapter: TypeAdapter[Any], document: object) -> Response:
     return Response(adapter.dump_json(document), media_type="application/json")
 
@@ -258,23 +250,15 @@ def _peer(request: Request) -> Peer:
 
 
 async def _accepted_order(request: Request, adapter: TypeAdapter[T], probing: Probing) -> T:
-    """The order of a request, from a process that may send it, of our own version.
-
-    Raises:
-        _RequestRefused: the process may not, its version is another, or the order is wrong.
-    """
+    """Return a request's order; _RequestRefused for another process or version, or a wrong order."""
     if not probing.may(_peer(request)):
-        raise _RequestRefused(
-            DENIED,
-            f"{_peer(request)} may not send orders here; root, and the user and group of the socket, may",
-        )
+        said = f"{_peer(request)} may not send orders here; root, and the user and group of the socket, may"
+        raise _RequestRefused(DENIED, said)
     version = request.headers.get(remote.VERSION, "none")
     if version != __version__ and request.url.path not in UNVERSIONED:
         theirs = "".join(c for c in version if c.isprintable())[:50]
-        raise _RequestRefused(
-            CONFLICT,
-            f"the prober is version {__version__}, this agent {theirs}: restart both from one image",
-        )
+        said = f"the prober is version {__version__}, this agent {theirs}: restart both from one image"
+        raise _RequestRefused(CONFLICT, said)
     try:
         return adapter.validate_json(await request.body())
     except ClientDisconnect as error:

@@ -11,12 +11,13 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Kind, Sample, Tier
 from wirewatch.documents import process, series
 from wirewatch.documents.process import ProcessReport
 from wirewatch.documents.series import PREFIX
-from wirewatch.kubernetes import outcome
-from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.kubernetes import apiserver
+from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.server import reload
 from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged
@@ -30,10 +31,7 @@ Encode = Callable[[PrometheusCollector], bytes]
 
 
 def family(samples: Sequence[Sample]) -> Metric:
-    """The exposition family of samples of one metric; at least one.
-
-    Info families are gauges of 1 by name `_info`: Prometheus' text format has no info type.
-    """
+    """Return the family of one metric's samples; info is a gauge of 1: the text format has no such type."""
     metric = samples[0].metric
     kind = "counter" if metric.kind is Kind.COUNTER else "gauge"
     made = Metric(PREFIX + metric.name.removesuffix("_total"), metric.help, kind)
@@ -54,9 +52,7 @@ def as_text(samples: Iterable[Sample]) -> bytes:
 
 
 def _encoded(samples: Iterable[Sample], encode: Encode) -> bytes:
-    by_metric: dict[str, list[Sample]] = {}
-    for sample in samples:
-        by_metric.setdefault(sample.metric.name, []).append(sample)
+    by_metric = grouped((sample.metric.name, sample) for sample in samples)
     texts = (encode(_One(family(found))) for found in by_metric.values())
     return b"".join(text.removesuffix(_EOF) for text in texts)
 
@@ -85,10 +81,7 @@ class _Part:
 
 
 class _Texts:
-    """Texts of a tier in one format.
-
-    Most series never change, so a family's text is kept while its samples do not.
-    """
+    """Texts of a tier in one format; most series never change, so a family's text is kept with them."""
 
     def __init__(self, encode: Encode, tier: Tier) -> None:
         self._encode = encode
@@ -101,10 +94,8 @@ class _Texts:
         known = self._parts.get(name)
         if known is not None and known.version is version:
             return known
-        by_metric: dict[str, list[Sample]] = {}
-        for sample in samples():
-            if self._tier is Tier.FULL or sample.metric.tier is Tier.CORE:
-                by_metric.setdefault(sample.metric.name, []).append(sample)
+        shown = (one for one in samples() if self._tier is Tier.FULL or one.metric.tier is Tier.CORE)
+        by_metric = grouped((sample.metric.name, sample) for sample in shown)
         text = b"".join(self._family(metric, found) for metric, found in by_metric.items())
         made = self._parts[name] = _Part(version, text)
         return made
@@ -153,7 +144,7 @@ class Exposition:
         if own is not None:
             parts.append(texts.part("/process", own, partial(process.samples, own)))
         if node is not None:
-            parts.append(texts.part("/condition", node, partial(outcome.samples, node)))
+            parts.append(texts.part("/condition", node, partial(apiserver.samples, node)))
         parts += [
             texts.part(c.name, c.samples, partial(series.without_node_info, c.samples))
             for c in judged.state.components.values()
@@ -176,10 +167,7 @@ def _gzipped(text: bytes, parts: Iterable[_Part]) -> bytes:
 
 
 def takes_openmetrics(accept: str) -> bool:
-    """Whether OpenMetrics is named in Accept (RFC 9110, 12.5), and not with less weight than text.
-
-    Nothing that a client sends is an error; what cannot be read counts as not sent.
-    """
+    """Whether OpenMetrics is named in Accept (RFC 9110, 12.5), and not with less weight than text."""
     weights = _weights(accept)
     return 0 < weights.get("application/openmetrics-text", 0.0) >= weights.get("text/plain", 0.0)
 
@@ -191,7 +179,7 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 
 def _weights(header: str) -> dict[str, float]:
-    """The weight of each name in a list of such a header, from 0 for what is refused to 1."""
+    """Return the weight of each name in such a header, from 0 to 1; what cannot be read is left out."""
     weights: dict[str, float] = {}
     for item in header.split(","):
         name, *parameters = (part.strip().lower() for part in item.split(";"))

@@ -7,15 +7,11 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wirewatch.server.passwords import REFILL, PasswordResult, origin
-from wirewatch.server.reload import WebCounts
+from wirewatch.server.passwords import REFILL, PasswordResult, Passwords, origin
+from wirewatch.server.reload import CurrentSettings, WebCounts
 from wirewatch.server.webconfig import Settings
-
-if TYPE_CHECKING:
-    from wirewatch.server.passwords import Passwords
-    from wirewatch.server.reload import CurrentSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -79,8 +75,8 @@ class PortGuard:
 
     counts: WebCounts = field(default_factory=WebCounts)
     hosts: Hosts = field(default_factory=Hosts)
-    current: "CurrentSettings | None" = None
-    passwords: "Passwords | None" = None
+    current: CurrentSettings | None = None
+    passwords: Passwords | None = None
 
     def settings(self) -> Settings:
         """The settings that are valid now."""
@@ -98,7 +94,11 @@ def guarded(application: Application, web: PortGuard) -> Application:
             await application(scope, receive, send)
             return
         web.counts.refuse(refusal.reason, _address(scope))
-        await _answer(send, refusal)
+        body = _BODY[refusal.status]
+        about = ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)))
+        headers = [*about, *refusal.headers]
+        await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     return guard
 
@@ -109,10 +109,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _closing(scope: Scope, settings: Settings) -> Headers:
-    """Closes a connection after its answer when the TLS settings have changed since it began.
-
-    A client that never disconnects would else keep a replaced certificate for ever.
-    """
+    """Close a connection whose TLS settings have changed: a client might keep an old certificate for ever."""
     return () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
 
 
@@ -126,13 +123,12 @@ async def _refusal(scope: Scope, settings: Settings, web: PortGuard) -> WebRefus
         return WebRefusal("certificate_missing", 401)
     if not settings.asks:
         return None
-    return await _check_credentials(
-        headers.get(b"authorization", b""), settings, web.passwords, _address(scope)
-    )
+    given = headers.get(b"authorization", b"")
+    return await _check_credentials(given, settings, web.passwords, _address(scope))
 
 
 async def _check_credentials(
-    header: bytes, settings: Settings, passwords: "Passwords | None", address: str
+    header: bytes, settings: Settings, passwords: Passwords | None, address: str
 ) -> WebRefusal | None:
     scheme, _, given = header.partition(b" ")
     result = PasswordResult.WRONG
@@ -146,11 +142,8 @@ async def _check_credentials(
             result = await passwords.check(settings.users, user, password, origin(address))
     if result is PasswordResult.BUSY:
         return WebRefusal("throttled", 429, ((b"retry-after", b"%d" % REFILL),))
-    return (
-        None
-        if result is PasswordResult.RIGHT
-        else WebRefusal("credentials_wrong", 401, _challenges(settings))
-    )
+    wrong = WebRefusal("credentials_wrong", 401, _challenges(settings))
+    return None if result is PasswordResult.RIGHT else wrong
 
 
 def _token(tokens: Mapping[str, bytes], given: bytes) -> bool:
@@ -193,17 +186,6 @@ def _with_headers(send: Send, wanted: Headers) -> Send:
         await send(message)
 
     return sending
-
-
-async def _answer(send: Send, refusal: WebRefusal) -> None:
-    body = _BODY[refusal.status]
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(body)),
-        *refusal.headers,
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _name(header: str) -> str:

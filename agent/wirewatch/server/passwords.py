@@ -67,7 +67,9 @@ class Passwords:
         self._joined = 0
         self._throttle = Throttle(mono)
         self._key = secrets.token_bytes(32)
-        self._thread = BcryptThread()
+        self._jobs: queue.SimpleQueue[tuple[bytes, bytes, Callable[[bool], None]]] = queue.SimpleQueue()
+        # The end of the process does not wait for it.
+        threading.Thread(target=self._compare_all, name="passwords", daemon=True).start()
 
     async def check(
         self, users: Mapping[str, bytes], user: str, password: bytes, address: str
@@ -80,7 +82,8 @@ class Passwords:
             self._known.move_to_end(name)
             self._trust(address)
             return PasswordResult.RIGHT
-        same = self._same(name)
+        under_way = (*self._waiting, *([self._running] if self._running else ()))
+        same = next((one for one in under_way if one.name == name), None)
         if same is not None:
             right = await self._joining(same, address)
         else:
@@ -102,19 +105,11 @@ class Passwords:
         finally:
             self._joined -= 1
 
-    def _same(self, name: bytes) -> PasswordCheck | None:
-        """The check of the same password that waits or runs."""
-        under_way = [*self._waiting, *([self._running] if self._running else [])]
-        return next((check for check in under_way if check.name == name), None)
-
     def _enqueue(self, name: bytes, password: bytes, stored: bytes, address: str) -> PasswordCheck | None:
         """A new check; None when there is no room for it, or its address has to wait."""
-        displaced = None
-        if len(self._waiting) >= QUEUE:
-            displaced = self._displaced(address)
-            if displaced is None:
-                return None
-        if not self._throttle.take(address):
+        full = len(self._waiting) >= QUEUE
+        displaced = self._displaced(address) if full else None
+        if (full and displaced is None) or not self._throttle.take(address):
             return None
         if displaced is not None:
             self._waiting.remove(displaced)
@@ -154,7 +149,12 @@ class Passwords:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._ended, check, right)
 
-        self._thread.compare(check.password, check.stored, done)
+        self._jobs.put((check.password, check.stored, done))
+
+    def _compare_all(self) -> None:
+        while True:
+            password, stored, done = self._jobs.get()
+            done(_compare(password, stored))
 
     def _ended(self, check: PasswordCheck, right: bool) -> None:  # noqa: FBT001
         self._running = None
@@ -174,28 +174,10 @@ class Passwords:
             self._trusted.popitem(last=False)
 
     def _name(self, user: str, stored: bytes, password: bytes) -> bytes:
-        """A keyed hash of user, stored hash and password."""
         digest = hashlib.blake2b(key=self._key)
         for part in (user.encode(), stored, password):
             digest.update(len(part).to_bytes(4, "big") + part)
         return digest.digest()
-
-
-class BcryptThread:
-    """One thread that compares passwords; the end of the process does not wait for it."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[bytes, bytes, Callable[[bool], None]]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="passwords", daemon=True).start()
-
-    def compare(self, password: bytes, stored: bytes, done: Callable[[bool], None]) -> None:
-        """Compare soon, and call `done` with the result in the thread."""
-        self._jobs.put((password, stored, done))
-
-    def _run(self) -> None:
-        while True:
-            password, stored, done = self._jobs.get()
-            done(_compare(password, stored))
 
 
 class Throttle:

@@ -92,14 +92,7 @@ class CurrentSettings:
 
     A change is seen by device, inode, size and times behind all symbolic links, so that the swapped links of
     a mounted Secret are a change. Files that cannot be used change nothing; the log and a metric show it.
-
-    Args:
-        path: the web configuration.
-        counts: counts how each reading ended.
-        mono: monotonic seconds.
-
-    Raises:
-        WebConfigError: the files cannot be used at the start.
+    Raises WebConfigError: the files cannot be used at the start.
     """
 
     def __init__(self, path: Path, counts: WebCounts, mono: Callable[[], float] = time.monotonic) -> None:

@@ -162,11 +162,7 @@ _ALWAYS = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POL
 
 
 def parse(text: str, path: Path) -> WebFile:
-    """The text of a web configuration as a model.
-
-    Raises:
-        WebConfigError: not YAML, a key twice, an unknown key, a wrong value.
-    """
+    """Return the file as a model; WebConfigError for no YAML, a key twice or unknown, a wrong value."""
     try:
         twice = _duplicate_key(yaml.compose(text, yaml.SafeLoader))
         data = _without_nulls(yaml.safe_load(text)) or {}
@@ -194,33 +190,25 @@ def named_files(file: WebFile, folder: Path) -> tuple[Path, ...]:
 
 
 def settings(file: WebFile, folder: Path) -> Settings:
-    """The settings of a web configuration.
-
-    Raises:
-        WebConfigError: a file that it names cannot be used.
-    """
-    excluded = frozenset(file.auth_excluded_paths)
+    """Return the settings of a file; raises WebConfigError where a file that it names cannot be used."""
     made = Settings(
         users={name: hashed.encode() for name, hashed in file.basic_auth_users.items()},
         tokens=_tokens(file, folder),
         headers=file.http_server_config.headers.pairs(),
-        excluded=excluded,
+        excluded=frozenset(file.auth_excluded_paths),
     )
     section = file.tls_server_config
-    return made if section is None else _with_tls(made, section, folder)
+    if section is None:
+        return made
+    tls = context(section, folder, at_the_handshake=not made.excluded)
+    return replace(made, tls=tls, certificate=section.requires, names=frozenset(section.client_allowed_sans))
 
 
 def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl.SSLContext:
-    """The TLS context for new connections.
+    """Return the TLS context for new connections; relative paths begin at `folder`.
 
-    Args:
-        section: the TLS section.
-        folder: where relative paths begin.
-        at_the_handshake: whether the handshake fails without a required client certificate; else it only
-            verifies one that is given, and each request must be checked.
-
-    Raises:
-        WebConfigError: a file that cannot be read or has wrong content, an unknown cipher suite.
+    `at_the_handshake`: the handshake fails without a required client certificate. Else it only verifies one
+    that is given, and each request must be checked. Raises WebConfigError: a wrong file or cipher suite.
     """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = _VERSIONS[section.min_version]
@@ -233,18 +221,20 @@ def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl
     made.num_tickets = 0
     _load_chain(made, folder / section.cert_file, folder / section.key_file)
     if section.verifies:
-        _load_authorities(made, folder / section.client_ca_file)
+        authorities = folder / section.client_ca_file
+        readable(authorities)
+        try:
+            made.load_verify_locations(authorities)
+        except ssl.SSLError as error:
+            why = error.reason or "not CA certificates in PEM"
+            raise WebConfigError(f"{authorities}: {why}") from error
         required = section.requires and at_the_handshake
         made.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return made
 
 
 def readable(path: Path) -> bytes:
-    """A file's bytes.
-
-    Raises:
-        WebConfigError: it cannot be read.
-    """
+    """Return a file's bytes; raises WebConfigError where it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -287,20 +277,13 @@ def _first_error(error: ValidationError) -> str:
     return f"{place or 'the file'}: {first['msg'].removeprefix('Value error, ')}"
 
 
-def _with_tls(made: Settings, section: TlsSection, folder: Path) -> Settings:
-    tls = context(section, folder, at_the_handshake=not made.excluded)
-    names = frozenset(section.client_allowed_sans)
-    return replace(made, tls=tls, certificate=section.requires, names=names)
-
-
 def _tokens(file: WebFile, folder: Path) -> dict[str, bytes]:
     tokens = {name: bytes.fromhex(text.partition(":")[2]) for name, text in file.bearer_tokens.items()}
     for name, place in file.bearer_token_files.items():
         token = readable(folder / place).strip()
         if len(token) < SHORTEST_TOKEN or not token.isascii() or any(byte <= ord(" ") for byte in token):
-            raise WebConfigError(
-                f"{folder / place}: not a token: at least {SHORTEST_TOKEN} characters in one word"
-            )
+            wanted = f"at least {SHORTEST_TOKEN} characters in one word"
+            raise WebConfigError(f"{folder / place}: not a token: {wanted}")
         if name in tokens:
             raise WebConfigError(f"bearer_token_files.{name}: is in bearer_tokens too")
         tokens[name] = hashlib.sha256(token).digest()
@@ -332,11 +315,3 @@ def _load_chain(made: ssl.SSLContext, certificate: Path, key: Path) -> None:
             raise WebConfigError(f"{key}: not the key of the certificate in {certificate}") from error
         why = error.reason or "not a certificate and its key, both PEM, the key without a password"
         raise WebConfigError(f"{certificate}, {key}: {why}") from error
-
-
-def _load_authorities(made: ssl.SSLContext, path: Path) -> None:
-    readable(path)
-    try:
-        made.load_verify_locations(path)
-    except ssl.SSLError as error:
-        raise WebConfigError(f"{path}: {error.reason or 'not CA certificates in PEM'}") from error

@@ -47,23 +47,16 @@ def _torch(plan: Plan) -> Engine:
     return TorchEngine(plan)
 
 
-def _distributed(plan: Plan) -> Engine:
+def _ranks(plan: Plan) -> Engine:
     # CUDA must not be started before its ranks are forked.
-    from wirewatch.worker.distributed_engine import GpuRanks
+    from wirewatch.worker.distributed_engine import CpuRanks, GpuRanks
 
-    return GpuRanks(plan)
-
-
-def _gloo(plan: Plan) -> Engine:
-    from wirewatch.worker.distributed_engine import CpuRanks
-
-    return CpuRanks(plan)
+    return GpuRanks(plan) if plan.engine == "distributed" else CpuRanks(plan)
 
 
 ENGINES: dict[str, Callable[[Plan], Engine]] = {
-    "nccl": _nccl, "torch": _torch, "distributed": _distributed, "gloo": _gloo
+    "nccl": _nccl, "torch": _torch, "distributed": _ranks, "gloo": _ranks,
 }  # fmt: skip
-
 BETWEEN_NODES = frozenset({"distributed", "gloo"})
 
 

@@ -27,20 +27,12 @@ import torch.distributed as dist  # noqa: E402
 
 from wirewatch.core import probe  # noqa: E402
 from wirewatch.core.probe import Case, Copy, ErrorKind, Launch, Meeting, Micro, Plan, Timed, rounds  # noqa: E402
+from wirewatch.worker import torch_gpu  # noqa: E402
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room  # noqa: E402
 from wirewatch.worker.process import fork_ranks  # noqa: E402
 from wirewatch.worker.run import EngineError  # noqa: E402
 from wirewatch.worker.timing import in_queue, micro  # noqa: E402
-from wirewatch.worker.torch_gpu import (  # noqa: E402
-    FLOAT32_BYTES,
-    TorchCpu,
-    TorchGpu,
-    TorchQueue,
-    devices,
-    error_kind,
-    nccl_version,
-    no_room,
-)
+from wirewatch.worker.torch_gpu import FLOAT32_BYTES, TorchCpu, TorchGpu, TorchQueue  # noqa: E402
 
 _IN_PLACE_ONLY = frozenset({probe.ALL_REDUCE, probe.BROADCAST, probe.REDUCE})
 """torch.distributed has them in no other form."""
@@ -62,7 +54,7 @@ def engine_errors() -> Iterator[None]:
     except RuntimeError as error:
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
         gloo = "gloo" in text.lower() or not torch.cuda.is_initialized()
-        kind: ErrorKind = error_kind(str(error))
+        kind: ErrorKind = torch_gpu.error_kind(str(error))
         if gloo:
             kind = "out_of_memory" if "allocate memory" in text else "internal"
         raise EngineError(kind, f"{'gloo' if gloo else 'torch'} says {text[:_LONGEST]}") from error
@@ -123,15 +115,11 @@ class DistributedEngine(ABC):
 
     def _open(self) -> None:
         self._queue = self.queue()
-        with no_room(self._room):
+        with torch_gpu.no_room(self._room):
             self._queue.open(self._room.received, self._room.sent)
 
     def _agree(self, work: Callable[[], None]) -> None:
-        """Do it on all ranks, or on none: those that can would wait forever for one that cannot.
-
-        Raises:
-            EngineError: a rank cannot.
-        """
+        """Do it on all ranks, or raise EngineError: those that can would wait forever for one that cannot."""
         said = "done"
         try:
             with engine_errors():
@@ -248,16 +236,12 @@ class DistributedEngine(ABC):
         queue, size = self._queue, self._plan.copy_bytes or self._room.received // 2
         queue.fill_floats(queue.smallest // FLOAT32_BYTES)
         dist.barrier()
-        marks = (
-            queue.series(queue.products, queue.multiply),
-            queue.series(queue.copies, lambda: queue.copy_within(size)),
-        )
+        products = queue.series(queue.products, queue.multiply)
+        copies = queue.series(queue.copies, lambda: queue.copy_within(size))
         queue.settle()
-        rows = self._share([span for one in marks for span in queue.spans(one)])
-        return [
-            micro(rank, size, seconds[: queue.products], seconds[queue.products :])
-            for rank, seconds in enumerate(rows)
-        ]
+        rows = self._share([*queue.spans(products), *queue.spans(copies)])
+        cut = queue.products
+        return [micro(rank, size, row[:cut], row[cut:]) for rank, row in enumerate(rows)]
 
     def kernel_seconds(self) -> Sequence[float]:
         return self._busy
@@ -270,19 +254,18 @@ class GpuRanks(DistributedEngine):
 
     def __init__(self, plan: Plan) -> None:
         if not dist.is_nccl_available():
-            raise EngineError(
-                "no_engine", f"torch {torch.__version__} was built without CUDA or without NCCL"
-            )
+            said = f"torch {torch.__version__} was built without CUDA or without NCCL"
+            raise EngineError("no_engine", said)
         super().__init__(plan)
         if self._local and plan.log:
             # Each process begins its file again, whatever another has written there.
             os.environ["NCCL_DEBUG_FILE"] = f"{plan.log}.{self._local}"
 
     def versions(self) -> Mapping[str, str]:
-        return {**super().versions(), **nccl_version()}
+        return {**super().versions(), **torch_gpu.nccl_version()}
 
     def queue(self) -> TorchQueue:
-        self._devices = devices(self._plan.gpus)
+        self._devices = torch_gpu.devices(self._plan.gpus)
         return TorchGpu(self._devices[self._local], self._rank, self._plan.dtype)
 
     def reaches(self, source: int, destination: int) -> bool:

@@ -8,7 +8,6 @@ Element i of rank r is 1 + (hash(i) + r) % modulus, an integer. No value is 0, s
 in every element of a sum; every sum is exact in its type, and none has the bytes 0xFF of the poison.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wirewatch.core import probe
@@ -154,23 +153,15 @@ class Room:
 def room(plan: Plan, micro_bytes: int) -> Room:
     """What the plan needs on each GPU; `micro_bytes`: what its matrix product takes."""
     received, sent = max(2 * plan.copy_bytes, micro_bytes if plan.micro else 0), 0
-    largest, most = (
-        f"copies of {plan.copy_bytes} bytes" if plan.copy_bytes else "the matrix product",
-        received,
-    )
-    for case in _all_cases(plan):
+    largest = f"copies of {plan.copy_bytes} bytes" if plan.copy_bytes else "the matrix product"
+    most, groups = received, range(len(plan.groups))
+    timed = (case for group in groups for op in plan.ops for case in plan.cases_of(group, op))
+    for case in (*timed, *plan.cases):
         both = [elements * DTYPES[plan.dtype] for elements in layout_of(plan, case).elements()]
         received, sent = max(received, both[0]), max(sent, both[1])
         if sum(both) > most:
             largest, most = f"{case.op} of {case.size_bytes} bytes", sum(both)
     return Room(_rounded(max(received, 1)), _rounded(sent), largest)
-
-
-def _all_cases(plan: Plan) -> Iterator[Case]:
-    for group in range(len(plan.groups)):
-        for op in plan.ops:
-            yield from plan.cases_of(group, op)
-    yield from plan.cases
 
 
 def _rounded(size: int) -> int:

@@ -6,23 +6,15 @@ GPUs are those of cuda.core and the driver: devices by UUID, memory, streams, ev
 import os
 import statistics
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 # NVIDIA's bindings import torch where they find it, which takes seconds and gigabytes.
 sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+from cuda import core  # noqa: E402
 from cuda.bindings import driver  # noqa: E402
-from cuda.core import (  # noqa: E402
-    Device,
-    EventOptions,
-    LaunchConfig,
-    Program,
-    ProgramOptions,
-    StreamOptions,
-    launch,
-)
 from nccl.bindings import nccl  # noqa: E402
 
 from wirewatch.core import probe  # noqa: E402
@@ -37,6 +29,7 @@ SMALLEST_BUFFER = 192 * MIB
 BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
 FLOAT32_BYTES = 4
+T = TypeVar("T")
 Allocate = Callable[[int], int]
 """Makes so many bytes on the current device and returns their address."""
 _CAN_BE = (
@@ -87,7 +80,7 @@ class CudaGpu(Queue):
         """Make the context, the stream and the buffers."""
         self.device.set_current()
         self.context = done(driver.cuCtxGetCurrent())
-        self.stream = self.device.create_stream(options=StreamOptions(nonblocking=True))
+        self.stream = self.device.create_stream(options=core.StreamOptions(nonblocking=True))
         self.handle = int(self.stream.handle)
         self.data = make(data_bytes) if data_bytes else 0
         self.apart = make(apart_bytes) if apart_bytes else 0
@@ -126,9 +119,8 @@ class CudaGpu(Queue):
         count, expected = layout.received(place).count, layout.expected(place)
         mod = modulus(self._dtype, layout.ranks)
         if isinstance(expected, Sums):
-            self._launch(
-                "check_sums", _BLOCKS, receiving, count, expected.first, layout.ranks, mod, self._wrong
-            )
+            sums = (expected.first, layout.ranks)
+            self._launch("check_sums", _BLOCKS, receiving, count, *sums, mod, self._wrong)
         else:
             pieces = (expected.each, expected.first, expected.stride, expected.rank)
             self._launch("check_pieces", _BLOCKS, receiving, count, *pieces, mod, self._wrong)
@@ -142,13 +134,13 @@ class CudaGpu(Queue):
         return int.from_bytes(count, "little")
 
     def _launch(self, kernel: str, grid: int | tuple[int, int], *arguments: int) -> None:
-        config = LaunchConfig(grid=grid, block=kernels.THREADS)
-        launch(self.stream, config, self._kernels[kernel], *arguments)
+        config = core.LaunchConfig(grid=grid, block=kernels.THREADS)
+        core.launch(self.stream, config, self._kernels[kernel], *arguments)
 
     def event(self) -> Event:
         """An event at this place in the stream; it belongs to the context that is current."""
         self.device.set_current()
-        event = self.device.create_event(EventOptions(timing_enabled=True))
+        event = self.device.create_event(core.EventOptions(timing_enabled=True))
         self.stream.record(event)
         return event
 
@@ -173,12 +165,8 @@ class CudaGpu(Queue):
     def micro(self, position: int, copy_bytes: int) -> Micro:
         """A matrix product and a copy within the memory, several times each."""
         product = self._times(PRODUCTS, self.products())
-        copied = self._times(
-            COPIES,
-            lambda: done(
-                driver.cuMemcpyDtoDAsync(self.data + copy_bytes, self.data, copy_bytes, self.handle)
-            ),
-        )
+        way = (self.data + copy_bytes, self.data, copy_bytes, self.handle)
+        copied = self._times(COPIES, lambda: done(driver.cuMemcpyDtoDAsync(*way)))
         return micro(position, copy_bytes, product, copied)
 
     def _times(self, count: int, work: Callable[[], object]) -> list[float]:
@@ -213,7 +201,7 @@ def done(result: Sequence[Any]) -> Any:
 def devices(uuids: Sequence[str]) -> list[Any]:
     """Return the devices of these UUIDs, in order; raises EngineError where CUDA does not show one."""
     done(driver.cuInit(0))
-    found = {f"GPU-{device.uuid}".lower(): device for device in Device.get_all_devices()}
+    found = {f"GPU-{device.uuid}".lower(): device for device in core.Device.get_all_devices()}
     missing = [uuid for uuid in uuids if uuid.lower() not in found]
     if missing:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -223,13 +211,10 @@ def devices(uuids: Sequence[str]) -> list[Any]:
 
 
 def compile_kernels(device: Any, dtype: str = "float32") -> Any:
-    """Compile our kernels for a device and the plan's elements, without a context.
-
-    Raises EngineError: there is no NVRTC.
-    """
-    options = ProgramOptions(arch=f"sm_{device.arch}")
+    """Compile our kernels for a device and a type, without a context; raises EngineError without NVRTC."""
+    options = core.ProgramOptions(arch=f"sm_{device.arch}")
     try:
-        return Program(kernels.source(dtype), "c++", options).compile("cubin")
+        return core.Program(kernels.source(dtype), "c++", options).compile("cubin")
     except RuntimeError as error:
         said = str(error).partition("\n")[0]
         text = f"the kernels could not be compiled; is NVRTC installed? {said}"
@@ -248,11 +233,8 @@ def reach(one: CudaGpu, other: CudaGpu) -> bool:
 
 
 def _copy(source: CudaGpu, destination: CudaGpu, size: int) -> None:
-    done(
-        driver.cuMemcpyPeerAsync(
-            destination.data + size, destination.context, source.data, source.context, size, source.handle
-        )
-    )
+    to = destination.data + size, destination.context
+    done(driver.cuMemcpyPeerAsync(*to, source.data, source.context, size, source.handle))
 
 
 class NcclEngine:
@@ -278,12 +260,10 @@ class NcclEngine:
     def contexts(self) -> None:
         dtype = self._plan.dtype
         self._gpus = [CudaGpu(device, rank, dtype) for rank, device in enumerate(devices(self._plan.gpus))]
-        code: list[Any] = []
         compiling = partial(compile_kernels, self._gpus[0].device, dtype)
-        opening = [partial(self._open, gpu) for gpu in self._gpus]
-        at_once([*opening, lambda: code.append(compiling())])
+        *_, code = at_once([*(partial(self._open, gpu) for gpu in self._gpus), compiling])
         for gpu in self._gpus:
-            gpu.load(code[0])
+            gpu.load(code)
 
     def _open(self, gpu: CudaGpu) -> None:
         make = _registrable if self._plan.registered else allocate
@@ -325,7 +305,6 @@ class NcclEngine:
     def _operation(
         self, layout: Layout, members: Sequence[CudaGpu], comms: Sequence[Any]
     ) -> Callable[[], None]:
-        """One run on all members, as a function that starts it."""
         calls: list[Callable[[], object]] = []
         count, kind, ranks = layout.count, TYPES[self._plan.dtype], len(members)
         for place, (gpu, comm) in enumerate(zip(members, comms, strict=True)):
@@ -336,9 +315,8 @@ class NcclEngine:
                 calls.append(partial(nccl.recv, receiving, count, kind, before, comm, gpu.handle))
             else:
                 name, more = CALLS[layout.op]
-                calls.append(
-                    partial(getattr(nccl, name), sending, receiving, count, kind, *more, comm, gpu.handle)
-                )
+                ends = (sending, receiving, count, kind)
+                calls.append(partial(getattr(nccl, name), *ends, *more, comm, gpu.handle))
 
         def start() -> None:
             nccl.group_start()
@@ -391,36 +369,17 @@ class NcclEngine:
         return copy_all(self._gpus, self._plan)
 
     def micros(self) -> Sequence[Micro]:
-        found: dict[int, Micro] = {}
         size = self._plan.copy_bytes or self._room.received // 2
-
-        def work(gpu: CudaGpu) -> None:
-            found[gpu.rank] = gpu.micro(gpu.rank, size)
-
-        at_once([partial(work, gpu) for gpu in self._gpus])
-        return [found[gpu.rank] for gpu in self._gpus]
+        return at_once([partial(gpu.micro, gpu.rank, size) for gpu in self._gpus])
 
     def kernel_seconds(self) -> Sequence[float]:
         return [gpu.seconds for gpu in self._gpus]
 
 
-def at_once(work: Sequence[Callable[[], None]]) -> None:
-    """Run each in a thread of its own; the first error is raised here."""
-    errors: list[BaseException] = []
-
-    def run(one: Callable[[], None]) -> None:
-        try:
-            one()
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(one,)) for one in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
+    """Run each in a thread; returns their results, or raises the first error once all have ended."""
+    with ThreadPoolExecutor(len(work)) as pool:
+        return [one.result() for one in [pool.submit(one) for one in work]]
 
 
 def _registrable(size: int) -> int:

@@ -23,18 +23,21 @@ _POLL = 0.005
 def follow(parent: int, end: Callable[[], None]) -> None:
     """Have this process killed when its parent is gone.
 
-    The kernel does it when the thread that started us ends, also while we hang in a driver; but not if that
-    thread ended before. So a thread checks too, and calls `end`.
+    The kernel does it when the thread that started us ends, also while we hang in a driver; but not if it
+    ended before. So a thread checks too, and calls `end`.
     """
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    threading.Thread(target=_watch, args=(parent, end), daemon=True).start()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH)
+        end()
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def fork_ranks(count: int) -> int:
-    """Become `count` processes and return each its rank; 0 is the process that called.
-
-    Raises OSError: there may not be so many; those already made end with this process.
-    """
+    """Become `count` processes and return each its rank, 0 for the caller; OSError for too many."""
     leader = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -50,10 +53,7 @@ def fork_ranks(count: int) -> int:
 
 
 def watch_ranks(lost: Callable[[str], None]) -> None:
-    """Call `lost` in a thread, `NOTICE` seconds after a rank ended badly, with what it was.
-
-    The others wait for it, for as long as the library lets them.
-    """
+    """Call `lost` in a thread, `NOTICE` seconds after a rank ended badly, for which the others wait."""
     threading.Thread(target=_await_ranks, args=(lost,), daemon=True).start()
 
 
@@ -80,12 +80,6 @@ def _await_ranks(lost: Callable[[str], None]) -> None:
             time.sleep(NOTICE)
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
             lost(f"the process of a rank, {pid}, ended {how}")
-
-
-def _watch(parent: int, end: Callable[[], None]) -> None:
-    while os.getppid() == parent:
-        time.sleep(WATCH)
-    end()
 
 
 def _take_part(leader: int) -> None:

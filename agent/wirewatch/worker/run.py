@@ -26,10 +26,7 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
-    """Runs collectives and copies; opened in two steps, so that each is timed.
-
-    All methods raise EngineError.
-    """
+    """Runs collectives and copies; opened in two steps, so that each is timed. All raise EngineError."""
 
     leads: bool
     """False in a process that only takes part: it sends no marks and no document."""
@@ -61,8 +58,7 @@ class Engine(Protocol):
 class Run:
     """The measurements so far; `began`: monotonic seconds at which the process began.
 
-    `report` gets what the plan wants to be reported at once. `step`: the step in hand once the devices are
-    ready, for errors.
+    `report` gets what is to be reported at once; `step` is in hand once the devices are ready, for errors.
     """
 
     plan: Plan
@@ -154,8 +150,7 @@ class Run:
 def _collected_between() -> Iterator[None]:
     """Have garbage collected on order alone, and objects of before never.
 
-    By itself Python stops launches in their middle: on two H200 the first case of each process that had
-    imported torch had a run of 4 ms in it.
+    By itself Python stops launches in their middle: with torch, for 4 ms in each process's first case (H200).
     """
     gc.freeze()
     gc.disable()
@@ -169,7 +164,7 @@ def _collected_between() -> Iterator[None]:
 def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
     """Return a function that writes a mark and waits for a line on standard input, if there are `pauses`."""
     if not pauses:
-        return _nothing
+        return lambda _: None
 
     def mark(name: str) -> None:
         os.write(fd, f"{name}\n".encode())
@@ -181,13 +176,9 @@ def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
 
 
 def reporter(fd: int) -> Callable[[Timed], None]:
-    """A function that writes what was measured as a line among the marks, without waiting for an answer."""
+    """Return a function that writes a measurement as a line among the marks, and waits for no answer."""
 
     def report(timed: Timed) -> None:
         os.write(fd, f"{probe.REPORT}{json.dumps(asdict(timed), allow_nan=False)}\n".encode())
 
     return report
-
-
-def _nothing(_name: str) -> None:
-    """For processes that only take part."""

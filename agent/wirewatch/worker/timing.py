@@ -95,9 +95,8 @@ def in_queue(members: Sequence[Queue], one: Callable[[], object], warmup: int, c
         queue.settle()
     single = members[0].spans([*marks, last[0]])
     seconds = slowest(members, first, last) / count
-    return Taken(
-        "stream", count, count + warmup, seconds, min(single), statistics.median(single), max(single)
-    )
+    spread = (min(single), statistics.median(single), max(single))
+    return Taken("stream", count, count + warmup, seconds, *spread)
 
 
 def slowest(members: Sequence[Queue], first: Sequence[Event], last: Sequence[Event]) -> float:
@@ -121,31 +120,24 @@ def copy_all(
     """Every directed pair: disjoint pairs at once, both directions together."""
     found: list[Copy] = []
     for pairs in rounds(len(gpus)):
-        both = [way for a, b in pairs for way in ((a, b), (b, a))]
-        found += _round([(gpus[a], gpus[b]) for a, b in both], plan, copy, direct)
-    return found
-
-
-def _round(
-    ways: Sequence[tuple[Q, Q]], plan: Plan, copy: Callable[[Q, Q, int], None],
-    direct: Callable[[Q, Q], bool],
-) -> list[Copy]:  # fmt: skip
-    marks = []
-    for source, destination in ways:
-        source.begin()
-        # The first copy brings all pairs of the round to work; the others are timed.
-        copy(source, destination, plan.copy_bytes)
-        first = source.event()
-        for _ in range(plan.copies):
+        ways = [(gpus[a], gpus[b]) for pair in pairs for a, b in (pair, reversed(pair))]
+        marks = []
+        for source, destination in ways:
+            source.begin()
+            # The first copy brings all pairs of the round to work; the others are timed.
             copy(source, destination, plan.copy_bytes)
-        marks.append((first, source.event()))
-        source.end()
-    for source, _ in ways:
-        source.settle()
-    return [
-        Copy(
-            source=a.rank, destination=b.rank, size_bytes=plan.copy_bytes,
-            seconds=a.span(*mark) / plan.copies, runs=plan.copies + 1, direct=direct(a, b),
-        )
-        for (a, b), mark in zip(ways, marks, strict=True)
-    ]  # fmt: skip
+            first = source.event()
+            for _ in range(plan.copies):
+                copy(source, destination, plan.copy_bytes)
+            marks.append((first, source.event()))
+            source.end()
+        for source, _ in ways:
+            source.settle()
+        found += [
+            Copy(
+                source=a.rank, destination=b.rank, size_bytes=plan.copy_bytes,
+                seconds=a.span(*mark) / plan.copies, runs=plan.copies + 1, direct=direct(a, b),
+            )
+            for (a, b), mark in zip(ways, marks, strict=True)
+        ]  # fmt: skip
+    return found

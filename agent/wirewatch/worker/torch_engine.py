@@ -15,17 +15,11 @@ from torch.cuda import nccl
 
 from wirewatch.core import probe
 from wirewatch.core.probe import Case, Copy, Micro, Plan, Timed
+from wirewatch.worker import torch_gpu
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import copy_all, in_queue, micro
-from wirewatch.worker.torch_gpu import (
-    FLOAT32_BYTES,
-    TorchGpu,
-    devices,
-    engine_errors,
-    nccl_version,
-    no_room,
-)
+from wirewatch.worker.torch_gpu import FLOAT32_BYTES, TorchGpu, engine_errors
 
 OFFERED = frozenset({probe.ALL_REDUCE, probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.REDUCE, probe.BROADCAST})
 """All that torch.cuda.nccl has; broadcast only in place."""
@@ -38,9 +32,8 @@ class TorchEngine:
 
     def __init__(self, plan: Plan) -> None:
         if not hasattr(torch._C, "_nccl_all_reduce"):  # noqa: SLF001 - what torch.cuda.nccl asks itself
-            raise EngineError(
-                "no_engine", f"torch {torch.__version__} was built without CUDA or without NCCL"
-            )
+            said = f"torch {torch.__version__} was built without CUDA or without NCCL"
+            raise EngineError("no_engine", said)
         if plan.registered:
             raise EngineError("no_engine", "engine torch cannot register buffers; engine nccl can")
         self._plan = plan
@@ -48,7 +41,7 @@ class TorchEngine:
         self._gpus: list[TorchGpu] = []
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, **nccl_version()}
+        return {"torch": torch.__version__, **torch_gpu.nccl_version()}
 
     def offers(self, op: str) -> bool:
         return op in OFFERED and (self._plan.in_place or op != probe.BROADCAST)
@@ -56,8 +49,9 @@ class TorchEngine:
     @engine_errors()
     def contexts(self) -> None:
         dtype = self._plan.dtype
-        self._gpus = [TorchGpu(device, rank, dtype) for rank, device in enumerate(devices(self._plan.gpus))]
-        with no_room(self._room), ThreadPoolExecutor(len(self._gpus)) as pool:
+        devices = torch_gpu.devices(self._plan.gpus)
+        self._gpus = [TorchGpu(device, rank, dtype) for rank, device in enumerate(devices)]
+        with torch_gpu.no_room(self._room), ThreadPoolExecutor(len(self._gpus)) as pool:
             list(pool.map(lambda gpu: gpu.open(self._room.received, self._room.sent), self._gpus))
         torch.cuda.set_device(self._gpus[0].device)
 
@@ -99,10 +93,8 @@ class TorchEngine:
             gpu.end()
         products = self._at_once(TorchGpu.products, lambda gpu: gpu.multiply())
         copied = self._at_once(TorchGpu.copies, lambda gpu: gpu.copy_within(size))
-        return [
-            micro(gpu.rank, size, product, copies)
-            for gpu, product, copies in zip(self._gpus, products, copied, strict=True)
-        ]
+        rows = zip(self._gpus, products, copied, strict=True)
+        return [micro(gpu.rank, size, product, copies) for gpu, product, copies in rows]
 
     def _at_once(self, count: int, work: Callable[[TorchGpu], None]) -> list[list[float]]:
         """Seconds of each run of the work, GPU by GPU, all of them together."""
@@ -118,7 +110,6 @@ class TorchEngine:
 
 
 def _operation(layout: Layout, members: Sequence[TorchGpu]) -> Callable[[], None]:
-    """One run on all members, as a function that starts it."""
     ends = [gpu.ends(layout, place) for place, gpu in enumerate(members)]
     inputs, outputs = [sent for sent, _ in ends], [received for _, received in ends]
     calls: dict[str, Callable[..., Any]] = {

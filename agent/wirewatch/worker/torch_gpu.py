@@ -49,9 +49,8 @@ class TorchQueue(Queue):
         """Make the buffers, full of numbers that each sum can take."""
         dtype = getattr(torch, self._dtype)
         with self.on():
-            memory, apart = (
-                torch.empty(size, dtype=torch.uint8, device=self.device) for size in (data_bytes, apart_bytes)
-            )
+            sizes = (data_bytes, apart_bytes)
+            memory, apart = (torch.empty(one, dtype=torch.uint8, device=self.device) for one in sizes)
             for buffer in (memory, apart):
                 fill(buffer.view(dtype), 0, self.rank, LARGEST)
         self.data, self.apart, self.floats = memory.view(dtype), apart.view(dtype), memory.view(torch.float32)
@@ -189,10 +188,7 @@ def engine_errors() -> Iterator[None]:
 
 
 def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
-    """Return the numbers of the GPUs with these UUIDs, in order; `GPU-` and case do not matter.
-
-    Raises EngineError: torch does not see one of them.
-    """
+    """Return the numbers of the GPUs with these UUIDs, `GPU-` or not; EngineError where torch misses one."""
     found = {_bare(uuid): number for uuid, number in seen.items()}
     missing = [uuid for uuid in wanted if _bare(uuid) not in found]
     if missing:
@@ -203,10 +199,7 @@ def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
 
 
 def devices(uuids: Sequence[str]) -> list[torch.device]:
-    """Return the devices with these UUIDs, in order, without a context.
-
-    Raises EngineError: CUDA cannot be started, or torch does not see one of them.
-    """
+    """Return the devices with these UUIDs, in order; EngineError without CUDA or one of them."""
     with engine_errors():
         torch.cuda.init()
         numbers = range(torch.cuda.device_count())
@@ -253,11 +246,9 @@ def values(first: int, count: int, rank: int, modulus: int, device: torch.device
 
 
 def totals(first: int, count: int, ranks: int, modulus: int, device: torch.device) -> torch.Tensor:
-    """Return the sums of these elements over all ranks: int64, shape (count,).
-
-    They are whole rounds of the modulus, and a rest that passes it once at most.
-    """
+    """Return the sums of these elements over all ranks: int64, shape (count,)."""
     start = _hashes(first, count, device).remainder_(modulus)
+    # Whole rounds of the modulus, and a rest that passes it once at most.
     rounds, rest = divmod(ranks, modulus)
     above = (start + (rest - modulus)).clamp_(min=0)
     whole = ranks + rounds * (modulus * (modulus - 1) // 2) + rest * (rest - 1) // 2

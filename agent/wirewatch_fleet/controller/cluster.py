@@ -17,8 +17,7 @@ from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
 from kubernetes_asyncio.watch import Watch
 
 from wirewatch import __version__
-from wirewatch.kubernetes.apiserver import ApiEndpoint
-from wirewatch.kubernetes.outcome import Outcome, RequestResult
+from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult
 from wirewatch_fleet.controller.patch import CONTENT_TYPE
 from wirewatch_fleet.kubeclient import ERRORS, RequestFailed, answered, client_of, failed
 

@@ -14,8 +14,7 @@ from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
 from wirewatch.config import ControllerSection
 from wirewatch.core.ports import Clock
 from wirewatch.core.words import stamp
-from wirewatch.kubernetes.apiserver import ApiEndpoint
-from wirewatch.kubernetes.outcome import MEANING, RequestResult
+from wirewatch.kubernetes.apiserver import ApiEndpoint, RequestResult
 from wirewatch_fleet.controller.cluster import (
     REQUEST,
     ClusterSession,
@@ -137,7 +136,7 @@ class Controller:
     def _tell_trouble(self, error: RequestFailed) -> None:
         result = error.outcome.result
         if result.value != self._trouble:
-            about = _MEANING.get(result, MEANING[result])
+            about = _MEANING.get(result, result.meaning)
             log.warning("the API server does not give what is asked: %s (%s)", about, error)
         self._trouble = result.value
 

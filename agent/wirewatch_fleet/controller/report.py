@@ -7,8 +7,8 @@ from typing import Any
 
 from wirewatch.core.types import Kind, Metric, Sample, Tier
 from wirewatch.core.words import stamp
+from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch.kubernetes.condition import LIMIT, shortened
-from wirewatch.kubernetes.outcome import RequestResult
 from wirewatch_fleet.controller.decide import BUDGETS, MEANING, ControllerPlan, Ground, NodeDecision, NodeStep
 from wirewatch_fleet.controller.node import TAINT_EFFECT, TAINT_KEY, NodeMeasure
 

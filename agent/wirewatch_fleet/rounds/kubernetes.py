@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kubernetes_asyncio.client import ApiClient, BatchV1Api, CoreV1Api
 
-from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.kubeclient import ERRORS, RequestFailed, answered, text_of
 from wirewatch_fleet.rounds.answer import answers_in
 from wirewatch_fleet.rounds.engine import (

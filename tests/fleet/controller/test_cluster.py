@@ -8,7 +8,7 @@ import pytest
 
 from tests.fleet.controller.api import TOKEN, NodesApi, serving
 from tests.fleet.controller.drawn import raw
-from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.controller import cluster
 from wirewatch_fleet.controller.cluster import ClusterSession, connected
 from wirewatch_fleet.kubeclient import RequestFailed

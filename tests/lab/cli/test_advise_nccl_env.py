@@ -23,7 +23,7 @@ from wirewatch.busbw.references import Confidence
 from wirewatch.cli import cli
 from wirewatch.core.types import Health
 from wirewatch.core.words import printable
-from wirewatch.hw.filesystemids import filesystem_ids
+from wirewatch.statefolder import filesystem_ids
 from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
 from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.node import NcclNode

@@ -37,8 +37,14 @@ from wirewatch.hw.overlay import BUNDLED as OVERLAYS
 from wirewatch.hw.overlay import OverlayError, load_overlay
 from wirewatch.hw.recording import BUNDLED, RecordingError, load_recording
 from wirewatch.jobs.explain.walls import decide
-from wirewatch.kubernetes.apiserver import EndpointError, UnexpectedReply, condition_in, endpoint, message_of
-from wirewatch.kubernetes.outcome import retry_after
+from wirewatch.kubernetes.apiserver import (
+    EndpointError,
+    UnexpectedReply,
+    condition_in,
+    endpoint,
+    message_of,
+    retry_after,
+)
 from wirewatch.nccl.lists import ALGO, ListError, allowed
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.nccl.settings import allows_hca

@@ -21,7 +21,7 @@ from wirewatch.core.nvml import BURST
 from wirewatch.core.ports import ALL_LINKS, Answer, Hardware, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.files import SystemSysfs
-from wirewatch.hw.nvml.replay import ReplayNvml
+from wirewatch.hw.overlay import ReplayNvml
 from wirewatch.hw.recording import Key, Recording, load_recording, unpack
 from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplayKubelet, ReplayProbe, ReplaySlurm
 

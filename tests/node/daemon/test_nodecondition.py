@@ -5,8 +5,8 @@ from tests.node.kubernetes.apiserver import NODE, ApiServer
 from tests.node.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.support import EPOCH
 from wirewatch.core.words import stamp
-from wirewatch.kubernetes import outcome
-from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch.kubernetes import apiserver
+from wirewatch.kubernetes.apiserver import RequestResult
 
 
 def test_a_new_node_gets_the_condition_and_a_heartbeat_every_five_minutes(api: ApiServer) -> None:
@@ -70,7 +70,7 @@ def test_conditions_of_others_are_not_touched(api: ApiServer) -> None:
 
 def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
     made = rig(api)
-    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(made.writer.report)}
+    found = {(s.metric.name, s.labels): s.value for s in apiserver.samples(made.writer.report)}
     assert found["node_condition_last_update_timestamp_seconds", ()] == 0
     assert found["node_condition_last_transition_timestamp_seconds", ()] == 0
     updates = {
@@ -83,7 +83,7 @@ def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
 
 def test_metrics_tell_what_is_reported(api: ApiServer) -> None:
     told = played(api, lambda it: it.go(FAILED, 100)).writer.report
-    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(told)}
+    found = {(s.metric.name, s.labels): s.value for s in apiserver.samples(told)}
     assert found["node_condition_status", ("false",)] == 1
     assert found["node_condition_status", ("true",)] == 0
     assert found["node_condition_last_transition_timestamp_seconds", ()] == EPOCH + 60

@@ -23,8 +23,7 @@ from tests.node.kubernetes.apiserver import (
 from tests.node.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
 from wirewatch.core.words import stamp
-from wirewatch.kubernetes.apiserver import LIMIT
-from wirewatch.kubernetes.outcome import RequestResult
+from wirewatch.kubernetes.apiserver import LIMIT, RequestResult
 
 BAD: dict[str, tuple[Day, str]] = {
     "401": (refusing(401, "Unauthorized"), "unauthorized"),

@@ -13,10 +13,10 @@ from tests.node.cli.gatefile import gate, now, verdict_of
 from tests.node.cli.replies import health
 from tests.node.daemon.process import FAST, SOON, Daemon
 from tests.node.kubernetes.views import OK
-from wirewatch.daemon import verdictfile
+from wirewatch.daemon import notify
 from wirewatch.daemon.board import ReportSource
+from wirewatch.daemon.notify import VerdictFile, verdict_path
 from wirewatch.daemon.persistence import write
-from wirewatch.daemon.verdictfile import VerdictFile, verdict_path
 from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.state import HEALTH
 from wirewatch.documents.verdictfile import FileVerdict
@@ -67,8 +67,8 @@ def test_what_hangs_between_the_verdict_and_the_disk_makes_the_file_older(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is of the time before the verdict was taken; while a write hangs, no other is queued behind it."""
-    monkeypatch.setattr(verdictfile, "OFTEN", 0.01)
-    monkeypatch.setattr(verdictfile, "EVERY", 0.0)
+    monkeypatch.setattr(notify, "LOOK", 0.01)
+    monkeypatch.setattr(notify, "EVERY", 0.0)
     hanging, released, writes = threading.Event(), threading.Event(), []
 
     def slow(path: Path, text: bytes, mode: int) -> str:
@@ -77,7 +77,7 @@ def test_what_hangs_between_the_verdict_and_the_disk_makes_the_file_older(
         released.wait(SOON)
         return write(path, text, mode)
 
-    monkeypatch.setattr(verdictfile, "write", slow)
+    monkeypatch.setattr(notify, "write", slow)
 
     def late(_: HealthDocument) -> FileVerdict:
         later = now(-0.2).uptime

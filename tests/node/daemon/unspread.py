@@ -1,8 +1,8 @@
 """`wirewatch`, as the only node that tells its API server: its requests need no spread of seconds."""
 
 from wirewatch.__main__ import main
-from wirewatch.kubernetes import outcome
+from wirewatch.kubernetes import apiserver
 
 if __name__ == "__main__":
-    outcome.SPREAD = 0.5
+    apiserver.SPREAD = 0.5
     main()

@@ -6,8 +6,7 @@ from tests.node.core.questions import parse_question
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
 from wirewatch.core.types import Absent
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import Player
+from wirewatch.hw.overlay import Player, ReplayNvml
 
 
 class DirectNvml:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.node.hw.masks import mask
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.masking import mask, shape
+from wirewatch.hw.masking import shape
 from wirewatch.hw.recording import pack
 
 NVML, SYSFS, HOST = "nvml", "sysfs", "host"

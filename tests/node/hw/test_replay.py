@@ -12,8 +12,7 @@ from tests.node.hw.recordings import Time, Told, one_change, player, recording
 from wirewatch.core.ports import ALL_LINKS, Answer, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.protocol import Source, absent_code
-from wirewatch.hw.nvml.replay import ReplayNvml
-from wirewatch.hw.overlay import NotRecorded, OverlayError, Player, is_counter, open_player
+from wirewatch.hw.overlay import NotRecorded, OverlayError, Player, ReplayNvml, is_counter, open_player
 from wirewatch.hw.recording import Key, RecordingError, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,

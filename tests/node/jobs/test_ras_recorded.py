@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.cli.test_recorder import hardware
+from tests.node.hw.masks import mask
 from tests.node.hw.recordings import Time, player, recording
 from tests.node.jobs.hungjobs import NOBODY, HungJob
 from tests.node.jobs.ras.reports import HOST
@@ -18,7 +19,6 @@ from wirewatch.cli.recorder import Recorder
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.hw.masking import mask
 from wirewatch.hw.recording import Key, load_recording
 from wirewatch.jobs.ras.recorded import LISTENERS, REPORTS, ReplayRas, record_ras
 

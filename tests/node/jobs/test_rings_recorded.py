@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.cli.test_recorder import Stopwatch, hardware
+from tests.node.hw.masks import mask
 from tests.node.hw.recordings import Time, one_change, overlay_file, player, recording
 from tests.node.jobs.ringfiles import RingWriter, Written, later
 from wirewatch.cli.recorder import Recorder
@@ -18,7 +19,6 @@ from wirewatch.core.jobs import RefusedRing, Ring, RingCounts, RingReading, Ring
 from wirewatch.core.ports import Rings
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import SystemSysfs
-from wirewatch.hw.masking import mask
 from wirewatch.hw.overlay import Player
 from wirewatch.hw.recording import Recording, load_recording
 from wirewatch.hw.replay import ReplaySysfs

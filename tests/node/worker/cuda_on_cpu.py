@@ -123,7 +123,7 @@ def main() -> None:
             mock.patch.object(torch_engine, "nccl", Nccl(sys.argv[1:], in_place=plan.in_place))
         )
         devices = [torch.device("cpu") for _ in plan.gpus]
-        stack.enter_context(mock.patch.object(torch_engine, "devices", return_value=devices))
+        stack.enter_context(mock.patch.object(torch_gpu, "devices", return_value=devices))
         run = Run(plan, lambda _mark: None, time.monotonic())
         engine = torch_engine.TorchEngine(plan)
         try:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from tests.node.worker.cuda_on_cpu import standing_in
-from wirewatch.worker import distributed_engine
+from wirewatch.worker import distributed_engine, torch_gpu
 from wirewatch.worker.__main__ import main
 from wirewatch.worker.distributed_engine import GpuRanks
 from wirewatch.worker.torch_gpu import TorchGpu
@@ -31,5 +31,5 @@ if __name__ == "__main__":
         stack.enter_context(mock.patch.object(GpuRanks, "backend", "gloo"))
         stack.enter_context(mock.patch.object(distributed_engine, "TorchGpu", Gpu))
         devices = [torch.device("cpu")] * 4
-        stack.enter_context(mock.patch.object(distributed_engine, "devices", return_value=devices))
+        stack.enter_context(mock.patch.object(torch_gpu, "devices", return_value=devices))
         main()

@@ -31,8 +31,7 @@ class Answerer(Protocol):
 
 def _open(source: protocol.Source) -> Answerer:
     if source.replay:
-        from wirewatch.hw.nvml.replay import ReplayNvml
-        from wirewatch.hw.overlay import open_player
+        from wirewatch.hw.overlay import ReplayNvml, open_player
 
         return ReplayNvml(open_player(source))
     from wirewatch.hw.nvml.library import Library
@@ -43,8 +42,7 @@ def _open(source: protocol.Source) -> Answerer:
 def _die_with_parent() -> None:
     """Kill ourselves soon after the parent let go of our input, also while a call into the driver hangs.
 
-    Done by a thread and not by the kernel's parent-death signal, which comes when the thread that started
-    us ends, not the process.
+    The kernel's parent-death signal comes when the thread that started us ends, not the process.
     """
     watch = select.poll()
     watch.register(0, 0)
@@ -53,17 +51,12 @@ def _die_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _private_output() -> int:
-    """The pipe to the parent, out of reach of whatever a library prints."""
-    pipe = os.dup(1)
-    os.dup2(2, 1)
-    return pipe
-
-
 def main() -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe = _private_output()
+    # The pipe to the parent, out of reach of whatever a library prints.
+    pipe = os.dup(1)
+    os.dup2(2, 1)
     jobs = sys.stdin.buffer
     try:
         source = protocol.decode_source(jobs.readline())

@@ -15,18 +15,8 @@ from functools import partial
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.nvml import protocol
-from wirewatch.hw.nvml.process import (
-    KILL_WAIT,
-    NODE,
-    Child,
-    ChildDied,
-    ChildHung,
-    Delay,
-    NvmlChild,
-    Quarantine,
-    Supervisor,
-)
+from wirewatch.hw.nvml import process, protocol
+from wirewatch.hw.nvml.process import NODE, Child, Delay, NvmlChild, Quarantine, Supervisor
 from wirewatch.hw.nvml.protocol import GPU_IS_LOST, RESET_REQUIRED, SESSION_ENDED, absent_code
 
 log = logging.getLogger(__name__)
@@ -58,8 +48,8 @@ class NvmlClient:
         origin = source or protocol.Source()
         self._limits = limits or Limits()
         self._lock = threading.RLock()
-        backoff = Quarantine(self._limits.restart, mono)
-        self._supervisor = Supervisor(lambda: start(origin), self._limits.start, backoff)
+        self._backoff = Quarantine(self._limits.restart, mono)
+        self._supervisor = Supervisor(lambda: start(origin), self._limits.start, self._backoff)
         self._gpus: dict[int, Gpu] = {}
         self._listed = 0
         self._lost = False
@@ -99,12 +89,11 @@ class NvmlClient:
     def release(self, why: str) -> tuple[int, ...]:
         """Close every handle on the GPUs within 2 s, and answer nothing but `why` until `resume`.
 
-        An overdue question is killed with the process, and no GPU is left out for it. Returns the processes
-        that cannot be killed: those still hold GPUs.
+        A killed question leaves no GPU out. Returns processes that cannot be killed: they still hold GPUs.
         """
         self._supervisor.withheld = Absent(Why.RELEASED, why)
         turn = partial(self._lock.acquire, True)  # noqa: FBT003
-        if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(turn, KILL_WAIT):
+        if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(turn, process.KILL_WAIT):
             return self._supervisor.living()
         try:
             self._supervisor.close(GRACE)
@@ -113,12 +102,9 @@ class NvmlClient:
         return self._supervisor.living()
 
     def resume(self) -> None:
-        """Answer again; NVML starts with the next question, and no GPU is left out.
-
-        Except a GPU at which a process hangs that still cannot be killed.
-        """
+        """Answer again; no GPU is left out but one at which a process hangs that cannot be killed."""
         with self._lock:
-            self._supervisor.forget()
+            self._backoff.clear()
             self._reopen.clear()
             if not self._supervisor.caught():
                 self._quarantine.clear()
@@ -175,10 +161,10 @@ class NvmlClient:
             return [Answer(absent)] * len(questions)
         try:
             reply = self._supervisor.ask(protocol.encode_job(scope, tuple(questions)), self._limits.job)
-        except ChildHung:
+        except process.ChildHung:
             said = f"NVML did not answer within {self._limits.job:g} s; left out for a while"
             absent = Absent(Why.TIMEOUT, said)
-        except ChildDied as error:
+        except process.ChildDied as error:
             absent = Absent(Why.LOST, f"{error} while it was asked; left out for a while")
         else:
             return self._take(key, reply)

@@ -15,7 +15,7 @@ from wirewatch.hw.nvml.protocol import LibraryError, absent_code
 
 _UNION = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 _PEER_CALLS = frozenset({"TopologyCommonAncestor", "P2PStatus"})
-_NOT_SUPPORTED, _TIMEOUT, _FUNCTION_NOT_FOUND = 3, 10, 13
+NOT_SUPPORTED, NOT_FOUND, _TIMEOUT, _FUNCTION_NOT_FOUND = 3, 6, 10, 13
 _EVENTS_KEPT = 256
 _BINDING_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ctypes.ArgumentError)
 Call = Callable[[Any, Question], Any]
@@ -129,7 +129,7 @@ class _Events:
                 refused = error
         if not self._uuids:
             pynvml.nvmlEventSetFree(self._set)
-            raise refused or pynvml.NVMLError(_NOT_SUPPORTED)
+            raise refused or pynvml.NVMLError(NOT_SUPPORTED)
 
     def drain(self) -> Json:
         """The latest events, numbered from 1 since registration, so that none is counted twice."""
@@ -147,18 +147,13 @@ class _Events:
 
 
 _OTHER_VERSION = frozenset({2, 25})
-NOT_SUPPORTED, NOT_FOUND = 3, 6
 
 
 class Gpm:
-    """Metrics between two samples of a GPU, by NVML's GPM.
-
-    Keeps the last sample of each GPU; two buffers a GPU, in turns. `mono`: monotonic seconds.
-    """
+    """Metrics between two samples of a GPU, by NVML's GPM; two buffers a GPU, in turns."""
 
     def __init__(self, nvml: Any, mono: Callable[[], float] = time.monotonic) -> None:
-        self._nvml = nvml
-        self._mono = mono
+        self._nvml, self._mono = nvml, mono
         self._kept: dict[int | None, tuple[Any, float]] = {}
         self._spare: dict[int | None, Any] = {}
 
@@ -167,11 +162,10 @@ class Gpm:
         return bool(self._nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
 
     def since_last(self, place: int | None, handle: Any, metrics: Sequence[int | str]) -> Json:
-        """Return metrics (nvmlGpmMetricId_t) since the last sample of this GPU, and the seconds between.
+        """Return metrics (nvmlGpmMetricId_t) since the last sample of GPU `place`, and the seconds between.
 
-        They are in NVML's units, per cent and MiB/s; one that this GPU does not offer is left out. `place` is
-        the GPU's key here. Raises NVMLError: not supported, no sample before this one, or the GPU cannot be
-        asked.
+        They are in per cent and MiB/s; one that this GPU does not offer is left out. Raises NVMLError: not
+        supported, no sample before this one, or the GPU cannot be asked.
         """
         before = self._kept.get(place)
         if before is None and not self.supported(handle):
@@ -208,15 +202,13 @@ class Bursts:
     """Counters of all links of a GPU, read back to back for a short time; `mono`: monotonic seconds."""
 
     def __init__(self, nvml: Any, mono: Callable[[], float] = time.monotonic) -> None:
-        self._nvml = nvml
-        self._mono = mono
+        self._nvml, self._mono = nvml, mono
 
     def read(self, handle: Any, args: Sequence[int | str]) -> Json:
         """Return rows of one read each: microseconds, and how much each counter grew, since the first.
 
         `args` are milliseconds and fields. The time is that of the end of a read, the nearest to the
-        counters' own. Raises ValueError for other arguments, and NVMLError, after which all that was read is
-        lost.
+        counters' own. Raises ValueError for other arguments, and NVMLError, which loses all that was read.
         """
         milliseconds, *fields = (int(one) for one in args)
         if not (0 < milliseconds <= LONGEST_BURST and fields):
@@ -245,8 +237,7 @@ def plain(value: Any) -> Json:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, ctypes.Structure):
-        names = [field[0] for field in value._fields_]
-        return {name: plain(getattr(value, name)) for name in names}
+        return {field[0]: plain(getattr(value, field[0])) for field in value._fields_}
     if isinstance(value, ctypes.Array) and getattr(value, "_type_", None) is ctypes.c_ubyte:
         return bytes(value).hex()
     if isinstance(value, list | tuple | ctypes.Array):
@@ -316,8 +307,4 @@ def _getters(_handle: Any, _question: Question) -> list[str]:
     return names
 
 
-_SPECIAL: dict[str, Call] = {
-    "GpuFabricInfoV": _fabric,
-    "SramEccErrorStatus": _sram,
-    "Getters": _getters,
-}
+_SPECIAL: dict[str, Call] = {"GpuFabricInfoV": _fabric, "SramEccErrorStatus": _sram, "Getters": _getters}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.interpreter import FOLDER, module_places, python
@@ -26,6 +26,7 @@ KILL_WAIT = 1.0
 """Seconds that a killed process may take to die before it counts as stuck in the driver."""
 PIPE = 65536
 """Bytes that a pipe holds; a larger buffer would be mapped and unmapped for each reply."""
+T = TypeVar("T")
 Kill = Callable[[int, int], None]
 """Sends a signal to a process, as os.kill does."""
 NODE = "node"
@@ -69,8 +70,7 @@ class Quarantine:
     """What is left out after failures, GPUs or NVML as a whole, and until when; `mono`: monotonic seconds."""
 
     def __init__(self, delay: Delay, mono: Callable[[], float]) -> None:
-        self._delay = delay
-        self._mono = mono
+        self._delay, self._mono = delay, mono
         self._entries: dict[str, _Entry] = {}
 
     def add(self, key: str, absent: Absent) -> None:
@@ -83,7 +83,6 @@ class Quarantine:
         self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all failures."""
         self._entries.clear()
 
     def holds(self, key: str) -> Absent | None:
@@ -140,27 +139,23 @@ class Child:
 
     def hello(self, deadline: float) -> protocol.Hello:
         """Wait until the library is initialised, `deadline` in seconds; raises ChildHung, ChildDied."""
-        line = self._exchange(self._first, deadline)
-        try:
-            return protocol.decode_hello(line)
-        except ValueError as error:
-            raise _nonsense(line) from error
+        return self._exchange(self._first, deadline, protocol.decode_hello)
 
     def ask(self, job: bytes, deadline: float) -> protocol.Reply:
         """Send a job and return its reply, `deadline` in seconds; raises ChildHung, ChildDied."""
-        line = self._exchange(job, deadline)
-        try:
-            return protocol.decode_reply(line)
-        except ValueError as error:
-            raise _nonsense(line) from error
+        return self._exchange(job, deadline, protocol.decode_reply)
 
-    def _exchange(self, data: bytes, deadline: float) -> bytes:
+    def _exchange(self, data: bytes, deadline: float, decode: Callable[[bytes], T]) -> T:
         end = time.monotonic() + deadline
         try:
             self._send(data, end)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ChildGone(self._how()) from error
-        return self._line(end)
+        line = self._line(end)
+        try:
+            return decode(line)
+        except ValueError as error:
+            raise ChildDied(f"the NVML process wrote nonsense: {line[:80]!r}") from error
 
     def _send(self, data: bytes, end: float) -> None:
         view = memoryview(data)
@@ -224,10 +219,10 @@ class Child:
 
     def gone(self) -> bool:
         """Whether the process has ended, without waiting."""
-        if self._process.poll() is None:
-            return False
-        self._close_pipes()
-        return True
+        alive = self.alive()
+        if not alive:
+            self._close_pipes()
+        return not alive
 
 
 class Supervisor:
@@ -240,9 +235,7 @@ class Supervisor:
     def __init__(self, start: Callable[[], NvmlChild], hello: float, backoff: Quarantine) -> None:
         self.session = 0
         self.withheld: Absent | None = None
-        self._start = start
-        self._hello = hello
-        self._backoff = backoff
+        self._start, self._hello, self._backoff = start, hello, backoff
         self._child: NvmlChild | None = None
         self._leaving: NvmlChild | None = None
         self._stuck: list[NvmlChild] = []
@@ -270,10 +263,7 @@ class Supervisor:
         return bool(self._stuck)
 
     def ask(self, job: bytes, deadline: float) -> protocol.Reply:
-        """Ask the child that `ready` started; one that ended between two jobs is replaced once.
-
-        Raises ChildHung, ChildDied.
-        """
+        """Ask the child that `ready` started, replaced once if it has ended; raises ChildHung, ChildDied."""
         assert self._child is not None  # noqa: S101
         try:
             return self._child.ask(job, deadline)
@@ -314,7 +304,6 @@ class Supervisor:
         return self.withheld if self.withheld is not None and killed else self._failed(absent)
 
     def _failed(self, absent: Absent) -> Absent:
-        """Wait before the next start."""
         if self._backoff.suspects(NODE) is None:
             log.warning("NVML cannot be used: %s", absent)
         self._backoff.add(NODE, absent)
@@ -356,10 +345,6 @@ class Supervisor:
             if child is not None:
                 child.shoot()
 
-    def forget(self) -> None:
-        """Start the next child as soon as it is needed, whatever failed before."""
-        self._backoff.clear()
-
     def _end(self, how: Callable[[NvmlChild], bool]) -> bool:
         child = self._leaving = self._child
         self._child = None
@@ -371,10 +356,6 @@ class Supervisor:
             self._stuck.append(child)
         self._leaving = None
         return dead
-
-
-def _nonsense(line: bytes) -> ChildDied:
-    return ChildDied(f"the NVML process wrote nonsense: {line[:80]!r}")
 
 
 def _wait(handle: int, event: int, end: float) -> None:

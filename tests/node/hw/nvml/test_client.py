@@ -514,6 +514,6 @@ def test_a_process_that_was_gone_before_it_got_the_job_costs_nothing() -> None:
 
 def test_a_child_that_plays_a_recording_loads_little() -> None:
     """Before: pydantic and psutil, which took two thirds of its start."""
-    modules = "import sys, wirewatch.hw.nvml.child, wirewatch.hw.nvml.replay; print(*sys.modules)"
+    modules = "import sys, wirewatch.hw.nvml.child, wirewatch.hw.overlay; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", modules], capture_output=True, text=True, check=True)
     assert not {"pydantic", "psutil", "pynvml"} & set(done.stdout.split())
