@@ -34,11 +34,7 @@ from wirewatch_lab.advice.cost.tokens import (
     stops_gaining,
     tokens_of,
 )
-from wirewatch_lab.advice.cost.training import (
-    Trained,
-    bucket,
-    schemes,
-)
+from wirewatch_lab.advice.cost.training import Trained, bucket, schemes
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.shapes import TRAINING_BYTES
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks

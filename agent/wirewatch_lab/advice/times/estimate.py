@@ -14,29 +14,10 @@ from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
 from wirewatch.busbw.network import NetworkShare, network_share
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALLTOALL,
-    BROADCAST,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    SCATTER,
-    SENDRECV,
-    Conditions,
-)
+from wirewatch.core import probe
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.advice.times.evidence import (
-    OneReference,
-    OneStudy,
-    first_gpus,
-    model_of,
-    of_hosts,
-    of_references,
-    of_studies,
-)
+from wirewatch_lab.advice.times import evidence
 from wirewatch_lab.advice.times.fit import Correction, MeasuredCurve, along, fitted, tabled
 from wirewatch_lab.advice.times.model import HOST_JOB, CollectiveModel
 from wirewatch_lab.study.grid import EAGER, GRAPH
@@ -66,7 +47,7 @@ def crossing(op: str, each: int, domains: int) -> DomainCrossing:
 def across_seconds(op: str, found: DomainCrossing, size_bytes: float, rate: float) -> float:
     """Seconds between domains at `rate` bytes per second of each GPU, by the faster of LL and Simple."""
     sent = found.share * size_bytes / rate
-    short = _TREE_LL if op == ALL_REDUCE else _RING_LL
+    short = _TREE_LL if op == probe.ALL_REDUCE else _RING_LL
     return min(found.hops * short + 2 * sent, found.hops * _SIMPLE + sent)
 
 
@@ -84,15 +65,15 @@ def _others(parts: int) -> float:
 
 
 _CROSSINGS: Mapping[str, Callable[[int, int], DomainCrossing]] = {
-    ALL_REDUCE: lambda each, d: DomainCrossing(2 * _others(d) / each, 2 * _deep(d), 1.0),
-    ALL_GATHER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
-    REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
-    BROADCAST: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
-    REDUCE: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
-    ALLTOALL: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
-    GATHER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
-    SCATTER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
-    SENDRECV: lambda _each, _d: DomainCrossing(1.0, 1, 1.0),
+    probe.ALL_REDUCE: lambda each, d: DomainCrossing(2 * _others(d) / each, 2 * _deep(d), 1.0),
+    probe.ALL_GATHER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
+    probe.REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
+    probe.BROADCAST: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    probe.REDUCE: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    probe.ALLTOALL: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    probe.GATHER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    probe.SCATTER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    probe.SENDRECV: lambda _each, _d: DomainCrossing(1.0, 1, 1.0),
 }
 
 
@@ -175,8 +156,8 @@ class CollectiveTimes:
         whole = self._machine.group(span.ranks)
         if whole is None:
             return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {span.ranks} GPUs")
-        conditions = first_gpus(whole, span.ranks)
-        model = model_of(conditions, op)
+        conditions = evidence.first_gpus(whole, span.ranks)
+        model = evidence.model_of(conditions, op)
         if isinstance(model, Absent):
             return model
         asked = _TimeQuestion(
@@ -187,10 +168,10 @@ class CollectiveTimes:
             one_process=one_process,
             published=self._published,
         )
-        return asked.by_studies(of_studies(self._machine, model, conditions))
+        return asked.by_studies(evidence.of_studies(self._machine, model, conditions))
 
     def _between_domains(self, op: str, span: Ranks, size_bytes: float, launch: str) -> Estimate | Absent:
-        for one in of_hosts(self._machine, op, span.ranks, span.domains):
+        for one in evidence.of_hosts(self._machine, op, span.ranks, span.domains):
             if one.curve.graph is (launch == GRAPH) and one.curve.spans(size_bytes):
                 seconds = along(one.curve, size_bytes)
                 return Estimate(
@@ -205,13 +186,13 @@ class CollectiveTimes:
         whole = self._machine.group(each)
         if whole is None:
             return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {each} GPUs")
-        share = network_share(first_gpus(whole, each))
+        share = network_share(evidence.first_gpus(whole, each))
         if isinstance(share, Absent):
             return Absent(share.why, f"the network of {self._machine.of}: {share.detail}")
         found = crossing(op, each, span.domains)
         across = across_seconds(op, found, size_bytes, share.rate)
         inside: Estimate | Absent | None = None
-        if each > 1 and op != SENDRECV:
+        if each > 1 and op != probe.SENDRECV:
             inside = self.estimate(op, Ranks(each), max(found.inside * size_bytes, 1.0), launch)
         if isinstance(inside, Absent):
             return inside
@@ -260,19 +241,19 @@ class _TimeQuestion:
     """One question, as the model has it."""
 
     model: CollectiveModel
-    conditions: Conditions
+    conditions: probe.Conditions
     size_bytes: float
     graph: bool
     one_process: bool
     published: tuple[ReferenceCurve, ...]
 
-    def by_studies(self, studies: Sequence[OneStudy]) -> Estimate | Absent:
+    def by_studies(self, studies: Sequence[evidence.OneStudy]) -> Estimate | Absent:
         """By what was measured on the machine, else by references."""
         for one in studies:
             own = one.curve.model.ranks == self.model.ranks
             if own and self._answers(one.curve, any_process=True):
                 return self._measured(one)
-        references = of_references(
+        references = evidence.of_references(
             self.model, self.conditions, one_process=self.one_process, published=self.published
         )
         if not studies:
@@ -299,7 +280,7 @@ class _TimeQuestion:
             self._seconds(correction), EstimateBasis.FITTED, Confidence.DERIVED, curves[0].source, remarks
         )
 
-    def _measured(self, one: OneStudy) -> Estimate:
+    def _measured(self, one: evidence.OneStudy) -> Estimate:
         seconds = along(one.curve, self.size_bytes)
         remarks = list(one.doubts)
         bound = self._bound(one_process=one.curve.one_process)
@@ -312,7 +293,7 @@ class _TimeQuestion:
         )
         return replace(found, within=one.spread)
 
-    def _by_references(self, references: Sequence[OneReference]) -> Estimate | Absent:
+    def _by_references(self, references: Sequence[evidence.OneReference]) -> Estimate | Absent:
         by_operator = self._pinned()
         if by_operator is not None:
             return by_operator
@@ -323,7 +304,7 @@ class _TimeQuestion:
         correction = fitted([one.curve for one in references], one_process=self.one_process)
         return self._derived(correction, references)
 
-    def _derived(self, correction: Correction, references: Sequence[OneReference]) -> Estimate:
+    def _derived(self, correction: Correction, references: Sequence[evidence.OneReference]) -> Estimate:
         seconds = self._seconds(correction)
         launches = [self._launch_remark()] if self._waits(correction) else []
         if not references:

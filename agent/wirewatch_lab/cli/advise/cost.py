@@ -18,18 +18,9 @@ from wirewatch.cli.tables import table
 from wirewatch.core import words
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
 from wirewatch.core.words import GB, MICRO, UNKNOWN
+from wirewatch_lab.advice.cost import document
 from wirewatch_lab.advice.cost.answer import CostQuestion, cost
 from wirewatch_lab.advice.cost.cliff import AXIS, CliffStep, bars, plotted
-from wirewatch_lab.advice.cost.document import (
-    COST,
-    AlgorithmRow,
-    CostDocument,
-    EstimatedCollective,
-    PassRow,
-    ServingCost,
-    TrainingCost,
-    basis,
-)
 from wirewatch_lab.advice.cost.tokens import FREE, Served
 from wirewatch_lab.advice.cost.training import ENOUGH, TORCH_BUCKET
 from wirewatch_lab.advice.machine import AdvisedMachine
@@ -164,7 +155,7 @@ def cost_command(**given: Any) -> None:
     if plot is not None:
         _draw(made, plot)
     if as_json:
-        click.echo(COST.dump_json(made, indent=1).decode())
+        click.echo(document.COST.dump_json(made, indent=1).decode())
     else:
         click.echo(cost_text(made, collectives=asked.by_size, explain=explain))
 
@@ -215,7 +206,7 @@ def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
     return Ranks(ranks, domains)
 
 
-def _draw(made: CostDocument, path: Path) -> None:
+def _draw(made: document.CostDocument, path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise click.UsageError("--plot takes matplotlib: pip install 'wirewatch[report]'")
     from wirewatch_lab.study.plots import draw_bars
@@ -226,7 +217,7 @@ def _draw(made: CostDocument, path: Path) -> None:
         raise click.UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def cost_text(made: CostDocument, *, collectives: bool, explain: bool) -> str:
+def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) -> str:
     """Return the answer for people, a sentence first; `collectives`: with times and algorithms by size."""
     serving, training = made.serving, made.training
     row = next((one for one in serving.decode if one.tp == serving.tp), None) if serving else None
@@ -253,7 +244,7 @@ def cost_text(made: CostDocument, *, collectives: bool, explain: bool) -> str:
     )  # fmt: skip
 
 
-def _gains(made: CostDocument, one: ServingCost, stops: int, best: int) -> str:
+def _gains(made: document.CostDocument, one: document.ServingCost, stops: int, best: int) -> str:
     """Return where decode stops gaining, and the share that the last doubling before that saves."""
     steps = {
         row.tp: found.step
@@ -273,7 +264,7 @@ def _gains(made: CostDocument, one: ServingCost, stops: int, best: int) -> str:
     return f"Decode gains up to TP {stops}{saves}, and less than a tenth beyond{fastest}."
 
 
-def _decoded(row: PassRow) -> tuple[str, ...]:
+def _decoded(row: document.PassRow) -> tuple[str, ...]:
     """Return a TP degree of decode as cells."""
     fits = "" if row.fits is not False else " (too much)"
     return (
@@ -282,12 +273,12 @@ def _decoded(row: PassRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _filled(row: PassRow) -> tuple[str, ...]:
+def _filled(row: document.PassRow) -> tuple[str, ...]:
     reductions = UNKNOWN if row.tp == 1 else str(row.all_reduces)
     return str(row.tp), _size(row.message_bytes), reductions, *_cells(row)
 
 
-def _cells(row: PassRow) -> tuple[str, ...]:
+def _cells(row: document.PassRow) -> tuple[str, ...]:
     """Return eager and graph, where both are known and differ."""
     each = [one.collective.seconds if one.collective else None for one in row.launches]
     return (
@@ -304,7 +295,7 @@ def _pair(values: Sequence[float | None], scale: float, digits: int, unit: str =
     return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
-def _schemes(one: TrainingCost) -> Iterator[str]:
+def _schemes(one: document.TrainingCost) -> Iterator[str]:
     crosses = ("leaves the node",) if one.nodes > 1 else ()
     return table(
         ("scheme", "a GPU sends", *crosses, "keeps", "by"),
@@ -325,7 +316,7 @@ def _step(step: CliffStep, bar: str) -> tuple[str, ...]:
     return step.name, f"{step.rate / GB:.1f}", printed, bar.ljust(BAR), step.what
 
 
-def _times(made: CostDocument) -> Iterator[tuple[tuple[int, int], list[tuple[str, ...]]]]:
+def _times(made: document.CostDocument) -> Iterator[tuple[tuple[int, int], list[tuple[str, ...]]]]:
     """Yield each span of ranks and domains with a row for each of its times."""
     graphs = {(one.ranks, one.op, one.size_bytes): one for one in made.times if one.launch == GRAPH}
     for span in dict.fromkeys((one.ranks, one.domains) for one in made.times):
@@ -333,18 +324,18 @@ def _times(made: CostDocument) -> Iterator[tuple[tuple[int, int], list[tuple[str
         yield span, [_timed(one, graphs[one.ranks, one.op, one.size_bytes]) for one in eager]
 
 
-def _timed(eager: EstimatedCollective, graph: EstimatedCollective) -> tuple[str, ...]:
+def _timed(eager: document.EstimatedCollective, graph: document.EstimatedCollective) -> tuple[str, ...]:
     known = eager if eager.seconds is not None else graph
-    stands = f"{basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
+    stands = f"{document.basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
     if eager.basis and graph.basis and graph.basis != eager.basis:
-        stands += f"; graph {basis(graph, ' ({})')}{_within(graph)}"
+        stands += f"; graph {document.basis(graph, ' ({})')}{_within(graph)}"
     return (
         eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
         UNKNOWN if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), stands,
     )  # fmt: skip
 
 
-def _within(one: EstimatedCollective) -> str:
+def _within(one: document.EstimatedCollective) -> str:
     return f", within {one.within:.0%}" if one.within else ""
 
 
@@ -354,7 +345,7 @@ def _us(seconds: float | None) -> str:
     return f"{seconds * 1e6:.1f}" if seconds >= 1e-6 else f"{seconds * 1e6:.2g}"  # noqa: PLR2004
 
 
-def _unknown(found: Sequence[EstimatedCollective]) -> dict[str, list[str]]:
+def _unknown(found: Sequence[document.EstimatedCollective]) -> dict[str, list[str]]:
     """Return the reasons, each with the collectives whose time is not known for it."""
     reasons: dict[str, list[str]] = {}
     for one in found:
@@ -363,14 +354,16 @@ def _unknown(found: Sequence[EstimatedCollective]) -> dict[str, list[str]]:
     return reasons
 
 
-def _algorithms(made: CostDocument) -> Iterator[tuple[tuple[int, int], float, list[tuple[str, ...]]]]:
+def _algorithms(
+    made: document.CostDocument,
+) -> Iterator[tuple[tuple[int, int], float, list[tuple[str, ...]]]]:
     """Yield each span of ranks and nodes with the size and a row for each algorithm."""
     for span in dict.fromkeys((row.ranks, row.nodes) for row in made.algorithms):
         rows = [row for row in made.algorithms if row.ranks == span[0]]
         yield span, rows[0].size_bytes, [_moved(row) for row in rows]
 
 
-def _moved(row: AlgorithmRow) -> tuple[str, ...]:
+def _moved(row: document.AlgorithmRow) -> tuple[str, ...]:
     one = row.traffic
     return (
         row.op, one.algorithm + ("" if one.nccl else " *"), str(one.steps), _bytes(one.sends),
@@ -378,7 +371,7 @@ def _moved(row: AlgorithmRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _on_the_links(made: CostDocument) -> tuple[float, float]:
+def _on_the_links(made: document.CostDocument) -> tuple[float, float]:
     """Return the highest busbw by NVLS, and what it is on the links; zeros where NVLS does not run."""
     nvls = {
         row.ranks
@@ -393,14 +386,14 @@ def _on_the_links(made: CostDocument) -> tuple[float, float]:
     return max(rates, default=(0.0, 0.0))
 
 
-def _sources(made: CostDocument, *, collectives: bool) -> list[str]:
+def _sources(made: document.CostDocument, *, collectives: bool) -> list[str]:
     """Return what the times stand on, each source once."""
     used = list(made.times) if collectives else []
     if made.serving is not None:
         rows = (*made.serving.decode, *made.serving.prefill)
         used += [one.collective for row in rows for one in row.launches if one.collective is not None]
     known = (one for one in used if one.seconds is not None)
-    return list(dict.fromkeys(f"{basis(one, ', {}')}{_within(one)}: {one.source}" for one in known))
+    return list(dict.fromkeys(f"{document.basis(one, ', {}')}{_within(one)}: {one.source}" for one in known))
 
 
 def _size(size: float) -> str:
