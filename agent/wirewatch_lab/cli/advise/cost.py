@@ -17,6 +17,7 @@ from wirewatch.cli.probe import Primitive
 from wirewatch.cli.tables import table
 from wirewatch.core import words
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
+from wirewatch.core.statistics import grouped
 from wirewatch.core.words import GB, MICRO, UNKNOWN
 from wirewatch_lab.advice.cost import document
 from wirewatch_lab.advice.cost.answer import CostQuestion, cost
@@ -63,9 +64,8 @@ class _Model:
         if self.parameters is None or (not all(given) and not (trained and not any(given[:2]))):
             raise click.UsageError(f"{MODEL}; for --train without layers, --parameters alone")
         if bool(self.experts) != bool(self.active) or self.active > self.experts:
-            raise click.UsageError(
-                "--experts and --active go together, and a token takes no more than there are"
-            )
+            why = "--experts and --active go together, and a token takes no more than there are"
+            raise click.UsageError(why)
         heads = max(1, (self.hidden or 0) // HEAD)
         if self.kv_heads and self.hidden and heads % self.kv_heads:
             raise click.UsageError(
@@ -223,19 +223,17 @@ def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) 
     row = next((one for one in serving.decode if one.tp == serving.tp), None) if serving else None
     judged = next(one for one in row.launches if one.launch == serving.judged_by) if row and serving else None
     known_times = [one for one in made.times if one.seconds is not None and one.launch == EAGER]
-    answered = (
-        [pick(known_times, key=lambda one: one.size_bytes) for pick in (min, max)] if known_times else []
-    )
+    by_size = sorted(known_times, key=lambda one: one.size_bytes)
+    largest = next((one for one in by_size if one.size_bytes == by_size[-1].size_bytes), None)
+    answered = [one for one in (*by_size[:1], largest) if one is not None]
+    filled = serving.prefill if serving else ()
     drawn = zip(made.cliff, bars(made.cliff, BAR), strict=True)
-    gains = (
-        _gains(made, serving, serving.stops, serving.best)
-        if serving and serving.stops and serving.best
-        else ""
-    )
+    ends = serving and serving.stops and serving.best
+    gains = _gains(made, serving, serving.stops or 0, serving.best or 0) if serving and ends else ""
     return written(
         "cost.j2", made, collectives=collectives, explain=explain, chosen=row, judged=judged,
         answered=answered, gains=gains, decode=[_decoded(one) for one in serving.decode] if serving else [],
-        prefill=[_filled(one) for one in serving.prefill] if serving else [],
+        prefill=[(str(one.tp), _size(one.message_bytes), _reductions(one), *_cells(one)) for one in filled],
         schemes="\n".join(_schemes(training)) if training else "",
         cliff=[_step(step, bar) for step, bar in drawn], times=list(_times(made)),
         unknown=_unknown(made.times), algorithms=list(_algorithms(made)), nvls=_on_the_links(made),
@@ -246,12 +244,9 @@ def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) 
 
 def _gains(made: document.CostDocument, one: document.ServingCost, stops: int, best: int) -> str:
     """Return where decode stops gaining, and the share that the last doubling before that saves."""
-    steps = {
-        row.tp: found.step
-        for row in one.decode
-        for found in row.launches
-        if found.launch == one.judged_by and found.step is not None and row.fits is not False
-    }
+    fitting = ((row.tp, found) for row in one.decode for found in row.launches if row.fits is not False)
+    judged = ((tp, found.step) for tp, found in fitting if found.launch == one.judged_by)
+    steps = {tp: step for tp, step in judged if step is not None}
     half = steps.get(stops // 2)
     saves = "" if half is None else f", where doubling saves {1 - steps[stops] / half:.0%} of a token's time"
     if stops == max(steps):
@@ -269,13 +264,12 @@ def _decoded(row: document.PassRow) -> tuple[str, ...]:
     fits = "" if row.fits is not False else " (too much)"
     return (
         str(row.tp), f"{row.held / GB:.1f}{fits}", UNKNOWN if row.work is None else f"{row.work * 1e3:.2f}",
-        UNKNOWN if row.tp == 1 else str(row.all_reduces), *_cells(row),
+        _reductions(row), *_cells(row),
     )  # fmt: skip
 
 
-def _filled(row: document.PassRow) -> tuple[str, ...]:
-    reductions = UNKNOWN if row.tp == 1 else str(row.all_reduces)
-    return str(row.tp), _size(row.message_bytes), reductions, *_cells(row)
+def _reductions(row: document.PassRow) -> str:
+    return UNKNOWN if row.tp == 1 else str(row.all_reduces)
 
 
 def _cells(row: document.PassRow) -> tuple[str, ...]:
@@ -347,11 +341,8 @@ def _us(seconds: float | None) -> str:
 
 def _unknown(found: Sequence[document.EstimatedCollective]) -> dict[str, list[str]]:
     """Return the reasons, each with the collectives whose time is not known for it."""
-    reasons: dict[str, list[str]] = {}
-    for one in found:
-        if one.why and one.launch == EAGER:
-            reasons.setdefault(one.why, []).append(f"{one.op} {_size(one.size_bytes)}")
-    return reasons
+    unknown = (one for one in found if one.why and one.launch == EAGER)
+    return grouped((one.why, f"{one.op} {_size(one.size_bytes)}") for one in unknown)
 
 
 def _algorithms(
@@ -373,16 +364,10 @@ def _moved(row: document.AlgorithmRow) -> tuple[str, ...]:
 
 def _on_the_links(made: document.CostDocument) -> tuple[float, float]:
     """Return the highest busbw by NVLS, and what it is on the links; zeros where NVLS does not run."""
-    nvls = {
-        row.ranks
-        for row in made.algorithms
-        if (row.traffic.algorithm, row.op, row.traffic.nccl) == (NVLS, ALL_REDUCE, True)
-    }
-    rates = [
-        (one.busbw, one.busbw / factor(ALL_REDUCE, one.ranks))
-        for one in made.times
-        if one.op == ALL_REDUCE and one.ranks in nvls and one.busbw
-    ]
+    reduced = [row for row in made.algorithms if row.op == ALL_REDUCE and row.traffic.nccl]
+    nvls = {row.ranks for row in reduced if row.traffic.algorithm == NVLS}
+    timed = [one for one in made.times if one.op == ALL_REDUCE and one.ranks in nvls]
+    rates = [(one.busbw, one.busbw / factor(ALL_REDUCE, one.ranks)) for one in timed if one.busbw]
     return max(rates, default=(0.0, 0.0))
 
 

@@ -190,9 +190,8 @@ def of_process(pid: int) -> advice.Places:
         missing = "no such process is here" if data.why in {Why.MISSING, Why.LOST} else data.detail
         return advice.Places(of, (), (advice.NotRead(f"{at}/environ", missing),))
     if not data and command == b"":
-        return advice.Places(
-            of, (), (advice.NotRead(f"{at}/environ", "it is empty: a process of the kernel, or a zombie"),)
-        )
+        empty = "it is empty: a process of the kernel, or a zombie"
+        return advice.Places(of, (), (advice.NotRead(f"{at}/environ", empty),))
     return _with_files(of, of_environ(data, f"{at}/environ"), at / "root")
 
 
@@ -283,10 +282,8 @@ def measured_words(one: MeasuredSetting) -> str:
     if one.regime is Regime.LATENCY or one.op not in FACTORS:
         figures = f"{one.with_seconds * 1e6:.1f} us with {one.value}, {one.without_seconds * 1e6:.1f} without"
     else:
-        rates = [
-            busbw(one.op, one.ranks, one.at_bytes, seconds) / GB
-            for seconds in (one.with_seconds, one.without_seconds)
-        ]
+        times = (one.with_seconds, one.without_seconds)
+        rates = [busbw(one.op, one.ranks, one.at_bytes, seconds) / GB for seconds in times]
         figures = f"{rates[0]:.1f} GB/s with {one.value}, {rates[1]:.1f} without"
     sizes = f"{span(one.first_bytes, one.last_bytes)} {one.speed - 1:+.1%}"
     return f"{figures} at {words.size(one.at_bytes)} ({ranks}); {sizes}: {_judged(one)}"
@@ -315,11 +312,9 @@ def job_text(made: advice.NcclEnvDocument, form: str) -> str:
     else:
         text = "\n".join(f"{name}={value}" for name, value in values)
     left = ", ".join(one.name for one in made.variables if one.value is None)
-    head = [
-        f"NCCL's settings for {made.purpose}: {printable(made.machine)}, {utc(made.at)}",
-        *wrap(f"left to NCCL: {left}", WIDTH - 2),
-    ]
-    return "\n".join([*(f"# {line}" for line in head), text]) + "\n"
+    head = f"NCCL's settings for {made.purpose}: {printable(made.machine)}, {utc(made.at)}"
+    lines = (head, *wrap(f"left to NCCL: {left}", WIDTH - 2))
+    return "\n".join([*(f"# {line}" for line in lines), text]) + "\n"
 
 
 def _in_short(one: VariableAdvice) -> str:

@@ -13,6 +13,7 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import FiniteNumber, WholeNumber
 from wirewatch.core.hostlist import compact, natural
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import whole
 from wirewatch_lab.advice.placement import document, launchfiles
 from wirewatch_lab.advice.placement.cluster import (
@@ -337,7 +338,10 @@ def placement_text(made: document.PlacementDocument, jobs: Sequence[PlacementJob
     chosen = [(job, job.cost) for job in made.jobs if job.cost is not None]
     costs = [*(cost for _, cost in chosen), *(one.cost for one in entries)]
     rows = [(title(job.tp, job.pp, job.replicas), *_cost(cost), "this one") for job, cost in chosen]
-    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
+    whys = [f"{one.why}: {one.asks}" if one.asks else one.why for one in entries]
+    rows += [
+        (title(a.tp, a.pp, a.replicas), *_cost(a.cost), why) for a, why in zip(entries, whys, strict=True)
+    ]
     return written(
         "placement.j2", made, asked=" and ".join(title(job.tp, job.pp, job.replicas) for job in jobs),
         gpus=sum(job.tp * job.pp * job.replicas for job in made.jobs),
@@ -359,9 +363,7 @@ def _alike(job: document.JobPlacement) -> Iterator[tuple[str, ...]]:
                 part = "" if len(stage.nodes) == 1 else " (part of a group)"
                 groups.setdefault(one.node, []).append(f"{ranges(one.gpus)}{part}")
                 replicas.setdefault(one.node, set()).add(number)
-    kinds: dict[str, list[str]] = {}
-    for node in sorted(groups, key=natural):
-        kinds.setdefault(" | ".join(groups[node]), []).append(node)
+    kinds = grouped((" | ".join(groups[node]), node) for node in sorted(groups, key=natural))
     for gpus, nodes in kinds.items():
         parts = {one for node in nodes for one in replicas[node]}
         yield str(len(nodes)), str(len(parts)), gpus, compact(nodes)
@@ -369,17 +371,10 @@ def _alike(job: document.JobPlacement) -> Iterator[tuple[str, ...]]:
 
 def _nodes(nodes: Sequence[document.NodeGpus]) -> str:
     """Nodes of which the same GPUs are used in one term, in Slurm's short form."""
-    alike: dict[str, list[str]] = {}
-    for one in nodes:
-        alike.setdefault(ranges(one.gpus), []).append(one.node)
+    alike = grouped((ranges(one.gpus), one.node) for one in nodes)
     return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
-
-
-def _why(one: document.LayoutEntry) -> str:
-    return f"{one.why}: {one.asks}" if one.asks else one.why
 
 
 def _cost(cost: document.CostEntry) -> tuple[str, ...]:
     parts = (cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds)
-    cells = [f"{one * 1e3:.2f}" if one is not None else "not known" for one in parts]
-    return tuple(cells)
+    return tuple(f"{one * 1e3:.2f}" if one is not None else "not known" for one in parts)
