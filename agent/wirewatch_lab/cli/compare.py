@@ -29,10 +29,7 @@ PARTS = (*(one.value for one in Regime), compare.ALL_SIZES)
 
 
 def read_study(path: Path) -> Study:
-    """The study in a folder of a sweep, in its sweep.json, or in output of nccl-tests.
-
-    Raises UsageError: there is none that can be read.
-    """
+    """Read a sweep's folder or sweep.json, or output of nccl-tests. Raises UsageError: there is none."""
     try:
         if path.is_dir() or _is_ours(path):
             return read_sweep(path)

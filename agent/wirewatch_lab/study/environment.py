@@ -78,7 +78,7 @@ def environment(hardware: Hardware, order: Order, scouted: Probed) -> dict[str, 
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What makes measurements of now another thing than those of then, in words; empty for nothing.
+    """Say what makes measurements of now another thing than those of then; empty for nothing.
 
     GPUs say which machine it is, and a container has another name each time it is started.
     """

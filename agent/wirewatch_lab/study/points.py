@@ -71,10 +71,7 @@ def middle(values: Sequence[float]) -> float | None:
 
 
 def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
-    """Return settled runs as curves; runs of the same configuration are repeats of one.
-
-    `source`: where they are from, for people. `at`: when they were read, in Unix seconds.
-    """
+    """Return settled runs as curves, those of one configuration as repeats; `at`: Unix seconds of reading."""
     kept: dict[tuple[str, Configuration, str, bool], dict[int, CurvePoint]] = {}
     problems: list[str] = []
     environment: dict[str, str] = {}

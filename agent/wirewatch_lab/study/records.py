@@ -179,10 +179,7 @@ class SweepFile:
 
     @classmethod
     def resume(cls, folder: Path) -> Self:
-        """The file of an earlier sweep; a torn last line is cut off.
-
-        Raises RecordsError: there is none that can be used, or another process writes it.
-        """
+        """Open an earlier sweep's file without a torn last line. Raises RecordsError: none, or one in use."""
         try:
             handle = os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -265,10 +262,7 @@ class SweepFile:
 
 
 def read_records(folder: Path) -> Records:
-    """What the file of a sweep holds, also while another process writes it.
-
-    Raises RecordsError: there is none that can be used.
-    """
+    """Read a sweep's file, also while it is written. Raises RecordsError: there is none that can be used."""
     try:
         data = (folder / NAME).read_bytes()
     except OSError as error:
@@ -312,10 +306,7 @@ def _given_up(records: Records) -> Iterator[str]:
 
 
 def _parsed(folder: Path, data: bytes) -> tuple[Records, int]:
-    """What a file holds, and how many bytes of it are whole: a power cut may have torn its last line.
-
-    Raises RecordsError: no file of a sweep.
-    """
+    """Return what a file holds and how many of its bytes are whole. Raises RecordsError: it is no sweep's."""
     whole = data.rfind(b"\n") + 1
     first, *others = data[:whole].split(b"\n")[:-1] or [b""]
     try:

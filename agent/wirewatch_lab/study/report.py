@@ -82,10 +82,7 @@ class Chapter:
 
 
 def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> None:
-    """Write the report to `path`, whole or not at all. `known`: lines for the plots of busbw.
-
-    Raises ReportError: matplotlib is not installed, or the file cannot be written.
-    """
+    """Write the report, whole or not at all. Raises ReportError: no matplotlib, or it cannot be written."""
     if find_spec("matplotlib") is None:
         raise ReportError(NOT_INSTALLED)
     text = page(study, known)

@@ -169,10 +169,7 @@ def _count(sets: Sequence[Levels]) -> float:
 
 
 def holm(chances: Sequence[float], weights: Sequence[float], alpha: float) -> list[bool]:
-    """Which of the tests may be believed, so that with chance 1 - `alpha` none is wrong (S. Holm, 1979).
-
-    `weights`, above 0: which share of `alpha` a test has.
-    """
+    """Return the tests to believe, none wrong with chance 1 - `alpha` (S. Holm, 1979), by weights above 0."""
     believed = [False] * len(chances)
     left = math.fsum(weights)
     for place in sorted(range(len(chances)), key=lambda i: chances[i] / weights[i]):
@@ -184,9 +181,9 @@ def holm(chances: Sequence[float], weights: Sequence[float], alpha: float) -> li
 
 
 def two_sided(t: float, freedom: int) -> float:
-    """How often Student's t with so many degrees of freedom is at least `t` away from 0.
+    """Return how often Student's t is at least `t` away from 0, with so many degrees of freedom.
 
-    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4; good to 1e-15.
+    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4, is good to 1e-15.
     """
     angle = math.atan(abs(t) / math.sqrt(freedom))
     cosine = math.cos(angle)

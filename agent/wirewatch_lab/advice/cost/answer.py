@@ -104,10 +104,7 @@ def timed(
 
 
 def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | None]:
-    """Bytes per second each way of a GPU's wire within the machine, and of its share of the network.
-
-    So many GPUs of the machine take part, and share its ports.
-    """
+    """Return bytes per second each way of a GPU's wire and of its share of the network, for so many GPUs."""
     conditions = machine.group(ranks)
     if conditions is None:
         return None, None

@@ -150,9 +150,9 @@ def _experts(one: Trained) -> SchemeCost:
 
 
 def expert_group(one: Trained) -> int:
-    """GPUs that share the experts of a layer, equally many on each: at most one an expert.
+    """Return how many GPUs share the experts of a layer, equally many on each: at most one an expert.
 
-    The largest group that fills nodes, or that so many of fill one.
+    It is the largest group that fills nodes, or several of which fill one.
     """
     each, most = one.ranks // one.nodes, math.gcd(one.ranks, one.shape.experts)
     whole = (n for n in range(most, 0, -1) if most % n == 0 and (n % each == 0 or each % n == 0))

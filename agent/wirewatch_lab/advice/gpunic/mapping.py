@@ -380,10 +380,7 @@ def _seats(
 
 
 def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
-    """Give each GPU the same number of further ports, as near and as fast as its first.
-
-    Returns those that are left over, with the reason.
-    """
+    """Give each GPU as many further ports, as good as its first; return those left over with the reason."""
     taken = {port for ports in first for port in ports}
     more = [
         (port, rate, card.paths)

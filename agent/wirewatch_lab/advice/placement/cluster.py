@@ -296,10 +296,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.cluster.1": TypeAdapter(Clu
 
 
 def read_cluster(path: Path) -> NodePool:
-    """The cluster of a file: JSON where it begins with a brace, else TOML.
-
-    Raises ClusterError: it cannot be read, or does not describe a cluster.
-    """
+    """Read a cluster of JSON or TOML. Raises ClusterError: it cannot be read, or describes none."""
     text = _text(path)
     try:
         is_json = text.lstrip().startswith("{")

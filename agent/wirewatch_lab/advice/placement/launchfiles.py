@@ -60,10 +60,7 @@ def hostfile(of: Sequence[Rank]) -> Iterator[str]:
 
 
 def rankfile(of: Sequence[Rank]) -> Iterator[str]:
-    """Open MPI's rankfile: each rank on its host, bound to its GPU's share of the cores.
-
-    Raises LaunchError: the cores of a node are not known, or are fewer than its GPUs.
-    """
+    """Yield Open MPI's rankfile, ranks bound to cores. Raises LaunchError: there are too few known cores."""
     for one in of:
         node = one.gpu.node
         each = node.cores // node.wiring.gpus

@@ -52,10 +52,7 @@ def across_seconds(op: str, found: DomainCrossing, size_bytes: float, rate: floa
 
 
 def _others(parts: int) -> float:
-    """Share of a message that is the others', domains or ranks.
-
-    By a ring all but a rank's own part crosses each border of domains, also what its neighbours have.
-    """
+    """Return the share of a message that others have: by a ring it crosses each border of domains."""
     return (parts - 1) / parts
 
 

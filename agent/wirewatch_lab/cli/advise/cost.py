@@ -194,10 +194,7 @@ def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Advis
 
 
 def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
-    """Over as few of the machines as have so many GPUs.
-
-    Raises UsageError: they have fewer, or cannot share them out.
-    """
+    """Spread ranks over the fewest machines. Raises UsageError: they are too few, or cannot share equally."""
     domains = -(-ranks // gpus)
     if domains > nodes:
         raise click.UsageError(f"{ranks} GPUs are more than {nodes} x {gpus} = {nodes * gpus}: see --nodes")
