@@ -60,24 +60,14 @@ class PortKind:
     generation: int
 
 
-def _port(layer: str, gigabits: int, generation: int) -> PortKind:
-    return PortKind(layer, gigabits * 1e9 / 8, generation)
-
-
+_INFINIBAND = {
+    "FDR": (56, 3), "EDR": (100, 3), "HDR100": (100, 4), "HDR": (200, 4), "NDR200": (200, 5), "NDR": (400, 5),
+    "XDR": (800, 6),
+}  # fmt: skip
+_ETHERNET = {25: 3, 50: 3, 100: 4, 200: 4, 400: 5, 800: 6}
 PORTS: Mapping[str, PortKind] = {
-    "FDR": _port("InfiniBand", 56, 3),
-    "EDR": _port("InfiniBand", 100, 3),
-    "HDR100": _port("InfiniBand", 100, 4),
-    "HDR": _port("InfiniBand", 200, 4),
-    "NDR200": _port("InfiniBand", 200, 5),
-    "NDR": _port("InfiniBand", 400, 5),
-    "XDR": _port("InfiniBand", 800, 6),
-    "25G": _port("Ethernet", 25, 3),
-    "50G": _port("Ethernet", 50, 3),
-    "100G": _port("Ethernet", 100, 4),
-    "200G": _port("Ethernet", 200, 4),
-    "400G": _port("Ethernet", 400, 5),
-    "800G": _port("Ethernet", 800, 6),
+    **{name: PortKind("InfiniBand", gb * 1e9 / 8, pcie) for name, (gb, pcie) in _INFINIBAND.items()},
+    **{f"{gb}G": PortKind("Ethernet", gb * 1e9 / 8, pcie) for gb, pcie in _ETHERNET.items()},
 }
 """InfiniBand's names, and Gb/s of Ethernet (RoCE), with the PCIe generation of the NICs that brought them:
 ConnectX-4 and 5 have 3, ConnectX-6 4, ConnectX-7 5, ConnectX-8 6 (NVIDIA's data sheets)."""
@@ -94,7 +84,9 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     count, name = int(found[1]), found[2].strip()
     product = gpu_product(name)
     if product is None:
-        raise DescriptionError(no_product(name))
+        known = sorted({_short(one) for one in PRODUCTS})
+        meant = did_you_mean(name.upper(), known, f"there are {', '.join(known)}")
+        raise DescriptionError(f"no data of a product {name[:40]!r}; {meant}")
     if count < FEWEST:
         raise DescriptionError("collectives take two GPUs or more")
     group = _group(count, product)
@@ -104,13 +96,6 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     return AdvisedMachine(
         f"{count} {product.name}{nics}, as described", DESCRIBED, (conditions,), tuple(studies)
     )
-
-
-def no_product(name: str) -> str:
-    """Why nothing is known of a product, with the nearest names or all of them."""
-    known = sorted({_short(one) for one in PRODUCTS})
-    meant = did_you_mean(name.upper(), known, f"there are {', '.join(known)}")
-    return f"no data of a product {name[:40]!r}; {meant}"
 
 
 def _group(count: int, product: GpuProduct) -> Group:
@@ -173,11 +158,13 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
     """The machine; GPUs go by their PCI addresses, and so do NICs whose names the file does not have."""
     numbers = _numbers(found.gpus)
     gpus = in_order(
-        GpuPart(_key(gpu), number, "", _place(gpu.place))
+        GpuPart(gpu.place.address, number, "", _place(gpu.place))
         for gpu, number in zip(found.gpus, numbers, strict=True)
     )
-    places = {_key(gpu): gpu for gpu in found.gpus}
-    nics = {_device(nic): nic for nic in found.nics if not _INTERFACE.match(nic.name)}
+    places = {gpu.place.address: gpu for gpu in found.gpus}
+    nics = {nic.name or nic.place.address: nic for nic in found.nics if not _INTERFACE.match(nic.name)}
+    # A file without any NVLink was not written by NCCL, as those of providers.
+    own = any(gpu.nvlinks or gpu.dev is not None for gpu in found.gpus)
     others = tuple((nic.name, SOCKETS) for nic in found.nics if _INTERFACE.match(nic.name))
     topology = Topology(
         gpus=gpus,
@@ -186,7 +173,8 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
             for device, nic in nics.items()
         ),
         nvlink=tuple(wire for gpu in found.gpus for wire in _links_by_peer(gpu, places)),
-        paths=(), numa_nodes=None, versions=(), unread=_without_nvlink(found.gpus),
+        paths=(), numa_nodes=None, versions=(),
+        unread=() if own else tuple(gpu.place.address for gpu in found.gpus),
     )  # fmt: skip
     ports = tuple(
         RdmaPort(
@@ -197,8 +185,7 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
         )
         for device, nic in nics.items()
     )  # fmt: skip
-    cpus = {_key(gpu): _cpus(gpu.place.affinity) for gpu in found.gpus}
-    known = {key: text for key, text in cpus.items() if text}
+    known = {key: text for key, gpu in places.items() if (text := _cpus(gpu.place.affinity))}
     near = Locality(gpus, ports, stated=False, others=others, cpus=known)
     conditions = tuple(Conditions(group) for group in groups(topology, islands(topology)))
     return AdvisedMachine(f"NCCL's topology in {name}", topology, conditions, tuple(measured), near)
@@ -208,14 +195,6 @@ def _numbers(gpus: Sequence[XmlGpu]) -> Sequence[int]:
     """NVML's numbers where each GPU has one of its own, else the order of the file."""
     given = [gpu.dev for gpu in gpus if gpu.dev is not None]
     return given if len(set(given)) == len(gpus) else range(len(gpus))
-
-
-def _key(gpu: XmlGpu) -> str:
-    return gpu.place.address
-
-
-def _device(nic: XmlNic) -> str:
-    return nic.name or nic.place.address
 
 
 def _port_number(nic: XmlNic) -> str:
@@ -231,15 +210,11 @@ def _links_by_peer(gpu: XmlGpu, known: "dict[str, XmlGpu]") -> Sequence[NvlinkWi
     found, first = [], 0
     for peer, count in gpu.nvlinks.items():
         if peer in known or ":" not in peer:
-            found.append(NvlinkWires(_key(gpu), peer, tuple(range(first, first + min(count, _MOST_LINKS)))))
+            found.append(
+                NvlinkWires(gpu.place.address, peer, tuple(range(first, first + min(count, _MOST_LINKS))))
+            )
             first += count
     return found
-
-
-def _without_nvlink(gpus: Sequence[XmlGpu]) -> tuple[str, ...]:
-    """The GPUs of a file that has no NVLink because it was not written by NCCL, as those of providers."""
-    own = any(gpu.nvlinks or gpu.dev is not None for gpu in gpus)
-    return () if own else tuple(map(_key, gpus))
 
 
 def _pcie(place: XmlPlace) -> Pcie | Absent:

@@ -32,9 +32,6 @@ class AdvisedMachine:
         return max((one.group.ranks for one in self.conditions), default=1)
 
     def group(self, ranks: int) -> Conditions | None:
-        """The best wires that so many of its GPUs have together: an NVLink island, else the whole node.
-
-        None where the node has fewer GPUs.
-        """
+        """Return the best wires that so many GPUs have: an island's, else the node's; None for fewer GPUs."""
         fitting = [one for one in self.conditions if one.group.ranks >= ranks]
         return min(fitting, key=lambda one: (one.group.whole, one.group.ranks), default=None)

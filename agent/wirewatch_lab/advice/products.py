@@ -38,6 +38,7 @@ def _product(
     return GpuProduct(name, pattern, gigabytes * GIGA, gbs * GIGA, teraflops * TERA, pcie, domain)
 
 
+_PRO_6000 = r"RTX ?PRO ?6000( BLACKWELL)?( (MAX Q )?WORKSTATION EDITION)?"
 PRODUCTS: tuple[GpuProduct, ...] = (
     _product("NVIDIA GB300", r"GB300", 288, 8000, 2500, 6, 72),
     _product("NVIDIA GB200", r"GB200", 186, 8000, 2500, 5, 72),
@@ -69,14 +70,7 @@ PRODUCTS: tuple[GpuProduct, ...] = (
     _product("Tesla V100-SXM2-16GB", r"V100( SXM[23])? 16GB", 16, 900, 125, 3, 16),
     _product("Tesla V100-SXM2-32GB", r"V100", 32, 900, 125, 3, 16),
     _product("Tesla T4", r"T4", 16, 320, 65, 3),
-    _product(
-        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-        r"RTX ?PRO ?6000( BLACKWELL)?( (MAX Q )?WORKSTATION EDITION)?",
-        96,
-        1597,
-        500,
-        5,
-    ),
+    _product("NVIDIA RTX PRO 6000 Blackwell Server Edition", _PRO_6000, 96, 1597, 500, 5),
     _product("NVIDIA RTX 6000 Ada Generation", r"RTX ?6000 ?ADA", 48, 960, 364, 4),
     _product("NVIDIA GeForce RTX 5090", r"(RTX ?)?5090", 32, 1792, 209, 5),
     _product("NVIDIA GeForce RTX 4090", r"(RTX ?)?4090", 24, 1008, 165, 4),

@@ -12,16 +12,7 @@ from wirewatch.core.words import count
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.cli.parse import read_output
 from wirewatch_lab.cli.texts import written
-from wirewatch_lab.study.compare import (
-    ALL_SIZES,
-    COMPARISON,
-    Comparison,
-    CurveChange,
-    PartChange,
-    compare,
-    health,
-    losses,
-)
+from wirewatch_lab.study import compare
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.export import read_study as read_sweep
 from wirewatch_lab.study.nccltests import Reader
@@ -34,14 +25,11 @@ HEAD = 256
 """Bytes in which a sweep.json names its schema."""
 SPREAD = 2
 """Repeats that show a spread."""
-PARTS = (*(one.value for one in Regime), ALL_SIZES)
+PARTS = (*(one.value for one in Regime), compare.ALL_SIZES)
 
 
 def read_study(path: Path) -> Study:
-    """The study in a folder of a sweep, in its sweep.json, or in output of nccl-tests.
-
-    Raises UsageError: there is none that can be read.
-    """
+    """Read a sweep's folder or sweep.json, or output of nccl-tests. Raises UsageError: there is none."""
     try:
         if path.is_dir() or _is_ours(path):
             return read_sweep(path)
@@ -68,25 +56,24 @@ def _is_ours(path: Path) -> bool:
 
 def print_comparison(a: Study, b: Study, least_speed: float | None, *, as_json: bool) -> int:
     """Print it and return the exit code; `least_speed`: the share of A's that B must keep."""
-    made = compare(a, b)
-    click.echo(
-        COMPARISON.dump_json(made, indent=1).decode() if as_json else comparison_text(made, least_speed)
-    )
-    return EXIT[health(made, least_speed)]
+    made = compare.compare(a, b)
+    text = comparison_text(made, least_speed) if not as_json else ""
+    click.echo(text or compare.COMPARISON.dump_json(made, indent=1).decode())
+    return EXIT[compare.health(made, least_speed)]
 
 
-def comparison_text(made: Comparison, least_speed: float | None = None) -> str:
+def comparison_text(made: compare.Comparison, least_speed: float | None = None) -> str:
     """Return the text of a comparison: what else is different first, then what changed."""
     return written(
-        "compare.j2", made, least_speed=least_speed, verdict=HEALTH_NAMES[health(made, least_speed)],
-        losses=[] if least_speed is None else losses(made, least_speed), result=_result(made),
+        "compare.j2", made, least_speed=least_speed, verdict=HEALTH_NAMES[compare.health(made, least_speed)],
+        losses=[] if least_speed is None else compare.losses(made, least_speed), result=_result(made),
         environment=[(one.name, one.a or "not known", one.b or "not known") for one in made.environment],
         header=("", "setting", *PARTS, "seen from", "repeats"), rows=[_row(one) for one in made.curves],
         unlike=_unlike, title=title, setting=setting, span=span,
     )  # fmt: skip
 
 
-def _result(made: Comparison) -> str:
+def _result(made: compare.Comparison) -> str:
     curves = count(len(made.curves), "curve")
     if not made.curves:
         return "A and B have no curve in common."
@@ -100,21 +87,21 @@ def _result(made: Comparison) -> str:
     return f"{curves} in common: {changed} of them changed by more than the spread."
 
 
-def _row(curve: CurveChange) -> tuple[str, ...]:
+def _row(curve: compare.CurveChange) -> tuple[str, ...]:
     parts = {part.part: part for part in curve.parts}
-    all_sizes = parts.get(ALL_SIZES)
+    all_sizes = parts.get(compare.ALL_SIZES)
     least = "-" if all_sizes is None or all_sizes.least is None else f"{all_sizes.least:.1%}"
     repeats = "-" if all_sizes is None else "{} and {}".format(*all_sizes.repeats)
     cells = (_cell(parts[name]) if name in parts else "-" for name in PARTS)
     return (title(curve), setting(curve.configuration), *cells, least, repeats)
 
 
-def _cell(part: PartChange) -> str:
+def _cell(part: compare.PartChange) -> str:
     change = f"{part.speed - 1:+.1%}"
     return {"not judged": f"({change})", "changed": f"{change} *"}.get(part.verdict, change)
 
 
-def _unlike(curve: CurveChange) -> Iterator[PartChange]:
+def _unlike(curve: compare.CurveChange) -> Iterator[compare.PartChange]:
     """Yield the sizes that did not change as those around them did, which the table does not show."""
     for point in curve.points:
         where = regime(point.first_bytes)

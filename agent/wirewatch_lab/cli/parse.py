@@ -28,31 +28,12 @@ from wirewatch.core.words import GB, printable
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch.probe.setup import read_scene
 from wirewatch_lab.cli.texts import written
-from wirewatch_lab.study import parsed
-from wirewatch_lab.study.judge import (
-    Basis,
-    BasisOf,
-    JudgedRun,
-    between,
-    by_header,
-    by_topology,
-    chosen,
-    judge,
-    of_log,
-    overall,
-)
+from wirewatch_lab.study import judge, parsed
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.nccltests import Reader
-from wirewatch_lab.study.parsed import (
-    ParseDocument,
-    ParsedPlacement,
-    ParsedRow,
-    ParsedRun,
-    low_text,
-    target_text,
-)
+from wirewatch_lab.study.parsed import ParsedPlacement, ParsedRow, ParsedRun
 from wirewatch_lab.study.runs import BenchmarkRun
 from wirewatch_lab.study.topologycompare import compare_topology, read_node
 from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
@@ -175,7 +156,9 @@ def read_output(name: str, reader: Reader) -> LogSummary | NcclTopology | NcclGr
     try:
         with click.open_file(name, "rb") as opened:
             file = cast("BinaryIO", opened)
-            head = _beginning(file)
+            # The first bytes will be read again.
+            peek = getattr(file, "peek", None)
+            head = b"" if peek is None else peek(_HEAD)
             if b"\0" in head:
                 raise click.UsageError(f"{said}: it is binary, not text")
             if head.lstrip().startswith(b"<"):
@@ -193,60 +176,50 @@ def read_output(name: str, reader: Reader) -> LogSummary | NcclTopology | NcclGr
     return log
 
 
-def _beginning(file: BinaryIO) -> bytes:
-    """The first bytes, which will be read again."""
-    peek = getattr(file, "peek", None)
-    return b"" if peek is None else peek(_HEAD)
-
-
 def _nothing(reader: Reader) -> str:
     if not reader.lines:
         return "it is empty"
-    first = "".join(
-        f"; {reader.not_understood} look like rows, the first is line {one.line}, {one.why}: "
-        f"{printable(one.text)[:80]!r}"
-        for one in reader.first[:1]
-    )
-    return f"nothing of nccl-tests or of NCCL's log in {reader.lines} lines{first}"
+    nothing = f"nothing of nccl-tests or of NCCL's log in {reader.lines} lines"
+    if not reader.first:
+        return nothing
+    one, some = reader.first[0], f"{reader.not_understood} look like rows"
+    return f"{nothing}; {some}, the first is line {one.line}, {one.why}: {printable(one.text)[:80]!r}"
 
 
-def _grounds(topology: str | None, environment: Mapping[str, str]) -> BasisOf:
-
+def _grounds(topology: str | None, environment: Mapping[str, str]) -> judge.BasisOf:
     if topology is None:
-        return by_header(environment)
-
+        return judge.by_header(environment)
     named = of_name(topology)
-    return by_topology(named.topology, named.of, environment)
+    return judge.by_topology(named.topology, named.of, environment)
 
 
 @contextmanager
-def _here(node: Node, environment: Mapping[str, str]) -> Iterator[BasisOf]:
+def _here(node: Node, environment: Mapping[str, str]) -> Iterator[judge.BasisOf]:
     """Conditions of this node's GPUs, as a probe of them would have them."""
     with node.hardware() as (config, hardware):
         topology, listed = read_topology(hardware), hardware.nvml.gpus()
         if isinstance(topology, Absent) or isinstance(listed, Absent):
             why = topology if isinstance(topology, Absent) else Absent(Why.MISSING, "no GPU is listed")
-            yield lambda _run: Basis(Absent(why.why, f"{node.name} cannot be read: {why.detail}"))
+            yield lambda _run: judge.Basis(Absent(why.why, f"{node.name} cannot be read: {why.detail}"))
             return
         pins = config.probe.pins
 
-        def basis(run: BenchmarkRun) -> Basis:
-            part = between(run) if len(run.hosts) > 1 else chosen(topology, run)
+        def basis(run: BenchmarkRun) -> judge.Basis:
+            part = judge.between(run) if len(run.hosts) > 1 else judge.chosen(topology, run)
             if isinstance(part, Absent):
-                return Basis(part)
+                return judge.Basis(part)
             names = {gpu.uuid for gpu in part.gpus}
             gpus = [gpu for gpu in listed if gpu.key in names]
             own = {**dict(run.settings), **environment}
             scene = read_scene(hardware, gpus, own, expectations(config), pins)
             if isinstance(scene, Absent):
-                return Basis(scene)
-            return Basis(scene.conditions[0], (f"{len(gpus)} GPUs of {node.name}",))
+                return judge.Basis(scene)
+            return judge.Basis(scene.conditions[0], (f"{len(gpus)} GPUs of {node.name}",))
 
         yield basis
 
 
 def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool) -> Health:
-
     text, health, why = list(found.lines()), Health.UNKNOWN, "graphs are compared with nothing"
     read = parsed.ParsedTopologyFile(text, "", [], [], [])
     if isinstance(found, NcclTopology):
@@ -275,20 +248,19 @@ def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *,
     return health
 
 
-def _judged(parsed_file: Parsed, basis: BasisOf) -> Iterator[JudgedRun]:
+def _judged(parsed_file: Parsed, basis: judge.BasisOf) -> Iterator[judge.JudgedRun]:
     """Each run, which is dropped when it was judged. Raises UsageError: a run has too many different rows."""
     left = parsed_file.reader.runs[::-1]
     parsed_file.reader.runs.clear()
     while left:
         run = left.pop()
         try:
-            yield judge(run, basis, parsed_file.ratio)
+            yield judge.judge(run, basis, parsed_file.ratio)
         except ValueError as error:
             raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
 
 
-def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> Health:
-
+def _print(parsed_file: Parsed, basis: judge.BasisOf, form: str, *, explain: bool) -> Health:
     reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
     runs: list[ParsedRun] = []
     room = parsed.MOST if form == "json" else _ROWS
@@ -300,7 +272,7 @@ def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> 
             runs.append(parsed.parsed_run(judged, room))
             room -= len(runs[-1].rows)
     known = runs or reader.failures
-    health = overall(tally.healths, reader.failures) if known else of_log(log)
+    health = judge.overall(tally.healths, reader.failures) if known else judge.of_log(log)
     if form == "openmetrics":
         from wirewatch.server.exposition import as_openmetrics
 
@@ -342,14 +314,16 @@ class Tally:
     healths: set[Health] = field(default_factory=set)
     bad: ClassVar[frozenset[Health]] = frozenset({Health.DEGRADED, Health.FAILED})
 
-    def add(self, judged: JudgedRun) -> None:
+    def add(self, judged: judge.JudgedRun) -> None:
         """Take a run."""
         self.runs += 1
         self.healths.add(judged.health)
         self.checked |= judged.checked
         self.reason = self.reason or judged.reason
-        low = [low_text(judged.run.op, one) for one in judged.low]
-        low += [target_text(one) for one in judged.targets if one.point and one.busbw < one.target.least]
+        low = [parsed.low_text(judged.run.op, one) for one in judged.low]
+        low += [
+            parsed.target_text(one) for one in judged.targets if one.point and one.busbw < one.target.least
+        ]
         for health, found in ((Health.FAILED, list(judged.failures)), (Health.DEGRADED, low)):
             self._count(health, found)
         for one in judged.sizes:
@@ -383,7 +357,7 @@ class Tally:
         return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {words.size(size)}"
 
 
-def parse_text(document: ParseDocument, *, explain: bool) -> str:
+def parse_text(document: parsed.ParseDocument, *, explain: bool) -> str:
     """Return all of it, from the verdict to the rows; `explain`: how each expected busbw follows."""
     log = document.nccl_log.lines() if document.nccl_log is not None else ()
     # A log without a hot collective is worth a word where there is nothing else.

@@ -176,14 +176,9 @@ def sweep(
         repeats=repeats,
     )  # fmt: skip
     if export is not None:
-        context.exit(_ended(folder, lambda: _exported(folder)))
+        context.exit(_ended(folder, lambda: _finish(read_records(folder), folder)))
     wish = None if resume else Wish(options, secrets.randbits(32) if seed is None else seed)
     context.exit(_ended(folder, lambda: _measure(folder, wish, config_file, owner)))
-
-
-def _exported(folder: Path) -> int:
-
-    return _finish(read_records(folder), folder)
 
 
 def _ended(folder: Path, work: Callable[[], int]) -> int:
@@ -356,9 +351,8 @@ def _header(
         raise click.UsageError(f"nothing of that exists here: {'; '.join(grid.not_offered)}")
     at = allowed.hardware.clock.now()
     known = tuple(_known(config, allowed, can, grid.curves))
-    return SweepHeader(
-        SCHEMA, __version__, at, wish.seed, options, here, grid.curves, grid.not_offered, known
-    )
+    made = grid.curves, grid.not_offered, known
+    return SweepHeader(SCHEMA, __version__, at, wish.seed, options, here, *made)
 
 
 def _known(
@@ -369,9 +363,8 @@ def _known(
     if not order.gpus:
         return
     for op, ranks in dict.fromkeys((curve.op, curve.configuration.ranks) for curve in curves):
-        scene = read_scene(
-            allowed.hardware, order.gpus[:ranks], order.settings, expectations(config), config.probe.pins
-        )
+        gpus, expect = order.gpus[:ranks], expectations(config)
+        scene = read_scene(allowed.hardware, gpus, order.settings, expect, config.probe.pins)
         if not isinstance(scene, Absent) and len(scene.conditions) == 1:
             multicast = NOT_KNOWN if can.multicast is None else can.multicast
             yield known_rates(replace(scene.conditions[0], multicast=multicast), op, sizes)

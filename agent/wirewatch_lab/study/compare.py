@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Health
 from wirewatch_lab.study.curve import Configuration, Curve, Study
 from wirewatch_lab.study.spread import (
@@ -93,7 +94,7 @@ class CurveChange:
     wrong_b: tuple[int, ...]
 
     def every(self) -> tuple[PartChange, ...]:
-        """Parts and single sizes."""
+        """Return parts and single sizes."""
         return (*self.parts, *self.points)
 
 
@@ -168,12 +169,8 @@ def compare(a: Study, b: Study) -> Comparison:
 
 def losses(comparison: Comparison, least_speed: float) -> list[tuple[CurveChange, PartChange]]:
     """Judged changes that leave B below a share of A's speed, the worst first."""
-    found = [
-        (curve, part)
-        for curve in comparison.curves
-        for part in curve.every()
-        if part.verdict == "changed" and part.speed < least_speed
-    ]
+    parts = ((curve, part) for curve in comparison.curves for part in curve.every())
+    found = [one for one in parts if one[1].verdict == "changed" and one[1].speed < least_speed]
     return sorted(found, key=lambda one: one[1].speed)
 
 
@@ -204,14 +201,8 @@ def _unmatched(a: Study, b: Study) -> Iterator[UnmatchedCurve]:
     in_a, in_b = Counter(map(key_of, a.curves)), Counter(map(key_of, b.curves))
     for key in dict.fromkeys((*in_a, *in_b)):
         if in_a[key] != 1 or in_b[key] != 1:
-            why = (
-                "only in A"
-                if not in_b[key]
-                else "only in B"
-                if not in_a[key]
-                else "more than once in one of them"
-            )
-            yield UnmatchedCurve(*key, why)
+            only = "only in A" if not in_b[key] else "only in B" if not in_a[key] else ""
+            yield UnmatchedCurve(*key, only or "more than once in one of them")
 
 
 def _environment(a: Study, b: Study) -> tuple[EnvironmentChange, ...]:
@@ -348,11 +339,8 @@ class _Entrant:
 
 def groups(study: Study) -> list[list[Curve]]:
     """Curves that can be compared with each other: of one operation, its ranks, dtype and placement."""
-    found: dict[tuple[str, int, str, bool], list[Curve]] = {}
-    for curve in study.curves:
-        key = curve.op, curve.configuration.ranks, curve.dtype, curve.in_place
-        found.setdefault(key, []).append(curve)
-    return list(found.values())
+    keys = (((one.op, one.configuration.ranks, one.dtype, one.in_place), one) for one in study.curves)
+    return list(grouped(keys).values())
 
 
 def contests(
@@ -369,9 +357,8 @@ def contests(
         common = sorted(set.intersection(*(set(found) for _, found in racing))) if racing else []
         if len(racing) > 1 and common:
             entrants = [_Entrant(curve, levels([found[n] for n in common])) for curve, found in racing]
-            more = [
-                _Entrant(curve, levels([*found.values()])) for curve in rest if (found := _times(curve, one))
-            ]
+            known = [(curve, found) for curve in rest if (found := _times(curve, one))]
+            more = [_Entrant(curve, levels([*found.values()])) for curve, found in known]
             yield Contest(one, tuple(common), _placings(entrants, more, alpha))
 
 
@@ -389,19 +376,15 @@ def _placings(entrants: Sequence[_Entrant], more: Sequence[_Entrant], alpha: flo
     differences = [welch(first, one) for one in rest]
     slower, limit = _slower([one.chance for one in differences], alpha)
     noise = (0.0, *(_share(one, limit) for one in differences))
-    return tuple(
-        Placing(name, share, deviation(one.values), tied=not sure, noise=may_be)
-        for name, share, one, sure, may_be in zip(
-            names, behind, ordered, (False, *slower), noise, strict=True
-        )
-    )
+    spreads = [deviation(one.values) for one in ordered]
+    tied = [not sure for sure in (False, *slower)]
+    return tuple(map(Placing, names, behind, spreads, tied, noise))
 
 
 def _spreads(entrants: Sequence[_Entrant], more: Sequence[_Entrant]) -> list[Levels]:
     """Levels of the entrants, which learn their spread from like curves of the study."""
-    alike: dict[tuple[str, bool, int], list[_Entrant]] = {}
-    for one in (*entrants, *(other for other in more if len(other.values) > 1)):
-        alike.setdefault(one.likeness, []).append(one)
+    repeated = (*entrants, *(other for other in more if len(other.values) > 1))
+    alike = grouped((one.likeness, one) for one in repeated)
     found = {
         id(one): known
         for some in alike.values()

@@ -1,6 +1,6 @@
 """What is here to sweep with: an order's GPUs and wires, its software, and what NCCL says of both."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from wirewatch import __version__
@@ -68,7 +68,9 @@ def environment(hardware: Hardware, order: Order, scouted: Probed) -> dict[str, 
         found["driver"] = _text(hardware.nvml.ask(None, (SYSTEM["driver"],))[0].value)
         whole = read_topology(hardware)
         found["topology"] = _text(whole if isinstance(whole, Absent) else fingerprint(graph_of(whole)))
-        found["wires"] = "; ".join(_wires(order))
+        groups = ((conditions.group.kind, conditions.group.gpus) for conditions in order.conditions)
+        wires = (f"GPUs {','.join(str(gpu.index) for gpu in gpus)}: {kind.value}" for kind, gpus in groups)
+        found["wires"] = "; ".join(wires)
         found["nvls"] = _nvls(order, scouted)
     versions = scouted.document.versions if scouted.document else {}
     settings = " ".join(f"{name}={value}" for name, value in sorted(order.settings.items()))
@@ -76,7 +78,7 @@ def environment(hardware: Hardware, order: Order, scouted: Probed) -> dict[str, 
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What makes measurements of now another thing than those of then, in words; empty for nothing.
+    """Say what makes measurements of now another thing than those of then; empty for nothing.
 
     GPUs say which machine it is, and a container has another name each time it is started.
     """
@@ -99,12 +101,6 @@ def _nvlink(order: Order) -> tuple[int, bool]:
             together = next((n for n, place in enumerate(positions) if n != place), len(positions))
             return together, conditions.group.kind is WireKind.SWITCH
     return 0, False
-
-
-def _wires(order: Order) -> Iterator[str]:
-    for conditions in order.conditions:
-        gpus = ",".join(str(gpu.index) for gpu in conditions.group.gpus)
-        yield f"GPUs {gpus}: {conditions.group.kind.value}"
 
 
 def _multicast(account: Account | None) -> bool | None:

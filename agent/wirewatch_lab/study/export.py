@@ -86,10 +86,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.sweep.1": SWEEP}
 
 
 def export(records: Records, folder: Path) -> Study:
-    """Write sweep.json and sweep.csv into the folder; returns the study that they hold.
-
-    Raises OSError: they cannot be written.
-    """
+    """Write sweep.json and sweep.csv into the folder and return their study. Raises OSError."""
     study = study_of(records, str(folder))
     write_whole(folder / JSON, SWEEP.dump_json(document(records, study), indent=1).decode() + "\n")
     write_whole(folder / CSV, table(records))
@@ -128,10 +125,7 @@ def table(records: Records) -> str:
 
 
 def read_study(path: Path) -> Study:
-    """The study in the folder of a sweep, or in its sweep.json alone, also in a folder without records.
-
-    Raises RecordsError: there is none that can be used.
-    """
+    """Read a sweep's folder, or a sweep.json without records. Raises RecordsError: there is none to use."""
     if path.is_dir() and ((path / NAME).exists() or not (path / JSON).exists()):
         return study_of(read_records(path), str(path))
     source, path = path, path / JSON if path.is_dir() else path

@@ -13,22 +13,7 @@ from itertools import product
 from typing import ClassVar
 
 from wirewatch.busbw.formulas import NVLS, PAIRWISE, RING, TREE
-from wirewatch.core import words
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    BROADCAST,
-    DIVIDED,
-    DTYPES,
-    KIB,
-    MIB,
-    OPS,
-    OUT_OF_PLACE,
-    REDUCE,
-    REDUCE_SCATTER,
-    Case,
-    Launch,
-)
+from wirewatch.core import probe, words
 from wirewatch.nccl.settings import NVLS_ENABLE, number
 from wirewatch_lab.study.curve import AUTO, Configuration
 
@@ -42,15 +27,12 @@ SMALLEST = 8
 """Bytes of the smallest message."""
 PIECE = 16
 """Bytes to a multiple of which nccl-tests rounds each rank's piece down."""
-_REDUCES = frozenset({ALL_REDUCE, REDUCE_SCATTER})
+_REDUCES = frozenset({probe.ALL_REDUCE, probe.REDUCE_SCATTER})
 _HAVE: Mapping[str, frozenset[str]] = {
-    RING: frozenset({*OPS, BROADCAST, REDUCE}),
-    TREE: frozenset({ALL_REDUCE}),
-    NVLS: frozenset(OPS),
-    NVLS_TREE: frozenset({ALL_REDUCE}),
-    COLLNET_DIRECT: frozenset(OPS),
-    COLLNET_CHAIN: frozenset({ALL_REDUCE}),
-    PAT: frozenset({ALL_GATHER, REDUCE_SCATTER}),
+    **dict.fromkeys((TREE, NVLS_TREE, COLLNET_CHAIN), frozenset({probe.ALL_REDUCE})),
+    **dict.fromkeys((NVLS, COLLNET_DIRECT), frozenset(probe.OPS)),
+    RING: frozenset({*probe.OPS, probe.BROADCAST, probe.REDUCE}),
+    PAT: frozenset({probe.ALL_GATHER, probe.REDUCE_SCATTER}),
 }
 """The operations of each algorithm."""
 _ANY_PROTOCOL = frozenset({AUTO, RING, TREE})
@@ -60,7 +42,7 @@ _BETWEEN_NODES = {
     COLLNET_CHAIN: "it takes a network that reduces, and two nodes",
     PAT: "NCCL connects it with one GPU a node alone",
 }
-_NVLS_TYPES = frozenset(DTYPES) - {"int8", "uint8"}
+_NVLS_TYPES = frozenset(probe.DTYPES) - {"int8", "uint8"}
 """What NVLS adds up (src/include/device.h, ncclNvlsSupported)."""
 _NEW = frozenset({"Hopper", "Blackwell"})
 """Architectures with NVLS, and with LL128 between different ones."""
@@ -77,7 +59,7 @@ class SweepOptions:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     engine: str
-    ops: tuple[str, ...] = OPS
+    ops: tuple[str, ...] = probe.OPS
     sizes: tuple[int, ...] = ()
     algorithms: tuple[str, ...] = (AUTO,)
     protocols: tuple[str, ...] = (AUTO,)
@@ -92,7 +74,7 @@ class SweepOptions:
 
     def runs_in_place(self, op: str) -> bool:
         """Whether an operation runs in place."""
-        return self.in_place and op not in OUT_OF_PLACE
+        return self.in_place and op not in probe.OUT_OF_PLACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +108,10 @@ class GridCurve:
     configuration: Configuration
     sizes: tuple[int, ...]
 
-    def case(self, size_bytes: int, iterations: int | None) -> Case:
+    def case(self, size_bytes: int, iterations: int | None) -> probe.Case:
         """The measurement of one size; without `iterations` as many runs as suit the size."""
-        launch: Launch = "graph" if self.configuration.launch == GRAPH else "stream"
-        return Case(0, self.op, size_bytes, launch, iterations or usual_iterations(size_bytes))
+        launch: probe.Launch = "graph" if self.configuration.launch == GRAPH else "stream"
+        return probe.Case(0, self.op, size_bytes, launch, iterations or usual_iterations(size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +142,17 @@ def make_grid(options: SweepOptions, here: Capabilities) -> Grid:
 def configurations(options: SweepOptions, gpus: int) -> Iterator[Configuration]:
     """All combinations, whether they exist or not."""
     names = [name for name, _ in options.varied]
-    settings = [
-        tuple(sorted((name, value) for name, value in zip(names, values, strict=True) if value))
-        for values in product(*(values for _, values in options.varied))
-    ]
-    for chosen in product(
-        options.ranks or (gpus,), options.algorithms, options.protocols, options.launches, options.registered,
-        settings,
-    ):  # fmt: skip
+    every = product(*(values for _, values in options.varied))
+    settings = [tuple(sorted(one for one in zip(names, values, strict=True) if one[1])) for values in every]
+    ranks, ways = options.ranks or (gpus,), (options.algorithms, options.protocols, options.launches)
+    for chosen in product(ranks, *ways, options.registered, settings):
         yield Configuration(*chosen)
 
 
 def fitting(options: SweepOptions, op: str, ranks: int, memory: int) -> tuple[int, ...]:
     """The sizes in bytes of one curve, rounded as nccl-tests does it, each once; none of zero bytes."""
     asked = options.sizes or powers(SMALLEST, memory)
-    found = {aligned(op, size, ranks, DTYPES[options.dtype]) for size in asked if size <= memory}
+    found = {aligned(op, size, ranks, probe.DTYPES[options.dtype]) for size in asked if size <= memory}
     return tuple(sorted(found - {0}))
 
 
@@ -189,16 +167,16 @@ def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
 
 def aligned(op: str, size_bytes: int, ranks: int, element_bytes: int) -> int:
     """The message size that nccl-tests runs for one that was asked for, in bytes; 0 where it is too small."""
-    if op not in DIVIDED:
+    if op not in probe.DIVIDED:
         return size_bytes // element_bytes * element_bytes
     return size_bytes // ranks // PIECE * PIECE * ranks
 
 
 def usual_iterations(size_bytes: int) -> int:
     """How often a size is timed in a row: as nccl-tests, small ones more often, the largest less."""
-    if size_bytes <= 64 * KIB:
+    if size_bytes <= 64 * probe.KIB:
         return 50
-    return 20 if size_bytes <= 512 * MIB else 10
+    return 20 if size_bytes <= 512 * probe.MIB else 10
 
 
 def not_offered(op: str, wanted: Configuration, here: Capabilities, dtype: str) -> str:
@@ -207,12 +185,8 @@ def not_offered(op: str, wanted: Configuration, here: Capabilities, dtype: str) 
         return f"{wanted.ranks} GPUs: there are {here.gpus}"
     if wanted.ranks < 2:  # noqa: PLR2004
         return f"{wanted.ranks} GPU: it has nothing to send to"
-    return (
-        _by_engine(op, wanted, here)
-        or _by_operation(op, wanted)
-        or _by_algorithm(op, wanted, here, dtype)
-        or _by_protocol(wanted, here)
-    )
+    by_kind = _by_engine(op, wanted, here) or _by_operation(op, wanted)
+    return by_kind or _by_algorithm(op, wanted, here, dtype) or _by_protocol(wanted, here)
 
 
 def _by_engine(op: str, wanted: Configuration, here: Capabilities) -> str:

@@ -15,7 +15,7 @@ from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Co
 from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch_lab.study.logsummary import LogSummary
-from wirewatch_lab.study.points import Placed, RepeatedRow, is_wrong, middle, points
+from wirewatch_lab.study.points import RepeatedRow, is_wrong, middle, points
 from wirewatch_lab.study.runs import BenchmarkRun, shortfall
 
 RATIO = 0.7
@@ -109,17 +109,18 @@ BasisOf = Callable[[BenchmarkRun], Basis]
 
 
 def judge(run: BenchmarkRun, basis_of: BasisOf, ratio: float = RATIO) -> JudgedRun:
-    """Judge every size of a run.
+    """Judge every size of a settled run; it fails below the share `ratio` of what is expected.
 
-    `run`: settled. `basis_of`: what it is judged by. `ratio`: the share of what is expected below which a
-    size fails. Raises ValueError: the run has too many different rows.
+    Raises ValueError: the run has too many different rows.
     """
     found = points(run)
     failures = _failures(run, found)
     checked = any(is_wrong(run, placed) is not None for point in found for placed in point.placed.values())
     basis = basis_of(run)
     sizes, reason = _sizes(run, found, basis.conditions)
-    targets = _targets(run, found) if len(run.hosts) > 1 else ()
+    # For each target of the run's collective the nearest row; out of place where the run has both.
+    asked = [target for target in TARGETS if target.op == run.op and len(run.hosts) > 1]
+    targets = tuple(_nearest(target, found) for target in asked)
     reached = [one for one in targets if one.point is not None]
     low = [one for one in sizes if one.ratio < ratio]
     missed = [one for one in reached if one.busbw < one.target.least]
@@ -130,18 +131,8 @@ def judge(run: BenchmarkRun, basis_of: BasisOf, ratio: float = RATIO) -> JudgedR
     else:
         health = Health.OK if sizes or reached else Health.UNKNOWN
     remarks = (*run.remarks, *_remarks(run, checked=checked), *(basis.remarks if sizes else ()))
-    return JudgedRun(
-        run,
-        health,
-        found,
-        sizes,
-        low,
-        targets,
-        failures,
-        remarks,
-        "" if sizes or reached else reason,
-        checked,
-    )
+    why = "" if sizes or reached else reason
+    return JudgedRun(run, health, found, sizes, low, targets, failures, remarks, why, checked)
 
 
 def overall(healths: Iterable[Health], failures: Sequence[str]) -> Health:
@@ -203,22 +194,19 @@ def chosen(topology: Topology, run: BenchmarkRun) -> Topology | Absent:
     """The part of a topology that a run was on: GPUs by bus id, else the first ones."""
     ranks = run.ranks or len(topology.gpus)
     if ranks > len(topology.gpus):
-        what = f"the topology has {len(topology.gpus)} GPUs, the run {ranks} ranks"
-        return Absent(Why.UNSUPPORTED, what)
+        return Absent(Why.UNSUPPORTED, f"the topology has {len(topology.gpus)} GPUs, the run {ranks} ranks")
     buses = {normal_pci(device.bus_id) for device in run.communicator} - {""}
     ours = [gpu for gpu in topology.gpus if gpu.place.address.rpartition(".")[0] in buses]
     gpus = ours if len(ours) == ranks else sorted(topology.gpus, key=lambda gpu: gpu.index)[:ranks]
     names = {gpu.uuid for gpu in gpus}
-    return replace(
-        topology, gpus=tuple(gpus), nvlink=tuple(wire for wire in topology.nvlink if wire.uuid in names)
-    )
+    wires = tuple(wire for wire in topology.nvlink if wire.uuid in names)
+    return replace(topology, gpus=tuple(gpus), nvlink=wires)
 
 
 def between(run: BenchmarkRun) -> Absent:
     """Why nothing is expected of a run on several nodes."""
-    return Absent(
-        Why.UNSUPPORTED, f"it ran between {len(run.hosts)} nodes, whose NICs the header does not name"
-    )
+    what = f"it ran between {len(run.hosts)} nodes, whose NICs the header does not name"
+    return Absent(Why.UNSUPPORTED, what)
 
 
 def _group(run: BenchmarkRun) -> Group | Absent:
@@ -230,8 +218,9 @@ def _group(run: BenchmarkRun) -> Group | Absent:
     counts = {name: product.counts if (product := nvlink_product(name)) else () for name in products}
     unsure = sorted(name for name, links in counts.items() if not links or 0 in links or _VOLTA in name)
     if unsure:
-        what = f"how {', '.join(unsure)} are joined is not in its header: pass --topology"
-        return Absent(Why.MISSING, what)
+        return Absent(
+            Why.MISSING, f"how {', '.join(unsure)} are joined is not in its header: pass --topology"
+        )
     place = Place("", "", (), None)
     gpus = tuple(GpuPart(f"rank {device.rank}", device.device, device.product, place) for device in devices)
     links = tuple(max(counts[device.product]) for device in devices)
@@ -240,7 +229,7 @@ def _group(run: BenchmarkRun) -> Group | Absent:
 
 def _failures(run: BenchmarkRun, found: Sequence[RepeatedRow]) -> tuple[str, ...]:
     wrong = [
-        f"wrong values at {words.size(point.size_bytes)}{_where(in_place)}: {count} elements"
+        f"wrong values at {words.size(point.size_bytes)}{' in place' if in_place else ''}: {count} elements"
         for point in found
         for in_place, placed in point.placed.items()
         if (count := is_wrong(run, placed))
@@ -251,10 +240,6 @@ def _failures(run: BenchmarkRun, found: Sequence[RepeatedRow]) -> tuple[str, ...
     return (*wrong, *run.failures, *([f"incomplete: {missing}"] if missing else []))
 
 
-def _where(in_place: bool) -> str:  # noqa: FBT001
-    return " in place" if in_place else ""
-
-
 def _sizes(
     run: BenchmarkRun, found: Sequence[RepeatedRow], conditions: Conditions | Absent
 ) -> tuple[tuple[JudgedSize, ...], str]:
@@ -263,29 +248,19 @@ def _sizes(
         return (), "operation not known: pass --op"
     if isinstance(conditions, Absent):
         return (), conditions.detail
-    known: dict[int, Expectation | Absent] = {}
+    known = {size: expect(conditions, run.op, size) for size in {point.size_bytes for point in found}}
     sizes, why = [], "it has no rows"
     for point in found:
-        size = point.size_bytes
-        expected = known[size] if size in known else known.setdefault(size, expect(conditions, run.op, size))
+        expected = known[point.size_bytes]
         if isinstance(expected, Absent):
             why = expected.detail
             continue
         why = "no row has a bandwidth"
         for in_place, placed in point.placed.items():
-            busbw = _busbw(placed)
+            busbw = middle(placed.busbw)
             if busbw is not None:
                 sizes.append(JudgedSize(point, in_place, busbw, expected))
     return tuple(sizes), why
-
-
-def _busbw(placed: Placed) -> float | None:
-    return middle(placed.busbw)
-
-
-def _targets(run: BenchmarkRun, found: Sequence[RepeatedRow]) -> tuple[JudgedTarget, ...]:
-    """For each target of the run's collective the nearest row; out of place where the run has both."""
-    return tuple(_nearest(target, found) for target in TARGETS if target.op == run.op)
 
 
 def _nearest(target: Target, found: Sequence[RepeatedRow]) -> JudgedTarget:
@@ -294,28 +269,26 @@ def _nearest(target: Target, found: Sequence[RepeatedRow]) -> JudgedTarget:
         for number, point in enumerate(found)
         if point.size_bytes
         for in_place, placed in point.placed.items()
-        if _busbw(placed) is not None
+        if placed.busbw
     ]
     away, in_place, number = min(near, default=(math.inf, False, -1))
     if away > math.log(NEAR):
         return JudgedTarget(target, None, in_place=False, busbw=0.0)
     point = found[number]
-    return JudgedTarget(target, point, in_place, _busbw(point.placed[in_place]) or 0.0)
+    return JudgedTarget(target, point, in_place, middle(point.placed[in_place].busbw) or 0.0)
 
 
 def _remarks(run: BenchmarkRun, *, checked: bool) -> tuple[str, ...]:
-    found = []
-    if not checked and len(run.rows):
-        found.append("values were not checked")
-    if run.begun and not run.ended and not shortfall(run):
-        found.append("it has no footer, but all of its sizes")
-    if run.repaired:
-        found.append(f"{run.repaired} rows were torn by NCCL's log and put together again")
-    if run.differing:
-        found.append(
-            f"the busbw of {run.differing} rows is not that of {run.op} with {run.ranks} ranks: "
-            "what follows from size, time and ranks is judged"
-        )
-    if run.cputime:
-        found.append("its times are the processors' (-C): those of operations follow from bandwidths")
-    return tuple(found)
+    differing = (
+        f"the busbw of {run.differing} rows is not that of {run.op} with {run.ranks} ranks: "
+        "what follows from size, time and ranks is judged"
+    )
+    whole = run.begun and not run.ended and not shortfall(run)
+    found = (
+        (not checked and len(run.rows), "values were not checked"),
+        (whole, "it has no footer, but all of its sizes"),
+        (run.repaired, f"{run.repaired} rows were torn by NCCL's log and put together again"),
+        (run.differing, differing),
+        (run.cputime, "its times are the processors' (-C): those of operations follow from bandwidths"),
+    )
+    return tuple(text for holds, text in found if holds)

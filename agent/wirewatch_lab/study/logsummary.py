@@ -4,7 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wirewatch.cli.templates import render
+<<<<<<< HEAD
 from wirewatch.core.account import Connection, Multicast
+=======
+>>>>>>> r2lab
 from wirewatch.core.types import Absent
 from wirewatch.core.words import count
 from wirewatch.nccl.comms import LoggedComm
@@ -205,28 +208,19 @@ class LogFeatures:
 
     def gpudirect(self) -> LogAnswer:
         """On how many connections it is in use, and where not, why."""
-        nets = [
-            (c, logged)
-            for logged in self.comms
-            for c in logged.comm.connections
-            if wire(c.transport) in NETWORKS
-        ]
+        every = [(c, logged) for logged in self.comms for c in logged.comm.connections]
+        nets = [pair for pair in every if wire(pair[0].transport) in NETWORKS]
         direct = [pair for pair in nets if "/GDRDMA" in pair[0].transport]
         if not nets:
-            linked = any(logged.comm.connections for logged in self.comms)
-            state = "no connection goes over a network" if linked else "not known: no connection is logged"
+            state = "no connection goes over a network" if every else "not known: no connection is logged"
             return LogAnswer(state, [])
         if len(direct) == len(nets):
-            return LogAnswer(
-                f"in use on all {len(nets)} network connections that are logged", self._proofs(direct)
-            )
+            connection, logged = direct[0]
+            ends = connection.source, connection.destination, connection.transport
+            proof = Quote(logged.lines[ends], f"{ends[0]} -> {ends[1]} via {ends[2]}")
+            return LogAnswer(f"in use on all {len(nets)} network connections that are logged", [proof])
         state = f"in use on {len(direct)} of {len(nets)}" if direct else f"not in use on any of {len(nets)}"
         return LogAnswer(f"{state} network connections that are logged; {self._why_not()}", self._reasons())
-
-    def _proofs(self, connections: Sequence[tuple[Connection, LoggedComm]]) -> list[Quote]:
-        connection, logged = connections[0]
-        ends = connection.source, connection.destination, connection.transport
-        return [Quote(logged.lines[ends], f"{ends[0]} -> {ends[1]} via {ends[2]}")]
 
     def _why_not(self) -> str:
         kinds = {wire(c.transport) for logged in self.comms for c in logged.comm.connections} & NETWORKS
@@ -244,7 +238,8 @@ class LogFeatures:
         reasons: list[tuple[str, Seen]] = []
         for path, _, seen in self.log.said(GdrPath):
             if not path.enabled:
-                far, most = (_level(number, version) for number in (path.distance, path.most))
+                levels = ((number, path_name(number, version)) for number in (path.distance, path.most))
+                far, most = (f"{name} ({number})" if name else str(number) for number, name in levels)
                 text = f"GPU {path.gpu} to NIC {path.nic}: disabled, distance {far} is beyond {most}"
                 reasons.append((text, seen))
         for nic, _, seen in self.log.said(Nic):
@@ -269,19 +264,16 @@ class LogFeatures:
         offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Multicast)]
         fallen = [(text, seen) for text, seen in self.log.warnings.items() if text.startswith(_FALLEN)]
         off = [(value, line) for name, value, line in self._values() if name == NVLS_ENABLE]
-        counted = [
-            (counts, logged.channels_line) for logged in self.comms if (counts := _nvls_channels(logged))
-        ]
+        channels = [(one.comm.channels, one.channels_line) for one in self.comms]
+        known = [(counts.nvls, line) for counts, line in channels if not isinstance(counts, Absent)]
+        counted = [(number, line) for number, line in known if not isinstance(number, Absent)]
         calls = sum(seen.count for _, seen in used)
         quotes = [
-            *(
-                (f"{chosen.op or 'a collective'} ran on it", Seen(seen.line, calls))
-                for chosen, seen in used[:1]
-            ),
+            *((f"{one.op or 'a collective'} ran on it", Seen(seen.line, calls)) for one, seen in used[:1]),
             *((f"device {n}: multicast {'' if yes else 'not '}offered", seen) for yes, n, seen in offers),
             *((f"{NVLS_ENABLE}={value}", Seen(line, 1)) for value, line in off),
             *fallen,
-            *((text, Seen(line, 1)) for text, line in counted),
+            *((f"{number} channels for NVLS", Seen(line, 1)) for number, line in counted),
         ]
         unused = ", but no logged collective uses it" if called else ""
         ready = sum(len(logged.comm.nvls) for logged in self.comms)
@@ -293,10 +285,7 @@ class LogFeatures:
             (ready > 0, f"set up on {count(ready, 'logged rank')}{unused}"),
             (any(yes for yes, _, _ in offers), f"offered{unused or ', not set up in this log'}"),
             (bool(offers), "not offered"),
-            (
-                bool(counted) and all(text.startswith("0 ") for text, _ in counted),
-                "not set up, and no line says why",
-            ),
+            (bool(counted) and not any(number for number, _ in counted), "not set up, and no line says why"),
         )
         state = next((state for holds, state in states if holds), "not known: no line is about it")
         return LogAnswer(state, quotes_of(quotes)[:QUOTES])
@@ -309,15 +298,3 @@ def quotes_of(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
         one = first.setdefault(text, Seen(seen.line))
         one.line, one.count = min(one.line, seen.line), one.count + seen.count
     return [Quote(seen.line, text, seen.count) for text, seen in first.items()]
-
-
-def _nvls_channels(logged: LoggedComm) -> str:
-    counts = logged.comm.channels
-    if isinstance(counts, Absent) or isinstance(counts.nvls, Absent):
-        return ""
-    return f"{counts.nvls} channels for NVLS"
-
-
-def _level(number: int, version: str) -> str:
-    name = path_name(number, version)
-    return f"{name} ({number})" if name else str(number)

@@ -9,17 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+from wirewatch_lab.study import runs
 from wirewatch_lab.study.nccltests import Reader
-from wirewatch_lab.study.runs import (
-    KNOWN_TESTS,
-    NAMELESS,
-    BenchmarkRow,
-    BenchmarkRun,
-    RankGpu,
-    RowTiming,
-    contradiction,
-    timing,
-)
 
 LARGEST = 128 << 20
 """Characters of a document; of thousands of ranks with all iterations it has some 50 million."""
@@ -102,7 +93,7 @@ def begins(line: str) -> bool:
     return _BEGIN.match(line[:_SHORT]) is not None
 
 
-def read_document(text: str, line: int, *, cut: bool = False) -> BenchmarkRun | None:
+def read_document(text: str, line: int, *, cut: bool = False) -> runs.BenchmarkRun | None:
     """The run that a document is; None for a document of something else.
 
     `text`: one JSON document. `line`: where it begins. `cut`: it was cut, and this is what is left of it.
@@ -112,9 +103,9 @@ def read_document(text: str, line: int, *, cut: bool = False) -> BenchmarkRun | 
     if not isinstance(members, dict) or not isinstance(results, list) or "config" not in members:
         return None
     config = _object(members["config"])
-    run = BenchmarkRun(line, table=True, begun=True, ended=not cut)
+    run = runs.BenchmarkRun(line, table=True, begun=True, ended=not cut)
     named = _NAME.search(_text(_first(members.get("args"))).rpartition("/")[2])
-    if named is not None and named[1] in KNOWN_TESTS:
+    if named is not None and named[1] in runs.KNOWN_TESTS:
         run.op, run.op_from = named[1], "its arguments"
     run.nccl = _text(members.get("nccl_version"))
     run.version = f"JSON {_text(members.get('version'))}".strip()
@@ -169,21 +160,22 @@ def _settings(environment: Sequence[Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, value) for name, _, value in pairs if name.startswith("NCCL_")))
 
 
-def _devices(run: BenchmarkRun, config: Mapping[str, Any]) -> None:
+def _devices(run: runs.BenchmarkRun, config: Mapping[str, Any]) -> None:
     """All devices: a process's others follow its first."""
     each = _whole(config.get("nthreads")) * _whole(config.get("ngpus")) or 1
-    found: list[RankGpu] = []
+    found: list[runs.RankGpu] = []
     for listed in _list(config.get("devices")):
         one = _object(listed)
         first, device = _whole(one.get("rank")), _whole(one.get("device"))
         group, pid = _whole(one.get("group")), _whole(one.get("pid"))
         host = _text(one.get("hostname"))
-        product = _text(one.get("device_info")) or NAMELESS
+        product = _text(one.get("device_info")) or runs.NAMELESS
         if len(found) + each > _WIDEST:
             break
         bus = _text(one.get("device_hex"))
         found += [
-            RankGpu(first + i, group, pid, host, device + i, "" if i else bus, product) for i in range(each)
+            runs.RankGpu(first + i, group, pid, host, device + i, "" if i else bus, product)
+            for i in range(each)
         ]
     run.devices = tuple(found)
 
@@ -193,7 +185,7 @@ def _whole(value: Any) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
 
 
-def _result(run: BenchmarkRun, result: Any) -> None:
+def _result(run: runs.BenchmarkRun, result: Any) -> None:
     one = _object(result)
     size, count = _text(one.get("size")), _text(one.get("count"))
     placed = [_placed(run, one.get(name)) for name in ("out_of_place", "in_place")]
@@ -202,14 +194,14 @@ def _result(run: BenchmarkRun, result: Any) -> None:
         run.unread += 1
         return
     redop, root = _text(one.get("redop")), _text(one.get("root"))
-    row = BenchmarkRow(int(size), int(count), _text(one.get("type")), redop, root, *placed)
-    if contradiction(row, run.listed, run.op):
+    row = runs.BenchmarkRow(int(size), int(count), _text(one.get("type")), redop, root, *placed)
+    if runs.contradiction(row, run.listed, run.op):
         run.unread += 1
     else:
         run.rows.add(row)
 
 
-def _placed(run: BenchmarkRun, value: Any) -> RowTiming | None:
+def _placed(run: runs.BenchmarkRun, value: Any) -> runs.RowTiming | None:
     one = _object(value)
     if not one:
         return None
@@ -217,17 +209,17 @@ def _placed(run: BenchmarkRun, value: Any) -> RowTiming | None:
     time = _text(one.get("cpu_time") if run.cputime else one.get("time"))
     wrong = None if one.get("nwrong") is None else _text(one["nwrong"])
     unit = None if run.cputime else 1e-6
-    return timing(time, _text(one.get("alg_bw")), _text(one.get("bus_bw")), wrong, unit)
+    return runs.timing(time, _text(one.get("alg_bw")), _text(one.get("bus_bw")), wrong, unit)
 
 
-def _end(run: BenchmarkRun, members: Mapping[str, Any]) -> None:
+def _end(run: runs.BenchmarkRun, members: Mapping[str, Any]) -> None:
     bounds = _object(members.get("out_of_bounds"))
     average = _object(members.get("average_bus_bandwidth", members.get("average_bus_bandwidith")))
     if bounds:
         run.out_of_bounds = _whole(bounds.get("count"))
     if not bounds or "end_time" not in members:
         run.ended = False
-    mean = timing("0", _text(average.get("bandwidth", average.get("bandwidith"))), "0", None, None)
+    mean = runs.timing("0", _text(average.get("bandwidth", average.get("bandwidith"))), "0", None, None)
     run.average = mean.algbw if mean is not None else None
     if average.get("okay") == "false":
         run.remarks.append("the run's own bound on the average (NCCL_TESTS_MIN_BW) was not reached")

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from wirewatch.core import words
+<<<<<<< HEAD
 from wirewatch.core.account import Account, Connection, Multicast
 from wirewatch.core.types import Absent
+=======
+from wirewatch.core.account import Account, Connection
+from wirewatch.core.statistics import grouped
+from wirewatch.core.types import Absent, value_or
+>>>>>>> r2lab
 from wirewatch.core.words import count, either
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
@@ -23,22 +29,8 @@ from wirewatch.nccl.lines import (
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.settings import slowing_settings
-from wirewatch_lab.study.logsummary import (
-    NETWORKS,
-    QUOTES,
-    SUBSYSTEMS,
-    CarriedBy,
-    ChosenRange,
-    FoundSetting,
-    HotCollective,
-    LogFeatures,
-    LoggedCommunicator,
-    LogSummary,
-    Quote,
-    UsedWire,
-    quotes_of,
-    way,
-)
+from wirewatch_lab.study import logsummary
+from wirewatch_lab.study.logsummary import Quote
 
 EXAMPLES, FALLBACKS = 4, 16
 """Pairs of ranks that are named, of a wire that is as it should be and of one that is not."""
@@ -47,7 +39,6 @@ _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
 _SLOWEST: Sequence[TransportWire] = (
     "unknown", "net_socket", "net_other", "net_ib", "shm", "net_ib_gdr", "p2p", "nvls",
 )  # fmt: skip
-_T = TypeVar("_T")
 _F = TypeVar("_F")
 _PLACES = re.compile(r"/\d+(?:\(\d+\)|\[[0-9a-f]+\])?|/Shared")
 _MULTICAST = "NVLS (multicast in the NVSwitch)"
@@ -55,7 +46,7 @@ _EITHER = "P2P (NVLink or PCIe: not in the log)"
 _MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
 
 
-def read_log(lines: Iterable[str]) -> LogSummary:
+def read_log(lines: Iterable[str]) -> logsummary.LogSummary:
     """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none."""
     return _LogQuestions(NcclLog().read(lines)).summary()
 
@@ -93,34 +84,27 @@ class _LogQuestions:
             if 0 in logged.processes:
                 self._firsts[logged.processes[0]].append(logged)
         self.choices = [self._choice(chosen, process, seen) for chosen, process, seen in log.said(Chosen)]
-        self.remarks = list(log.said(Remark))
 
-    def summary(self) -> LogSummary:
+    def summary(self) -> logsummary.LogSummary:
         hot = self._hot()
-        communicators = [self._communicator(logged) for logged in self.comms]
-        log = self.log
+        log, features = self.log, logsummary.LogFeatures(self.log, self.comms)
+        used = [(f"used: {said.name}", seen) for said, _, seen in log.said(Network)]
         warnings = sorted(log.kinds.values(), key=lambda kind: -kind[1].count)
-        features = LogFeatures(log, self.comms)
-        return LogSummary(
+        return logsummary.LogSummary(
             answer=self._answer(hot),
             part=self._part(),
             hot=hot,
-            communicators=communicators,
+            communicators=[self._communicator(logged) for logged in self.comms],
             choices=_ranges(self.choices),
             gpudirect=features.gpudirect(),
             nvls=features.nvls(),
-            network=quotes_of(
-                [
-                    *((f"used: {said.name}", seen) for said, _, seen in log.said(Network)),
-                    *((said.text, seen) for said, seen in self._about("network", "collnet", "p2p")),
-                ]
-            ),
+            network=logsummary.quotes_of([*used, *self._about("network", "collnet", "p2p")]),
             settings=self._settings(),
             versions=[
                 *(Quote(seen.line, f"NCCL {version}", seen.count) for version, seen in log.versions.items()),
-                *quotes_of((said.text, seen) for said, seen in self._about("driver")),
+                *logsummary.quotes_of(self._about("driver")),
             ],
-            warnings=[Quote(seen.line, text, seen.count) for text, seen in warnings[: 4 * QUOTES]],
+            warnings=[Quote(seen.line, text, seen.count) for text, seen in warnings[: 4 * logsummary.QUOTES]],
             warning_kinds=len(warnings),
             not_understood=log.not_understood,
             not_understood_lines=[Quote(line, text) for line, text in log.torn],
@@ -132,8 +116,8 @@ class _LogQuestions:
             other=log.other,
         )
 
-    def _about(self, *about: str) -> Iterator[tuple[Remark, Seen]]:
-        return ((said, seen) for said, _, seen in self.remarks if said.about in about)
+    def _about(self, *about: str) -> Iterator[tuple[str, Seen]]:
+        return ((said.text, seen) for said, _, seen in self.log.said(Remark) if said.about in about)
 
     def _choice(self, chosen: Chosen, process: Process, seen: Seen) -> _Chosen:
         """Rank 0 of a communicator logs what was chosen: those whose rank 0 is in that process."""
@@ -144,17 +128,15 @@ class _LogQuestions:
         parts = one // max(logged_size(chosen.op, one, one, self.account.version), 1)
         return _Chosen(chosen.op, chosen.size_bytes * parts, chosen, seen, comms)
 
-    def _hot(self) -> HotCollective | None:
-        counted: defaultdict[tuple[str, int], list[_Chosen]] = defaultdict(list)
-        for choice in self.choices:
-            counted[choice.op, choice.size_bytes].append(choice)
+    def _hot(self) -> logsummary.HotCollective | None:
+        counted = grouped(((choice.op, choice.size_bytes), choice) for choice in self.choices)
         if not counted:
             return None
         hot = max(counted.values(), key=lambda same: sum(one.bytes for one in same))
         most = max(hot, key=lambda one: one.seen.count)
         total = sum(one.bytes for one in self.choices)
         chosen = most.chosen
-        return HotCollective(
+        return logsummary.HotCollective(
             op=chosen.op,
             size_bytes=most.size_bytes,
             algorithm=chosen.algorithm,
@@ -168,28 +150,23 @@ class _LogQuestions:
             line=most.seen.line,
         )
 
-    def _is(self, one: _Chosen, hot: HotCollective) -> bool:
-        return (one.op, one.size_bytes) == (hot.op, hot.size_bytes)
-
-    def _carried(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[CarriedBy]:
+    def _carried(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[logsummary.CarriedBy]:
         """By the wires that they have; one without connections has run nothing, if others have some."""
-        found: defaultdict[tuple[str, ...], list[LoggedComm]] = defaultdict(list)
-        for logged in comms:
-            found[tuple(self._carried_by(chosen, [logged]))].append(logged)
+        found = grouped((tuple(self._carried_by(chosen, [logged])), logged) for logged in comms)
         if len(found) > 1:
             found.pop((), None)
         carried = []
         for wires, ours in found.items():
-            most = max((_known(logged.comm.ranks) or 0 for logged in ours), default=0)
+            most = max((value_or(logged.comm.ranks, 0) for logged in ours), default=0)
             ids = [logged.comm.id for logged in ours if logged.comm.id]
-            carried.append(CarriedBy(list(wires), ids[:EXAMPLES], most or None))
+            carried.append(logsummary.CarriedBy(list(wires), ids[:EXAMPLES], most or None))
         return sorted(carried, key=lambda one: -(one.ranks or 0))
 
     def _carried_by(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[str]:
         """The wires of a choice, the slowest first: connections, but where the switch's multicast does it."""
         found = self._wires(comms)
         if chosen.algorithm in {"nvls", "nvls_tree"}:
-            found = {name: kind for name, kind in found.items() if kind in NETWORKS}
+            found = {name: kind for name, kind in found.items() if kind in logsummary.NETWORKS}
             found[_MULTICAST] = "nvls"
         if chosen.algorithm.startswith("collnet"):
             found["reductions in the network (CollNet)"] = "net_other"
@@ -225,32 +202,30 @@ class _LogQuestions:
         types = {graph.intra for graph, _ in graphs}
         if types:
             line = min(seen.line for _, seen in graphs)
-            quote = Quote(
-                line, f"NCCL's search for rings and trees: farthest path {_either(types)}", len(graphs)
-            )
-            near = "NVLink" if types & {"NVL", "NVB", "LOC", "C2C"} else ""
-            far = f"PCIe (farthest path {_either(types - _NEAR)})" if types - _NEAR else ""
+            text = f"NCCL's search for rings and trees: farthest path {'/'.join(sorted(types))}"
+            quote = Quote(line, text, len(graphs))
+            near = "NVLink" if types & _NEAR else ""
+            far = f"PCIe (farthest path {'/'.join(sorted(types - _NEAR))})" if types - _NEAR else ""
             return f"P2P over {' and '.join(filter(None, (near, far)))}", quote
         offers = [found for process in ours for found in self._offers.get(process, ())]
         if offers and all(offer.available for offer, _ in offers):
-            quote = Quote(
-                min(seen.line for _, seen in offers), "the GPUs offer multicast, so they have NVLink"
-            )
-            return "P2P over NVLink", quote
+            line = min(seen.line for _, seen in offers)
+            text = "the GPUs offer multicast, so they have NVLink"
+            return "P2P over NVLink", Quote(line, text)
         return _EITHER, None
 
-    def _communicator(self, logged: LoggedComm) -> LoggedCommunicator:
-        comm, counts = logged.comm, _known(logged.comm.channels)
-        return LoggedCommunicator(
+    def _communicator(self, logged: LoggedComm) -> logsummary.LoggedCommunicator:
+        comm, counts = logged.comm, value_or(logged.comm.channels, None)
+        return logsummary.LoggedCommunicator(
             id=comm.id,
-            ranks=_known(comm.ranks),
-            nodes=_known(comm.nodes),
+            ranks=value_or(comm.ranks, None),
+            nodes=value_or(comm.nodes, None),
             logged_ranks=sorted(comm.devices),
             hosts=_hosts([logged]),
             finished=len(comm.finished),
-            init_seconds=_known(comm.init_seconds),
+            init_seconds=value_or(comm.init_seconds, None),
             coll_channels=counts.coll if counts else None,
-            nvls_channels=_known(counts.nvls) if counts else None,
+            nvls_channels=value_or(counts.nvls, None) if counts else None,
             p2p_channels=counts.p2p if counts else None,
             nvls_ranks=list(comm.nvls),
             wires=self._used(logged),
@@ -258,11 +233,11 @@ class _LogQuestions:
             line=logged.line,
         )
 
-    def _used(self, logged: LoggedComm) -> list[UsedWire]:
-        kinds: defaultdict[tuple[str, bool], list[Connection]] = defaultdict(list)
-        for connection in logged.comm.connections:
-            transport = _PLACES.sub("", connection.transport)
-            kinds[transport, _is_fallback(connection, logged)].append(connection)
+    def _used(self, logged: LoggedComm) -> list[logsummary.UsedWire]:
+        kinds = grouped(
+            ((_PLACES.sub("", one.transport), _is_fallback(one, logged)), one)
+            for one in logged.comm.connections
+        )
         found = []
         for (transport, fallback), connections in kinds.items():
             pairs = sorted({(c.source, c.destination) for c in connections})
@@ -270,33 +245,25 @@ class _LogQuestions:
             line = min(logged.lines[c.source, c.destination, c.transport] for c in connections)
             name = self._name(transport, logged)
             span = min(channels), max(channels)
-            found.append(
-                UsedWire(
-                    wire(transport),
-                    name,
-                    transport,
-                    len(pairs),
-                    pairs[: FALLBACKS if fallback else EXAMPLES],
-                    span,
-                    fallback,
-                    line,
-                )
-            )
+            kind, some = wire(transport), pairs[: FALLBACKS if fallback else EXAMPLES]
+            used = logsummary.UsedWire(kind, name, transport, len(pairs), some, span, fallback, line)
+            found.append(used)
         return sorted(found, key=lambda used: (_SLOWEST.index(used.wire), used.transport, used.fallback))
 
-    def _answer(self, hot: HotCollective | None) -> str:
+    def _answer(self, hot: logsummary.HotCollective | None) -> str:
         if not self.log.count:
             return "No line of NCCL's log is in this text."
         if hot is None:
             wires = self._wires(self.comms)
             names = sorted(wires, key=lambda name: _SLOWEST.index(wires[name]))
-            over = (
-                f"The logged connections go over {either(names, 'and')}."
-                if names
-                else "No connection is logged either."
-            )
+            go = f"The logged connections go over {either(names, 'and')}."
+            over = go if names else "No connection is logged either."
             return f"Which collective is hot is not known: the log has no TUNING lines. {over}"
-        ways = {(one.chosen.algorithm, one.chosen.protocol) for one in self.choices if self._is(one, hot)}
+        ways = {
+            (one.chosen.algorithm, one.chosen.protocol)
+            for one in self.choices
+            if (one.op, one.size_bytes) == (hot.op, hot.size_bytes)
+        }
         mostly = "mostly " if len(ways) > 1 else ""
         op = hot.op or "a collective that this version does not name"
         channels = f" in {hot.channels} channels" if hot.channels else ""
@@ -304,8 +271,8 @@ class _LogQuestions:
         of = f", in one of {hot.communicators} communicators" if hot.communicators > 1 else ""
         return (
             f"The hot collective is {op} of {words.size(hot.size_bytes)} ({count(hot.calls, 'call')}, "
-            f"{hot.share:.0%} of the bytes{of}): {mostly}{way(hot.algorithm, hot.protocol)}{channels}, "
-            f"{over} (line {hot.line})."
+            f"{hot.share:.0%} of the bytes{of}): {mostly}{logsummary.way(hot.algorithm, hot.protocol)}"
+            f"{channels}, {over} (line {hot.line})."
         )
 
     def _part(self) -> str:
@@ -313,8 +280,8 @@ class _LogQuestions:
         whole = [logged for logged in self.comms if not isinstance(logged.comm.ranks, Absent)]
         if not whole:
             return "The log names no communicator: which part of the job it shows is not known."
-        most = max(whole, key=lambda logged: (_known(logged.comm.ranks) or 0, len(logged.comm.devices)))
-        shown, ranks = len(most.comm.devices), _known(most.comm.ranks) or 0
+        most = max(whole, key=lambda logged: (value_or(logged.comm.ranks, 0), len(logged.comm.devices)))
+        shown, ranks = len(most.comm.devices), value_or(most.comm.ranks, 0)
         hosts = _hosts(self.comms)
         on = f"{len(hosts)} hosts" if len(hosts) != 1 else f"host {hosts[0]}"
         if shown >= ranks:
@@ -322,13 +289,13 @@ class _LogQuestions:
         one = f"rank {next(iter(most.comm.devices))}" if shown == 1 else f"{shown} ranks"
         return f"Of {ranks} ranks only {one}, on {on}, wrote to this log: what others use is not in it."
 
-    def _settings(self) -> list[FoundSetting]:
-        found: dict[tuple[str, str], FoundSetting] = {}
+    def _settings(self) -> list[logsummary.FoundSetting]:
+        found: dict[tuple[str, str], logsummary.FoundSetting] = {}
         for said, _, seen in self.log.said(Setting):
             key = said.name, said.value
             before = found.get(key)
             effect = next((effect for _, _, effect in slowing_settings({said.name: said.value})), None)
-            found[key] = FoundSetting(
+            found[key] = logsummary.FoundSetting(
                 *key, before.processes + 1 if before else 1, effect, before.line if before else seen.line
             )
         return list(found.values())
@@ -338,32 +305,20 @@ class _LogQuestions:
         if not self.choices and version and version < (2, 20):
             yield f"which algorithm and protocol ran: NCCL {self.account.version} does not log it, 2.20 does"
         elif not self.choices:
-            yield f"which algorithm and protocol ran (TUNING): set {SUBSYSTEMS}"
+            yield f"which algorithm and protocol ran (TUNING): set {logsummary.SUBSYSTEMS}"
         if any(name == _EITHER for name in self._wires(self.comms)):
             yield "whether P2P is NVLink or PCIe (GRAPH): add GRAPH to NCCL_DEBUG_SUBSYS"
-        nics = any(True for _ in self.log.said(Nic)) or any(True for _ in self._about("network"))
-        if not nics:
+        if not any(True for _ in (*self.log.said(Nic), *self._about("network"))):
             yield "which NICs there are and if they reach GPUs' memory (NET): add NET to NCCL_DEBUG_SUBSYS"
         if not self.comms:
             yield "which communicators there are (INIT): add INIT to NCCL_DEBUG_SUBSYS"
 
 
-def _known(value: _T | Absent) -> _T | None:
-    return None if isinstance(value, Absent) else value
-
-
-def _either(types: Iterable[str]) -> str:
-    return "/".join(sorted(types))
-
-
 def _by_process(said: Iterable[tuple[_F, Process, Seen]]) -> Mapping[Process, Sequence[tuple[_F, Seen]]]:
-    found: defaultdict[Process, list[tuple[_F, Seen]]] = defaultdict(list)
-    for fact, process, seen in said:
-        found[process].append((fact, seen))
-    return found
+    return grouped((process, (fact, seen)) for fact, process, seen in said)
 
 
-def _over(carried: Sequence[CarriedBy]) -> str:
+def _over(carried: Sequence[logsummary.CarriedBy]) -> str:
     """One way to run it, or which communicator would mean which."""
     if len(carried) == 1 and carried[0].wires:
         return f"on {either(carried[0].wires, 'and')}"
@@ -384,29 +339,26 @@ def _is_fallback(connection: Connection, logged: LoggedComm) -> bool:
     if kind == "shm":
         return True
     hosts = [logged.processes.get(rank, ("", 0))[0] for rank in (connection.source, connection.destination)]
-    same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1] and _named_apart(logged))
-    return kind in NETWORKS and same
-
-
-def _named_apart(logged: LoggedComm) -> bool:
-    """Whether nodes have names of their own: not where all ranks logged and hosts are fewer than nodes."""
-    nodes = _known(logged.comm.nodes) or 1
-    return len(logged.processes) < (_known(logged.comm.ranks) or 0) or nodes <= len(_hosts([logged]))
+    # Nodes do not have names of their own where all ranks logged and hosts are fewer than nodes.
+    processes, ranks = len(logged.processes), value_or(logged.comm.ranks, 0)
+    apart = processes < ranks or value_or(logged.comm.nodes, 1) <= len(_hosts([logged]))
+    same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1] and apart)
+    return kind in logsummary.NETWORKS and same
 
 
 def _hosts(comms: Iterable[LoggedComm]) -> list[str]:
     return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
 
 
-def _ranges(choices: Sequence[_Chosen]) -> list[ChosenRange]:
+def _ranges(choices: Sequence[_Chosen]) -> list[logsummary.ChosenRange]:
     """Sizes next to each other with the same choice as one range, by collective."""
-    found: list[ChosenRange] = []
+    found: list[logsummary.ChosenRange] = []
     for one in sorted(choices, key=lambda one: (one.op, one.size_bytes, one.seen.line)):
         last = found[-1] if found else None
         algorithm, protocol = one.chosen.algorithm, one.chosen.protocol
         channels = one.chosen.channels
         count = channels[1] - channels[0] + 1 if channels else None
-        here = ChosenRange(
+        here = logsummary.ChosenRange(
             one.op, one.size_bytes, one.size_bytes, algorithm, protocol,
             None if count is None else (count, count), one.seen.count, one.seen.line,
         )  # fmt: skip
@@ -416,9 +368,9 @@ def _ranges(choices: Sequence[_Chosen]) -> list[ChosenRange]:
     return found
 
 
-def _joined(one: ChosenRange, other: ChosenRange) -> ChosenRange:
+def _joined(one: logsummary.ChosenRange, other: logsummary.ChosenRange) -> logsummary.ChosenRange:
     ends = [end for choice in (one, other) if choice.channels for end in choice.channels]
-    return ChosenRange(
+    return logsummary.ChosenRange(
         one.op, one.low_bytes, other.high_bytes, one.algorithm, one.protocol,
         (min(ends), max(ends)) if ends else None, one.calls + other.calls, min(one.line, other.line),
     )  # fmt: skip

@@ -176,11 +176,7 @@ class Reader:
     _commands: set[str] = field(default_factory=set)
 
     def feed(self, line: str, *, whole: bool = True) -> None:
-        """Read the next line.
-
-        `line`: without its end. `whole`: False if there was more of it than is kept. Raises ValueError: more
-        rows than are kept.
-        """
+        """Read a line without its end, `whole` if not cut. Raises ValueError: more rows than are kept."""
         self.lines += 1
         text = _ESCAPES.sub("", line).rstrip() if "\x1b" in line else line.rstrip()
         key, text = self._split(text)

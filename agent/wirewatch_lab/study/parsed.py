@@ -2,7 +2,7 @@
 
 import statistics
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -234,9 +234,9 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
         average_busbw=run.average,
         rows=[_row(judged, point, judged_at) for point in order],
         rows_left_out=len(judged.points) - len(order),
-        curves=[_curve(curve) for curve in to_study([run], "", 0.0).curves],
+        curves=list(map(_curve, to_study([run], "", 0.0).curves)),
         low=[low_text(run.op, one) for one in judged.low[:_MANY]],
-        targets_apply=_apply(judged),
+        targets_apply=_APPLY[min(len(run.hosts), 2)],
         targets=[_target(one) for one in judged.targets],
     )
 
@@ -244,7 +244,8 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
 def low_text(op: str, one: JudgedSize) -> str:
     """Such as `all_reduce of 16 MiB in place: 100.0 of 245.6 GB/s, 41 %`."""
     figures = f"{one.busbw / GB:.1f} of {one.expected.busbw / GB:.1f} GB/s, {one.ratio * 100:.0f} %"
-    return f"{op} of {words.size(one.point.size_bytes)}{placement(one.in_place)}: {figures}"
+    place = " in place" if one.in_place else ""
+    return f"{op} of {words.size(one.point.size_bytes)}{place}: {figures}"
 
 
 def target_text(one: JudgedTarget) -> str:
@@ -254,14 +255,7 @@ def target_text(one: JudgedTarget) -> str:
         return f"{target.op} of {words.size(target.size_bytes)}: no row near that size"
     asked = f"at least {target.least / GB:.0f}, {target.expected / GB:.0f} expected"
     said = f"{target.op} of {words.size(one.point.size_bytes)}: {one.busbw / GB:.1f} GB/s of {asked}"
-    if one.busbw >= target.expected:
-        return said
-    return f"{said}; typical cause: {target.cause}"
-
-
-def placement(in_place: bool) -> str:  # noqa: FBT001
-    """What is added to a size for people."""
-    return " in place" if in_place else ""
+    return said if one.busbw >= target.expected else f"{said}; typical cause: {target.cause}"
 
 
 @dataclass(slots=True)
@@ -280,11 +274,13 @@ class ParsedSeries:
                 labels = (run.op, str(point.size_bytes), str(run.ranks or ""), place)
                 one = expected.get((id(point), in_place))
                 wrong = is_wrong(run, placed)
-                self._take(BUSBW, labels, placed.busbw)
-                self._take(SECONDS, labels, placed.seconds)
-                self._take(EXPECTED, labels, [] if one is None else [one.expected.busbw])
-                self._take(RATIO, labels, [] if one is None else [one.ratio])
-                self._take(WRONG, labels, [] if wrong is None else [wrong])
+                of: Mapping[Metric, Iterable[float]] = {
+                    BUSBW: placed.busbw, SECONDS: placed.seconds,
+                    EXPECTED: [one.expected.busbw] if one else [], RATIO: [one.ratio] if one else [],
+                    WRONG: [] if wrong is None else [wrong],
+                }  # fmt: skip
+                for metric, values in of.items():
+                    self._values.setdefault((metric, labels), array("d")).extend(values)
 
     def samples(self, health: Health, not_understood: int) -> Iterator[Sample]:
         """All series, those of one metric together."""
@@ -297,9 +293,6 @@ class ParsedSeries:
             yield HEALTH.sample(float(name == health), name)
         yield NOT_UNDERSTOOD.sample(not_understood)
 
-    def _take(self, metric: Metric, labels: tuple[str, ...], values: Iterable[float]) -> None:
-        self._values.setdefault((metric, labels), array("d")).extend(values)
-
 
 def _curve(curve: Curve) -> ParsedCurve:
     summary = summarize(curve)
@@ -311,13 +304,11 @@ def _curve(curve: Curve) -> ParsedCurve:
 def _row(judged: JudgedRun, point: RepeatedRow, known: dict[tuple[int, bool], JudgedSize]) -> ParsedRow:
     out, inside = known.get((id(point), False)), known.get((id(point), True))
     expected = next((one.expected for one in (out, inside) if one is not None), None)
+    of = expected and (expected.busbw, expected.algorithm, expected.confidence.value, [*expected.derivation])
     return ParsedRow(
         point.size_bytes, point.elements, dtype(point.dtype), point.redop, point.root, point.repeats,
         _placed(judged, point.placed.get(False), out), _placed(judged, point.placed.get(True), inside),
-        None if expected is None else expected.busbw,
-        None if expected is None else expected.algorithm,
-        None if expected is None else expected.confidence.value,
-        [] if expected is None else list(expected.derivation),
+        *(of or (None, None, None, [])),
     )  # fmt: skip
 
 
@@ -331,16 +322,15 @@ def _placed(judged: JudgedRun, placed: Placed | None, one: JudgedSize | None) ->
 
 def _target(one: JudgedTarget) -> ParsedTarget:
     target, point = one.target, one.point
-    return ParsedTarget(
-        target.op, target.size_bytes, target.expected, target.least,
-        None if point is None else point.size_bytes, one.in_place, None if point is None else one.busbw,
-        None if point is None else one.busbw >= target.least, target_text(one),
-    )  # fmt: skip
+    asked = target.op, target.size_bytes, target.expected, target.least
+    if point is None:
+        return ParsedTarget(*asked, None, one.in_place, None, None, target_text(one))
+    reached = one.busbw >= target.least
+    return ParsedTarget(*asked, point.size_bytes, one.in_place, one.busbw, reached, target_text(one))
 
 
-def _apply(judged: JudgedRun) -> str:
-    """Whether the targets between nodes say anything of a run."""
-    hosts = len(judged.run.hosts)
-    if hosts > 1:
-        return f"{TARGETS_ARE}; a row counts for a size within a factor of {NEAR}"
-    return "one node: not applicable" if hosts else "how many nodes it ran on is not known: not applicable"
+_APPLY = (
+    "how many nodes it ran on is not known: not applicable", "one node: not applicable",
+    f"{TARGETS_ARE}; a row counts for a size within a factor of {NEAR}",
+)  # fmt: skip
+"""Whether the targets between nodes say anything of a run, by its nodes: not known, one, several."""

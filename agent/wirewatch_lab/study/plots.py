@@ -106,9 +106,8 @@ def _svg(name: str, what: str, fill: Callable[[Axes], None]) -> str:
         figure.set_figheight(HEIGHT + ROW * len(axes.get_legend_handles_labels()[0]))
         figure.legend(loc="outside lower left", frameon=False, handlelength=3, borderpad=0.2)
         text = io.StringIO()
-        figure.savefig(
-            text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
+        without = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", metadata=without)
     return _inline(text.getvalue(), name, what)
 
 
@@ -126,13 +125,11 @@ def _busbw(axes: Axes, curves: Sequence[tuple[Curve, CurveSummary]], known: Know
     soft = COLOURS["soft"]
     if known is not None and known.expected:
         sizes, rates_ = zip(*known.expected, strict=True)
-        axes.plot(
-            sizes, [x / GB for x in rates_], color=soft, dashes=(6, 3), linewidth=1, label="expected busbw"
-        )
+        expected = [x / GB for x in rates_]
+        axes.plot(sizes, expected, color=soft, dashes=(6, 3), linewidth=1, label="expected busbw")
     if known is not None and known.wire is not None:
-        axes.axhline(
-            known.wire / GB, color=soft, dashes=(1, 2), linewidth=1.2, label="one GPU's wire, each way"
-        )
+        label = "one GPU's wire, each way"
+        axes.axhline(known.wire / GB, color=soft, dashes=(1, 2), linewidth=1.2, label=label)
     axes.plot([], [], "d", markersize=8, color=soft, fillstyle="none", label="knee: half of the plateau")
     axes.plot([], [], "*", markersize=8, color=soft, fillstyle="none", label="plateau")
     axes.set_ylabel("busbw (GB/s)")
@@ -225,10 +222,8 @@ def _inline(text: str, panel: str, what: str) -> str:
                 element.remove(child)
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
-    root.set("role", "img")
-    root.set("class", "plot")
-    root.set("aria-labelledby", f"{name}-title")
-    root.set("aria-describedby", f"{panel}-words")
+    root.attrib |= {"role": "img", "class": "plot"}
+    root.attrib |= {"aria-labelledby": f"{name}-title", "aria-describedby": f"{panel}-words"}
     heading = ET.Element("title", {"id": f"{name}-title"})
     heading.text = f"{what} against message size"
     root.insert(0, heading)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wirewatch.core.ports import Clock
-from wirewatch.core.probe import Probed, Timed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Why, whole
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.restore import BUSY_SECONDS, probe_of
@@ -71,17 +71,14 @@ def middle(values: Sequence[float]) -> float | None:
 
 
 def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
-    """The runs as curves; runs of the same configuration are repeats of one.
-
-    `runs`: of nccl-tests, settled. `source`: where they are from, for people. `at`: when they were read, in
-    Unix seconds.
-    """
+    """Return settled runs as curves, those of one configuration as repeats; `at`: Unix seconds of reading."""
     kept: dict[tuple[str, Configuration, str, bool], dict[int, CurvePoint]] = {}
     problems: list[str] = []
     environment: dict[str, str] = {}
     for run in runs:
         if not run.op or not run.ranks:
-            problems.append(f"line {run.line}: {_unknown(run)}: it is in no curve")
+            what = "number of ranks" if run.op else "operation"
+            problems.append(f"line {run.line}: {what} not known: it is in no curve")
             continue
         environment |= _environment(run)
         without = 0
@@ -106,9 +103,9 @@ def configuration(run: BenchmarkRun) -> Configuration:
     settings = dict(run.settings)
     algorithm, protocol = settings.pop(_ALGO, ""), settings.pop(_PROTO, "")
     tuning = tuple(pair for pair in sorted(settings.items()) if not pair[0].startswith(_NOT_TUNING))
-    return Configuration(
-        run.ranks or 0, _single(algorithm), _single(protocol), run.launch, run.registered, tuning
-    )
+    # A list of several leaves NCCL the choice.
+    algorithm, protocol = (one if one.isalnum() else AUTO for one in (algorithm, protocol))
+    return Configuration(run.ranks or 0, algorithm, protocol, run.launch, run.registered, tuning)
 
 
 def dtype(name: str) -> str:
@@ -157,15 +154,6 @@ def _joined(known: CurvePoint | None, run: BenchmarkRun, point: RepeatedRow, pla
     return CurvePoint(point.size_bytes, (*known.seconds, *placed.seconds)[:_REPEATS], total)
 
 
-def _single(value: str) -> str:
-    """One algorithm or protocol that a setting names; a list leaves NCCL the choice."""
-    return value if value.isalnum() else AUTO
-
-
-def _unknown(run: BenchmarkRun) -> str:
-    return "operation not known" if not run.op else "number of ranks not known"
-
-
 def _environment(run: BenchmarkRun) -> dict[str, str]:
     products = sorted({device.product for device in run.communicator})
     found = {
@@ -189,11 +177,9 @@ _LAUNCHES = {"graph": GRAPH, "stream": EAGER}
 
 
 def history_study(path: Path, clock: Clock, gpus: Collection[str]) -> Study | Absent:
-    """What the last complete probes of these GPUs measured that were not forced; nothing is written.
+    """Return what the last complete, unforced probes of these GPUs (UUIDs) measured; nothing is written.
 
-    `path`: of the history in the state folder. `clock`: of this machine. `gpus`: UUIDs of its GPUs; probes of
-    others are of another machine. Returns Absent where the history cannot be read, and where it has no such
-    probe.
+    `path`: of the history in the state folder. Returns Absent where it cannot be read or has no such probe.
     """
     if not path.exists():
         return Absent(Why.MISSING, f"{path}: no probe was kept")
@@ -216,10 +202,8 @@ def probes_study(probes: Sequence[Probed], source: str) -> Study | Absent:
     if not usable:
         return Absent(Why.MISSING, "no complete probe")
     last = usable[-1].plan
-    alike = [
-        one for one in usable
-        if (one.plan.gpus, one.plan.engine, one.plan.dtype) == (last.gpus, last.engine, last.dtype)
-    ]  # fmt: skip
+    same = last.gpus, last.engine, last.dtype
+    alike = [one for one in usable if (one.plan.gpus, one.plan.engine, one.plan.dtype) == same]
     measured: dict[tuple[str, int, str], dict[int, list[float]]] = {}
     for probed in alike:
         for key, size, seconds in _slowest(probed):
@@ -239,21 +223,17 @@ def probes_study(probes: Sequence[Probed], source: str) -> Study | Absent:
 
 
 def _slowest(probed: Probed) -> Iterable[tuple[tuple[str, int, str], int, float]]:
-    """Collective, ranks and launch, with a size and the time of the slowest such group."""
+    """Return collective, ranks and launch, with a size and the time of the slowest such group.
+
+    Times stand for the node where values are right, GPUs are several, and a job launches so too.
+    """
     found: dict[tuple[tuple[str, int, str], int], float] = {}
-    for one in _right(probed):
-        ranks = len(probed.plan.groups[one.group])
+    groups = probed.plan.groups
+    for one in probed.document.collectives if probed.document else ():
+        right = one.launch in _LAUNCHES and not one.wrong and one.seconds > 0
+        if not right or one.group >= len(groups) or len(groups[one.group]) < 2:  # noqa: PLR2004
+            continue
+        ranks = len(groups[one.group])
         at = ((one.op, ranks, _LAUNCHES[one.launch]), one.size_bytes)
         found[at] = max(one.seconds, found.get(at, 0.0))
     return [(key, size, seconds) for (key, size), seconds in found.items()]
-
-
-def _right(probed: Probed) -> list[Timed]:
-    """Times of two and more GPUs that stand for the node: right values, launched as a job launches."""
-    held = probed.document.collectives if probed.document else ()
-    groups = probed.plan.groups
-    return [
-        one for one in held
-        if one.launch in _LAUNCHES and not one.wrong and one.seconds > 0 and one.group < len(groups)
-        and len(groups[one.group]) > 1
-    ]  # fmt: skip

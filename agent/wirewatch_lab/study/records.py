@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from wirewatch.core.probe import PRIMITIVES
+from wirewatch.core.statistics import grouped
 from wirewatch_lab.study.curve import AUTO, Curve, CurvePoint, KnownRates, Study
 from wirewatch_lab.study.grid import GridCurve, SweepOptions
 
@@ -162,10 +163,7 @@ class SweepFile:
 
     @classmethod
     def create(cls, folder: Path) -> Self:
-        """A new file in a new or empty folder.
-
-        Raises RecordsError: the folder is not empty, or cannot be written.
-        """
+        """Open a new file in a new or empty folder; any other folder raises RecordsError."""
         made = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -181,10 +179,7 @@ class SweepFile:
 
     @classmethod
     def resume(cls, folder: Path) -> Self:
-        """The file of an earlier sweep; a torn last line is cut off.
-
-        Raises RecordsError: there is none that can be used, or another process writes it.
-        """
+        """Open an earlier sweep's file without a torn last line. Raises RecordsError: none, or one in use."""
         try:
             handle = os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -213,10 +208,7 @@ class SweepFile:
         return self._records
 
     def begin(self, header: SweepHeader) -> None:
-        """Write the header of a new file; it is on the disk afterwards.
-
-        Raises OSError: it cannot be written.
-        """
+        """Write the header of a new file, to the disk. Raises OSError: it cannot be written."""
         self._records = Records(header)
         self._queue(_HEADER.dump_json(header))
         self.drain()
@@ -270,10 +262,7 @@ class SweepFile:
 
 
 def read_records(folder: Path) -> Records:
-    """What the file of a sweep holds, also while another process writes it.
-
-    Raises RecordsError: there is none that can be used.
-    """
+    """Read a sweep's file, also while it is written. Raises RecordsError: there is none that can be used."""
     try:
         data = (folder / NAME).read_bytes()
     except OSError as error:
@@ -291,26 +280,19 @@ def keys(header: SweepHeader) -> Iterator[Key]:
 def study_of(records: Records, source: str) -> Study:
     """What was measured so far as a study."""
     header, options = records.header, records.header.options
-    found: dict[int, dict[int, list[Measurement]]] = {}
-    for key in sorted(records.measured):
-        found.setdefault(key[0], {}).setdefault(key[2], []).append(records.measured[key])
+    same = grouped(((key[0], key[2]), records.measured[key]) for key in sorted(records.measured))
+    points: dict[int, list[CurvePoint]] = {}
+    for (place, size), some in sorted(same.items(), key=lambda one: one[0]):
+        ran = tuple(sorted(records.ran.get((place, size), ())))
+        seconds, wrong = tuple(one.seconds for one in some), sum(one.wrong for one in some)
+        points.setdefault(place, []).append(CurvePoint(size, seconds, wrong, ran))
+    measured = ((header.curves[place], tuple(some)) for place, some in points.items())
     curves = tuple(
-        Curve(
-            curve.op, curve.configuration, tuple(_points(records, place, found[place])), options.dtype,
-            options.runs_in_place(curve.op),
-        )
-        for place, curve in enumerate(header.curves) if place in found
-    )  # fmt: skip
+        Curve(curve.op, curve.configuration, some, options.dtype, options.runs_in_place(curve.op))
+        for curve, some in measured
+    )
     problems = tuple(_given_up(records))
     return Study(header.at, source, header.environment, curves, header.not_offered, problems)
-
-
-def _points(records: Records, place: int, sizes: Mapping[int, list[Measurement]]) -> Iterator[CurvePoint]:
-    for size, measured in sorted(sizes.items()):
-        ran = tuple(sorted(records.ran.get((place, size), ())))
-        yield CurvePoint(
-            size, tuple(one.seconds for one in measured), sum(one.wrong for one in measured), ran
-        )
 
 
 def _given_up(records: Records) -> Iterator[str]:
@@ -324,10 +306,7 @@ def _given_up(records: Records) -> Iterator[str]:
 
 
 def _parsed(folder: Path, data: bytes) -> tuple[Records, int]:
-    """What a file holds, and how many bytes of it are whole: a power cut may have torn its last line.
-
-    Raises RecordsError: no file of a sweep.
-    """
+    """Return what a file holds and how many of its bytes are whole. Raises RecordsError: it is no sweep's."""
     whole = data.rfind(b"\n") + 1
     first, *others = data[:whole].split(b"\n")[:-1] or [b""]
     try:

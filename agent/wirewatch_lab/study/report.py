@@ -24,7 +24,6 @@ from wirewatch_lab.study.spread import usable
 from wirewatch_lab.study.summary import (
     CLOSE,
     CurveSummary,
-    RepeatedFigure,
     gigabytes,
     group_lines,
     in_words,
@@ -83,10 +82,7 @@ class Chapter:
 
 
 def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> None:
-    """Write the report to `path`, whole or not at all. `known`: lines for the plots of busbw.
-
-    Raises ReportError: matplotlib is not installed, or the file cannot be written.
-    """
+    """Write the report, whole or not at all. Raises ReportError: no matplotlib, or it cannot be written."""
     if find_spec("matplotlib") is None:
         raise ReportError(NOT_INSTALLED)
     text = page(study, known)
@@ -98,23 +94,25 @@ def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> 
 
 def page(study: Study, known: Sequence[KnownRates] = ()) -> str:
     """The report as HTML."""
-    made = tuple(
-        _chapter(f"c{place}", group, study.curves, known) for place, group in enumerate(groups(study))
-    )
-    style = _style()
+    made = [_chapter(f"c{n}", group, study.curves, known) for n, group in enumerate(groups(study))]
+    style = _environment().get_template("report.css").render()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # Nothing but this style, by its hash.
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    rows = tuple(study.environment.items())
     return _environment().get_template("report.html").render(
         source=study.source, at=words.utc(study.at) if study.at else "", version=__version__,
-        groups=list(group_lines(study)),
-        remarks=remarks(study),
-        curves=count(len(study.curves), "curve"), chapters=made, environment=_environment_sheet(study),
-        style=Markup(style), policy=_policy(style),  # noqa: S704 - our own sheet
+        groups=list(group_lines(study)), remarks=remarks(study),
+        curves=count(len(study.curves), "curve"), chapters=made,
+        environment=Sheet("environment-table", "Machine and software", ("Name", "Value"), rows, 2),
+        style=Markup(style), policy=policy,  # noqa: S704 - our own sheet
     )  # fmt: skip
 
 
 def _chapter(
     name: str, group: Sequence[Curve], all_curves: Sequence[Curve], known: Sequence[KnownRates]
 ) -> Chapter:
-    curves = sorted(group, key=lambda curve: (not _chosen(curve), _order(curve.configuration)))
+    curves = sorted(group, key=lambda curve: _order(curve.configuration))
     summaries = [(curve, summarize(curve)) for curve in curves]
     first = curves[0]
     of = first.op, first.configuration.ranks
@@ -126,14 +124,10 @@ def _chapter(
 
 
 def _order(one: Configuration) -> tuple[object, ...]:
-    """As people count: a setting of 8 comes before one of 16, and the one that is left as found first."""
+    """Sort NCCL's own choice first, then as people count: a setting of 8 comes before one of 16."""
     settings = tuple((name, len(value), value) for name, value in one.settings)
-    return one.ranks, one.algorithm, one.protocol, one.launch, one.registered, settings
-
-
-def _chosen(curve: Curve) -> bool:
-    """Whether NCCL chose how it ran."""
-    return curve.configuration.algorithm == curve.configuration.protocol == AUTO
+    chosen = one.algorithm == one.protocol == AUTO
+    return not chosen, one.ranks, one.algorithm, one.protocol, one.launch, one.registered, settings
 
 
 def _panels(
@@ -158,22 +152,14 @@ def _figures(name: str, summaries: Sequence[tuple[Curve, CurveSummary]]) -> Shee
     for curve, found in summaries:
         least = "at least " if found.bound else ""
         repeats = max((len(point.seconds) for point in curve.points), default=0)
-        cells = (
-            _or_dash(found.floor, microseconds(found.floor)),
-            _or_dash(found.knee, least + size_text(found.knee)),
-            _or_dash(found.plateau, least + gigabytes(found.plateau)),
-            words.size(found.plateau_bytes) if found.plateau_bytes else "-",
-            f"{repeats}",
-        )
-        rows.append((setting(curve.configuration), *cells))
+        texts = microseconds(found.floor), least + size_text(found.knee), least + gigabytes(found.plateau)
+        figures = zip((found.floor, found.knee, found.plateau), texts, strict=True)
+        cells = ["-" if isinstance(one, Absent) else text for one, text in figures]
+        at = words.size(found.plateau_bytes) if found.plateau_bytes else "-"
+        rows.append((setting(curve.configuration), *cells, at, f"{repeats}"))
     columns = ("Setting", "Latency floor", "Knee", "Plateau", "Plateau at", "Repeats")
-    return Sheet(
-        f"{name}-figures", "Latency floor, knee and plateau of each setting", columns, tuple(rows), 1
-    )
-
-
-def _or_dash(one: RepeatedFigure | Absent, text: str) -> str:
-    return "-" if isinstance(one, Absent) else text
+    caption = "Latency floor, knee and plateau of each setting"
+    return Sheet(f"{name}-figures", caption, columns, tuple(rows), 1)
 
 
 def _winners(name: str, curves: Sequence[Curve], all_curves: Sequence[Curve]) -> Sheet:
@@ -194,16 +180,10 @@ def _place(contest: Contest, one: Placing) -> str:
     if one.spread is None:
         return f"+{one.behind:.1%} (not judged)"
     if one is not contest.placings[0]:
-        return f"{_not_told(one)}+{one.behind:.1%} ({one.spread:.2%})"
+        close = "tied, " if (one.noise or 0.0) <= CLOSE else "may be noise: "
+        return f"{close if one.tied else ''}+{one.behind:.1%} ({one.spread:.2%})"
     tied = [other for other in contest.placings[1:] if other.tied]
     return f"{'first' if tied else 'fastest'} ({one.spread:.2%})"
-
-
-def _not_told(one: Placing) -> str:
-    """Before the difference to the first: whether the two tie, or noise hides it."""
-    if not one.tied:
-        return ""
-    return "tied, " if (one.noise or 0.0) <= CLOSE else "may be noise: "
 
 
 def _points(name: str, curves: Sequence[Curve]) -> Sheet:
@@ -219,11 +199,6 @@ def _row(curve: Curve, point: CurvePoint) -> tuple[str, ...]:
         return (*head, "-", "-", "-", "-", f"{len(point.seconds)}", wrong)
     times = (f"{one(point.seconds) * 1e6:,.2f}" for one in (median, min, max))
     return (*head, *times, f"{median(rates_of(curve, point)) / GB:.2f}", f"{len(point.seconds)}", wrong)
-
-
-def _environment_sheet(study: Study) -> Sheet:
-    rows = tuple((name, value) for name, value in study.environment.items())
-    return Sheet("environment-table", "Machine and software", ("Name", "Value"), rows, 2)
 
 
 def _printable(value: object) -> object:
@@ -247,14 +222,3 @@ def _breakable(text: str) -> Markup:
     """A name that a narrow column may break after its underscores."""
     plain = "".join(one if one.isprintable() else " " for one in text)
     return Markup("_<wbr>").join(plain.split("_"))
-
-
-@cache
-def _style() -> str:
-    return _environment().get_template("report.css").render()
-
-
-def _policy(style: str) -> str:
-    """Nothing but this style, by its hash."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

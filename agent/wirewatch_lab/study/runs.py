@@ -11,17 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wirewatch.busbw.formulas import FACTORS, factor
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALLTOALL,
-    BROADCAST,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    SCATTER,
-    SENDRECV,
-)
+from wirewatch.core import probe
 from wirewatch.core.types import whole
 from wirewatch_lab.study.curve import Settings
 
@@ -41,10 +31,10 @@ NAMELESS = "GPUs without a name"
 """Of devices whose line in the header is cut."""
 MOST_ROWS = 1_000_000
 """Rows that are kept of one input; no study of people has more."""
-_WHOLES = frozenset({ALL_GATHER, REDUCE_SCATTER, ALLTOALL, GATHER, SCATTER})
+_WHOLES = frozenset({probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.ALLTOALL, probe.GATHER, probe.SCATTER})
 """Collectives whose count is of one rank's part, and whose size is of all."""
-_ROOTED = frozenset({BROADCAST, REDUCE, GATHER, SCATTER})
-_REDUCING = frozenset({ALL_REDUCE, REDUCE, REDUCE_SCATTER})
+_ROOTED = frozenset({probe.BROADCAST, probe.REDUCE, probe.GATHER, probe.SCATTER})
+_REDUCING = frozenset({probe.ALL_REDUCE, probe.REDUCE, probe.REDUCE_SCATTER})
 _MOST_RANKS = 4096
 _NUMBER = re.compile(r"[+-]?(\d{1,30})?(?:\.(\d{1,30}))?(?:[eE]([+-]?\d{1,3}))?", re.ASCII)
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
@@ -414,7 +404,7 @@ def _could_be(run: BenchmarkRun, op: str) -> bool:
             return False
         # In its newer versions sendrecv prints a reduction, which it does not do; in its older ones none.
         reduces = row.redop not in {"", "none"}
-        if reduces != (op in _REDUCING) and not (op == SENDRECV and reduces):
+        if reduces != (op in _REDUCING) and not (op == probe.SENDRECV and reduces):
             return False
         whole = known is not None and row.elements and row.size_bytes // (row.elements * known[1]) > 1
         if whole and op not in _WHOLES:

@@ -72,12 +72,8 @@ def regime(size_bytes: int) -> Regime:
 
 def usable(point: CurvePoint) -> bool:
     """Whether the point is a measurement: bytes were moved, in some time, and none came out wrong."""
-    return (
-        point.size_bytes > 0
-        and bool(point.seconds)
-        and not point.wrong
-        and all(math.isfinite(one) and one > 0 for one in point.seconds)
-    )
+    right = point.size_bytes > 0 and bool(point.seconds) and not point.wrong
+    return right and all(math.isfinite(one) and one > 0 for one in point.seconds)
 
 
 def logarithms(point: CurvePoint) -> tuple[float, ...]:
@@ -133,8 +129,9 @@ def together(sets: Sequence[Sequence[float]]) -> list[Levels]:
     left = weight**2 * noise + (1 - weight**2) * common + (1 - weight) ** 2 * differ
     if left >= noise:
         return own
+    drawn = [weight * one.variance + (1 - weight) * mean for one in own]
     return [
-        replace(one, variance=weight * one.variance + (1 - weight) * mean, freedom=2 / left) for one in own
+        replace(one, variance=variance, freedom=2 / left) for one, variance in zip(own, drawn, strict=True)
     ]
 
 
@@ -153,12 +150,9 @@ def cautious(sets: Sequence[Sequence[float]]) -> list[Levels]:
         like.pop()
     mean, freedom = fmean(like), own[0].freedom
     freedom *= math.fsum(like) ** 2 / math.fsum(one**2 for one in like)
-    return [
-        one
-        if one.variance > LOUDER * mean
-        else replace(one, variance=max(one.variance, mean), freedom=freedom)
-        for one in own
-    ]
+    shared = [replace(one, variance=max(one.variance, mean), freedom=freedom) for one in own]
+    both = zip(own, shared, strict=True)
+    return [one if one.variance > LOUDER * mean else other for one, other in both]
 
 
 def _count(sets: Sequence[Levels]) -> float:
@@ -175,10 +169,7 @@ def _count(sets: Sequence[Levels]) -> float:
 
 
 def holm(chances: Sequence[float], weights: Sequence[float], alpha: float) -> list[bool]:
-    """Which of the tests may be believed, so that with chance 1 - `alpha` none is wrong (S. Holm, 1979).
-
-    `weights`, above 0: which share of `alpha` a test has.
-    """
+    """Return the tests to believe, none wrong with chance 1 - `alpha` (S. Holm, 1979), by weights above 0."""
     believed = [False] * len(chances)
     left = math.fsum(weights)
     for place in sorted(range(len(chances)), key=lambda i: chances[i] / weights[i]):
@@ -190,9 +181,9 @@ def holm(chances: Sequence[float], weights: Sequence[float], alpha: float) -> li
 
 
 def two_sided(t: float, freedom: int) -> float:
-    """How often Student's t with so many degrees of freedom is at least `t` away from 0.
+    """Return how often Student's t is at least `t` away from 0, with so many degrees of freedom.
 
-    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4; good to 1e-15.
+    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4, is good to 1e-15.
     """
     angle = math.atan(abs(t) / math.sqrt(freedom))
     cosine = math.cos(angle)

@@ -78,7 +78,12 @@ class CurveSummary:
 def summarize(curve: Curve) -> CurveSummary:
     """Of the points that are measurements."""
     points = [point for point in curve.points if usable(point)]
-    floor = _floor(points)
+    small = [point.seconds for point in points if point.size_bytes <= FLOOR_BYTES]
+    floor: RepeatedFigure | Absent = Absent(
+        Why.MISSING, f"no size up to {words.size(FLOOR_BYTES)} was measured"
+    )
+    if small:
+        floor = estimate([median(times) for times in zip(*small, strict=False)])
     ranks = curve.configuration.ranks
     if curve.op not in FACTORS or ranks < 1 or factor(curve.op, ranks) == 0:
         absent = Absent(Why.UNSUPPORTED, f"{curve.op} of {count(ranks, 'rank')} has no bus bandwidth")
@@ -107,22 +112,15 @@ def rates_of(curve: Curve, point: CurvePoint) -> tuple[float, ...]:
 def setting(configuration: Configuration) -> str:
     """A configuration in words, without its ranks: `Ring LL128 graph NCCL_MAX_NCHANNELS=8`."""
     names = [one for one in (configuration.algorithm, configuration.protocol) if one != AUTO]
-    return " ".join(
-        (
-            *(names or [AUTO]),
-            *([configuration.launch] if configuration.launch != EAGER else []),
-            *(["registered"] if configuration.registered else []),
-            *(f"{name}={value or 'as found'}" for name, value in configuration.settings),
-        )
-    )
+    names = names or [AUTO]
+    names += [configuration.launch] if configuration.launch != EAGER else []
+    names += ["registered"] if configuration.registered else []
+    return " ".join((*names, *(f"{name}={value or 'as found'}" for name, value in configuration.settings)))
 
 
 def summary_lines(study: Study) -> tuple[str, ...]:
     """What the study found, in plain words: figures, which setting wins where, what is missing or wrong."""
-    return (
-        *(f"{name}, {line}" for name, lines in group_lines(study) for line in lines),
-        *remarks(study),
-    )
+    return (*(f"{name}, {line}" for name, lines in group_lines(study) for line in lines), *remarks(study))
 
 
 def group_lines(study: Study) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -169,27 +167,14 @@ def size_text(one: RepeatedFigure | Absent) -> str:
 def in_words(summary: CurveSummary) -> str:
     """The three figures: `latency floor 23.3 us, knee 8 MiB, plateau 366.2 GB/s; no spread: one repeat`."""
     least = "at least " if summary.bound else ""
-    known, spread = [], []
-    absent: dict[str, None] = {}
-    for name, one, text in (
-        ("latency floor", summary.floor, microseconds),
-        ("knee", summary.knee, size_text),
-        ("plateau", summary.plateau, gigabytes),
-    ):
-        if isinstance(one, Absent):
-            absent[f"no {name}: {one.detail}"] = None
-        else:
-            known.append(f"{name} {'' if one is summary.floor else least}{text(one)}")
-            spread.append(one.has_spread)
+    figures = (summary.floor, summary.knee, summary.plateau)
+    texts = (microseconds(figures[0]), least + size_text(figures[1]), least + gigabytes(figures[2]))
+    named = list(zip(("latency floor", "knee", "plateau"), figures, texts, strict=True))
+    known = [f"{name} {text}" for name, one, text in named if not isinstance(one, Absent)]
+    absent = [f"no {name}: {one.detail}" for name, one, _ in named if isinstance(one, Absent)]
+    spread = [one.has_spread for one in figures if not isinstance(one, Absent)]
     no_spread = ["no spread: one repeat"] if spread and not any(spread) else []
     return "; ".join(part for part in (", ".join(known), *absent, summary.bound, *no_spread) if part)
-
-
-def _floor(points: Sequence[CurvePoint]) -> RepeatedFigure | Absent:
-    small = [point.seconds for point in points if point.size_bytes <= FLOOR_BYTES]
-    if not small:
-        return Absent(Why.MISSING, f"no size up to {words.size(FLOOR_BYTES)} was measured")
-    return estimate([median(times) for times in zip(*small, strict=False)])
 
 
 def _knee(rates: Mapping[int, Sequence[float]], best: int) -> RepeatedFigure | Absent:
@@ -199,9 +184,8 @@ def _knee(rates: Mapping[int, Sequence[float]], best: int) -> RepeatedFigure | A
         known = {size: one[repeat] for size, one in rates.items() if repeat < len(one)}
         found.append(min(size for size, rate in known.items() if rate >= HALF * plateau))
     if len(rates) == 1 or median_low(found) == min(rates):
-        return Absent(
-            Why.MISSING, f"the smallest size, {words.size(min(rates))}, has half of the plateau already"
-        )
+        why = f"the smallest size, {words.size(min(rates))}, has half of the plateau already"
+        return Absent(Why.MISSING, why)
     return RepeatedFigure(median_low(found), min(found), max(found), len(found))
 
 
@@ -285,10 +269,8 @@ def _apart(one: Placing) -> str:
 
 def _own_choice(behind: Sequence[Placing]) -> str:
     """How far NCCL's own choice is behind, where that is not the next or the last."""
-    for one in behind[1:-1]:
-        if one.configuration == Configuration(one.configuration.ranks):
-            return f"; auto, which is what NCCL chooses by itself, {one.behind:.1%}"
-    return ""
+    own = (one for one in behind[1:-1] if one.configuration == Configuration(one.configuration.ranks))
+    return next((f"; auto, which is what NCCL chooses by itself, {one.behind:.1%}" for one in own), "")
 
 
 def _doubts(curves: Sequence[Curve]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Literal
 from wirewatch.core.account import Account
 from wirewatch.core.ports import Hardware, Order
 from wirewatch.core.probe import Case, Cost, Plan, Probed, Timed
+from wirewatch.core.statistics import grouped
 from wirewatch.nccl.log import logged_size
 from wirewatch_lab.study.curve import AUTO, Configuration
 from wirewatch_lab.study.environment import bare_plan
@@ -77,11 +78,9 @@ def batches(header: SweepHeader, left: Iterable[Key]) -> tuple[Batch, ...]:
 
     A resumed sweep goes on in the same order.
     """
-    found: dict[tuple[int, Configuration], list[Key]] = {}
-    for key in left:
-        shared = replace(header.curves[key[0]].configuration, launch=EAGER)
-        found.setdefault((key[1], shared), []).append(key)
-    every = sorted({replace(curve.configuration, launch=EAGER) for curve in header.curves})
+    shared = [replace(curve.configuration, launch=EAGER) for curve in header.curves]
+    found = grouped(((key[1], shared[key[0]]), key) for key in left)
+    every = sorted(set(shared))
     order: list[tuple[int, Configuration]] = []
     for repeat in range(header.options.repeats):
         drawn = [(repeat, configuration) for configuration in every]

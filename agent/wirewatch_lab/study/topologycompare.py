@@ -10,10 +10,10 @@ from wirewatch.core.fold import Step, fold
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Hardware
 from wirewatch.core.rdma import gigabits
-from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, NicPart, Topology
-from wirewatch.core.types import Absent, Expect, Failed, Ok
+from wirewatch.core.topology import NicPart, Topology
+from wirewatch.core.types import Absent, Expect, Failed, Ok, value_or
 from wirewatch.core.words import count
-from wirewatch_lab.study.topologyxml import NcclTopology, XmlNic, XmlPlace, path_in_file
+from wirewatch_lab.study.topologyxml import NcclTopology, XmlNic, nvlink_words, path_in_file
 
 _SLACK = 0.02
 """Rates that differ by less are the same: sysfs rounds them."""
@@ -69,7 +69,7 @@ def read_node(hardware: Hardware) -> SeenNode | Absent:
     for nic in graph.nics:
         card = fabric.cards.get(nic.device) if fabric else None
         if card:
-            links[nic.place.address] = _known(card.generation_max), _known(card.width_max)
+            links[nic.place.address] = value_or(card.generation_max, None), value_or(card.width_max, None)
     return SeenNode(graph, links, fabric.rates if fabric else {})
 
 
@@ -117,10 +117,12 @@ class _Compared:
         known = {part.device for _, part in self.nics}
         matched = {id(nic) for nic, _ in self.nics}
         lone = [nic for nic in self.xml.nics if id(nic) not in matched]
-        self._only([_nic_name(nic) for nic in lone if nic.place.address], "NIC", "in the file")
-        self._only(
-            [nic.device for nic in self.node.topology.nics if nic.device not in known], "NIC", "on this node"
-        )
+        names = [
+            " at ".join(filter(None, (one.name, one.place.address))) for one in lone if one.place.address
+        ]
+        self._only(names, "NIC", "in the file")
+        parts = self.node.topology.nics
+        self._only([nic.device for nic in parts if nic.device not in known], "NIC", "on this node")
         for nic in lone:
             if not nic.place.address:
                 self._blank["place", "the file gives no PCI device (virtual, or a socket)"].append(nic.name)
@@ -137,8 +139,7 @@ class _Compared:
             wires.setdefault(wire.uuid, {})[peer] = len(wire.links)
         unread = {*self.node.topology.unread, *self.node.topology.split}
         alike = 0
-        silent = not any(gpu.nvlinks or gpu.gdr is not None for gpu, _ in self.gpus)
-        if silent:
+        if not any(gpu.nvlinks or gpu.gdr is not None for gpu, _ in self.gpus):
             self._blank["NVLinks", "the file leaves them to NCCL"].append("")
             return
         for theirs, ours in self.gpus:
@@ -154,12 +155,12 @@ class _Compared:
 
     def pcie(self) -> None:
         alike = 0
-        for name, place, address in self._places():
-            generation, lanes = self.node.pcie.get(address, (None, None))
-            pairs = (
-                ("PCIe generation", place.generation, generation), ("PCIe lanes", place.lanes, lanes)
-            )  # fmt: skip
-            for what, theirs, ours in pairs:
+        gpus = ((f"GPU {ours.index}", gpu.place, ours.place.address) for gpu, ours in self.gpus)
+        nics = ((part.device, nic.place, part.place.address) for nic, part in self.nics)
+        for name, place, address in (*gpus, *nics):
+            seen = self.node.pcie.get(address, (None, None))
+            words = ("PCIe generation", "PCIe lanes")
+            for what, theirs, ours in zip(words, (place.generation, place.lanes), seen, strict=True):
                 if theirs is None or ours is None:
                     side = "the file" if theirs is None else "this node"
                     self._blank[what, f"{side} does not say"].append(name)
@@ -196,19 +197,12 @@ class _Compared:
                 elif there == here or {there, here} == {Path.PHB.name, Path.NODE.name}:
                     alike += 1
                 else:
-                    self.differs.append(
-                        f"GPU {ours.index} to {part.device}: {there} in the file, {here} on this node"
-                    )
+                    pair = f"GPU {ours.index} to {part.device}"
+                    self.differs.append(f"{pair}: {there} in the file, {here} on this node")
         if hidden:
             what = count(hidden, "path from GPU to NIC", "paths from GPU to NIC")
             self._blank[what, "the hypervisor hides the bridges"].append("")
         self._agree(alike, "path from GPU to NIC", "paths from GPU to NIC")
-
-    def _places(self) -> Iterator[tuple[str, XmlPlace, str]]:
-        for gpu, ours in self.gpus:
-            yield f"GPU {ours.index}", gpu.place, ours.place.address
-        for nic, part in self.nics:
-            yield part.device, nic.place, part.place.address
 
     def _only(self, names: Iterable[str], what: str, where: str) -> None:
         self.differs += [f"{what} {name}".strip() + f": only {where}" for name in names]
@@ -229,22 +223,9 @@ def _read(collector: AnyCollector, hardware: Hardware) -> Step:
 
 def _same_nic(nic: XmlNic, parts: Iterable[NicPart]) -> NicPart | None:
     """By PCI address; where the file has none, by name."""
-    for part in parts:
-        same = nic.place.address == part.place.address if nic.place.address else nic.name == part.device
-        if same:
-            return part
-    return None
-
-
-def _nic_name(nic: XmlNic) -> str:
-    return " at ".join(filter(None, (nic.name, nic.place.address)))
+    at = nic.place.address
+    return next((one for one in parts if (at == one.place.address if at else nic.name == one.device)), None)
 
 
 def _links(peers: Mapping[str, int]) -> str:
-    names = {SWITCH: "the switch", UNKNOWN_PEER: "a peer that is not known"}
-    each = (f"{count(links, 'NVLink')} to {names.get(peer, peer)}" for peer, links in peers.items())
-    return " and ".join(each) or "no NVLink"
-
-
-def _known(value: int | Absent) -> int | None:
-    return None if isinstance(value, Absent) else value
+    return " and ".join(nvlink_words(peers)) or "no NVLink"

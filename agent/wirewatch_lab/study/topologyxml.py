@@ -5,7 +5,7 @@ document type is refused. Source of the forms: NCCL 2.10 to 2.30, src/graph/xml.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 from xml.parsers import expat  # nosec B407
@@ -13,7 +13,7 @@ from xml.parsers import expat  # nosec B407
 from wirewatch.core.pci import Path, generation, normal_pci
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
-from wirewatch.core.types import DIGITS, Absent, Why
+from wirewatch.core.types import DIGITS, Absent, Why, value_or
 from wirewatch.core.words import count
 
 # Bandit warns of expat's import. A document type, and with it every entity, is refused: see _refuse.
@@ -25,7 +25,7 @@ NOTES = 20
 CHUNK = 1 << 16
 _GPU_CLASS, _NIC_CLASS, _SWITCH_CLASS = "0x03", "0x02", "0x0680"
 _PATTERNS = {
-    1: "balanced tree", 2: "split tree", 3: "tree", 4: "ring", 5: "NVLS", 6: "CollNet direct",
+    "1": "balanced tree", "2": "split tree", "3": "tree", "4": "ring", "5": "NVLS", "6": "CollNet direct",
 }  # fmt: skip
 
 
@@ -135,12 +135,9 @@ def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
             parser.Parse(chunk)
         parser.Parse(b"", True)  # noqa: FBT003
     except (expat.ExpatError, _RefusedXml, LookupError, ValueError) as error:
-        known = (
-            f"a file of NCCL that is cut or damaged: {error}"
-            if builder.known
-            else f"not XML of NCCL: {error}"
-        )
-        return _malformed(known if read else "empty")
+        known = builder.root in {"system", "graphs"}
+        why = f"a file of NCCL that is cut or damaged: {error}" if known else f"not XML of NCCL: {error}"
+        return _malformed(why if read else "empty")
     return builder.result()
 
 
@@ -188,7 +185,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
-        self._root = ""
+        self.root = ""
         self._count = self._cpus = 0
         self._gpus: list[XmlGpu] = []
         self._nics: list[XmlNic] = []
@@ -197,20 +194,14 @@ class _Builder:
         self._odd: list[str] = []
         self._graphs: list[_GraphInFile] = []
 
-    @property
-    def known(self) -> bool:
-        """Whether the file began as NCCL's do."""
-        return self._root in {"system", "graphs"}
-
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
         if self._count > ELEMENTS or len(self._open) >= DEPTH:
             raise _RefusedXml(f"more than {ELEMENTS} elements, or deeper than {DEPTH}")
-        self._root = self._root or name
+        self.root = self.root or name
         self._open.append(_Open(name, attributes))
-        take = _TAKEN.get(name)
-        if take:
-            take(self, attributes)
+        if name in _TAKEN:
+            getattr(self, name)(attributes)
         elif name not in _READ:
             self._others[name] += 1
 
@@ -219,16 +210,16 @@ class _Builder:
         if name == "pci":
             self._device(done)
         elif name == "nic" and done.nets:
-            holder = self._pci()
+            holder = self._within()
             (holder or done).nets = [*(holder.nets if holder else ()), *done.nets]
             if holder is None:
                 self._nics += [self._nic(self._place({}), net) for net in done.nets]
 
     def result(self) -> NcclTopology | NcclGraphs | Absent:
-        if self._root == "graphs":
+        if self.root == "graphs":
             return NcclGraphs(tuple(graph.done() for graph in self._graphs))
-        if self._root != "system":
-            return _malformed(f"XML, but not of NCCL: it begins with <{self._root[:40]}>")
+        if self.root != "system":
+            return _malformed(f"XML, but not of NCCL: it begins with <{self.root[:40]}>")
         if not self._gpus and not self._nics:
             return _malformed("a topology of NCCL without a GPU or NIC")
         others = [f"{number} <{name[:40]}> not read" for name, number in self._others.most_common(NOTES)]
@@ -242,18 +233,18 @@ class _Builder:
             self._hosts.add(attributes["host_hash"])
 
     def pci(self, _attributes: Mapping[str, str]) -> None:
-        holder = self._pci(below=1)
+        holder = self._within(below=1)
         if holder:
             holder.leaf = False
 
     def gpu(self, attributes: Mapping[str, str]) -> None:
         if self._graphs:
             self._graphs[-1].gpu(attributes)
-        elif holder := self._pci():
+        elif holder := self._within():
             holder.gpu = attributes
 
     def nvlink(self, attributes: Mapping[str, str]) -> None:
-        holder = self._pci()
+        holder = self._within()
         count = self._whole("nvlink", attributes, "count")
         if holder and count is not None:
             kind, target = attributes.get("tclass", ""), normal_pci(attributes.get("target", ""))
@@ -264,10 +255,8 @@ class _Builder:
     def net(self, attributes: Mapping[str, str]) -> None:
         if self._graphs:
             return
-        for element in reversed(self._open):
-            if element.name == "nic":
-                element.nets.append(attributes)
-                return
+        if holder := self._within("nic"):
+            holder.nets.append(attributes)
 
     def graph(self, attributes: Mapping[str, str]) -> None:
         self._graphs.append(_GraphInFile(attributes))
@@ -276,9 +265,9 @@ class _Builder:
         if self._graphs:
             self._graphs[-1].orders.append([])
 
-    def _pci(self, below: int = 0) -> _Open | None:
+    def _within(self, name: str = "pci", below: int = 0) -> _Open | None:
         within = self._open[: len(self._open) - below]
-        return next((element for element in reversed(within) if element.name == "pci"), None)
+        return next((element for element in reversed(within) if element.name == name), None)
 
     def _device(self, done: _Open) -> None:
         attributes = done.attributes
@@ -286,9 +275,8 @@ class _Builder:
         if done.gpu is not None or (done.leaf and kind.startswith(_GPU_CLASS)):
             gpu = done.gpu or {}
             place = self._place(attributes)
-            self._gpus.append(
-                XmlGpu(place, self._whole("gpu", gpu, "dev"), _flag(gpu.get("gdr")), dict(done.nvlinks))
-            )
+            dev, gdr = self._whole("gpu", gpu, "dev"), _flag(gpu.get("gdr"))
+            self._gpus.append(XmlGpu(place, dev, gdr, dict(done.nvlinks)))
         if done.nets:
             self._nics += [self._nic(self._place(attributes), net) for net in done.nets]
         elif done.leaf and kind.startswith(_NIC_CLASS):
@@ -300,15 +288,11 @@ class _Builder:
         numa = self._whole("cpu", cpu.attributes, "numaid") if cpu else None
         known = generation(attributes.get("link_speed", ""))
         lanes = self._whole("pci", attributes, "link_width")
-        return XmlPlace(
-            self._address(attributes) if attributes else "",
-            tuple(self._address(element.attributes) for element in above),
-            self._cpus,
-            None if numa is None or numa < 0 else numa,
-            None if isinstance(known, Absent) else known,
-            lanes or None,
-            cpu.attributes.get("affinity", "") if cpu else "",
-        )
+        bridges = tuple(self._address(element.attributes) for element in above)
+        node, gen = None if numa is None or numa < 0 else numa, value_or(known, None)
+        affinity = cpu.attributes.get("affinity", "") if cpu else ""
+        address = self._address(attributes) if attributes else ""
+        return XmlPlace(address, bridges, self._cpus, node, gen, lanes or None, affinity)
 
     def _nic(self, place: XmlPlace, net: Mapping[str, str]) -> XmlNic:
         megabits = self._whole("net", net, "speed")
@@ -355,30 +339,17 @@ class _GraphInFile:
     def done(self) -> NcclGraph:
         of = self.attributes
         pattern = of.get("pattern", "")
-        return NcclGraph(
-            _PATTERNS.get(int(pattern), pattern)
-            if pattern.isdecimal() and len(pattern) == 1
-            else pattern[:40],
-            len(self.orders),
-            of.get("typeintra", "")[:40],
-            of.get("typeinter", "")[:40],
-            of.get("speedintra", "")[:40],
-            len({tuple(order) for order in self.orders}),
-            tuple(self.orders[0]) if self.orders else (),
-        )
+        intra, inter, speed = (of.get(name, "")[:40] for name in ("typeintra", "typeinter", "speedintra"))
+        first = tuple(self.orders[0]) if self.orders else ()
+        rings = len({tuple(order) for order in self.orders})
+        name = _PATTERNS.get(pattern, pattern[:40])
+        return NcclGraph(name, len(self.orders), intra, inter, speed, rings, first)
 
 
 _DIRECT = {None: "", True: "GPUDirect RDMA", False: "no GPUDirect RDMA"}
 _READ = frozenset({"system", "graphs", "nic"})
-_TAKEN: Mapping[str, Callable[[_Builder, Mapping[str, str]], None]] = {
-    "cpu": _Builder.cpu,
-    "pci": _Builder.pci,
-    "gpu": _Builder.gpu,
-    "nvlink": _Builder.nvlink,
-    "net": _Builder.net,
-    "graph": _Builder.graph,
-    "channel": _Builder.channel,
-}
+_TAKEN = frozenset({"cpu", "pci", "gpu", "nvlink", "net", "graph", "channel"})
+"""Elements that `_Builder` takes by methods of these names."""
 
 
 def _flag(text: str | None) -> bool | None:
@@ -390,11 +361,12 @@ def _topology_lines(found: NcclTopology) -> Iterator[str]:
     sizes = count(len(found.gpus), "GPU"), count(len(found.nics), "NIC"), count(found.cpus, "CPU")
     yield f"A topology of NCCL{hosts}: {', '.join(sizes)}"
     for gpu in found.gpus:
-        nvlinks = ", ".join(
-            f"{count(links, 'NVLink')} to {_peer(peer)}" for peer, links in gpu.nvlinks.items()
-        )
-        near = _nearest(gpu, found.nics)
-        parts = [_name(gpu), *_place_words(gpu.place), nvlinks, _DIRECT[gpu.gdr], near]
+        nvlinks = ", ".join(nvlink_words(gpu.nvlinks))
+        paths = [(path_in_file(gpu.place, nic.place), nic.name or nic.place.address) for nic in found.nics]
+        best = min(paths, default=None, key=lambda pair: pair[0])
+        near = f"nearest NIC {best[1]} ({best[0].name})" if best else ""
+        name = f"GPU {gpu.place.address}" if gpu.dev is None else f"GPU {gpu.dev} at {gpu.place.address}"
+        parts = [name, *_place_words(gpu.place), nvlinks, _DIRECT[gpu.gdr], near]
         yield "  " + ", ".join(filter(None, parts))
     for nic in found.nics:
         port = "" if nic.port is None else f"port {nic.port}"
@@ -404,24 +376,16 @@ def _topology_lines(found: NcclTopology) -> Iterator[str]:
     yield from (f"  {note}" for note in found.notes)
 
 
-def _name(gpu: XmlGpu) -> str:
-    return f"GPU {gpu.place.address}" if gpu.dev is None else f"GPU {gpu.dev} at {gpu.place.address}"
-
-
 def _place_words(place: XmlPlace) -> Sequence[str]:
     numa = "" if place.numa is None else f"NUMA node {place.numa}"
     gen = "" if place.generation is None else f"PCIe generation {place.generation}"
     return numa, gen, "" if place.lanes is None else f"{place.lanes} lanes"
 
 
-def _peer(peer: str) -> str:
-    return {SWITCH: "the switch", UNKNOWN_PEER: "a peer that is not known"}.get(peer, peer)
-
-
-def _nearest(gpu: XmlGpu, nics: Sequence[XmlNic]) -> str:
-    paths = [(path_in_file(gpu.place, nic.place), nic.name or nic.place.address) for nic in nics]
-    best = min(paths, default=None, key=lambda pair: pair[0])
-    return f"nearest NIC {best[1]} ({best[0].name})" if best else ""
+def nvlink_words(peers: Mapping[str, int]) -> Iterator[str]:
+    """Yield the number of NVLinks to each peer, for people."""
+    names = {SWITCH: "the switch", UNKNOWN_PEER: "a peer that is not known"}
+    return (f"{count(links, 'NVLink')} to {names.get(peer, peer)}" for peer, links in peers.items())
 
 
 def _graph_line(graph: NcclGraph) -> str:

@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from wirewatch.busbw.formulas import CHAINS, DIRECT, NVLS, PAIRWISE, RING, TREE, factor
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALLTOALL,
-    GATHER,
-    REDUCE_SCATTER,
-    SCATTER,
-)
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, ALLTOALL, GATHER, REDUCE_SCATTER, SCATTER
 
 HALVING, HIERARCHICAL, PAT, SHARP = "halving-doubling", "hierarchical", "PAT", "SHARP"
 HALVES = frozenset({ALL_GATHER, REDUCE_SCATTER})

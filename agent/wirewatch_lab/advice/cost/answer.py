@@ -9,7 +9,7 @@ from wirewatch.busbw.network import network_share
 from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.core.probe import ALL_REDUCE
 from wirewatch.core.topology import WireKind
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch_lab.advice.cost.algorithms import Operation, traffic
 from wirewatch_lab.advice.cost.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, cliff, ratio
 from wirewatch_lab.advice.cost.document import (
@@ -34,11 +34,7 @@ from wirewatch_lab.advice.cost.tokens import (
     stops_gaining,
     tokens_of,
 )
-from wirewatch_lab.advice.cost.training import (
-    Trained,
-    bucket,
-    schemes,
-)
+from wirewatch_lab.advice.cost.training import Trained, bucket, schemes
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.shapes import TRAINING_BYTES
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
@@ -94,7 +90,8 @@ def timed(
 ) -> EstimatedCollective:
     """One collective's time with what it stands on."""
     found = times.estimate(op, span, size, launch)
-    least = _least(machine, op, span, size)
+    apart = span.ranks < 2 or span.ranks % span.domains  # noqa: PLR2004
+    least = None if apart else _fastest(machine, Operation(op, size, span.ranks, span.domains))
     if isinstance(found, Absent):
         return EstimatedCollective(
             op, size, span.ranks, span.domains, launch, None, None, least, "", "", "", (), None, found.detail
@@ -107,10 +104,7 @@ def timed(
 
 
 def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | None]:
-    """Bytes per second each way of a GPU's wire within the machine, and of its share of the network.
-
-    So many GPUs of the machine take part, and share its ports.
-    """
+    """Return bytes per second each way of a GPU's wire and of its share of the network, for so many GPUs."""
     conditions = machine.group(ranks)
     if conditions is None:
         return None, None
@@ -119,12 +113,6 @@ def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | N
         None if isinstance(rail, Absent) else rail.rate,
         None if isinstance(share, Absent) else share.rate,
     )
-
-
-def _least(machine: AdvisedMachine, op: str, span: Ranks, size: float) -> float | None:
-    if span.ranks < 2 or span.ranks % span.domains:  # noqa: PLR2004
-        return None
-    return _fastest(machine, Operation(op, size, span.ranks, span.domains))
 
 
 def _fastest(machine: AdvisedMachine, one: Operation) -> float | None:
@@ -218,26 +206,22 @@ def _judged_by(costs: Mapping[int, PassCost]) -> str:
 def _row(machine: AdvisedMachine, times: CollectiveTimes, one: PassCost, rate: float | None) -> PassRow:
     launches = tuple(_launched(machine, times, one, launch, rate) for launch in LAUNCHES)
     return PassRow(
-        one.tp, one.domains, one.tokens, one.message, one.reductions, _known(one.work), one.held, one.fits,
-        launches,
+        one.tp, one.domains, one.tokens, one.message, one.reductions, value_or(one.work, None), one.held,
+        one.fits, launches,
     )  # fmt: skip
 
 
 def _launched(
     machine: AdvisedMachine, times: CollectiveTimes, one: PassCost, launch: str, rate: float | None
 ) -> LaunchCost:
-    sent, step = _known(one.communication(launch)), _known(one.step(launch, 0.0))
+    sent, step = value_or(one.communication(launch), None), value_or(one.step(launch, 0.0), None)
     span = Ranks(one.tp, one.domains)
     single = None if one.tp == 1 else timed(machine, times, ALL_REDUCE, span, one.message, launch)
     return LaunchCost(
-        launch, single, sent, step, _known(one.step(launch, 1.0)),
+        launch, single, sent, step, value_or(one.step(launch, 1.0), None),
         None if sent is None or not step else sent / step,
         None if sent is None or rate is None else sent * rate,
     )  # fmt: skip
-
-
-def _known(value: float | Absent) -> float | None:
-    return None if isinstance(value, Absent) else value
 
 
 def _training(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion) -> TrainingCost | None:

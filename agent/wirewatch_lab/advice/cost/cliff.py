@@ -7,6 +7,7 @@ probe compares with is `wire` of busbw.expected.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from wirewatch.busbw.expected import pcie_rate, wire
 from wirewatch.busbw.network import count_ports, expect_network
@@ -74,10 +75,9 @@ class CliffStep:
 
 def cliff(machine: AdvisedMachine) -> tuple[CliffStep, ...]:
     """The steps that are known, from HBM down; what is not known of the machine's network is typical."""
-    found: list[CliffStep] = []
-    for step in (*_memory(machine), *_nvlink(machine), *_pcie(machine), *_network(machine)):
-        found.append(replace(step, below=found[-1].rate / step.rate if found else None))
-    return tuple(found)
+    steps = (*_memory(machine), *_nvlink(machine), *_pcie(machine), *_network(machine))
+    below = (replace(step, below=above.rate / step.rate) for above, step in pairwise(steps))
+    return (*steps[:1], *below)
 
 
 def ratio(steps: Sequence[CliffStep], above: str, below: str) -> float | None:
@@ -93,15 +93,8 @@ def _memory(machine: AdvisedMachine) -> Iterator[CliffStep]:
     product = product_of(machine)
     if product is not None:
         what = f"memory of {product.name}, reads and writes together"
-        yield CliffStep(
-            HBM,
-            what,
-            product.memory_rate,
-            None,
-            known=True,
-            confidence=Confidence.PUBLISHED,
-            source=PRODUCT_DATA,
-        )
+        rate = product.memory_rate
+        yield CliffStep(HBM, what, rate, None, True, Confidence.PUBLISHED, PRODUCT_DATA)  # noqa: FBT003
 
 
 def _nvlink(machine: AdvisedMachine) -> Iterator[CliffStep]:
@@ -145,9 +138,7 @@ def _network(machine: AdvisedMachine) -> Iterator[CliffStep]:
     found = expect_network(whole, ALL_REDUCE, LARGE)
     if not isinstance(found, Absent):
         what = f"{_counted(whole)}a GPU's share of them"
-        yield CliffStep(
-            NETWORK, what, found.busbw, None, known=True, confidence=found.confidence, source=found.source
-        )
+        yield CliffStep(NETWORK, what, found.busbw, None, True, found.confidence, found.source)  # noqa: FBT003
         return
     arch = architecture(whole.group.gpus[0].name)
     name = "" if isinstance(arch, Absent) else TYPICAL.get(arch, "")
@@ -155,9 +146,8 @@ def _network(machine: AdvisedMachine) -> Iterator[CliffStep]:
         return
     port = PORTS[name]
     what = f"one port {name} a GPU, as such machines commonly have: none is known here"
-    yield CliffStep(
-        NETWORK, what, port.rate, None, known=False, confidence=Confidence.LOW, source="InfiniBand's rates"
-    )
+    source = "InfiniBand's rates"
+    yield CliffStep(NETWORK, what, port.rate, None, False, Confidence.LOW, source)  # noqa: FBT003
 
 
 def _counted(whole: Conditions) -> str:
@@ -176,9 +166,6 @@ def bars(steps: Sequence[CliffStep], width: int) -> tuple[str, ...]:
 
 def plotted(steps: Sequence[CliffStep]) -> list[tuple[str, float, str, bool]]:
     """Return each step for `draw_bars`: its name, GB/s, a label, and whether it is only typical."""
-    return [(one.name, one.rate / GB, _label(one), not one.known) for one in steps]
-
-
-def _label(step: CliffStep) -> str:
-    below = f", {step.below:.1f}x less" if step.below is not None and step.below >= 1 else ""
-    return f"{step.rate / GB:,.0f}{below}"
+    less = [f", {one.below:.1f}x less" if one.below is not None and one.below >= 1 else "" for one in steps]
+    rates = zip(steps, less, strict=True)
+    return [(one.name, one.rate / GB, f"{one.rate / GB:,.0f}{text}", not one.known) for one, text in rates]

@@ -297,19 +297,13 @@ def _training(one: TrainingCost) -> Iterator[Figure]:
         )  # fmt: skip
 
 
-def _when_not(step: CliffStep) -> str:
-    if not step.known:
-        return "the machine has other ports: --machine NxGPU+NxNIC"
-    if step.name == HBM:
-        return "the product is sold with another memory, or reads and writes are not in sequence"
-    return "a link is down or trained low: `wirewatch check`"
-
-
 def _cliff(made: CostDocument) -> Iterator[Figure]:
+    memory = "the product is sold with another memory, or reads and writes are not in sequence"
     for step in made.cliff:
+        when_not = memory if step.name == HBM else "a link is down or trained low: `wirewatch check`"
         yield Figure(
             f"{step.name}, {step.rate / GB:.1f} GB/s", step.what, step.source, step.confidence.value,
-            _when_not(step),
+            when_not if step.known else "the machine has other ports: --machine NxGPU+NxNIC",
         )  # fmt: skip
     if made.cliff:
         links = ", ".join(f"{one.product} {one.links} = {one.printed / GB:.0f}" for one in made.generations)

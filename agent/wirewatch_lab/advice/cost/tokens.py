@@ -97,15 +97,9 @@ def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int =
 
     Up to `most` of the GPUs of one machine; up to the `wanted` degree where that takes several machines.
     """
-    whole = machine.gpus
-    powers = (1 << n for n in range(17))
-    return tuple(
-        one
-        for one in powers
-        if one <= max(min(most, whole), wanted)
-        and shape.heads % one == 0
-        and one % _span(machine, one).domains == 0
-    )
+    largest = max(min(most, machine.gpus), wanted)
+    whole = (1 << n for n in range(17) if 1 << n <= largest and shape.heads % (1 << n) == 0)
+    return tuple(one for one in whole if one % _span(machine, one).domains == 0)
 
 
 def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int] | Absent:
@@ -162,20 +156,16 @@ def _pass(
     shape = served.shape
     message = shape.message(tokens, served.activation)
     span = _span(machine, tp)
-    found = {
-        launch: times.estimate(ALL_REDUCE, span, message, launch) for launch in (LAUNCHES if tp > 1 else ())
-    }
-    held = held_bytes(served, tp)
+    launches = LAUNCHES if tp > 1 else ()
+    found = {launch: times.estimate(ALL_REDUCE, span, message, launch) for launch in launches}
+    held, reductions = held_bytes(served, tp), REDUCTIONS * shape.layers
     product = product_of(machine)
-    work = (
-        Absent(Why.MISSING, f"no data of the memory of {_names(machine)}")
-        if product is None
-        else _work(product, served, tp, tokens, context)
-    )
+    names = ", ".join(sorted(set(gpu_names(machine)))) or machine.of
+    work: float | Absent = Absent(Why.MISSING, f"no data of the memory of {names}")
+    if product is not None:
+        work = _work(product, served, tp, tokens, context)
     fits = None if product is None else _fits(product, held)
-    return PassCost(
-        tp, span.domains, tokens, message, REDUCTIONS * shape.layers, found, work, held, fits
-    )  # fmt: skip
+    return PassCost(tp, span.domains, tokens, message, reductions, found, work, held, fits)
 
 
 def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: int) -> float:
@@ -193,7 +183,3 @@ def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: in
 def _span(machine: AdvisedMachine, tp: int) -> Ranks:
     """Over as few machines of this kind as hold them."""
     return Ranks(tp, -(-tp // machine.gpus))
-
-
-def _names(machine: AdvisedMachine) -> str:
-    return ", ".join(sorted(set(gpu_names(machine)))) or machine.of

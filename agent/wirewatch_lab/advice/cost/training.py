@@ -62,7 +62,7 @@ def schemes(one: Trained) -> tuple[SchemeCost, ...]:
     """Data parallelism in its kinds, then what splits the model, as far as its layers are known."""
     layers = [_pipeline(one), _tensor(one)] if one.shape.hidden else []
     experts = [_experts(one)] if one.shape.hidden and one.shape.experts else []
-    return (_ddp(one), _zero2(one), _zero3(one), *layers, *experts)
+    return (*(_data(one, *of) for of in _DATA_PARALLEL), *layers, *experts)
 
 
 def sent(op: str, size: float, ranks: int) -> float:
@@ -70,10 +70,32 @@ def sent(op: str, size: float, ranks: int) -> float:
     return factor(op, ranks) * size
 
 
+_DATA_PARALLEL = (
+    (
+        "DDP", "an all-reduce of the gradients, in buckets", (ALL_REDUCE,), (False, False),
+        "weights, gradients and Adam's state do not fit on one GPU",
+    ),
+    (
+        "ZeRO-2 (FSDP SHARD_GRAD_OP)", "a reduce-scatter of the gradients, an all-gather of the weights",
+        (REDUCE_SCATTER, ALL_GATHER), (False, True),
+        "the weights do not fit on one GPU; with gradients accumulated, once for each micro-batch",
+    ),
+    (
+        "ZeRO-3 (FSDP FULL_SHARD)", "two all-gathers of the weights, a reduce-scatter of the gradients",
+        (ALL_GATHER, ALL_GATHER, REDUCE_SCATTER), (True, True),
+        "the network is slow: half as much again as DDP; HYBRID_SHARD keeps the all-gathers in a node",
+    ),
+)  # fmt: skip
+"""Schemes with their collectives, whether weights and the rest are shared out, and when they do not hold."""
+
+
 def _data(
-    one: Trained, scheme: str, calls: str, ops: Sequence[str], memory: float, when_not: str
+    one: Trained, scheme: str, calls: str, ops: Sequence[str], shared: tuple[bool, bool], when_not: str
 ) -> SchemeCost:
+    """Return a scheme; a GPU keeps 16 bytes a parameter: weights, and gradients with Adam's state."""
     size = one.gradients
+    weights, rest = (one.ranks if whether else 1 for whether in shared)
+    memory = one.shape.parameters * (one.width / weights + (TRAINING_BYTES - one.width) / rest)
     return SchemeCost(
         scheme, calls, sum(sent(op, size, one.ranks) for op in ops),
         sum(_crossing(op, size, one) for op in ops), memory, when_not, tuple((op, size, 1) for op in ops),
@@ -84,35 +106,6 @@ def _crossing(op: str, size: float, one: Trained) -> float:
     """The least that NCCL has a GPU send out of its node, without switches that add up."""
     every = traffic(Operation(op, size, one.ranks, one.nodes))
     return min(made.crosses for made in every if made.nccl and made.algorithm not in {NVLS, SHARP})
-
-
-def _ddp(one: Trained) -> SchemeCost:
-    return _data(
-        one, "DDP", "an all-reduce of the gradients, in buckets", (ALL_REDUCE,), _kept(one, 1, 1),
-        "weights, gradients and Adam's state do not fit on one GPU",
-    )  # fmt: skip
-
-
-def _zero2(one: Trained) -> SchemeCost:
-    return _data(
-        one, "ZeRO-2 (FSDP SHARD_GRAD_OP)", "a reduce-scatter of the gradients, an all-gather of the weights",
-        (REDUCE_SCATTER, ALL_GATHER), _kept(one, 1, one.ranks),
-        "the weights do not fit on one GPU; with gradients accumulated, once for each micro-batch",
-    )  # fmt: skip
-
-
-def _zero3(one: Trained) -> SchemeCost:
-    return _data(
-        one, "ZeRO-3 (FSDP FULL_SHARD)", "two all-gathers of the weights, a reduce-scatter of the gradients",
-        (ALL_GATHER, ALL_GATHER, REDUCE_SCATTER), _kept(one, one.ranks, one.ranks),
-        "the network is slow: half as much again as DDP; HYBRID_SHARD keeps the all-gathers in a node",
-    )  # fmt: skip
-
-
-def _kept(one: Trained, weights: int, rest: int) -> float:
-    """Bytes on a GPU, 16 a parameter: weights over so many GPUs, gradients and Adam's state over `rest`."""
-    parameters = one.shape.parameters
-    return parameters * (one.width / weights + (TRAINING_BYTES - one.width) / rest)
 
 
 def _pipeline(one: Trained) -> SchemeCost:
@@ -157,9 +150,9 @@ def _experts(one: Trained) -> SchemeCost:
 
 
 def expert_group(one: Trained) -> int:
-    """GPUs that share the experts of a layer, equally many on each: at most one an expert.
+    """Return how many GPUs share the experts of a layer, equally many on each: at most one an expert.
 
-    The largest group that fills nodes, or that so many of fill one.
+    It is the largest group that fills nodes, or several of which fill one.
     """
     each, most = one.ranks // one.nodes, math.gcd(one.ranks, one.shape.experts)
     whole = (n for n in range(most, 0, -1) if most % n == 0 and (n % each == 0 or each % n == 0))

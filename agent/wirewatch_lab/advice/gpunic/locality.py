@@ -1,7 +1,7 @@
 """What is near each GPU of a node: RDMA ports with their PCI paths, and processors."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from wirewatch.core.pci import Path
@@ -108,15 +108,12 @@ def _is_less(trained: Pcie | Absent, slot: Pcie | Absent) -> bool:
 def _with_numa(near: Locality, topology: Topology) -> Locality:
     """Where the PCI path is hidden, the NUMA nodes of both ends still bound it."""
     nodes = {nic.device: nic.place.numa for nic in topology.nics}
-    ports = tuple(replace(port, paths=_bounded(port, near.gpus, nodes[port.device])) for port in near.ports)
+
+    def bounded(port: RdmaPort) -> Iterator[str]:
+        node = nodes[port.device]
+        for path, gpu in zip(port.paths, near.gpus, strict=True):
+            known = node is not None and gpu.place.numa is not None
+            yield path or ((Path.NODE if node == gpu.place.numa else Path.SYS).name if known else "")
+
+    ports = tuple(replace(port, paths=tuple(bounded(port))) for port in near.ports)
     return replace(near, ports=ports, by_numa=ports != near.ports)
-
-
-def _bounded(port: RdmaPort, gpus: Sequence[GpuPart], node: int | None) -> tuple[str, ...]:
-    return tuple(path or _by_numa(gpu.place.numa, node) for path, gpu in zip(port.paths, gpus, strict=True))
-
-
-def _by_numa(one: int | None, other: int | None) -> str:
-    if one is None or other is None:
-        return ""
-    return (Path.NODE if one == other else Path.SYS).name

@@ -17,6 +17,7 @@ from wirewatch.busbw.expected import pcie_rate
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import GpuPart
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import GB
@@ -146,14 +147,11 @@ def make_cards(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) 
     """The cards of usable ports, in natural order."""
     nearest = [min((reach(port.paths[gpu]) for port in here), default=Reach.UNKNOWN) for gpu in range(gpus)]
     known = all(not isinstance(port.rate, Absent) for port in usable)
-    grouped: dict[tuple[str, tuple[str, ...]], list[RdmaPort]] = {}
-    for port in sorted(usable, key=port_order):
-        grouped.setdefault((port.card or port.device, port.paths), []).append(port)
+    alike = grouped(((one.card or one.device, one.paths), one) for one in sorted(usable, key=port_order))
     cards = []
-    for (_, paths), ports in grouped.items():
-        rated = sorted(
-            ((rate_of(port) if known else NO_RATE, port) for port in ports), key=lambda one: -one[0]
-        )
+    for (_, paths), ports in alike.items():
+        rates = [(rate_of(port) if known else NO_RATE, port) for port in ports]
+        rated = sorted(rates, key=lambda one: -one[0])
         serves = any(reach(paths[gpu]) == nearest[gpu] for gpu in range(gpus))
         slot = slot_rate(ports[0]) if known else None
         cards.append(NicCard(tuple(p for _, p in rated), tuple(r for r, _ in rated), slot, paths, serves))
@@ -382,10 +380,7 @@ def _seats(
 
 
 def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
-    """Give each GPU the same number of further ports, as near and as fast as its first.
-
-    Returns those that are left over, with the reason.
-    """
+    """Give each GPU as many further ports, as good as its first; return those left over with the reason."""
     taken = {port for ports in first for port in ports}
     more = [
         (port, rate, card.paths)
@@ -518,10 +513,7 @@ def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
         yield "the source has no states of ports: all are taken as up, check with ibstat on the node"
     if near.by_numa:
         yield "a hypervisor hides PCI bridges: NUMA nodes alone bound those paths"
-    cards: dict[str, list[RdmaPort]] = {}
-    for port in used:
-        cards.setdefault(port.card or port.device, []).append(port)
-    for ports in cards.values():
+    for ports in grouped((port.card or port.device, port) for port in used).values():
         slot, wire = slot_rate(ports[0]), sum(map(rate_of, ports))
         full = near.slots.get(ports[0].device)
         names = ", ".join(map(name_of, ports))

@@ -112,7 +112,9 @@ def slurm_binding(bindings: Sequence[CpuBinding], ranks: int) -> SlurmBinding | 
 
 
 def _nccl(found: GpuNicMap, ports: Sequence[RdmaPort]) -> Iterator[JobSetting]:
-    names = [_entry(port, found) for port in ports]
+    # The device alone where that is enough.
+    several = {name.partition(":")[0] for name, _ in found.left_out if ":" in name}
+    names = [port_name(port) if port.device in several else port.device for port in ports]
     if len(names) > _ENTRIES:
         return
     why = (
@@ -151,12 +153,6 @@ def _nvshmem(found: GpuNicMap) -> Iterator[JobSetting]:
 def is_named(port: RdmaPort) -> bool:
     """Return whether a variable can name the port."""
     return bool(_NAME.fullmatch(port.device)) and bool(_NUMBER.fullmatch(port.port or "1"))
-
-
-def _entry(port: RdmaPort, found: GpuNicMap) -> str:
-    """The device alone where that is enough."""
-    several = [name for name, _ in found.left_out if name.startswith(f"{port.device}:")]
-    return port_name(port) if several else port.device
 
 
 def port_name(port: RdmaPort) -> str:

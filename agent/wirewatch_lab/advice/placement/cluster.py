@@ -99,11 +99,10 @@ class NodePool:
 def wiring(
     product: str, gpus: int, given: tuple[Indices, ...] | None, memory: float | None, ports: str
 ) -> Wiring:
-    """A node's wiring by its product; `given` islands and `memory` in bytes before what is known of it.
+    """Return a node's wiring by its product, as NVML or people name it, empty where it is not known.
 
-    `product`: as NVML gives it or as people write it, empty where it is not known. `gpus`: how many the node
-    has. `given`: NVLink islands; GPUs that none of them names are alone. `memory`: bytes of a GPU. `ports`:
-    RDMA ports such as `8xNDR`, empty where they are not known.
+    `given`: NVLink islands; GPUs that none of them names are alone. `memory`: bytes of a GPU. Both come
+    before what is known of the product. `ports`: RDMA ports such as `8xNDR`, empty where not known.
     """
     known = gpu_product(product) if product else None
     size = memory if memory is not None else known.memory if known else _unknown_memory(product)
@@ -115,7 +114,7 @@ def wiring(
     kind = None if isinstance(machine, Absent) else machine.conditions[0].group.kind
     if kind in _JOINED:
         return Wiring(name, gpus, (tuple(range(gpus)),), size, machine)
-    alone = tuple((gpu,) for gpu in range(gpus))
+    alone = _whole((), gpus)
     if gpus == 1 or (known is not None and known.domain == 1):
         return Wiring(name, gpus, alone, size, machine)
     unknown = machine.detail if isinstance(machine, Absent) else f"{name} may be joined by bridges"
@@ -134,7 +133,9 @@ def of_machine(machine: AdvisedMachine, name: str) -> NodePool:
     else:
         parts = machine.topology.gpus
         seen = islands(machine.topology)
-        why = _reasons([one.why for one in seen if one.kind is WireKind.UNKNOWN])
+        doubts = [doubt for one in seen if one.kind is WireKind.UNKNOWN for doubt in one.why.split("; ")]
+        # Each reason once, of doubts such as `GPU 0: no link`.
+        why = "; ".join(dict.fromkeys(doubt.partition(": ")[2] or doubt for doubt in doubts))
         found = tuple(sorted(part for one in seen for part in _parts(one)))
     product = parts[0].name if parts else ""
     known = gpu_product(product)
@@ -143,12 +144,6 @@ def of_machine(machine: AdvisedMachine, name: str) -> NodePool:
     wires = Wiring(known.name if known else product, count, found, memory, machine, why)
     node = ClusterNode(name, wires, health=Health.OK)
     return NodePool(machine.of, (node,))
-
-
-def _reasons(doubts: Sequence[str]) -> str:
-    """Doubts of GPUs such as `GPU 0: no link`, each reason once."""
-    every = (doubt.partition(": ")[2] or doubt for of in doubts for doubt in of.split("; "))
-    return "; ".join(dict.fromkeys(every))
 
 
 def _parts(island: Island) -> list[Indices]:
@@ -175,9 +170,8 @@ def measured(cluster: NodePool, studies: Sequence[Study]) -> NodePool:
 def spread(machine: AdvisedMachine, gpus: int) -> AdvisedMachine:
     """The same GPUs in an NVLink domain of so many, over several hosts."""
     first = machine.conditions[0]
-    group = replace(
-        first.group, gpus=(first.group.gpus * gpus)[:gpus], links=(first.group.links * gpus)[:gpus]
-    )
+    one = first.group
+    group = replace(one, gpus=(one.gpus * gpus)[:gpus], links=(one.links * gpus)[:gpus])
     return replace(machine, of=f"{gpus} GPUs of one NVLink domain", conditions=(replace(first, group=group),))
 
 
@@ -193,10 +187,8 @@ def sharing(machine: AdvisedMachine, ranks: int) -> AdvisedMachine:
         return machine
     exact = len(first.network) * ranks / first.group.ranks
     ports = first.network[: math.ceil(exact)]
-    shared = tuple(
-        one if isinstance(one.rate, Absent) else replace(one, rate=one.rate * exact / len(ports))
-        for one in ports
-    )
+    rates = [one.rate if isinstance(one.rate, Absent) else one.rate * exact / len(ports) for one in ports]
+    shared = tuple(replace(one, rate=rate) for one, rate in zip(ports, rates, strict=True))
     return replace(machine, conditions=tuple(replace(one, network=shared) for one in machine.conditions))
 
 
@@ -217,9 +209,8 @@ def _with_islands(
         return machine
     whole = machine.conditions[0]
     gpus = whole.group.gpus
-    node = replace(
-        whole, group=Group(gpus, WireKind.PCIE, (0,) * len(gpus), whole=True, crossing=PciPath.SYS)
-    )
+    joined = Group(gpus, WireKind.PCIE, (0,) * len(gpus), whole=True, crossing=PciPath.SYS)
+    node = replace(whole, group=joined)
     parts = []
     for one in found:
         part = _machine(product, len(one), ports)
@@ -305,17 +296,11 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.cluster.1": TypeAdapter(Clu
 
 
 def read_cluster(path: Path) -> NodePool:
-    """The cluster of a file: JSON where it begins with a brace, else TOML.
-
-    Raises ClusterError: it cannot be read, or does not describe a cluster.
-    """
+    """Read a cluster of JSON or TOML. Raises ClusterError: it cannot be read, or describes none."""
     text = _text(path)
     try:
-        data = (
-            json.loads(text, object_pairs_hook=_object)
-            if text.lstrip().startswith("{")
-            else tomllib.loads(text)
-        )
+        is_json = text.lstrip().startswith("{")
+        data = json.loads(text, object_pairs_hook=_object) if is_json else tomllib.loads(text)
         # By way of JSON, where strict models take arrays for tuples.
         file = ClusterFile.model_validate_json(json.dumps(data))
     except ValidationError as error:
@@ -354,13 +339,8 @@ def with_slurm_topology(cluster: NodePool, path: Path) -> NodePool:
         raise ClusterError(f"{path}: {error}") from error
     if not leafs and not racks:
         raise ClusterError(f"{path}: no line of `scontrol show topology` with nodes is in it")
-    return replace(
-        cluster,
-        nodes=tuple(
-            replace(node, leaf=leafs.get(node.name, node.leaf), rack=racks.get(node.name, node.rack))
-            for node in cluster.nodes
-        ),
-    )
+    places = ((one, leafs.get(one.name, one.leaf), racks.get(one.name, one.rack)) for one in cluster.nodes)
+    return replace(cluster, nodes=tuple(replace(one, leaf=leaf, rack=rack) for one, leaf, rack in places))
 
 
 def _text(path: Path) -> str:
@@ -433,12 +413,10 @@ def _islands(given: Sequence[int] | Sequence[Indices], entry: NodesEntry) -> Ite
 
 
 def _changed(node: ClusterNode, state: StatesEntry) -> ClusterNode:
-    return replace(
-        node,
-        busy=node.busy if state.busy is None else frozenset(state.busy),
-        health=node.health if state.health is None else _health(state.health),
-        drained=node.drained if state.drained is None else state.drained,
-    )
+    busy = node.busy if state.busy is None else frozenset(state.busy)
+    health = node.health if state.health is None else _health(state.health)
+    drained = node.drained if state.drained is None else state.drained
+    return replace(node, busy=busy, health=health, drained=drained)
 
 
 def _check(node: ClusterNode) -> None:
@@ -454,9 +432,8 @@ def _check_domains(nodes: Iterable[ClusterNode]) -> None:
     for node in nodes:
         other = first.setdefault(node.fabric, node)
         if node.fabric and other.wiring.product != node.wiring.product:
-            raise ClusterError(
-                f"nvlink_domain {node.fabric}: {other.name} and {node.name} have different products"
-            )
+            both = f"{other.name} and {node.name}"
+            raise ClusterError(f"nvlink_domain {node.fabric}: {both} have different products")
 
 
 def _health(name: str | None) -> Health | None:

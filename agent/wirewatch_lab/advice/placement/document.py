@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from wirewatch.core.hostlist import compact
-from wirewatch.core.types import Absent
+from wirewatch.core.statistics import grouped
+from wirewatch.core.types import Absent, value_or
 from wirewatch_lab.advice.placement.cluster import NodePool
 from wirewatch_lab.advice.placement.launchfiles import nodelist
 from wirewatch_lab.advice.placement.layouts import LayoutCost, Unit, Workload
@@ -155,9 +156,9 @@ def summary(cluster: NodePool, space: Space, *, degraded: bool) -> ClusterSummar
 def job_placement(placed: PlacedJob, cost: LayoutCost, workload: Workload) -> JobPlacement:
     """One placed job."""
     job = placed.job
-    replicas = tuple(
-        ReplicaPlacement(NAMES[one.level], tuple(map(_stage, one.stages))) for one in placed.replicas
-    )
+    stages = [tuple(map(_stage, one.stages)) for one in placed.replicas]
+    levels = [NAMES[one.level] for one in placed.replicas]
+    replicas = tuple(map(ReplicaPlacement, levels, stages))
     entry = cost_entry(cost, workload)
     return JobPlacement(job.tp, job.pp, job.replicas, job.memory or None, placed.mixed, replicas, entry)
 
@@ -166,16 +167,15 @@ def layout_entry(layout: CostedLayout, workload: Workload) -> LayoutEntry:
     """One layout beside the one that was asked for."""
     job = layout.placed.job
     cost = cost_entry(layout.cost, workload)
-    return LayoutEntry(
-        job.tp, job.pp, job.replicas, job.gpus, NAMES[layout.reach], layout.why, layout.asks, cost
-    )
+    level = NAMES[layout.reach]
+    return LayoutEntry(job.tp, job.pp, job.replicas, job.gpus, level, layout.why, layout.asks, cost)
 
 
 def cost_entry(cost: LayoutCost, workload: Workload) -> CostEntry:
     """Seconds, or the reason for the first that is not known."""
     parts = (cost.total, cost.tensor, cost.pipeline, cost.data)
     why = next((str(one) for one in parts if isinstance(one, Absent)), "")
-    total, tensor, pipeline, data = (None if isinstance(one, Absent) else one for one in parts)
+    total, tensor, pipeline, data = (value_or(one, None) for one in parts)
     return CostEntry(
         workload.unit, total, tensor, pipeline, data, cost.messages, cost.message_bytes, why, cost.sources,
         cost.remarks,
@@ -198,15 +198,9 @@ def document(
 
 
 def _stage(group: TensorGroup) -> StagePlacement:
-    return StagePlacement(NAMES[group.level], tuple(_by_node(group)))
-
-
-def _by_node(group: TensorGroup) -> Iterator[NodeGpus]:
-    """GPUs by node, in rank order."""
-    by_node: dict[str, list[int]] = {}
-    for gpu in group.gpus:
-        by_node.setdefault(gpu.node.name, []).append(gpu.index)
-    return (NodeGpus(name, tuple(indices)) for name, indices in by_node.items())
+    by_node = grouped((gpu.node.name, gpu.index) for gpu in group.gpus)
+    nodes = tuple(NodeGpus(name, tuple(indices)) for name, indices in by_node.items())
+    return StagePlacement(NAMES[group.level], nodes)
 
 
 MOST_NAMES = 200
@@ -218,9 +212,8 @@ def cluster_remarks(cluster: NodePool, space: Space, *, degraded: bool) -> Itera
     silent = sum(node.health is None for node in usable)
     if silent:
         yield f"the health of {silent} of {len(usable)} usable nodes is not stated, and is taken as ok"
-    for why, count in Counter(
-        node.wiring.why for node in usable if node.wiring.why and not node.fabric
-    ).items():
+    unknown = Counter(node.wiring.why for node in usable if node.wiring.why and not node.fabric)
+    for why, count in unknown.items():
         yield f"{count} of {len(usable)} usable nodes: NVLink is not known, so each GPU counts alone: {why}"
     yield from space.joined
 

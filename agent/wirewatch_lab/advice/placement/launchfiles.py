@@ -50,9 +50,8 @@ def ranks(placed: Sequence[PlacedJob], *, training: bool) -> tuple[Rank, ...]:
 
 def nodelist(placed: Sequence[PlacedJob]) -> str:
     """For `srun --nodelist` or `sbatch --nodelist`: every node once, in Slurm's short form."""
-    return compact(
-        gpu.node.name for job in placed for one in job.replicas for s in one.stages for gpu in s.gpus
-    )
+    stages = (stage for job in placed for replica in job.replicas for stage in replica.stages)
+    return compact(gpu.node.name for stage in stages for gpu in stage.gpus)
 
 
 def hostfile(of: Sequence[Rank]) -> Iterator[str]:
@@ -61,19 +60,13 @@ def hostfile(of: Sequence[Rank]) -> Iterator[str]:
 
 
 def rankfile(of: Sequence[Rank]) -> Iterator[str]:
-    """Open MPI's rankfile: each rank on its host, bound to its GPU's share of the cores.
-
-    Raises LaunchError: the cores of a node are not known, or are fewer than its GPUs.
-    """
+    """Yield Open MPI's rankfile, ranks bound to cores. Raises LaunchError: there are too few known cores."""
     for one in of:
         node = one.gpu.node
         each = node.cores // node.wiring.gpus
         if each < 1:
-            have = (
-                f"{node.name} has {node.cores} cores for {node.wiring.gpus} GPUs"
-                if node.cores
-                else "none are"
-            )
+            some = f"{node.name} has {node.cores} cores for {node.wiring.gpus} GPUs"
+            have = some if node.cores else "none are"
             raise LaunchError(
                 f"a rankfile binds each rank to cores of its own, and {have} known: give `cores` in the file "
                 "of nodes, or take --print hostfile for mpirun --map-by seq"

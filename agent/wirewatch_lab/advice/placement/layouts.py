@@ -6,6 +6,7 @@ of the gradients over the replicas. No overlap with arithmetic is counted.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,7 +18,7 @@ from wirewatch_lab.advice.placement.cluster import over_pcie, sharing, spread
 from wirewatch_lab.advice.placement.solver import PlacedJob, Replica, TensorGroup
 from wirewatch_lab.advice.placement.space import Level, Space
 from wirewatch_lab.advice.shapes import NARROWEST, REDUCTIONS, TRAINING_BYTES, ModelShape
-from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
+from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
 
 GRADIENT_BYTES = 2
 SPINE_SECONDS = 3e-6
@@ -161,10 +162,7 @@ class _Book:
         """Seconds of the gradients' all-reduce over the replicas, of the first stage's first rank."""
         shape, job = self.workload.shape, placed.job
         size = shape.parameters * GRADIENT_BYTES / (job.tp * job.pp)
-        counts: dict[int, int] = {}
-        for one in placed.replicas:
-            domain = one.stages[0].domains[0]
-            counts[domain] = counts.get(domain, 0) + 1
+        counts = Counter(one.stages[0].domains[0] for one in placed.replicas)
         domains = tuple(counts)
         level = max((self._distance(domains[0], one) for one in domains), key=self.space.levels.index)
         shares = tuple(counts.values())
@@ -175,9 +173,8 @@ class _Book:
 
     def _distance(self, one: int, other: int) -> Level:
         """The narrowest level that has both domains."""
-        units = zip(
-            self.space.levels, self.space.domains[one].units, self.space.domains[other].units, strict=True
-        )
+        domains = self.space.domains
+        units = zip(self.space.levels, domains[one].units, domains[other].units, strict=True)
         return next(level for level, a, b in units if a == b)
 
     def _machine(self, domain: int) -> AdvisedMachine | Absent:
@@ -194,9 +191,8 @@ class _Book:
         if isinstance(machine, Absent):
             return machine
         if len(set(shares)) > 1:
-            return Absent(
-                Why.UNSUPPORTED, f"the ranks are not equally many in each of {len(domains)} domains"
-            )
+            why = f"the ranks are not equally many in each of {len(domains)} domains"
+            return Absent(Why.UNSUPPORTED, why)
         ranks = sum(shares)
         if ranks == 1:
             return 0.0
@@ -209,12 +205,9 @@ class _Book:
         found = CollectiveTimes(machine).estimate(op, span, size, self.workload.launch)
         if isinstance(found, Absent):
             return found
-        self._note(found)
-        return found.seconds + self._spine(op, len(domains), level)
-
-    def _note(self, found: Estimate) -> None:
         self.sources[f"{found.basis.value}, confidence {found.confidence.value}: {found.source}"] = None
         self.remarks.update(dict.fromkeys(found.remarks))
+        return found.seconds + self._spine(op, len(domains), level)
 
     def _spine(self, op: str, domains: int, level: Level) -> float:
         """Seconds that leaving the rack adds, where racks are known: the same ports, another hop."""

@@ -117,20 +117,17 @@ class Proposals:
         if job.memory <= largest:
             return None
         larger = (self.job(*several) for several in _larger(job) if several[0] <= widest)
-        return next(
-            (one for one in larger if one.memory <= largest and not self.workload.objection(one.tp, one.pp)),
-            None,
-        )
+        fitting = (one for one in larger if one.memory <= largest)
+        return next((one for one in fitting if not self.workload.objection(one.tp, one.pp)), None)
 
     def together(self, jobs: Sequence[PlacementJob], space: Space, reach: Level) -> tuple[int, ...]:
         """Places of the jobs that fit side by side, taken in their order."""
         kept: tuple[int, ...] = ()
         for number, job in enumerate(jobs):
             several = (*kept, number)
-            if not self.objection(job, space) and not isinstance(
-                place(space, [jobs[one] for one in several], reach), Infeasible
-            ):
-                kept = several
+            if not self.objection(job, space):
+                found = place(space, [jobs[one] for one in several], reach)
+                kept = kept if isinstance(found, Infeasible) else several
         return kept
 
     def _any_reach(self, space: Space, numbers: Several) -> Iterator[CostedLayout]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from wirewatch.core.hostlist import natural
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.placement.cluster import ClusterNode, Indices
 from wirewatch_lab.advice.shell import ranges
@@ -82,10 +83,7 @@ class Space:
 def space_of(nodes: Iterable[ClusterNode]) -> Space:
     """The space of these nodes, whatever their order."""
     ordered = sorted(nodes, key=lambda node: natural(node.name))
-    parts: dict[tuple[str, int], list[NodePart]] = {}
-    for node in ordered:
-        for key, cell in _cells(node):
-            parts.setdefault(key, []).append(cell)
+    parts = grouped(pair for node in ordered for pair in _cells(node))
     levels = _levels(ordered)
     units: list[list[int]] = [[place] for place in range(len(parts))]
     # A fabric is the machine of its nodes.
@@ -168,9 +166,7 @@ def _number(units: Sequence[list[int]], names: Sequence[set[str]]) -> dict[str, 
 
 def _joined(level: Level, numbered: dict[str, int], names: Sequence[set[str]]) -> Iterator[str]:
     """Names that share a unit, in a sentence each."""
-    by_unit: dict[int, set[str]] = {}
-    for name in {name for outer in names for name in outer}:
-        by_unit.setdefault(numbered[name], set()).add(name)
+    by_unit = grouped((numbered[name], name) for name in {name for outer in names for name in outer})
     word = level.name.lower()
     for shared in by_unit.values():
         if len(shared) > 1:
@@ -199,13 +195,9 @@ def most(capacity: Sequence[int], paths: Sequence[Nesting], size: int) -> tuple[
 
 
 def bundles(
-    capacity: Sequence[int],
-    paths: Sequence[Nesting],
-    size: int,
-    count: int,
-    widest: int | None = None,
+    capacity: Sequence[int], paths: Sequence[Nesting], size: int, count: int, widest: int | None = None,
     spare: Sequence[int] = (),
-) -> tuple[Bundle, ...]:
+) -> tuple[Bundle, ...]:  # fmt: skip
     """So many bundles, or as many as there can be if they are fewer.
 
     `capacity`: pieces of each leaf. `paths`: of each leaf, all of one length, with one unit around all of
@@ -271,10 +263,8 @@ class _Tree:
             yield unit, count
             return
         below, spare = amounts[level - 1], self._spare[level - 1]
-        children = sorted(
-            (child for child in self._children[level][unit] if below.get(child)),
-            key=lambda child: (below[child], spare[child]),
-        )
+        some = [child for child in self._children[level][unit] if below.get(child)]
+        children = sorted(some, key=lambda child: (below[child], spare[child]))
         sizes = [below[child] for child in children]
         while count:
             place = bisect_left(sizes, count)

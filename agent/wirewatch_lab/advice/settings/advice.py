@@ -148,9 +148,8 @@ def _of_setting(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFi
     nccl = around.node.nccl
     if known.last is not None and (nccl is None or known.missing_in(nccl)):
         instead = f"; {known.instead} does its work" if known.instead else ""
-        yield found(
-            one, Trouble.NOTHING, f"no NCCL after {version_text(known.last)} reads it{instead}", _TABLE
-        )
+        text = f"no NCCL after {version_text(known.last)} reads it{instead}"
+        yield found(one, Trouble.NOTHING, text, _TABLE)
         return
     if nccl is not None and known.missing_in(nccl):
         since = version_text(known.since)
@@ -231,7 +230,8 @@ def _of_list(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
 
 def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     """What slows by what is known, unless a sweep of this very node says otherwise."""
-    mine = [found_one for found_one in around.measured if _is(found_one, one)]
+    same = [two for two in around.measured if two.name == one.name]
+    mine = [two for two in same if two.value.rpartition(":")[2].lower() == one.value.lower()]
     slower = [two for two in mine if two.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda two: two.speed)
@@ -271,17 +271,10 @@ def _idle(one: WrittenSetting, around: Surroundings) -> str:
     """Why a setting that slows other nodes has nothing to do on this one; empty where it has."""
     if not slowing_settings({one.name: one.value}):
         return ""
-    if around.node.all_nvlink and (one.name in _WITHOUT_NVLINK or _reaches_nvlink(one)):
+    reaches = one.name == P2P_LEVEL and one.value != "LOC" and not one.value.startswith("0")
+    if around.node.all_nvlink and (one.name in _WITHOUT_NVLINK or reaches):
         return "NVLink joins all GPUs here with each other, so it changes nothing"
     return around.node.no_nvls if one.name == NVLS_ENABLE else ""
-
-
-def _reaches_nvlink(one: WrittenSetting) -> bool:
-    return one.name == P2P_LEVEL and one.value != "LOC" and not one.value.startswith("0")
-
-
-def _is(measured: MeasuredSetting, one: WrittenSetting) -> bool:
-    return measured.name == one.name and measured.value.rpartition(":")[2].lower() == one.value.lower()
 
 
 def _topology(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
@@ -383,25 +376,19 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
 def advise(node: NcclNode, studies: Sequence[Study], purpose: JobPurpose, at: float) -> NcclEnvDocument:
     """All variables that are worth a word, those with a value first."""
     measured = measured_settings(studies)
-    best = winner([one for one in measured if _is_understood(one, node)], purpose)
+    lists = node.nccl is None or node.nccl >= STRICT  # This node's NCCL reads those for single collectives.
+    best = winner([one for one in measured if lists or ":" not in one.value], purpose)
     found = [*(_static(one, purpose, node) for one in CANDIDATES), *network_advice(node)]
     known = {one.name for one in found}
-    found += [
-        left_alone(name, UNNAMED, "the sweep's figures below say otherwise", confidence=Confidence.LOW)
-        for name in dict.fromkeys(one.name for one in measured)
-        if name not in known
-    ]
+    otherwise = "the sweep's figures below say otherwise"
+    names = dict.fromkeys(one.name for one in measured if one.name not in known)
+    found += [left_alone(name, UNNAMED, otherwise, confidence=Confidence.LOW) for name in names]
     made = [_with_measurements(one, measured, best, purpose) for one in found]
     return NcclEnvDocument(
         schema="wirewatch.advise-nccl-env/1", at=at, machine=node.of, purpose=purpose.value,
         nccl=None if node.nccl is None else version_text(node.nccl),
         variables=tuple(sorted(made, key=lambda one: one.value is None)),
     )  # fmt: skip
-
-
-def _is_understood(one: MeasuredSetting, node: NcclNode) -> bool:
-    """Whether this node's NCCL reads lists for single collectives."""
-    return ":" not in one.value or node.nccl is None or node.nccl >= STRICT
 
 
 def _static(one: VariableAdvice, purpose: JobPurpose, node: NcclNode) -> VariableAdvice:

@@ -12,6 +12,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER
+from wirewatch.core.statistics import grouped
 from wirewatch.nccl.lists import ALGO, PROTO
 from wirewatch_lab.study.compare import CONTEST_ALPHA, Contest, contests, groups
 from wirewatch_lab.study.curve import AUTO, Curve, Study
@@ -100,10 +101,7 @@ def winner(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> Winner |
     Each was measured alone, so that one variable is set and no more; its lists for several collectives are
     independent of each other.
     """
-    found: dict[tuple[str, str], list[MeasuredSetting]] = {}
-    for one in measured:
-        if one.regime in purpose.heeded:
-            found.setdefault((one.name, one.value), []).append(one)
+    found = grouped(((one.name, one.value), one) for one in measured if one.regime in purpose.heeded)
     good = {key: all_of for key, all_of in found.items() if _good(all_of, purpose)}
     if not good:
         return None
@@ -119,11 +117,8 @@ def winner(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> Winner |
 
 def _good(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> bool:
     deciding = [one for one in measured if one.regime is purpose.regime and one.verdict == "faster"]
-    return (
-        all(one.verdict in {"faster", "same"} for one in measured)
-        and bool(deciding)
-        and _gain(measured, purpose) >= math.log1p(WORTH)
-    )
+    worth = bool(deciding) and _gain(measured, purpose) >= math.log1p(WORTH)
+    return worth and all(one.verdict in {"faster", "same"} for one in measured)
 
 
 def _gain(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> float:
@@ -132,19 +127,10 @@ def _gain(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> float:
 
 def _pairs(study: Study) -> list[tuple[Curve, Curve]]:
     """NCCL's own choice, and the same with one setting, of the most ranks that have both."""
-    pairs = [
-        (own, other)
-        for group in groups(study)
-        for own in group
-        if _is_own(own)
-        for other in group
-        if _setting(own, other) is not None
-    ]
-    most: dict[tuple[object, ...], int] = {}
-    for _, other in pairs:
-        key = _but_ranks(other)
-        most[key] = max(most.get(key, 0), other.configuration.ranks)
-    return [pair for pair in pairs if pair[1].configuration.ranks == most[_but_ranks(pair[1])]]
+    own_ones = [(own, group) for group in groups(study) for own in group if _is_own(own)]
+    pairs = [(own, other) for own, group in own_ones for other in group if _setting(own, other) is not None]
+    alike = grouped((_but_ranks(other), other.configuration.ranks) for _, other in pairs)
+    return [pair for pair in pairs if pair[1].configuration.ranks == max(alike[_but_ranks(pair[1])])]
 
 
 def _but_ranks(curve: Curve) -> tuple[object, ...]:
@@ -177,20 +163,15 @@ def _measured(study: Study, contest: Contest, own: Curve, other: Curve) -> Measu
     judged: Judged = "faster" if mine.behind > 0 else "slower"
     verdict: Judged = "not judged" if spread is None else "same" if last.tied else judged
     at = contest.sizes[0 if contest.regime is Regime.LATENCY else -1]
-    one = other.configuration
+    one, around = other.configuration, study.environment.get("nccl_settings", "none")
     return MeasuredSetting(
         name=setting[0], value=setting[1], op=other.op, ranks=one.ranks, launch=one.launch,
         registered=one.registered, regime=contest.regime, first_bytes=contest.sizes[0],
         last_bytes=contest.sizes[-1], speed=speed, spread=spread, verdict=verdict, at_bytes=at,
         without_seconds=_median(own, at), with_seconds=_median(other, at), source=study.source,
-        around=_around(study), noise=last.noise,
+        around="" if around == "none" else around, noise=last.noise,
     )  # fmt: skip
 
 
 def _median(curve: Curve, size_bytes: int) -> float:
     return next(median(point.seconds) for point in curve.points if point.size_bytes == size_bytes)
-
-
-def _around(study: Study) -> str:
-    found = study.environment.get("nccl_settings", "none")
-    return "" if found == "none" else found

@@ -7,6 +7,7 @@ from wirewatch.collectors.gpudirect import CheckState
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.rdma import gigabits
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB
 from wirewatch.nccl.settings import GDR_LEVEL, IB_HCA, IB_OFF, NET, allows_hca, gdr_level, number
@@ -81,11 +82,9 @@ def paths_hidden(node: NcclNode) -> bool:
 
 def gids_text(node: NcclNode, index: int, ports: Sequence[RdmaPort]) -> str:
     """What an index is on each port."""
-    found: dict[str, list[str]] = {}
-    for one in ports:
-        gids = node.gids.get((one.device, one.port))
-        known = None if gids is None or isinstance(gids, Absent) else gids.get(index)
-        found.setdefault(_kind(known), []).append(one.device)
+    gids = ((one.device, node.gids.get((one.device, one.port))) for one in ports)
+    known = ((device, {} if isinstance(one, Absent) else one or {}) for device, one in gids)
+    found = grouped((_kind(one.get(index)), device) for device, one in known)
     return "; ".join(f"{', '.join(devices)}: {kind}" for kind, devices in found.items())
 
 
@@ -140,9 +139,8 @@ def _gid_index(node: NcclNode) -> VariableAdvice:
     roce = [one for one in chosen if one in node.roce]
     if not roce:
         reason = "an index matters on RoCE only: on InfiniBand NCCL always takes the first GID"
-        return left_alone(
-            name, reason, "RoCE", f"{_SYSFS}; src/transport/net_ib", Confidence.DERIVED, disagree=disagree
-        )
+        source = f"{_SYSFS}; src/transport/net_ib"
+        return left_alone(name, reason, "RoCE", source, Confidence.DERIVED, disagree=disagree)
     known = [node.gids.get((one.device, one.port), {}) for one in roce]
     tables = [one for one in known if not isinstance(one, Absent)]
     if len(tables) < len(known) or not all(tables):
@@ -158,9 +156,7 @@ def _gid_index(node: NcclNode) -> VariableAdvice:
             f"2.21 on it finds the right one by itself. {_advised(node, index, roce)}"
         )
         text = None if index is None else str(index)
-        return left_alone(
-            name, reason, _OTHER_NODES, _SYSFS, Confidence.DERIVED, disagree=disagree, value=text
-        )
+        return left_alone(name, reason, _OTHER_NODES, _SYSFS, Confidence.DERIVED, disagree, text)
     taken = "; ".join(f"{', '.join(devices)}: {number}" for number, devices in _taken(node, roce).items())
     reason = f"from 2.21 on NCCL takes RoCE v2 of an IPv4 address by itself, here index {taken}"
     return left_alone(name, reason, when_not, _SYSFS, Confidence.DERIVED, disagree=disagree)
@@ -173,12 +169,8 @@ def _advised(node: NcclNode, index: int | None, roce: Sequence[RdmaPort]) -> str
 
 
 def _taken(node: NcclNode, roce: Sequence[RdmaPort]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for one in roce:
-        gids = node.gids.get((one.device, one.port), {})
-        if not isinstance(gids, Absent):
-            found.setdefault(usual_gid(gids), []).append(one.device)
-    return found
+    known = ((one.device, node.gids.get((one.device, one.port), {})) for one in roce)
+    return grouped((usual_gid(gids), device) for device, gids in known if not isinstance(gids, Absent))
 
 
 def _gdr_level(node: NcclNode) -> VariableAdvice:
@@ -364,19 +356,12 @@ def _hca(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
         text = f"it leaves out {port_names(left)}, the nearest of some GPU{better}"
         yield found(one, Trouble.SLOWS, text, _PORTS)
     devices = {port.device for port in (() if isinstance(node.ports, Absent) else node.ports)}
-    unknown = [name for name in _names(one.value) if not any(_is_of(one.value, name, dev) for dev in devices)]
+    exact, listed = one.value.removeprefix("^").startswith("="), one.value.removeprefix("^").removeprefix("=")
+    names = [name for entry in listed.split(",") if (name := entry.partition(":")[0])]
+    begins = [name for name in names if any(device.startswith(name) for device in devices)]
+    unknown = [name for name in names if name not in (devices if exact else begins)]
     if unknown:
         yield found(one, Trouble.VALUE, f"no device here is called {', '.join(unknown)}", _PORTS)
-
-
-def _names(value: str) -> list[str]:
-    listed = value.removeprefix("^").removeprefix("=")
-    return [name for entry in listed.split(",") if (name := entry.partition(":")[0])]
-
-
-def _is_of(value: str, name: str, device: str) -> bool:
-    exact = value.removeprefix("^").startswith("=")
-    return device == name if exact else device.startswith(name)
 
 
 def _gid_index_rule(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:

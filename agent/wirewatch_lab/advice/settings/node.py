@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from wirewatch.busbw.network import count_ports
 from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.collectors.gpudirect import GpudirectCheck, read_checks
-from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.rdma import ACTIVE
 from wirewatch.core.topology import WireKind
 from wirewatch.core.tree import NET
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.nccl.variables import Version
 from wirewatch_lab.advice.gpunic.mapping import map_nics
 from wirewatch_lab.advice.machine import AdvisedMachine
@@ -49,7 +49,7 @@ class NcclNode:
     @property
     def active(self) -> tuple[RdmaPort, ...]:
         """The ports that NCCL can open: active, and InfiniBand or RoCE. EFA's are neither."""
-        ports = () if isinstance(self.ports, Absent) else self.ports
+        ports = value_or(self.ports, ())
         return tuple(one for one in ports if one.state in ACTIVE and one.layer in {INFINIBAND, ROCE})
 
     @property
@@ -90,25 +90,15 @@ class NcclNode:
 
 def read_node(hardware: Hardware, machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
     """A machine that is here or recorded."""
-    near = machine.locality
+    near, sysfs = machine.locality, hardware.sysfs
     known = near if isinstance(near, Absent) else near.ports
-    ports = machine.conditions[0].network if machine.conditions else known
-    listed = () if isinstance(ports, Absent) else ports
-    return NcclNode(
-        of=machine.of,
-        conditions=machine.conditions[0] if machine.conditions else None,
-        ports=ports,
-        gids={
-            (one.device, one.port): read_gids(hardware.sysfs, one.device, one.port)
-            for one in listed
-            if one.layer == ROCE
-        },
-        gpudirect=read_checks(hardware),
-        topology_file=_exists(hardware.sysfs, VIRTUAL_TOPOLOGY),
-        nccl=nccl,
-        mapped=_mapped(machine),
-        interfaces=hardware.sysfs.entries(NET),
-    )
+    conditions = machine.conditions[0] if machine.conditions else None
+    ports = conditions.network if conditions else known
+    roce = [(one.device, one.port) for one in value_or(ports, ()) if one.layer == ROCE]
+    gids = {key: read_gids(sysfs, *key) for key in roce}
+    there = not isinstance(sysfs.link(VIRTUAL_TOPOLOGY), Absent)
+    checks, mapped, interfaces = read_checks(hardware), _mapped(machine), sysfs.entries(NET)
+    return NcclNode(machine.of, conditions, ports, gids, checks, there, nccl, mapped, interfaces)
 
 
 def described_node(machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
@@ -125,7 +115,3 @@ def described_node(machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
 def _mapped(machine: AdvisedMachine) -> tuple[RdmaPort, ...]:
     found = machine.locality if isinstance(machine.locality, Absent) else map_nics(machine.locality)
     return () if isinstance(found, Absent) else found.ports()
-
-
-def _exists(sysfs: Sysfs, path: str) -> bool:
-    return not isinstance(sysfs.link(path), Absent)

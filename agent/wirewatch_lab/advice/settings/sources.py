@@ -114,10 +114,7 @@ def of_conf(text: str, origin: str) -> SettingsSource:
 
 
 def of_shell(text: str, origin: str) -> SettingsSource:
-    """Of what a shell reads: NCCL_NAME=VALUE, exported or before a command; the last of a name counts.
-
-    Lines of a Dockerfile and of csh, and what Slurm passes on by --export, are read too.
-    """
+    """Read exports and commands of sh, csh, a Dockerfile and Slurm's --export; the last of a name counts."""
     last: dict[str, str] = {}
     unknown, filled = [], set[str]()
     for line in text.replace("\\\r\n", "").replace("\\\n", "").splitlines():
@@ -140,10 +137,7 @@ def of_shell(text: str, origin: str) -> SettingsSource:
 
 
 def of_yaml(text: str, origin: str) -> SettingsSource | Absent:
-    """Of YAML or JSON: the `env` of containers, and mappings and lists with names of NCCL's settings.
-
-    Returns Absent for text that is neither.
-    """
+    """Read containers' `env`, mappings and lists of YAML or JSON; Absent for text that is neither."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -220,10 +214,7 @@ def _source(
 
 
 def _words(line: str) -> list[str]:
-    """The words of a line of a shell; what ends a command is a word too.
-
-    Raises ValueError: a quote is open.
-    """
+    """Split a shell's line; the end of a command is a word too. Raises ValueError: a quote is open."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split = True
     return list(lexer)
@@ -241,10 +232,7 @@ def _assigned(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def misread(variable: Variable, value: str) -> str:
-    """How NCCL reads a value if not as it seems to be meant, in words; empty where it is read as meant.
-
-    An empty value sets nothing.
-    """
+    """Say how NCCL reads a value otherwise than it seems to be meant; empty where it does not."""
     if not value:
         return ""
     if value[0] in _QUOTES or value[-1] in _QUOTES:

@@ -14,29 +14,10 @@ from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
 from wirewatch.busbw.network import NetworkShare, network_share
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALLTOALL,
-    BROADCAST,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    SCATTER,
-    SENDRECV,
-    Conditions,
-)
+from wirewatch.core import probe
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.advice.times.evidence import (
-    OneReference,
-    OneStudy,
-    first_gpus,
-    model_of,
-    of_hosts,
-    of_references,
-    of_studies,
-)
+from wirewatch_lab.advice.times import evidence
 from wirewatch_lab.advice.times.fit import Correction, MeasuredCurve, along, fitted, tabled
 from wirewatch_lab.advice.times.model import HOST_JOB, CollectiveModel
 from wirewatch_lab.study.grid import EAGER, GRAPH
@@ -66,33 +47,25 @@ def crossing(op: str, each: int, domains: int) -> DomainCrossing:
 def across_seconds(op: str, found: DomainCrossing, size_bytes: float, rate: float) -> float:
     """Seconds between domains at `rate` bytes per second of each GPU, by the faster of LL and Simple."""
     sent = found.share * size_bytes / rate
-    short = _TREE_LL if op == ALL_REDUCE else _RING_LL
+    short = _TREE_LL if op == probe.ALL_REDUCE else _RING_LL
     return min(found.hops * short + 2 * sent, found.hops * _SIMPLE + sent)
 
 
-def _deep(domains: int) -> int:
-    """Hops from the root of a tree to its leaves."""
-    return (domains - 1).bit_length()
-
-
 def _others(parts: int) -> float:
-    """Share of a message that is the others', domains or ranks.
-
-    By a ring all but a rank's own part crosses each border of domains, also what its neighbours have.
-    """
+    """Return the share of a message that others have: by a ring it crosses each border of domains."""
     return (parts - 1) / parts
 
 
 _CROSSINGS: Mapping[str, Callable[[int, int], DomainCrossing]] = {
-    ALL_REDUCE: lambda each, d: DomainCrossing(2 * _others(d) / each, 2 * _deep(d), 1.0),
-    ALL_GATHER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
-    REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
-    BROADCAST: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
-    REDUCE: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
-    ALLTOALL: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
-    GATHER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
-    SCATTER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
-    SENDRECV: lambda _each, _d: DomainCrossing(1.0, 1, 1.0),
+    probe.ALL_REDUCE: lambda each, d: DomainCrossing(2 * _others(d) / each, 2 * (d - 1).bit_length(), 1.0),
+    probe.ALL_GATHER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
+    probe.REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(each * d) / each, d - 1, 1.0),
+    probe.BROADCAST: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    probe.REDUCE: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    probe.ALLTOALL: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    probe.GATHER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    probe.SCATTER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    probe.SENDRECV: lambda _each, _d: DomainCrossing(1.0, 1, 1.0),
 }
 
 
@@ -175,43 +148,31 @@ class CollectiveTimes:
         whole = self._machine.group(span.ranks)
         if whole is None:
             return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {span.ranks} GPUs")
-        conditions = first_gpus(whole, span.ranks)
-        model = model_of(conditions, op)
+        conditions = evidence.first_gpus(whole, span.ranks)
+        model = evidence.model_of(conditions, op)
         if isinstance(model, Absent):
             return model
-        asked = _TimeQuestion(
-            model,
-            conditions,
-            size_bytes,
-            graph=launch == GRAPH,
-            one_process=one_process,
-            published=self._published,
-        )
-        return asked.by_studies(of_studies(self._machine, model, conditions))
+        graph, published = launch == GRAPH, self._published
+        asked = _TimeQuestion(model, conditions, size_bytes, graph, one_process, published)
+        return asked.by_studies(evidence.of_studies(self._machine, model, conditions))
 
     def _between_domains(self, op: str, span: Ranks, size_bytes: float, launch: str) -> Estimate | Absent:
-        for one in of_hosts(self._machine, op, span.ranks, span.domains):
+        for one in evidence.of_hosts(self._machine, op, span.ranks, span.domains):
             if one.curve.graph is (launch == GRAPH) and one.curve.spans(size_bytes):
-                seconds = along(one.curve, size_bytes)
-                return Estimate(
-                    seconds,
-                    EstimateBasis.MEASURED,
-                    Confidence.MEASURED,
-                    one.curve.source,
-                    one.doubts,
-                    one.spread,
-                )
+                seconds, basis = along(one.curve, size_bytes), EstimateBasis.MEASURED
+                source = one.curve.source
+                return Estimate(seconds, basis, Confidence.MEASURED, source, one.doubts, one.spread)
         each = span.ranks // span.domains
         whole = self._machine.group(each)
         if whole is None:
             return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {each} GPUs")
-        share = network_share(first_gpus(whole, each))
+        share = network_share(evidence.first_gpus(whole, each))
         if isinstance(share, Absent):
             return Absent(share.why, f"the network of {self._machine.of}: {share.detail}")
         found = crossing(op, each, span.domains)
         across = across_seconds(op, found, size_bytes, share.rate)
         inside: Estimate | Absent | None = None
-        if each > 1 and op != SENDRECV:
+        if each > 1 and op != probe.SENDRECV:
             inside = self.estimate(op, Ranks(each), max(found.inside * size_bytes, 1.0), launch)
         if isinstance(inside, Absent):
             return inside
@@ -260,20 +221,21 @@ class _TimeQuestion:
     """One question, as the model has it."""
 
     model: CollectiveModel
-    conditions: Conditions
+    conditions: probe.Conditions
     size_bytes: float
     graph: bool
     one_process: bool
     published: tuple[ReferenceCurve, ...]
 
-    def by_studies(self, studies: Sequence[OneStudy]) -> Estimate | Absent:
+    def by_studies(self, studies: Sequence[evidence.OneStudy]) -> Estimate | Absent:
         """By what was measured on the machine, else by references."""
         for one in studies:
             own = one.curve.model.ranks == self.model.ranks
             if own and self._answers(one.curve, any_process=True):
                 return self._measured(one)
-        references = of_references(
-            self.model, self.conditions, one_process=self.one_process, published=self.published
+        once, published = self.one_process, self.published
+        references = evidence.of_references(
+            self.model, self.conditions, one_process=once, published=published
         )
         if not studies:
             return self._by_references(references)
@@ -292,27 +254,25 @@ class _TimeQuestion:
     ) -> Estimate:
         """By the model, bent to what was measured; `prior` where that shows nothing."""
         correction = fitted(curves, one_process=self.one_process, prior=prior)
+        # Whether some of them show how long a launch takes.
+        launched = any(not one.graph and one.one_process is self.one_process for one in curves)
         remarks = [_fitted_to(curves), *doubts]
-        if self._waits(correction) and not _launched(curves, one_process=self.one_process):
-            remarks.append(self._launch_remark())
-        return self._estimate(
-            self._seconds(correction), EstimateBasis.FITTED, Confidence.DERIVED, curves[0].source, remarks
-        )
+        remarks += [self._launch_remark()] if self._waits(correction) and not launched else []
+        seconds, source = self._seconds(correction), curves[0].source
+        return self._estimate(seconds, EstimateBasis.FITTED, Confidence.DERIVED, source, remarks)
 
-    def _measured(self, one: OneStudy) -> Estimate:
+    def _measured(self, one: evidence.OneStudy) -> Estimate:
         seconds = along(one.curve, self.size_bytes)
         remarks = list(one.doubts)
         bound = self._bound(one_process=one.curve.one_process)
         if not self.graph and one.curve.one_process and not self.one_process and bound:
-            remarks.append(
-                f"one process launched on all {self.model.ranks} GPUs: a job with a process for each differs"
-            )
-        found = self._estimate(
-            seconds, EstimateBasis.MEASURED, Confidence.MEASURED, one.curve.source, remarks
-        )
+            all_ = f"all {self.model.ranks} GPUs"
+            remarks.append(f"one process launched on {all_}: a job with a process for each differs")
+        basis, source = EstimateBasis.MEASURED, one.curve.source
+        found = self._estimate(seconds, basis, Confidence.MEASURED, source, remarks)
         return replace(found, within=one.spread)
 
-    def _by_references(self, references: Sequence[OneReference]) -> Estimate | Absent:
+    def _by_references(self, references: Sequence[evidence.OneReference]) -> Estimate | Absent:
         by_operator = self._pinned()
         if by_operator is not None:
             return by_operator
@@ -323,7 +283,7 @@ class _TimeQuestion:
         correction = fitted([one.curve for one in references], one_process=self.one_process)
         return self._derived(correction, references)
 
-    def _derived(self, correction: Correction, references: Sequence[OneReference]) -> Estimate:
+    def _derived(self, correction: Correction, references: Sequence[evidence.OneReference]) -> Estimate:
         seconds = self._seconds(correction)
         launches = [self._launch_remark()] if self._waits(correction) else []
         if not references:
@@ -331,9 +291,8 @@ class _TimeQuestion:
             source = "NCCL's structure, and what it reaches of other wires"
             return self._estimate(seconds, EstimateBasis.DERIVED, Confidence.LOW, source, [none, *launches])
         size = self.size_bytes
-        nearest = min(
-            references, key=lambda one: (not self._alike(one.curve), not one.own, one.curve.apart(size))
-        )
+        ranked = [(not self._alike(one.curve), not one.own, one.curve.apart(size)) for one in references]
+        nearest = references[ranked.index(min(ranked))]
         of = nearest.curve.model
         how = f"by NCCL's structure, from {of.ranks} GPUs with {of.wire / 1e9:.1f} GB/s each way"
         doubted = nearest.confidence is Confidence.LOW or self.model.op in PAIRWISE
@@ -375,9 +334,8 @@ class _TimeQuestion:
         return host > self.model.gpu_seconds(self.size_bytes)
 
     def _waits(self, correction: Correction) -> bool:
-        return not self.graph and self._seconds(correction) > correction.gpu_seconds(
-            self.model, self.size_bytes
-        )
+        gpus = correction.gpu_seconds(self.model, self.size_bytes)
+        return not self.graph and self._seconds(correction) > gpus
 
     def _seconds(self, correction: Correction) -> float:
         return correction.seconds(self.model, self.size_bytes, graph=self.graph, one_process=self.one_process)
@@ -390,10 +348,8 @@ class _TimeQuestion:
         source: str,
         remarks: Sequence[str],
     ) -> Estimate:
-        taken = str(self.model.taken(self.size_bytes))
-        within = (
-            2 * _WITHIN[EstimateBasis.DERIVED] if confidence is Confidence.LOW else _WITHIN.get(basis, 0.0)
-        )
+        taken, low = str(self.model.taken(self.size_bytes)), 2 * _WITHIN[EstimateBasis.DERIVED]
+        within = low if confidence is Confidence.LOW else _WITHIN.get(basis, 0.0)
         return Estimate(seconds, basis, confidence, source, tuple(remarks), within, taken)
 
 
@@ -402,8 +358,3 @@ def _fitted_to(curves: Sequence[MeasuredCurve]) -> str:
     sizes = len({(one.model.ranks, size) for one in curves for size, _ in one.sizes})
     several = "sizes" if sizes > 1 else "size"
     return f"fitted to {sizes} {several} of {' and '.join(map(str, ranks))} GPUs"
-
-
-def _launched(curves: Sequence[MeasuredCurve], *, one_process: bool) -> bool:
-    """Whether some of them show how long a launch takes."""
-    return any(not one.graph and one.one_process is one_process for one in curves)

@@ -8,14 +8,7 @@ from statistics import median
 from wirewatch.busbw.curves import CURVES, ReferenceCurve
 from wirewatch.busbw.expected import choose, wire
 from wirewatch.busbw.formulas import NVLS, RING, factor
-from wirewatch.busbw.references import (
-    SAME_WIRE,
-    Confidence,
-    Reference,
-    ReferenceQuery,
-    architecture,
-    find,
-)
+from wirewatch.busbw.references import SAME_WIRE, Confidence, Reference, ReferenceQuery, architecture, find
 from wirewatch.core.probe import Conditions
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.machine import AdvisedMachine

@@ -20,16 +20,7 @@ from dataclasses import dataclass
 
 from wirewatch.busbw.curves import CURVES, H100_4
 from wirewatch.busbw.formulas import DIRECT, NVLS, PAIRWISE, RING
-from wirewatch.core.probe import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    BROADCAST,
-    KIB,
-    MIB,
-    REDUCE,
-    REDUCE_SCATTER,
-    SENDRECV,
-)
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, BROADCAST, KIB, MIB, REDUCE, REDUCE_SCATTER, SENDRECV
 from wirewatch.core.topology import WireKind
 
 LL, LL128, SIMPLE = "LL", "LL128", "Simple"

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,9 +190,8 @@ def render(wanted: BenchScript) -> str:
     values = {**asdict(wanted), "time": wanted.time, "over": over}
     if wanted.launcher == "mpijob":
         if not _LABEL.fullmatch(wanted.name):
-            raise BenchScriptError(
-                f"name {wanted.name!r}: Kubernetes takes lower case letters, digits and -, 42 at most"
-            )
+            letters = "lower case letters, digits and -, 42 at most"
+            raise BenchScriptError(f"name {wanted.name!r}: Kubernetes takes {letters}")
         if not wanted.image:
             raise BenchScriptError("an MPIJob needs an image")
         values["script"] = _environment().get_template("mpirun.sh").render(values).rstrip("\n")
@@ -234,11 +233,6 @@ def sbatch_word(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _yaml(text: str) -> str:
-    """Printable text as a string of YAML, of which JSON's are some."""
-    return json.dumps(text, ensure_ascii=False)
-
-
 @cache
 def _environment() -> Environment:
     # Nothing here is HTML: each value goes through the quoting of its own language. bash has {# of its own.
@@ -247,5 +241,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined, comment_start_string="{##", comment_end_string="##}",
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, auto_reload=False,
     )  # fmt: skip
-    made.filters |= {"sh": quoted, "sbatch": sbatch_word, "yaml": _yaml}
+    # JSON's strings are some of YAML's.
+    in_yaml = partial(json.dumps, ensure_ascii=False)
+    made.filters |= {"sh": quoted, "sbatch": sbatch_word, "yaml": in_yaml}
     return made

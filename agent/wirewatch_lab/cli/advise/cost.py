@@ -17,19 +17,11 @@ from wirewatch.cli.probe import Primitive
 from wirewatch.cli.tables import table
 from wirewatch.core import words
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
+from wirewatch.core.statistics import grouped
 from wirewatch.core.words import GB, MICRO, UNKNOWN
+from wirewatch_lab.advice.cost import document
 from wirewatch_lab.advice.cost.answer import CostQuestion, cost
 from wirewatch_lab.advice.cost.cliff import AXIS, CliffStep, bars, plotted
-from wirewatch_lab.advice.cost.document import (
-    COST,
-    AlgorithmRow,
-    CostDocument,
-    EstimatedCollective,
-    PassRow,
-    ServingCost,
-    TrainingCost,
-    basis,
-)
 from wirewatch_lab.advice.cost.tokens import FREE, Served
 from wirewatch_lab.advice.cost.training import ENOUGH, TORCH_BUCKET
 from wirewatch_lab.advice.machine import AdvisedMachine
@@ -72,9 +64,8 @@ class _Model:
         if self.parameters is None or (not all(given) and not (trained and not any(given[:2]))):
             raise click.UsageError(f"{MODEL}; for --train without layers, --parameters alone")
         if bool(self.experts) != bool(self.active) or self.active > self.experts:
-            raise click.UsageError(
-                "--experts and --active go together, and a token takes no more than there are"
-            )
+            why = "--experts and --active go together, and a token takes no more than there are"
+            raise click.UsageError(why)
         heads = max(1, (self.hidden or 0) // HEAD)
         if self.kv_heads and self.hidden and heads % self.kv_heads:
             raise click.UsageError(
@@ -164,7 +155,7 @@ def cost_command(**given: Any) -> None:
     if plot is not None:
         _draw(made, plot)
     if as_json:
-        click.echo(COST.dump_json(made, indent=1).decode())
+        click.echo(document.COST.dump_json(made, indent=1).decode())
     else:
         click.echo(cost_text(made, collectives=asked.by_size, explain=explain))
 
@@ -203,10 +194,7 @@ def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Advis
 
 
 def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
-    """Over as few of the machines as have so many GPUs.
-
-    Raises UsageError: they have fewer, or cannot share them out.
-    """
+    """Spread ranks over the fewest machines. Raises UsageError: they are too few, or cannot share equally."""
     domains = -(-ranks // gpus)
     if domains > nodes:
         raise click.UsageError(f"{ranks} GPUs are more than {nodes} x {gpus} = {nodes * gpus}: see --nodes")
@@ -215,7 +203,7 @@ def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
     return Ranks(ranks, domains)
 
 
-def _draw(made: CostDocument, path: Path) -> None:
+def _draw(made: document.CostDocument, path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise click.UsageError("--plot takes matplotlib: pip install 'wirewatch[report]'")
     from wirewatch_lab.study.plots import draw_bars
@@ -226,25 +214,23 @@ def _draw(made: CostDocument, path: Path) -> None:
         raise click.UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def cost_text(made: CostDocument, *, collectives: bool, explain: bool) -> str:
+def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) -> str:
     """Return the answer for people, a sentence first; `collectives`: with times and algorithms by size."""
     serving, training = made.serving, made.training
     row = next((one for one in serving.decode if one.tp == serving.tp), None) if serving else None
     judged = next(one for one in row.launches if one.launch == serving.judged_by) if row and serving else None
     known_times = [one for one in made.times if one.seconds is not None and one.launch == EAGER]
-    answered = (
-        [pick(known_times, key=lambda one: one.size_bytes) for pick in (min, max)] if known_times else []
-    )
+    by_size = sorted(known_times, key=lambda one: one.size_bytes)
+    largest = next((one for one in by_size if one.size_bytes == by_size[-1].size_bytes), None)
+    answered = [one for one in (*by_size[:1], largest) if one is not None]
+    filled = serving.prefill if serving else ()
     drawn = zip(made.cliff, bars(made.cliff, BAR), strict=True)
-    gains = (
-        _gains(made, serving, serving.stops, serving.best)
-        if serving and serving.stops and serving.best
-        else ""
-    )
+    ends = serving and serving.stops and serving.best
+    gains = _gains(made, serving, serving.stops or 0, serving.best or 0) if serving and ends else ""
     return written(
         "cost.j2", made, collectives=collectives, explain=explain, chosen=row, judged=judged,
         answered=answered, gains=gains, decode=[_decoded(one) for one in serving.decode] if serving else [],
-        prefill=[_filled(one) for one in serving.prefill] if serving else [],
+        prefill=[(str(one.tp), _size(one.message_bytes), _reductions(one), *_cells(one)) for one in filled],
         schemes="\n".join(_schemes(training)) if training else "",
         cliff=[_step(step, bar) for step, bar in drawn], times=list(_times(made)),
         unknown=_unknown(made.times), algorithms=list(_algorithms(made)), nvls=_on_the_links(made),
@@ -253,14 +239,11 @@ def cost_text(made: CostDocument, *, collectives: bool, explain: bool) -> str:
     )  # fmt: skip
 
 
-def _gains(made: CostDocument, one: ServingCost, stops: int, best: int) -> str:
+def _gains(made: document.CostDocument, one: document.ServingCost, stops: int, best: int) -> str:
     """Return where decode stops gaining, and the share that the last doubling before that saves."""
-    steps = {
-        row.tp: found.step
-        for row in one.decode
-        for found in row.launches
-        if found.launch == one.judged_by and found.step is not None and row.fits is not False
-    }
+    fitting = ((row.tp, found) for row in one.decode for found in row.launches if row.fits is not False)
+    judged = ((tp, found.step) for tp, found in fitting if found.launch == one.judged_by)
+    steps = {tp: step for tp, step in judged if step is not None}
     half = steps.get(stops // 2)
     saves = "" if half is None else f", where doubling saves {1 - steps[stops] / half:.0%} of a token's time"
     if stops == max(steps):
@@ -273,21 +256,20 @@ def _gains(made: CostDocument, one: ServingCost, stops: int, best: int) -> str:
     return f"Decode gains up to TP {stops}{saves}, and less than a tenth beyond{fastest}."
 
 
-def _decoded(row: PassRow) -> tuple[str, ...]:
+def _decoded(row: document.PassRow) -> tuple[str, ...]:
     """Return a TP degree of decode as cells."""
     fits = "" if row.fits is not False else " (too much)"
     return (
         str(row.tp), f"{row.held / GB:.1f}{fits}", UNKNOWN if row.work is None else f"{row.work * 1e3:.2f}",
-        UNKNOWN if row.tp == 1 else str(row.all_reduces), *_cells(row),
+        _reductions(row), *_cells(row),
     )  # fmt: skip
 
 
-def _filled(row: PassRow) -> tuple[str, ...]:
-    reductions = UNKNOWN if row.tp == 1 else str(row.all_reduces)
-    return str(row.tp), _size(row.message_bytes), reductions, *_cells(row)
+def _reductions(row: document.PassRow) -> str:
+    return UNKNOWN if row.tp == 1 else str(row.all_reduces)
 
 
-def _cells(row: PassRow) -> tuple[str, ...]:
+def _cells(row: document.PassRow) -> tuple[str, ...]:
     """Return eager and graph, where both are known and differ."""
     each = [one.collective.seconds if one.collective else None for one in row.launches]
     return (
@@ -304,7 +286,7 @@ def _pair(values: Sequence[float | None], scale: float, digits: int, unit: str =
     return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
-def _schemes(one: TrainingCost) -> Iterator[str]:
+def _schemes(one: document.TrainingCost) -> Iterator[str]:
     crosses = ("leaves the node",) if one.nodes > 1 else ()
     return table(
         ("scheme", "a GPU sends", *crosses, "keeps", "by"),
@@ -325,7 +307,7 @@ def _step(step: CliffStep, bar: str) -> tuple[str, ...]:
     return step.name, f"{step.rate / GB:.1f}", printed, bar.ljust(BAR), step.what
 
 
-def _times(made: CostDocument) -> Iterator[tuple[tuple[int, int], list[tuple[str, ...]]]]:
+def _times(made: document.CostDocument) -> Iterator[tuple[tuple[int, int], list[tuple[str, ...]]]]:
     """Yield each span of ranks and domains with a row for each of its times."""
     graphs = {(one.ranks, one.op, one.size_bytes): one for one in made.times if one.launch == GRAPH}
     for span in dict.fromkeys((one.ranks, one.domains) for one in made.times):
@@ -333,18 +315,18 @@ def _times(made: CostDocument) -> Iterator[tuple[tuple[int, int], list[tuple[str
         yield span, [_timed(one, graphs[one.ranks, one.op, one.size_bytes]) for one in eager]
 
 
-def _timed(eager: EstimatedCollective, graph: EstimatedCollective) -> tuple[str, ...]:
+def _timed(eager: document.EstimatedCollective, graph: document.EstimatedCollective) -> tuple[str, ...]:
     known = eager if eager.seconds is not None else graph
-    stands = f"{basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
+    stands = f"{document.basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
     if eager.basis and graph.basis and graph.basis != eager.basis:
-        stands += f"; graph {basis(graph, ' ({})')}{_within(graph)}"
+        stands += f"; graph {document.basis(graph, ' ({})')}{_within(graph)}"
     return (
         eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
         UNKNOWN if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), stands,
     )  # fmt: skip
 
 
-def _within(one: EstimatedCollective) -> str:
+def _within(one: document.EstimatedCollective) -> str:
     return f", within {one.within:.0%}" if one.within else ""
 
 
@@ -354,23 +336,22 @@ def _us(seconds: float | None) -> str:
     return f"{seconds * 1e6:.1f}" if seconds >= 1e-6 else f"{seconds * 1e6:.2g}"  # noqa: PLR2004
 
 
-def _unknown(found: Sequence[EstimatedCollective]) -> dict[str, list[str]]:
+def _unknown(found: Sequence[document.EstimatedCollective]) -> dict[str, list[str]]:
     """Return the reasons, each with the collectives whose time is not known for it."""
-    reasons: dict[str, list[str]] = {}
-    for one in found:
-        if one.why and one.launch == EAGER:
-            reasons.setdefault(one.why, []).append(f"{one.op} {_size(one.size_bytes)}")
-    return reasons
+    unknown = (one for one in found if one.why and one.launch == EAGER)
+    return grouped((one.why, f"{one.op} {_size(one.size_bytes)}") for one in unknown)
 
 
-def _algorithms(made: CostDocument) -> Iterator[tuple[tuple[int, int], float, list[tuple[str, ...]]]]:
+def _algorithms(
+    made: document.CostDocument,
+) -> Iterator[tuple[tuple[int, int], float, list[tuple[str, ...]]]]:
     """Yield each span of ranks and nodes with the size and a row for each algorithm."""
     for span in dict.fromkeys((row.ranks, row.nodes) for row in made.algorithms):
         rows = [row for row in made.algorithms if row.ranks == span[0]]
         yield span, rows[0].size_bytes, [_moved(row) for row in rows]
 
 
-def _moved(row: AlgorithmRow) -> tuple[str, ...]:
+def _moved(row: document.AlgorithmRow) -> tuple[str, ...]:
     one = row.traffic
     return (
         row.op, one.algorithm + ("" if one.nccl else " *"), str(one.steps), _bytes(one.sends),
@@ -378,29 +359,23 @@ def _moved(row: AlgorithmRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _on_the_links(made: CostDocument) -> tuple[float, float]:
+def _on_the_links(made: document.CostDocument) -> tuple[float, float]:
     """Return the highest busbw by NVLS, and what it is on the links; zeros where NVLS does not run."""
-    nvls = {
-        row.ranks
-        for row in made.algorithms
-        if (row.traffic.algorithm, row.op, row.traffic.nccl) == (NVLS, ALL_REDUCE, True)
-    }
-    rates = [
-        (one.busbw, one.busbw / factor(ALL_REDUCE, one.ranks))
-        for one in made.times
-        if one.op == ALL_REDUCE and one.ranks in nvls and one.busbw
-    ]
+    reduced = [row for row in made.algorithms if row.op == ALL_REDUCE and row.traffic.nccl]
+    nvls = {row.ranks for row in reduced if row.traffic.algorithm == NVLS}
+    timed = [one for one in made.times if one.op == ALL_REDUCE and one.ranks in nvls]
+    rates = [(one.busbw, one.busbw / factor(ALL_REDUCE, one.ranks)) for one in timed if one.busbw]
     return max(rates, default=(0.0, 0.0))
 
 
-def _sources(made: CostDocument, *, collectives: bool) -> list[str]:
+def _sources(made: document.CostDocument, *, collectives: bool) -> list[str]:
     """Return what the times stand on, each source once."""
     used = list(made.times) if collectives else []
     if made.serving is not None:
         rows = (*made.serving.decode, *made.serving.prefill)
         used += [one.collective for row in rows for one in row.launches if one.collective is not None]
     known = (one for one in used if one.seconds is not None)
-    return list(dict.fromkeys(f"{basis(one, ', {}')}{_within(one)}: {one.source}" for one in known))
+    return list(dict.fromkeys(f"{document.basis(one, ', {}')}{_within(one)}: {one.source}" for one in known))
 
 
 def _size(size: float) -> str:

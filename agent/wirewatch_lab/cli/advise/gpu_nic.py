@@ -10,13 +10,13 @@ from wirewatch.busbw.expected import pcie_rate
 from wirewatch.cli.groups import examples
 from wirewatch.cli.templates import render
 from wirewatch.core.rdma import gigabits
-from wirewatch.core.types import Absent
+from wirewatch.core.statistics import grouped
+from wirewatch.core.types import Absent, value_or
 from wirewatch.core.words import GB, printable
 from wirewatch_lab.advice.gpunic.locality import Locality
 from wirewatch_lab.advice.gpunic.mapping import SAME, GpuNicMap, map_nics
 from wirewatch_lab.advice.gpunic.settings import (
     GPU_NIC,
-    AdvisedGpu,
     CpuBinding,
     GpuNicDocument,
     JobSetting,
@@ -76,11 +76,9 @@ def gpu_nic(
 
 def _gpu_rate(machine: AdvisedMachine) -> float | None:
     """Bytes per second of a GPU's PCIe link."""
-    for one in machine.conditions:
-        if not isinstance(one.pcie, Absent):
-            rate = pcie_rate(one.pcie.generation, one.pcie.lanes)
-            return None if isinstance(rate, Absent) else rate
-    return None
+    links = (one.pcie for one in machine.conditions)
+    rates = (pcie_rate(one.generation, one.lanes) for one in links if not isinstance(one, Absent))
+    return next((value_or(rate, None) for rate in rates), None)
 
 
 def _cpu_remarks(near: Locality) -> Iterator[str]:
@@ -93,12 +91,13 @@ def _cpu_remarks(near: Locality) -> Iterator[str]:
 
 def gpu_nic_text(made: GpuNicDocument) -> str:
     """Return the mapping for people, and the settings of a job with their reasons."""
-    commands: dict[str, list[int]] = {}
-    for one in made.cpus:
-        commands.setdefault(one.command, []).append(one.rank)
+    commands = grouped((one.command, one.rank) for one in made.cpus)
+    paths = {port.path for gpu in made.gpus for port in gpu.ports}
+    known = next(iter(paths)) if len(paths) == 1 else ""
+    alike = f"Every path is {known}: no difference is visible." if known else f"Mapping {SAME}."
     return written(
         "gpu_nic.j2", made, used={(port.device, port.port) for gpu in made.gpus for port in gpu.ports},
-        alike=_alike(made), rows=[*_rows(made)], left_out=[(one.port, one.why) for one in made.left_out],
+        alike=alike, rows=[*_rows(made)], left_out=[(one.port, one.why) for one in made.left_out],
         far=[gpu.gpu for gpu in made.gpus if any(port.path in _FAR for port in gpu.ports)],
         commands={printable(command): ranks for command, ranks in commands.items()}, quoted=quoted,
     )  # fmt: skip
@@ -116,27 +115,15 @@ def wrapper(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence
     return render("wirewatch_lab.cli", "gpu_nic.sh.j2", **values) + "\n"
 
 
-def _alike(made: GpuNicDocument) -> str:
-    paths = {port.path for gpu in made.gpus for port in gpu.ports}
-    known = next(iter(paths)) if len(paths) == 1 else ""
-    return f"Every path is {known}: no difference is visible." if known else f"Mapping {SAME}."
-
-
 def _rows(made: GpuNicDocument) -> Iterator[tuple[str, ...]]:
     for gpu in made.gpus:
         rates = {port.rate_bytes_per_second for port in gpu.ports}
         rate = next(iter(rates)) if len(rates) == 1 else None
+        share = gpu.share_bytes_per_second
         yield (
             str(gpu.rank), str(gpu.gpu), "-" if gpu.numa is None else str(gpu.numa),
-            ", ".join(_port(port.device, port.port) for port in gpu.ports) or "none",
+            ", ".join(f"{one.device}:{one.port}" if one.port else one.device for one in gpu.ports) or "none",
             ", ".join(dict.fromkeys(port.path or "not known" for port in gpu.ports)) or "-",
-            "-" if rate is None else gigabits(rate), _share(gpu), gpu.cpus or "not known",
+            "-" if rate is None else gigabits(rate), "-" if share is None else f"{share / GB:.1f}",
+            gpu.cpus or "not known",
         )  # fmt: skip
-
-
-def _share(gpu: AdvisedGpu) -> str:
-    return "-" if gpu.share_bytes_per_second is None else f"{gpu.share_bytes_per_second / GB:.1f}"
-
-
-def _port(device: str, port: str) -> str:
-    return f"{device}:{port}" if port else device

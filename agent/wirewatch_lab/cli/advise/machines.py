@@ -59,7 +59,10 @@ class ChosenMachine:
             raise click.UsageError("--overlay changes a recording: give --replay too")
         studies = tuple(read_study(path) for path in self.measured)
         if self.described is not None:
-            return _of_description(self.described, studies)
+            try:
+                return described(self.described, studies)
+            except DescriptionError as error:
+                raise click.UsageError(f"--machine {self.described[:_SHOWN]!r}: {error}") from error
         if self.topology is not None and not is_recording(self.topology):
             return of_xml(self.topology, studies) or _of_document(self.topology, studies)
         return self._read(self.replay or self.topology, studies)
@@ -70,11 +73,10 @@ class ChosenMachine:
             topology = read_topology(hardware)
             gpus = hardware.nvml.gpus()
             if isinstance(topology, Absent) or isinstance(gpus, Absent) or not gpus:
-                raise Unusable(f"{name}: {_why(topology, gpus)}; describe one with --machine, such as 8xH100")
-            environment = hardware.probe.settings()
-            scene = read_scene(
-                hardware, gpus, environment, expectations(config), config.probe.pins, network=True
-            )
+                why = next((str(one) for one in (topology, gpus) if isinstance(one, Absent)), "it has no GPU")
+                raise Unusable(f"{name}: {why}; describe one with --machine, such as 8xH100")
+            environment, expect = hardware.probe.settings(), expectations(config)
+            scene = read_scene(hardware, gpus, environment, expect, config.probe.pins, network=True)
             conditions = () if isinstance(scene, Absent) else scene.conditions
             own = own_probes(hardware, config, {gpu.uuid for gpu in gpus})
             near = read_locality(hardware.sysfs, topology)
@@ -117,11 +119,6 @@ def own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tu
     return (found,)
 
 
-def _why(topology: object, gpus: object) -> str:
-    first = next((one for one in (topology, gpus) if isinstance(one, Absent)), None)
-    return str(first) if first else "it has no GPU"
-
-
 def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
     """The machine in a topology file of NCCL; None for a file that is not XML.
 
@@ -143,13 +140,5 @@ def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
 
 def _of_document(name: str, studies: Sequence[Study]) -> AdvisedMachine:
     named = of_name(name)
-    found = groups(named.topology, islands(named.topology))
-    conditions = tuple(Conditions(group) for group in found)
+    conditions = tuple(map(Conditions, groups(named.topology, islands(named.topology))))
     return AdvisedMachine(named.of, named.topology, conditions, tuple(studies), locality_of(named.topology))
-
-
-def _of_description(text: str, studies: Sequence[Study]) -> AdvisedMachine:
-    try:
-        return described(text, studies)
-    except DescriptionError as error:
-        raise click.UsageError(f"--machine {text[:_SHOWN]!r}: {error}") from error

@@ -27,15 +27,7 @@ from wirewatch.core.words import GB, count, printable, utc
 from wirewatch.hw.files import absent_errno
 from wirewatch.nccl.variables import Version, version
 from wirewatch.probe.setup import CONF
-from wirewatch_lab.advice.settings.advice import (
-    NCCL_CHECK,
-    NCCL_ENV,
-    NcclEnvDocument,
-    NotRead,
-    Places,
-    advise,
-    check,
-)
+from wirewatch_lab.advice.settings import advice
 from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.measured import JobPurpose, MeasuredSetting, measured_settings
 from wirewatch_lab.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
@@ -58,7 +50,7 @@ class SettingsScene:
 
     node: NcclNode
     studies: Sequence[Study]
-    places: Places | None
+    places: advice.Places | None
 
 
 def known_version(_context: click.Context, option: click.Parameter, value: str | None) -> Version | None:
@@ -121,9 +113,9 @@ def nccl_env(
 
 def _advise(chosen: ChosenMachine, purpose: str, nccl: Version | None, form: str, *, as_json: bool) -> None:
     seen = _see(chosen, nccl)
-    made = advise(seen.node, seen.studies, JobPurpose(purpose), time.time())
+    made = advice.advise(seen.node, seen.studies, JobPurpose(purpose), time.time())
     if as_json:
-        click.echo(NCCL_ENV.dump_json(made, indent=1).decode())
+        click.echo(advice.NCCL_ENV.dump_json(made, indent=1).decode())
     elif form == TABLE:
         click.echo(advice_text(made))
     else:
@@ -145,11 +137,11 @@ def _check(
     if pid is not None:
         # Its network namespace may be another one.
         seen = replace(seen, node=replace(seen.node, interfaces=NOT_READ))
-    document, worst = check(
+    document, worst = advice.check(
         places or seen.places or of_this_process(), seen.node, measured_settings(seen.studies), time.time()
     )
     if as_json:
-        click.echo(NCCL_CHECK.dump_json(document, indent=1).decode())
+        click.echo(advice.NCCL_CHECK.dump_json(document, indent=1).decode())
     else:
         click.echo(written("nccl_check.j2", document, paragraph=_paragraph))
     return EXIT[worst]
@@ -174,7 +166,7 @@ _LIBRARY = re.compile(rb"(/\S*libnccl\.so[.\d]*)\n")
 _SAYS = re.compile(rb"NCCL version (2\.\d{1,3}\.\d{1,3})")
 
 
-def of_named_file(path: Path) -> Places:
+def of_named_file(path: Path) -> advice.Places:
     """The settings of a file, or of standard input for `-`.
 
     Raises UsageError: it is not there, too large, or no file with settings.
@@ -183,41 +175,40 @@ def of_named_file(path: Path) -> Places:
     name = "standard input" if is_input else str(path)
     data = _most_of(sys.stdin.buffer, name) if is_input else _bytes(path)
     if isinstance(data, Absent) and data.why is Why.DENIED:
-        return Places(name, (), (NotRead(name, data.detail),))
+        return advice.Places(name, (), (advice.NotRead(name, data.detail),))
     source = data if isinstance(data, Absent) else of_file(data, name)
     if isinstance(source, Absent):
         raise click.UsageError(source.detail)
-    return Places(name, (source,))
+    return advice.Places(name, (source,))
 
 
-def of_process(pid: int) -> Places:
+def of_process(pid: int) -> advice.Places:
     """The settings of a running process: its environment as it began, and the files that its NCCL reads."""
     of, at = f"process {pid}, as it began", Path(f"/proc/{pid}")
     data, command = _bytes(at / "environ"), _bytes(at / "cmdline")
     if isinstance(data, Absent):
         missing = "no such process is here" if data.why in {Why.MISSING, Why.LOST} else data.detail
-        return Places(of, (), (NotRead(f"{at}/environ", missing),))
+        return advice.Places(of, (), (advice.NotRead(f"{at}/environ", missing),))
     if not data and command == b"":
-        return Places(
-            of, (), (NotRead(f"{at}/environ", "it is empty: a process of the kernel, or a zombie"),)
-        )
+        empty = "it is empty: a process of the kernel, or a zombie"
+        return advice.Places(of, (), (advice.NotRead(f"{at}/environ", empty),))
     return _with_files(of, of_environ(data, f"{at}/environ"), at / "root")
 
 
-def of_this_process() -> Places:
+def of_this_process() -> advice.Places:
     """The settings of this very process, and the files that an NCCL of its user reads."""
     data = b"\0".join(name + b"=" + value for name, value in os.environb.items())
     return _with_files("this process", of_environ(data, "environment"), Path("/"))
 
 
-def of_recording(hardware: Hardware, name: str) -> Places:
+def of_recording(hardware: Hardware, name: str) -> advice.Places:
     """The settings that a recording holds: of its probe, and its /etc/nccl.conf."""
     pairs = b"\0".join(f"{key}={value}".encode() for key, value in hardware.probe.settings().items())
     sources = [of_environ(pairs, "environment of the probe")]
     text = hardware.sysfs.read(CONF)
     if isinstance(text, Absent) and text.why is not Why.MISSING:
-        return Places(name, tuple(sources), (NotRead(CONF, text.detail),))
-    return Places(name, (*sources, *(() if isinstance(text, Absent) else (of_conf(text, CONF),))))
+        return advice.Places(name, tuple(sources), (advice.NotRead(CONF, text.detail),))
+    return advice.Places(name, (*sources, *(() if isinstance(text, Absent) else (of_conf(text, CONF),))))
 
 
 def library_version(pid: int) -> Version | None:
@@ -237,7 +228,7 @@ def library_version(pid: int) -> Version | None:
         return None
 
 
-def _with_files(of: str, environment: SettingsSource, root: Path) -> Places:
+def _with_files(of: str, environment: SettingsSource, root: Path) -> advice.Places:
     values = {one.name: one.value for one in environment.settings}
     home = values.get("HOME", "")
     own = values.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else "")
@@ -247,8 +238,8 @@ def _with_files(of: str, environment: SettingsSource, root: Path) -> Places:
         if not isinstance(data, Absent):
             sources.append(of_conf(data.decode("utf-8", "replace"), name))
         elif data.why is not Why.MISSING:
-            not_read.append(NotRead(name, data.detail))
-    return Places(of, tuple(sources), tuple(not_read))
+            not_read.append(advice.NotRead(name, data.detail))
+    return advice.Places(of, tuple(sources), tuple(not_read))
 
 
 def _bytes(path: Path) -> bytes | Absent:
@@ -273,7 +264,7 @@ UNSET = "leave unset"
 WIDTH = 110
 
 
-def advice_text(made: NcclEnvDocument) -> str:
+def advice_text(made: advice.NcclEnvDocument) -> str:
     """Return the advice for people: a table, then each variable with its reason."""
 
     def reasons(one: VariableAdvice) -> list[tuple[str, str]]:
@@ -291,10 +282,8 @@ def measured_words(one: MeasuredSetting) -> str:
     if one.regime is Regime.LATENCY or one.op not in FACTORS:
         figures = f"{one.with_seconds * 1e6:.1f} us with {one.value}, {one.without_seconds * 1e6:.1f} without"
     else:
-        rates = [
-            busbw(one.op, one.ranks, one.at_bytes, seconds) / GB
-            for seconds in (one.with_seconds, one.without_seconds)
-        ]
+        times = (one.with_seconds, one.without_seconds)
+        rates = [busbw(one.op, one.ranks, one.at_bytes, seconds) / GB for seconds in times]
         figures = f"{rates[0]:.1f} GB/s with {one.value}, {rates[1]:.1f} without"
     sizes = f"{span(one.first_bytes, one.last_bytes)} {one.speed - 1:+.1%}"
     return f"{figures} at {words.size(one.at_bytes)} ({ranks}); {sizes}: {_judged(one)}"
@@ -309,7 +298,7 @@ def _judged(one: MeasuredSetting) -> str:
     return f"{one.verdict} by more than the spread ({max(one.spread):.1%})"
 
 
-def job_text(made: NcclEnvDocument, form: str) -> str:
+def job_text(made: advice.NcclEnvDocument, form: str) -> str:
     """Return the settings as exports for sh, as NAME=VALUE for nccl.conf and docker, or as YAML of a pod.
 
     Each value is on one line: a measured one is what somebody typed.
@@ -323,11 +312,9 @@ def job_text(made: NcclEnvDocument, form: str) -> str:
     else:
         text = "\n".join(f"{name}={value}" for name, value in values)
     left = ", ".join(one.name for one in made.variables if one.value is None)
-    head = [
-        f"NCCL's settings for {made.purpose}: {printable(made.machine)}, {utc(made.at)}",
-        *wrap(f"left to NCCL: {left}", WIDTH - 2),
-    ]
-    return "\n".join([*(f"# {line}" for line in head), text]) + "\n"
+    head = f"NCCL's settings for {made.purpose}: {printable(made.machine)}, {utc(made.at)}"
+    lines = (head, *wrap(f"left to NCCL: {left}", WIDTH - 2))
+    return "\n".join([*(f"# {line}" for line in lines), text]) + "\n"
 
 
 def _in_short(one: VariableAdvice) -> str:

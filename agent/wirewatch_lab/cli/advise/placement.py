@@ -13,7 +13,9 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import FiniteNumber, WholeNumber
 from wirewatch.core.hostlist import compact, natural
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import whole
+from wirewatch_lab.advice.placement import document, launchfiles
 from wirewatch_lab.advice.placement.cluster import (
     ClusterError,
     NodePool,
@@ -21,29 +23,6 @@ from wirewatch_lab.advice.placement.cluster import (
     of_machine,
     read_cluster,
     with_slurm_topology,
-)
-from wirewatch_lab.advice.placement.document import (
-    PLACEMENT,
-    CostEntry,
-    JobPlacement,
-    LayoutEntry,
-    LevelName,
-    NodeGpus,
-    PlacementDocument,
-    cluster_remarks,
-    document,
-    job_placement,
-    layout_entry,
-    placed_remarks,
-    summary,
-)
-from wirewatch_lab.advice.placement.launchfiles import (
-    LaunchError,
-    devices,
-    hostfile,
-    nodelist,
-    rankfile,
-    ranks,
 )
 from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
 from wirewatch_lab.advice.placement.proposals import CostedLayout, Proposals, title
@@ -281,14 +260,14 @@ def _printed(form: str, ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible) ->
     if isinstance(found, Infeasible):
         click.echo(f"wirewatch: no placement: {found.reason}", err=True)
         return INFEASIBLE
-    of = ranks(found, training=ask.launches_training)
+    of = launchfiles.ranks(found, training=ask.launches_training)
     makers: dict[str, Callable[[], Iterator[str]]] = {
-        "nodelist": lambda: iter([nodelist(found)]), "hostfile": lambda: hostfile(of),
-        "rankfile": lambda: rankfile(of), "devices": lambda: devices(of),
+        "nodelist": lambda: iter([launchfiles.nodelist(found)]), "hostfile": lambda: launchfiles.hostfile(of),
+        "rankfile": lambda: launchfiles.rankfile(of), "devices": lambda: launchfiles.devices(of),
     }  # fmt: skip
     try:
         click.echo("\n".join(makers[form]()))
-    except LaunchError as error:
+    except launchfiles.LaunchError as error:
         raise click.UsageError(str(error)) from error
     return FEASIBLE
 
@@ -312,25 +291,27 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     """The whole answer, and the exit code."""
     proposals, space, workload = ask.proposals, ask.space, ask.proposals.workload
     others: list[CostedLayout] = []
-    placed: tuple[JobPlacement, ...] = ()
-    remarks = [*ask.notes, *cluster_remarks(proposals.cluster, space, degraded=proposals.degraded)]
+    placed: tuple[document.JobPlacement, ...] = ()
+    remarks = [*ask.notes, *document.cluster_remarks(proposals.cluster, space, degraded=proposals.degraded)]
     if isinstance(found, Infeasible):
         others = list(proposals.nearest(ask.jobs[0], space, ask.reach)) if len(ask.jobs) == 1 else []
         remarks = [*_refused(ask, others), *remarks]
     else:
         costs = [layout_cost(space, one, workload) for one in found]
-        placed = tuple(job_placement(one, cost, workload) for one, cost in zip(found, costs, strict=True))
+        placed = tuple(
+            document.job_placement(one, cost, workload) for one, cost in zip(found, costs, strict=True)
+        )
         others = list(proposals.beside(found[0], space)) if len(found) == 1 else []
-        remarks = [*placed_remarks(space, found), *remarks]
-    entries = [layout_entry(one, workload) for one in others]
+        remarks = [*document.placed_remarks(space, found), *remarks]
+    entries = [document.layout_entry(one, workload) for one in others]
     refused = isinstance(found, Infeasible)
-    made = document(
-        time.time(), found, placed, summary(proposals.cluster, space, degraded=proposals.degraded),
+    made = document.document(
+        time.time(), found, placed, document.summary(proposals.cluster, space, degraded=proposals.degraded),
         workload, rejected=() if refused else entries,
         nearest=entries if refused else (), remarks=remarks,
     )  # fmt: skip
     if as_json:
-        click.echo(PLACEMENT.dump_json(made, indent=1).decode())
+        click.echo(document.PLACEMENT.dump_json(made, indent=1).decode())
     else:
         click.echo(placement_text(made, ask.jobs, every=every))
     return INFEASIBLE if refused else FEASIBLE
@@ -341,10 +322,12 @@ MOST_ROWS = 32
 MOST_SOURCES = 6
 
 
-def placement_text(made: PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> str:
+def placement_text(made: document.PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> str:
     """Return the whole text: verdict, placement, remarks, costs, what a launcher takes."""
 
-    def stages(job: JobPlacement, where: Mapping[LevelName, str]) -> list[tuple[str, ...]] | None:
+    def stages(
+        job: document.JobPlacement, where: Mapping[document.LevelName, str]
+    ) -> list[tuple[str, ...]] | None:
         """Return a row for each stage; None where they are too many."""
         rows = [(r, s, stage) for r, one in enumerate(job.placed) for s, stage in enumerate(one.stages)]
         if len(rows) > MOST_ROWS and not every:
@@ -355,7 +338,10 @@ def placement_text(made: PlacementDocument, jobs: Sequence[PlacementJob], *, eve
     chosen = [(job, job.cost) for job in made.jobs if job.cost is not None]
     costs = [*(cost for _, cost in chosen), *(one.cost for one in entries)]
     rows = [(title(job.tp, job.pp, job.replicas), *_cost(cost), "this one") for job, cost in chosen]
-    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _why(one)) for one in entries]
+    whys = [f"{one.why}: {one.asks}" if one.asks else one.why for one in entries]
+    rows += [
+        (title(a.tp, a.pp, a.replicas), *_cost(a.cost), why) for a, why in zip(entries, whys, strict=True)
+    ]
     return written(
         "placement.j2", made, asked=" and ".join(title(job.tp, job.pp, job.replicas) for job in jobs),
         gpus=sum(job.tp * job.pp * job.replicas for job in made.jobs),
@@ -367,7 +353,7 @@ def placement_text(made: PlacementDocument, jobs: Sequence[PlacementJob], *, eve
     )  # fmt: skip
 
 
-def _alike(job: JobPlacement) -> Iterator[tuple[str, ...]]:
+def _alike(job: document.JobPlacement) -> Iterator[tuple[str, ...]]:
     """Nodes on which the same GPUs make the same groups, and how many replicas have a part there."""
     groups: dict[str, list[str]] = {}
     replicas: dict[str, set[int]] = {}
@@ -377,27 +363,18 @@ def _alike(job: JobPlacement) -> Iterator[tuple[str, ...]]:
                 part = "" if len(stage.nodes) == 1 else " (part of a group)"
                 groups.setdefault(one.node, []).append(f"{ranges(one.gpus)}{part}")
                 replicas.setdefault(one.node, set()).add(number)
-    kinds: dict[str, list[str]] = {}
-    for node in sorted(groups, key=natural):
-        kinds.setdefault(" | ".join(groups[node]), []).append(node)
+    kinds = grouped((" | ".join(groups[node]), node) for node in sorted(groups, key=natural))
     for gpus, nodes in kinds.items():
         parts = {one for node in nodes for one in replicas[node]}
         yield str(len(nodes)), str(len(parts)), gpus, compact(nodes)
 
 
-def _nodes(nodes: Sequence[NodeGpus]) -> str:
+def _nodes(nodes: Sequence[document.NodeGpus]) -> str:
     """Nodes of which the same GPUs are used in one term, in Slurm's short form."""
-    alike: dict[str, list[str]] = {}
-    for one in nodes:
-        alike.setdefault(ranges(one.gpus), []).append(one.node)
+    alike = grouped((ranges(one.gpus), one.node) for one in nodes)
     return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
 
 
-def _why(one: LayoutEntry) -> str:
-    return f"{one.why}: {one.asks}" if one.asks else one.why
-
-
-def _cost(cost: CostEntry) -> tuple[str, ...]:
+def _cost(cost: document.CostEntry) -> tuple[str, ...]:
     parts = (cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds)
-    cells = [f"{one * 1e3:.2f}" if one is not None else "not known" for one in parts]
-    return tuple(cells)
+    return tuple(f"{one * 1e3:.2f}" if one is not None else "not known" for one in parts)
