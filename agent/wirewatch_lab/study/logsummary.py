@@ -4,10 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wirewatch.cli.templates import render
-<<<<<<< HEAD
-from wirewatch.core.account import Connection, Multicast
-=======
->>>>>>> r2lab
+from wirewatch.core.account import Multicast
 from wirewatch.core.types import Absent
 from wirewatch.core.words import count
 from wirewatch.nccl.comms import LoggedComm

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from wirewatch.core import words
-<<<<<<< HEAD
 from wirewatch.core.account import Account, Connection, Multicast
-from wirewatch.core.types import Absent
-=======
-from wirewatch.core.account import Account, Connection
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
->>>>>>> r2lab
 from wirewatch.core.words import count, either
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
