@@ -73,8 +73,7 @@ _VERSION = TypeAdapter(_Version)
 class StateWriter:
     """Writes one file of the state folder in a lane of its own; only the event loop submits.
 
-    `save` writes it, and returns the trouble in words, "" for none. `loss`: the consequence of a file that
-    cannot be written. `path`: None to write nothing.
+    `save` writes it and returns the trouble, "" for none; `loss` follows from it. `path`: None for no file.
     """
 
     def __init__(self, path: Path | None, save: Callable[[Path], str], loss: str, clock: Clock) -> None:

@@ -55,8 +55,7 @@ class _Caller:
 class ProberService:
     """Answers in the event loop; blocking work runs in a thread, one question at a time.
 
-    `options`: the limits of this prober's own configuration. `close`: closes the GPU handles that are held
-    between questions; blocks.
+    `options`: the limits of this prober's own configuration; `close` closes GPU handles, and blocks.
     """
 
     def __init__(self, hardware: Hardware, options: ProbeOptions, close: Callable[[], None]) -> None:

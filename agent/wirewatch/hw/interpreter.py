@@ -1,9 +1,8 @@
 """Our own modules as processes: a Python that loads no code from the current folder.
 
 The current folder may be anybody's: a job's, or a user's in which root runs a command. So our processes work
-in a folder of root's, and nothing that is named without a place is found where the command was called: no
-module, no library of a LD_LIBRARY_PATH with an empty entry, no core file. What an administrator has placed by
-name, in PYTHONPATH or a virtual environment, is found as before.
+in a folder of root's, and nothing without a place is found where the command was called: no module, library
+or core file. What an administrator has placed by name, as in PYTHONPATH, is found as before.
 """
 
 import os
@@ -14,7 +13,6 @@ from pathlib import Path
 FOLDER = "/"
 """Where every process that we start works."""
 _OURS = str(Path(__file__).parents[2])
-"""The folder of the package wirewatch."""
 
 
 def python(*words: str) -> tuple[str, ...]:

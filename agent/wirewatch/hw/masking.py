@@ -48,10 +48,9 @@ def shape(text: str, number: int) -> str:
 class Masker:
     """Replaces secrets, those of all rows that it has learned from.
 
-    Addresses and identifiers are replaced in questions too, where they may be part of a path; host names only
-    in answers, since they may be ordinary words. Names of pods, namespaces, pools of devices and
-    communicators, which may be any words, are replaced where they are meant and nowhere else, as are numbers
-    of users. Those of processes stay: by them the answers of NVML are joined with those of jobs.
+    Addresses and identifiers are replaced in questions too, as in a path; host names, which may be ordinary
+    words, only in answers. Names of pods, namespaces, pools of devices and communicators, and numbers of
+    users, only where they are meant. Processes keep theirs, which join answers of NVML with those of jobs.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The whole page of a state: its sections in their order, and the HTML of it and of the runbook's pages.
 
-The runbook's text is that of docs/runbook.md and docs/runbooks, made into HTML by `make generated`. Paths are
-those of the files, so that links between the pages hold, and an alert's link is an address and such a path.
+The runbook is docs/runbook.md and docs/runbooks, made into HTML by `make generated`. Paths are those of the
+files, so that links between the pages and of alerts hold.
 """
 
 import base64

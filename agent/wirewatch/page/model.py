@@ -119,8 +119,7 @@ class RuleLink:
 class Card:
     """A finding, or several that say the same of one part: `rules` are theirs.
 
-    `subject` is the part in words, `stage` includes how often it came, `ends` says what ends it, `said` what
-    operators said of it.
+    `subject` and what `ends` it are words, `stage` has how often it came, `said` what operators said of it.
     """
 
     rules: tuple[RuleLink, ...]

@@ -94,9 +94,8 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.release.1": RELEASE}
 class Control:
     """What the daemon does by order.
 
-    `release` takes seconds and the operator's name, `resume` the name, `of_finding` the beginning of a
-    finding's id, `accept` what to accept of the topology, `tell` what pairs of nodes found out; the last
-    three raise OrderError for an order that cannot be carried out.
+    `release` takes seconds and the operator's name, `resume` the name, `of_finding` how an id begins. The
+    last three raise OrderError for an order that cannot be carried out.
     """
 
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
@@ -122,10 +121,9 @@ class Probing:
     may: Callable[[Peer], bool]
 
 
-def control_application(control: Control) -> FastAPI:
-    """The interface of the daemon's control socket."""
+def _application(title: str) -> FastAPI:
     app = FastAPI(
-        title="wirewatch control", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
+        title=title, version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
         redirect_slashes=False,
     )  # fmt: skip
 
@@ -139,6 +137,13 @@ def control_application(control: Control) -> FastAPI:
     @app.exception_handler(OrderError)
     async def conflict(_request: Request, error: OrderError) -> Response:
         return JSONResponse({"detail": str(error)}, CONFLICT)
+
+    return app
+
+
+def control_application(control: Control) -> FastAPI:
+    """The interface of the daemon's control socket."""
+    app = _application("wirewatch control")
 
     @app.post("/release", response_model=ReleaseDocument)
     async def release(order: ReleaseOrder) -> Response:
@@ -170,11 +175,7 @@ def control_application(control: Control) -> FastAPI:
 
 def prober_application(probing: Probing) -> FastAPI:
     """The interface of the prober's socket."""
-    app = FastAPI(
-        title="wirewatch prober", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
-        redirect_slashes=False,
-    )  # fmt: skip
-
+    app = _application("wirewatch prober")
     logged: list[str] = []
 
     @app.exception_handler(_RequestRefused)

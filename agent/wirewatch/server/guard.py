@@ -47,10 +47,9 @@ _LOCAL = "localhost"
 class Hosts:
     """Host headers that are answered.
 
-    The page of an attacker can let its own host name point to this machine and read the answers in a browser
-    here (DNS rebinding); but the browser still sends that name. A listener on a loopback address answers
-    only to `localhost`, addresses and `names`; another one to any name, unless `names` are given. No attacker
-    can point an address elsewhere.
+    An attacker's page can point its own host name to this machine and read answers in a browser here (DNS
+    rebinding); but the browser still sends that name. So a listener on a loopback address answers only to
+    `localhost`, addresses and `names`; another to any name, unless `names` are given.
     """
 
     names: frozenset[str] = frozenset()

@@ -1,8 +1,7 @@
 """`python -m wirewatch.worker`: a plan on standard input, one document on descriptor 3, marks on 4.
 
 Two arguments name other descriptors, for a parent that cannot choose the numbers that the child gets.
-Whatever libraries print goes to standard error. The process ends without tearing anything down: the driver
-takes everything back when it is gone, faster than NCCL would give it.
+Libraries print to standard error. Nothing is torn down: the driver takes all back faster than NCCL gives it.
 """
 
 import ctypes

@@ -1,8 +1,7 @@
 """CUDA C++ of the worker: fill and check buffers, and a matrix product that keeps the tensor cores busy.
 
-Every parameter is 64 bits wide, since that is what a Python integer becomes. Nothing is imported here: engine
-`torch` needs the sizes where there are no CUDA bindings. The values are those of `layout`; elements are
-compared by their bits, so that no header for the small types is needed.
+Parameters are 64 bits wide, as Python's integers become. Nothing is imported: engine `torch` needs the sizes
+without CUDA's bindings. Values are those of `layout`, compared by bits: small types need no header then.
 """
 
 GEMM_SIDE = 4096

@@ -383,10 +383,7 @@ def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def _registrable(size: int) -> int:
-    """Return memory of the current device that a communicator can register, or raise EngineError.
-
-    NCCL does not say on which side memory is short, so the driver is asked what is free.
-    """
+    """Return memory that a communicator can register; NCCL does not say whose is short, the driver does."""
     free, _ = done(driver.cuMemGetInfo())
     if size > free:
         raise EngineError("out_of_memory", f"the CUDA driver says {free} bytes are free")

@@ -1,8 +1,7 @@
 """NCCL through torch.cuda.nccl: one process, all GPUs; for nodes that have torch and no bindings of NCCL.
 
-All sizes run from the stream, the small ones too: torch makes a graph ready as soon as it is captured, which
-CUDA forbids while other GPUs still capture. So what Python and torch take to launch is part of the latency
-here, which is not to be compared with that of the engine `nccl`.
+All sizes run from the stream: torch makes a graph ready as soon as it is captured, which CUDA forbids while
+other GPUs capture. So latency has Python's and torch's launches in it, unlike that of the engine `nccl`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -30,9 +30,8 @@ _FACTOR = 2654435761 - (1 << 32)
 class TorchQueue(Queue):
     """A device's queue of work, with two buffers: `data` receives, `apart` sends what is not sent in place.
 
-    `floats` is the memory of `data` as float32. Copies go from its front to behind the front of another's.
-    `smallest`: bytes that the two factors of the matrix product and the product need at most. `products` and
-    `copies`: runs of the matrix product and of the copy within its memory.
+    `floats` is the memory of `data` as float32; copies go from its front to behind the front of another's.
+    `smallest`: bytes of a matrix product with both factors. `products`, `copies`: runs of it, and of a copy.
     """
 
     smallest: int
@@ -116,8 +115,8 @@ class TorchQueue(Queue):
 class TorchGpu(TorchQueue):
     """One GPU, which works in a stream of its own.
 
-    torch makes the stream of a peer wait for every copy into its memory. The waiting is done in a stream of
-    its own, `arriving`, or else copies in both directions would take turns.
+    torch makes a peer's stream wait for each copy into its memory. That stream is `arriving`, or else copies
+    in both directions would take turns.
     """
 
     smallest = 96 * MIB
