@@ -15,14 +15,7 @@ from wirewatch.core.types import Absent, NotText, Unusable, utf8
 from wirewatch.documents.state import TOPOLOGY
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.wiring import (
-    GpuNode,
-    Graph,
-    NicNode,
-    Node,
-    natural,
-    part_name,
-)
+from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, natural, part_name
 
 LIMIT = 64 << 20
 """Bytes of a document; a larger one is not one of ours."""
