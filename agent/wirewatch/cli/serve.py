@@ -17,10 +17,11 @@ from wirewatch.catalogue import discover
 from wirewatch.cli.check.daemon import driver_is_here, file_verdict
 from wirewatch.cli.demo import DEMO, demo_folder
 from wirewatch.cli.groups import examples
+from wirewatch.cli.guarded import guard
 from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.topologies import given_graph
-from wirewatch.config import Config, ConfigError, Listen, address, expectations, load, reloaded
+from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
@@ -44,10 +45,8 @@ from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.restore import boot_id, persistent, remember
 from wirewatch.probe.runner import ProbeRunner
 from wirewatch.probe.workfolder import remove_left_folders
-from wirewatch.server.guard import Hosts, PortGuard
-from wirewatch.server.passwords import Passwords
-from wirewatch.server.reload import CurrentSettings, WebCounts
-from wirewatch.server.sockets import ListenError, control, default_path, local, tcp
+from wirewatch.server.guard import PortGuard
+from wirewatch.server.sockets import ListenError, control, default_path, local
 from wirewatch.statefolder import (
     ReadOnlyState,
     StateError,
@@ -66,7 +65,6 @@ log = logging.getLogger(__name__)
 BUFFER = 64 << 10
 _M_MMAP_THRESHOLD = -3
 """<malloc.h>"""
-Port = tuple[socket.socket, PortGuard]
 Composer = Callable[[Config, Sequence[AnyCollector]], tuple[AnyCollector, ...]]
 """Makes all components of a configuration and of its enabled collectors."""
 Switched = Callable[[Config], Sequence[AnyCollector]]
@@ -208,23 +206,6 @@ class ConfigurationFile:
         made = self._components(config, collectors)
         self._running = config
         return Reread(made, expectations(config), config.policy.verdict, restart)
-
-
-def guard(listen: Listen, instead: str | None, web_config: str | None, stack: ExitStack) -> Port:
-    """The listening port and what guards it; `instead` and `web_config` override the configuration.
-
-    Raises:
-        ListenError: the address cannot be listened on.
-        WebConfigError: the web configuration cannot be used.
-    """
-    # Before the port opens, so that no first request finds it unguarded.
-    counts, file = WebCounts(), listen.web_config if web_config is None else web_config
-    web = PortGuard(counts)
-    if file:
-        web = PortGuard(counts, current=CurrentSettings(Path(file), counts), passwords=Passwords())
-    port = stack.enter_context(tcp(*address(instead or listen.address)))
-    hosts = Hosts.of(listen.hosts, port.getsockname()[0])
-    return port, PortGuard(counts, hosts, web.current, web.passwords)
 
 
 def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
