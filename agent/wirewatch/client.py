@@ -69,13 +69,10 @@ def request(
     path: str, method: str, target: str, body: bytes | None, deadline: float, who: str = "the daemon",
     headers: Headers = (), *, known: bool = False,
 ) -> tuple[int, bytes]:  # fmt: skip
-    """Send one request to a unix socket; `deadline` in seconds for all of it.
+    """Send one request to a unix socket and return status and body; `deadline` in seconds for all of it.
 
     `body` is JSON, `who` names the server in errors. `known`: the server is root or this user, or the socket
     lies where nobody else can place one.
-
-    Returns:
-        Status and body.
 
     Raises:
         NoAnswer: no socket there or possible, not allowed, refused, not known, overdue, or half an answer.
@@ -96,9 +93,10 @@ def request(
             return reply.status, reply.body
     except (OSError, EOFError, ValueError, Impostor) as error:
         there = not isinstance(error, FileNotFoundError | ConnectionRefusedError)
+        why = next((text for kinds, text in _TEXTS if isinstance(error, kinds)), "")
+        why = why.format(deadline=deadline, who=who) or str(getattr(error, "strerror", None) or error)
         dropped = isinstance(error, _DROPPED)
-        text = f"{path}: {_why(error, deadline, who)}"
-        raise NoAnswer(text, there=there, heard=heard, dropped=dropped) from error
+        raise NoAnswer(f"{path}: {why}", there=there, heard=heard, dropped=dropped) from error
 
 
 def listens(path: str) -> bool:
@@ -152,11 +150,6 @@ def left(end: float) -> float:
     if seconds <= 0:
         raise TimeoutError
     return seconds
-
-
-def _why(error: Exception, deadline: float, who: str) -> str:
-    text = next((text for kinds, text in _TEXTS if isinstance(error, kinds)), "")
-    return text.format(deadline=deadline, who=who) or str(getattr(error, "strerror", None) or error)
 
 
 def unfit(path: str) -> str:

@@ -51,14 +51,10 @@ class SignalPath:
         self.unraisable_otherwise: Callable[[UnraisableHookArgs], object] = sys.__unraisablehook__
 
     def install(self, code: int, *, daemon: bool) -> None:
-        """Take the signals from now on; in the main thread.
+        """Take the signals from now on, in the main thread; `code` is the exit status after one.
 
         What a command inherits as ignored stays so, as under `nohup`. A signal that was blocked when this
-        process was started comes now.
-
-        Args:
-            code: the exit status after a signal.
-            daemon: whether SIGHUP reloads the configuration; it ends any other process.
+        process was started comes now. SIGHUP reloads a `daemon` and ends any other process.
         """
         self._code, self._reloads = code, daemon
         reading, writing = os.pipe()

@@ -23,8 +23,7 @@ COMMANDS: Mapping[str, Listed] = {
     "demo": Listed("wirewatch.cli.demo:demo", "Show wirewatch at work on a recorded node with a FAULT."),
     "explain": Listed("wirewatch.cli.jobs.explain:explain", "Explain why a running job is as fast as it is."),
     "findings": Listed(
-        "wirewatch.cli.findings:findings",
-        "List findings; show, acknowledge or suppress one.",
+        "wirewatch.cli.findings:findings", "List findings; show, acknowledge or suppress one."
     ),
     "jobs": Listed("wirewatch.cli.jobs.tap:jobs", "Time the collectives of running jobs."),
     "overlays": Listed(

@@ -1,17 +1,12 @@
 """`wirewatch recordings` and `wirewatch overlays`: what comes with wirewatch to try things on."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.output import terminal_width
-
-if TYPE_CHECKING:
-    from wirewatch.documents.installed import BundledOverlay
-
-GAP = 2
+from wirewatch.documents import installed
 
 
 @click.group(cls=CommandGroup)
@@ -31,12 +26,9 @@ def list_recordings(*, as_json: bool) -> None:
 
     Each can be named after --replay, and stands for a node that is not here.
     """
-    from wirewatch.documents.installed import RECORDINGS
-    from wirewatch.documents.installed import recordings as document
-
-    found = document()
+    found = installed.recordings()
     if as_json:
-        click.echo(RECORDINGS.dump_json(found, indent=1).decode())
+        click.echo(installed.RECORDINGS.dump_json(found, indent=1).decode())
         return
     click.echo(_columns([(one.name, one.about) for one in found.recordings]))
     click.echo("\nPlay one with --replay NAME, such as:\n  wirewatch check --replay h200x8")
@@ -51,13 +43,11 @@ def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
     With WORDS, only those that have one of them in their name or sentence. Each can be named after --overlay,
     together with `--replay demo-dgx-h200`, and after `wirewatch demo`.
     """
-    from wirewatch.documents.installed import OVERLAYS, OverlaysDocument
-    from wirewatch.documents.installed import overlays as document
-
-    every = document()
-    found = OverlaysDocument(every.schema, [one for one in every.overlays if not words or _has(one, words)])
+    every = installed.overlays()
+    wanted = [one for one in every.overlays if not words or _has(one, words)]
+    found = installed.OverlaysDocument(every.schema, wanted)
     if as_json:
-        click.echo(OVERLAYS.dump_json(found, indent=1).decode())
+        click.echo(installed.OVERLAYS.dump_json(found, indent=1).decode())
         return
     if not found.overlays:
         raise click.UsageError(f"none of {len(every.overlays)} faults has one of: {' '.join(words)}")
@@ -65,16 +55,16 @@ def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
     click.echo(f"\nTry one: wirewatch demo {found.overlays[0].name}")
 
 
-def _has(one: "BundledOverlay", words: Sequence[str]) -> bool:
+def _has(one: installed.BundledOverlay, words: Sequence[str]) -> bool:
     text = f"{one.name} {one.about} {' '.join(one.rules)}".lower()
     return any(word.lower() in text for word in words)
 
 
-def _said(one: "BundledOverlay") -> str:
+def _said(one: installed.BundledOverlay) -> str:
     return one.about if one.health is None else f"{one.health.upper()}: {one.about}"
 
 
-def _columns(rows: list[tuple[str, str]]) -> Any:
+def _columns(rows: list[tuple[str, str]]) -> str:
     formatter = click.HelpFormatter(width=terminal_width())
-    formatter.write_dl(rows, col_spacing=GAP)
+    formatter.write_dl(rows)
     return formatter.getvalue().rstrip("\n")

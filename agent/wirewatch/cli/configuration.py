@@ -9,16 +9,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from wirewatch.catalogue import discover
+from wirewatch.cli import CONFIG
 from wirewatch.cli.groups import CommandGroup, examples
-from wirewatch.core.words import printable
-
-if TYPE_CHECKING:
-    from wirewatch.config import Config
-    from wirewatch.documents.installed import ConfigValue
+from wirewatch.cli.topologies import given_graph
+from wirewatch.config import Config, ConfigError, address, load
+from wirewatch.core.names import did_you_mean
+from wirewatch.core.types import Unusable, utf8
+from wirewatch.core.words import count, printable
+from wirewatch.documents.installed import CONFIGURATION, ConfigDocument, ConfigValue
+from wirewatch.server.reload import CurrentSettings, WebCounts
+from wirewatch.server.sockets import default_path
+from wirewatch.statefolder import StateError, state_directory
 
 COLUMN = 56
 """Characters before the remark of where a value comes from, where the value is not longer."""
@@ -43,9 +49,6 @@ def check(context: click.Context, *, file: Path) -> None:
 
     Exit codes: 0 it can be used; 78 it cannot.
     """
-    from wirewatch.cli import CONFIG
-    from wirewatch.core.types import Unusable, utf8
-
     try:
         _read_all(file)
     except Unusable as error:
@@ -53,7 +56,7 @@ def check(context: click.Context, *, file: Path) -> None:
             click.echo(f"wirewatch: {printable(line)}", err=True)
         context.exit(CONFIG)
     number = len(list(leaves(tomllib.loads(utf8(file.read_bytes())))))
-    click.echo(f"{file}: can be used; it sets {number} value{'' if number == 1 else 's'}")
+    click.echo(f"{file}: can be used; it sets {count(number, 'value')}")
 
 
 @config.command(
@@ -80,9 +83,6 @@ def show(
 
     Exit codes: 0 printed; 64 no such key; 78 the file cannot be used.
     """
-    from wirewatch.core.names import did_you_mean
-    from wirewatch.documents.installed import CONFIGURATION, ConfigDocument
-
     given = {"listen.address": ("--listen", listen), "listen.socket": ("--socket", socket),
              "listen.web_config": ("--web-config", web_config)}  # fmt: skip
     values = dict(effective(file, {key: one for key, one in given.items() if one[1] is not None}))
@@ -92,7 +92,8 @@ def show(
             listed = "`wirewatch config show` prints all"
             raise click.UsageError(f"no key {key!r}: {did_you_mean(key, sorted(known), listed)}")
     if keys:
-        values = {path: one for path, one in values.items() if any(_is_in(one.key, key) for key in keys)}
+        begins = tuple(f"{key}." for key in keys)
+        values = {path: one for path, one in values.items() if f"{one.key}.".startswith(begins)}
     if changed:
         values = {path: one for path, one in values.items() if one.origin != "default"}
     if as_json:
@@ -102,21 +103,12 @@ def show(
         click.echo("\n".join(_toml(values)) or "# all values are the defaults")
 
 
-def _is_in(key: str, table: str) -> bool:
-    return f"{key}.".startswith(f"{table}.")
-
-
-def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> "Iterator[tuple[Key, ConfigValue]]":
-    """Every value that holds, by its key; `given`: values of options, each with the option.
+def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> Iterator[tuple[Key, ConfigValue]]:
+    """Return every value that holds, by its key; `given`: values of options, each with the option.
 
     Raises:
         ConfigError: the file cannot be used.
     """
-    from wirewatch.catalogue import discover
-    from wirewatch.config import load
-    from wirewatch.core.types import utf8
-    from wirewatch.documents.installed import ConfigValue
-
     loaded, _ = load(file, discover())
     lines = key_lines(utf8(file.read_bytes())) if file else {}
     around = dict(_found_out(loaded))
@@ -143,10 +135,8 @@ def _line_of(path: Key, lines: Mapping[Key, int]) -> int | None:
     return next((line for key, line in lines.items() if key == path[: len(key)]), None)
 
 
-def _found_out(config: "Config") -> Iterator[tuple[str, tuple[str, str]]]:
+def _found_out(config: Config) -> Iterator[tuple[str, tuple[str, str]]]:
     """Values that are found out where the file says nothing, each with the variable that gives it, or ""."""
-    from wirewatch.server.sockets import default_path
-    from wirewatch.statefolder import StateError, state_directory
 
     def giving(value: str, *variables: str) -> str:
         """The first variable that is in the value."""
@@ -169,16 +159,7 @@ def _found_out(config: "Config") -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _read_all(file: Path) -> None:
-    """Read the configuration and what it names.
-
-    Raises:
-        Unusable: something of it cannot be used.
-    """
-    from wirewatch.catalogue import discover
-    from wirewatch.cli.topologies import given_graph
-    from wirewatch.config import address, load
-    from wirewatch.server.reload import CurrentSettings, WebCounts
-
+    """Read the configuration and what it names; raises Unusable where something of it cannot be used."""
     loaded, _ = load(file, discover())
     address(loaded.listen.address)
     if loaded.listen.web_config:
@@ -189,9 +170,6 @@ def _read_all(file: Path) -> None:
 
 def _faults(file: Path, error: Exception) -> Iterator[str]:
     """A line for each fault, with the line of the file where it stands if that is known."""
-    from wirewatch.config import ConfigError
-    from wirewatch.core.types import utf8
-
     problems = error.problems if isinstance(error, ConfigError) else ()
     if not problems:
         yield str(error)
@@ -208,8 +186,7 @@ def _place(path: Key, lines: Mapping[Key, int]) -> int:
     return _line_of(path, lines) or next(inside, 0)
 
 
-def _toml(values: "Mapping[Key, ConfigValue]") -> Iterator[str]:
-
+def _toml(values: Mapping[Key, ConfigValue]) -> Iterator[str]:
     tables: dict[Key, list[tuple[str, ConfigValue]]] = {}
     for path, one in values.items():
         tables.setdefault(path[:-1], []).append((toml_key(path[-1:]), one))
@@ -263,16 +240,10 @@ def toml_key(key: Key) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value in one line, as tomllib reads it back.
-
-    Raises:
-        TypeError: TOML has no such value.
-    """
+    """Return a value in one line, as tomllib reads it back; raises TypeError where TOML has no such value."""
     match value:
-        case bool():
-            return "true" if value else "false"
         case int():
-            return str(value)
+            return str(value).lower()
         case float():
             return repr(value) if math.isfinite(value) else str(value).replace("infinity", "inf")
         case str():

@@ -86,10 +86,9 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
 
 @contextmanager
 def demo_folder() -> Iterator[str]:
-    """Where this user's demo listens, in a folder that is made here and removed at the end.
+    """Make the folder in which this user's demo listens, and remove it at the end.
 
-    Raises:
-        ListenError: another demo listens there, or the folder cannot be made or is another user's.
+    Raises ListenError where another demo listens, or the folder cannot be made or is another user's.
     """
     socket = demo_path()
     if listens(socket):
@@ -100,11 +99,7 @@ def demo_folder() -> Iterator[str]:
 
 @contextmanager
 def private_folder(folder: Path) -> Iterator[None]:
-    """A folder of this user alone, made here and removed with its sockets at the end.
-
-    Raises:
-        ListenError: it cannot be made, or is another user's.
-    """
+    """Make a folder of this user alone, or raise ListenError; it goes with its sockets at the end."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         told = folder.lstat()
@@ -124,18 +119,13 @@ def private_folder(folder: Path) -> Iterator[None]:
 class DemoReport:
     """What happens in the demo, in the terminal that it was started from.
 
-    Args:
-        overlay: the fault; None for a healthy node.
-        began: monotonic seconds when the command was typed.
-        say: prints a line.
+    `overlay` is the fault, None for a healthy node. `began`: monotonic seconds when the command was typed.
     """
 
     def __init__(self, overlay: "Overlay | None", began: float, say: Callable[[str], None]) -> None:
         self._overlay, self._began, self._say = overlay, began, say
-        self._url = ""
+        self._url, self._health, self._told = "", "", False
         self._shown: dict[tuple[str, Subject], str] = {}
-        self._health = ""
-        self._told = False
 
     def begin(self) -> None:
         """Say what is shown."""

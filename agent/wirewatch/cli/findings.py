@@ -162,11 +162,8 @@ def listing(document: Mapping[str, Any], *, suppressing: bool = False) -> str:
     """
     document = harmless(document)
     grave = suppressing and document["job_ready"]
-    suppressed = [
-        one
-        for one in document["findings"]
-        if grave and one["stage"] == "suppressed" and one["health"] in {"failed", "unknown"}
-    ]
+    kept = [one for one in document["findings"] if grave and one["stage"] == "suppressed"]
+    suppressed = [one for one in kept if one["health"] in {"failed", "unknown"}]
     return _rendered("findings.j2", document=document, suppressed=suppressed)
 
 
@@ -188,14 +185,13 @@ def amount(value: float, unit: str) -> str:
         return utc(value)
     if unit == "seconds":
         return f"{value / MILLI:.3f} ms" if 0 < value < SMALL else f"{value:.1f} s"
-    scaled = {"bytes per second": (GB, "GB/s"), "bytes": (GB, "GB"), "hertz": (MHZ, "MHz")}
+    scaled = {"bytes per second": (GB, 3, "GB/s"), "bytes": (GB, 3, "GB"), "hertz": (MHZ, 0, "MHz")}
     if unit in scaled:
-        by, word = scaled[unit]
-        return f"{value / by:.3f} {word}" if by == GB else f"{value / by:.0f} {word}"
-    words = {"watts": " W", "degrees celsius": " C", "ratio": ""}
-    return (
-        f"{value:.10g}{words.get(unit, '')}" if value == int(value) else f"{value:.4g}{words.get(unit, '')}"
-    )
+        by, digits, word = scaled[unit]
+        return f"{value / by:.{digits}f} {word}"
+    digits = 10 if value == int(value) else 4
+    end = {"watts": " W", "degrees celsius": " C"}.get(unit, "")
+    return f"{value:.{digits}g}{end}"
 
 
 def _order(
@@ -203,8 +199,8 @@ def _order(
 ) -> dict[str, Any]:
     """Give an order about a finding; returns all findings after it."""
     _must_be_id(finding)
-    path = control_socket(socket, config)
-    return order(path, f"/findings/{finding}", {**said, "order": what, "by": by or user()})
+    said = {**said, "order": what, "by": by or user()}
+    return order(control_socket(socket, config), f"/findings/{finding}", said)
 
 
 def _must_be_id(finding: str) -> None:
@@ -270,9 +266,7 @@ def _in_short(ones: Iterable[Mapping[str, Any]]) -> str:
     found: dict[str, list[str]] = {}
     for one in ones:
         found.setdefault(_plain(one), []).append("/".join(one["labels"].values()))
-    return ", ".join(
-        f"{name} ({', '.join(values)})" if any(values) else name for name, values in found.items()
-    )
+    return ", ".join(f"{name} ({', '.join(of)})" if any(of) else name for name, of in found.items())
 
 
 def _plain(one: Mapping[str, Any]) -> str:

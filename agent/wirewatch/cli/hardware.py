@@ -58,14 +58,9 @@ def remote_prober(config: Config, hardware: Hardware) -> RemoteProber | None:
 
 
 def replayed(
-    recording: str,
-    overlays: Sequence[str],
-    *,
-    loop: bool = False,
-    at_fault: bool = False,
-    rings: str = "",
+    recording: str, overlays: Sequence[str], *, loop: bool = False, at_fault: bool = False, rings: str = "",
     lead: float | None = None,
-) -> tuple[Hardware, NvmlClient]:
+) -> tuple[Hardware, NvmlClient]:  # fmt: skip
     """The ports of a recording that plays from now on; a child process answers for NVML, as on a machine.
 
     `at_fault`: it begins where all changes of the overlays have begun, for a command that reads once.
@@ -80,8 +75,16 @@ def replayed(
     changes = tuple(absolute(str(find_overlay(path))) for path in overlays)
     source = Source(absolute(str(find(recording))), changes, loop, clock.mono() - begun, lead=lead)
     nvml = NvmlClient(source)
-    hardware = _playing(open_player(source), nvml, clock, time.sleep if lead is None else _hurried)
-    return _with_rings_here(hardware, rings) if rings else hardware, nvml
+    # For a person who waits, a played probe takes less time.
+    wait = time.sleep if lead is None else lambda seconds: time.sleep(seconds / HURRY)
+    hardware = _playing(open_player(source), nvml, clock, wait)
+    if rings:
+        here = RingsHere(FileRings(rings))
+        hardware = replace(
+            hardware, sysfs=RecordedSysfs(hardware.sysfs, SystemSysfs(), here), rings=here,
+            source="synthetic", about=f"{hardware.about}, rings of processes of this machine in {rings}",
+        )  # fmt: skip
+    return hardware, nvml
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +122,4 @@ def _playing(player: Player, nvml: NvmlClient, clock: Clock, wait: Callable[[flo
         ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), clock,
         ReplayProbe(player, clock, wait), source="synthetic" if synthetic else "replay",
         about=", ".join(about), rings=ReplayRings(player, clock), ras=ReplayRas(player),
-    )  # fmt: skip
-
-
-def _hurried(seconds: float) -> None:
-    """The time of a played probe, for a person who waits."""
-    time.sleep(seconds / HURRY)
-
-
-def _with_rings_here(hardware: Hardware, folder: str) -> Hardware:
-    """The recording's GPUs, and beside them the jobs that leave their rings in a folder of this machine."""
-    rings = RingsHere(FileRings(folder))
-    return replace(
-        hardware, sysfs=RecordedSysfs(hardware.sysfs, SystemSysfs(), rings), rings=rings, source="synthetic",
-        about=f"{hardware.about}, rings of processes of this machine in {folder}",
     )  # fmt: skip

@@ -109,11 +109,7 @@ class ExistingFile(click.Path):
 
 
 def owner(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """A callback that checks the owner of GPUs.
-
-    Raises:
-        BadParameter: the value is neither slurm:ID nor pod:UID.
-    """
+    """Return the owner of GPUs, slurm:ID or pod:UID; raise BadParameter for anything else."""
     kind, _, name = (value or "").partition(":")
     if value is not None and (kind not in KINDS or not name.strip()):
         raise click.BadParameter(f"{value!r} is neither slurm:ID nor pod:UID", param=option)
@@ -121,15 +117,10 @@ def owner(_context: click.Context, option: click.Parameter, value: str | None) -
 
 
 def named_recording(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """A callback that refuses an empty name, such as of a variable that is not set: it would mean this node.
-
-    Raises:
-        UsageError: the name is empty.
-    """
+    """Refuse an empty name with a UsageError: it comes of a variable that is not set, and means this node."""
     if value is not None and not value.strip():
-        raise click.UsageError(
-            "--replay names no recording; `wirewatch recordings list` lists the bundled ones"
-        )
+        listed = "`wirewatch recordings list` lists the bundled ones"
+        raise click.UsageError(f"--replay names no recording; {listed}")
     return value
 
 

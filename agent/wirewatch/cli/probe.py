@@ -3,22 +3,27 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
+from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.options import WholeNumber, config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
 from wirewatch.cli.progress import under_way
+from wirewatch.cli.tables import probe_tables
+from wirewatch.config import expectations, load
 from wirewatch.core.probe import ALLTOALL, DTYPES, ENGINES, PRIMITIVES, SENDRECV
 from wirewatch.core.types import whole
-
-if TYPE_CHECKING:
-    from wirewatch.probe.model import ProbeOptions
-    from wirewatch.probe.request import ProbeOverrides, ProbeResult
+from wirewatch.documents.probes import PROBE, on_request
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.setup import Variation
+from wirewatch.probe.workfolder import remove_left_folders
+from wirewatch.statefolder import StateError, open_state_for_command, state_directory
 
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SPELLINGS = {"all_to_all": ALLTOALL, "send_recv": SENDRECV}
@@ -81,9 +86,7 @@ class Switches(click.ParamType[tuple[bool, ...]]):
 @click.option("--transport", type=click.Choice(("net",)), help="net: over the node's NICs alone.")
 @click.option("--gdr", "gpudirect", type=Switches(), help="With GPUDirect RDMA, without it, or both: on,off.")
 @click.option(
-    "--owner",
-    callback=checked_owner,
-    help="The job whose GPUs count as idle: slurm:ID or pod:UID.",
+    "--owner", callback=checked_owner, help="The job whose GPUs count as idle: slurm:ID or pod:UID."
 )
 @click.option("--explain", is_flag=True, help="Show how each expected busbw follows.")
 @click.option(
@@ -108,9 +111,6 @@ def probe(
 
     Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN. Busy GPUs give UNKNOWN.
     """
-    from wirewatch.probe.request import ProbeOverrides
-    from wirewatch.probe.setup import Variation
-
     names = tuple(dict.fromkeys(engines))
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
@@ -121,7 +121,11 @@ def probe(
         force, Variation(dtype, in_place, iterations, network=transport == "net"), several, gpudirect or (),
     )  # fmt: skip
     asked = _ask(config_file, wish, replay, overlays)
-    _print(asked, explain=explain, as_json=as_json)
+    result = on_request(asked)
+    if as_json:
+        click.echo(PROBE.dump_json(result, indent=1).decode())
+    else:
+        click.echo(shown(probe_tables(result, explain=explain).split("\n")))
     context.exit(EXIT[asked.health])
 
 
@@ -129,11 +133,7 @@ def _check(
     sizes: Sequence[int], dtype: str | None, engines: Sequence[str], transport: str | None,
     gpudirect: tuple[bool, ...] | None, replay: str | None,
 ) -> None:  # fmt: skip
-    """Refuse what cannot be meant together.
-
-    Raises:
-        UsageError: with the reason.
-    """
+    """Refuse with a UsageError what cannot be meant together."""
     element = DTYPES[dtype or "float32"]
     odd = next((size for size in sizes if size % element), None)
     several = len(engines) > 1
@@ -151,12 +151,8 @@ def _check(
             raise click.UsageError(why)
 
 
-def _check_configured(wish: "ProbeOverrides", options: "ProbeOptions") -> None:
-    """Refuse what cannot be meant together with the configuration.
-
-    Raises:
-        UsageError: with the reason.
-    """
+def _check_configured(wish: ProbeOverrides, options: ProbeOptions) -> None:
+    """Refuse with a UsageError what cannot be meant together with the configuration."""
     dtype = wish.variation.dtype or "float32"
     sizes = (*options.latency_sizes, *(size for size, _ in options.bandwidth))
     odd = next((size for size in sizes if not wish.sizes and size % DTYPES[dtype]), None)
@@ -167,15 +163,8 @@ def _check_configured(wish: "ProbeOverrides", options: "ProbeOptions") -> None:
 
 
 def _ask(
-    config_file: Path | None, wish: "ProbeOverrides", replay: str | None, overlays: Sequence[str]
-) -> "ProbeResult":
-    from wirewatch.catalogue import discover
-    from wirewatch.cli.hardware import live, remote_prober, replayed
-    from wirewatch.config import expectations, load
-    from wirewatch.probe.request import probe_now
-    from wirewatch.probe.workfolder import remove_left_folders
-    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
-
+    config_file: Path | None, wish: ProbeOverrides, replay: str | None, overlays: Sequence[str]
+) -> ProbeResult:
     config, _ = load(config_file, discover())
     _check_configured(wish, config.probe)
     remove_left_folders()
@@ -194,14 +183,3 @@ def _ask(
                 hardware, config.probe, config.policy.probe, expectations(config), wish, state,
                 prober=remote_prober(config, hardware),
             )  # fmt: skip
-
-
-def _print(asked: "ProbeResult", *, explain: bool, as_json: bool) -> None:
-    from wirewatch.cli.tables import probe_tables
-    from wirewatch.documents.probes import PROBE, on_request
-
-    result = on_request(asked)
-    if as_json:
-        click.echo(PROBE.dump_json(result, indent=1).decode())
-    else:
-        click.echo(shown(probe_tables(result, explain=explain).split("\n")))

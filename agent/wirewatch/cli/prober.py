@@ -9,8 +9,16 @@ from pathlib import Path
 
 import click
 
+from wirewatch.catalogue import discover
 from wirewatch.cli.groups import examples
+from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import config_option, replay_options
+from wirewatch.config import load
+from wirewatch.daemon.prober import serve_prober
+from wirewatch.daemon.release import Handles
+from wirewatch.probe.runner import ProbeRunner
+from wirewatch.probe.workfolder import remove_left_folders
+from wirewatch.server.sockets import local
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +45,6 @@ def prober(
     Exit codes: 0 stopped; 64 wrong usage; 70 internal error; 78 wrong configuration, or the socket cannot be
     made.
     """
-    from wirewatch.catalogue import discover
-    from wirewatch.cli.hardware import live, replayed
-    from wirewatch.config import load
-    from wirewatch.daemon.prober import serve_prober
-    from wirewatch.daemon.release import Handles
-    from wirewatch.probe.runner import ProbeRunner
-    from wirewatch.probe.workfolder import remove_left_folders
-    from wirewatch.server.sockets import local
-
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
     config, _ = load(config_file, discover())

@@ -3,28 +3,28 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGINT
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
 
 import click
 
 from wirewatch import __version__
+from wirewatch.catalogue import discover
+from wirewatch.cli import INTERNAL
 from wirewatch.cli.groups import examples
+from wirewatch.cli.hardware import live, remote_prober
 from wirewatch.cli.options import FiniteNumber, WholeNumber, config_option
 from wirewatch.cli.progress import under_way
+from wirewatch.cli.recorder import Recorder
+from wirewatch.config import Config, expectations, load
+from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Json
+from wirewatch.probe.model import ProbePolicy
+from wirewatch.probe.request import ProbeOverrides, probe_now
+from wirewatch.probe.restore import PROBED
 from wirewatch.signals import Stopped
-
-if TYPE_CHECKING:
-    from wirewatch.cli.recorder import Recorder
-    from wirewatch.config import Config
-    from wirewatch.core.ports import Hardware
-    from wirewatch.statefolder import StateFolder
-
-INTERNAL = 70
+from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 
 
 @click.command(
@@ -34,13 +34,7 @@ INTERNAL = 70
     )
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--moments",
-    default=3,
-    show_default=True,
-    type=WholeNumber(1, 1000),
-    help="How many readings.",
-)
+@click.option("--moments", default=3, show_default=True, type=WholeNumber(1, 1000), help="How many readings.")
 @click.option(
     "--every", default=5.0, show_default=True, type=FiniteNumber(0), help="Seconds between two readings."
 )
@@ -63,18 +57,13 @@ def record(
     Exit codes: 0 all was recorded; 64 wrong usage, or FOLDER cannot be written; 70 it ended before, by
     Ctrl-C, by SIGTERM or since the disk is full.
     """
-    from wirewatch.catalogue import discover
-    from wirewatch.cli.hardware import live
-    from wirewatch.cli.recorder import Recorder
-    from wirewatch.config import load
-
     config, _ = load(config_file, discover())
     state = _state(config) if probe else None
     with _made(folder):
         hardware, nvml = live(config, timed=True, state=state)
         try:
             recorder = Recorder(hardware, _probed(hardware, config) if probe else None, ras)
-            why = _take(recorder, folder, RecordPlan(moments, every, note))
+            why = _take(recorder, folder, moments, every, note)
         finally:
             nvml.close()
         text = f"{folder}: {{}} moments, {recorder.lines} answers, names masked"
@@ -85,27 +74,18 @@ def record(
         click.echo(text.format(moments))
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPlan:
-    """How many readings, how many seconds apart, and a remark for each."""
-
-    moments: int
-    every: float
-    note: str
-
-
-def _take(recorder: "Recorder", folder: Path, plan: RecordPlan) -> str:
-    """Record as planned; returns why it ended before, empty where it did not."""
+def _take(recorder: Recorder, folder: Path, moments: int, every: float, note: str) -> str:
+    """Record so many moments, `every` seconds; return why it ended before, empty where it did not."""
     due = time.monotonic()
     try:
-        for number in range(plan.moments):
-            with under_way(f"reading moment {number + 1} of {plan.moments}"):
-                changed = recorder.take(plan.note)
+        for number in range(moments):
+            with under_way(f"reading moment {number + 1} of {moments}"):
+                changed = recorder.take(note)
                 recorder.write(folder, __version__)
             click.echo(f"moment {number}: {changed} answers new or changed", err=True)
-            due = max(due + plan.every, time.monotonic())
-            if number + 1 < plan.moments:
-                with under_way(f"waiting for moment {number + 2} of {plan.moments}"):
+            due = max(due + every, time.monotonic())
+            if number + 1 < moments:
+                with under_way(f"waiting for moment {number + 2} of {moments}"):
                     time.sleep(max(0.0, due - time.monotonic()))
     except Stopped as stopped:
         return "by Ctrl-C" if stopped.number is SIGINT else f"by {stopped.number.name}"
@@ -138,10 +118,8 @@ def _made(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _state(config: "Config") -> "StateFolder | None":
+def _state(config: Config) -> StateFolder | None:
     """The state folder, which a probe needs for its lock alone."""
-    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
-
     try:
         return open_state_for_command(state_directory(config.state.directory))
     except StateError as error:
@@ -149,18 +127,12 @@ def _state(config: "Config") -> "StateFolder | None":
         return None
 
 
-def _probed(hardware: "Hardware", config: "Config") -> Json:
+def _probed(hardware: Hardware, config: Config) -> Json:
     """The result of a probe of the idle node, as JSON.
 
     Raises:
         UsageError: a probe may not run now, or did not complete.
     """
-    from wirewatch.cli.hardware import remote_prober
-    from wirewatch.config import expectations
-    from wirewatch.probe.model import ProbePolicy
-    from wirewatch.probe.request import ProbeOverrides, probe_now
-    from wirewatch.probe.restore import PROBED
-
     asked = probe_now(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), ProbeOverrides(), None,
         prober=remote_prober(config, hardware),

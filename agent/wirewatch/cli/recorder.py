@@ -6,8 +6,9 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wirewatch.core.nvml import BURST, count_links, gpu_processes
 from wirewatch.core.ports import (
@@ -15,15 +16,13 @@ from wirewatch.core.ports import (
     Answer,
     Gpu,
     Hardware,
-    KernelLog,
     Nvml,
-    Output,
     Pod,
     Question,
     SlurmJob,
     Sysfs,
 )
-from wirewatch.core.types import Absent, Json, Why
+from wirewatch.core.types import Absent, Json, Why, value_or
 from wirewatch.hw import recording
 from wirewatch.hw.command import ALLOWED as PROGRAMS
 from wirewatch.hw.host import CATALOGUE as HOST
@@ -33,6 +32,7 @@ from wirewatch.hw.replay import RUN
 from wirewatch.jobs.ras.recorded import record_ras
 from wirewatch.jobs.tap.recorded import RINGS, record_rings, record_settings
 
+T = TypeVar("T")
 JOB = 200
 """NVML questions in one job, so that it stays far below its deadline."""
 RecordedAnswer = tuple[Key, Answer]
@@ -104,12 +104,7 @@ _COUNTS = {
     "PcieThroughput": (2,),
 }
 """Calls with arguments, and how many values each argument has, from 0 on."""
-_LINK_CALLS = {
-    "NvLinkState": (),
-    "NvLinkVersion": (),
-    "NvLinkRemotePciInfo": (),
-    "NvLinkRemoteDeviceType": (),
-}
+_LINK_CALLS = ("NvLinkState", "NvLinkVersion", "NvLinkRemotePciInfo", "NvLinkRemoteDeviceType")
 _LINK_COUNTS = {"NvLinkCapability": 6, "NvLinkErrorCounter": 5}
 _SKIPPED = frozenset(
     {
@@ -143,11 +138,7 @@ class Recorder:
     _after: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, note: str = "") -> int:
-        """Record one moment.
-
-        Returns:
-            How many answers differ from the moment before.
-        """
+        """Record one moment; return how many answers differ from the moment before."""
         number = len(self.moments)
         known = dict(self._last)
         rows: list[dict[str, Any]] = []
@@ -168,10 +159,7 @@ class Recorder:
         return len(rows)
 
     def write(self, folder: Path, version: str) -> int:
-        """Write what was recorded since the last time, masked, so that it can be played if this is the end.
-
-        Returns:
-            The number of lines of the recording.
+        """Write what was recorded since the last time, masked, and return the number of lines in all.
 
         Raises:
             OSError: it cannot be written; what was written before can be played.
@@ -196,12 +184,12 @@ class Recorder:
             }
             for m in self.moments
         ]
-        return {"wirewatch": version, "masked": True, "moments": moments, **self._about()}
-
-    def _about(self) -> dict[str, Any]:
         names = sorted({str(v) for k, v in self._last.items() if k[1].endswith("/Name()")})
         driver = self._last.get(("nvml", "SystemGetDriverVersion()"))
         return {
+            "wirewatch": version,
+            "masked": True,
+            "moments": moments,
             "product": ", ".join(names),
             "gpus": sum(k[1].endswith("/UUID()") for k in self._last),
             "driver": driver if isinstance(driver, str) else "",
@@ -214,18 +202,21 @@ class Recorder:
         sysfs = self.hardware.sysfs
         calls: dict[str, Callable[[str], Json | Absent]] = {
             "read": sysfs.read, "list": sysfs.entries, "link": sysfs.link,
-            "data": lambda path: _hex(sysfs.data(path)),
+            "data": lambda path: _packed(sysfs.data(path), bytes.hex),
         }  # fmt: skip
         for call, path in walk(sysfs):
             started = time.perf_counter()
             value = calls[call](path)
             yield ("sysfs", f"{call} {path}"), Answer(value, (time.perf_counter() - started) * 1e6)
 
-        yield ("kmsg", "Records()"), Answer(_records(self.hardware.kmsg.records(-1)))
+        yield (
+            ("kmsg", "Records()"),
+            Answer(_packed(self.hardware.kmsg.records(-1), lambda log: list(log.records))),
+        )
         for name in PROGRAMS:
-            yield ("command", f"{name}()"), Answer(_printed(self.hardware.command.run(name)))
-        yield ("kubelet", "Pods()"), Answer(_listed(self.hardware.kubelet.pods()))
-        yield ("slurm", "Jobs()"), Answer(_listed(self.hardware.slurm.jobs()))
+            yield ("command", f"{name}()"), Answer(_packed(self.hardware.command.run(name), asdict))
+        yield ("kubelet", "Pods()"), Answer(_packed(self.hardware.kubelet.pods(), _listed))
+        yield ("slurm", "Jobs()"), Answer(_packed(self.hardware.slurm.jobs(), _listed))
         if self.ras:
             yield from record_ras(self.hardware)
         if self.probed is not None:
@@ -243,7 +234,9 @@ class Recorder:
         for gpu in gpus:
             questions = gpu_questions(names, len(gpus), count_links(nvml, gpu.key))
             yield from self._gpu(nvml, gpu, questions)
-            if _computes(nvml, gpu):
+            listed = gpu_processes(nvml, gpu)
+            # An idle GPU has no bursts, and a look at them takes its time.
+            if not isinstance(listed, Absent) and listed[0]:
                 yield from self._gpu(nvml, gpu, (BURST,))
 
     def _gpu(self, nvml: Nvml, gpu: Gpu, questions: Sequence[Question]) -> Iterator[RecordedAnswer]:
@@ -256,12 +249,6 @@ class Recorder:
     def _refused(self, key: Key) -> bool:
         last = self._last.get(key)
         return isinstance(last, Absent) and last.why is Why.UNSUPPORTED
-
-
-def _computes(nvml: Nvml, gpu: Gpu) -> bool:
-    """Whether a process computes there: an idle GPU has no bursts, and a look at them takes its time."""
-    listed = gpu_processes(nvml, gpu)
-    return not isinstance(listed, Absent) and bool(listed[0])
 
 
 def walk(sysfs: Sysfs) -> Iterator[Access]:
@@ -291,7 +278,7 @@ def gpu_questions(getters: Sequence[str], gpus: int, links: int) -> list[Questio
     questions = [Question(name) for name in getters if name not in _SKIPPED]
     questions += [Question("GpuFabricInfoV"), Question("SramEccErrorStatus")]
     for call, counts in _COUNTS.items():
-        questions += [Question(call, args) for args in _product(counts)]
+        questions += [Question(call, args) for args in product(*map(range, counts))]
     for link in range(links + 1):
         questions += [Question(call, (link,)) for call in _LINK_CALLS]
         questions += [Question(c, (link, n)) for c, count in _LINK_COUNTS.items() for n in range(count)]
@@ -304,27 +291,16 @@ def gpu_questions(getters: Sequence[str], gpus: int, links: int) -> list[Questio
     return questions
 
 
-def _hex(data: bytes | Absent) -> str | Absent:
-    return data if isinstance(data, Absent) else data.hex()
+def _packed(value: T | Absent, how: Callable[[T], Json]) -> Json | Absent:
+    return value if isinstance(value, Absent) else how(value)
 
 
-def _records(log: KernelLog | Absent) -> Json | Absent:
-    return log if isinstance(log, Absent) else list(log.records)
-
-
-def _listed(values: Sequence[Pod] | Sequence[SlurmJob] | Absent) -> Json | Absent:
-    return values if isinstance(values, Absent) else [asdict(value) for value in values]
-
-
-def _printed(output: Output | Absent) -> Json | Absent:
-    if isinstance(output, Absent):
-        return output
-    return {"status": output.status, "out": output.out, "err": output.err}
+def _listed(values: Sequence[Pod] | Sequence[SlurmJob]) -> Json:
+    return [asdict(value) for value in values]
 
 
 def _names(sysfs: Sysfs, path: str) -> Sequence[str]:
-    names = sysfs.entries(path)
-    return () if isinstance(names, Absent) else names
+    return value_or(sysfs.entries(path), ())
 
 
 def _folder(sysfs: Sysfs, path: str, files: Sequence[str]) -> Iterator[Access]:
@@ -356,9 +332,3 @@ def _rdma(sysfs: Sysfs, device: str) -> Iterator[Access]:
         for folder in ("counters", "hw_counters", "gids", "gid_attrs/types", "gid_attrs/ndevs"):
             yield "list", f"{at}/{folder}"
             yield from (("read", f"{at}/{folder}/{file}") for file in _names(sysfs, f"{at}/{folder}"))
-
-
-def _product(counts: Sequence[int]) -> list[tuple[int, ...]]:
-    if not counts:
-        return [()]
-    return [(first, *rest) for first in range(counts[0]) for rest in _product(counts[1:])]

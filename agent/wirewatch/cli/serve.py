@@ -10,39 +10,65 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.daemon import driver_is_here
+from wirewatch.catalogue import discover
+from wirewatch.cli.check.daemon import driver_is_here, file_verdict
+from wirewatch.cli.demo import DEMO, demo_folder
 from wirewatch.cli.groups import examples
+from wirewatch.cli.guarded import guard
+from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.options import config_option, replay_options
-from wirewatch.config import Config, ConfigError, Listen, address, expectations, reloaded
+from wirewatch.cli.topologies import given_graph
+from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Tier
+from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
+from wirewatch.daemon.machine import KeptMachine, MachineWriter, load_kept, recalled
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
-from wirewatch.hw.nvml.client import NvmlClient
+from wirewatch.daemon.notify import Notifier, Reporters, VerdictFile, verdict_path
+from wirewatch.daemon.operator import TopologyOrders
+from wirewatch.daemon.pairsresult import PairsResultStore, load_result
+from wirewatch.daemon.persistence import load_ledger, lost
+from wirewatch.daemon.release import Handles
+from wirewatch.daemon.service import LAST_WRITE, Remembered, Reread, Sockets
+from wirewatch.daemon.service import serve as run_daemon
+from wirewatch.jobs.surroundings import newest_hint, with_surroundings
 from wirewatch.kubernetes.apiserver import endpoint
 from wirewatch.kubernetes.condition import TYPE, Holds
-from wirewatch.server.guard import Hosts, PortGuard
-from wirewatch.server.reload import WebCounts
-from wirewatch.server.sockets import ListenError, tcp
-
-if TYPE_CHECKING:
-    from wirewatch.daemon.notify import Reporters, VerdictFile
-    from wirewatch.daemon.release import Handles
-    from wirewatch.daemon.service import Reread, Sockets
-    from wirewatch.page.content import PageContext
-    from wirewatch.probe.remote import RemoteProber
-    from wirewatch.statefolder import StateFolder
+from wirewatch.page.content import PageContext
+from wirewatch.page.html import OWN
+from wirewatch.probe.collector import due_after_hint, probe_collector
+from wirewatch.probe.history import History
+from wirewatch.probe.remote import RemoteProber
+from wirewatch.probe.restore import boot_id, persistent, remember
+from wirewatch.probe.runner import ProbeRunner
+from wirewatch.probe.workfolder import remove_left_folders
+from wirewatch.server.guard import PortGuard
+from wirewatch.server.sockets import ListenError, control, default_path, local
+from wirewatch.statefolder import (
+    ReadOnlyState,
+    StateError,
+    StateFolder,
+    StateInUse,
+    lock_agent,
+    open_state,
+    state_directory,
+    state_owner,
+)
+from wirewatch.verdict.drift.component import DriftContext, drift_component
+from wirewatch.verdict.ledger import Ledger
+from wirewatch.verdict.pairs import pairs_component
 
 log = logging.getLogger(__name__)
-DEMO = "demo-dgx-h200"
 BUFFER = 64 << 10
 _M_MMAP_THRESHOLD = -3
 """<malloc.h>"""
-Port = tuple[socket.socket, PortGuard]
+Composer = Callable[[Config, Sequence[AnyCollector]], tuple[AnyCollector, ...]]
+"""Makes all components of a configuration and of its enabled collectors."""
+Switched = Callable[[Config], Sequence[AnyCollector]]
+"""Makes the component that a configuration may switch off."""
 
 
 @click.command(
@@ -67,8 +93,6 @@ def serve(
     overlays: Sequence[str], loop: bool, demo: bool, rings: str | None, place: str | None,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
-    from wirewatch.daemon.notify import Notifier, Reporters
-
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
     # Before any child process could inherit the variables.
@@ -113,21 +137,12 @@ class ServeOptions:
 
 
 def run_serve(
-    given: ServeOptions, reporters: "Reporters", listening: Callable[[str], None] = lambda _: None
+    given: ServeOptions, reporters: Reporters, listening: Callable[[str], None] = lambda _: None
 ) -> None:
     """Compose the daemon and run it to its end.
 
-    Args:
-        given: the command line.
-        reporters: what reports it, besides those that the configuration asks for.
-        listening: called once with the URL at which it will answer.
+    `reporters` report it besides those of the configuration; `listening` gets the URL at which it answers.
     """
-    from wirewatch.catalogue import discover
-    from wirewatch.cli.composition import composed
-    from wirewatch.config import load
-    from wirewatch.daemon.service import serve as run_daemon
-    from wirewatch.probe.workfolder import remove_left_folders
-
     _return_large_buffers()
     every = discover()
     config, collectors = load(given.config_file, every)
@@ -135,20 +150,29 @@ def run_serve(
         state = _state(config, given.replay, stack)
         web = guard(config.listen, given.listen, given.web_config, stack)
         place = _socket_path(config, given, stack)
-        sockets = _sockets(web, place, config.metrics.tier, stack)
+        asked, ordered = (stack.enter_context(made(place)) if place else None for made in (local, control))
+        sockets = Sockets(*web, asked, ordered, config.metrics.tier)
         remove_left_folders()
-        hardware, nvml = _hardware(config, given, state)
+        hardware, nvml = (
+            replayed(given.replay, given.overlays, loop=given.loop, rings=given.rings, lead=given.lead)
+            if given.replay
+            else live(config, state=state)
+        )
         stack.callback(nvml.stop)
-        prober = _remote_prober(config, hardware)
+        prober = remote_prober(config, hardware) if config.probe.enabled else None
         parts = composed(config, hardware, state, every, prober, stack)
-        made = parts.components(config, collectors)
-        handles = _handles(hardware, nvml, prober)
+        # The probe of a recording holds no GPU.
+        handles = Handles(nvml, hardware.probe if isinstance(hardware.probe, ProbeRunner) else None, prober)
         stack.callback(handles.end, "the daemon ends")
         announce(hardware, *web)
         listening(base_url(*web))
         daemon = run_daemon(
-            made, hardware, expectations(config), sockets, handles, parts.topologies, parts.remembered,
-            _place(config, hardware), _reporters(reporters, config, hardware, place),
+            parts.components(config, collectors), hardware, expectations(config), sockets, handles,
+            parts.topologies, parts.remembered, _place(config, hardware),
+            replace(
+                reporters, condition_writer=condition_writer(config, hardware),
+                verdict_file=verdict_file(place, hardware),
+            ),
             ConfigurationFile(given.config_file, config, parts.components).read_again,
         )  # fmt: skip
         asyncio.run(daemon)
@@ -167,27 +191,14 @@ def _return_large_buffers() -> None:
 class ConfigurationFile:
     """The file that is read again while the daemon runs; for one thread at a time.
 
-    Args:
-        running: what holds since the start.
-        components: makes the components of a configuration and of its enabled collectors.
+    `running` holds since the start; `components` makes the components of a configuration and its collectors.
     """
 
-    def __init__(
-        self, path: Path | None, running: Config,
-        components: Callable[[Config, Sequence[AnyCollector]], Sequence[AnyCollector]],
-    ) -> None:  # fmt: skip
+    def __init__(self, path: Path | None, running: Config, components: Composer) -> None:
         self._path, self._running, self._components = path, running, components
 
-    def read_again(self) -> "Reread":
-        """What holds from now on.
-
-        Raises:
-            Unusable: there is no file, or it cannot be used; what held before holds.
-        """
-        from wirewatch.catalogue import discover
-        from wirewatch.config import load
-        from wirewatch.daemon.service import Reread
-
+    def read_again(self) -> Reread:
+        """Return what holds from now on; raises Unusable without a usable file, and then nothing changes."""
         if self._path is None:
             raise ConfigError("there is no configuration file to read again")
         new, collectors = load(self._path, discover())
@@ -195,21 +206,6 @@ class ConfigurationFile:
         made = self._components(config, collectors)
         self._running = config
         return Reread(made, expectations(config), config.policy.verdict, restart)
-
-
-def guard(listen: Listen, instead: str | None, web_config: str | None, stack: ExitStack) -> Port:
-    """The listening port and what guards it; `instead` and `web_config` override the configuration.
-
-    Raises:
-        ListenError: the address cannot be listened on.
-        WebConfigError: the web configuration cannot be used.
-    """
-    # Before the port opens, so that no first request finds it unguarded.
-    counts, file = WebCounts(), listen.web_config if web_config is None else web_config
-    web = _configured(Path(file), counts) if file else PortGuard(counts)
-    port = stack.enter_context(tcp(*address(instead or listen.address)))
-    hosts = Hosts.of(listen.hosts, port.getsockname()[0])
-    return port, PortGuard(counts, hosts, web.current, web.passwords)
 
 
 def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
@@ -222,8 +218,7 @@ def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
         return
     if web.current is None:
         log.warning(
-            "%s: anyone who reaches it may read it: there is no web configuration (docs/security.md)",
-            base,
+            "%s: anyone who reaches it may read it: there is no web configuration (docs/security.md)", base
         )
     elif settings.asks and not settings.tls:
         log.warning(
@@ -259,11 +254,8 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
     return ConditionWriter(where, how, hardware.clock)
 
 
-def verdict_file(socket: str, hardware: Hardware) -> "VerdictFile | None":
+def verdict_file(socket: str, hardware: Hardware) -> VerdictFile | None:
     """What keeps the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
-    from wirewatch.cli.check.daemon import file_verdict
-    from wirewatch.daemon.notify import VerdictFile, verdict_path
-
     path = verdict_path(socket)
     if path is None:
         return None
@@ -274,7 +266,7 @@ def verdict_file(socket: str, hardware: Hardware) -> "VerdictFile | None":
         return None
 
 
-def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder | None":
+def _state(config: Config, replay: str | None, stack: ExitStack) -> StateFolder | None:
     """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
     None where it cannot be used: a node is watched without memory rather than not at all.
@@ -282,12 +274,15 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder
     Raises:
         StateInUse: another agent uses it.
     """
-    from wirewatch.statefolder import StateError, StateInUse, lock_agent, state_directory, state_owner
-
     if replay and not config.state.directory:
         return None
+    unwritable = ""
     try:
-        state, unwritable = _opened(state_directory(config.state.directory))
+        folder = state_directory(config.state.directory)
+        try:
+            state = open_state(folder)
+        except ReadOnlyState as error:
+            state, unwritable = StateFolder(folder), str(error)
         stack.enter_context(lock_agent(state))
     except StateInUse:
         raise
@@ -302,49 +297,14 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder
     return state
 
 
-def _opened(directory: Path) -> "tuple[StateFolder, str]":
-    """The state folder, and why it cannot be written now, in words; empty where it can.
-
-    Raises:
-        StateError: it is not there, or cannot be made.
-    """
-    from wirewatch.statefolder import ReadOnlyState, StateFolder, open_state
-
-    try:
-        return open_state(directory), ""
-    except ReadOnlyState as error:
-        return StateFolder(directory), str(error)
-
-
-def _hardware(
-    config: Config, given: ServeOptions, state: "StateFolder | None"
-) -> tuple[Hardware, NvmlClient]:
-    from wirewatch.cli.hardware import live, replayed
-
-    if given.replay:
-        return replayed(given.replay, given.overlays, loop=given.loop, rings=given.rings, lead=given.lead)
-    return live(config, state=state)
-
-
-def _reporters(reporters: "Reporters", config: Config, hardware: Hardware, place: str) -> "Reporters":
-    """With those that the configuration asks for."""
-    writer, file = condition_writer(config, hardware), verdict_file(place, hardware)
-    return replace(reporters, condition_writer=writer, verdict_file=file)
-
-
-def _place(config: Config, hardware: Hardware) -> "PageContext":
+def _place(config: Config, hardware: Hardware) -> PageContext:
     """What the status page says of this node; for a recording it names no node."""
-    from wirewatch.page.content import PageContext
-    from wirewatch.page.html import OWN
-
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)
 
 
 def _socket_path(config: Config, given: ServeOptions, stack: ExitStack) -> str:
     """The path of the socket; a recording has none by default, since no job may start by a demo's verdict."""
-    from wirewatch.server.sockets import default_path
-
     if given.socket is not None:
         return given.socket
     if config.listen.socket is not None:
@@ -356,8 +316,6 @@ def _socket_path(config: Config, given: ServeOptions, stack: ExitStack) -> str:
 
 def _demo_socket(stack: ExitStack) -> str:
     """Where the commands of this user find a demo; "" where another one listens, or no folder can be made."""
-    from wirewatch.cli.demo import demo_folder
-
     try:
         return stack.enter_context(demo_folder())
     except ListenError as error:
@@ -365,32 +323,92 @@ def _demo_socket(stack: ExitStack) -> str:
         return ""
 
 
-def _sockets(port: "Port", path: str, tier: Tier, stack: ExitStack) -> "Sockets":
-    from wirewatch.daemon.service import Sockets
-    from wirewatch.server.sockets import control, local
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What takes orders, what is remembered, and what makes the components of a configuration."""
 
-    if not path:
-        return Sockets(*port, tier=tier)
-    return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)), tier)
-
-
-def _remote_prober(config: Config, hardware: Hardware) -> "RemoteProber | None":
-    """The prober in another container; None without one, or when probing is switched off."""
-    from wirewatch.cli.hardware import remote_prober
-
-    return remote_prober(config, hardware) if config.probe.enabled else None
+    topologies: TopologyOrders
+    remembered: Remembered
+    components: Composer
 
 
-def _handles(hardware: Hardware, nvml: NvmlClient, prober: "RemoteProber | None") -> "Handles":
-    """What may hold a GPU; the probe of a recording holds none."""
-    from wirewatch.daemon.release import Handles
-    from wirewatch.probe.runner import ProbeRunner
+def composed(
+    config: Config, hardware: Hardware, state: StateFolder | None, every: Sequence[AnyCollector],
+    prober: RemoteProber | None, stack: ExitStack,
+) -> Parts:  # fmt: skip
+    """`every`: all collectors, also those that a reload may switch on."""
+    kept = KeptMachine() if state is None else load_kept(state, every, hardware)
+    topologies, drifting = _drifting(hardware, state, stack)
+    result = () if state is None else (load_result(state.pairs, hardware.clock.now()),)
+    pairs = PairsResultStore(None if state is None else state.pairs, hardware.clock, *result)
 
-    return Handles(nvml, hardware.probe if isinstance(hardware.probe, ProbeRunner) else None, prober)
+    def hinted() -> float | None:
+        node = topologies.node()
+        return None if node is None else newest_hint(node.state)
+
+    probing = _probing(config, hardware, state, prober, hinted)
+
+    def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
+        links, pins = config.expect.nvlink_links, config.probe.pins
+        own = (with_surroundings(one, topologies.node, links, pins) for one in recalled(collectors, kept))
+        paired = (pairs_component(config.pairs, config.policy.pairs, pairs),) if config.pairs.enabled else ()
+        return (*own, *probing(config), *drifting(config), *paired)
+
+    remembered = replace(_remembered(config, hardware, state, kept, every), pairs=pairs)
+    return Parts(topologies, remembered, components)
 
 
-def _configured(file: Path, counts: WebCounts) -> PortGuard:
-    from wirewatch.server.passwords import Passwords
-    from wirewatch.server.reload import CurrentSettings
+def _probing(
+    config: Config, hardware: Hardware, state: StateFolder | None, prober: RemoteProber | None,
+    hinted: Callable[[], float | None],
+) -> Switched:  # fmt: skip
+    """What makes the component of the probe, with the history of the state folder; none when it is off."""
+    if not config.probe.enabled:
+        return lambda _: ()
+    history, boot = None if state is None else History.open(state.history, hardware.clock), boot_id(hardware)
+    start = None
+    if history is not None:
+        start = remember(history, hardware.clock, config.policy.probe, boot=boot)
 
-    return PortGuard(counts, current=CurrentSettings(file, counts), passwords=Passwords())
+    def component(config: Config) -> Sequence[AnyCollector]:
+        expect = expectations(config)
+        made = probe_collector(config.probe, config.policy.probe, expect, start, prober)
+        kept = made if history is None else persistent(made, history, boot, expect, prober)
+        return (due_after_hint(kept, hinted),)
+
+    return component
+
+
+def _drifting(
+    hardware: Hardware, state: StateFolder | None, stack: ExitStack
+) -> tuple[TopologyOrders, Switched]:
+    """Orders about the topology, and what makes its component; none when it is switched off."""
+    loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
+    store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
+    stack.callback(store.flush, LAST_WRITE)
+    topologies = TopologyOrders(store, hardware.clock)
+
+    def component(config: Config) -> Sequence[AnyCollector]:
+        options = config.drift
+        if not options.enabled:
+            return ()
+        given = given_graph(options.baseline) if options.baseline else None
+        around = DriftContext(store, given, topologies.troubles, foreign)
+        return (drift_component(options, config.policy.drift, around),)
+
+    return topologies, component
+
+
+def _remembered(
+    config: Config, hardware: Hardware, state: StateFolder | None, kept: KeptMachine,
+    every: Sequence[AnyCollector],
+) -> Remembered:  # fmt: skip
+    boot, policy = boot_id(hardware), config.policy.verdict
+    if state is None:
+        return Remembered(policy, Ledger(boot))
+    now = hardware.clock.now()
+    ledger = load_ledger(state.latches, boot, now)
+    if kept.wrong:
+        ledger = lost(ledger, "the machine", kept.wrong, now)
+    writer = MachineWriter(state.machine, kept, every, hardware.clock)
+    return Remembered(policy, ledger, state.latches, writer)

@@ -7,22 +7,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.check.command import Work
+from wirewatch.cli.check.daemon import asked_socket, driver_is_here
+from wirewatch.cli.check.polling import CheckedNode, NodeSource, Poll, played
 from wirewatch.cli.groups import examples
+from wirewatch.cli.jobs.top import asked
 from wirewatch.cli.options import daemon_options, replay_options
+from wirewatch.cli.orders import document_or_reason
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
 from wirewatch.core.types import Subject, Unusable
-from wirewatch.core.words import printable
-
-if TYPE_CHECKING:
-    from wirewatch.cli.check.polling import Poll
-    from wirewatch.documents.status import GpuStatus, HeadlineProbe, PortStatus, StatusDocument
+from wirewatch.documents.probes import PROBES, probes_of
+from wirewatch.documents.status import STATUS, GpuStatus, HeadlineProbe, PortStatus, StatusDocument
+from wirewatch.documents.status import status as status_document
+from wirewatch.server.sockets import demo_path
 
 SECONDS = 10.0
 """For a poll of our own, in which a driver may have to wake up."""
@@ -50,13 +53,16 @@ def status(
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
-    from wirewatch.documents.status import STATUS
-
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
-    document = _played(config, replay, overlays) if replay else _of_this_node(socket, config)
+    if replay:
+        about = ", ".join((f"recording {replay}", *(f"overlay {name}" for name in overlays)))
+        poll = played(NodeSource(config, replay, overlays))
+        document = _of_poll(poll, f"{about}, played without waiting")
+    else:
+        document = _of_this_node(socket, config)
     if as_json:
         click.echo(STATUS.dump_json(document, indent=1).decode())
     else:
@@ -64,15 +70,12 @@ def status(
     context.exit(EXIT[HEALTHS[document.health]])
 
 
-def _of_this_node(socket: str | None, config: Path | None) -> "StatusDocument":
+def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
     """By the daemon or a demo; else by a poll of our own, unless a socket was named.
 
     Raises:
         Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
     """
-    from wirewatch.cli.check.daemon import asked_socket, driver_is_here
-    from wirewatch.server.sockets import demo_path
-
     path = asked_socket(socket, config)
     found = _asked(path, demo=path == demo_path())
     if not isinstance(found, str):
@@ -83,29 +86,17 @@ def _of_this_node(socket: str | None, config: Path | None) -> "StatusDocument":
     return _polled(config, f"read once by this command, since no daemon answers: {found}{hint}")
 
 
-def _asked(path: str, *, demo: bool) -> "StatusDocument | str":
+def _asked(path: str, *, demo: bool) -> StatusDocument | str:
     """What the daemon at this socket knows now, or why it gives no answer."""
-    from wirewatch.cli.jobs.top import asked
-    from wirewatch.cli.orders import document_or_reason
-    from wirewatch.documents.probes import PROBES
-    from wirewatch.documents.status import status as document
-
     node = asked(path)
     if isinstance(node, str):
         return node
     probes = document_or_reason(path, "/api/v1/probes", PROBES)
-    return probes if isinstance(probes, str) else document(node, probes, "demo" if demo else "daemon")
+    return probes if isinstance(probes, str) else status_document(node, probes, "demo" if demo else "daemon")
 
 
-def _polled(config: Path | None, why: str) -> "StatusDocument":
-    """By a poll of the node, whatever hangs.
-
-    Raises:
-        Unusable: the configuration cannot be used.
-    """
-    from wirewatch.cli.check.command import Work
-    from wirewatch.cli.check.polling import CheckedNode, NodeSource
-
+def _polled(config: Path | None, why: str) -> StatusDocument:
+    """By a poll of the node, whatever hangs; raises Unusable where the configuration cannot be used."""
     if not click.get_current_context().find_root().params.get("verbose"):
         # What it logs stands in the lines, too.
         logging.getLogger("wirewatch.hw.nvml").setLevel(logging.CRITICAL)
@@ -121,29 +112,14 @@ def _polled(config: Path | None, why: str) -> "StatusDocument":
     return _of_poll(poll, why)
 
 
-def _played(config: Path | None, replay: str, overlays: Sequence[str]) -> "StatusDocument":
-    """Of a recording at its end.
-
-    Raises:
-        Unusable: the configuration, the recording or an overlay cannot be used.
-    """
-    from wirewatch.cli.check.polling import NodeSource, played
-
-    about = ", ".join((f"recording {replay}", *(f"overlay {name}" for name in overlays)))
-    return _of_poll(played(NodeSource(config, replay, overlays)), f"{about}, played without waiting")
-
-
-def _of_poll(poll: "Poll", why: str) -> "StatusDocument":
-    from wirewatch.documents.probes import probes_of
-    from wirewatch.documents.status import status as document
-
+def _of_poll(poll: Poll, why: str) -> StatusDocument:
     node = poll.snapshot()
-    return document(node, probes_of(poll.state, node.state.at), "own", why)
+    return status_document(node, probes_of(poll.state, node.state.at), "own", why)
 
 
-def _text(document: "StatusDocument", width: int) -> Iterator[str]:
+def _text(document: StatusDocument, width: int) -> Iterator[str]:
     for line in status_lines(document):
-        rows = wrap(printable(line.text), max(width - HEAD, LEAST), break_on_hyphens=False) or [""]
+        rows = wrap(words.printable(line.text), max(width - HEAD, LEAST), break_on_hyphens=False) or [""]
         for number, row in enumerate(rows):
             head = line.head if number == 0 else ""
             yield coloured(f"{head:<{HEAD}}{row}", line.tone)
@@ -158,7 +134,7 @@ class StatusLine:
     tone: str = ""
 
 
-def status_lines(document: "StatusDocument") -> Iterator[StatusLine]:
+def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     """All lines, the verdict first."""
     ready = "a job may start" if document.job_ready else "no job may start"
     yield StatusLine(document.health.upper(), ready, document.health)
@@ -179,7 +155,7 @@ def status_lines(document: "StatusDocument") -> Iterator[StatusLine]:
     yield from _findings(document)
 
 
-def _gpus(document: "StatusDocument") -> StatusLine:
+def _gpus(document: StatusDocument) -> StatusLine:
     gpus = document.gpus
     if not gpus:
         return StatusLine("GPUs", "none has been read", "unknown")
@@ -192,7 +168,7 @@ def _gpus(document: "StatusDocument") -> StatusLine:
     return StatusLine("GPUs", BETWEEN.join((what, driver, ", ".join(filter(None, ranges)))))
 
 
-def _links(gpus: "Sequence[GpuStatus]") -> StatusLine:
+def _links(gpus: Sequence[GpuStatus]) -> StatusLine:
     known = [one for one in gpus if one.links is not None]
     if not known:
         return StatusLine("NVLink", "none" if gpus else "not known", "quiet")
@@ -203,7 +179,7 @@ def _links(gpus: "Sequence[GpuStatus]") -> StatusLine:
     return _with_bad("NVLink", f"{up} of {due} links up", bad, not_read=len(gpus) - len(known))
 
 
-def _pcie(gpus: "Sequence[GpuStatus]") -> StatusLine:
+def _pcie(gpus: Sequence[GpuStatus]) -> StatusLine:
     known = [one for one in gpus if one.pcie_generation is not None and one.pcie_width is not None]
     if not known:
         return StatusLine("PCIe", "not known", "quiet")
@@ -214,7 +190,7 @@ def _pcie(gpus: "Sequence[GpuStatus]") -> StatusLine:
     return _with_bad("PCIe", now, bad, not_read=len(gpus) - len(known))
 
 
-def _ports(ports: "Sequence[PortStatus]") -> StatusLine:
+def _ports(ports: Sequence[PortStatus]) -> StatusLine:
     if not ports:
         return StatusLine("ports", "no RDMA port", "quiet")
     active = [one for one in ports if one.state == "active"]
@@ -236,7 +212,7 @@ def _gpudirect(checks: dict[str, str]) -> StatusLine:
     return _with_bad("GPUDirect", f"{passed} of {len(checks)} checks passed", bad)
 
 
-def _probe(document: "StatusDocument") -> Iterator[StatusLine]:
+def _probe(document: StatusDocument) -> Iterator[StatusLine]:
     probe, gate = document.probe, document.gate
     if not any(one.collector == "probe" for one in document.collectors):
         yield StatusLine("probe", "switched off", "quiet")
@@ -246,7 +222,7 @@ def _probe(document: "StatusDocument") -> Iterator[StatusLine]:
         yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
 
 
-def _headline(probe: "HeadlineProbe") -> str:
+def _headline(probe: HeadlineProbe) -> str:
     got = f"{probe.op} of {words.size(probe.size_bytes)}: {words.rate(probe.busbw)}"
     if probe.expected_busbw is None or probe.ratio is None:
         due = "nothing is expected here"
@@ -255,12 +231,12 @@ def _headline(probe: "HeadlineProbe") -> str:
     return f"{got}, {due}; {words.short_span(probe.age_seconds)} ago"
 
 
-def _jobs(document: "StatusDocument") -> StatusLine:
+def _jobs(document: StatusDocument) -> StatusLine:
     jobs = [f"{one.job} on {one.gpus} GPUs ({one.wall})" for one in document.jobs]
     return StatusLine("jobs", words.first(jobs) if jobs else "none seen", "" if jobs else "quiet")
 
 
-def _read(document: "StatusDocument") -> Iterator[StatusLine]:
+def _read(document: StatusDocument) -> Iterator[StatusLine]:
     """How old each value is, and what cannot be read."""
     by_age: dict[str, list[str]] = {}
     ages = [(one.age_seconds, one.collector) for one in document.collectors if one.age_seconds is not None]
@@ -273,7 +249,7 @@ def _read(document: "StatusDocument") -> Iterator[StatusLine]:
         yield StatusLine("", f"not read now: {', '.join(names)}: {error}", "unknown")
 
 
-def _findings(document: "StatusDocument") -> Iterator[StatusLine]:
+def _findings(document: StatusDocument) -> Iterator[StatusLine]:
     head = "findings"
     for one in document.findings[:SHOWN]:
         stage = "" if one.stage == "live" else f" ({one.stage})"

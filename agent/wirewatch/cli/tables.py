@@ -6,11 +6,10 @@ from typing import Any
 
 from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.cli.templates import render
-from wirewatch.core.words import GB, GIB, MIB, UNKNOWN, percent, size
+from wirewatch.core.words import GB, GIB, MIB, MICRO, UNKNOWN, percent, size
 from wirewatch.documents.probes import CollectiveResult, ProbeDocument, RunResult, Straggler
 from wirewatch.probe.request import OFF, Difference
 
-MICRO = 1e6
 _NUMBER = re.compile(r"-|\d[\d.]*( ?[%A-Za-z/]{1,4})?")
 """A number, with or without a short unit, or the mark for a missing one."""
 GPUDIRECT = {
@@ -81,9 +80,7 @@ def _side_by_side(probe: ProbeDocument, least: int) -> Mapping[str, Any]:
 
 def _cell(run: RunResult, result: CollectiveResult | None) -> str:
     if result is None:
-        return (
-            "not installed" if run.outcome == "no_engine" else run.outcome if run.outcome != "ok" else UNKNOWN
-        )
+        return {"no_engine": "not installed", "ok": UNKNOWN}.get(run.outcome, run.outcome)
     wrong = f", {result.wrong} wrong" if result.wrong else ""
     return f"{result.busbw / GB:.{1 if result.busbw >= GB else 3}f}{wrong}"
 
@@ -121,9 +118,8 @@ def _unexpected(results: Sequence[CollectiveResult], least: int) -> list[str]:
 
 
 def _straggler(one: Straggler) -> Row:
-    part = (
-        "all GPUs" if one.gpu is None else f"GPU {one.gpu}" + ("" if one.peer is None else f" to {one.peer}")
-    )
+    to = "" if one.peer is None else f" to {one.peer}"
+    part = "all GPUs" if one.gpu is None else f"GPU {one.gpu}{to}"
     return (
         part, one.resource, percent(one.lost), "its own history" if one.against == "own" else "its peers",
         _scaled(one.score, 1), ", ".join(one.follows),

@@ -1,28 +1,25 @@
 """Topologies of this node, of recordings and of documents: read, as text, and drawn as graphs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import click
 
+from wirewatch.catalogue import discover
 from wirewatch.cli.check.daemon import asked_socket
+from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.orders import document_or_reason
 from wirewatch.collectors.topology import read_topology
+from wirewatch.config import ConfigError, load
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
 from wirewatch.core.types import Absent, NotText, Unusable, utf8
 from wirewatch.documents.state import TOPOLOGY
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.wiring import (
-    GpuNode,
-    Graph,
-    NicNode,
-    Node,
-    natural,
-    part_name,
-)
+from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, natural, part_name
 
 LIMIT = 64 << 20
 """Bytes of a document; a larger one is not one of ours."""
@@ -53,25 +50,25 @@ class _Cluster:
     leaves: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Edge:
-    one: str
-    other: str
-    label: str
-
-
 def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
     """The topology that the daemon knows; if none answers, the one that is read here.
 
     Raises:
         Unusable: the configuration cannot be used, or the node cannot be read.
     """
-    known = _of_daemon(asked_socket(socket, config))
-    if isinstance(known, NamedTopology):
-        return known
+    path = asked_socket(socket, config)
+    known = document_or_reason(path, "/api/v1/topology", TOPOLOGY)
+    if not isinstance(known, str) and known.topology is not None:
+        return NamedTopology(known.topology, "this node, as its daemon knows it", known.at)
     if socket is not None:
-        raise Unusable(known)
-    return _read_here(config)
+        raise Unusable(
+            known if isinstance(known, str) else f"{path}: the daemon has not read the topology yet"
+        )
+    hardware, nvml = live(load(config, discover())[0])
+    try:
+        return _read(hardware, "this node")
+    finally:
+        nvml.stop()
 
 
 def of_recording(name: str) -> NamedTopology:
@@ -80,8 +77,6 @@ def of_recording(name: str) -> NamedTopology:
     Raises:
         Unusable: the recording cannot be played, or has no topology.
     """
-    from wirewatch.cli.hardware import replayed
-
     hardware, nvml = replayed(name, (), loop=False)
     try:
         return _read(hardware, f"recording {Path(name).name}")
@@ -90,13 +85,7 @@ def of_recording(name: str) -> NamedTopology:
 
 
 def given_graph(name: str) -> Graph:
-    """The baseline of a product that a configuration names.
-
-    Raises:
-        ConfigError: it cannot be read, or is not a topology.
-    """
-    from wirewatch.config import ConfigError
-
+    """Return the baseline of a product that a configuration names; raises ConfigError where it is none."""
     try:
         return graph_of(of_name(name).topology)
     except click.UsageError as error:
@@ -137,41 +126,19 @@ def dot(graph: Graph) -> str:
     """The graph in the language of Graphviz, for `dot -Tsvg`."""
     ids = _ids(graph)
     lines = ["graph topology {", '  node [shape="box"];']
-    lines += _dot_cluster(_tree(graph, ids), "  ", _counter("cluster"))
+    lines += _dot_cluster(_tree(graph, ids), "  ", count())
     lines += [f'  {key} [label="{text}", shape="ellipse"];' for key, text in _others(graph)]
-    lines += [f'  {e.one} -- {e.other} [label="{e.label}"];' for e in _edges(graph, ids)]
+    lines += [f'  {one} -- {other} [label="{label}"];' for one, other, label in _edges(graph, ids)]
     return "\n".join([*lines, "}", ""])
 
 
 def mermaid(graph: Graph) -> str:
     """The graph as a Mermaid flowchart."""
     ids = _ids(graph)
-    lines = ["flowchart TB", *_mermaid_cluster(_tree(graph, ids), "  ", _counter("cluster"))]
+    lines = ["flowchart TB", *_mermaid_cluster(_tree(graph, ids), "  ", count())]
     lines += [f'  {key}(["{text}"])' for key, text in _others(graph)]
-    lines += [f'  {e.one} ---|"{e.label}"| {e.other}' for e in _edges(graph, ids)]
+    lines += [f'  {one} ---|"{label}"| {other}' for one, other, label in _edges(graph, ids)]
     return "\n".join([*lines, ""])
-
-
-def _of_daemon(path: str) -> NamedTopology | str:
-    """The topology that the daemon knows, or why it gave none."""
-    document = document_or_reason(path, "/api/v1/topology", TOPOLOGY)
-    if isinstance(document, str):
-        return document
-    if document.topology is None:
-        return f"{path}: the daemon has not read the topology yet"
-    return NamedTopology(document.topology, "this node, as its daemon knows it", document.at)
-
-
-def _read_here(config: Path | None) -> NamedTopology:
-    from wirewatch.catalogue import discover
-    from wirewatch.cli.hardware import live
-    from wirewatch.config import load
-
-    hardware, nvml = live(load(config, discover())[0])
-    try:
-        return _read(hardware, "this node")
-    finally:
-        nvml.stop()
 
 
 def _read(hardware: Hardware, of: str) -> NamedTopology:
@@ -198,13 +165,10 @@ def _drawn_nics(graph: Graph) -> Sequence[NicNode]:
     return sorted(graph.nics, key=lambda nic: (natural(nic.device), nic.key))
 
 
-def _parts(graph: Graph) -> Sequence[Node]:
-    return [*_drawn_gpus(graph), *_drawn_nics(graph)]
-
-
 def _tree(graph: Graph, ids: dict[int, str]) -> _Cluster:
     top = _Cluster()
-    for part in _parts(graph):
+    parts: Sequence[Node] = [*_drawn_gpus(graph), *_drawn_nics(graph)]
+    for part in parts:
         node = () if part.spot.numa is None else (f"NUMA node {part.spot.numa}",)
         at = top
         for name in (*node, *(part.spot.chain or ("PCI address not known",))):
@@ -225,8 +189,8 @@ def _others(graph: Graph) -> Iterable[tuple[str, str]]:
     return [(key, text) for key, text in _PEERS.items() if key in peers]
 
 
-def _edges(graph: Graph, ids: dict[int, str]) -> Iterator[_Edge]:
-    """One edge for each two connected GPUs; both counts where the two ends do not agree."""
+def _edges(graph: Graph, ids: dict[int, str]) -> Iterator[tuple[str, str, str]]:
+    """Return both ends and the label of each two connected GPUs: both counts where the ends do not agree."""
     gpus = _drawn_gpus(graph)
     counts = {(gpu.key, wire.peer): len(wire.links) for gpu in gpus for wire in gpu.wires}
     for n, one in enumerate(gpus):
@@ -235,15 +199,10 @@ def _edges(graph: Graph, ids: dict[int, str]) -> Iterator[_Edge]:
             known = [end for end, gpu in zip(ends, (one, other), strict=True) if gpu.read and gpu.key]
             if any(known):
                 label = " or ".join(str(end) for end in dict.fromkeys(known))
-                yield _Edge(ids[id(one)], ids[id(other)], f"{label} links")
+                yield ids[id(one)], ids[id(other)], f"{label} links"
         for peer in _PEERS:
             if (one.key, peer) in counts:
-                yield _Edge(ids[id(one)], peer, f"{counts[one.key, peer]} links")
-
-
-def _counter(name: str) -> Callable[[], str]:
-    numbers = iter(range(1_000_000))
-    return lambda: f"{name}{next(numbers)}"
+                yield ids[id(one)], peer, f"{counts[one.key, peer]} links"
 
 
 def _folded(name: str, cluster: _Cluster) -> tuple[str, _Cluster]:
@@ -255,12 +214,12 @@ def _folded(name: str, cluster: _Cluster) -> tuple[str, _Cluster]:
 
 
 def _clusters(cluster: _Cluster) -> Iterable[tuple[str, _Cluster]]:
-    return sorted((_folded(name, below) for name, below in cluster.below.items()), key=lambda one: one[0])
+    return sorted((_folded(*one) for one in cluster.below.items()), key=lambda one: one[0])
 
 
-def _dot_cluster(cluster: _Cluster, indent: str, fresh: Callable[[], str]) -> Iterator[str]:
+def _dot_cluster(cluster: _Cluster, indent: str, fresh: Iterator[int]) -> Iterator[str]:
     for name, below in _clusters(cluster):
-        yield f"{indent}subgraph {fresh()} {{"
+        yield f"{indent}subgraph cluster{next(fresh)} {{"
         yield f'{indent}  label="{name.translate(_DOT)}";'
         yield from _dot_cluster(below, f"{indent}  ", fresh)
         yield f"{indent}}}"
@@ -269,9 +228,9 @@ def _dot_cluster(cluster: _Cluster, indent: str, fresh: Callable[[], str]) -> It
         yield f'{indent}{key} [label="{lines}"];'
 
 
-def _mermaid_cluster(cluster: _Cluster, indent: str, fresh: Callable[[], str]) -> Iterator[str]:
+def _mermaid_cluster(cluster: _Cluster, indent: str, fresh: Iterator[int]) -> Iterator[str]:
     for name, below in _clusters(cluster):
-        yield f'{indent}subgraph {fresh()}["{name.translate(_MERMAID)}"]'
+        yield f'{indent}subgraph cluster{next(fresh)}["{name.translate(_MERMAID)}"]'
         yield from _mermaid_cluster(below, f"{indent}  ", fresh)
         yield f"{indent}end"
     for key, label in cluster.leaves:

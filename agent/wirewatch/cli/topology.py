@@ -31,6 +31,7 @@ from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.wiring import (
     GpuNode,
     Graph,
+    Node,
     fingerprint,
     identity,
     natural,
@@ -43,6 +44,7 @@ SECONDS = 60.0
 """For a poll of the node, in which a driver may have to wake up."""
 
 ORDER = ("failed", "degraded", "ok")
+DRAWN = {"dot": dot, "mermaid": mermaid}
 NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
 
@@ -98,8 +100,9 @@ def diff(
     Exit codes: 0 no change, or information only; 1 DEGRADED; 2 FAILED.
     """
     if before is None:
-        _against_baseline(context, config, socket, as_json=as_json)
-        return
+        drift = _drift(config, socket)
+        click.echo(json.dumps(drift, indent=1) if as_json else drift_text(drift))
+        context.exit(EXIT[HEALTHS[drift["health"]]])
     one = of_name(before)
     other = of_name(after) if after else of_this_node(config, socket)
     document = difference((one.of, one.topology), (other.of, other.topology), time.time())
@@ -166,20 +169,16 @@ def expect(
         if health is Health.OK:
             click.echo(shown(expect_section(poll.state)))
         else:
-            why = refusal(poll.grounds(""))
-            click.echo(f"wirewatch: {printable(why)}", err=True)
+            click.echo(f"wirewatch: {printable(refusal(poll.grounds('')))}", err=True)
     finally:
         node.stop()
     context.exit(EXIT[health])
 
 
 def expect_section(state: NodeState) -> tuple[str, ...]:
-    """Lines of TOML: how many GPUs, active NVLinks of each, and active RDMA ports there are, and their rate.
+    """Return lines of TOML: the numbers of GPUs, of active NVLinks of each and of RDMA ports, and their rate.
 
-    What is not the same for all of its kind is left out, since the section has one value for all.
-
-    Raises:
-        Unusable: the GPUs are not known.
+    What differs within its kind is left out. Raises Unusable where no GPU is known.
     """
     topology = state.facts(Topology)
     if topology is None or not topology.gpus:
@@ -200,7 +199,6 @@ def topology_text(named: NamedTopology) -> str:
         f"has no name: {value.detail}" if isinstance(value, Absent) else str(value)
         for value in (fingerprint(graph), identity(graph))
     )
-
     islands = [
         (numbers([gpu.index for gpu in graph.gpus if gpu.key in one.gpus]), one.kind) for one in graph.islands
     ]
@@ -217,23 +215,18 @@ def topology_text(named: NamedTopology) -> str:
 
 def changes_text(document: DiffDocument) -> str:
     """Return the lines of a difference, the worst changes first."""
-    plain = harmless(asdict(document))
-    return render(
-        "wirewatch.cli", "diff.j2", document=plain, changes=_worst_first(plain), word=_word
-    ).rstrip()
+    return _changes("diff.j2", asdict(document))
 
 
 def drift_text(document: Mapping[str, Any], *, changes: bool = True) -> str:
     """Return the baseline in a `wirewatch.topology-drift/1`, and each change since, the worst first."""
+    return _changes("drift.j2", document, whole=changes)
+
+
+def _changes(template: str, document: Mapping[str, Any], *, whole: bool = True) -> str:
     plain = harmless(document)
-    worst = _worst_first(plain) if changes else []
-    return render(
-        "wirewatch.cli", "drift.j2", document=plain, changes=worst, word=_word, whole=changes
-    ).rstrip()
-
-
-def _worst_first(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for health in ORDER for one in document["changes"] if one["health"] == health]
+    worst = [one for health in ORDER for one in plain["changes"] if whole and one["health"] == health]
+    return render("wirewatch.cli", template, document=plain, changes=worst, word=_word, whole=whole).rstrip()
 
 
 def _word(health: str) -> str:
@@ -244,16 +237,7 @@ def _formatted(named: NamedTopology, form: str) -> str:
     if form == "json":
         document = TopologyDocument("wirewatch.topology/1", named.at, named.topology)
         return TOPOLOGY.dump_json(document, indent=1).decode()
-    draw = {"dot": dot, "mermaid": mermaid}.get(form)
-    return draw(graph_of(named.topology)) if draw else topology_text(named)
-
-
-def _against_baseline(
-    context: click.Context, config: Path | None, socket: str | None, *, as_json: bool
-) -> None:  # fmt: skip
-    document = _drift(config, socket)
-    click.echo(json.dumps(document, indent=1) if as_json else drift_text(document))
-    context.exit(EXIT[HEALTHS[document["health"]]])
+    return topology_text(named) if form == "text" else DRAWN[form](graph_of(named.topology))
 
 
 def _drift(config: Path | None, socket: str | None) -> dict[str, Any]:
@@ -281,8 +265,18 @@ def _rdma(state: NodeState) -> Iterator[str]:
 
 def _gpus(graph: Graph) -> Iterator[tuple[str, ...]]:
     for gpu in sorted(graph.gpus, key=lambda gpu: gpu.index):
-        numa = "-" if gpu.spot.numa is None else str(gpu.spot.numa)
-        yield part_name(gpu), gpu.product, _wires(graph, gpu), numa, gpu.spot.address, _nearest(graph, gpu)
+        yield (
+            part_name(gpu),
+            gpu.product,
+            _wires(graph, gpu),
+            _numa(gpu),
+            gpu.spot.address,
+            _nearest(graph, gpu),
+        )
+
+
+def _numa(part: Node) -> str:
+    return UNKNOWN if part.spot.numa is None else str(part.spot.numa)
 
 
 def _wires(graph: Graph, gpu: GpuNode) -> str:
@@ -302,6 +296,5 @@ def _nearest(graph: Graph, gpu: GpuNode) -> str:
 
 def _nics(graph: Graph) -> Iterator[tuple[str, ...]]:
     for nic in sorted(graph.nics, key=lambda nic: natural(nic.device)):
-        numa = "-" if nic.spot.numa is None else str(nic.spot.numa)
         ports = ", ".join(f"{port} {layer}".rstrip() for port, layer in nic.ports)
-        yield nic.device, nic.model, nic.firmware, numa, nic.spot.address, ports
+        yield nic.device, nic.model, nic.firmware, _numa(nic), nic.spot.address, ports

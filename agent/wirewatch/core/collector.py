@@ -414,6 +414,5 @@ def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Find
     if not bad:
         return ()
     first = next(iter(bad.values()))
-    detail = f"{words.first(bad)}: {first.detail}"
-    made = blind_finding(collector, subject(gpu), replace(first, detail=detail))
-    return (replace(made, absent=first),)
+    named = replace(first, detail=f"{words.first(bad)}: {first.detail}")
+    return (replace(blind_finding(collector, subject(gpu), named), absent=first),)

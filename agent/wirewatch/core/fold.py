@@ -46,28 +46,23 @@ def fold(
 
 def after(component: Component, step: Step) -> Component:
     """The component once a run has ended."""
-    if isinstance(step.outcome, Failed):
-        blind = _blind(component.name, step.outcome.absent)
-        return replace(
-            component,
-            outcome=step.outcome,
-            overdue_since=None,
-            samples=(),
-            findings=_since(component.findings, (*_held(component), blind), step.outcome.at),
-            failures=component.failures + (component.overdue_since is None),
-            duration=step.duration,
-            cpu=component.cpu + step.cpu,
-        )
-    return replace(
+    failed = isinstance(step.outcome, Failed)
+    found = _held(component, step.outcome.absent) if isinstance(step.outcome, Failed) else step.findings
+    ended = replace(
         component,
-        memory=step.memory,
         outcome=step.outcome,
         overdue_since=None,
-        samples=step.samples,
-        findings=_since(component.findings, step.findings, step.outcome.at),
-        applicable=step.applicable,
+        samples=() if failed else step.samples,
+        findings=_since(component.findings, found, step.outcome.at),
         duration=step.duration,
         cpu=component.cpu + step.cpu,
+    )
+    if failed:
+        return replace(ended, failures=component.failures + (component.overdue_since is None))
+    return replace(
+        ended,
+        memory=step.memory,
+        applicable=step.applicable,
         last_success=step.outcome.at,
         facts=step.facts,
         observed=step.observed,
@@ -81,20 +76,16 @@ def overdue(component: Component, at: float, deadline: float) -> Component:
         component,
         overdue_since=at,
         samples=(),
-        findings=_since(component.findings, (*_held(component), _blind(component.name, absent)), at),
+        findings=_since(component.findings, _held(component, absent), at),
         failures=component.failures + 1,
     )
 
 
-def _blind(collector: str, absent: Absent) -> Finding:
-    return blind_finding(collector, Subject(), absent)
-
-
-def _held(component: Component) -> tuple[Finding, ...]:
-    """Going blind repairs nothing: what was wrong stays wrong."""
-    return tuple(
-        f for f in component.findings if (f.rule, f.subject) != (blind_rule(component.name), Subject())
-    )
+def _held(component: Component, absent: Absent) -> tuple[Finding, ...]:
+    """Return the blind finding and all others: going blind repairs nothing."""
+    blind = (blind_rule(component.name), Subject())
+    others = (f for f in component.findings if (f.rule, f.subject) != blind)
+    return (*others, blind_finding(component.name, Subject(), absent))
 
 
 def _since(before: tuple[Finding, ...], now: tuple[Finding, ...], at: float) -> tuple[Finding, ...]:

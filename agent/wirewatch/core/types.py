@@ -85,11 +85,8 @@ class Subject:
     port: str = ""
 
     def __str__(self) -> str:
-        parts = [f"GPU {self.gpu}"] if self.gpu else []
-        parts += [f"link {self.link}"] if self.link else []
-        parts += [self.device] if self.device else []
-        parts += [f"port {self.port}"] if self.port else []
-        return " ".join(parts) or "node"
+        named = (("GPU ", self.gpu), ("link ", self.link), ("", self.device), ("port ", self.port))
+        return " ".join(word + name for word, name in named if name) or "node"
 
     @classmethod
     def of(cls, levels: Mapping[str, str]) -> "Subject":
@@ -183,11 +180,9 @@ class Metric:
         refuse(metric_faults(self))
 
     def sample(self, value: float, *labels: str) -> "Sample":
-        """A sample of this family.
+        """Return a sample of this family.
 
-        Raises:
-            ValueError: the number of label values is not the family's; the exposition library
-                would silently cut or misplace them.
+        Raises ValueError for too few or many label values, which the exposition library would misplace.
         """
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} takes labels {self.labels}, got {labels}")

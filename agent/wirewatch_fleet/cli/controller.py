@@ -15,7 +15,7 @@ from wirewatch.cli.options import config_option
 from wirewatch.core.types import Unusable
 
 if TYPE_CHECKING:
-    from wirewatch.cli.serve import Port
+    from wirewatch.cli.guarded import Port
     from wirewatch.config import Config
     from wirewatch_fleet.controller.loop import Controller, Identity
 
@@ -41,7 +41,7 @@ def controller(
     Exit codes: 0 stopped; 64 wrong usage; 70 internal error; 78 wrong configuration.
     """
     from wirewatch.catalogue import discover
-    from wirewatch.cli.serve import guard
+    from wirewatch.cli.guarded import guard
     from wirewatch.config import Listen, load
 
     config, _ = load(config_file, discover())

@@ -16,7 +16,6 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import FiniteNumber, config_option, replay_options
 from wirewatch.cli.output import shown
-from wirewatch.cli.tables import MICRO
 from wirewatch.cli.topologies import of_name
 from wirewatch.collectors.topology import read_topology
 from wirewatch.config import Config, expectations, load
@@ -24,7 +23,7 @@ from wirewatch.core import words
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
-from wirewatch.core.words import GB, printable
+from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch.probe.setup import read_scene
 from wirewatch_lab.cli.texts import written

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
-from wirewatch.core.words import short_span
+from wirewatch.core.words import count, printable, short_span
 from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, NodeFinding, ProbeStatus
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
@@ -153,7 +153,7 @@ def document(answer: CheckAnswer) -> dict[str, Any]:
 
 def plain(text: str) -> str:
     """The text on one line: what is not printable, and each run of spaces, becomes one space."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(printable(text).split())
 
 
 def shortened(text: str, limit: int = LIMIT) -> str:
@@ -177,26 +177,22 @@ def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding
         yield f"same cause: {', '.join(dict.fromkeys(one.rule for one in worst.same_cause))}"
     if answer.grounds.why:
         yield answer.grounds.why
-    if answer.grounds.probe is not None and not answer.grounds.probe.fresh:
-        yield _stale(answer.grounds.probe)
-    elif answer.grounds.probe is None and answer.required:
+    probe = answer.grounds.probe
+    if probe is not None and not probe.fresh:
+        age = probe.age_seconds
+        yield "no probe yet" if age is None else f"the last probe is {short_span(age)} old"
+    elif probe is None and answer.required:
         yield "a fresh probe is required, and probing is switched off or not known"
-    elif answer.grounds.probe is not None and answer.grounds.probe.no_expectation:
-        yield f"no expected bandwidth here for {', '.join(answer.grounds.probe.no_expectation)}"
+    elif probe is not None and probe.no_expectation:
+        yield f"no expected bandwidth here for {', '.join(probe.no_expectation)}"
     if len(findings) > 1:
-        yield f"{len(findings) - 1} more finding{'s' if len(findings) > 2 else ''}"  # noqa: PLR2004
+        yield count(len(findings) - 1, "more finding")
 
 
 def _suppressed(one: NodeFinding, others: int) -> str:
     until = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(one.suppressed_until))
     more = f" and {others} more" if others else ""
     return f"suppressed until {until}: {one.health.upper()} {one.rule} {Subject.of(one.subject)}{more}"
-
-
-def _stale(probe: ProbeStatus) -> str:
-    if probe.age_seconds is None:
-        return "no probe yet"
-    return f"the last probe is {short_span(probe.age_seconds)} old"
 
 
 def _sound(value: Any) -> Any:

@@ -144,13 +144,11 @@ class CheckRequest:
 class Attempt:
     """One check. `run` and `tidy` belong to a thread that may hang; `so_far` and `kill` to the main thread.
 
-    Args:
-        settle_in: called before anything more than the question to the daemon.
+    `settle_in` is called before anything more than the question to the daemon.
     """
 
     def __init__(self, request: CheckRequest, settle_in: Callable[[], None]) -> None:
-        self._request = request
-        self._settle_in = settle_in
+        self._request, self._settle_in = request, settle_in
         self._node: CheckedNode | None = None
         self.so_far: Callable[[], Grounds] = lambda: nothing("the configuration could not be read in time")
 
@@ -228,11 +226,8 @@ class Attempt:
         newest, findings = self._opened().last_probe()
         if newest is None or grounds.probe is None or newest.at <= grounds.probe.at:
             return grounds
-        merged = _merged(grounds, findings)
-        return replace(
-            merged,
-            probe=replace(grounds.probe, at=newest.at, age_seconds=newest.age_seconds, fresh=newest.fresh),
-        )
+        probe = replace(grounds.probe, at=newest.at, age_seconds=newest.age_seconds, fresh=newest.fresh)
+        return replace(_merged(grounds, findings), probe=probe)
 
     def tidy(self) -> None:
         """Close the hardware, which may take a while."""
@@ -246,11 +241,7 @@ class Attempt:
 
 
 class Work(Generic[T]):
-    """Work under way in a thread that does not keep the process alive.
-
-    Args:
-        after: runs in the thread once the outcome is known.
-    """
+    """Work in a thread that does not keep the process alive; `after` runs there once the outcome is known."""
 
     def __init__(self, work: Callable[[], T], after: Callable[[], None]) -> None:
         self._outcome: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
@@ -265,12 +256,7 @@ class Work(Generic[T]):
         after()
 
     def outcome(self, seconds: float) -> T:
-        """Wait for the result of the work.
-
-        Raises:
-            TimeoutError: the work did not end within so many seconds.
-            BaseException: what the work raised.
-        """
+        """Return the result of the work, or raise what it raised; TimeoutError after so many seconds."""
         try:
             outcome = self._outcome.get(timeout=max(0.0, seconds))
         except queue.Empty:

@@ -28,7 +28,7 @@ from wirewatch.cli.check.answer import (
 )
 from wirewatch.client import NoAnswer, listens, request
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable, utf8
-from wirewatch.documents.health import HEALTH_NAMES, HealthDocument, ProbeStatus
+from wirewatch.documents.health import HEALTH_NAMES, HealthDocument
 from wirewatch.documents.health import Health as HealthName
 from wirewatch.documents.verdictfile import FileVerdict
 from wirewatch.server.sockets import default_path, demo_path
@@ -79,11 +79,7 @@ class StaleAnswer(Exception):
 
 
 def asked_socket(given: str | None, config: Path | None) -> str:
-    """The socket that a person's command asks; where a demo answers there, a line says so.
-
-    Raises:
-        Unusable: as `daemon_address`.
-    """
+    """Return the socket that a person's command asks, as `daemon_address`; a line says if a demo answers."""
     address = daemon_address(given, config)
     if address.demo:
         click.echo(f"wirewatch: {OF_DEMO}", err=True)
@@ -165,11 +161,9 @@ def _asked(path: str, deadline: float) -> Grounds:
 
 
 def read_health(body: bytes, now: float) -> Grounds:
-    """The daemon's answer, read at `now` in Unix seconds.
+    """Return the daemon's answer, read at `now` in Unix seconds.
 
-    Raises:
-        WrongAnswer: it is not a health document.
-        StaleAnswer: the daemon does not watch the node any more.
+    Raises WrongAnswer where it is no health document, and StaleAnswer as `grounds_of`.
     """
     value = _plain(dict, _parsed(body), "the answer")
     if value.get("schema") != HEALTH_SCHEMA:
@@ -178,10 +172,9 @@ def read_health(body: bytes, now: float) -> Grounds:
 
 
 def grounds_of(health: HealthDocument, now: float) -> Grounds:
-    """What the daemon's document of `now`, Unix seconds, is worth.
+    """Return what the document of `now`, Unix seconds, is worth.
 
-    Raises:
-        StaleAnswer: the daemon does not watch the node any more.
+    Raises StaleAnswer where the daemon does not watch the node any more.
     """
     probe = health.probe
     if probe is not None:
@@ -210,21 +203,19 @@ def file_verdict(health: HealthDocument, source: str, socket: str) -> FileVerdic
     except StaleAnswer as error:
         grounds = nothing(f"{socket}: {error}")
     answer = decide(grounds, Terms(), health.at)
+    probe = answer.grounds.probe
+    age: int | str = "none" if probe is None else "never"
+    if probe is not None and probe.age_seconds is not None:
+        age = math.ceil(probe.age_seconds)
     always = decide(grounds, Terms(frozenset({Health.FAILED})), health.at).fail_on
     return FileVerdict(
         source, HEALTH_NAMES[answer.health], answer.may_start, _names(answer.fail_on), _names(always),
-        _age(answer.grounds.probe), grounds.released, line(answer),
+        age, grounds.released, line(answer),
     )  # fmt: skip
 
 
 def _names(healths: frozenset[Health]) -> tuple[HealthName, ...]:
     return tuple(HEALTH_NAMES[one] for one in sorted(healths))
-
-
-def _age(probe: ProbeStatus | None) -> int | str:
-    if probe is None:
-        return "none"
-    return "never" if probe.age_seconds is None else math.ceil(probe.age_seconds)
 
 
 def _fail_on(health: HealthDocument) -> frozenset[Health]:
@@ -282,11 +273,7 @@ def _no_number(name: str) -> float:
 
 
 def _typed(kind: Any, value: Any, name: str) -> Any:
-    """The value of JSON as `kind`, a type of documents.health; `name` stands in the error.
-
-    Raises:
-        WrongAnswer: it is not of that type.
-    """
+    """Return a value of JSON as `kind`, a type of documents.health, or raise WrongAnswer with its `name`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is None:
         return _record(kind, value, name) if is_dataclass(kind) else _plain(kind, value, name)

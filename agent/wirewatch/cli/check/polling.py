@@ -60,11 +60,8 @@ PAUSE = 0.4
 class Poll:
     """The collectors, each in a thread of its own, so that a hanging one hides no other.
 
-    A lock keeps NVML at one question at a time.
-
-    Args:
-        ledger: what is remembered of faults.
-        recall: makes the component of the probe; None when probing is switched off.
+    A lock keeps NVML at one question at a time. `ledger` remembers faults; `recall` makes the component of
+    the probe, and is None when probing is switched off.
     """
 
     def __init__(
@@ -72,8 +69,7 @@ class Poll:
         ledger: Ledger, recall: Callable[[], Component] | None,
     ) -> None:  # fmt: skip
         self._collectors, self._hardware, self._expect = collectors, hardware, expect
-        self._policy = policy
-        self._recall = recall
+        self._policy, self._recall = policy, recall
         self._began = time.monotonic()
         self._board = Board(collectors, hardware.clock, policy=policy, ledger=ledger)
         if recall is not None:
@@ -163,12 +159,9 @@ class NodeSource:
 
 
 def played(source: NodeSource, seen: Callable[[Poll], None] = lambda _: None) -> Poll:
-    """Play a recording to its end without a daemon, for at most PLAY seconds; the one way of all commands.
+    """Play a recording to its end without a daemon, for at most PLAY seconds; raises as `CheckedNode`.
 
     `seen` is called each time that the counters of NVLink have been read.
-
-    Raises:
-        Unusable: the configuration, the recording or an overlay cannot be used.
     """
     node = CheckedNode(source, keep=False)
     try:
@@ -183,8 +176,7 @@ def played(source: NodeSource, seen: Callable[[Poll], None] = lambda _: None) ->
 class CheckedNode:
     """A node that can be polled and probed; its NVML process starts with the first question.
 
-    Args:
-        keep: make the state folder if it is missing, since a probe is kept there.
+    `keep` makes the state folder if it is missing, since a probe is kept there.
 
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
