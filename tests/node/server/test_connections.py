@@ -18,7 +18,7 @@ from tests.node.server.authority import Authority
 from tests.node.server.port import Port, app, ask, ended, port
 from wirewatch.server.connections import Bounds
 from wirewatch.server.guard import PortGuard, Receive, Scope, Send
-from wirewatch.server.http1 import Conversation, Exchange
+from wirewatch.server.http1 import Connection, Exchange
 from wirewatch.server.listener import SEND_BYTES
 from wirewatch.server.reload import CurrentSettings, WebCounts
 from wirewatch.server.sockets import ListenError, local, tcp
@@ -150,7 +150,7 @@ def test_connections_that_ended_leave_nothing_to_the_garbage_collector() -> None
         for client in lazy:
             client.close()
         await asyncio.sleep(0.3)
-        assert not [one for one in gc.get_objects() if isinstance(one, Conversation | Exchange)]
+        assert not [one for one in gc.get_objects() if isinstance(one, Connection | Exchange)]
 
     try:
         port(Bounds(connections=16, patience=0.5), None).run(scenario)

@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from wirewatch.server.connections import (
     FEWEST,
-    Admission,
     Bounds,
-    Client,
     Connections,
     Phase,
+    Place,
     scaled,
     within_descriptors,
 )
 from wirewatch.server.reload import WebCounts
 
-ROOT = Client("user 0", own=True)
 SMALL = Bounds(connections=4, of_one=3, reserved=2, requests=2)
 
 
@@ -40,10 +38,11 @@ class House:
         self.time += 1
         return self.time
 
-    def admit(self, name: str, *, own: bool = False) -> Admission | None:
-        return self.list.admit(Client(name, own), lambda: self.ended.append(name))
+    def admit(self, name: str, *, own: bool = False) -> Place | None:
+        place = Place(name, own, lambda: self.ended.append(name))
+        return place if self.list.admit(place) else None
 
-    def working(self, name: str, path: str = "/metrics") -> Admission:
+    def working(self, name: str, path: str = "/metrics") -> Place:
         place = self.admit(name)
         assert place is not None
         assert self.list.begin(place, path)
@@ -97,27 +96,23 @@ def test_bounds_hold_and_a_client_without_a_connection_gets_one_where_any_may_gi
     moves: list[tuple[str, str, bool]],
 ) -> None:
     house = House()
-    open_places: dict[Admission, None] = {}
     for step, letter, own in moves:
         name = f"root {letter}" if own else letter
-        group = [p for p in house.list._places if p.client.own == own]  # noqa: SLF001
-        mine = [p for p in group if p.client.name == name]
+        group = [p for p in house.list.open if p.own == own]
+        mine = [p for p in group if p.client == name]
         if step == "admit":
-            place = house.list.admit(Client(name, own), lambda: None)
-            if place is not None:
-                open_places[place] = None
-            elif not mine:
+            if house.admit(name, own=own) is None and not mine:
                 assert all(p.phase is Phase.WORKING for p in group)
         elif mine and step == "begin":
             house.list.begin(mine[0], "/metrics")
         elif mine and step == "transfer" and mine[0].phase is Phase.WORKING:
             house.list.enter(mine[0], Phase.TRANSFER)
         elif mine and step == "wait":
-            house.list.wait(mine[0])
+            house.list.enter(mine[0], Phase.WAITING)
         elif mine and step == "release":
-            house.list.release(mine[0])
-        places = list(house.list._places)  # noqa: SLF001
-        by_group = Counter(p.client.own for p in places)
+            del house.list.open[mine[0]]
+        places = list(house.list.open)
+        by_group = Counter(p.own for p in places)
         assert by_group[False] <= SMALL.connections
         assert by_group[True] <= SMALL.reserved
         assert sum(p.counted for p in places) <= SMALL.requests
