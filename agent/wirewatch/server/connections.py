@@ -100,7 +100,7 @@ class Connections:
             if len(counted) >= self.bounds.requests and not self._give_way(counted, place):
                 return False
             place.counted = True
-        place.phase, place.since = Phase.WORKING, self.mono()
+        place.since = self.mono()
         return True
 
     def enter(self, place: Place, phase: Phase) -> None:

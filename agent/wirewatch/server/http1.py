@@ -4,11 +4,9 @@ import asyncio
 import logging
 import re
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import unquote
 
 import h11
@@ -16,39 +14,32 @@ from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wirewatch.server.connections import HEAD_BYTES, Connections, Phase, Place
-from wirewatch.server.guard import CERTIFICATE, Application, Headers, Message, Receive, Scope, Send
+from wirewatch.server.guard import CERTIFICATE, TLS, Application, Headers, Message, Receive, Scope, Send
+from wirewatch.server.peer import Peer
+from wirewatch.server.webconfig import Settings
 
 LINGER = 1.0
 """Seconds in which what a refused client still sends is thrown away, so that it can read the refusal."""
 CONNECTION = "wirewatch.connection"
 """Key in the state of the scope, for the shim alone."""
+PEER = "peer"
+"""Key in the state of the scope: the `Peer` at a unix socket, None at a port."""
 _URL = re.compile(r"[^/]*://(?:\[[0-9A-Fa-f:.]*\]|[^/\[\]])*(/.*)?")
 _CLOSE = (b"connection", b"close")
 _OURS = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE)
 """Refusals that are not the request's fault."""
-_GONE: Message = {"type": "http.disconnect"}
 log = logging.getLogger(__name__)
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol; each step of the client has a deadline, and errors are answered as our own are.
-
-    Args:
-        state: of each request's scope.
-        admits: whether a client with this certificate may ask.
-    """
+    """uvicorn's protocol; each step of the client has a deadline, and errors are answered as our own are."""
 
     def __init__(
-        self,
-        server: Server,
-        places: Connections,
-        place: Place,
-        state: dict[str, Any],
-        admits: Callable[[dict[str, Any]], bool],
+        self, server: Server, places: Connections, place: Place, settings: Settings, peer: Peer | None
     ) -> None:
         super().__init__(server.config, server.server_state, {})
         self.places, self.place, self.over = places, place, False
-        self._state, self._admits, self._half = state, admits, False
+        self._settings, self._peer, self._half = settings, peer, False
         self._step: object = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -57,9 +48,10 @@ class Connection(H11Protocol):
         transport.set_write_buffer_limits(high=1)
         self.place.end = transport.abort
         certificate = transport.get_extra_info("peercert")
-        self.app_state = {**self._state, CERTIFICATE: bool(certificate), CONNECTION: self}
+        given = {CERTIFICATE: bool(certificate), TLS: self._settings.tls, PEER: self._peer}
+        self.app_state = {**given, CONNECTION: self}
         self._look()
-        if certificate and not self._admits(certificate):
+        if certificate and not self._settings.admits(certificate):
             self.places.counts.refuse("certificate_name", self.place.client)
             transport.abort()
 
@@ -83,8 +75,7 @@ class Connection(H11Protocol):
         super().connection_lost(None)  # An error would keep the keep-alive timer, and with it this object.
         self.app_state = {}
         self.places.open.pop(self.place, None)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._allow(None)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -154,9 +145,12 @@ class Connection(H11Protocol):
         if step != self._step:
             self._step = step
             self.places.enter(self.place, phase)
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None if seconds is None else self.loop.call_later(seconds, self._overdue)
+            self._allow(seconds)
+
+    def _allow(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._overdue)
 
     def _overdue(self) -> None:
         if not self.over:

@@ -10,7 +10,7 @@ from math import ceil
 from uvicorn import Config, Server
 
 from wirewatch.server.connections import HEAD_BYTES, Connections, Phase, Place
-from wirewatch.server.guard import TLS, Application, Headers, PortGuard
+from wirewatch.server.guard import Application, Headers, PortGuard
 from wirewatch.server.http1 import Connection, shim
 from wirewatch.server.passwords import origin
 from wirewatch.server.peer import Peer, peer_of
@@ -22,8 +22,6 @@ SEND_BYTES = 64 << 10
 """Of an answer that the kernel takes before the client reads it; Linux doubles it. A gzipped scrape fits."""
 PAUSE = 0.1
 """Seconds until the next connection is tried where the system has no room for one."""
-PEER = "peer"
-"""Key in the state of the scope: the `Peer` at a unix socket, None at a port."""
 
 
 class HttpServer:
@@ -75,6 +73,8 @@ class HttpServer:
             await self._server.shutdown()
         for place in [*self._connections.open]:
             place.end()
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=PAUSE)
 
     def _listen(self) -> None:
         if not self._stopping.is_set():
@@ -111,17 +111,17 @@ class HttpServer:
     async def _open(self, accepted: socket.socket, place: Place, peer: Peer | None) -> None:
         """Make the connection, after the handshake of TLS with the certificate that is valid now."""
         settings, bounds = self._web.settings() if self._web else Settings(), self._connections.bounds
-        state = {TLS: settings.tls, PEER: peer}
-        connection = Connection(self._server, self._connections, place, state, settings.admits)
+        connection = Connection(self._server, self._connections, place, settings, peer)
         times = {"ssl_handshake_timeout": bounds.handshake, "ssl_shutdown_timeout": bounds.patience}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=settings.tls, **(times if settings.tls else {})
             )
         except OSError as error:
-            # One that has given way is counted already.
-            if self._connections.open.pop(place, self) is None and settings.tls:
-                self._connections.counts.refuse("tls", place.client, _tls_reason(error))
+            if place in self._connections.open:
+                del self._connections.open[place]
+                if settings.tls:
+                    self._connections.counts.refuse("tls", place.client, _tls_reason(error))
 
 
 def _client(accepted: socket.socket) -> tuple[Place, Peer | None]:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from tests.node.server.authority import Authority
-from tests.node.server.port import Port, app, ask, ended, port
-from wirewatch.server.connections import Bounds
+from tests.node.server.port import PATIENT, Port, app, ask, ended, port
+from wirewatch.server.connections import Bounds, Place
 from wirewatch.server.guard import PortGuard, Receive, Scope, Send
 from wirewatch.server.http1 import Connection, Exchange
 from wirewatch.server.listener import SEND_BYTES
@@ -105,6 +106,24 @@ def test_a_client_at_its_limit_loses_its_own_oldest_connection() -> None:
     port(Bounds(of_one=2)).run(scenario)
 
 
+def test_a_client_that_is_slow_to_send_a_body_gives_way() -> None:
+    async def scenario(here: Port) -> None:
+        slow = [await here.open("127.0.0.2") for _ in range(2)]
+        for _, writer in slow:
+            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx")
+        await asyncio.sleep(0.1)
+        assert await ask(await here.open("127.0.0.3")) == b"200"
+        assert await ended(slow[0]) == b""
+        assert here.refused("connections") == 1
+
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        while scope["method"] == "POST" and (await receive()).get("more_body"):
+            pass
+        await app(scope, receive, send)
+
+    port(Bounds(connections=2, of_one=2), reading).run(scenario)
+
+
 def test_clients_that_do_not_read_keep_no_one_out() -> None:
     async def scenario(here: Port) -> None:
         lazy = [here.connect(f"127.0.0.{n}") for n in range(2, 10)]
@@ -149,8 +168,16 @@ def test_connections_that_ended_leave_nothing_to_the_garbage_collector() -> None
             await asyncio.sleep(0.05)
         for client in lazy:
             client.close()
+        reset = await here.open("127.0.0.30")
+        assert await ask(reset) == b"200"
+        # Its end is an error then, after which uvicorn's timer for kept connections would keep it.
+        reset[1].get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
+        reset[1].transport.abort()
         await asyncio.sleep(0.3)
-        assert not [one for one in gc.get_objects() if isinstance(one, Connection | Exchange)]
+        kinds = Connection | Exchange | RequestResponseCycle | Place
+        assert not [one for one in gc.get_objects() if isinstance(one, kinds)]
 
     try:
         port(Bounds(connections=16, patience=0.5), None).run(scenario)
@@ -240,6 +267,43 @@ def test_a_handshake_has_an_end(secured: Callable[[Bounds], Port]) -> None:
         assert await ask(await here.open()) == b"200"
 
     secured(Bounds(of_one=1, handshake=0.3)).run(scenario)
+
+
+def test_handshakes_that_are_under_way_do_not_hold_the_end(secured: Callable[[Bounds], Port]) -> None:
+    begun: list[socket.socket] = []
+
+    async def scenario(here: Port) -> None:
+        begun.extend(here.connect() for _ in range(3))
+        begun[0].sendall(b"\x16\x03\x01\x02\x00\x01")
+        await asyncio.sleep(0.1)
+
+    secured(Bounds(handshake=PATIENT)).run(scenario)
+    for one in begun:
+        assert one.recv(1) == b""
+        one.close()
+
+
+def test_the_end_waits_for_an_answer_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    """What is answered within the grace is read by the client; what is not is ended, without a traceback."""
+    asked: list[socket.socket] = []
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.3 if scope["path"] == "/slow" else PATIENT)
+        await app(scope, receive, send)
+
+    async def scenario(here: Port) -> None:
+        for path in (b"/slow", b"/stuck"):
+            asked.append(here.connect())
+            asked[-1].sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.1)
+
+    port(Bounds(), slow).run(scenario)
+    answers = [one.recv(1 << 16) for one in asked]
+    for one in asked:
+        one.close()
+    assert answers[0].endswith(b"here")
+    assert answers[1] == b""
+    assert "Traceback" not in caplog.text
 
 
 def test_many_at_once_over_tls_are_all_answered(secured: Callable[[Bounds], Port]) -> None:

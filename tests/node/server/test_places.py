@@ -46,6 +46,7 @@ class House:
         place = self.admit(name)
         assert place is not None
         assert self.list.begin(place, path)
+        self.list.enter(place, Phase.WORKING)
         return place
 
 
@@ -104,7 +105,8 @@ def test_bounds_hold_and_a_client_without_a_connection_gets_one_where_any_may_gi
             if house.admit(name, own=own) is None and not mine:
                 assert all(p.phase is Phase.WORKING for p in group)
         elif mine and step == "begin":
-            house.list.begin(mine[0], "/metrics")
+            if house.list.begin(mine[0], "/metrics"):
+                house.list.enter(mine[0], Phase.WORKING)
         elif mine and step == "transfer" and mine[0].phase is Phase.WORKING:
             house.list.enter(mine[0], Phase.TRANSFER)
         elif mine and step == "wait":
