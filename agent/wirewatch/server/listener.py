@@ -118,6 +118,7 @@ class HttpServer:
                 lambda: connection, accepted, ssl=settings.tls, **(times if settings.tls else {})
             )
         except OSError as error:
+            error.__traceback__ = None  # Its frames would keep the connection until a full collection.
             if place in self._connections.open:
                 del self._connections.open[place]
                 if settings.tls:

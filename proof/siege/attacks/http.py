@@ -19,7 +19,8 @@ from proof.siege.vectors import VECTORS, answered
 from proof.siege.watch import quantile
 
 BOOK = Book()
-CROWD, FROM = 256, 64
+CROWD, FROM = 200, 50
+"""More than there are places, and fewer than these and the queue of the listening socket (128) together."""
 HOLD = 12.0
 SCRAPES = 1500
 REST = 20.0

@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import termios
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -304,6 +305,29 @@ def test_the_end_waits_for_an_answer_and_not_for_ever(caplog: pytest.LogCaptureF
     assert answers[0].endswith(b"here")
     assert answers[1] == b""
     assert "Traceback" not in caplog.text
+
+
+def test_handshakes_that_gave_way_or_failed_leave_nothing_to_the_garbage_collector(
+    secured: Callable[[Bounds], Port],
+) -> None:
+    """Each has a buffer of 256 KiB."""
+
+    async def scenario(here: Port) -> None:
+        gc.collect()
+        gc.disable()
+        silent = [here.connect(f"127.0.0.{2 + n % 8}") for n in range(24)]
+        silent[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        await here.until_refused("connections", 8)
+        await here.until_refused("tls", 16)
+        await asyncio.sleep(0.1)
+        for one in silent:
+            one.close()
+        assert not [one for one in gc.get_objects() if isinstance(one, Connection | SSLProtocol | Place)]
+
+    try:
+        secured(Bounds(connections=16, handshake=0.3)).run(scenario)
+    finally:
+        gc.enable()
 
 
 def test_many_at_once_over_tls_are_all_answered(secured: Callable[[Bounds], Port]) -> None:

@@ -15,7 +15,7 @@ from wirewatch.server.sockets import tcp
 def test_a_request_has_the_statuses_that_are_wanted(vector: Vector) -> None:
     with tcp("127.0.0.1", 0) as listening:
 
-        async def scenario(here: Port) -> None:
+        async def scenario(_here: Port) -> None:
             got = await asyncio.to_thread(answered, listening.getsockname(), vector)
             assert got == vector.wanted
 
