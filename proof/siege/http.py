@@ -33,6 +33,7 @@ HEAD = (
     "memory", "processor",
 )  # fmt: skip
 SIDES = ("before", "now")
+ERRORS = "errors of "
 Results = dict[str, dict[str, list[Outcome]]]
 """Outcomes of all rounds by side and attack."""
 
@@ -111,9 +112,9 @@ def _slow(attack: Attack, results: Results) -> Iterator[Sequence[str]]:
     for side in SIDES:
         rounds = results[side].get(attack.name, [])
         cells = [
-            _of(rounds, "/metrics p50"), _of(rounds, "/metrics p99"), _failed(rounds, "/metrics"),
-            _of(rounds, "/livez p99"), _failed(rounds, "/livez"), _of(rounds, "local p99"),
-            _failed(rounds, "local"), _of(rounds, "lanes' worst gap"), _of(rounds, "memory grew"),
+            _of(rounds, "/metrics p50"), _of(rounds, "/metrics p99"), _failed(rounds, f"/metrics {ERRORS}"),
+            _of(rounds, "/livez p99"), _failed(rounds, f"/livez {ERRORS}"), _of(rounds, "local p99"),
+            _failed(rounds, f"local {ERRORS}"), _of(rounds, "lanes' worst gap"), _of(rounds, "memory grew"),
             _of(rounds, "processor"),
         ]  # fmt: skip
         yield (attack.about if side == SIDES[0] else "", side, *cells)
@@ -121,10 +122,12 @@ def _slow(attack: Attack, results: Results) -> Iterator[Sequence[str]]:
 
 def _figures(name: str, results: Results) -> str:
     """A row for each figure of an attack."""
-    names = dict.fromkeys(
-        one.name for side in SIDES for out in results[side].get(name, []) for one in out.figures
-    )
-    rows = ((one, *(_of(results[side].get(name, []), one) for side in SIDES)) for one in names)
+    sides = [results[side].get(name, []) for side in SIDES]
+    names = dict.fromkeys(one.name for rounds in sides for out in rounds for one in out.figures)
+    kept = [one for one in names if not one.startswith(ERRORS)]
+    rows = [(one, *(_of(rounds, one) for rounds in sides)) for one in kept]
+    if len(kept) < len(names):
+        rows.append(("failed", *(_failed(rounds, ERRORS) for rounds in sides)))
     return table(("", *SIDES), rows)
 
 
@@ -137,15 +140,15 @@ def _of(rounds: Sequence[Outcome], name: str) -> str:
     return f"{mid}{f' ({low} to {high})' if low != high else ''} {found[0].unit}".strip()
 
 
-def _failed(rounds: Sequence[Outcome], label: str) -> str:
+def _failed(rounds: Sequence[Outcome], beginning: str) -> str:
     """Of all rounds together."""
-    found = [one for out in rounds for one in out.figures if one.name.startswith(f"{label} errors of ")]
+    found = [one for out in rounds for one in out.figures if one.name.startswith(beginning)]
     asked = sum(int(one.name.rpartition(" ")[2]) for one in found)
     return f"{sum(one.value for one in found):.0f} of {asked:,}"
 
 
 def _troubles(results: Results) -> str:
-    """The rules that an attack did not keep; they are those of docs/siege.md."""
+    """The rules that an attack did not keep; they are those of proof/siege/siege.md."""
     found = (
         (side, name, trouble)
         for side in SIDES

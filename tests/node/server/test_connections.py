@@ -17,7 +17,7 @@ import pytest
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from tests.node.server.authority import Authority
-from tests.node.server.port import PATIENT, Port, app, ask, ended, port
+from tests.node.server.port import BIG, PATIENT, Port, app, ask, ended, port
 from wirewatch.server.connections import Bounds, Place
 from wirewatch.server.guard import PortGuard, Receive, Scope, Send
 from wirewatch.server.http1 import Connection, Exchange
@@ -328,6 +328,21 @@ def test_handshakes_that_gave_way_or_failed_leave_nothing_to_the_garbage_collect
         secured(Bounds(connections=16, handshake=0.3)).run(scenario)
     finally:
         gc.enable()
+
+
+def test_an_answer_that_ends_a_connection_over_tls_is_read_as_slowly_as_others(
+    secured: Callable[[Bounds], Port],
+) -> None:
+    """The end over TLS has a time of its own, in which the answer may still be on its way."""
+
+    async def scenario(here: Port) -> None:
+        reader, writer = await here.open()
+        writer.write(b"GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert await reader.read(1)
+        await asyncio.sleep(2.5)
+        assert len(await ended((reader, writer))) >= len(BIG)
+
+    secured(Bounds()).run(scenario)
 
 
 def test_many_at_once_over_tls_are_all_answered(secured: Callable[[Bounds], Port]) -> None:
