@@ -53,7 +53,7 @@ class Phase(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class Admission:
     """The place of one connection, which `end` ends at once.
 
     `client`: its address, its IPv6 network or its user; `own`: it belongs to the machine itself. `since`: its
@@ -80,9 +80,9 @@ class Connections:
     counts: WebCounts
     bounds: Bounds = field(default_factory=Bounds)
     mono: Callable[[], float] = time.monotonic
-    open: dict[Place, None] = field(default_factory=dict)
+    open: dict[Admission, None] = field(default_factory=dict)
 
-    def admit(self, place: Place) -> bool:
+    def admit(self, place: Admission) -> bool:
         """Take one more connection; False, and counted as refused, without room."""
         same = [one for one in self.open if one.client == place.client]
         group = [one for one in self.open if one.own == place.own]
@@ -93,7 +93,7 @@ class Connections:
         self.open[place], place.since = None, self.mono()
         return True
 
-    def begin(self, place: Place, path: str) -> bool:
+    def begin(self, place: Admission, path: str) -> bool:
         """A request has come; False, and counted as refused, when too many others are answered now."""
         if path not in OPEN_PATHS and not place.own:
             counted = [one for one in self.open if one.counted and one is not place]
@@ -103,7 +103,7 @@ class Connections:
         place.since = self.mono()
         return True
 
-    def enter(self, place: Place, phase: Phase) -> None:
+    def enter(self, place: Admission, phase: Phase) -> None:
         """A connection is in this phase from now on."""
         if phase is Phase.WAITING and place.phase is not phase:
             place.since, place.counted = self.mono(), False
@@ -113,7 +113,7 @@ class Connections:
         """Whether connections should not be kept for a next request, since room may be needed soon."""
         return 4 * len(self.open) > 3 * self.bounds.connections
 
-    def _give_way(self, places: Sequence[Place], newcomer: Place) -> bool:
+    def _give_way(self, places: Sequence[Admission], newcomer: Admission) -> bool:
         """End one of these for a newcomer, or refuse the newcomer."""
         most = Counter(one.client for one in places)
         fitting = (

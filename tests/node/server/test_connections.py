@@ -18,10 +18,9 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from tests.node.server.authority import Authority
 from tests.node.server.port import BIG, PATIENT, Port, app, ask, ended, port
-from wirewatch.server.connections import Bounds, Place
+from wirewatch.server.connections import Admission, Bounds
 from wirewatch.server.guard import PortGuard, Receive, Scope, Send
-from wirewatch.server.http1 import Connection, Exchange
-from wirewatch.server.listener import SEND_BYTES
+from wirewatch.server.listener import SEND_BYTES, Exchange, HttpConnection
 from wirewatch.server.reload import CurrentSettings, WebCounts
 from wirewatch.server.sockets import ListenError, local, tcp
 
@@ -57,6 +56,18 @@ def test_a_client_that_takes_too_long_is_let_go(sent: bytes) -> None:
         trickling.cancel()
 
     port(Bounds(head=0.5, patience=0.5)).run(scenario)
+
+
+def test_a_body_that_nobody_reads_may_not_go_on_after_the_answer() -> None:
+    async def scenario(here: Port) -> None:
+        streams = await here.open()
+        streams[1].write(b"PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nx")
+        trickling = asyncio.create_task(trickle(streams[1], b"x" * 3000))
+        assert (await ended(streams)).endswith(b"here")
+        await trickling
+        assert here.refused("slow") == 0
+
+    port(Bounds()).run(scenario)
 
 
 def test_a_client_that_does_not_read_is_let_go_with_its_answer() -> None:
@@ -156,6 +167,33 @@ def test_answers_that_are_not_read_stay_with_the_agent_and_not_in_the_kernel() -
     port(Bounds()).run(scenario)
 
 
+def test_the_end_of_a_small_answer_that_is_not_read_is_noticed() -> None:
+    """asyncio tells a protocol of 64 KiB in its buffer, and a scrape leaves less."""
+
+    def waiting(one: socket.socket, question: int) -> int:
+        found: int = struct.unpack("i", fcntl.ioctl(one, question, bytes(4)))[0]
+        return found
+
+    async def sized(scope: Scope, _receive: Receive, send: Send) -> None:
+        size = int(scope["query_string"] or 0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * size})
+
+    async def scenario(here: Port) -> None:
+        first, second = here.connect("127.0.0.2"), here.connect("127.0.0.3")
+        first.sendall(b"GET /?8000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.3)
+        server = next(one for one in psutil.Process().net_connections() if one.raddr == first.getsockname())
+        with socket.fromfd(server.fd, socket.AF_INET, socket.SOCK_STREAM) as theirs:
+            held = waiting(theirs, termios.TIOCOUTQ) + waiting(first, termios.FIONREAD)
+        second.sendall(b"GET /?%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % (held + 30_000))
+        await here.until_refused("slow", 2)
+        first.close()
+        second.close()
+
+    port(Bounds(patience=1.0), sized).run(scenario)
+
+
 def test_connections_that_ended_leave_nothing_to_the_garbage_collector() -> None:
     """Each would keep its answer until a full collection, which may come much later."""
 
@@ -177,7 +215,7 @@ def test_connections_that_ended_leave_nothing_to_the_garbage_collector() -> None
         )
         reset[1].transport.abort()
         await asyncio.sleep(0.3)
-        kinds = Connection | Exchange | RequestResponseCycle | Place
+        kinds = HttpConnection | Exchange | RequestResponseCycle | Admission
         assert not [one for one in gc.get_objects() if isinstance(one, kinds)]
 
     try:
@@ -322,7 +360,9 @@ def test_handshakes_that_gave_way_or_failed_leave_nothing_to_the_garbage_collect
         await asyncio.sleep(0.1)
         for one in silent:
             one.close()
-        assert not [one for one in gc.get_objects() if isinstance(one, Connection | SSLProtocol | Place)]
+        assert not [
+            one for one in gc.get_objects() if isinstance(one, HttpConnection | SSLProtocol | Admission)
+        ]
 
     try:
         secured(Bounds(connections=16, handshake=0.3)).run(scenario)
@@ -343,6 +383,26 @@ def test_an_answer_that_ends_a_connection_over_tls_is_read_as_slowly_as_others(
         assert len(await ended((reader, writer))) >= len(BIG)
 
     secured(Bounds()).run(scenario)
+
+
+def test_the_end_of_a_client_over_tls_is_no_half_of_a_connection(
+    secured: Callable[[Bounds], Port], caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio warns of a protocol that wants to go on."""
+
+    def asked(here: Port) -> None:
+        assert here.tls is not None
+        with here.connect() as plain, here.tls.wrap_socket(plain, server_hostname="localhost") as client:
+            client.settimeout(5.0)
+            client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+            with suppress(OSError):
+                client.unwrap()
+
+    async def scenario(here: Port) -> None:
+        await asyncio.to_thread(asked, here)
+
+    secured(Bounds()).run(scenario)
+    assert caplog.records == []
 
 
 def test_many_at_once_over_tls_are_all_answered(secured: Callable[[Bounds], Port]) -> None:

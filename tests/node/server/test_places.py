@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from wirewatch.server.connections import (
     FEWEST,
+    Admission,
     Bounds,
     Connections,
     Phase,
-    Place,
     scaled,
     within_descriptors,
 )
@@ -38,11 +38,11 @@ class House:
         self.time += 1
         return self.time
 
-    def admit(self, name: str, *, own: bool = False) -> Place | None:
-        place = Place(name, own, lambda: self.ended.append(name))
+    def admit(self, name: str, *, own: bool = False) -> Admission | None:
+        place = Admission(name, own, lambda: self.ended.append(name))
         return place if self.list.admit(place) else None
 
-    def working(self, name: str, path: str = "/metrics") -> Place:
+    def working(self, name: str, path: str = "/metrics") -> Admission:
         place = self.admit(name)
         assert place is not None
         assert self.list.begin(place, path)

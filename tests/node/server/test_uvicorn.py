@@ -7,8 +7,8 @@ from typing import Any
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from wirewatch.server.connections import Connections, Place
-from wirewatch.server.http1 import Connection
+from wirewatch.server.connections import Admission, Connections
+from wirewatch.server.listener import HttpConnection
 from wirewatch.server.reload import WebCounts
 from wirewatch.server.webconfig import Settings
 
@@ -58,12 +58,12 @@ def test_every_name_that_is_used_is_there() -> None:
 def test_no_name_of_our_own_hides_one_of_uvicorns() -> None:
     config = loaded()
     theirs = protocol(config)
-    place = Place("somebody", own=False, end=lambda: None)
+    place = Admission("somebody", own=False, end=lambda: None)
 
-    async def made() -> Connection:
-        return Connection(Server(config), Connections(WebCounts()), place, Settings(), None)
+    async def made() -> HttpConnection:
+        return HttpConnection(Server(config), Connections(WebCounts()), place, Settings(), None)
 
-    ours = {*vars(asyncio.run(made())), *vars(Connection)} - {*vars(theirs)}
+    ours = {*vars(asyncio.run(made())), *vars(HttpConnection)} - {*vars(theirs)}
     shared = {name for name in ours & {*dir(H11Protocol)} if not name.startswith("__")}
     assert shared == {*CALLED, "send_400_response"}
     theirs.loop.close()
