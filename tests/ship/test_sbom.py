@@ -35,7 +35,7 @@ def test_what_is_not_there_is_named(told: dict[str, Any], lacking: list[str]) ->
 
 def test_everything_that_runs_is_needed_and_nothing_that_only_tests() -> None:
     needed = required("wirewatch")
-    assert {"bcrypt", "fastapi", "starlette", "pydantic-core", "pyyaml", "h11"} <= set(needed)
+    assert {"bcrypt", "fastapi", "starlette", "pydantic-core", "pyyaml", "h11", "uvicorn"} <= set(needed)
     assert not {"pytest", "mypy", "torch", "wirewatch"} & set(needed)
 
 

@@ -1,1 +1,1 @@
-"""HTTP: metrics, JSON, orders, TLS; the only importer of prometheus_client, FastAPI and h11 as a server."""
+"""HTTP: metrics, JSON, orders, TLS; the only importer of prometheus_client, FastAPI and uvicorn."""

@@ -7,16 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from wirewatch.server.peer import Peer
 from wirewatch.server.reload import WebCounts
 from wirewatch.server.webconfig import OPEN_PATHS
 
 HEAD_BYTES = 16 << 10
 """Bytes of a request's line and headers."""
-DESCRIPTORS = 256
-"""Open files that the agent itself may need: polls, children, the state folder, its own sockets."""
-ENOUGH = 4096
-"""Open files for all connections of all listeners, and for the agent itself, with room to spare."""
+DESCRIPTORS, ENOUGH = 256, 4096
+"""Open files that the agent itself may need, and those for it and all connections with room to spare."""
 FEWEST = 8
 """Connections of a listener, however few files this process may open."""
 
@@ -55,30 +52,19 @@ class Phase(Enum):
     WORKING = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
-    """The client of a connection: `name` is its address, its IPv6 network, or its user.
-
-    `own`: it belongs to the machine itself. `peer`: its process, at a unix socket.
-    """
-
-    name: str
-    own: bool = False
-    peer: Peer | None = None
-
-
 @dataclass(eq=False, slots=True)
 class Admission:
-    """One connection in the list of all.
+    """The place of one connection, which `end` ends at once.
 
-    `since`: when it began to wait for a request, or when the request came (monotonic seconds). `counted`:
-    whether its request is among those that are bounded.
+    `client`: its address, its IPv6 network or its user; `own`: it belongs to the machine itself. `since`: its
+    request came then, or it has waited for one. `counted`: its request is among those that are bounded.
     """
 
-    client: Client
+    client: str
+    own: bool
     end: Callable[[], object]
-    since: float
     phase: Phase = Phase.WAITING
+    since: float = 0.0
     counted: bool = False
 
 
@@ -94,69 +80,55 @@ class Connections:
     counts: WebCounts
     bounds: Bounds = field(default_factory=Bounds)
     mono: Callable[[], float] = time.monotonic
-    _places: dict[Admission, None] = field(default_factory=dict)
+    open: dict[Admission, None] = field(default_factory=dict)
 
-    def admit(self, client: Client, end: Callable[[], object]) -> Admission | None:
-        """The place of one more connection, which `end` ends; None, and counted as refused, without room."""
-        same = [place for place in self._places if place.client.name == client.name]
-        group = [place for place in self._places if place.client.own == client.own]
-        limit = self.bounds.reserved if client.own else self.bounds.connections
-        if len(same) >= self.bounds.of_one:
-            room = self._give_way(same, client)
-        else:
-            room = len(group) < limit or self._give_way(group, client)
-        if not room:
-            self.counts.refuse("connections", client.name)
-            return None
-        place = Admission(client, end, self.mono())
-        self._places[place] = None
-        return place
-
-    def release(self, place: Admission) -> None:
-        """A connection has ended."""
-        self._places.pop(place, None)
+    def admit(self, place: Admission) -> bool:
+        """Take one more connection; False, and counted as refused, without room."""
+        same = [one for one in self.open if one.client == place.client]
+        group = [one for one in self.open if one.own == place.own]
+        limit = self.bounds.reserved if place.own else self.bounds.connections
+        full = len(same) >= self.bounds.of_one
+        if (full or len(group) >= limit) and not self._give_way(same if full else group, place):
+            return False
+        self.open[place], place.since = None, self.mono()
+        return True
 
     def begin(self, place: Admission, path: str) -> bool:
         """A request has come; False, and counted as refused, when too many others are answered now."""
-        if path not in OPEN_PATHS and not place.client.own:
-            counted = [other for other in self._places if other.counted]
-            if len(counted) >= self.bounds.requests and not self._give_way(counted, place.client):
-                self.counts.refuse("connections", place.client.name)
+        if path not in OPEN_PATHS and not place.own:
+            counted = [one for one in self.open if one.counted and one is not place]
+            if len(counted) >= self.bounds.requests and not self._give_way(counted, place):
                 return False
             place.counted = True
-        place.phase, place.since = Phase.WORKING, self.mono()
+        place.since = self.mono()
         return True
 
     def enter(self, place: Admission, phase: Phase) -> None:
-        """The request of a connection is in another phase from now on."""
+        """A connection is in this phase from now on."""
+        if phase is Phase.WAITING and place.phase is not phase:
+            place.since, place.counted = self.mono(), False
         place.phase = phase
-
-    def wait(self, place: Admission) -> None:
-        """A connection waits for a request from now on."""
-        place.phase, place.since, place.counted = Phase.WAITING, self.mono(), False
 
     def crowded(self) -> bool:
         """Whether connections should not be kept for a next request, since room may be needed soon."""
-        return 4 * len(self._places) > 3 * self.bounds.connections
+        return 4 * len(self.open) > 3 * self.bounds.connections
 
-    def _give_way(self, places: Sequence[Admission], newcomer: Client) -> bool:
-        """End one of these for a newcomer; False where none may be ended."""
-        most = Counter(place.client.name for place in places)
-        fitting = [
-            place
-            for place in places
-            if place.phase is not Phase.WORKING
-            and (place.client.name == newcomer.name or most[place.client.name] > most[newcomer.name])
-        ]
-        if not fitting:
-            return False
-        victim = min(
-            fitting, key=lambda place: (-most[place.client.name], place.phase is Phase.TRANSFER, place.since)
+    def _give_way(self, places: Sequence[Admission], newcomer: Admission) -> bool:
+        """End one of these for a newcomer, or refuse the newcomer."""
+        most = Counter(one.client for one in places)
+        fitting = (
+            one
+            for one in places
+            if one.phase is not Phase.WORKING
+            and (one.client == newcomer.client or most[one.client] > most[newcomer.client])
         )
-        self.counts.refuse("connections", victim.client.name)
-        self.release(victim)
-        victim.end()
-        return True
+        order = lambda one: (-most[one.client], one.phase is Phase.TRANSFER, one.since)  # noqa: E731
+        victim = min(fitting, key=order, default=None)
+        self.counts.refuse("connections", (victim or newcomer).client)
+        if victim is not None:
+            del self.open[victim]
+            victim.end()
+        return victim is not None
 
 
 def within_descriptors(bounds: Bounds) -> Bounds:
@@ -165,19 +137,20 @@ def within_descriptors(bounds: Bounds) -> Bounds:
     Its limit is raised first, up to ENOUGH where that is allowed.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return bounds
     allowed = ENOUGH if hard == resource.RLIM_INFINITY else min(ENOUGH, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
+    if soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        soft = allowed
-    return bounds if soft == resource.RLIM_INFINITY else scaled(bounds, soft)
+    return scaled(bounds, max(soft, allowed))
 
 
 def scaled(bounds: Bounds, files: int) -> Bounds:
     """The bounds where all descriptors are `files`: a port, a local socket and orders share what is spare."""
     spare = max(files - DESCRIPTORS, files // 4) // 4
     connections = min(bounds.connections, max(spare, FEWEST))
-    reserved = min(bounds.reserved, max(spare // 4, 2))
     return replace(
-        bounds, connections=connections, of_one=min(bounds.of_one, connections), reserved=reserved,
+        bounds, connections=connections, of_one=min(bounds.of_one, connections),
         requests=min(bounds.requests, max(connections // 2, 1)),
+        reserved=min(bounds.reserved, max(spare // 4, 2)),
     )  # fmt: skip

@@ -2,9 +2,9 @@
 
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
-_CREDENTIALS = struct.Struct("3i")
 _SO_PEERGROUPS = 59
 """<asm-generic/socket.h>, Linux 4.13; Python has no name for it."""
 _GROUP_BYTES = 1024
@@ -29,16 +29,9 @@ class Peer:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """The process that connected."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, gid = _CREDENTIALS.unpack(found)
-    return Peer(pid, uid, gid, _groups(connection))
-
-
-def _groups(connection: socket.socket) -> frozenset[int]:
-    """Its groups beside the first; none where the kernel does not know the option, or there are over 256."""
-    try:
-        found = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUP_BYTES)
-    except OSError:
-        return frozenset()
-    return frozenset(struct.unpack(f"{len(found) // 4}I", found))
+    """The process that connected; without groups where the kernel knows none, or there are over 256."""
+    pid, uid, gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    groups = b""
+    with suppress(OSError):
+        groups = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUP_BYTES)
+    return Peer(pid, uid, gid, frozenset(struct.unpack(f"{len(groups) // 4}I", groups)))

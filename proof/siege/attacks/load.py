@@ -14,7 +14,7 @@ from pathlib import Path
 from proof.hardware.processes import cpu
 from proof.siege.attack import Book, Siege
 from proof.siege.clients import Address, room, scrape
-from proof.siege.daemon import ROOT, Ground, SiegeError
+from proof.siege.daemon import ROOT, Besieged, Ground, SiegeError
 from proof.siege.watch import quantile
 
 BOOK = Book()
@@ -66,6 +66,23 @@ async def scrapers(address: Address, count: int, coding: str, seconds: float) ->
     return scraped
 
 
+def scraped_by(siege: Siege, daemon: Besieged, count: int, coding: str, seconds: float) -> None:
+    """So many scrapers at a daemon that is watched."""
+    used = cpu(daemon.pid)
+    scraped = asyncio.run(scrapers(daemon.address, count, coding, seconds))
+    spent = cpu(daemon.pid).since(used).seconds / seconds
+    ranked = sorted(scraped.times)
+    siege.figure("p50", quantile(ranked, 0.5) * 1e3, "ms")
+    siege.figure("p99", quantile(ranked, 0.99) * 1e3, "ms")
+    siege.figure(f"errors of {len(ranked) + len(scraped.errors)}", len(scraped.errors))
+    siege.figure("connections again", scraped.again)
+    siege.figure("processor", 100 * spent, "%")
+    siege.must(
+        not scraped.errors,
+        f"{count} scrapers: {len(scraped.errors)} errors: {scraped.errors[:1]}",
+    )
+
+
 def load(siege: Siege, coding: str) -> None:
     seconds = SHORT_SECONDS if siege.short else SECONDS
     for count in SHORT_SCRAPERS if siege.short else SCRAPERS:
@@ -73,19 +90,7 @@ def load(siege: Siege, coding: str) -> None:
             time.sleep(1.0)
             siege.mark = f"{count} scrapers"
             with siege.watched(daemon):
-                used = cpu(daemon.pid)
-                scraped = asyncio.run(scrapers(daemon.address, count, coding, seconds))
-                spent = cpu(daemon.pid).since(used).seconds / seconds
-                ranked = sorted(scraped.times)
-                siege.figure("p50", quantile(ranked, 0.5) * 1e3, "ms")
-                siege.figure("p99", quantile(ranked, 0.99) * 1e3, "ms")
-                siege.figure(f"errors of {len(ranked) + len(scraped.errors)}", len(scraped.errors))
-                siege.figure("connections again", scraped.again)
-                siege.figure("processor", 100 * spent, "%")
-                siege.must(
-                    not scraped.errors,
-                    f"{count} scrapers: {len(scraped.errors)} errors: {scraped.errors[:1]}",
-                )
+                scraped_by(siege, daemon, count, coding, seconds)
     siege.mark = ""
 
 

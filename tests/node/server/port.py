@@ -40,7 +40,7 @@ class Port:
         self.web = web or PortGuard(WebCounts())
         self._listening = listening
         self._bounds = bounds
-        self._tls = tls
+        self.tls = tls
         self._clients: list[asyncio.StreamWriter] = []
 
     def refused(self, reason: str) -> int:
@@ -65,9 +65,9 @@ class Port:
             streams = await asyncio.open_unix_connection(self._listening.getsockname())
         else:
             host, port = self._listening.getsockname()
-            name = "localhost" if self._tls else None
+            name = "localhost" if self.tls else None
             streams = await asyncio.open_connection(
-                host, port, local_addr=(source, 0), ssl=self._tls, server_hostname=name
+                host, port, local_addr=(source, 0), ssl=self.tls, server_hostname=name
             )
         self._clients.append(streams[1])
         return streams

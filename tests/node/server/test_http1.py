@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.node.server.port import Port, port
 from wirewatch.server.connections import HEAD_BYTES, Bounds
-from wirewatch.server.guard import Receive, Scope, Send
+from wirewatch.server.guard import Application, Receive, Scope, Send
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -35,7 +35,9 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": text})
 
 
-def answered(*pieces: bytes, bounds: Bounds = QUIET, pause: float = 0.0) -> bytes:
+def answered(
+    *pieces: bytes, bounds: Bounds = QUIET, pause: float = 0.0, application: Application = echo
+) -> bytes:
     """All that comes back on one connection for these pieces, until the server closes it."""
     got: list[bytes] = []
 
@@ -48,7 +50,7 @@ def answered(*pieces: bytes, bounds: Bounds = QUIET, pause: float = 0.0) -> byte
         writer.write_eof()
         got.append(await reader.read())
 
-    port(bounds, echo).run(scenario)
+    port(bounds, application).run(scenario)
     return got[0]
 
 
@@ -76,6 +78,8 @@ def answered(*pieces: bytes, bounds: Bounds = QUIET, pause: float = 0.0) -> byte
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001, 413),
         (CHUNKED + b"zz\r\n", 400),
         (b"GET /raise HTTP/1.1\r\nHost: localhost\r\n\r\n", 500),
+        (b"GET / HTTP/1.1\r\nHost: loc", 400),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf", 400),
     ],
 )
 def test_a_refused_request_gets_the_reason_and_is_closed(sent: bytes, status: int) -> None:
@@ -105,6 +109,45 @@ def test_what_is_answered(sent: bytes, text: bytes) -> None:
     answer = answered(sent)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"\r\n\r\n" + text)
+
+
+def test_a_refusal_is_read_by_a_client_that_still_sends() -> None:
+    """Whether uvicorn has stopped to read a body, or a head goes on in pieces."""
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n"
+    assert answered(head + b"x" * 20_000_000).startswith(b"HTTP/1.1 413 ")
+
+    async def late(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        await asyncio.sleep(0.2)
+        raise RuntimeError("as asked")
+
+    assert answered(head + b"x" * 20_000_000, application=late).startswith(b"HTTP/1.1 500 ")
+    long = GET + b"X: " + b"a" * (4 * HEAD_BYTES)
+    pieces = [long[start : start + 8192] for start in range(0, len(long), 8192)]
+    assert answered(*pieces, pause=0.02).startswith(b"HTTP/1.1 431 ")
+
+
+async def patient(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers once the client says no more, with what it has got until then."""
+    kinds: list[str] = []
+    while not kinds or kinds[-1] != "http.disconnect":
+        kinds.append((await receive())["type"])
+        if scope["http_version"] == "1.0":
+            await asyncio.sleep(0.2)
+            break
+    text = f"{scope['method']} {scope['server']} {' '.join(kinds)}".encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"y")]})
+    await send({"type": "http.response.body", "body": text})
+
+
+def test_a_client_that_closes_its_half_is_answered_and_the_application_learns_it() -> None:
+    got = answered(GET + b"\r\n", application=patient)
+    assert b"GET None http.request http.disconnect" in got
+
+
+def test_line_ends_after_the_last_request_are_no_request() -> None:
+    got = answered(b"GET / HTTP/1.0\r\n\r\n", b"\r\n", application=patient, pause=0.05)
+    assert got.startswith(b"HTTP/1.1 200 ")
+    assert got.endswith(b"GET None http.request")
 
 
 def test_head_is_answered_as_get_without_its_body() -> None:
@@ -177,6 +220,8 @@ def test_what_is_refused_after_head_has_its_body(second: bytes) -> None:
     assert answer.endswith(b'"}')
 
 
-def test_a_client_that_offers_another_protocol_gets_this_one() -> None:
+def test_a_client_that_offers_another_protocol_gets_this_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a word in the log: uvicorn has two lines for each such request."""
     offer = GET + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
     assert answered(offer).startswith(b"HTTP/1.1 200 ")
+    assert caplog.records == []

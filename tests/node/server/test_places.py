@@ -13,7 +13,6 @@ from wirewatch.server.connections import (
     FEWEST,
     Admission,
     Bounds,
-    Client,
     Connections,
     Phase,
     scaled,
@@ -21,7 +20,6 @@ from wirewatch.server.connections import (
 )
 from wirewatch.server.reload import WebCounts
 
-ROOT = Client("user 0", own=True)
 SMALL = Bounds(connections=4, of_one=3, reserved=2, requests=2)
 
 
@@ -41,12 +39,14 @@ class House:
         return self.time
 
     def admit(self, name: str, *, own: bool = False) -> Admission | None:
-        return self.list.admit(Client(name, own), lambda: self.ended.append(name))
+        place = Admission(name, own, lambda: self.ended.append(name))
+        return place if self.list.admit(place) else None
 
     def working(self, name: str, path: str = "/metrics") -> Admission:
         place = self.admit(name)
         assert place is not None
         assert self.list.begin(place, path)
+        self.list.enter(place, Phase.WORKING)
         return place
 
 
@@ -97,27 +97,24 @@ def test_bounds_hold_and_a_client_without_a_connection_gets_one_where_any_may_gi
     moves: list[tuple[str, str, bool]],
 ) -> None:
     house = House()
-    open_places: dict[Admission, None] = {}
     for step, letter, own in moves:
         name = f"root {letter}" if own else letter
-        group = [p for p in house.list._places if p.client.own == own]  # noqa: SLF001
-        mine = [p for p in group if p.client.name == name]
+        group = [p for p in house.list.open if p.own == own]
+        mine = [p for p in group if p.client == name]
         if step == "admit":
-            place = house.list.admit(Client(name, own), lambda: None)
-            if place is not None:
-                open_places[place] = None
-            elif not mine:
+            if house.admit(name, own=own) is None and not mine:
                 assert all(p.phase is Phase.WORKING for p in group)
         elif mine and step == "begin":
-            house.list.begin(mine[0], "/metrics")
+            if house.list.begin(mine[0], "/metrics"):
+                house.list.enter(mine[0], Phase.WORKING)
         elif mine and step == "transfer" and mine[0].phase is Phase.WORKING:
             house.list.enter(mine[0], Phase.TRANSFER)
         elif mine and step == "wait":
-            house.list.wait(mine[0])
+            house.list.enter(mine[0], Phase.WAITING)
         elif mine and step == "release":
-            house.list.release(mine[0])
-        places = list(house.list._places)  # noqa: SLF001
-        by_group = Counter(p.client.own for p in places)
+            del house.list.open[mine[0]]
+        places = list(house.list.open)
+        by_group = Counter(p.own for p in places)
         assert by_group[False] <= SMALL.connections
         assert by_group[True] <= SMALL.reserved
         assert sum(p.counted for p in places) <= SMALL.requests
