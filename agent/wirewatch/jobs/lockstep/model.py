@@ -143,13 +143,7 @@ class WindowReason(Enum):
 
 
 _IN_STEP = frozenset(
-    {
-        WindowReason.NAMED,
-        WindowReason.NOBODY,
-        WindowReason.HOST,
-        WindowReason.UNEVEN,
-        WindowReason.SCATTERED,
-    }
+    {WindowReason.NAMED, WindowReason.NOBODY, WindowReason.HOST, WindowReason.UNEVEN, WindowReason.SCATTERED}
 )
 """What a window can only show of GPUs that send and receive alike."""
 

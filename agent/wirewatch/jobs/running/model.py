@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wirewatch.core.collector import Options, Strict, wrong_settings
@@ -163,6 +163,12 @@ class JobsReading:
     around: JobSurroundings = JobSurroundings()
     names: bool = False
 
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The number of each GPU that this machine has, by UUID; a ring may name any."""
+        topology = self.around.topology
+        return {} if isinstance(topology, Absent) else {gpu.uuid: str(gpu.index) for gpu in topology.gpus}
+
 
 CommunicatorKey = tuple[int, int]
 """Owner (uid) and NCCL's number of a communicator: nobody's ring joins another user's."""
@@ -299,7 +305,3 @@ class JobsMemory:
     hints: tuple[JobHint, ...] = ()
     last_hint: JobHint | None = None
     facts: JobsFacts | None = None
-
-    def with_facts(self, facts: JobsFacts) -> "JobsMemory":
-        """With what is offered of this reading, and its hints."""
-        return replace(self, facts=facts, hints=facts.hints, last_hint=facts.last_hint)
