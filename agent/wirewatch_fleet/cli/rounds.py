@@ -10,6 +10,7 @@ import click
 
 from wirewatch.cli.output import write_whole
 from wirewatch.core.hostlist import compact
+from wirewatch.core.words import first
 from wirewatch.core.words import size as human
 from wirewatch.core.words import utc
 from wirewatch.signals import SIGNALS
@@ -40,8 +41,7 @@ def announce(known: Announced) -> Iterator[str]:
     yield f"{len(members)} nodes{f' in {leafs} leafs' if leafs else ''}: {compact(members)}"
     busy = [f"{one.name} ({one.busy})" for one in known.nodes if one.busy]
     if busy:
-        more = f" and {len(busy) - LISTED} more" if len(busy) > LISTED else ""
-        yield f"not idle, in no pair: {', '.join(busy[:LISTED])}{more}"
+        yield f"not idle, in no pair: {first(busy, LISTED)}"
     if known.made.rounds:
         count = len(known.made.rounds)
         these = "1 round is" if count == 1 else f"{count} rounds are"
@@ -49,36 +49,31 @@ def announce(known: Announced) -> Iterator[str]:
     if known.planned is None:
         yield "nothing is left to measure"
         return
-    yield from _work(known.options)
+    yield _work(known.options)
     yield from known.engine.describe(order_of(known.planned, known.options))
-    yield from _first(known.planned)
-    yield from _most(known, len(members))
+    planned, pairs = known.planned, [f"{a} with {b}" for a, b in known.planned.pairs]
+    yield f"round {planned.number} ({planned.purpose}), {len(pairs)} pairs: {first(pairs, LISTED)}"
+    yield _most(known, len(members))
     yield f"results: {known.results}"
 
 
-def _work(options: CampaignOptions) -> Iterator[str]:
+def _work(options: CampaignOptions) -> str:
     work = options.work
     rails = ", " if work.ranks == 1 else f" on each of {work.ranks} rails, on all at once, "
     what = "processes" if work.engine == "gloo" else "GPUs"
-    yield (
+    return (
         f"each pair sends {human(work.size_bytes)} each way{rails}then an all_reduce, by {work.engine}: "
         f"{work.seconds:g} s at most on 2 x {work.ranks} {what}"
     )
 
 
-def _first(planned: PairRound) -> Iterator[str]:
-    pairs = [f"{a} with {b}" for a, b in planned.pairs]
-    more = f" and {len(pairs) - LISTED} more" if len(pairs) > LISTED else ""
-    yield f"round {planned.number} ({planned.purpose}), {len(pairs)} pairs: {', '.join(pairs[:LISTED])}{more}"
-
-
-def _most(known: Announced, members: int) -> Iterator[str]:
+def _most(known: Announced, members: int) -> str:
     options = known.options
     left = max(0, options.limits.most - len(known.made.rounds))
     seconds = left * (options.patience + options.seconds)
     held = left * members * options.work.gpus * options.work.seconds
     gpus = f", {held:,.0f} GPU-seconds" if options.work.gpus else ", no GPU"
-    yield (
+    return (
         f"at most {left} rounds, each {options.patience:g} s to be admitted, {options.seconds:g} s to run: "
         f"{math.ceil(seconds / 60)} min{gpus}; mostly {min(left, options.limits.first)} rounds and small ones"
     )
