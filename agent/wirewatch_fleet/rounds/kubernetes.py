@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import ApiClient, BatchV1Api, CoreV1Api
 
 from wirewatch.core.statistics import grouped
 from wirewatch.kubernetes.apiserver import RequestResult
-from wirewatch_fleet.kubeclient import ERRORS, Document, RequestFailed, answered, good_bytes, pages
+from wirewatch_fleet.kubeclient import ERRORS, RequestFailed, answered, good_bytes, pages
 from wirewatch_fleet.rounds.answer import answers_in
 from wirewatch_fleet.rounds.engine import (
     NodesError,
