@@ -3,7 +3,7 @@
 from dashboards.parts import SEVERITY, STATE, Blank, Label, NoLimit, Table, Value, Words
 from dashboards.shared import CLUSTER, COLOURED, COUNTED, GPU, GPU_HERE, NODE, RUNBOOK, SINCE
 from wirewatch_fleet import worst
-from wirewatch_fleet.reasons import OF_NODES, of_rules
+from wirewatch_fleet.worst import OF_NODES, of_rules
 
 REASON = Label(
     "rule", 185, "reason", goes=f"{RUNBOOK}runbook.md#:~:text=${{__value.raw}}",

@@ -22,8 +22,7 @@ from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.page import html as served
 from wirewatch.verdict.ledger import VerdictPolicy
-from wirewatch_fleet.reasons import FILE, OF_NODES
-from wirewatch_fleet.worst import pasted
+from wirewatch_fleet.worst import FILE, OF_NODES, pasted
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
 REASONS = Path(str(files("wirewatch_fleet"))) / FILE

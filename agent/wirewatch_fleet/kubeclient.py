@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult, 
 
 ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, ValueError)
 """What the library raises of a request."""
+PAGE = 250
+"""Things in one page of a list."""
+Document = Mapping[str, Any]
+Call = Callable[..., Awaitable[Any]]
 
 # What it would log of a configuration is raised too.
 logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
@@ -87,32 +91,32 @@ def _text(file: Path) -> str:
     return file.read_text("ascii").strip()
 
 
-async def answered(request: Awaitable[Any], seconds: float) -> Any:
-    """The JSON of a good answer within so many seconds.
-
-    Raises:
-        RequestFailed: there is none.
-    """
-    text = await _good(request, seconds)
+async def answered(seconds: float, call: Call, /, *given: Any, **named: Any) -> Any:
+    """Return the JSON of a good answer to a call within so many seconds; RequestFailed where none comes."""
+    text = await good_bytes(seconds, call, *given, **named)
     try:
         return json.loads(text)
     except ValueError as error:
         raise failed(error) from error
 
 
-async def text_of(request: Awaitable[Any], seconds: float) -> str:
-    """The text of a good answer within so many seconds.
+async def pages(seconds: float, call: Call, /, **asked: Any) -> tuple[list[Document], str]:
+    """Return all of a list, page by page, each within so many seconds, and the version that it is of."""
+    found: list[Document] = []
+    more = ""
+    while True:
+        page = await answered(seconds, call, **asked, limit=PAGE, _continue=more)
+        found += page["items"]
+        more = page["metadata"].get("continue") or ""
+        if not more:
+            return found, page["metadata"].get("resourceVersion", "")
 
-    Raises:
-        RequestFailed: there is none.
-    """
-    return (await _good(request, seconds)).decode("utf-8", "replace")
 
-
-async def _good(request: Awaitable[Any], seconds: float) -> bytes:
+async def good_bytes(seconds: float, call: Call, /, *given: Any, **named: Any) -> bytes:
+    """Return a good answer to a call within so many seconds; RequestFailed where there is none."""
     try:
         async with asyncio.timeout(seconds):
-            response = await request
+            response = await call(*given, **named, _preload_content=False, _request_timeout=seconds)
             async with response:
                 text: bytes = await response.read()
     except ERRORS as error:

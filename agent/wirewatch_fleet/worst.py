@@ -4,8 +4,12 @@ Its queries are here alone: `wirewatch fleet status`, the dashboard Fleet and th
 deploy/prometheus/wirewatch-recording.yml makes the series, which outlive the agents.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
@@ -13,10 +17,10 @@ from pydantic import TypeAdapter
 from wirewatch.core.types import LEVELS, Health
 from wirewatch.documents import health
 from wirewatch.documents.health import HEALTH_NAMES
-from wirewatch_fleet.reasons import reason
 
 FAILED, UNKNOWN, SILENT, DEGRADED, OK = "failed", "unknown", "silent", "degraded", "ok"
-STATES: Mapping[float, str] = {4: FAILED, 3: UNKNOWN, 2: SILENT, 1: DEGRADED}
+State = Literal["failed", "unknown", "silent", "degraded"]
+STATES: Mapping[float, State] = {4: "failed", 3: "unknown", 2: "silent", 1: "degraded"}
 """By the value of `node:wirewatch_worst:state`."""
 HEALTH: Mapping[str, Health] = {
     FAILED: Health.FAILED, UNKNOWN: Health.UNKNOWN, SILENT: Health.UNKNOWN, DEGRADED: Health.DEGRADED,
@@ -71,6 +75,69 @@ def clusters(names: Sequence[str]) -> str:
     return f"cluster=~{_quoted('|'.join(escaped))}"
 
 
+FILE = "reasons.json"
+"""Made of docs/runbook.md by `make generated`: the means and the do of each rule or pattern of rules."""
+
+
+class ReasonText(NamedTuple):
+    means: str
+    do: str
+
+
+OF_NODES: Mapping[str, ReasonText] = {
+    "silent": ReasonText(
+        "the node is a target of Prometheus and does not answer; nothing was wrong when it was last heard",
+        "see whether the node is up (its console, its BMC), then the agent's pod or unit and its log,"
+        " then what is between it and Prometheus; `wirewatch check` on the node still answers",
+    ),
+    "removed": ReasonText(
+        "the node was heard within a day and is no target of Prometheus any more",
+        "nothing, if somebody has taken the node away: the row goes a day after it was last heard. "
+        "Otherwise find out whether the node is still there (`kubectl get node`), then its labels, "
+        "the agent's pod and the scrape configuration",
+    ),
+    "never_heard": ReasonText(
+        "the node is a target of Prometheus that has not answered within a day",
+        "see whether the agent runs there and listens at an address that Prometheus reaches (by "
+        "default it listens on the node alone), and whether a network policy or TLS keeps the scrape "
+        "out",
+    ),
+    "nothing_read": ReasonText(
+        "the agent answers and has read nothing: it has just started, or has nothing to watch",
+        "wait for a minute after its start; then `wirewatch check` on the node, and the agent's log; "
+        "a node without GPUs needs no agent",
+    ),
+    "released": ReasonText(
+        "its GPUs are let go of on purpose (`wirewatch release`), or were until a quarter of an hour ago",
+        "nothing while somebody works there: the agent's log has the name; `wirewatch release --end` "
+        "on the node takes the GPUs back",
+    ),
+    "no_rules": ReasonText(
+        "no node has been heard within a day, or the recording rules are not loaded",
+        "load wirewatch-recording.yml into this Prometheus, and look at its targets of the job `wirewatch`",
+    ),
+}
+"""Reasons that are no findings."""
+OTHERWISE = ReasonText(
+    "a rule that this version of wirewatch does not know",
+    "`wirewatch findings list` on the node says what to do",
+)
+
+
+def reason(rule: str) -> ReasonText:
+    """What it means and what to do, of a rule or of a reason that is no finding."""
+    known = {**OF_NODES, **of_rules()}
+    pattern = next((name for name in known if fnmatchcase(rule, name)), "")
+    return known.get(rule) or known.get(pattern) or OTHERWISE
+
+
+@cache
+def of_rules() -> Mapping[str, ReasonText]:
+    """By the rule, or the pattern of rules, that an entry of the runbook names."""
+    made = json.loads(files(__package__).joinpath(FILE).read_text("utf-8"))
+    return {name: ReasonText(*one) for name, one in made.items()}
+
+
 class SeriesValue(NamedTuple):
     """One series of an instant query, its name left out of the labels."""
 
@@ -89,35 +156,40 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class BadNode:
-    """`subject` by level: gpu, uuid, link, device, port. `since`, `heard`: Unix seconds, None: not known.
+class BadNodeReport:
+    """A node that is not well, by the worst of it.
 
-    `rack` and `leaf` as its target has them, "" where it has none, and of a node that is no target any more.
+    `rule` is that of a finding, or a word without a dot where no finding is the reason; `subject` by level:
+    gpu, uuid, link, device, port. `rack` and `leaf` are labels of its target, "" where it has none. `since`
+    and `heard`, when its agent was last heard, are Unix seconds, null where they are not known. `findings`:
+    how many there are on the node.
     """
 
     cluster: str
     node: str
     rack: str
     leaf: str
-    state: str
+    state: State
     rule: str
-    subject: Mapping[str, str]
+    subject: dict[str, str]
     since: float | None
     heard: float | None
     findings: int
+    means: str
+    do: str
 
 
 @dataclass(frozen=True, slots=True)
 class FleetTable:
     """The bad nodes, worst first and newest first among the same, and how many nodes there are in all."""
 
-    nodes: tuple[BadNode, ...]
+    nodes: tuple[BadNodeReport, ...]
     known: int
 
     @property
     def counts(self) -> Mapping[str, int]:
         """How many nodes there are of each state."""
-        bad = {name: sum(one.state == name for one in self.nodes) for name in STATES.values()}
+        bad: dict[str, int] = {name: sum(one.state == name for one in self.nodes) for name in STATES.values()}
         return {**bad, OK: max(self.known - len(self.nodes), 0)}
 
     @property
@@ -135,12 +207,12 @@ def table(answers: Answers) -> FleetTable:
     order = [*STATES.values()]
     rows = sorted(
         (
-            BadNode(
+            BadNodeReport(
                 *_node(one.labels), one.labels.get("rack", ""), one.labels.get("leaf", ""),
-                STATES.get(one.value, UNKNOWN), one.labels.get("rule", ""),
+                STATES.get(one.value, "unknown"), one.labels.get("rule", ""),
                 {name: text for name in LEVELS if (text := one.labels.get(name, ""))},
                 _known(times.get(_row(one.labels))), _known(heard_at.get(_node(one.labels))),
-                counts.get(_node(one.labels), 0),
+                counts.get(_node(one.labels), 0), *reason(one.labels.get("rule", "")),
             )
             for one in answers.state
             if one.labels.get("rule") != NO_RULES
@@ -171,38 +243,6 @@ def _known(at: float | None) -> float | None:
     return at if at is not None and NOT_KNOWN < at <= LATEST else None
 
 
-def rules(nodes: Iterable[BadNode]) -> tuple[str, ...]:
-    """The reasons in the table, each once, in its order."""
-    return tuple(dict.fromkeys(one.rule for one in nodes))
-
-
-State = Literal["failed", "unknown", "silent", "degraded"]
-
-
-@dataclass(frozen=True, slots=True)
-class BadNodeReport:
-    """A node that is not well, by the worst of it.
-
-    `rule` is that of a finding, or a word without a dot where no finding is the reason; `subject` by level:
-    gpu, uuid, link, device, port. `rack` and `leaf` are labels of its target, "" where it has none. `since`
-    and `heard`, when its agent was last heard, are Unix seconds, null where they are not known. `findings`:
-    how many there are on the node.
-    """
-
-    cluster: str
-    node: str
-    rack: str
-    leaf: str
-    state: State
-    rule: str
-    subject: dict[str, str]
-    since: float | None
-    heard: float | None
-    findings: int
-    means: str
-    do: str
-
-
 @dataclass(frozen=True, slots=True)
 class FleetStatusDocument:
     """`nodes` worst first. `health` is that of the worst node, and UNKNOWN where no node is known.
@@ -231,14 +271,7 @@ def document(
 ) -> FleetStatusDocument:
     """The table as a document at `at`, Unix seconds; `prometheus` is the address that was asked."""
     worst = max(table.health, Health.UNKNOWN) if warnings else table.health
-    nodes = [
-        BadNodeReport(
-            one.cluster, one.node, one.rack, one.leaf, one.state, one.rule,  # type: ignore[arg-type]
-            dict(one.subject), one.since, one.heard, one.findings, *reason(one.rule),
-        )
-        for one in table.nodes
-    ]  # fmt: skip
     return FleetStatusDocument(
         "wirewatch.fleet-status/1", at, HEALTH_NAMES[worst], prometheus, [*clusters], table.known,
-        dict(table.counts), [*warnings], nodes,
+        dict(table.counts), [*warnings], [*table.nodes],
     )  # fmt: skip

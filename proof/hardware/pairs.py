@@ -20,7 +20,7 @@ from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report
 from tests.system.namespaces import INTERFACE, Wires
 from wirewatch.core.probe import MIB
-from wirewatch_fleet.cli.rounds import ShownCampaign
+from wirewatch_fleet.cli.probe import ShownCampaign
 from wirewatch_fleet.pairs.document import PAIRS, ROUNDS, RoundsDocument, pairs_document, rounds_document
 from wirewatch_fleet.pairs.model import MeasuredRound, PairFleet, PairMember
 from wirewatch_fleet.rounds.campaign import CampaignOptions, run_rounds

@@ -28,7 +28,7 @@ from wirewatch.busbw.formulas import busbw
 from wirewatch.core.jobs import RingReading
 from wirewatch.core.probe import MIB, OPS
 from wirewatch.core.types import Absent
-from wirewatch.jobs.running.bias import bias
+from wirewatch.jobs.running.windows import bias
 from wirewatch.jobs.tap.rings import FileRings
 
 SIZES = (64 * MIB, 256 * MIB)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from wirewatch.busbw.formulas import factor
 from wirewatch.core.probe import ALL_REDUCE, MIB
-from wirewatch.jobs.running.bias import bias
+from wirewatch.jobs.running.windows import bias
 
 
 @dataclass(frozen=True)

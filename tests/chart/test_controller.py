@@ -13,9 +13,8 @@ from tests.fleet.controller.drawn import GPU, NOW, OTHERS, OURS, apply, mark, ra
 from wirewatch.catalogue import discover
 from wirewatch.config import load
 from wirewatch_fleet.cli.controller import controller
-from wirewatch_fleet.controller.decide import decide
+from wirewatch_fleet.controller.decide import decide, patch_of
 from wirewatch_fleet.controller.node import MARK, node_of
-from wirewatch_fleet.controller.patch import patch_of
 
 GIVEN = read(KUBERNETES / "controller" / "controller.yaml")
 NAME = "wirewatch-controller"

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.examples import examples
 from tests.node.goldens.made import metrics, played
 from wirewatch.core.types import Unusable
-from wirewatch_fleet.simulation import (
+from wirewatch_fleet.cli.simulate import (
     GONE,
     POLLS,
     SILENT,

@@ -14,8 +14,18 @@ from tools.promql import labels_of, recorded, selectors
 from wirewatch.catalogue import rules
 from wirewatch.core.types import Health
 from wirewatch_fleet import worst
-from wirewatch_fleet.reasons import OF_NODES, OTHERWISE, of_rules, reason
-from wirewatch_fleet.worst import FLEET_STATUS, Answers, SeriesValue, clusters, document, table
+from wirewatch_fleet.worst import (
+    FLEET_STATUS,
+    OF_NODES,
+    OTHERWISE,
+    Answers,
+    SeriesValue,
+    clusters,
+    document,
+    of_rules,
+    reason,
+    table,
+)
 
 SERIES = recorded((one.name, one.expr, one.labels) for one in records())
 

@@ -92,6 +92,15 @@ class Options(Strict):
         return f"must be above 0: {bad[0]!r}" if bad else ""
 
 
+def wrong_settings(policy: Strict, *checks: tuple[tuple[str, ...], Callable[[float], bool], str]) -> str:
+    """Return the first setting that fails of each check, in words; empty when all hold."""
+    odd = (
+        (next((name for name in names if not holds(getattr(policy, name))), ""), text)
+        for names, holds, text in checks
+    )
+    return "; ".join(f"{text}: {name!r}" for name, text in odd if name)
+
+
 @dataclass(frozen=True, slots=True)
 class NoPolicy(Strict):
     """For collectors that judge nothing, or nothing that a threshold decides."""

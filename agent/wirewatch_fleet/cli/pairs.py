@@ -12,12 +12,11 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import ExistingFile, FiniteNumber, WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import table
-from wirewatch.core.words import utc
+from wirewatch.core.words import GB, first, utc
 
 if TYPE_CHECKING:
     from wirewatch_fleet.pairs.document import PairsDocument, RoundsDocument, SlowEntry
 
-GB = 1e9
 FORMS = (".svg", ".png")
 LISTED = 8
 """Names in one line."""
@@ -173,13 +172,13 @@ def _open(found: "PairsDocument") -> Iterator[str]:
         if len(found.suspects) > SUSPECTS:
             yield f"  and {len(found.suspects) - SUSPECTS} more"
     if found.thin:
-        yield f"too few runs to be judged: {_names(found.thin)}"
+        yield f"too few runs to be judged: {first(found.thin, LISTED)}"
     if found.silent:
-        yield f"no answer in any run: {_names(found.silent)}"
+        yield f"no answer in any run: {first(found.silent, LISTED)}"
     if found.next is not None:
         yield (
             f"measure next, as round {found.next.number} ({found.next.purpose}): "
-            f"{_names([f'{a} with {b}' for a, b in found.next.pairs])}"
+            f"{first([f'{a} with {b}' for a, b in found.next.pairs], LISTED)}"
         )
     elif found.rounds and (found.suspects or found.thin):
         yield "no further round is planned: start again with those that are open and partners that are well"
@@ -195,8 +194,3 @@ def _basis(found: "PairsDocument") -> Iterator[str]:
             f"healthy nodes differ by {found.spread:.1%} (standard deviation); "
             f"one is named from {found.seen_from:.1%} on"
         )
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more

@@ -1,10 +1,12 @@
 """`wirewatch fleet probe`: rounds of pairs, run by the fleet's own scheduler, until something is named."""
 
 import json
+import math
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +16,21 @@ import click
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, WholeNumber
-from wirewatch.cli.output import shown
+from wirewatch.cli.output import shown, write_whole
 from wirewatch.cli.probe import Size
+from wirewatch.core.hostlist import HostlistError, compact, expanded
 from wirewatch.core.types import NotText, Unusable, utf8
-from wirewatch_fleet.cli.pairs import pairs_lines, read_past
+from wirewatch.core.words import first, utc
+from wirewatch.core.words import size as human
+from wirewatch.signals import SIGNALS
+from wirewatch_fleet.cli.pairs import LISTED, pairs_lines, read_past
 
 if TYPE_CHECKING:
-    from wirewatch_fleet.rounds.engine import RoundEngine
+    from wirewatch_fleet.pairs.document import RoundsDocument
+    from wirewatch_fleet.pairs.model import MeasuredRound, PairLimits, PairRound
+    from wirewatch_fleet.rounds.campaign import CampaignOptions
+    from wirewatch_fleet.rounds.engine import PairNode, RoundEngine, RoundOrder
+    from wirewatch_fleet.rounds.plan import PairWork
 
 Command = Callable[..., None]
 GPU = "nvidia.com/gpu"
@@ -134,8 +144,6 @@ def _namespace(folder: Path) -> str:
 
 
 def _names(nodes: Sequence[str]) -> tuple[str, ...]:
-    from wirewatch.core.hostlist import HostlistError, expanded
-
     try:
         return tuple(dict.fromkeys(name for one in nodes for name in expanded(one)))
     except HostlistError as error:
@@ -148,12 +156,6 @@ ENGINES: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], "RoundEngine"
 }
 """Each makes an engine of the nodes that were named, if any, and of all options of the command."""
 
-
-if TYPE_CHECKING:
-    from wirewatch_fleet.pairs.document import RoundsDocument
-    from wirewatch_fleet.pairs.model import PairLimits
-    from wirewatch_fleet.rounds.engine import PairNode, RoundEngine
-    from wirewatch_fleet.rounds.plan import PairWork
 
 NO_ANSWER = 69
 START_SECONDS = 40.0
@@ -239,7 +241,6 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any], 
         RoundEngineError: the engine does not answer.
         UsageError: what is asked for cannot be measured, or the results cannot be kept.
     """
-    from wirewatch_fleet.cli.rounds import Announced, announce, run_and_keep
     from wirewatch_fleet.pairs.document import PAIRS, pairs_document
     from wirewatch_fleet.rounds.campaign import CampaignOptions, planned_next
 
@@ -266,8 +267,6 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any], 
 
 def _begun(members: "Sequence[PairNode]", named: bool, results: Path, seed: int) -> "RoundsDocument":  # noqa: FBT001
     """What the results hold, or a new fleet: of the nodes that were named, else of all that are idle."""
-    import time
-
     from wirewatch_fleet.pairs.document import RoundsError, read_rounds, rounds_document
     from wirewatch_fleet.pairs.model import PairFleet, PairMember
 
@@ -349,3 +348,118 @@ def _gpus(members: "Sequence[PairNode]", names: set[str]) -> int:
     if len(counts) != 1 or not known:
         raise click.UsageError("the nodes have different numbers of GPUs: give --gpus")
     return known[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """All that is known before anything runs; `planned` None: nothing is left to measure."""
+
+    engine: "RoundEngine"
+    nodes: "Sequence[PairNode]"
+    made: "RoundsDocument"
+    options: "CampaignOptions"
+    planned: "PairRound | None"
+    results: Path
+
+
+def announce(known: Announced) -> Iterator[str]:
+    """What would run where, how long at most, and what it holds."""
+    from wirewatch_fleet.rounds.campaign import order_of
+
+    members = [one.name for one in known.made.members]
+    leafs = len({one.leaf for one in known.made.members if one.leaf})
+    yield f"{len(members)} nodes{f' in {leafs} leafs' if leafs else ''}: {compact(members)}"
+    busy = [f"{one.name} ({one.busy})" for one in known.nodes if one.busy]
+    if busy:
+        yield f"not idle, in no pair: {first(busy, LISTED)}"
+    if known.made.rounds:
+        count = len(known.made.rounds)
+        these = "1 round is" if count == 1 else f"{count} rounds are"
+        yield f"{these} in {known.results} already, from {utc(known.made.at)} on; another file begins afresh"
+    if known.planned is None:
+        yield "nothing is left to measure"
+        return
+    yield _pair_words(known.options)
+    yield from known.engine.describe(order_of(known.planned, known.options))
+    planned, pairs = known.planned, [f"{a} with {b}" for a, b in known.planned.pairs]
+    yield f"round {planned.number} ({planned.purpose}), {len(pairs)} pairs: {first(pairs, LISTED)}"
+    yield _most(known, len(members))
+    yield f"results: {known.results}"
+
+
+def _pair_words(options: "CampaignOptions") -> str:
+    work = options.work
+    rails = ", " if work.ranks == 1 else f" on each of {work.ranks} rails, on all at once, "
+    what = "processes" if work.engine == "gloo" else "GPUs"
+    return (
+        f"each pair sends {human(work.size_bytes)} each way{rails}then an all_reduce, by {work.engine}: "
+        f"{work.seconds:g} s at most on 2 x {work.ranks} {what}"
+    )
+
+
+def _most(known: Announced, members: int) -> str:
+    options = known.options
+    left = max(0, options.limits.most - len(known.made.rounds))
+    seconds = left * (options.patience + options.seconds)
+    held = left * members * options.work.gpus * options.work.seconds
+    gpus = f", {held:,.0f} GPU-seconds" if options.work.gpus else ", no GPU"
+    return (
+        f"at most {left} rounds, each {options.patience:g} s to be admitted, {options.seconds:g} s to run: "
+        f"{math.ceil(seconds / 60)} min{gpus}; mostly {min(left, options.limits.first)} rounds and small ones"
+    )
+
+
+@dataclass
+class ShownCampaign:
+    """Tells each round on standard error, and keeps it in the file."""
+
+    results: Path
+    ended_by: list[str] = field(default_factory=list)
+    _since: float = 0.0
+
+    def mono(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def ended(self) -> bool:
+        return bool(self.ended_by)
+
+    def keep(self, made: "RoundsDocument") -> None:
+        from wirewatch_fleet.pairs.document import ROUNDS
+
+        write_whole(self.results, ROUNDS.dump_json(made, indent=1).decode() + "\n")
+
+    def began(self, order: "RoundOrder") -> None:
+        self._since = self.mono()
+        click.echo(f"round {order.number}: {len(order.pairs)} pairs", err=True)
+
+    def measured(self, measured: "MeasuredRound") -> None:
+        answered = sum(run.answered for run in measured.runs)
+        seconds = self.mono() - self._since
+        click.echo(f"  {answered} of {len(measured.runs)} answered, {seconds:.0f} s", err=True)
+        for run in measured.runs:
+            if run.failed:
+                click.echo(f"  {run.first} with {run.second}: {run.failed}", err=True)
+
+
+def run_and_keep(
+    engine: "RoundEngine", made: "RoundsDocument", options: "CampaignOptions", results: Path
+) -> "tuple[RoundsDocument, str | None]":
+    """Run to the verdict or to a signal; what was measured, and by what it was ended.
+
+    Raises:
+        RoundEngineError: the engine does not answer.
+        UsageError: the results cannot be kept.
+    """
+    from wirewatch_fleet.rounds.campaign import run_rounds
+
+    view = ShownCampaign(results)
+    with SIGNALS.taken(stop=view.ended_by.append, reload=lambda: None):
+        try:
+            view.keep(made)
+            made = run_rounds(engine, made, options, view)
+        except OSError as error:
+            raise click.UsageError(f"{results}: {error.strerror or error}") from error
+    return made, f"ended by {view.ended_by[0]}" if view.ended_by else None

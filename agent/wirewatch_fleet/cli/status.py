@@ -12,7 +12,7 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, ExistingFile
 from wirewatch.cli.output import shown
-from wirewatch.core.words import utc
+from wirewatch.core.words import count, utc
 
 if TYPE_CHECKING:
     from wirewatch_fleet.prometheus import Access
@@ -153,7 +153,7 @@ def text_of(status: "FleetStatusDocument") -> Iterator[str]:
     from wirewatch.cli.tables import table
 
     bad = [f"{status.counts[name]} {word}" for name, word in WORDS.items() if status.counts.get(name)]
-    every = f"{status.known} node{'' if status.known == 1 else 's'}{_of(status.clusters)}"
+    every = f"{count(status.known, 'node')}{_of(status.clusters)}"
     yield (
         f"{status.health.upper()}: {every}: {', '.join(bad)}"
         if status.known
@@ -174,8 +174,7 @@ def _of(clusters: Sequence[str]) -> str:
 
 
 def _nobody(status: "FleetStatusDocument") -> str:
-    from wirewatch_fleet.reasons import OF_NODES
-    from wirewatch_fleet.worst import NO_RULES
+    from wirewatch_fleet.worst import NO_RULES, OF_NODES
 
     if status.clusters:
         return f"no node is known{_of(status.clusters)}; is that the label `cluster` of its targets?"

@@ -18,23 +18,28 @@ from kubernetes_asyncio.watch import Watch
 
 from wirewatch import __version__
 from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult
-from wirewatch_fleet.controller.patch import CONTENT_TYPE
-from wirewatch_fleet.kubeclient import ERRORS, RequestFailed, answered, client_of, failed
+from wirewatch_fleet.kubeclient import (
+    ERRORS,
+    Document,
+    RequestFailed,
+    answered,
+    client_of,
+    failed,
+    pages,
+)
 
 REQUEST = 5.0
 """Seconds that one request may take, but a list or a watch."""
 LIST = 60.0
 """Seconds for one page of a list."""
-PAGE = 250
-"""Nodes in one page."""
 WATCH = 300
 """Seconds after which a watch ends and all nodes are listed again."""
 SILENCE = 150.0
 """Seconds without a word, not even a bookmark, after which a watch is taken for dead."""
 EVENTS_NAMESPACE = "default"
 """Events about objects without a namespace are here."""
+CONTENT_TYPE = "application/merge-patch+json"
 NVSENTINEL = ("nvsentinel.dgxc.nvidia.com", "v1", "maintenancerequests")
-Document = Mapping[str, Any]
 log = logging.getLogger(__name__)
 # It logs a traceback for each failed try; what a try gave is logged once, by the loop.
 logging.getLogger("kubernetes_asyncio.leaderelection").setLevel(logging.CRITICAL)
@@ -52,20 +57,7 @@ class ClusterSession:
 
     async def nodes(self, selector: str) -> tuple[list[Document], str]:
         """All nodes that the selector finds, as of now, and the version from which a watch goes on."""
-        found: list[Document] = []
-        more = ""
-        while True:
-            page = await answered(
-                self._core.list_node(
-                    label_selector=selector, limit=PAGE, _continue=more, _preload_content=False,
-                    _request_timeout=LIST,
-                ),
-                LIST,
-            )  # fmt: skip
-            found += page["items"]
-            more = page["metadata"].get("continue") or ""
-            if not more:
-                return found, page["metadata"]["resourceVersion"]
+        return await pages(LIST, self._core.list_node, label_selector=selector)
 
     async def changes(self, selector: str, version: str) -> AsyncIterator[tuple[str, Document]]:
         """Changes after a version, as ("ADDED" | "MODIFIED" | "DELETED", node), until the watch ends."""
@@ -92,41 +84,24 @@ class ClusterSession:
     async def patch_node(self, name: str, patch: Document) -> Document:
         """The node after the patch."""
         after: Document = await answered(
-            self._core.patch_node(  # type: ignore[call-arg]  # not in its stub: the content type
-                name, dict(patch), field_manager="wirewatch-controller", _content_type=CONTENT_TYPE,
-                _preload_content=False, _request_timeout=REQUEST,
-            ),
-            REQUEST,
+            REQUEST, self._core.patch_node, name, dict(patch), field_manager="wirewatch-controller",
+            _content_type=CONTENT_TYPE,
         )  # fmt: skip
         return after
 
     async def write_event(self, event: Document) -> None:
         """Write an Event about a node."""
-        await answered(
-            self._core.create_namespaced_event(
-                EVENTS_NAMESPACE,
-                dict(event),  # type: ignore[arg-type]  # JSON does as well
-                _preload_content=False,
-                _request_timeout=REQUEST,
-            ),
-            REQUEST,
-        )
+        await answered(REQUEST, self._core.create_namespaced_event, EVENTS_NAMESPACE, dict(event))
 
     async def request_maintenance(self, body: Document) -> None:
         """Create a MaintenanceRequest of NVSentinel's; nothing happens if it is there."""
-        group, version, plural = NVSENTINEL
-        made = self._custom.create_cluster_custom_object(
-            group, version, plural, dict(body), _preload_content=False, _request_timeout=REQUEST
-        )
-        await _unless(RequestResult.CONFLICT, answered(made, REQUEST))
+        create = self._custom.create_cluster_custom_object
+        await _unless(RequestResult.CONFLICT, answered(REQUEST, create, *NVSENTINEL, dict(body)))
 
     async def end_maintenance(self, name: str) -> None:
         """Delete a MaintenanceRequest; nothing happens if it is gone."""
-        group, version, plural = NVSENTINEL
-        gone = self._custom.delete_cluster_custom_object(
-            group, version, plural, name, _preload_content=False, _request_timeout=REQUEST
-        )
-        await _unless(RequestResult.NOT_FOUND, answered(gone, REQUEST))
+        delete = self._custom.delete_cluster_custom_object
+        await _unless(RequestResult.NOT_FOUND, answered(REQUEST, delete, *NVSENTINEL, name))
 
     def lease(self, name: str, namespace: str, identity: str) -> "TimedLease":
         """The lease that a leader holds."""

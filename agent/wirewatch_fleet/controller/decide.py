@@ -1,13 +1,24 @@
-"""What to do with each node: a pure function of all nodes, the settings and the time."""
+"""What to do with each node, and the patch for it: pure functions of all nodes, the settings and the time."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from wirewatch.config import ControllerSection, Limit
+from wirewatch.core.words import stamp
 from wirewatch.kubernetes.condition import ConditionStatus
-from wirewatch_fleet.controller.node import FleetNode, NodeMeasure, Reported, obstacles
+from wirewatch_fleet.controller.node import (
+    MARK,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    FleetNode,
+    Mark,
+    NodeMeasure,
+    Reported,
+    obstacles,
+)
 
 
 class Scope(Enum):
@@ -18,6 +29,7 @@ class Scope(Enum):
     RACK = "rack"
 
 
+Patch = Mapping[str, Any]
 Unit = tuple[Scope, str]
 """One cluster, pool or rack, by its name; the cluster's is ""."""
 
@@ -261,6 +273,34 @@ def _about_failed(
     return NodeDecision(node, NodeStep.TAKE_OUT, Ground.CONFIRMED, f"{condition.reason}: {condition.message}")
 
 
-def measure(settings: ControllerSection) -> NodeMeasure:
-    """What takes a node out; never asked while everything is undone."""
-    return NodeMeasure(settings.act)
+def patch_of(decision: NodeDecision, settings: ControllerSection, now: float) -> Patch:
+    """Return the patch (RFC 7386) of a decision's step: what is done and the mark that says so, in one.
+
+    It names the resourceVersion, so that the API server refuses it if the node has changed since it was
+    looked at: the list of taints is sent whole. `now` in Unix seconds.
+    """
+    node = decision.node
+    if decision.step is NodeStep.TAKE_OUT:
+        did = NodeMeasure(settings.act)
+        mark = Mark(did, stamp(now), node.condition.reason if node.condition else "")
+        return _patch(node, mark.text(), _out(node, did))
+    undone = _back(node, node.mark.did) if node.mark and decision.step is NodeStep.GIVE_BACK else {}
+    return _patch(node, None, undone)
+
+
+def _patch(node: FleetNode, mark: str | None, spec: Patch) -> Patch:
+    about = {"resourceVersion": node.version, "annotations": {MARK: mark}}
+    return {"metadata": about, **({"spec": spec} if spec else {})}
+
+
+def _out(node: FleetNode, did: NodeMeasure) -> Patch:
+    if did is NodeMeasure.TAINT:
+        ours = {"key": TAINT_KEY, "effect": TAINT_EFFECT}
+        return {"taints": [*(taint.raw for taint in node.taints), ours]}
+    return {"unschedulable": True} if did is NodeMeasure.CORDON else {}
+
+
+def _back(node: FleetNode, did: NodeMeasure) -> Patch:
+    if did is NodeMeasure.TAINT:
+        return {"taints": [taint.raw for taint in node.taints if not taint.ours] or None}
+    return {"unschedulable": None} if did is NodeMeasure.CORDON else {}

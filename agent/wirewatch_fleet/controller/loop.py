@@ -4,9 +4,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import random
+from typing import Any
 
 from kubernetes_asyncio.leaderelection.electionconfig import Config as Election
 from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
@@ -18,7 +20,6 @@ from wirewatch.kubernetes.apiserver import ApiEndpoint, RequestResult
 from wirewatch_fleet.controller.cluster import (
     REQUEST,
     ClusterSession,
-    Document,
     Maintenance,
     TimedLease,
     connected,
@@ -30,12 +31,11 @@ from wirewatch_fleet.controller.decide import (
     NodeDecision,
     NodeStep,
     decide,
-    measure,
+    patch_of,
 )
 from wirewatch_fleet.controller.node import FleetNode, NodeMeasure, node_of
-from wirewatch_fleet.controller.patch import patch_of
 from wirewatch_fleet.controller.report import ControllerReport, Count, event, words
-from wirewatch_fleet.kubeclient import RequestFailed
+from wirewatch_fleet.kubeclient import Document, RequestFailed
 
 BUNDLE = 1.0
 """Seconds in which changes are gathered before they are judged together."""
@@ -62,7 +62,7 @@ class Controller:
     def __init__(
         self, where: ApiEndpoint, identity: Identity, settings: ControllerSection, clock: Clock
     ) -> None:
-        self._where, self._identity, self._settings, self._clock = where, identity, settings, clock
+        self._where, self.identity, self.settings, self.clock = where, identity, settings, clock
         self._trouble = ""
         self._turned = clock.mono()
         self._steps: Counter[Count] = Counter()
@@ -71,7 +71,7 @@ class Controller:
 
     def turning(self) -> bool:
         """Whether the loop turns, whatever the API server does."""
-        return self._clock.mono() - self._turned < TURNING + self._settings.lease
+        return self.clock.mono() - self._turned < TURNING + self.settings.lease
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -85,7 +85,7 @@ class Controller:
                 self._tell_trouble(error)
                 wait = min(LONGEST, 2 * wait)
             self.asked = True
-            self._turned = self._clock.mono()
+            self._turned = self.clock.mono()
             await asyncio.sleep(wait * (0.5 + 0.5 * random()))  # noqa: S311 - no secret
 
     async def _campaign(self, cluster: ClusterSession) -> None:
@@ -94,36 +94,34 @@ class Controller:
         Raises:
             RequestFailed: the nodes cannot be followed.
         """
-        lease = cluster.lease(self._settings.name, self._identity.namespace, self._identity.name)
+        lease = cluster.lease(self.settings.name, self.identity.namespace, self.identity.name)
         leading: set[asyncio.Task[None]] = set()
 
         async def lead() -> None:
             """What the library starts once the lease is ours, and cancels once it is lost."""
             if task := asyncio.current_task():
                 leading.add(task)
-            log.info("%s has the lease %s", self._identity.name, self._settings.name)
+            log.info("%s has the lease %s", self.identity.name, self.settings.name)
             try:
                 await Leadership(self, cluster, lease).run()
             finally:
                 self.report = replace(self.report, leader=False, plan=None)
 
-        lasts = self._settings.lease
+        lasts = self.settings.lease
         election = LeaderElection(Election(lease, lasts, lasts * 2 / 3, lasts / 6, lead, _nothing))
         running = asyncio.create_task(election.run())
         try:
             while not any(task.done() for task in (running, *leading)):
-                self._turned = self._clock.mono()
+                self._turned = self.clock.mono()
                 self._tell_lease(lease)
                 await asyncio.wait({running, *leading}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
         finally:
             tasks = {running, *leading}
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await _end(tasks)
         for task in tasks:
             if not task.cancelled():
                 task.result()
-        log.warning("%s has lost the lease and does nothing without it", self._identity.name)
+        log.warning("%s has lost the lease and does nothing without it", self.identity.name)
 
     def _tell_lease(self, lease: TimedLease) -> None:
         if lease.last is None:
@@ -146,21 +144,6 @@ class Controller:
             log.info("the API server answers again")
         self._trouble = ""
 
-    @property
-    def settings(self) -> ControllerSection:
-        """What may be done."""
-        return self._settings
-
-    @property
-    def clock(self) -> Clock:
-        """Times."""
-        return self._clock
-
-    @property
-    def identity(self) -> str:
-        """Our name, for Events."""
-        return self._identity.name
-
     def count(self, step: NodeStep, result: RequestResult) -> None:
         """Count a step that was tried."""
         self._steps[step, result] += 1
@@ -169,6 +152,12 @@ class Controller:
 
 async def _nothing() -> None:
     pass
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 _MEANING = {
@@ -209,9 +198,7 @@ class Leadership:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await _end(tasks)
         for task in done:
             task.result()
 
@@ -230,9 +217,7 @@ class Leadership:
                 await asyncio.wait({again, taking}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._current = False
-                for task in (again, taking):
-                    task.cancel()
-                await asyncio.wait({again, taking})
+                await _end({again, taking})
             if not taking.cancelled():
                 taking.result()
 
@@ -353,11 +338,11 @@ class Leadership:
         if self._told.get(node.name) == key:
             return True
         self._told[node.name] = key
-        act = None if self._settings.act == "undo" else measure(self._settings)
+        act = None if self._settings.act == "undo" else NodeMeasure(self._settings.act)
         told = words(decision, act, dry_run=self._settings.dry_run)
         log.info("%s: %s", node.name, told[2])
         try:
-            now, who = self._clock.now(), self._controller.identity
+            now, who = self._clock.now(), self._controller.identity.name
             await self._cluster.write_event(event(decision, told, who, now))
         except RequestFailed as error:
             log.warning("no Event about %s: %s", node.name, error)

@@ -98,11 +98,8 @@ def words(decision: NodeDecision, act: NodeMeasure | None, *, dry_run: bool) -> 
         why = "everything is undone" if ground is Ground.UNDO else "InterconnectHealthy is True again"
         return "Normal", "InterconnectGivenBack", f"{would}back in use, was {WORDS[node.mark.did]}: {why}"
     if decision.step is NodeStep.FORGET:
-        return (
-            "Normal",
-            "InterconnectForgotten",
-            f"{would}without our mark: what it said was taken back before",
-        )
+        said = f"{would}without our mark: what it said was taken back before"
+        return "Normal", "InterconnectForgotten", said
     reason = "InterconnectBudgetUsed" if ground in BUDGETS else "InterconnectLeft"
     detail = f" ({decision.detail})" if decision.detail else ""
     return "Warning", reason, f"FAILED, and not taken out: {MEANING.get(ground, ground.value)}{detail}"

@@ -6,34 +6,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from annotated_types import Ge, Len
+from annotated_types import Ge
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.pairs import Measure, PartKind, Way
+from wirewatch.core.pairs import Measure, PartKind
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Health, NotText, utf8
 from wirewatch.documents import health as healths
 from wirewatch.verdict.pairs import MOST_PARTNERS, MOST_PARTS, Moment, PairsLoss, PairsPart, PairsResult
 from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
     MeasuredRound,
+    Name,
     NamedPart,
-    PairEnd,
     PairFleet,
     PairLimits,
     PairMember,
     PairRound,
     PairRun,
-    Rate,
     RoundPurpose,
+    StrictPart,
+    WayLoss,
 )
 from wirewatch_fleet.pairs.naming import AlikeLoss, Assessment, TypicalRate, alike, assess
 from wirewatch_fleet.pairs.plan import PairsVerdict, health, next_step
 
 T = TypeVar("T")
-_STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 MOST_BYTES = 256 << 20
-Name = Annotated[str, Len(1, 253)]
-Rails = dict[Name, tuple[Rate | None, Rate | None]]
 
 
 class RoundsError(Exception):
@@ -41,57 +40,22 @@ class RoundsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsMember:
-    """A node, or a clique of `nodes` that runs as one. `leaf`: its leaf or rack; empty if not known."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
-
-    name: Name
-    leaf: str = ""
-    nodes: list[Name] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class RunEntry:
-    """One pair in one round, bytes per second: `sends` from the first to the second, `receives` back.
-
-    `rails`: the same two for each rail alone. null: not measured. `failed`: why there is nothing. `ends`:
-    what each of the two saw, by its name.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
-
-    first: Name
-    second: Name
-    sends: Rate | None = None
-    receives: Rate | None = None
-    all_reduce: Rate | None = None
-    rails: Rails = field(default_factory=dict)
-    failed: str = ""
-    ends: dict[Name, PairEnd] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RoundEntry:
+class RoundEntry(StrictPart):
     """A round: a run for each pair that was asked, also where no answer came. `resting`: idle, in no pair."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
-
     number: Annotated[int, Ge(1)]
-    runs: list[RunEntry]
+    runs: list[PairRun]
     purpose: RoundPurpose = RoundPurpose.RANDOM
     resting: list[Name] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsWork:
+class RoundsWork(StrictPart):
     """What every pair measured: rates of one work say nothing beside those of another.
 
     `ranks`: GPUs of each node, or processes of gloo. `size_bytes`: what each sends at a time. `environment`:
     variables of the workers.
     """
-
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     engine: Name
     ranks: Annotated[int, Ge(1)]
@@ -100,37 +64,18 @@ class RoundsWork:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsDocument:
+class RoundsDocument(StrictPart):
     """What was measured. `at`: when the first round began, Unix seconds. `seed`: of the matchings.
 
     `work`: what each pair measured; null where it is not known.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
-
     schema: Literal["wirewatch.fleet-rounds/1"]
     at: Moment
-    members: list[RoundsMember]
+    members: list[PairMember]
     rounds: list[RoundEntry]
     seed: int = 0
     work: RoundsWork | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LossEntry:
-    """How slow in one direction: a share of what is typical; `low`, `high`: two standard deviations from it.
-
-    `slow` of `runs` runs with `partners` partners showed it; `deviations`: in those of healthy parts.
-    """
-
-    way: Way
-    loss: float
-    low: float
-    high: float
-    slow: int
-    runs: int
-    partners: int
-    deviations: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +91,7 @@ class SlowEntry:
     rail: str
     across: bool
     measure: Measure
-    losses: list[LossEntry]
+    losses: list[WayLoss]
     members: list[str]
     action: str
 
@@ -306,23 +251,21 @@ def _check(made: RoundsDocument, path: Path) -> None:
 
 def fleet_of(made: RoundsDocument) -> PairFleet:
     """Its members."""
-    return PairFleet(tuple(PairMember(one.name, one.leaf, tuple(one.nodes)) for one in made.members))
+    return PairFleet(tuple(made.members))
+
+
+def _pair(run: PairRun) -> tuple[str, str]:
+    return run.first, run.second
 
 
 def measured_of(made: RoundsDocument) -> list[MeasuredRound]:
     """Its rounds, in their order."""
     return [
         MeasuredRound(
-            PairRound(
-                one.number, one.purpose, tuple((r.first, r.second) for r in one.runs), tuple(one.resting)
-            ),
-            [
-                PairRun(r.first, r.second, r.sends, r.receives, r.all_reduce, r.rails, r.failed, r.ends)
-                for r in one.runs
-            ],
+            PairRound(one.number, one.purpose, tuple(map(_pair, one.runs)), tuple(one.resting)), one.runs
         )
         for one in sorted(made.rounds, key=lambda one: one.number)
-    ]  # fmt: skip
+    ]
 
 
 def rounds_document(
@@ -332,21 +275,10 @@ def rounds_document(
     """What was measured, as a document; a pair of the plan without a run is one without an answer."""
     entries = []
     for one in rounds:
-        runs = {(run.first, run.second): run for run in one.runs}
+        runs = {_pair(run): run for run in one.runs}
         every = [runs.get(pair, PairRun(*pair, failed="no answer")) for pair in one.round.pairs]
-        entries.append(RoundEntry(
-            one.round.number,
-            [
-                RunEntry(
-                    r.first, r.second, r.sends, r.receives, r.all_reduce, dict(r.rails), r.failed,
-                    dict(r.ends),
-                )
-                for r in every
-            ],
-            one.round.purpose, list(one.round.resting),
-        ))  # fmt: skip
-    members = [RoundsMember(one.name, one.leaf, list(one.nodes)) for one in fleet.members]
-    return RoundsDocument("wirewatch.fleet-rounds/1", at, members, entries, seed, work)
+        entries.append(RoundEntry(one.round.number, every, one.round.purpose, list(one.round.resting)))
+    return RoundsDocument("wirewatch.fleet-rounds/1", at, list(fleet.members), entries, seed, work)
 
 
 def pairs_document(
@@ -372,16 +304,13 @@ def pairs_document(
 
 
 def _members(known: Assessment, fleet: PairFleet, runs: Sequence[PairRun]) -> list[MemberEntry]:
-    partners: dict[str, list[str]] = {one.name: [] for one in fleet.members}
-    for run in runs:
-        if run.answered:
-            partners[run.first].append(run.second)
-            partners[run.second].append(run.first)
+    pairs = [_pair(run) for run in runs if run.answered]
+    partners = grouped(each for a, b in pairs for each in ((a, b), (b, a)))
     nodes = {one.name: list(one.nodes) for one in fleet.members}
     return [
         MemberEntry(
             one.name, one.runs, one.answered, one.sends, one.receives,
-            list(dict.fromkeys(partners[one.name])), nodes[one.name],
+            list(dict.fromkeys(partners.get(one.name, ()))), nodes[one.name],
         )
         for one in known.members
     ]  # fmt: skip
@@ -394,27 +323,20 @@ def _health(known: Assessment, slower: Sequence[AlikeLoss], limits: PairLimits) 
 
 def _slow(part: NamedPart, fleet: PairFleet) -> SlowEntry:
     place = part.place
-    losses = [
-        LossEntry(one.way, one.loss, one.low, one.high, one.slow, one.rounds, one.partners, one.deviations)
-        for one in part.losses
-    ]
     if place.kind is PartKind.LEAF:
         members = [one.name for one in fleet.members if one.leaf == place.name]
     else:
         members = [name for name in (place.name, place.peer) if name and place.kind is not PartKind.RAIL]
     return SlowEntry(
-        place.kind, place.name, place.peer, place.rail, place.across, part.measure, losses, members,
-        ACTIONS[place.kind],
+        place.kind, place.name, place.peer, place.rail, place.across, part.measure, list(part.losses),
+        members, ACTIONS[place.kind],
     )  # fmt: skip
 
 
 def member_of(found: PairsDocument, names: Iterable[str]) -> MemberEntry | None:
     """The member that the first of these names stands for, or is a node of; None where none took part."""
-    for name in names:
-        for one in found.members:
-            if name and (name == one.name or name in one.nodes):
-                return one
-    return None
+    every = ((name, one) for name in names if name for one in found.members)
+    return next((one for name, one in every if name == one.name or name in one.nodes), None)
 
 
 def result_for(found: PairsDocument, member: MemberEntry) -> PairsResult | str:

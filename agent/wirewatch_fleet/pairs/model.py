@@ -5,12 +5,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from annotated_types import Gt, Le
+from annotated_types import Gt, Le, Len
 
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
 
+Name = Annotated[str, Len(1, 253)]
 Rate = Annotated[float, Gt(0), Le(1e15)]
 """Bytes per second."""
+Rails = Mapping[Name, tuple[Rate | None, Rate | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StrictPart:
+    """A part of a document, in which an unknown key is an error, and a number that is none."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 class RoundPurpose(StrEnum):
@@ -23,15 +32,12 @@ class RoundPurpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PairMember:
-    """One that takes part: a node, or a clique of `nodes` (NVL72) that runs as one. `leaf`: "" if not known.
+class PairMember(StrictPart):
+    """A node, or a clique of `nodes` (NVL72) that runs as one. `leaf`: its leaf or rack, "" if not known."""
 
-    Members of one leaf share its switches. Where leafs are not known the rack does as well.
-    """
-
-    name: str
+    name: Name
     leaf: str = ""
-    nodes: tuple[str, ...] = ()
+    nodes: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +62,12 @@ class PairRound:
 
 
 @dataclass(frozen=True, slots=True)
-class PairEnd:
+class PairEnd(StrictPart):
     """What one node of a pair saw around the run.
 
     `transport`: of NCCL's log, or gloo. `gpudirect`: whether all of it went from GPU to NIC; null where the
     log does not say. `sent`, `received`: bytes by port. `errors`: what grew, by port or GPU and kind.
     """
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     transport: str = ""
     gpudirect: bool | None = None
@@ -74,21 +78,22 @@ class PairEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class PairRun:
-    """What a pair measured, bytes per second; `sends`: from the first to the second, `receives`: back.
+class PairRun(StrictPart):
+    """A pair in one round, bytes per second: `sends` from the first to the second, `receives` back.
 
-    `rails`: the same for each rail alone. What was not measured is None, or not in `rails`; `failed` says why
-    where nothing was: a pair that did not start, ended early, or gave no answer. `ends`: what each node saw.
+    `rails`: the same two for each rail alone. What was not measured is null, or not in `rails`; `failed` says
+    why where nothing was: a pair that did not start, ended early, or gave no answer. `ends`: what each of the
+    two saw, by its name.
     """
 
-    first: str
-    second: str
-    sends: float | None = None
-    receives: float | None = None
-    all_reduce: float | None = None
-    rails: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    first: Name
+    second: Name
+    sends: Rate | None = None
+    receives: Rate | None = None
+    all_reduce: Rate | None = None
+    rails: Rails = field(default_factory=dict)
     failed: str = ""
-    ends: Mapping[str, PairEnd] = field(default_factory=dict)
+    ends: Mapping[Name, PairEnd] = field(default_factory=dict)
 
     @property
     def answered(self) -> bool:
@@ -121,10 +126,9 @@ class SlowPlace:
 
 @dataclass(frozen=True, slots=True)
 class WayLoss:
-    """How slow a part is in one direction: the share of its speed that is lost, and between what it lies.
+    """How slow in one direction: a share of what is typical; `low`, `high`: two standard deviations from it.
 
-    `slow` of `rounds` rounds showed it, with so many `partners`; `deviations`: the loss in standard
-    deviations of healthy parts.
+    `slow` of `runs` runs with `partners` partners showed it; `deviations`: in those of healthy parts.
     """
 
     way: Way
@@ -132,7 +136,7 @@ class WayLoss:
     low: float
     high: float
     slow: int
-    rounds: int
+    runs: int
     partners: int
     deviations: float
 

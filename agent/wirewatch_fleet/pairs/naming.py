@@ -1,12 +1,13 @@
 """What was measured so far says: parts that are slow, suspects, and who was measured too little. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from wirewatch.core.pairs import Measure, PartKind, Way
-from wirewatch.core.statistics import spread
+from wirewatch.core.statistics import grouped, spread
 from wirewatch_fleet.pairs.model import (
     MeasuredRound,
     NamedPart,
@@ -126,11 +127,10 @@ def covers(place: SlowPlace, way: Way, one: Observation, leafs: Mapping[str, str
 
 def _parts(found: Iterable[tuple[Sequence[Found], Survey]]) -> tuple[NamedPart, ...]:
     """Parts with all their directions, the slowest first."""
-    ways: dict[tuple[SlowPlace, Measure], list[WayLoss]] = {}
-    for some, survey in found:
-        measure = survey.every[0].measure
-        for one in some:
-            ways.setdefault((one.place, measure), []).append(_loss(one.way, one.judged))
+    ways = grouped(
+        ((one.place, survey.every[0].measure), _loss(one.way, one.judged))
+        for some, survey in found for one in some
+    )  # fmt: skip
     parts = [NamedPart(place, measure, tuple(losses)) for (place, measure), losses in ways.items()]
     return tuple(sorted(parts, key=lambda one: (-one.loss, one.place.name, one.place.peer, one.place.rail)))
 
@@ -150,23 +150,15 @@ def _share(loss: float) -> float:
 def _paces(
     fleet: PairFleet, rounds: Sequence[MeasuredRound], survey: Survey | None
 ) -> tuple[MemberPace, ...]:
-    runs = dict.fromkeys((one.name for one in fleet.members), 0)
-    answered = dict(runs)
-    for one in rounds:
-        for pair in one.round.pairs:
-            for name in pair:
-                if name in runs:
-                    runs[name] += 1
-        for run in one.runs:
-            if run.answered:
-                answered[run.first] += 1
-                answered[run.second] += 1
+    runs = Counter(name for one in rounds for pair in one.round.pairs for name in pair)
+    ended = [run for one in rounds for run in one.runs if run.answered]
+    answered = Counter(name for run in ended for name in (run.first, run.second))
     return tuple(
         MemberPace(
             name, max(runs[name], answered[name]), answered[name],
             *(_pace(survey, name, way) for way in (Way.SENDS, Way.RECEIVES)),
         )
-        for name in runs
+        for name in (one.name for one in fleet.members)
     )  # fmt: skip
 
 

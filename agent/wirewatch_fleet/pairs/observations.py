@@ -90,16 +90,9 @@ def observations(
 ) -> list[Observation]:
     """Of one measure, in the order of rounds; rates that are not above 0 are left out."""
     return [
-        Observation(
-            measure,
-            one.round.number,
-            a,
-            b,
-            _across(leafs, a, b),
-            logs,
-            full=one.round.purpose is not RoundPurpose.CONFIRM,
-        )
+        Observation(measure, one.round.number, a, b, _across(leafs, a, b), logs, full)
         for one in rounds
+        for full in [one.round.purpose is not RoundPurpose.CONFIRM]
         for run in one.runs
         if run.answered
         for a, b, logs in _directions(run, measure)

@@ -5,12 +5,14 @@ leafs are known. All later ones are small: each suspect, and each member of whic
 a partner known to be good.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
 from wirewatch.core.pairs import PartKind, Way
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Health
 from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
@@ -72,9 +74,7 @@ def inside(
     rested: Mapping[str, int],
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:  # fmt: skip
     """Pairs within each leaf; who is left over of its leaf runs with another that is."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(leafs.get(name, ""), []).append(name)
+    groups = grouped((leafs.get(name, ""), name) for name in names)
     pairs: list[Pair] = []
     over: list[str] = groups.pop("", [])
     for group in groups.values():
@@ -154,10 +154,7 @@ def _first(
     """Across leafs, inside them, across again; at random where fewer than two leafs are known."""
     idle = set(there)
     leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in idle}
-    rested: dict[str, int] = {}
-    for one in rounds:
-        for name in one.round.resting:
-            rested[name] = rested.get(name, 0) + 1
+    rested = Counter(name for one in rounds for name in one.round.resting)
     silent = _unanswered(rounds)
     names = [name for name in there if silent.get(name, 0) < 3]  # noqa: PLR2004
     if len(set(leafs.values())) < 2:  # noqa: PLR2004
@@ -176,13 +173,9 @@ def _same(leafs: Mapping[str, str], a: str, b: str) -> bool:
 
 def _unanswered(rounds: Sequence[MeasuredRound]) -> dict[str, int]:
     """How often each member was asked, of those that never gave an answer."""
-    asked: dict[str, int] = {}
-    answered: set[str] = set()
-    for one in rounds:
-        for pair in one.round.pairs:
-            for name in pair:
-                asked[name] = asked.get(name, 0) + 1
-        answered.update(name for run in one.runs if run.answered for name in (run.first, run.second))
+    asked = Counter(name for one in rounds for pair in one.round.pairs for name in pair)
+    runs = [run for one in rounds for run in one.runs if run.answered]
+    answered = {name for run in runs for name in (run.first, run.second)}
     return {name: count for name, count in asked.items() if name not in answered}
 
 

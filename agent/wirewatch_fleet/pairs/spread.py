@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import NormalDist, median
 from typing import NamedTuple
 
-from wirewatch.core.statistics import NORMAL, low_median
+from wirewatch.core.statistics import NORMAL, grouped, low_median
 from wirewatch_fleet.pairs.model import PairLimits
 
 FLOOR = 0.002
@@ -138,9 +138,7 @@ def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: NamingBar) ->
     told, behind = _split(points, margin)
     if not told:
         return JudgedPart(0.0, 0.0, 0, 0, frozenset(), frozenset(), 0.0, named=False, suspected=False)
-    partners: dict[str, list[float]] = {}
-    for one in told:
-        partners.setdefault(one.partner, []).append(one.loss)
+    partners = grouped((one.partner, one.loss) for one in told)
     middles = {partner: low_median(losses) for partner, losses in partners.items()}
     loss = low_median(middles.values())
     limit = max(bar.least, 0.6 * loss)
@@ -171,9 +169,9 @@ def healthy_spread(
             losses += mine
             apart += (b - a for a, b in pairwise(mine))
     total = max(floor, _around(losses))
-    within = (
-        max(floor / 2, NORMAL * median(map(abs, apart)) / math.sqrt(2)) if len(apart) >= ENOUGH else total
-    )
+    within = total
+    if len(apart) >= ENOUGH:
+        within = max(floor / 2, NORMAL * median(map(abs, apart)) / math.sqrt(2))
     between = math.sqrt(max(total**2 - within**2, (floor / 2) ** 2))
     return HealthySpread(between, min(within, total), sorted(losses))
 

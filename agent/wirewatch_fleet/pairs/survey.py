@@ -5,7 +5,7 @@ stands in the way of all narrower ones from then on: rail, leaf, node, rail of a
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from wirewatch.core.pairs import PartKind, Way
-from wirewatch.core.statistics import low_median
+from wirewatch.core.statistics import grouped, low_median
 from wirewatch_fleet.pairs.model import PairLimits, SlowPlace
 from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
 from wirewatch_fleet.pairs.spread import (
@@ -118,9 +118,7 @@ class Survey:
 
     def run(self) -> None:
         """Judge all parts twice: the second time beside the median of what the first found well."""
-        for one in self.every:
-            for end in one.ends:
-                self.ends.setdefault(end, []).append(one)
+        self.ends = grouped((end, one) for one in self.every for end in one.ends)
         self.ways = frozenset(way for _, way in self.ends)
         weigh(self.every)
         self._judge_wide()
@@ -171,11 +169,8 @@ class Survey:
 
     def _leaf_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
         """First whole leafs, then single rails of them; both by what leaves or enters them."""
-        groups: dict[tuple[str, Way], list[Observation]] = defaultdict(list)
-        for one in self.every:
-            if one.across:
-                for name, way in one.ends:
-                    groups[self.leafs[name], way].append(one)
+        across = [one for one in self.every if one.across]
+        groups = grouped(((self.leafs[name], way), one) for one in across for name, way in one.ends)
         rails = self.rails
         for rail in (ALL_RAILS, *(rails if len(rails) > 1 else ())):
             for (leaf, way), some in groups.items():
@@ -204,10 +199,7 @@ class Survey:
 
     def _rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[RoundLoss]:
         """A group in each round; of a leaf, only where it ran with several others, if there are several."""
-        rounds: dict[int, list[Observation]] = defaultdict(list)
-        for one in some:
-            if not place.rail or place.rail in one.losses:
-                rounds[one.round].append(one)
+        rounds = grouped((one.round, one) for one in some if not place.rail or place.rail in one.losses)
         several = place.kind is PartKind.LEAF and len(set(self.leafs.values())) > 2  # noqa: PLR2004
         points = []
         for number, runs in rounds.items():
@@ -263,11 +255,8 @@ class Survey:
 
         Both ends of such a run are in the leaf, so it shows all directions in which the leaf is named.
         """
-        ways: dict[SlowPlace, list[Way]] = {}
-        for found in self.named:
-            if found.place.kind is PartKind.LEAF and found.place.across:
-                ways.setdefault(found.place, []).append(found.way)
-        for leaf, named in ways.items():
+        leafs = (one for one in self.named if one.place.kind is PartKind.LEAF and one.place.across)
+        for leaf, named in grouped((one.place, one.way) for one in leafs).items():
             within = self._within(leaf, named[0])
             points = [
                 RoundLoss(one.round, loss, one.explained(leaf.rail), f"{n}")
@@ -379,9 +368,7 @@ class Survey:
         yield from sorted(slow, key=lambda one: (one[0][0], one[0][1].value, one[1]))
 
     def _pairs(self) -> None:
-        met: dict[tuple[str, str], list[Observation]] = defaultdict(list)
-        for one in self.every:
-            met[one.sender, one.receiver].append(one)
+        met = grouped(((one.sender, one.receiver), one) for one in self.every)
         bar = self._bar(len(met))
         spread = healthy_spread((self._pair_points(some) for some in met.values()), bar.least)
         together = HealthySpread(max(spread.between, spread.within), spread.within, spread.losses)

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch_fleet.pairs.document import Name, Rails
-from wirewatch_fleet.pairs.model import PairEnd, PairRun, Rate
+from wirewatch_fleet.pairs.model import Name, PairEnd, PairRun, Rails, Rate, StrictPart
 
-_STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 LONGEST = 300
 """Characters of a reason."""
 _MARK = b'"wirewatch.fleet-peer/1"'
@@ -21,14 +19,12 @@ _WEIGHT: dict[Cause, int] = {"refused": 0, "preempted": 1, "failed": 2, "": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class PeerAnswer:
+class PeerAnswer(StrictPart):
     """What one node of a pair measured, of the pair as a whole, and what it saw of itself.
 
-    Rates as in `RunEntry`, seen from the first node: both ends say the same. `cause` is empty where all was
+    Rates as in `PairRun`, seen from the first node: both ends say the same. `cause` is empty where all was
     measured; else `why` says in words what was in the way. `seconds` that it took; `gpu_seconds` held.
     """
-
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     schema: Literal["wirewatch.fleet-peer/1"]
     at: float

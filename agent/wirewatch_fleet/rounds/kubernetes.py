@@ -8,12 +8,13 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kubernetes_asyncio.client import ApiClient, BatchV1Api, CoreV1Api
 
+from wirewatch.core.statistics import grouped
 from wirewatch.kubernetes.apiserver import RequestResult
-from wirewatch_fleet.kubeclient import ERRORS, RequestFailed, answered, text_of
+from wirewatch_fleet.kubeclient import ERRORS, RequestFailed, answered, good_bytes, pages
 from wirewatch_fleet.rounds.answer import answers_in
 from wirewatch_fleet.rounds.engine import (
     NodesError,
@@ -26,7 +27,6 @@ from wirewatch_fleet.rounds.engine import (
 from wirewatch_fleet.rounds.jobs import (
     CAMPAIGN,
     PAIR,
-    Document,
     JobProgress,
     PairJobsOptions,
     deleted,
@@ -48,7 +48,7 @@ AWAY_SECONDS = 60.0
 """For which the API server may give no answer in a round, before the round is given up."""
 CANCELS = 5
 """How often Jobs are deleted until none is left."""
-AT_ONCE, PAGE = 32, 250
+AT_ONCE = 32
 LOG_BYTES = 1 << 20
 T = TypeVar("T")
 
@@ -136,12 +136,12 @@ class KubernetesRounds:
 
     async def _members(self, client: ApiClient) -> list[PairNode]:
         core, ours = CoreV1Api(client), self.options
-        nodes = await _pages(core.list_node, LIST, label_selector=ours.selector)
+        nodes, _ = await pages(LIST, core.list_node, label_selector=ours.selector)
         used: Mapping[str, int] = {}
         if ours.gpus != 0 and not self._blind:
             try:
                 held = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
-                pods = await _pages(core.list_pod_for_all_namespaces, LIST, field_selector=held)
+                pods, _ = await pages(LIST, core.list_pod_for_all_namespaces, field_selector=held)
                 used = used_gpus(pods, ours.gpu, self.campaign)
             except RequestFailed as error:
                 if error.outcome.result is not RequestResult.FORBIDDEN:
@@ -158,10 +158,10 @@ class KubernetesRounds:
             wanted = job(order, place, self.campaign, self._nodes, self.options)
             async with room:
                 try:
-                    made = await answered(_made(batch.create_namespaced_job, there, wanted), REQUEST)
+                    made = await answered(REQUEST, batch.create_namespaced_job, there, dict(wanted))
                     if not on_hosts(self.options):
                         by_name = service(made, self.options.port)
-                        await answered(_made(core.create_namespaced_service, there, by_name), REQUEST)
+                        await answered(REQUEST, core.create_namespaced_service, there, dict(by_name))
                 except RequestFailed as error:
                     refused[place] = f"refused by the API server: {error}"
 
@@ -173,13 +173,10 @@ class KubernetesRounds:
     ) -> dict[int, PairProgress]:
         core, ours = CoreV1Api(client), f"{CAMPAIGN}={self.campaign}"
         there = {"namespace": self.options.namespace, "label_selector": ours}
-        jobs = {
-            one["metadata"]["name"]: one
-            for one in await _pages(BatchV1Api(client).list_namespaced_job, REQUEST, **there)
-        }
-        pods: dict[str, list[Document]] = {}
-        for pod in await _pages(core.list_namespaced_pod, REQUEST, **there):
-            pods.setdefault(pod["metadata"]["labels"].get(PAIR, ""), []).append(pod)
+        made, _ = await pages(REQUEST, BatchV1Api(client).list_namespaced_job, **there)
+        jobs = {one["metadata"]["name"]: one for one in made}
+        listed, _ = await pages(REQUEST, core.list_namespaced_pod, **there)
+        pods = grouped((pod["metadata"]["labels"].get(PAIR, ""), pod) for pod in listed)
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(place: int) -> tuple[int, PairProgress]:
@@ -216,14 +213,11 @@ class KubernetesRounds:
 
     async def _log(self, core: CoreV1Api, pod: str) -> str:
         try:
-            return await text_of(
-                core.read_namespaced_pod_log(
-                    pod,
-                    self.options.namespace, container=self.options.container,
-                    limit_bytes=LOG_BYTES, _preload_content=False, _request_timeout=REQUEST,
-                ),
-                REQUEST,
+            text = await good_bytes(
+                REQUEST, core.read_namespaced_pod_log, pod, self.options.namespace,
+                container=self.options.container, limit_bytes=LOG_BYTES,
             )  # fmt: skip
+            return text.decode("utf-8", "replace")
         except RequestFailed as error:
             return f"what {pod} printed cannot be read: {error}"
 
@@ -235,17 +229,11 @@ class KubernetesRounds:
         batch, ours = BatchV1Api(client), f"{CAMPAIGN}={self.campaign}"
         left: list[str] = []
         for _ in range(CANCELS):
-            await answered(
-                batch.delete_collection_namespaced_job(
-                    self.options.namespace, label_selector=ours, propagation_policy="Background",
-                    _preload_content=False, _request_timeout=LIST,
-                ),
-                LIST,
-            )  # fmt: skip
+            there = {"namespace": self.options.namespace, "label_selector": ours}
+            delete = batch.delete_collection_namespaced_job
+            await answered(LIST, delete, **there, propagation_policy="Background")
             await asyncio.sleep(self.settle)
-            found = await _pages(
-                batch.list_namespaced_job, LIST, namespace=self.options.namespace, label_selector=ours
-            )
+            found, _ = await pages(LIST, batch.list_namespaced_job, **there)
             left = [one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"]]
             if not left:
                 return
@@ -264,22 +252,3 @@ class KubernetesRounds:
             return asyncio.run(session())
         except RequestFailed as error:
             raise RoundEngineError(f"the API server: {error}") from error
-
-
-def _made(create: Callable[..., Awaitable[Any]], namespace: str, body: Document) -> Awaitable[Any]:
-    return create(namespace, dict(body), _preload_content=False, _request_timeout=REQUEST)
-
-
-async def _pages(listed: Callable[..., Awaitable[Any]], seconds: float, **asked: Any) -> list[Document]:
-    """All of a list, page by page, each within so many seconds."""
-    found: list[Document] = []
-    more = ""
-    while True:
-        page = await answered(
-            listed(**asked, limit=PAGE, _continue=more, _preload_content=False, _request_timeout=seconds),
-            seconds,
-        )
-        found += page["items"]
-        more = page["metadata"].get("continue") or ""
-        if not more:
-            return found

@@ -4,21 +4,20 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Len
+from annotated_types import Ge, Gt, Le
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.probe import MIB
 from wirewatch_fleet.pairs.document import RoundsWork
+from wirewatch_fleet.pairs.model import Name, StrictPart
 
-_STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 _PLACE = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 PORTS = range(1, 1 << 16)
 LONGEST_SECONDS, MOST_BYTES = 3600, 16 << 30
 """That a pair may measure; that it may send at a time."""
-Node = Annotated[str, Len(1, 253)]
 Seconds = Annotated[float, Gt(0), Le(LONGEST_SECONDS)]
 WorkEngine = Literal["distributed", "gloo"]
 """torch.distributed over NCCL on GPUs, or over gloo on processors."""
@@ -31,7 +30,7 @@ class PlanError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class PairWork:
+class PairWork(StrictPart):
     """What each pair measures: the same for all of a fleet, or their rates could not be compared.
 
     `ranks`: GPUs of each node, one process and one rail each; processes for gloo. Each rank sends
@@ -39,8 +38,6 @@ class PairWork:
     is killed; `patience`: for which each waits for the other. `environment`: variables of the workers, such
     as NCCL's settings.
     """
-
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     engine: WorkEngine = "distributed"
     ranks: Annotated[int, Ge(1), Le(64)] = 8
@@ -58,14 +55,12 @@ class PairWork:
 
 
 @dataclass(frozen=True, slots=True)
-class PairPlan:
+class PairPlan(StrictPart):
     """The plan of one pair. At `meet` (HOST:PORT) the node `first` listens, for `second` to come."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
-
     schema: Literal["wirewatch.fleet-pair-plan/1"]
-    first: Node
-    second: Node
+    first: Name
+    second: Name
     meet: str
     work: PairWork
 

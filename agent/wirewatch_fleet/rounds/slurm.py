@@ -165,11 +165,8 @@ class SlurmRounds:
             "account": self.options.account, "qos": self.options.qos, "gres": self.options.gres,
         }  # fmt: skip
         minutes = math.ceil(order.seconds / 60)
-        own = (
-            []
-            if self.options.job
-            else ["--exclusive", f"--immediate={math.ceil(order.patience + GRACE_SECONDS)}"]
-        )
+        alone = ["--exclusive", f"--immediate={math.ceil(order.patience + GRACE_SECONDS)}"]
+        own = [] if self.options.job else alone
         return [
             "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", f"--nodelist={first},{second}",
             f"--job-name={name}", f"--time={minutes}", "--mem=0", "--cpu-bind=none", "--input=none",

@@ -179,5 +179,5 @@ def _right(part: NamedPart, fleet: DrawnFleet) -> bool:
 
 def _words(part: NamedPart) -> str:
     place = part.place
-    ways = ",".join(f"{one.way} {one.loss:.3f} {one.slow}/{one.rounds}" for one in part.losses)
+    ways = ",".join(f"{one.way} {one.loss:.3f} {one.slow}/{one.runs}" for one in part.losses)
     return f"{place.kind} {place.name}>{place.peer} rail {place.rail} {place.across} {part.measure}: {ways}"

@@ -226,7 +226,7 @@ def test_a_picture_is_svg_or_png(tmp_path: Path) -> None:
 
 def test_each_member_has_its_partners_and_a_clique_its_nodes() -> None:
     made = measured()
-    members = [replace(made.members[0], nodes=["tray0", "tray1"]), *made.members[1:]]
+    members = [replace(made.members[0], nodes=("tray0", "tray1")), *made.members[1:]]
     first, *others = pairs_document(replace(made, members=members)).members
     met = {r.second if r.first == first.name else r.first for one in made.rounds for r in one.runs
            if first.name in (r.first, r.second) and not r.failed}  # fmt: skip

@@ -11,7 +11,8 @@ from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
 from wirewatch.client import request
 from wirewatch.core.pairs import Measure, PartKind, Way
-from wirewatch_fleet.pairs.document import PAIRS, LossEntry, MemberEntry, PairsDocument, SlowEntry
+from wirewatch_fleet.pairs.document import PAIRS, MemberEntry, PairsDocument, SlowEntry
+from wirewatch_fleet.pairs.model import WayLoss
 from wirewatch_fleet.pairs.naming import TypicalRate
 
 DEMO = ("--replay", "demo-dgx-h200")
@@ -19,7 +20,7 @@ OK, DEGRADED, FAILED, UNKNOWN, USAGE, INTERNAL = 0, 1, 2, 3, 64, 70
 
 
 def slow(loss: float, kind: PartKind = PartKind.NODE, rail: str = "mlx5_3", peer: str = "") -> SlowEntry:
-    losses = [LossEntry(Way.SENDS, loss, loss - 0.01, loss + 0.01, 3, 4, 3, 40.0)]
+    losses = [WayLoss(Way.SENDS, loss, loss - 0.01, loss + 0.01, 3, 4, 3, 40.0)]
     members = ["n1", *filter(None, [peer])]
     return SlowEntry(
         kind, "n1", peer, rail, across=False, measure=Measure.RAILS, losses=losses, members=members,

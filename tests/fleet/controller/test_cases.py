@@ -7,9 +7,8 @@ import pytest
 from tests.brakes import CASES, BrakeCase, Now, left_as
 from tests.fleet.controller.drawn import NOW, OTHERS, OURS, apply, mark, raw, settings
 from wirewatch.config import BudgetSection
-from wirewatch_fleet.controller.decide import decide
+from wirewatch_fleet.controller.decide import decide, patch_of
 from wirewatch_fleet.controller.node import MARK, node_of
-from wirewatch_fleet.controller.patch import patch_of
 
 # A person makes it theirs by removing the annotation, or by making another taint of it.
 FOUND: dict[str, dict[Now, dict[str, Any]]] = {

@@ -11,7 +11,7 @@ from tests.fleet.controller.drawn import raw
 from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.controller import cluster
 from wirewatch_fleet.controller.cluster import ClusterSession, connected
-from wirewatch_fleet.kubeclient import RequestFailed
+from wirewatch_fleet.kubeclient import PAGE, RequestFailed
 
 
 def play(api: NodesApi, folder: Path, script: Callable[[ClusterSession], Awaitable[None]]) -> None:
@@ -23,7 +23,7 @@ def play(api: NodesApi, folder: Path, script: Callable[[ClusterSession], Awaitab
 
 
 def test_all_pages_of_a_list_are_read_and_each_request_has_the_token(tmp_path: Path) -> None:
-    api = NodesApi(*(raw(f"n{number:03}") for number in range(2 * cluster.PAGE + 3)))
+    api = NodesApi(*(raw(f"n{number:03}") for number in range(2 * PAGE + 3)))
 
     async def script(session: ClusterSession) -> None:
         found, version = await session.nodes("")

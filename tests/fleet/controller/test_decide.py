@@ -29,9 +29,9 @@ from wirewatch_fleet.controller.decide import (
     Scope,
     allowed,
     decide,
+    patch_of,
 )
 from wirewatch_fleet.controller.node import FleetNode, node_of, obstacles
-from wirewatch_fleet.controller.patch import patch_of
 
 
 def about(one: FleetNode, ours: ControllerSection | None = None) -> NodeDecision:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.node.cli.replies import reply as http
@@ -17,7 +18,6 @@ from tests.node.daemon.process import FAST, Daemon
 from tests.node.jobs.explain.drawn import NOW, evidence, job, late, row
 from tests.processes import run_wirewatch
 from wirewatch.cli.jobs.explain import (
-    NoOneJob,
     ancestors,
     busiest,
     cpu_seconds,
@@ -238,9 +238,9 @@ def test_the_process_that_started_a_job_means_it() -> None:
         one = JobEvidence("slurm:7", NOW, (JobGpu("GPU-0", "0", (rank,)),), Absent(Why.MISSING))
         other = JobEvidence("slurm:8", NOW, (JobGpu("GPU-1", "1", (2**22 + 1,)),), Absent(Why.MISSING))
         assert selected((one, other), str(launcher.pid), ancestors) is one
-        with pytest.raises(NoOneJob, match="belongs to several jobs: slurm:7, slurm:9"):
+        with pytest.raises(click.UsageError, match="belongs to several jobs: slurm:7, slurm:9"):
             selected((one, replace(one, name="slurm:9")), str(launcher.pid), ancestors)
-        with pytest.raises(NoOneJob, match="process 1 belongs to no job"):
+        with pytest.raises(click.UsageError, match="process 1 belongs to no job"):
             selected((one, other), "1", ancestors)
         launcher.communicate("\n")
     assert ancestors(2**22 + 1) == []

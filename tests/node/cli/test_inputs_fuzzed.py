@@ -21,7 +21,7 @@ from tests.processes import ROOT
 from wirewatch import config
 from wirewatch.catalogue import components
 from wirewatch.cli.check.daemon import daemon_address
-from wirewatch.cli.jobs.explain import NoOneJob, cpu_seconds, selected
+from wirewatch.cli.jobs.explain import cpu_seconds, selected
 from wirewatch.cli.options import Duration, owner
 from wirewatch.cli.probe import Primitive, Size, Switches
 from wirewatch.core.hostlist import HostlistError, expanded
@@ -144,7 +144,9 @@ PARSERS = {
         lambda text: Duration().convert(text, None, None), ("1.5h", "3s"), (click.BadParameter,)
     ),
     "hello": Parser(on_bytes(decode_hello), (encode_hello(Hello(3, "no")).decode(),), (ValueError,)),
-    "job": Parser(lambda text: selected((), text), ("slurm:7", "pod:a", "4711", "pid:1"), (NoOneJob,)),
+    "job": Parser(
+        lambda text: selected((), text), ("slurm:7", "pod:a", "4711", "pid:1"), (click.UsageError,)
+    ),
     "jobs": Parser(JOBS.validate_json, (jobs_text(),), (ValidationError,)),
     "ledger": Parser(from_file(lambda file: read_ledger(file, "b", 1e9)), ('{"version": 1, "entries": []}',)),
     "manifest": Parser(from_file(recording, "manifest.json"), (MANIFEST,), (RecordingError,)),

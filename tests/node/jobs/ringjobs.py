@@ -21,7 +21,6 @@ from wirewatch.core.pci import Place
 from wirewatch.core.topology import SWITCH, GpuPart, NvlinkWires, Topology
 from wirewatch.core.types import Expect, Finding, Ok
 from wirewatch.jobs.running import COLLECTOR, judge
-from wirewatch.jobs.running.bias import bias
 from wirewatch.jobs.running.model import (
     JobsMemory,
     JobsPolicy,
@@ -29,6 +28,7 @@ from wirewatch.jobs.running.model import (
     JobSurroundings,
     RingProcess,
 )
+from wirewatch.jobs.running.windows import bias
 from wirewatch.jobs.times import JobsFacts
 
 MIB = 1 << 20

@@ -8,7 +8,6 @@ import pytest
 
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingState, TimedCollective
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
-from wirewatch.jobs.running.bias import bias
 from wirewatch.jobs.running.confirm import (
     LateVotes,
     chance,
@@ -19,7 +18,7 @@ from wirewatch.jobs.running.confirm import (
 )
 from wirewatch.jobs.running.join import RankRecords, gaps, join, records_of
 from wirewatch.jobs.running.model import CommunicatorMemory, JobsPolicy, JoinedCollective
-from wirewatch.jobs.running.windows import Shape, roll, vote, window_of
+from wirewatch.jobs.running.windows import Shape, bias, roll, vote, window_of
 from wirewatch.jobs.times import CommunicatorWindow, JobRank, OperationTimes
 
 POLICY = JobsPolicy()

@@ -12,10 +12,11 @@ from tests.node.collectors.drawn import Gpus, Watched
 from tests.node.jobs.lockstepjobs import EVERY, SECONDS, Row, measured
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Health, Json, Why
+from wirewatch.core.words import MIB
 from wirewatch.hw.nvml.protocol import absent_code
 from wirewatch.jobs.lockstep import COLLECTOR
 from wirewatch.jobs.lockstep.model import GpuWindow, LockstepMemory, WindowReason
-from wirewatch.jobs.lockstep.read import BYTES, MATH, METRICS, MIB, RATIOS, SINCE, window_of
+from wirewatch.jobs.lockstep.read import BYTES, MATH, METRICS, RATIOS, SINCE, window_of
 
 PROCESSES, MIG, OFFERS, CLOCK = "ComputeRunningProcesses()", "MigMode()", "GpmSupported()", "ClockInfo(1)"
 NOT_SUPPORTED, NOT_FOUND, NO_FUNCTION, UNKNOWN = 3, 6, 13, 999

@@ -26,8 +26,7 @@ from tests.node.jobs.ras.reports import (
 )
 from wirewatch.core.jobs import RasCrowd, RasPhase, RasReport
 from wirewatch.core.types import Absent, Why
-from wirewatch.jobs.ras.answer import LIMIT, parse_ras_json
-from wirewatch.jobs.ras.text import ANY_OP, parse_ras_text
+from wirewatch.jobs.ras.answer import ANY_OP, LIMIT, parse_ras_json, parse_ras_text
 
 
 def read(text: str) -> RasReport:
@@ -86,7 +85,7 @@ def test_a_dead_rank_one_that_left_and_errors_are_told_apart() -> None:
         (('"rank": 1,', '"rank": 0,'), "twice"),
         (("192.0.2.2", "a host\\n of many words"), "host"),
         (("0x17fa1bf33d62ca88", "<script>"), "hash"),
-        (('"ranks": [', '"ranks": 7, "was": ['), "ranks is not a list"),
+        (('"ranks": [', '"ranks": 7, "was": ['), "a report has no valid ranks"),
         (('"destroy_flag": false', '"destroy_flag": 0'), "destroy_flag"),
         (('"communicators": [', '"others": ['), "communicators"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from proof.fleet.pairs.faults import Slowed
 from proof.hardware.kit import Report
 from proof.hardware.pairs import NODES, RATE, ROUND, SLOW, judge, slowed
-from wirewatch_fleet.pairs.document import RoundsDocument, RoundsMember, RunEntry, rounds_document
+from wirewatch_fleet.pairs.document import RoundsDocument, rounds_document
 from wirewatch_fleet.pairs.model import MeasuredRound, PairEnd, PairFleet, PairMember, PairRun
 from wirewatch_fleet.pairs.plan import PlannedRound, next_step
 
@@ -62,12 +62,12 @@ def test_every_slowed_way_is_asked_for(tmp_path: Path) -> None:
 def test_an_answer_that_did_not_come_fails(tmp_path: Path) -> None:
     made = measured(frozenset())
     pair = made.rounds[1].runs[0]
-    made.rounds[1].runs[0] = RunEntry(pair.first, pair.second, failed="n3: failed: timeout: 60 s")
+    made.rounds[1].runs[0] = PairRun(pair.first, pair.second, failed="n3: failed: timeout: 60 s")
     assert failing(tmp_path, "nothing is slowed", made) == ["nothing is slowed"]
 
 
 def test_nothing_measured_passes_no_limit(tmp_path: Path) -> None:
-    made = RoundsDocument("wirewatch.fleet-rounds/1", 0.0, [RoundsMember(name) for name in NODES], [])
+    made = RoundsDocument("wirewatch.fleet-rounds/1", 0.0, [PairMember(name) for name in NODES], [])
     assert len(failing(tmp_path, "nothing is slowed", made, ())) == 3
 
 

@@ -20,6 +20,10 @@ from wirewatch.jobs.explain.evidence import JobEvidence, JobSettings
 from wirewatch.jobs.explain.gather import with_settings, with_threads
 from wirewatch.nccl.settings import settings_of_environ
 
+if TYPE_CHECKING:
+    from wirewatch.documents.jobs import ExplainDocument, JobsDocument
+
+UNKNOWN = 3
 LOOK = 1.0
 """Seconds for which threads are watched."""
 ROOT = 0
@@ -101,33 +105,20 @@ def busiest(
         return before
     if isinstance(after, Absent):
         return after
-    shares = _shares(before, after, seconds)
+    shares = [(after[one] - before[one]) / seconds for one in after if one in before and seconds > 0]
     return min(1.0, max(shares)) if shares else Absent(Why.MISSING, "no thread of it was seen twice")
 
 
-def _shares(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> Sequence[float]:
-    return [(after[one] - before[one]) / seconds for one in after if one in before and seconds > 0]
-
-
-class NoOneJob(Exception):
-    """No job, or more than one, is meant; the text is one line for the user."""
-
-
-def nobody(_pid: int) -> Collection[int]:
-    """Of a process elsewhere it is not known who started it."""
-    return ()
-
-
 def selected(
-    jobs: Sequence[JobEvidence], given: str | None, ancestors: Callable[[int], Collection[int]] = nobody
+    jobs: Sequence[JobEvidence], given: str | None, started_by: Callable[[int], Collection[int]] | None = None
 ) -> JobEvidence:
     """The job that is meant; without a selector the only one there is.
 
-    `ancestors`: the processes that started one, its parent first. A process that is on no GPU, such as
-    torchrun, means the job that it started.
+    `started_by`: the processes that started one, None where that is not known. A process that is on no GPU,
+    such as torchrun, means the job that it started.
 
     Raises:
-        NoOneJob: none is, or several are, or the selector is not one.
+        UsageError: none is, or several are, or the selector is not one.
     """
     if given is None:
         return _only(jobs, "no job runs on this node's GPUs", f"{len(jobs)} jobs run here: name one of them")
@@ -135,41 +126,32 @@ def selected(
     pid = whole(value if kind == "pid" and colon else given)
     if pid is not None:
         found = [one for one in jobs if pid in one.pids]
-        found = found or [one for one in jobs if any(pid in ancestors(own) for own in one.pids)]
+        if not found and started_by:
+            found = [one for one in jobs if any(pid in started_by(own) for own in one.pids)]
         none = f"process {pid} belongs to no job on this node's GPUs{_known(jobs)}"
         return _only(found, none, f"process {pid} belongs to several jobs")
     if kind not in {"slurm", "pod", "container"} or not value.strip():
-        raise NoOneJob(f"{given!r} names no job: slurm:ID, pod:UID, container:ID or a process id")
+        raise click.UsageError(f"{given!r} names no job: slurm:ID, pod:UID, container:ID or a process id")
     name = given.lower()
     if name.startswith(CONTAINER):
         name = name[: len(CONTAINER) + CONTAINER_DIGITS]
-    found = [one for one in jobs if name in _names(one)]
+    owners = [(one, (one.name, *(() if isinstance(one.job, Absent) else one.job.owners))) for one in jobs]
+    found = [one for one, names in owners if name in {each.lower() for each in names}]
     none = f"no job {given} runs on this node's GPUs{_known(jobs)}"
     return _only(found, none, f"{given} is part of several jobs")
 
 
-def _names(one: JobEvidence) -> set[str]:
-    owners = () if isinstance(one.job, Absent) else one.job.owners
-    return {name.lower() for name in (one.name, *owners)}
-
-
 def _only(found: Sequence[JobEvidence], none: str, several: str) -> JobEvidence:
     if not found:
-        raise NoOneJob(none)
+        raise click.UsageError(none)
     if len(found) > 1:
-        raise NoOneJob(f"{several}: {', '.join(one.name for one in found)}")
+        raise click.UsageError(f"{several}: {', '.join(one.name for one in found)}")
     return found[0]
 
 
 def _known(jobs: Sequence[JobEvidence]) -> str:
     """The jobs that there are; those without the tap have no owner that is known."""
     return f"; known are {', '.join(one.name for one in jobs)}" if jobs else ""
-
-
-if TYPE_CHECKING:
-    from wirewatch.documents.jobs import ExplainDocument, JobsDocument
-
-UNKNOWN = 3
 
 
 @click.command(
@@ -235,19 +217,11 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
 
 
 def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
-    """The answer for the job that is meant, with what this command can read of its processes itself.
-
-    Raises:
-        UsageError: no job is meant, or several.
-    """
-    from wirewatch.cli.jobs.explain import NoOneJob, ancestors, nobody, read_processes, selected
+    """The answer for the job that is meant, with what this command can read of its processes itself."""
     from wirewatch.documents.jobs import explain as explained
 
     live = document.source == "live"
-    try:
-        evidence = selected([one.evidence for one in document.jobs], job, ancestors if live else nobody)
-    except NoOneJob as error:
-        raise click.UsageError(str(error)) from error
+    evidence = selected([one.evidence for one in document.jobs], job, ancestors if live else None)
     if live:
         evidence = read_processes(evidence)
     return explained(evidence, document.at, document.source)

@@ -4,11 +4,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
+from wirewatch.core.words import count
 from wirewatch.documents.jobs import ExplainDocument
-from wirewatch.jobs.explain.evidence import JobEvidence, JobGpu, JobSettings
+from wirewatch.jobs.explain.evidence import NOT_WATCHED, JobEvidence, JobGpu, JobSettings
 from wirewatch.jobs.explain.wires import timed_rows, wire_in_use
-from wirewatch.jobs.explain.words import gpu_name, operation, percent, rate, share_or_dash
+from wirewatch.jobs.explain.words import gpu_name, operation, percent, rate
 from wirewatch.jobs.times import CommunicatorTimes, OperationTimes, RunningJob
 from wirewatch.nccl.settings import slowing_settings
 
@@ -26,18 +27,16 @@ class PageLayout:
 
     width: int
 
-    def headed(self, head: str, text: str) -> Iterator[str]:
-        """A text beside its head."""
-        yield from self.wrapped(text, head, " " * len(head))
+    def headed(self, head: str, text: str) -> list[str]:
+        return self.wrapped(text, head, " " * len(head))
 
     def listed(self, title: str, texts: Sequence[str]) -> Iterator[str]:
         """Texts under one title, with the title beside the first."""
         for number, text in enumerate(texts):
             yield from self.headed(f"{title if number == 0 else '':<{TITLE}}- ", text)
 
-    def indented(self, text: str) -> Iterator[str]:
-        """A text of its own."""
-        yield from self.wrapped(text, " " * GAP, " " * 2 * GAP)
+    def indented(self, text: str) -> list[str]:
+        return self.wrapped(text, " " * GAP, " " * 2 * GAP)
 
     def titled(self, title: str, rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
         """A table with its title; the first `left` columns to the left, the others to the right.
@@ -76,11 +75,7 @@ class PageLayout:
 def page(document: ExplainDocument, width: int = WIDTH) -> list[str]:
     """The lines of the page; the first one is the answer, however long."""
     answer, evidence, layout = document.answer, document.evidence, PageLayout(width)
-    cost = (
-        ""
-        if isinstance(answer.cost, Absent) or not answer.cost
-        else f", takes {percent(answer.cost)} of the time"
-    )
+    cost = f", takes {percent(answer.cost)} of the time" if value_or(answer.cost, 0.0) else ""
     source = f"; of {SOURCES[document.source]}" if document.source in SOURCES else ""
     wall = f"{answer.wall.value}{cost}; certainty {answer.certainty.value}"
     return [
@@ -102,13 +97,13 @@ def page(document: ExplainDocument, width: int = WIDTH) -> list[str]:
 
 
 def _about(evidence: JobEvidence) -> str:
-    gpus = f"{len(evidence.gpus)} GPU{'s' if len(evidence.gpus) != 1 else ''} of this node"
+    gpus = f"{count(len(evidence.gpus), 'GPU')} of this node"
     job = evidence.job
     if isinstance(job, Absent):
         return f"{evidence.name}, {gpus}; {job.detail}"
     ranks = max((comm.ranks for comm in job.communicators), default=0)
     nodes = max((comm.nodes for comm in job.communicators), default=0)
-    where = f"{ranks} ranks on {nodes} node{'s' if nodes != 1 else ''}" if ranks else "no communicator yet"
+    where = f"{ranks} ranks on {count(nodes, 'node')}" if ranks else "no communicator yet"
     hours = (evidence.now - job.since) / 3600
     owners = [one for one in job.owners if one != job.name]
     return f"{', '.join((job.name, *owners))}, {where}, {gpus}, user {job.uid}, since {hours:.1f} h"
@@ -121,24 +116,17 @@ def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
         "GPU", "ranks", "pid", "in coll.", "waiting", "late", "active", "SM", "memory", "arith.", "thread",
         "power", "throttled",
     )  # fmt: skip
-    rows = [head]
+    rows: list[tuple[str, ...]] = [head]
     for gpu in evidence.gpus:
-        share = shares.get(gpu.uuid)
-        times = (
-            ("-", "-", "-")
-            if share is None
-            else (percent(share.in_collectives), percent(share.waiting), percent(share.late))
-        )
+        one = shares.get(gpu.uuid)
+        times = (one.in_collectives, one.waiting, one.late) if one else (NOT_WATCHED,) * 3
+        active = gpu.utilisation if isinstance(gpu.graphics, Absent) else gpu.graphics
+        busy = (active, gpu.sm, gpu.dram, gpu.math, gpu.thread)
         rows.append((
-            gpu.index or gpu.uuid, ranks.get(gpu.uuid, "-"), ",".join(map(str, gpu.pids)) or "-", *times,
-            share_or_dash(_active(gpu)), share_or_dash(gpu.sm), share_or_dash(gpu.dram),
-            share_or_dash(gpu.math), share_or_dash(gpu.thread), _power(gpu.power), _reasons(gpu),
+            gpu.index or gpu.uuid, ranks.get(gpu.uuid, "-"), ",".join(map(str, gpu.pids)) or "-",
+            *map(percent, (*times, *busy)), _power(gpu.power), _reasons(gpu),
         ))  # fmt: skip
     yield from layout.titled("Ranks and GPUs (shares of the time)", rows)
-
-
-def _active(gpu: JobGpu) -> float | Absent:
-    return gpu.utilisation if isinstance(gpu.graphics, Absent) else gpu.graphics
 
 
 def _power(watts: float | Absent) -> str:
@@ -173,35 +161,24 @@ def _wires(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     for row in found[:MOST_ROWS]:
         if row.derivation and row.derivation not in seen:
             seen.add(row.derivation)
-            yield from layout.indented(
-                f"expected of {operation(row.op, row.bytes)}: {'; '.join(row.derivation)}"
-            )
+            text = f"expected of {operation(row.op, row.bytes)}: {'; '.join(row.derivation)}"
+            yield from layout.indented(text)
 
 
 def _row(row: OperationTimes) -> tuple[str, ...]:
     way = ", ".join(one for one in (row.algorithm, row.protocol) if one) or "-"
-    ratio = row.best_ratio
+    ratio = NOT_WATCHED if row.best_ratio is None else row.best_ratio
     seconds = f"{row.wire_seconds / MICRO:.0f} us" if row.small else f"{row.wire_seconds * 1e3:.3g} ms"
     due = row.floor if row.small else row.expected
     expected = "-" if isinstance(due, Absent) else f"{due / MICRO:.0f} us" if row.small else rate(due)
     return (
         operation(row.op, row.bytes), f"{way}, {row.channels} channels", str(row.ranks), str(row.joined),
-        seconds, _rate(row.busbw), _rate(row.best), expected, "-" if ratio is None else percent(ratio),
+        seconds, rate(row.busbw), rate(row.best), expected, percent(ratio),
     )  # fmt: skip
 
 
-def _rate(value: float | Absent) -> str:
-    return "-" if isinstance(value, Absent) else rate(value)
-
-
-def _plateau(gpu: JobGpu) -> str:
-    least = "at least " if gpu.short and not isinstance(gpu.plateau, Absent) else ""
-    return f"{least}{_rate(gpu.plateau)}"
-
-
 def _waits(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
-    comms = () if isinstance(job, Absent) else job.communicators
-    for comm in comms:
+    for comm in () if isinstance(job, Absent) else job.communicators:
         if comm.late is not None or comm.doubt is not None or comm.elsewhere or comm.captured:
             yield ""
             yield f"Communicator {comm.name or comm.id}: {comm.ranks} ranks, {len(comm.here)} here"
@@ -226,37 +203,25 @@ def _said(comm: CommunicatorTimes) -> Iterator[str]:
 def _remarks(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
     """What the job's owner should know, and no fault of the node is."""
     remarks = () if isinstance(job, Absent) else job.remarks
-    if remarks:
-        yield ""
-        yield "Remarks"
+    yield from ("", "Remarks") if remarks else ()
     for one in remarks:
         cost = "" if one.cost is None else f" (costs {percent(one.cost)} of the time)"
         yield from layout.indented(f"{one.kind.value}: {one.text}{cost}")
 
 
 def _counters(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
-    known = [
-        gpu
-        for gpu in evidence.gpus
-        if not isinstance(gpu.sent, Absent) or not isinstance(gpu.plateau, Absent)
-    ]
-    if known:
-        head = ("GPU", "NVLink sent", "of peak", "in bursts", "bursts take")
-        rows = [
-            (
-                gpu.index or gpu.uuid,
-                _rate(gpu.sent),
-                _of_peak(gpu),
-                _plateau(gpu),
-                share_or_dash(gpu.duty),
-            )
-            for gpu in known
-        ]
-        yield from layout.titled("Counters", [head, *rows])
+    rows = [("GPU", "NVLink sent", "of peak", "in bursts", "bursts take")]
+    for gpu in evidence.gpus:
+        known = not isinstance(gpu.plateau, Absent)
+        if known or not isinstance(gpu.sent, Absent):
+            least = "at least " if gpu.short and known else ""
+            burst = f"{least}{rate(gpu.plateau)}"
+            rows.append((gpu.index or gpu.uuid, rate(gpu.sent), _of_peak(gpu), burst, percent(gpu.duty)))
+    if len(rows) > 1:
+        yield from layout.titled("Counters", rows)
     for one in evidence.findings:
-        yield from layout.indented(
-            f"finding {one.rule} ({one.health}) at {one.subject}: {one.evidence}; {one.action}"
-        )
+        text = f"finding {one.rule} ({one.health}) at {one.subject}: {one.evidence}; {one.action}"
+        yield from layout.indented(text)
 
 
 def _of_peak(gpu: JobGpu) -> str:
@@ -271,29 +236,24 @@ def _settings(read: Sequence[JobSettings], layout: PageLayout) -> Iterator[str]:
         return
     yield ""
     yield "NCCL settings of its processes"
-    for one in read[:MOST_RANKS]:
-        if isinstance(one.settings, Absent):
-            yield f"  process {one.pid}: not read: {one.settings.detail or one.settings.why.value}"
     texts: dict[str, list[int]] = {}
-    for one in read:
+    for number, one in enumerate(read):
         if not isinstance(one.settings, Absent):
             slowing = {name: effect for name, _, effect in slowing_settings(one.settings)}
             for name, value in sorted(one.settings.items()):
                 slow = f"; slows: {slowing[name]}" if name in slowing else ""
                 texts.setdefault(f"{name}={value}{slow}", []).append(one.pid)
-    known = sum(not isinstance(one.settings, Absent) for one in read)
+        elif number < MOST_RANKS:
+            yield f"  process {one.pid}: not read: {one.settings.detail or one.settings.why.value}"
     for text, pids in texts.items():
         whose = "" if len(pids) == len(read) else f" (process {', '.join(map(str, pids[:8]))})"
         yield from layout.indented(f"{text}{whose}")
-    if known and not texts:
+    if not texts and not all(isinstance(one.settings, Absent) for one in read):
         yield "  none is set"
 
 
 def _sources(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     missing = [one for one in evidence.sources if not one.watched]
-    if not missing:
-        return
-    yield ""
-    yield "Not watched"
+    yield from ("", "Not watched") if missing else ()
     for one in missing:
         yield from layout.indented(f"{one.source.value}: {one.switch_on} ({one.why})")

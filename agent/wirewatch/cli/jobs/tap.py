@@ -158,9 +158,13 @@ def _carrying(found: "Carriers") -> Iterator[str]:
         yield f"process {one.pid} of user {one.uid} maps {one.path}{version}, until it ends"
     if not found.found:
         yield "no process that can be seen maps it"
-    if found.closed:
-        yield f"not looked into, which root may: {found.closed} of the processes"
-    if found.late:
+    yield from _unseen(found.closed, late=found.late)
+
+
+def _unseen(closed: int, *, late: bool) -> Iterator[str]:
+    if closed:
+        yield f"not looked into, which root may: {closed} of the processes"
+    if late:
         yield "not all processes could be looked into in time"
 
 
@@ -187,10 +191,7 @@ def _text(document: "JobsStatusDocument") -> Iterator[str]:
             yield f"process {one.pid} of user {one.uid} maps {one.path} and has no ring here"
     if replaced := [str(one.pid) for one in document.carriers if one.replaced]:
         yield f"with a tap that has been replaced or removed since, until they end: {', '.join(replaced)}"
-    if document.unread_processes:
-        yield f"not looked into, which root may: {document.unread_processes} of the processes"
-    if document.late:
-        yield "not all processes could be looked into in time"
+    yield from _unseen(document.unread_processes, late=document.late)
 
 
 def _row(one: "RingStatus") -> tuple[str, ...]:

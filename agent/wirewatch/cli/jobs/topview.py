@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from wirewatch.core.types import Absent, Subject
-from wirewatch.core.words import GB, printable
+from wirewatch.core.types import Absent, Subject, value_or
+from wirewatch.core.words import GB, count, printable
+from wirewatch.core.words import UNKNOWN as NOT_KNOWN
 from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.state import FindingsDocument, StateDocument
 from wirewatch.documents.status import NodeSnapshot
@@ -18,7 +19,6 @@ SENT, RECEIVED = "wirewatch_nvlink_transmit_bytes_total", "wirewatch_nvlink_rece
 SORTS = ("gpu", "utilisation", "nvlink", "waiting", "findings")
 """By what GPUs can be sorted; the first is the order of their numbers."""
 CUT = "…"
-NOT_KNOWN = "-"
 PLAYED = frozenset({"replay", "synthetic"})
 """Sources of a state that are recordings."""
 BAD = frozenset({Wall.HANG, Wall.SLOW_WIRE, Wall.LATE_RANK})
@@ -147,10 +147,8 @@ class _Samples:
 
     def value(self, name: str, uuid: str, **labels: str) -> float | None:
         """The value of a GPU's series with these labels; None where there is none."""
-        return next(
-            (value for own, value in self._by_gpu.get((name, uuid), ()) if labels.items() <= own.items()),
-            None,
-        )
+        series = self._by_gpu.get((name, uuid), ())
+        return next((value for own, value in series if labels.items() <= own.items()), None)
 
     def links(self, uuid: str) -> str:
         """Active links of those that there should be."""
@@ -175,22 +173,21 @@ def _of_job(line: GpuLine, uuid: str, jobs: Sequence[ExplainedJob]) -> GpuLine:
 
 def _got(evidence: JobEvidence) -> tuple[float | None, float | None, str]:
     """Got and expected bytes per second of the operation that takes most time, and which one it is."""
-    for row in timed_rows(evidence.job):
-        if not isinstance(row.busbw, Absent):
-            due = None if isinstance(row.expected, Absent) else row.expected
-            return row.busbw, due, operation(row.op, row.bytes)
     rows = timed_rows(evidence.job)
-    return None, None, operation(rows[0].op, rows[0].bytes) if rows else ""
+    row = next((one for one in rows if not isinstance(one.busbw, Absent)), None)
+    if row is None:
+        return None, None, operation(rows[0].op, rows[0].bytes) if rows else ""
+    return value_or(row.busbw, None), value_or(row.expected, None), operation(row.op, row.bytes)
 
 
 def _title(snapshot: NodeSnapshot, width: int) -> TopLine:
     findings = snapshot.findings
     ready = "a job may start" if findings.job_ready else "no job may start"
-    count = sum(one.stage not in {"acknowledged", "suppressed"} for one in findings.findings)
+    bad = sum(one.stage not in {"acknowledged", "suppressed"} for one in findings.findings)
     source = "" if snapshot.state.source == "live" else f", {snapshot.state.source}"
     text = (
-        f"wirewatch{source}: {findings.health.upper()}, {ready}; {_count(len(snapshot.jobs.jobs), 'job')}, "
-        f"{_count(count, 'finding')}"
+        f"wirewatch{source}: {findings.health.upper()}, {ready}; {count(len(snapshot.jobs.jobs), 'job')}, "
+        f"{count(bad, 'finding')}"
     )
     return TopLine(_cut(text, width), findings.health)
 
@@ -219,15 +216,12 @@ def _jobs(jobs: Sequence[ExplainedJob], width: int) -> Iterator[TopLine]:
     sentences = []
     for one in jobs:
         got, due, what = _got(one.evidence)
-        cost = None if isinstance(one.answer.cost, Absent) else one.answer.cost
+        cost, wall = value_or(one.answer.cost, None), one.answer.wall
         rows.append((
             one.evidence.name, str(len(one.evidence.gpus)), what, _rate(got), _rate(due), _percent(cost),
-            one.answer.wall.value,
+            wall.value,
         ))  # fmt: skip
-        tone = (
-            "failed" if one.answer.wall in BAD else "unknown" if one.answer.wall is Wall.NOT_KNOWN else "ok"
-        )
-        tones.append(tone)
+        tones.append("failed" if wall in BAD else "unknown" if wall is Wall.NOT_KNOWN else "ok")
         sentences.append(TopLine(_cut(f"  {one.answer.sentence}", width), "quiet"))
     lines = list(_table(rows, tones, width, left=(0, 2, 6)))
     yield lines[0]
@@ -267,12 +261,8 @@ def _cut(text: str, width: int) -> str:
     return plain if len(plain) <= width else f"{plain[: width - 1]}{CUT}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _percent(share: float | None) -> str:
-    return NOT_KNOWN if share is None else f"{100 * share:.0f}%"
+    return _whole(None if share is None else 100 * share, "%")
 
 
 def _whole(value: float | None, unit: str) -> str:

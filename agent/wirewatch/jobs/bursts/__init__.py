@@ -33,14 +33,11 @@ def judge_and_log(
     """`judge`, with a line in the log when a hint begins or ends: no finding would be logged for it."""
     new, findings = judge(memory, ok, policy, expect)
     log.debug("%s", new.why)
-    before = {hint.since: hint for job in memory.jobs if (hint := job.hint)}
-    now = {hint.since: hint for job in new.jobs if (hint := job.hint)}
-    for since, hint in before.items():
-        if since not in now:
-            log.info("burst hint over: %s", hint.text)
-    for since, hint in now.items():
-        if since not in before:
-            log.info("burst hint, no verdict: %s", hint.text)
+    before, now = ({hint.since: hint for job in one.jobs if (hint := job.hint)} for one in (memory, new))
+    for hint in [one for since, one in before.items() if since not in now]:
+        log.info("burst hint over: %s", hint.text)
+    for hint in [one for since, one in now.items() if since not in before]:
+        log.info("burst hint, no verdict: %s", hint.text)
     return new, findings
 
 

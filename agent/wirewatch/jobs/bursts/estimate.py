@@ -78,7 +78,8 @@ def figures(reads: Sequence[CounterRead]) -> BurstFigures | Absent:
     whole = [burst for burst in bursts if burst.whole]
     size = _typical([burst.bytes_ for burst in whole])
     fitted = _settled(times, counters)
-    plateau, error = fitted or _whole(times, whole) or (_unseen(moved), math.inf)
+    unseen = Absent(Why.MISSING, "no burst was whole" if moved else "no bytes moved over NVLink")
+    plateau, error = fitted or _whole(times, whole) or (unseen, math.inf)
     length = _length(times, bursts, size, plateau)
     duty = 0.0 if not moved else plateau if isinstance(plateau, Absent) else moved / plateau / seconds
     return BurstFigures(
@@ -196,10 +197,6 @@ def _whole(times: Sequence[float], bursts: Sequence[Burst]) -> tuple[float, floa
     return (sum(burst.bytes_ for burst in bursts) / seconds, math.inf) if bursts else None
 
 
-def _unseen(moved: int) -> Absent:
-    return Absent(Why.MISSING, "no burst was whole" if moved else "no bytes moved over NVLink")
-
-
 def _typical(sizes: Sequence[int]) -> int:
     """The size that half of all bytes reach: many small bursts beside a large one are not what is typical."""
     half, sum_ = sum(sizes) / 2, 0
@@ -251,10 +248,9 @@ def _sharpened(alike: Sequence[float], first: int) -> float:
 
 def _on_grid(times: Sequence[float], counter: Sequence[int]) -> list[float]:
     """Bytes of each millisecond, spread evenly between two reads."""
-    places = range(int((times[-1] - times[0]) / _GRID) + 1)
     values: list[float] = []
     k = 0
-    for place in places:
+    for place in range(int((times[-1] - times[0]) / _GRID) + 1):
         at = times[0] + place * _GRID
         while times[k + 1] < at and k + 2 < len(times):
             k += 1

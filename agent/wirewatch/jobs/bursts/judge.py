@@ -6,6 +6,7 @@ from dataclasses import replace
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import low_median
 from wirewatch.core.types import Absent, Expect, Finding, Ok, Why
+from wirewatch.core.words import GB, MIB
 from wirewatch.jobs.bursts.estimate import BurstFigures
 from wirewatch.jobs.bursts.model import (
     BurstHint,
@@ -30,7 +31,6 @@ def judge(
     known = {key: gpu.supported for key, gpu in gpus.items() if not isinstance(gpu, Absent)}
     jobs = tuple(_running(memory.jobs, gpus, ok.mono, policy))
     why = "no job on several GPUs" if not jobs else "no GPU has its turn"
-    last = memory.last_hint
     for item in ok.value:
         if isinstance(item.value, Absent) or item.value.burst is None:
             continue
@@ -39,7 +39,8 @@ def judge(
             _looked(job, item.gpu, item.value, ok, policy) if item.gpu.key in job.processes else job
             for job in jobs
         )
-    last = max((job.hint for job in jobs if job.hint), key=lambda hint: hint.mono, default=last)
+    hints = (job.hint for job in jobs if job.hint)
+    last = max(hints, key=lambda hint: hint.mono, default=memory.last_hint)
     return BurstMemory({**memory.supported, **known}, jobs, why, last), ()
 
 
@@ -67,7 +68,6 @@ def grouped(gpus: GpuJobs) -> list[Processes]:
     return [members for _, members in groups if len(members) > 1]
 
 
-_GB, _MIB = 1e9, 1 << 20
 _KEPT = 200
 """Most plateaus of a GPU, of all sizes."""
 
@@ -155,9 +155,9 @@ def _hint(
     share = "" if isinstance(look.peak, Absent) else f", {plateau.rate / look.peak:.0%} of the wire's peak"
     least = "" if look.figures.long else "; its bursts are short, so both are lower bounds"
     text = (
-        f"GPU {look.gpu}: NVLink carries {plateau.rate / _GB:.0f} GB/s while a collective is on the wire, "
-        f"{plateau.rate / look.reference - 1:+.0%} against {look.reference / _GB:.0f} GB/s in the job's "
-        f"first looks, at the same {plateau.size / _MIB:.0f} MiB a burst{share}; {count} of the job's last "
+        f"GPU {look.gpu}: NVLink carries {plateau.rate / GB:.0f} GB/s while a collective is on the wire, "
+        f"{plateau.rate / look.reference - 1:+.0%} against {look.reference / GB:.0f} GB/s in the job's "
+        f"first looks, at the same {plateau.size / MIB:.0f} MiB a burst{share}; {count} of the job's last "
         f"{len(job.low)} looks{least}"
     )
     since = job.hint.since if job.hint is not None else ok.at
@@ -170,6 +170,4 @@ def _words(burst: BurstFigures | Absent) -> str:
     if isinstance(burst.plateau, Absent):
         return burst.plateau.detail
     duty = "" if isinstance(burst.duty, Absent) else f", on the wire {burst.duty:.0%} of the time"
-    return (
-        f"{burst.plateau / _GB:.0f} GB/s in {burst.bursts} whole bursts of {burst.size / _MIB:.0f} MiB{duty}"
-    )
+    return f"{burst.plateau / GB:.0f} GB/s in {burst.bursts} whole bursts of {burst.size / MIB:.0f} MiB{duty}"

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.nvml import Supported
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 from wirewatch.jobs.bursts.estimate import BurstFigures
@@ -15,8 +14,6 @@ from wirewatch.jobs.bursts.estimate import BurstFigures
 class BurstOptions(Options):
     """Short looks at running jobs; off unless switched on (docs/bursts.md)."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
-
     enabled: bool = False
     interval: float = 60.0
     """Time from a look at one GPU to a look at the next. [seconds]"""
@@ -24,10 +21,8 @@ class BurstOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class BurstPolicy:
+class BurstPolicy(Strict):
     """When the plateau of a job's collectives is lower than it was."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     settle: float = 100.0
     """How long a job's processes must have been the same before a look; longer than a probe. [seconds]"""
@@ -48,19 +43,14 @@ class BurstPolicy:
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        ratios = {"sure": self.sure, "same_size": self.same_size, "drop": self.drop}
-        counts = {"references": self.references, "confirm": self.confirm}
-        checks = (
-            ([] if 0 <= self.settle < math.inf else ["settle"], "must not be below 0"),
-            ([n for n, v in ratios.items() if not 0 < v < 1], "must be above 0 and below 1"),
-            ([n for n, v in counts.items() if v < 1], "must be above 0"),
-            ([] if self.confirm <= self.looks else ["looks"], "must not be below confirm"),
-            (
-                [] if self.references <= self.most_references else ["most_references"],
-                "must not be below references",
-            ),
+        return wrong_settings(
+            self,
+            (("settle",), lambda v: 0 <= v < math.inf, "must not be below 0"),
+            (("sure", "same_size", "drop"), lambda v: 0 < v < 1, "must be above 0 and below 1"),
+            (("references", "confirm"), lambda v: v >= 1, "must be above 0"),
+            (("looks",), lambda v: v >= self.confirm, "must not be below confirm"),
+            (("most_references",), lambda v: v >= self.references, "must not be below references"),
         )
-        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from wirewatch.core.collector import GpuReading, read_gpus
 from wirewatch.core.nvml import (
@@ -14,20 +15,20 @@ from wirewatch.core.nvml import (
     Supported,
     as_ints,
     as_mig_mode,
+    as_pids,
     ask_gpu,
     link_speed,
     member,
 )
 from wirewatch.core.nvml import PROCESSES as LISTS
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
-from wirewatch.core.types import Absent, Json, Why
-from wirewatch.jobs.bursts.estimate import BurstFigures, CounterRead, figures
+from wirewatch.core.types import Absent, Json, Why, value_or
+from wirewatch.core.words import KIB, MICRO
+from wirewatch.jobs.bursts.estimate import CounterRead, figures
 from wirewatch.jobs.bursts.model import BurstJob, BurstMemory, BurstOptions, BurstReading, GpuJob
 
 PROCESSES = LISTS[0]
 ONCE: tuple[Question, ...] = (LINK_COUNT, link_speed(0))
-KIB = 1024
-_MEGA = 1e6
 _JOB = re.compile(r".*?/job_\d+(?=/|$)|.*?pod[0-9a-fA-F]{8}[-_0-9a-fA-F]{28}[^/]*")
 """The part of a control group's path that names a job of Slurm or a pod; steps and containers are below."""
 
@@ -76,7 +77,7 @@ def reads_of(answer: Json | Absent) -> Sequence[CounterRead] | Absent:
         if isinstance(row, Absent):
             return row
         micros, sent, received = row
-        read = CounterRead(micros / _MEGA, sent * KIB, received * KIB)
+        read = CounterRead(micros / MICRO, sent * KIB, received * KIB)
         if reads and not _after(reads[-1], read):
             return Absent(Why.MALFORMED, f"went back from {reads[-1]} to {read}")
         reads.append(read)
@@ -103,13 +104,9 @@ def _gpu_job(nvml: Nvml, sysfs: Sysfs, gpu: Gpu, known: Supported) -> GpuJob | A
     mode, links = as_mig_mode(asked.json(MIG_MODE)), asked.whole(LINK_COUNT)
     split = isinstance(mode, MigMode) and mode.now
     watched = not split and not isinstance(links, Absent) and links > 0
-    processes = _processes(asked.json(PROCESSES))
-    groups = {} if isinstance(processes, Absent) else {pid: _group(sysfs, pid) for pid in processes}
+    processes = as_pids(asked.json(PROCESSES))
+    groups = {pid: group_of(sysfs.read(f"/proc/{pid}/cgroup")) for pid in value_or(processes, ())}
     return GpuJob(watched, processes, groups, _peak(asked, links), supported=asked.supported)
-
-
-def _group(sysfs: Sysfs, pid: int) -> str:
-    return group_of(sysfs.read(f"/proc/{pid}/cgroup"))
 
 
 def _peak(asked: Asked, links: int | Absent) -> float | Absent:
@@ -117,21 +114,7 @@ def _peak(asked: Asked, links: int | Absent) -> float | Absent:
     speed = asked.whole(link_speed(0))
     if isinstance(links, Absent):
         return links
-    return speed if isinstance(speed, Absent) else links * speed * _MEGA
-
-
-def _processes(answer: Json | Absent) -> frozenset[int] | Absent:
-    if isinstance(answer, Absent):
-        return answer
-    if not isinstance(answer, list | tuple):
-        return Absent(Why.MALFORMED, f"not a list of processes: {answer!r:.80}")
-    found = as_ints([_pid(one) for one in answer], len(answer))
-    return found if isinstance(found, Absent) else frozenset(found)
-
-
-def _pid(entry: Json) -> Json:
-    pid = member(entry, "pid")
-    return None if isinstance(pid, Absent) else pid
+    return speed if isinstance(speed, Absent) else links * speed * 1e6
 
 
 def _with_burst(nvml: Nvml, item: GpuReading[GpuJob]) -> GpuReading[GpuJob]:
@@ -140,12 +123,7 @@ def _with_burst(nvml: Nvml, item: GpuReading[GpuJob]) -> GpuReading[GpuJob]:
         return item
     asked = ask_gpu(nvml, item.gpu.key, (BURST,), gpu.supported)
     if isinstance(asked, Absent):
-        return GpuReading(item.gpu, _seen(gpu, asked, gpu.supported))
+        return GpuReading(item.gpu, replace(gpu, burst=asked))
     reads = reads_of(asked.json(BURST))
-    return GpuReading(
-        item.gpu, _seen(gpu, reads if isinstance(reads, Absent) else figures(reads), asked.supported)
-    )
-
-
-def _seen(gpu: GpuJob, burst: BurstFigures | Absent, supported: Supported) -> GpuJob:
-    return GpuJob(gpu.watched, gpu.processes, gpu.groups, gpu.peak, burst, supported)
+    burst = reads if isinstance(reads, Absent) else figures(reads)
+    return GpuReading(item.gpu, replace(gpu, burst=burst, supported=asked.supported))

@@ -5,7 +5,7 @@ Shares are of time, 0 to 1. A source that is missing is an `Absent` with its rea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from wirewatch.core.types import Absent, Why
@@ -138,8 +138,7 @@ class JobEvidence:
     def pids(self) -> tuple[int, ...]:
         """Its processes as this machine counts them, those that are known."""
         of_gpus = {pid for gpu in self.gpus for pid in gpu.pids}
-        of_tap = () if isinstance(self.job, Absent) else self.job.pids
-        return tuple(sorted(of_gpus | set(of_tap)))
+        return tuple(sorted(of_gpus.union(() if isinstance(self.job, Absent) else self.job.pids)))
 
     def watches(self, source: EvidenceSource) -> bool:
         """Whether this source is watched."""
@@ -184,4 +183,4 @@ class JobAnswer:
     causes: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    advice: tuple[str, ...] = field(default_factory=tuple)
+    advice: tuple[str, ...] = ()

@@ -6,13 +6,14 @@ which only what the GPUs show is known: those in lockstep together, all others b
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from wirewatch.collectors.gpu import GpuFacts, GpuNow
 from wirewatch.collectors.nvlink import NvlinkFacts
 from wirewatch.core.collector import NodeState
 from wirewatch.core.nvml import UP
-from wirewatch.core.types import Absent, Failed, Why
-from wirewatch.jobs.bursts import BurstFacts, BurstLook
+from wirewatch.core.types import Absent, Failed, Why, value_or
+from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.explain.evidence import (
     EvidenceSource,
     HungJob,
@@ -28,6 +29,7 @@ from wirewatch.jobs.hangs import HangFacts, HangingJob
 from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
 from wirewatch.jobs.times import JobsFacts, RunningJob
 
+F = TypeVar("F")
 JOBS, LOCKSTEP, GPU, BURSTS, HANGS, NVLINK = "jobs", "lockstep", "gpu", "bursts", "hangs", "nvlink"
 """Collectors."""
 NAMED = frozenset({"slurm", "pod", "container"})
@@ -64,12 +66,9 @@ def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -
         replace(gpu, thread=_least([threads[p] for p in gpu.pids if p in threads])) for gpu in evidence.gpus
     )
     seen = any(not isinstance(gpu.thread, Absent) for gpu in gpus)
-    why = next(
-        (str(one) for one in threads.values() if isinstance(one, Absent)), "none of its processes is known"
-    )
-    return _with_source(
-        replace(evidence, gpus=gpus), SourceStatus(EvidenceSource.THREADS, seen, "" if seen else why, HERE)
-    )
+    reasons = (str(one) for one in threads.values() if isinstance(one, Absent))
+    why = "" if seen else next(reasons, "none of its processes is known")
+    return _with_source(replace(evidence, gpus=gpus), SourceStatus(EvidenceSource.THREADS, seen, why, HERE))
 
 
 def with_settings(evidence: JobEvidence, read: Sequence[JobSettings]) -> JobEvidence:
@@ -115,27 +114,22 @@ def _is_named(owner: str) -> bool:
 
 def _owners(state: NodeState) -> Mapping[int, str]:
     """Whose each process on the GPUs is; empty where that is not read now."""
-    facts = state.facts(HangFacts)
-    return facts.owners if facts and _status(state, HANGS) is None else {}
+    facts = _facts(state, HangFacts, HANGS)
+    return facts.owners if facts else {}
 
 
 def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
     """The evidence with findings, what lockstep says, and which sources are watched."""
-    facts = state.facts(LockstepFacts)
-    hint = facts.hint if facts and _status(state, LOCKSTEP) is None else None
-    here = {gpu.uuid for gpu in evidence.gpus}
-    late = LateGpu(hint.uuid, hint.gpu, hint.text) if hint is not None and hint.uuid in here else None
-    uneven = facts.uneven if facts and _status(state, LOCKSTEP) is None else None
-    more = (
-        MoreWork(uneven.uuid, uneven.gpu, uneven.more, uneven.waits, uneven.text)
-        if uneven is not None and uneven.uuid in here
-        else None
-    )
     made = replace(
-        evidence, late=late, more=more, hang=_hang(state, evidence),
-        findings=tuple(_findings(state, evidence)),
+        evidence, hang=_hang(state, evidence), findings=tuple(_findings(state, evidence)),
+        sources=tuple(_sources(state, evidence)),
     )  # fmt: skip
-    return replace(made, sources=tuple(_sources(state, made)))
+    facts, here = _facts(state, LockstepFacts, LOCKSTEP), {gpu.uuid for gpu in evidence.gpus}
+    if facts and (hint := facts.hint) and hint.uuid in here:
+        made = replace(made, late=LateGpu(hint.uuid, hint.gpu, hint.text))
+    if facts and (more := facts.uneven) and more.uuid in here:
+        made = replace(made, more=MoreWork(more.uuid, more.gpu, more.more, more.waits, more.text))
+    return made
 
 
 def _hang(state: NodeState, evidence: JobEvidence) -> HungJob | None:
@@ -150,12 +144,13 @@ def _hang(state: NodeState, evidence: JobEvidence) -> HungJob | None:
 
 def _hanging(state: NodeState) -> tuple[HangingJob, ...]:
     """The jobs that hang; none where that is not watched now."""
-    facts = state.facts(HangFacts)
-    return facts.now if facts and _status(state, HANGS) is None else ()
+    facts = _facts(state, HangFacts, HANGS)
+    return facts.now if facts else ()
 
 
 def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu:
-    lockstep, gpus = state.facts(LockstepFacts), state.facts(GpuFacts)
+    gpus, lockstep = state.facts(GpuFacts), _facts(state, LockstepFacts, LOCKSTEP)
+    bursts = _facts(state, BurstFacts, BURSTS)
     made = JobGpu(uuid, index, tuple(sorted(pids)))
     now = gpus.now.get(uuid) if gpus else None
     if now is not None:
@@ -163,36 +158,23 @@ def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu
         made = replace(made, index=str(now.index), pids=made.pids or _pids(now))
         if _status(state, GPU) is None:
             made = replace(made, utilisation=now.utilization, power=now.power, throttled=now.throttled)
-    window = lockstep.windows.get(uuid) if lockstep and _status(state, LOCKSTEP) is None else None
-    look = _look(state, uuid)
+    window = lockstep.windows.get(uuid) if lockstep else None
     made = replace(_with_window(made, window) if window else made, peak=_peak(state, uuid))
-    if look is None:
-        return made
-    seen = look.figures
-    return replace(made, plateau=seen.plateau, duty=seen.duty, short=not seen.long)
+    seen = next((one.figures for one in bursts.looks if one.uuid == uuid), None) if bursts else None
+    return replace(made, plateau=seen.plateau, duty=seen.duty, short=not seen.long) if seen else made
 
 
 def _peak(state: NodeState, uuid: str) -> float | Absent:
     """Bytes per second of all links of a GPU that are up, one way."""
-    facts = state.facts(NvlinkFacts)
-    known = facts.links if facts and _status(state, NVLINK) is None else {}
-    links = next((links for gpu, links in known.items() if gpu.uuid == uuid), ())
+    facts = _facts(state, NvlinkFacts, NVLINK)
+    links = next((some for gpu, some in facts.links.items() if gpu.uuid == uuid), ()) if facts else ()
     speeds = [one.speed for one in links if one.state in UP and not isinstance(one.speed, Absent)]
     return sum(speeds) if speeds else Absent(Why.MISSING, "the rates of its NVLinks are not known")
 
 
-def _look(state: NodeState, uuid: str) -> BurstLook | None:
-    facts = state.facts(BurstFacts)
-    looks = facts.looks if facts and _status(state, BURSTS) is None else ()
-    return next((one for one in looks if one.uuid == uuid), None)
-
-
 def _with_window(gpu: JobGpu, window: GpuWindow) -> JobGpu:
-    math = (
-        max(window.math.values())
-        if window.math
-        else Absent(Why.UNSUPPORTED, "no arithmetic unit is reported")
-    )
+    none = Absent(Why.UNSUPPORTED, "no arithmetic unit is reported")
+    math = max(window.math.values()) if window.math else none
     return replace(
         gpu, graphics=window.graphics, sm=window.sm, dram=window.dram, math=math, sent=window.sent
     )  # fmt: skip
@@ -223,8 +205,8 @@ def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
 
 def _in_step(state: NodeState, known: Mapping[str, Sequence[int]]) -> set[str]:
     """The GPUs that run in lockstep now; none where owners that have names say that they are several jobs."""
-    facts = state.facts(LockstepFacts)
-    if facts is None or not facts.in_step or _status(state, LOCKSTEP) is not None:
+    facts = _facts(state, LockstepFacts, LOCKSTEP)
+    if facts is None or not facts.in_step:
         return set()
     owners = {_owners(state).get(pid, "") for uuid in facts.windows for pid in known.get(uuid, ())}
     return set(facts.windows) if sum(map(_is_named, owners)) < 2 else set()  # noqa: PLR2004
@@ -238,28 +220,24 @@ def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
         for one in component.findings:
             ours = one.subject.uuid in here or (network and one.subject.device)
             if ours and not one.rule.startswith(_OWN):
-                yield JobFinding(
-                    one.rule,
-                    one.health.name.lower(),
-                    str(one.subject),
-                    one.subject.uuid,
-                    one.evidence,
-                    one.action,
-                )
+                health, part = one.health.name.lower(), one.subject
+                yield JobFinding(one.rule, health, str(part), part.uuid, one.evidence, one.action)
 
 
 def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
     yield _tap_status(state, evidence.job)
-    active = any(not isinstance(gpu.graphics, Absent) for gpu in evidence.gpus)
     facts = state.facts(LockstepFacts)
-    why = _status(state, LOCKSTEP) or (facts.why if facts else "") or "no window yet"
-    yield SourceStatus(EvidenceSource.ACTIVITY, active, "" if active else why, switch_on(LOCKSTEP))
-    known = any(not isinstance(gpu.throttled, Absent) for gpu in evidence.gpus)
-    why = _status(state, GPU) or "NVML does not say it of these GPUs"
-    yield SourceStatus(EvidenceSource.GPU, known, "" if known else why, switch_on(GPU))
-    looked = any(not isinstance(gpu.plateau, Absent) for gpu in evidence.gpus)
-    why = _status(state, BURSTS) or "no look at its GPUs yet"
-    yield SourceStatus(EvidenceSource.BURSTS, looked, "" if looked else why, switch_on(BURSTS))
+    for source, collector, values, why in (
+        (EvidenceSource.ACTIVITY, LOCKSTEP, [gpu.graphics for gpu in evidence.gpus],
+         facts.why if facts and facts.why else "no window yet"),
+        (EvidenceSource.GPU, GPU, [gpu.throttled for gpu in evidence.gpus],
+         "NVML does not say it of these GPUs"),
+        (EvidenceSource.BURSTS, BURSTS, [gpu.plateau for gpu in evidence.gpus], "no look at its GPUs yet"),
+    ):  # fmt: skip
+        known = not all(isinstance(value, Absent) for value in values)
+        yield SourceStatus(
+            source, known, "" if known else _status(state, collector) or why, switch_on(collector)
+        )
     why = _status(state, HANGS) or ""
     yield SourceStatus(EvidenceSource.HANGS, not why, why, switch_on(HANGS))
     yield SourceStatus(
@@ -292,11 +270,14 @@ def _settings_status(read: Sequence[JobSettings]) -> SourceStatus:
     known = [one for one in read if not isinstance(one.settings, Absent)]
     if read and len(known) == len(read):
         return SourceStatus(EvidenceSource.SETTINGS, watched=True)
-    denied = next(
-        (str(one.settings) for one in read if isinstance(one.settings, Absent)),
-        "the daemon reads those of jobs with the tap",
-    )
-    return SourceStatus(EvidenceSource.SETTINGS, watched=False, why=denied, switch_on=HERE)
+    reasons = (str(one.settings) for one in read if isinstance(one.settings, Absent))
+    why = next(reasons, "the daemon reads those of jobs with the tap")
+    return SourceStatus(EvidenceSource.SETTINGS, watched=False, why=why, switch_on=HERE)
+
+
+def _facts(state: NodeState, kind: type[F], collector: str) -> F | None:
+    """The facts of a collector that reads now."""
+    return state.facts(kind) if _status(state, collector) is None else None
 
 
 def _status(state: NodeState, collector: str) -> str | None:
@@ -322,7 +303,7 @@ def _least(values: Sequence[float | Absent]) -> float | Absent:
 
 
 def _pids(now: GpuNow) -> tuple[int, ...]:
-    return () if isinstance(now.pids, Absent) else tuple(sorted(now.pids))
+    return tuple(sorted(value_or(now.pids, ())))
 
 
 def _sorted(gpus: Sequence[JobGpu]) -> tuple[JobGpu, ...]:

@@ -7,26 +7,184 @@ called free of walls only where both its collectives and its GPUs' activity are 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from wirewatch.core.statistics import low_median
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
 from wirewatch.jobs.explain.evidence import (
+    NOT_WATCHED,
     Certainty,
     EvidenceSource,
     JobAnswer,
     JobEvidence,
+    JobGpu,
+    MoreWork,
     Wall,
 )
-from wirewatch.jobs.explain.late import late_wall
 from wirewatch.jobs.explain.wires import on_wire, timed_rows
-from wirewatch.jobs.explain.words import operation, percent, rate
-from wirewatch.jobs.times import OperationTimes
+from wirewatch.jobs.explain.words import gpu_name, operation, percent, rate
+from wirewatch.jobs.times import CommunicatorTimes, LateRank, OperationTimes
+
+LESS_ACTIVE = 0.08
+"""A GPU on which so much less of the time something runs than on the others is kept waiting by its host.
+
+Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
+THROTTLE = "gpu.throttle"
+
+
+def late_wall(evidence: JobEvidence) -> JobAnswer | None:
+    """The answer where the others wait for one GPU; None where nobody is waited for."""
+    late = None if isinstance(evidence.job, Absent) else evidence.job.late
+    if late is not None:
+        return _explained(evidence, late)
+    if evidence.more is not None:
+        return _uneven(evidence, evidence.more, None)
+    return _without_tap(evidence)
+
+
+def _explained(evidence: JobEvidence, late: LateRank) -> JobAnswer:
+    """What the tap measured, and beside it what else is known of the late rank's GPU."""
+    gpu = _find(evidence, late.gpu, late.index)
+    if evidence.more is not None and gpu is not None and evidence.more.uuid == gpu.uuid:
+        return _uneven(evidence, evidence.more, late)
+    who = f"rank {late.rank} on {gpu_name(late.index, late.gpu)}"
+    ranks = max((len(c.here) for c in _communicators(evidence) if c.late == late), default=0)
+    others = f"{ranks - 1} of {ranks} ranks wait" if ranks > 1 else "the others wait"
+    begun = f"Collectives: {others} for {who}, which costs {percent(late.cost)} of the time"
+    base = JobAnswer(
+        Wall.LATE_RANK, f"{begun}.", Certainty.MEDIUM, late.cost, because=(late.text,),
+        doubts=_of_other_nodes(evidence, late),
+    )  # fmt: skip
+    reasons = _throttled(evidence, gpu)
+    if reasons:
+        return replace(
+            base, sentence=f"{begun}: that GPU is throttled ({', '.join(reasons)}).",
+            certainty=Certainty.HIGH, causes=reasons, because=(late.text, *_throttle_texts(evidence, gpu)),
+            advice=("check power and cooling of that GPU; `wirewatch findings list` names the reason",),
+        )  # fmt: skip
+    less = _less_active(evidence, gpu)
+    if less is not None:
+        return _host_of(base, who, less, late.cost)
+    if evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
+        # Two that know nothing of each other: the tap's clocks, and the GPU's own activity.
+        base = replace(base, certainty=Certainty.HIGH, because=(*base.because, evidence.late.text))
+    advice = (
+        f"profile process {'?' if isinstance(late.pid, Absent) else late.pid} with py-spy or nsys",
+        "look for more work, a slower loader, or another program on its GPU or cores",
+        "`wirewatch probe` on idle GPUs says whether that GPU itself is slow",
+    )
+    return replace(base, doubts=(*base.doubts, "why that rank is late is not known"), advice=advice)
+
+
+def _of_other_nodes(evidence: JobEvidence, late: LateRank) -> tuple[str, ...]:
+    """The doubt about a late rank whose communicator spans several nodes, of which this one is seen alone."""
+    if all(comm.nodes == 1 for comm in _communicators(evidence) if comm.late == late):
+        return ()
+    return ("a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",)
+
+
+def _without_tap(evidence: JobEvidence) -> JobAnswer | None:
+    """What the GPUs' activity alone shows."""
+    hint = evidence.late
+    if hint is not None:
+        gpu = _find(evidence, hint.uuid, hint.index)
+        reasons = _throttled(evidence, gpu)
+        why = f": it is throttled ({', '.join(reasons)})" if reasons else ""
+        return JobAnswer(
+            Wall.LATE_RANK,
+            f"Collectives: the others wait for {gpu_name(hint.index, hint.uuid)}, whose SMs never wait{why}.",
+            Certainty.MEDIUM if reasons else Certainty.LOW, NOT_WATCHED, reasons,
+            because=(hint.text, *_throttle_texts(evidence, gpu)),
+            doubts=("what it costs is not known without the tap",),
+            advice=("`wirewatch probe` on idle GPUs says whether that GPU itself is slow",),
+        )  # fmt: skip
+    for gpu in evidence.gpus:
+        if less := _less_active(evidence, gpu):
+            base = JobAnswer(Wall.HOST, "", Certainty.LOW)
+            return _host_of(base, gpu_name(gpu.index, gpu.uuid), less, None)
+    return None
+
+
+def _host_of(base: JobAnswer, who: str, less: tuple[float, float], cost: float | None) -> JobAnswer:
+    own, others = less
+    costs = f", which costs {percent(cost)} of the time" if cost is not None else ""
+    return replace(
+        base,
+        wall=Wall.HOST,
+        sentence=(
+            f"Host: the others wait for {who}{costs}: something runs on its GPU only {percent(own)} of the "
+            f"time, on the others {percent(others)}, so its process keeps it waiting."
+        ),
+        certainty=Certainty.HIGH if cost is not None else Certainty.MEDIUM,
+        because=(*base.because, f"GPU active {percent(own)} of the time against {percent(others)}"),
+        advice=(
+            "look at what that process waits for, with `py-spy dump --pid` and `pidstat -t -p`",
+            "usual are its loader, storage, garbage collection, and cores that it shares",
+        ),
+    )
+
+
+def _uneven(evidence: JobEvidence, more: MoreWork, late: LateRank | None) -> JobAnswer:
+    who = gpu_name(more.index, more.uuid)
+    amount = f"{percent(more.more)} more" if not isinstance(more.more, Absent) else "more"
+    share = late.cost if late is not None and isinstance(more.waiting, Absent) else more.waiting
+    waits = f"; the others wait {percent(share)} of the time" if not isinstance(share, Absent) else ""
+    doubts = () if late is not None else ("waiting is inferred from activity: the tap would measure it",)
+    if _throttled(evidence, _find(evidence, more.uuid, more.index)):
+        doubts = (*doubts, "that GPU is throttled too")
+    return JobAnswer(
+        Wall.UNEVEN_WORK,
+        f"Uneven work: {who} has {amount} work than the others{waits}.",
+        Certainty.HIGH if late is not None else Certainty.MEDIUM,
+        share,
+        because=(more.text, *((late.text,) if late is not None else ())),
+        doubts=doubts,
+        advice=(
+            "balance the work: sequence lengths, pipeline stages, experts, or the last, smaller shard",
+            "the GPU itself is not slow: nothing to drain",
+        ),
+    )
+
+
+def _throttled(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
+    """The reasons that hold this GPU's clocks down and not those of all others of the job."""
+    if gpu is None or isinstance(gpu.throttled, Absent):
+        return ()
+    others = [value_or(one.throttled, ()) for one in evidence.gpus if one.uuid != gpu.uuid]
+    return tuple(r for r in gpu.throttled if not others or not all(r in one for one in others))
+
+
+def _throttle_texts(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
+    uuid = gpu.uuid if gpu else None
+    return tuple(one.evidence for one in evidence.findings if one.rule == THROTTLE and one.gpu == uuid)
+
+
+def _less_active(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[float, float] | None:
+    """How much of the time something ran on this GPU, and on the others; None where it is as on these."""
+    if gpu is None or isinstance(gpu.graphics, Absent):
+        return None
+    others = [one.graphics for one in evidence.gpus if one.uuid != gpu.uuid]
+    usual = low_median([one for one in others if not isinstance(one, Absent)] or [0.0])
+    return (gpu.graphics, usual) if usual - gpu.graphics >= LESS_ACTIVE else None
+
+
+def _find(evidence: JobEvidence, uuid: str | Absent, index: str) -> JobGpu | None:
+    if not isinstance(uuid, Absent):
+        return next((gpu for gpu in evidence.gpus if gpu.uuid == uuid), None)
+    return next((gpu for gpu in evidence.gpus if index and gpu.index == index), None)
+
+
+def _communicators(evidence: JobEvidence) -> tuple[CommunicatorTimes, ...]:
+    return () if isinstance(evidence.job, Absent) else evidence.job.communicators
+
 
 LEAST_IDLE, COARSE_IDLE = 0.12, 0.3
 """Share of the time without anything on the GPU from which on it is a wall: 0.06 in jobs in lockstep at most,
 0.34 in one that stalls (measured on two H200); by utilisation alone, which is of the last second, more."""
 NOTHING_RUNS = 0.98
+DRAM, COLLECTIVES, MATH = 0.5, 0.25, 0.5
+"""Shares of time from which on something is a wall. DRAM and MATH by measured windows of two H200: a job that
+memory bounds keeps 59 % of the memory's bandwidth and 26 % of the tensor cores busy, data parallel training
+17 and 90 %."""
 ASLEEP, AWAKE = 0.5, 0.25
 """Of the idle time: a thread that is off its cores so much of it waits for something; one that is off so
 little of it is launching, or computing, all the time."""
@@ -104,18 +262,6 @@ _LAUNCH = (
 )
 
 
-class WallLimits:
-    """From when on something is a wall; shares of time, 0 to 1.
-
-    DRAM and MATH by measured windows of two H200: a memory-bound job keeps 59 % of the memory's bandwidth
-    busy and 26 % of the tensor cores, data parallel training 17 and 90 %.
-    """
-
-    DRAM: ClassVar[float] = 0.5
-    COLLECTIVES: ClassVar[float] = 0.25
-    MATH: ClassVar[float] = 0.5
-
-
 def decide(evidence: JobEvidence) -> JobAnswer:
     """The wall that a job hits, with what shows it, what is not known, and what to do; pure."""
     found = next((made for wall in _WALLS if (made := wall(evidence)) is not None), None)
@@ -129,9 +275,7 @@ def _hang(evidence: JobEvidence) -> JobAnswer | None:
         return None
     certain = Certainty.HIGH if evidence.watches(EvidenceSource.HANGS) else Certainty.MEDIUM
     advice = (hang.action,) if hang.action else ()
-    return JobAnswer(
-        Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, because=hang.evidence, advice=advice
-    )  # fmt: skip
+    return JobAnswer(Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, because=hang.evidence, advice=advice)
 
 
 def _late_or_wire(evidence: JobEvidence) -> JobAnswer | None:
@@ -139,7 +283,8 @@ def _late_or_wire(evidence: JobEvidence) -> JobAnswer | None:
     late, wire = late_wall(evidence), _slow_wire(evidence)
     if late is None or wire is None:
         return late or wire
-    first, second = (late, wire) if _cost(late) >= _cost(wire) else (wire, late)
+    more = value_or(late.cost, 0.0) >= value_or(wire.cost, 0.0)
+    first, second = (late, wire) if more else (wire, late)
     return replace(first, because=(*first.because, second.sentence), advice=(*first.advice, *second.advice))
 
 
@@ -205,7 +350,7 @@ def _memory(evidence: JobEvidence) -> JobAnswer | None:
     if not seen:
         return None
     dram, math = low_median([one[0] for one in seen]), low_median([one[1] for one in seen])
-    if dram < WallLimits.DRAM or dram <= math:
+    if dram < DRAM or dram <= math:
         return None
     sentence = (
         f"Memory: the GPUs' memory is busy {percent(dram)} of the time and their arithmetic {percent(math)}: "
@@ -226,10 +371,10 @@ def _collectives(evidence: JobEvidence) -> JobAnswer | None:
     """Collectives that are as fast as the wire, take much of the time, and hide behind no computation."""
     job = evidence.job
     math = [gpu.math for gpu in evidence.gpus if not isinstance(gpu.math, Absent)]
-    if isinstance(job, Absent) or not math or low_median(math) >= WallLimits.MATH:
+    if isinstance(job, Absent) or not math or low_median(math) >= MATH:
         return None
     share, rows = on_wire(job), timed_rows(job)
-    if share < WallLimits.COLLECTIVES or not rows:
+    if share < COLLECTIVES or not rows:
         return None
     sentence = (
         f"Collectives: {percent(share)} of the time is on the wire, which gives what it should "
@@ -248,7 +393,7 @@ def _collectives(evidence: JobEvidence) -> JobAnswer | None:
 def _no_wall(evidence: JobEvidence) -> JobAnswer:
     """No wall found; whether there is none is only known where collectives and activity are both watched."""
     rows = timed_rows(evidence.job)
-    timed = bool(rows) and not _undecided(evidence)
+    timed = bool(rows) and any(comm.doubt is None for comm in _communicators(evidence))
     active = evidence.watches(EvidenceSource.ACTIVITY)
     seen = []
     if timed:
@@ -264,9 +409,9 @@ def _no_wall(evidence: JobEvidence) -> JobAnswer:
     missing += [] if active else ["memory, launch gaps and host are not watched"]
     begun = f"{'; '.join(seen)}, but " if seen else ""
     sentence = f"Not known what holds it up: {begun}{' and '.join(missing)}."
-    return JobAnswer(
-        Wall.NOT_KNOWN, sentence, Certainty.LOW, because=tuple(seen), advice=_switch_on(evidence)
-    )
+    off = [one for one in evidence.sources if not one.watched and one.switch_on]
+    advice = tuple(f"{one.source.value}: {one.switch_on}" for one in off)
+    return JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, because=tuple(seen), advice=advice)
 
 
 def speed(rows: Sequence[OperationTimes]) -> str:
@@ -282,37 +427,14 @@ def speed(rows: Sequence[OperationTimes]) -> str:
     return "small messages, whose time is latency"
 
 
-def _switch_on(evidence: JobEvidence) -> tuple[str, ...]:
-    return tuple(
-        f"{one.source.value}: {one.switch_on}"
-        for one in evidence.sources
-        if not one.watched and one.switch_on
-    )
-
-
-def _undecided(evidence: JobEvidence) -> bool:
-    """Whether no communicator of the job is judged."""
-    job = evidence.job
-    return isinstance(job, Absent) or all(comm.doubt is not None for comm in job.communicators)
-
-
 def _doubts(evidence: JobEvidence, answer: JobAnswer) -> tuple[str, ...]:
     found = [
         f"{one.source.value}: not watched: {one.why or one.switch_on}"
         for one in evidence.sources
         if not one.watched and one.source in _MATTERS[answer.wall]
     ]
-    if not isinstance(evidence.job, Absent):
-        found += [
-            f"communicator {comm.id} is not judged: {comm.doubt.value}"
-            for comm in evidence.job.communicators
-            if comm.doubt is not None
-        ]
-    return tuple(found)
-
-
-def _cost(answer: JobAnswer) -> float:
-    return 0.0 if isinstance(answer.cost, Absent) else answer.cost
+    judged = ((comm.id, comm.doubt) for comm in _communicators(evidence))
+    return (*found, *(f"communicator {id_} is not judged: {doubt.value}" for id_, doubt in judged if doubt))
 
 
 _WALLS: tuple[Callable[[JobEvidence], JobAnswer | None], ...] = (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from wirewatch.core.jobs import RasCommunicator, RasPhase, RasRank, RasReport
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import first
 from wirewatch.jobs.hangs.model import (
     Culprit,
     Diagnosis,
@@ -135,9 +136,7 @@ def _by_reports(case: HungCase, older: RasReport, newer: RasReport) -> Diagnosis
     if failed:
         named = tuple(_culprit(case, rank, ", ".join(rank.errors)) for _, rank in failed)
         return _found(case, HangKind.ERROR, named, "NCCL reports errors, and the job has not ended")
-    if any(rank.phase in _QUIET for _, rank in _ranks(newer)) or any(
-        one.phase in _QUIET for one in newer.communicators
-    ):
+    if any(_QUIET & {one.phase, *(rank.phase for rank in one.ranks)} for one in newer.communicators):
         return Diagnosis(None, "the job begins or ends: some ranks are not in their communicators")
     if _advanced(older, newer):
         return Diagnosis(None, "the job goes on: it has launched collectives since")
@@ -154,16 +153,13 @@ def own_report(look: JobLook) -> RasReport | Absent:
         return _reason(look, look.ras)
     inner = {_inner(pid, one) for pid, one in look.processes.items()}
     uids = {one.uid for one in look.processes.values() if not isinstance(one.uid, Absent)}
-    best: RasReport | None = None
-    most = 0
+    scores = []
     for report in look.ras:
-        if not isinstance(report.uid, Absent) and uids and report.uid not in uids:
-            continue
         pids = {rank.pid for _, rank in _ranks(report) if rank.pid >= 0}
-        score = len(pids & inner) + (not pids and report.processes >= len(inner) > 0)
-        if score > most:
-            best, most = report, score
-    if best is not None:
+        if isinstance(report.uid, Absent) or not uids or report.uid in uids:
+            scores.append((len(pids & inner) + (not pids and report.processes >= len(inner) > 0), report))
+    score, best = max(scores, key=lambda one: one[0], default=(0, None))
+    if score and best:
         return best
     return _reason(look, Absent(Why.MISSING, "RAS answered for other jobs, not for this one"))
 
@@ -247,18 +243,12 @@ def _compared(case: HungCase, report: RasReport) -> Diagnosis:
         return _found(case, HangKind.SYMMETRIC, (), f"{how}, and none completes: the wire or its proxy")
     rate = max((_files(case, pid) for pid in pids), default=0.0)
     if rate >= case.policy.files:
-        return Diagnosis(
-            None,
-            f"{_joined(named)}; it is at work on files ({rate / 1e6:.0f} MB/s): a checkpoint or a loader",
-        )
-    unseen = next((why for pid in pids if (why := _unseen(case, pid))), "")
+        at_work = f"it is at work on files ({rate / 1e6:.0f} MB/s): a checkpoint or a loader"
+        return Diagnosis(None, f"{_joined(named)}; {at_work}")
+    looks = [look for pid in pids if (look := case.newer.processes.get(pid))]
+    unseen = next((str(look.files) for look in looks if isinstance(look.files, Absent)), "")
     doubt = f" (whether it is at work on files cannot be seen: {unseen})" if unseen else ""
     return _found(case, HangKind.ASYMMETRIC, named, f"the others wait in what it has not launched{doubt}")
-
-
-def _unseen(case: HungCase, pid: int) -> str:
-    process = case.newer.processes.get(pid)
-    return str(process.files) if process is not None and isinstance(process.files, Absent) else ""
 
 
 def _files(case: HungCase, pid: int) -> float:
@@ -338,8 +328,7 @@ def _watts(case: HungCase) -> str:
 
 
 def _joined(named: Sequence[Culprit]) -> str:
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    return "; ".join(one.text for one in named[:_NAMED]) + more
+    return first([one.text for one in named], _NAMED, "; ")
 
 
 def _culprit(case: HungCase, rank: RasRank, what: str) -> Culprit:

@@ -4,17 +4,18 @@ All findings are DEGRADED: a hang is the job's own, and keeps no other job from 
 fault, its own counters and the kernel's log say so, in findings of their own.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from wirewatch.core.collector import DEGRADED, Rule, blind_finding, subject
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import lasting
-from wirewatch.core.types import Absent, Expect, Finding, Ok, Subject
+from wirewatch.core.types import Absent, Expect, Finding, Ok, Subject, value_or
 from wirewatch.jobs.hangs.diagnosis import case_of, diagnose
-from wirewatch.jobs.hangs.jobs import followed
 from wirewatch.jobs.hangs.model import (
-    Diagnosis,
+    GpuLoad,
+    GpuLoads,
     HangFacts,
     HangingJob,
     HangKind,
@@ -25,6 +26,7 @@ from wirewatch.jobs.hangs.model import (
     PastHang,
     WatchedJob,
 )
+from wirewatch.jobs.hangs.read import ALL_BUSY
 
 PAST = 16
 """Hangs that are remembered."""
@@ -89,13 +91,7 @@ OPEN = Rule(
     do="take NCCL_RAS_ADDR out of the job's environment, or set it to localhost:28028",
 )
 RULES = (STOPPED, ASYMMETRIC, SYMMETRIC, ERROR, SUSPECTED, OPEN)
-_RULE_OF: Mapping[HangKind, Rule] = {
-    HangKind.STOPPED: STOPPED,
-    HangKind.ASYMMETRIC: ASYMMETRIC,
-    HangKind.SYMMETRIC: SYMMETRIC,
-    HangKind.ERROR: ERROR,
-    HangKind.SUSPECTED: SUSPECTED,
-}
+_RULE_OF: Mapping[HangKind, Rule] = dict(zip(HangKind, RULES[:-1], strict=True))
 
 
 def judge(
@@ -108,7 +104,7 @@ def judge(
     """
     reading = ok.value
     gpus = {item.gpu.key: item.gpu for item in reading.gpus}
-    jobs = followed(memory.jobs, reading, ok.mono, policy)
+    jobs = _followed(memory.jobs, reading, ok.mono, policy)
     for owner, look in reading.looks.items():
         if owner in jobs and jobs[owner].since is not None:
             jobs[owner] = _looked(jobs[owner], look, reading, gpus, ok, policy)
@@ -132,12 +128,9 @@ def facts(reading: HangReading, memory: HangMemory) -> HangFacts:
 
 def _hanging(jobs: Iterable[WatchedJob]) -> Iterator[HangingJob]:
     for job in jobs:
-        hang = _hang(job)
-        if hang is not None and hang.kind is not None:
-            yield HangingJob(
-                hang.kind, job.processes, hang.culprits, job.found, hang.text, hang.snapshot,
-                _RULE_OF[hang.kind].do,
-            )  # fmt: skip
+        if (hang := job.diagnosis) and hang.kind:
+            do = _RULE_OF[hang.kind].do
+            yield HangingJob(hang.kind, job.processes, hang.culprits, job.found, hang.text, hang.snapshot, do)
 
 
 def watches(reading: HangReading) -> bool:
@@ -157,8 +150,7 @@ def _looked(
     if case is None:
         return job
     diagnosis = diagnose(case)
-    before = None if job.diagnosis is None else job.diagnosis.kind
-    same = diagnosis.kind is not None and diagnosis.kind is before
+    same = diagnosis.kind is not None and diagnosis.kind is job.hang
     return replace(job, diagnosis=diagnosis, found=job.found if same else ok.at)
 
 
@@ -166,29 +158,23 @@ def _remembered(memory: HangMemory, jobs: Mapping[str, WatchedJob], at: float) -
     """The memory with hangs that are over put to the past, and new ones counted."""
     past, total = memory.past, dict(memory.total)
     for owner, job in memory.jobs.items():
-        now = _hang(jobs.get(owner))
-        then = _hang(job)
-        if then is not None and then.kind is not None and (now is None or now.kind is not then.kind):
+        now, then = jobs.get(owner), job.diagnosis
+        if then and then.kind and (now is None or now.hang is not then.kind):
             one = PastHang(then.kind.value, owner, job.found, at, then.text, then.snapshot)
             past = (*past, one)[-PAST:]
     for owner, job in jobs.items():
         before = memory.jobs.get(owner)
-        known = None if before is None else before.hang or before.counted
+        known = before and (before.hang or before.counted)
         if job.hang is not None and job.hang is not known:
             total[job.hang.value] = total.get(job.hang.value, 0) + 1
     return replace(memory, past=past, total=total)
-
-
-def _hang(job: WatchedJob | None) -> Diagnosis | None:
-    found = None if job is None else job.diagnosis
-    return found if found is not None and found.kind is not None else None
 
 
 def _hangs(jobs: Mapping[str, WatchedJob], ok: Ok[HangReading]) -> Iterator[Finding]:
     """A finding for each hang; several of a kind at one part are one."""
     found: dict[tuple[str, Subject], Finding] = {}
     for job in jobs.values():
-        hang = _hang(job)
+        hang = job.diagnosis
         if hang is None or hang.kind is None:
             continue
         at = next((Subject(gpu=one.gpu, uuid=one.uuid) for one in hang.culprits if one.gpu), Subject())
@@ -209,3 +195,103 @@ def _blind(reading: HangReading) -> Iterator[Finding]:
     for item in reading.gpus:
         if isinstance(item.value, Absent):
             yield blind_finding("hangs", subject(item.gpu), item.value)
+
+
+Processes = Mapping[str, frozenset[int]]
+
+
+def _jobs_now(reading: HangReading) -> Mapping[str, Processes]:
+    """Processes by GPU of each owner; a process without an id is 0, of the owner without a name."""
+    found: dict[str, dict[str, frozenset[int]]] = {}
+    for key, load in reading.loads.items():
+        for pid in () if isinstance(load, Absent) else value_or(load.processes, ()):
+            by_gpu = found.setdefault("" if pid is None else reading.owners.get(pid, ""), {})
+            by_gpu[key] = by_gpu.get(key, frozenset()) | {pid or 0}
+    return found
+
+
+def _followed(
+    known: Mapping[str, WatchedJob], reading: HangReading, mono: float, policy: HangPolicy
+) -> dict[str, WatchedJob]:
+    """The jobs after one more poll; a GPU that could not be read neither ends a job nor clears it."""
+    loads, now = reading.loads, _jobs_now(reading)
+    unread = {
+        key for key, load in loads.items() if isinstance(load, Absent) or isinstance(load.processes, Absent)
+    }
+    alive = {pid for by_gpu in now.values() for pids in by_gpu.values() for pid in pids}
+    jobs: dict[str, WatchedJob] = {}
+    for owner in sorted({*known, *now}):
+        job = _continued(known.get(owner), now.get(owner, {}), unread, alive)
+        if job is not None:
+            jobs[owner] = _polled(job, loads, mono, policy)
+    return jobs
+
+
+def _continued(
+    known: WatchedJob | None, now: Processes, unread: set[str], alive: set[int]
+) -> WatchedJob | None:
+    """The job of before as long as no process came to it or went to another; None where none is left.
+
+    Processes that are gone stay part of it: the others may wait for them.
+    """
+    if known is None:
+        return WatchedJob(now) if now else None
+    kept = {key: pids for key, pids in known.processes.items() if key in unread}
+    seen = {**kept, **now}
+    if not seen:
+        return None
+    before = {pid for pids in known.processes.values() for pid in pids}
+    if any(pid not in before for pids in seen.values() for pid in pids):
+        return WatchedJob(now)
+    left = {pid for pids in seen.values() for pid in pids}
+    gone = {pid: key for key, pids in known.processes.items() for pid in pids if pid not in left}
+    if any(pid in alive for pid in gone):
+        return WatchedJob(now) if now else None
+    return replace(known, processes=seen, gone={**known.gone, **gone})
+
+
+def _polled(job: WatchedJob, loads: GpuLoads, mono: float, policy: HangPolicy) -> WatchedJob:
+    """Whether it moved since the last poll, and since when it has looked stuck."""
+    mine = {key: load for key, load in loads.items() if key in job.processes}
+    sent = {
+        key: load.sent
+        for key, load in mine.items()
+        if not isinstance(load, Absent) and not isinstance(load.sent, Absent)
+    }
+    grown = [sent[key] - job.sent[key] for key in sent if key in job.sent]
+    moving = any(growth > policy.still or growth < 0 for growth in grown)
+    moved = job.moved or any(growth >= policy.moved for growth in grown)
+    job = replace(job, sent={**job.sent, **sent}, moved=moved)
+    if moving or not moved:
+        return _free(job)
+    stuck = _stuck(mine, len(job.processes), policy)
+    if stuck is False:
+        return _free(job)
+    if stuck is None or len(grown) < len(mine) or job.since is not None:
+        return job
+    return replace(job, since=mono, due=mono + policy.after)
+
+
+def _stuck(loads: GpuLoads, gpus: int, policy: HangPolicy) -> bool | None:
+    """Whether all are at low power and one at least is all busy; None where that cannot be known now."""
+    known = [load for load in loads.values() if not isinstance(load, Absent)]
+    powers = [_low(load, policy) for load in known]
+    busy = [load.busy for load in known if not isinstance(load.busy, Absent)]
+    if False in powers:
+        return False
+    if len(known) == gpus and len(busy) == gpus and max(busy, default=0.0) < ALL_BUSY:
+        return False
+    if len(known) < gpus or None in powers or len(busy) < gpus:
+        return None
+    return True
+
+
+def _low(load: GpuLoad, policy: HangPolicy) -> bool | None:
+    if isinstance(load.power, Absent) or isinstance(load.limit, Absent):
+        return None
+    return load.power <= policy.low_power * load.limit
+
+
+def _free(job: WatchedJob) -> WatchedJob:
+    """A job that does not look stuck."""
+    return replace(job, since=None, looks=(), asked=0, due=math.inf, diagnosis=None, counted=None)

@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
 
-from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported
 from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
@@ -16,18 +15,14 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
 class HangOptions(Options):
     """How jobs that seem to hang are asked."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
-
     interval: float = 10.0
     ask: float = 7.0
     """How long NCCL's RAS may take for its answer. It is asked only on suspicion. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)
-class HangPolicy:
+class HangPolicy(Strict):
     """What a hang looks like from outside, and when RAS is asked about it."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     after: float = 30.0
     """How long a job must look stuck before anybody is asked. [seconds]"""
@@ -48,15 +43,16 @@ class HangPolicy:
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        seconds = {"after": self.after, "again": self.again, "seldom": self.seldom, "unasked": self.unasked}
-        others = {"still": self.still, "moved": self.moved, "files": self.files}
-        checks = (
-            ([n for n, v in (*seconds.items(), *others.items()) if not 0 < v < math.inf], "must be above 0"),
-            ([] if 0 < self.low_power <= 1 else ["low_power"], "must be above 0 and at most 1"),
-            ([] if self.again <= self.seldom else ["seldom"], "must not be below again"),
-            ([] if self.still < self.moved else ["moved"], "must be above still"),
-        )
-        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+        return wrong_settings(
+            self,
+            (
+                ("after", "again", "seldom", "unasked", "still", "moved", "files"),
+                lambda v: 0 < v < math.inf, "must be above 0",
+            ),
+            (("low_power",), lambda v: 0 < v <= 1, "must be above 0 and at most 1"),
+            (("seldom",), lambda v: v >= self.again, "must not be below again"),
+            (("moved",), lambda v: v > self.still, "must be above still"),
+        )  # fmt: skip
 
 
 class HangKind(Enum):
@@ -299,9 +295,7 @@ def samples(_reading: HangReading, memory: HangMemory) -> Iterable[Sample]:
 def keep(memory: HangMemory) -> KeptHangs:
     """What of the memory outlives the process."""
     jobs = {
-        owner: KeptJob(
-            {gpu: tuple(sorted(pids)) for gpu, pids in job.processes.items()}, job.hang or job.counted
-        )
+        owner: KeptJob({gpu: tuple(sorted(p)) for gpu, p in job.processes.items()}, job.hang or job.counted)
         for owner, job in memory.jobs.items()
         if job.moved
     }
@@ -311,9 +305,7 @@ def keep(memory: HangMemory) -> KeptHangs:
 def recall(kept: KeptHangs) -> HangMemory:
     """The memory to begin with."""
     jobs = {
-        owner: WatchedJob(
-            {gpu: frozenset(pids) for gpu, pids in job.processes.items()}, moved=True, counted=job.hang
-        )
+        owner: WatchedJob({k: frozenset(p) for k, p in job.processes.items()}, moved=True, counted=job.hang)
         for owner, job in kept.jobs.items()
     }
     return HangMemory(jobs=jobs, past=tuple(kept.past), total=dict(kept.total))

@@ -11,7 +11,8 @@ from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
 from wirewatch.core.owners import owner_of, state_and_parent
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, Sysfs
-from wirewatch.core.types import Absent, Json, Why, whole
+from wirewatch.core.types import Absent, Json, Why, value_or, whole
+from wirewatch.core.words import KIB
 from wirewatch.jobs.hangs.model import (
     GpuLoad,
     HangMemory,
@@ -29,7 +30,6 @@ LIMIT = Question("PowerManagementDefaultLimit")
 """Both in milliwatts."""
 SENT = (Question("Field", (202, ALL_LINKS)), Question("Field", (138, ALL_LINKS)))
 """Bytes sent on NVLink 5, and KiB before it; a GPU has one of them."""
-KIB = 1024
 ALL_BUSY = 0.99
 """Of 1: a kernel that waits for other ranks runs all the time."""
 UNSEEN = Absent(Why.MISSING, "nothing computes there")
@@ -101,8 +101,7 @@ def _listeners(ras: Ras, owners: Mapping[int, str]) -> Sequence[RasListener]:
     first = {owner: pid for pid, owner in sorted(owners.items(), reverse=True)}
     found: dict[int, RasListener] = {}
     for pid in first.values():
-        there = ras.listeners(pid)
-        found |= {} if isinstance(there, Absent) else {one.inode: one for one in there}
+        found |= {one.inode: one for one in value_or(ras.listeners(pid), ())}
     return tuple(found.values())
 
 
@@ -121,9 +120,8 @@ def _process(sysfs: Sysfs, pid: int) -> JobProcess:
     if isinstance(status, Absent):
         return JobProcess(state, status, status, _files(sysfs, pid))
     fields = dict(line.partition(":")[::2] for line in status.splitlines())
-    return JobProcess(
-        state, _last_number(fields.get("NSpid", "")), _first_number(fields.get("Uid", "")), _files(sysfs, pid)
-    )
+    inner, uid = _number(fields.get("NSpid", "").split()[-1:]), _number(fields.get("Uid", "").split()[:1])
+    return JobProcess(state, inner, uid, _files(sysfs, pid))
 
 
 def _files(sysfs: Sysfs, pid: int) -> int | Absent:
@@ -132,7 +130,7 @@ def _files(sysfs: Sysfs, pid: int) -> int | Absent:
     if isinstance(own, Absent):
         return own
     children = sysfs.read(f"/proc/{pid}/task/{pid}/children")
-    listed = () if isinstance(children, Absent) else children.split()[:_CHILDREN]
+    listed = value_or(children, "").split()[:_CHILDREN]
     theirs = (_own_files(sysfs, int(child)) for child in listed if whole(child) is not None)
     return own + sum(each for each in theirs if not isinstance(each, Absent))
 
@@ -142,7 +140,7 @@ def _own_files(sysfs: Sysfs, pid: int) -> int | Absent:
     if isinstance(text, Absent):
         return text
     fields = dict(line.partition(":")[::2] for line in text.splitlines())
-    moved = [_first_number(fields.get(name, "")) for name in ("rchar", "wchar")]
+    moved = [_number(fields.get(name, "").split()[:1]) for name in ("rchar", "wchar")]
     known = [each for each in moved if not isinstance(each, Absent)]
     return sum(known) if known else Absent(Why.MALFORMED, f"/proc/{pid}/io")
 
@@ -154,14 +152,6 @@ def _stat(sysfs: Sysfs, pid: int) -> tuple[str | Absent, int | Absent]:
         return text, text
     odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
     return state_and_parent(text) or (odd, odd)
-
-
-def _last_number(text: str) -> int | Absent:
-    return _number(text.split()[-1:])
-
-
-def _first_number(text: str) -> int | Absent:
-    return _number(text.split()[:1])
 
 
 def _number(words: Sequence[str]) -> int | Absent:
@@ -204,16 +194,13 @@ def _listed(answer: Json | Absent) -> frozenset[int | None] | Absent:
 
 
 def _pids(item: GpuReading[GpuLoad]) -> Iterable[int]:
-    load = item.value
-    if isinstance(load, Absent) or isinstance(load.processes, Absent):
-        return ()
-    return (pid for pid in load.processes if pid is not None)
+    listed = () if isinstance(item.value, Absent) else value_or(item.value.processes, ())
+    return (pid for pid in listed if pid is not None)
 
 
 def _named(answers: Sequence[RasReport] | Absent) -> Sequence[int]:
     """The processes that RAS names, not too many of them."""
-    reports = () if isinstance(answers, Absent) else answers
-    ranks = (rank for one in reports for comm in one.communicators for rank in comm.ranks)
+    ranks = (rank for one in value_or(answers, ()) for comm in one.communicators for rank in comm.ranks)
     return sorted({rank.pid for rank in ranks if rank.pid > 0})[:_NAMED]
 
 
@@ -223,8 +210,7 @@ def _about(sysfs: Sysfs, owner: str) -> str:
     if kind == "slurm":
         return f"Slurm job {name}"
     if kind == "pod":
-        folders = sysfs.entries("/var/log/pods")
-        parts = () if isinstance(folders, Absent) else (folder.split("_") for folder in folders)
+        parts = (folder.split("_") for folder in value_or(sysfs.entries("/var/log/pods"), ()))
         named = next((f"{one[0]}/{one[1]}" for one in parts if one[2:] == [name]), name)
         return f"pod {named}"
     words = {"container": f"container {name}", "parent": f"a job that process {name} started"}

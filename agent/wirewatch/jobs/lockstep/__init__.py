@@ -35,16 +35,16 @@ def judge_and_log(
     """`judge`, with a line in the log when a hint begins or ends: no finding would be logged for it."""
     new, findings = judge(memory, ok, policy, expect)
     log.debug("%s", new.why)
-    before, now = memory.hint, new.hint
-    if before is not None and (now is None or now.uuid != before.uuid):
-        log.info("straggler hint over after %d windows (%s): %s", before.windows, new.why, before.text)
-    if now is not None and (before is None or now.uuid != before.uuid):
-        log.info("straggler hint, no verdict: %s", now.text)
-    was, is_ = memory.uneven, new.uneven
-    if was is not None and (is_ is None or is_.uuid != was.uuid):
-        log.info("uneven work over after %d windows (%s): %s", was.windows, new.why, was.text)
-    if is_ is not None and (was is None or is_.uuid != was.uuid):
-        log.info("uneven work, no verdict: %s", is_.text)
+    for what, was, now in (
+        ("straggler hint", memory.hint, new.hint),
+        ("uneven work", memory.uneven, new.uneven),
+    ):
+        if was and now and was.uuid == now.uuid:
+            continue
+        if was:
+            log.info("%s over after %d windows (%s): %s", what, was.windows, new.why, was.text)
+        if now:
+            log.info("%s, no verdict: %s", what, now.text)
     if new.reason is WindowReason.NOT_HERE and memory.why != new.why:
         log.info("%s has nothing to watch: %s", NAME, new.why)
     return new, findings

@@ -7,6 +7,7 @@ from wirewatch.core.collector import is_lost
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import high_median, low_median
 from wirewatch.core.types import Absent, Expect, Finding, Ok, Why
+from wirewatch.core.words import GB
 from wirewatch.jobs.lockstep.model import (
     GpuUse,
     GpuWindow,
@@ -26,11 +27,7 @@ from wirewatch.jobs.lockstep.model import (
 def judge(
     memory: LockstepMemory, ok: Ok[LockstepReading], policy: LockstepPolicy, _expect: Expect
 ) -> tuple[LockstepMemory, tuple[Finding, ...]]:
-    """What a reading of the GPUs of a job means; pure.
-
-    Returns:
-        The memory with the newest window's result and the hint; there never is a finding.
-    """
+    """Return the memory with the newest window's result and the hint; pure. There never is a finding."""
     uses: GpuUses = {item.gpu.key: item.value for item in ok.value}
     known = {key: use.supported for key, use in uses.items() if not isinstance(use, Absent)}
     memory = replace(memory, supported={**memory.supported, **known}, busy={})
@@ -42,9 +39,8 @@ def judge(
         return _with_result(memory, idle, ok.value), ()
     if not memory.settled:
         settled = ok.mono - job.since >= policy.settle
-        return _with_result(
-            replace(memory, settled=settled), WindowResult(WindowReason.SETTLING), ok.value
-        ), ()
+        memory = replace(memory, settled=settled)
+        return _with_result(memory, WindowResult(WindowReason.SETTLING), ok.value), ()
     return _follow(memory, job, ok, policy), ()
 
 
@@ -53,7 +49,7 @@ def watches(reading: LockstepReading) -> bool:
     return any(not isinstance(item.value, Absent) and item.value.watched for item in reading)
 
 
-_TWO, _GB = 2, 1e9
+_TWO = 2
 _REASONS = {Why.MISSING: WindowReason.WINDOW, Why.UNSUPPORTED: WindowReason.NOT_HERE}
 """MISSING: the first reading of a job has no window, which begins at the reading before."""
 _FEW = Absent(Why.MISSING, "too few windows before")
@@ -94,9 +90,8 @@ def _job(known: LockstepJob | None, uses: GpuUses, mono: float) -> tuple[Lockste
         return None, WindowResult(WindowReason.NO_JOB)
     if shared is not None:
         return None, WindowResult(WindowReason.SHARED, shared, f"{len(busy[shared])} processes")
-    return LockstepJob({key: min(processes) for key, processes in busy.items()}, mono), WindowResult(
-        WindowReason.NO_JOB
-    )
+    job = LockstepJob({key: min(processes) for key, processes in busy.items()}, mono)
+    return job, WindowResult(WindowReason.NO_JOB)
 
 
 def _why_not(uses: GpuUses) -> str:
@@ -165,9 +160,8 @@ def _windows(
             return WindowResult(_REASONS.get(use.window.why, WindowReason.UNREAD), key, str(use.window)), {}
         # A window that begins before this job had settled is of what ran there before.
         if use.window.seconds > mono - job.since - policy.settle:
-            return WindowResult(
-                WindowReason.WINDOW, key, f"{use.window.seconds:.1f} s reach to before the job"
-            ), {}
+            early = f"{use.window.seconds:.1f} s reach to before the job"
+            return WindowResult(WindowReason.WINDOW, key, early), {}
         windows[key] = use.window
     return WindowResult(WindowReason.NOBODY), windows
 
@@ -205,47 +199,38 @@ def _suspect(known: Suspect, gpu: str, clears: bool, policy: LockstepPolicy) -> 
 
 
 def _hint(
-    memory: LockstepMemory,
-    ok: Ok[LockstepReading],
-    windows: Mapping[str, GpuWindow],
-    seen: WindowResult,
+    memory: LockstepMemory, ok: Ok[LockstepReading], windows: GpuWindows, seen: WindowResult,
     before: Mapping[str, float],
-) -> Hint:
-    gpu, now = _gpu(ok.value, seen.gpu), HintTime(ok.at, ok.mono)
-    old = memory.hint if memory.hint is not None and memory.hint.uuid == gpu.uuid else None
-    own, rest = windows[seen.gpu], _others({key: w.sm for key, w in windows.items()}, seen.gpu)
-    reference = before.get(seen.gpu, _FEW)
-    usual = reference.detail if isinstance(reference, Absent) else f"{reference:+.1%} in its first windows"
-    sent = low_median(_others({key: w.sent for key, w in windows.items()}, seen.gpu))
-    dram = low_median(_others({key: w.dram for key, w in windows.items()}, seen.gpu))
-    count = memory.suspect.count
+) -> Hint:  # fmt: skip
+    gpu, count = _gpu(ok.value, seen.gpu), memory.suspect.count
+    since = memory.hint.since if memory.hint and memory.hint.uuid == gpu.uuid else ok.at
+    own, others = windows[seen.gpu], [w for key, w in windows.items() if key != seen.gpu]
+    rest, sent = high_median(w.sm for w in others), low_median(w.sent for w in others)
+    dram = low_median(w.dram for w in others)
+    reference, usual = _reference(before, seen.gpu)
     text = (
-        f"GPU {gpu.index} never waits: SM busy {own.sm:.1%} against {high_median(rest):.1%} of the others, "
+        f"GPU {gpu.index} never waits: SM busy {own.sm:.1%} against {rest:.1%} of the others, "
         f"gap {seen.gaps[seen.gpu]:+.1%} ({usual}); use of memory {own.dram:.1%} against {dram:.1%}, "
-        f"NVLink {own.sent / _GB:.2f} against {sent / _GB:.2f} GB/s; {count} windows, the last of "
+        f"NVLink {own.sent / GB:.2f} against {sent / GB:.2f} GB/s; {count} windows, the last of "
         f"{own.seconds:.1f} s"
     )
     return Hint(
-        str(gpu.index), gpu.uuid, old.since if old else ok.at, now, text, own.sm, high_median(rest),
-        seen.gaps[seen.gpu], reference, count,
+        str(gpu.index), gpu.uuid, since, HintTime(ok.at, ok.mono), text, own.sm, rest, seen.gaps[seen.gpu],
+        reference, count,
     )  # fmt: skip
 
 
 def _uneven_work(
-    memory: LockstepMemory,
-    ok: Ok[LockstepReading],
-    windows: Mapping[str, GpuWindow],
-    seen: WindowResult,
+    memory: LockstepMemory, ok: Ok[LockstepReading], windows: GpuWindows, seen: WindowResult,
     before: Mapping[str, float],
-) -> UnevenWork:
-    gpu, now = _gpu(ok.value, seen.gpu), HintTime(ok.at, ok.mono)
-    old = memory.uneven if memory.uneven is not None and memory.uneven.uuid == gpu.uuid else None
-    more, own, count = seen.gaps[seen.gpu], windows[seen.gpu], memory.loaded.count
+) -> UnevenWork:  # fmt: skip
+    gpu, count = _gpu(ok.value, seen.gpu), memory.loaded.count
+    since = memory.uneven.since if memory.uneven and memory.uneven.uuid == gpu.uuid else ok.at
+    more, own = seen.gaps[seen.gpu], windows[seen.gpu]
     waits = more / (1 + more)
     costs = waits * (len(windows) - 1) / len(windows)
-    rest = high_median(_others({key: w.sm for key, w in windows.items()}, seen.gpu))
-    reference = before.get(seen.gpu, _FEW)
-    usual = reference.detail if isinstance(reference, Absent) else f"{reference:+.1%} in its first windows"
+    rest = high_median(w.sm for key, w in windows.items() if key != seen.gpu)
+    reference, usual = _reference(before, seen.gpu)
     text = (
         f"GPU {gpu.index} has {more:.0%} more work; the others wait {waits:.0%} of the time, and a step "
         f"could be {costs:.0%} shorter at most, were it spread evenly: SM busy {own.sm:.1%} against "
@@ -253,9 +238,14 @@ def _uneven_work(
         f"{own.seconds:.1f} s"
     )
     return UnevenWork(
-        str(gpu.index), gpu.uuid, old.since if old else ok.at, now, text, more, waits, costs, seen.work,
+        str(gpu.index), gpu.uuid, since, HintTime(ok.at, ok.mono), text, more, waits, costs, seen.work,
         reference, count,
     )  # fmt: skip
+
+
+def _reference(before: Mapping[str, float], gpu: str) -> tuple[float | Absent, str]:
+    known = before.get(gpu)
+    return (_FEW, _FEW.detail) if known is None else (known, f"{known:+.1%} in its first windows")
 
 
 def _compare(
@@ -284,15 +274,12 @@ def _unlike_windows(windows: GpuWindows, policy: LockstepPolicy) -> WindowResult
 
 
 def _no_lockstep(windows: GpuWindows, policy: LockstepPolicy) -> WindowResult | None:
-    for name, bytes_ in (
-        ("received", [w.received for w in windows.values()]),
-        ("sent", [w.sent for w in windows.values()]),
-    ):
+    for name in ("received", "sent"):
+        bytes_ = [getattr(window, name) for window in windows.values()]
         low, high = min(bytes_), max(bytes_)
         if low < policy.least_bytes or high - low > policy.same_bytes * high:
-            return WindowResult(
-                WindowReason.NO_LOCKSTEP, text=f"{low / _MB:.0f} to {high / _MB:.0f} MB/s {name} over NVLink"
-            )
+            text = f"{low / _MB:.0f} to {high / _MB:.0f} MB/s {name} over NVLink"
+            return WindowResult(WindowReason.NO_LOCKSTEP, text=text)
     return None
 
 
@@ -337,15 +324,13 @@ def _busiest(windows: GpuWindows, references: Mapping[str, float], policy: Locks
     first = max(gaps, key=lambda key: gaps[key])
     rest = _others(busy, first)
     if max(rest) - min(rest) > policy.same_others * max(rest):
-        return WindowResult(
-            WindowReason.SCATTERED, text=f"their SMs are busy {min(rest):.1%} to {max(rest):.1%}"
-        )
+        text = f"their SMs are busy {min(rest):.1%} to {max(rest):.1%}"
+        return WindowResult(WindowReason.SCATTERED, text=text)
     gap, before = gaps[first], references.get(first)
     text = f"SM busy {busy[first]:.1%} against {usual[first]:.1%}"
     shifted = before is not None and gap >= policy.least_gap and gap - before >= policy.shift
-    return WindowResult(
-        WindowReason.NAMED if gap >= policy.gap or shifted else WindowReason.NOBODY, first, text, gaps
-    )
+    named = WindowReason.NAMED if gap >= policy.gap or shifted else WindowReason.NOBODY
+    return WindowResult(named, first, text, gaps)
 
 
 def _loaded(
@@ -388,9 +373,8 @@ def _others(values: Mapping[str, float], key: str) -> list[float]:
 def _with_result(memory: LockstepMemory, seen: WindowResult, reading: LockstepReading) -> LockstepMemory:
     """The memory with the newest window's result, and why, in words."""
     who = f"GPU {_gpu(reading, seen.gpu).index}: " if seen.gpu else ""
-    return replace(
-        memory, reason=seen.reason, why=": ".join(p for p in (seen.reason.value, who + seen.text) if p)
-    )
+    why = ": ".join(filter(None, (seen.reason.value, who + seen.text)))
+    return replace(memory, reason=seen.reason, why=why)
 
 
 def _gpu(reading: LockstepReading, key: str) -> Gpu:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.nvml import Supported
 from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
 
@@ -15,8 +15,6 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
 class LockstepOptions(Options):
     """The GPU of a running job that never waits; off unless switched on (ADR 0013)."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
-
     enabled: bool = False
     interval: float = 7.5
     """Length of a window. [seconds]"""
@@ -24,10 +22,8 @@ class LockstepOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class LockstepPolicy:
+class LockstepPolicy(Strict):
     """What a window must be like, and how far one GPU must stand out."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     settle: float = 30.0
     """How long a job's processes must have been the same before it is judged. [seconds]"""
@@ -70,30 +66,21 @@ class LockstepPolicy:
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        seconds = {
-            "settle": self.settle, "shortest": self.shortest, "longest": self.longest,
-            "together": self.together, "least_bytes": self.least_bytes,
-        }  # fmt: skip
-        ratios = {
-            "same_bytes": self.same_bytes, "same_time": self.same_time, "same_memory": self.same_memory,
-            "same_math": self.same_math, "math_from": self.math_from, "same_others": self.same_others,
-            "gap": self.gap, "least_gap": self.least_gap, "shift": self.shift,
-        }  # fmt: skip
-        counts = {
-            "clocks": self.clocks, "references": self.references, "confirm": self.confirm,
-            "misses": self.misses,
-        }  # fmt: skip
-        checks = (
-            ([n for n, v in seconds.items() if not 0 <= v < math.inf], "must not be below 0"),
-            ([n for n, v in ratios.items() if not 0 < v <= 1], "must be above 0 and at most 1"),
-            ([n for n, v in counts.items() if v < 1], "must be above 0"),
-            ([] if self.shortest <= self.longest else ["longest"], "must not be below shortest"),
+        return wrong_settings(
+            self,
             (
-                [] if self.references <= self.most_references else ["most_references"],
-                "must not be below references",
+                ("settle", "shortest", "longest", "together", "least_bytes"),
+                lambda v: 0 <= v < math.inf, "must not be below 0",
             ),
-        )
-        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+            (
+                ("same_bytes", "same_time", "same_memory", "same_math", "math_from", "same_others", "gap",
+                 "least_gap", "shift"),
+                lambda v: 0 < v <= 1, "must be above 0 and at most 1",
+            ),
+            (("clocks", "references", "confirm", "misses"), lambda v: v >= 1, "must be above 0"),
+            (("longest",), lambda v: v >= self.shortest, "must not be below shortest"),
+            (("most_references",), lambda v: v >= self.references, "must not be below references"),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +143,7 @@ class WindowReason(Enum):
 
 
 _IN_STEP = frozenset(
-    {
-        WindowReason.NAMED,
-        WindowReason.NOBODY,
-        WindowReason.HOST,
-        WindowReason.UNEVEN,
-        WindowReason.SCATTERED,
-    }
+    {WindowReason.NAMED, WindowReason.NOBODY, WindowReason.HOST, WindowReason.UNEVEN, WindowReason.SCATTERED}
 )
 """What a window can only show of GPUs that send and receive alike."""
 

@@ -7,6 +7,7 @@ from wirewatch.core.collector import GpuReading, read_gpus
 from wirewatch.core.nvml import MIG_MODE, MigMode, Supported, as_float, as_mig_mode, as_pids, ask_gpu, member
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
+from wirewatch.core.words import MIB
 from wirewatch.jobs.lockstep.model import (
     GpuUse,
     GpuWindow,
@@ -28,7 +29,6 @@ BYTES: Mapping[str, int] = {"received": 60, "sent": 61}
 METRICS: Mapping[str, int] = {**RATIOS, **MATH, **BYTES}
 SINCE = Question("GpmSince", tuple(METRICS.values()))
 NO_JOB = Absent(Why.MISSING, "not asked: there is no job to look at")
-MIB = 1 << 20
 
 
 def read(hardware: Hardware, memory: LockstepMemory, _options: LockstepOptions) -> LockstepReading | Absent:

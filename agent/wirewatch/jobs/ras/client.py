@@ -18,10 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.core.jobs import RasListener, RasReport
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, whole
 from wirewatch.hw.files import absent_errno
-from wirewatch.jobs.ras.answer import LIMIT, parse_ras_json
-from wirewatch.jobs.ras.text import parse_ras_text
+from wirewatch.jobs.ras.answer import LIMIT, parse_ras_json, parse_ras_text
 
 PORT = 28028
 ADDRESSES = (f"[::1]:{PORT}", f"127.0.0.1:{PORT}")
@@ -193,7 +192,7 @@ def split_address(text: str) -> Address:
         ValueError: the text is not of that form; names are not looked up.
     """
     host, _, port = text.rpartition(":")
-    number = int(port) if port.isascii() and port.isdigit() and len(port) <= len("65535") else 0
+    number = (whole(port) or 0) if len(port) <= len("65535") else 0
     if not 0 < number <= 0xFFFF:  # noqa: PLR2004
         raise ValueError(f"not ADDRESS:PORT: {text!r}")
     return str(ipaddress.ip_address(host.strip("[]"))), number
@@ -296,15 +295,12 @@ def _shown(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+_NOBODY = (
+    errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH, errno.EHOSTUNREACH,
+)  # fmt: skip
 _WHY: Mapping[int, Why] = {
-    errno.ECONNREFUSED: Why.MISSING,
-    errno.EADDRNOTAVAIL: Why.MISSING,
-    errno.EAFNOSUPPORT: Why.MISSING,
-    errno.ENETUNREACH: Why.MISSING,
-    errno.EHOSTUNREACH: Why.MISSING,
-    errno.EACCES: Why.DENIED,
-    errno.EPERM: Why.DENIED,
-}
+    **dict.fromkeys(_NOBODY, Why.MISSING), errno.EACCES: Why.DENIED, errno.EPERM: Why.DENIED,
+}  # fmt: skip
 
 
 def _absent(error: OSError, address: Address) -> Absent:

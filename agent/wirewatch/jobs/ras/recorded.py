@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Answer, Hardware, Nvml, Sysfs
-from wirewatch.core.types import Absent, Json, Why
+from wirewatch.core.types import Absent, Json, Why, value_or
 from wirewatch.hw.overlay import Player
 from wirewatch.hw.recording import Key
 
@@ -49,13 +49,8 @@ class ReplayRas:
 
 
 def _on_gpus(nvml: Nvml) -> Sequence[int]:
-    gpus = nvml.gpus()
-    found: set[int] = set()
-    for gpu in () if isinstance(gpus, Absent) else gpus:
-        processes = gpu_processes(nvml, gpu)
-        if not isinstance(processes, Absent):
-            found |= {pid for pid in processes[0] if pid is not None}
-    return sorted(found)
+    listed = (gpu_processes(nvml, gpu) for gpu in value_or(nvml.gpus(), ()))
+    return sorted({pid for some in listed for pid in value_or(some, ((),))[0] if pid is not None})
 
 
 def _process(sysfs: Sysfs, pid: int) -> Iterator[tuple[Key, Answer]]:

@@ -1,6 +1,7 @@
 """Running jobs, as the tap in them times them: the wire, waiting apart from it, and who is waited for."""
 
 import logging
+from dataclasses import replace
 
 from wirewatch.core.collector import Collector, Observed
 from wirewatch.core.types import Absent, Expect, Finding, Ok
@@ -32,15 +33,14 @@ def judge(
     """What a reading of the rings means; pure but for a line in the log when a hint begins or ends."""
     judged = judge_rings(memory, ok, policy)
     facts = facts_of(judged, ok, policy)
-    known = {(hint.kind, hint.job, hint.gpu): hint for hint in memory.hints}
-    now = {(hint.kind, hint.job, hint.gpu): hint for hint in facts.hints}
-    for key, hint in now.items():
-        if key not in known:
-            log.info("hint of job %s, no verdict: %s", hint.job, hint.text)
-    for key, hint in known.items():
-        if key not in now:
-            log.info("hint of job %s is over: %s", hint.job, hint.text)
-    new = judged.memory.with_facts(facts)
+    known, now = (
+        {(hint.kind, hint.job, hint.gpu): hint for hint in some} for some in (memory.hints, facts.hints)
+    )
+    for hint in [one for key, one in now.items() if key not in known]:
+        log.info("hint of job %s, no verdict: %s", hint.job, hint.text)
+    for hint in [one for key, one in known.items() if key not in now]:
+        log.info("hint of job %s is over: %s", hint.job, hint.text)
+    new = replace(judged.memory, facts=facts, hints=facts.hints, last_hint=facts.last_hint)
     return new, findings(judged)
 
 

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.statistics import low_median
+from wirewatch.core.statistics import grouped, low_median
+from wirewatch.core.types import value_or
 from wirewatch.core.words import GB
 from wirewatch.core.words import size as human
 from wirewatch.jobs.running.model import JobsPolicy
@@ -105,9 +106,7 @@ def chance(votes: int, voted: int, even: float) -> float:
 
 def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> LateRank:
     """The late rank with its GPU, and a sentence that says all this."""
-    gpu = (
-        f"GPU {rank.index}" if rank.index else (rank.gpu if isinstance(rank.gpu, str) else "a GPU not known")
-    )
+    gpu = f"GPU {rank.index}" if rank.index else value_or(rank.gpu, "a GPU not known")
     others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
     often = 2 * found.votes >= found.voted
     new = found.grown is not None and found.grown >= MOSTLY_NEW * found.cost
@@ -130,13 +129,14 @@ def slow_rows(windows: Sequence[CommunicatorWindow], policy: JobsPolicy) -> tupl
     less time than is lost on the wire.
     """
     last = windows[-policy.windows :]
-    seen: dict[Row, list[OperationTimes]] = {}
-    for window in last:
-        for row in window.collectives:
-            if _slow(row, policy) and (window.late is None or _outweighs(row)):
-                seen.setdefault((row.op, row.size_bytes), []).append(row)
+    seen = grouped(
+        (_key(row), row)
+        for window in last
+        for row in window.collectives
+        if _slow(row, policy) and (window.late is None or _outweighs(row))
+    )
     found = [
-        SlowRow(rows[-1], len(rows), len(last), low_median(_ratios(rows)), _always_last(rows[-1], policy))
+        SlowRow(rows[-1], len(rows), len(last), _ratio(rows), _always_last(rows[-1], policy))
         for rows in seen.values()
         if len(rows) >= policy.confirm
     ]
@@ -146,20 +146,16 @@ def slow_rows(windows: Sequence[CommunicatorWindow], policy: JobsPolicy) -> tupl
 def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowWire:
     """The slow wire in words, with what else agrees."""
     row = found.row
-    got = row.best if isinstance(row.best, float) else 0.0
-    due = row.expected if isinstance(row.expected, float) else 0.0
+    got, due = value_or(row.best, 0.0), value_or(row.expected, 0.0)
     why = f"; {'; '.join(row.explained)}" if row.explained else ""
-    with_bias = (
-        f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
-    )
-    behind = (
-        "nobody is late" if found.last is None else f"waiting for rank {found.last}, the last, costs far less"
-    )
+    off = f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
+    last = f"waiting for rank {found.last}, the last, costs far less"
+    behind = "nobody is late" if found.last is None else last
     unsure = "" if row.trusted else "; what is expected there is not sure"
     text = (
         f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
-        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{with_bias}){unsure}{why}"
+        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{off}){unsure}{why}"
     )
     return SlowWire(
         row.op, row.size_bytes, got, due, found.ratio, found.windows, found.of, since, witnesses,
@@ -173,7 +169,8 @@ def elsewhere(windows: Sequence[CommunicatorWindow], nodes: int, policy: JobsPol
     What a communicator over several nodes should take is not known here: it is held against its own best.
     """
     last = windows[-policy.windows :]
-    best = _best(windows)
+    rows = grouped((_key(row), row.low) for window in windows for row in window.collectives)
+    best = {key: min(some) for key, some in rows.items()}
     worst: tuple[float, OperationTimes] | None = None
     agree = 0
     for window in last:
@@ -222,16 +219,8 @@ def _outweighs(row: OperationTimes) -> bool:
     return row.wire_seconds * (1 - row.best_ratio) > OUTWEIGHS * max(row.waits.values())
 
 
-def _ratios(rows: Iterable[OperationTimes]) -> list[float]:
-    return [row.best_ratio for row in rows if row.best_ratio is not None]
-
-
-def _best(windows: Sequence[CommunicatorWindow]) -> Mapping[Row, float]:
-    best: dict[Row, float] = {}
-    for window in windows:
-        for row in window.collectives:
-            best[_key(row)] = min(row.low, best.get(_key(row), row.low))
-    return best
+def _ratio(rows: Iterable[OperationTimes]) -> float:
+    return low_median([row.best_ratio for row in rows if row.best_ratio is not None])
 
 
 def _key(row: OperationTimes) -> Row:

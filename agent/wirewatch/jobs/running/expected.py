@@ -58,10 +58,8 @@ def with_expected(
 
 def algorithm_words(algorithm: str, protocol: str = "") -> str:
     """Algorithm and protocol as people write them: `Ring, Simple`."""
-    names = (
-        _WORDS.get(one.upper(), one.capitalize() if one.isupper() else one) for one in (algorithm, protocol)
-    )
-    return ", ".join(name for name in names if name)
+    some = (one.capitalize() if one.isupper() else one for one in (algorithm, protocol))
+    return ", ".join(_WORDS.get(one.upper(), one) for one in some if one)
 
 
 def inside_settings(settings: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,23 +1,18 @@
 """What is offered to other rooms: running jobs with their communicators, GPUs, hints and remarks. Pure."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, factor
 from wirewatch.core.owners import CONTAINER
-from wirewatch.core.types import Absent, Ok
+from wirewatch.core.statistics import grouped
+from wirewatch.core.types import Absent, Ok, value_or
+from wirewatch.core.words import first
 from wirewatch.jobs.running.confirm import operation
 from wirewatch.jobs.running.expected import conditions_of, inside_settings
 from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
 from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
-from wirewatch.jobs.running.model import (
-    MOST_REFUSED,
-    JobsMemory,
-    JobsPolicy,
-    JobsReading,
-    RingProgress,
-)
+from wirewatch.jobs.running.model import MOST_REFUSED, JobsMemory, JobsPolicy, JobsReading
 from wirewatch.jobs.times import (
     CommunicatorTimes,
     CommunicatorWindow,
@@ -27,7 +22,6 @@ from wirewatch.jobs.times import (
     JobRemarkKind,
     JobsFacts,
     LateRank,
-    RankTime,
     RunningJob,
     SlowWire,
 )
@@ -43,9 +37,10 @@ def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> Jo
     reading, memory = ok.value, judged.memory
     jobs = tuple(_job(job, judged, reading, policy) for job in judged.jobs)
     hints = tuple(_hints(jobs, ok))
+    last = max(hints, key=lambda hint: hint.since, default=memory.last_hint)
     refused = () if isinstance(reading.rings, Absent) else reading.rings.refused[:MOST_REFUSED]
     return JobsFacts(
-        ok.at, ok.mono, jobs, hints, _newest(hints, memory.last_hint), refused, judged.left_out,
+        ok.at, ok.mono, jobs, hints, last, refused, judged.left_out,
         reading.rings if isinstance(reading.rings, Absent) else None,
     )  # fmt: skip
 
@@ -76,8 +71,9 @@ def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
         joined=one.memory.joined, partial=one.memory.partial,
         missed=sum(ring.missed for ring in grown), dropped=sum(ring.dropped for ring in grown),
         sends=max(ring.sends for ring in grown), captured=max(ring.captured for ring in grown),
-        calls=_most(ring.calls for ring in grown), bytes=_most(ring.bytes for ring in grown),
-        unsized=_most(ring.unsized for ring in grown),
+        calls=_folded(max, (ring.calls for ring in grown)),
+        bytes=_folded(max, (ring.bytes for ring in grown)),
+        unsized=_folded(max, (ring.unsized for ring in grown)),
     )  # fmt: skip
 
 
@@ -85,25 +81,22 @@ def _gpus(
     fresh: Sequence[JudgedCommunicator], ours: Sequence[JudgedCommunicator], memory: JobsMemory
 ) -> Iterator[GpuTime]:
     """Each GPU's shares of the time over the newest windows of all communicators that it is in."""
-    times: defaultdict[str, list[RankTime]] = defaultdict(list)
-    for one in fresh:
-        by_rank = {time.rank: time for time in one.memory.windows[-1].ranks}
-        for rank in one.here:
-            if rank.rank in by_rank:
-                times[str(rank.gpu)].append(by_rank[rank.rank])
+    newest = ((one, {time.rank: time for time in one.memory.windows[-1].ranks}) for one in fresh)
+    times = grouped(
+        (str(rank.gpu), of[rank.rank]) for one, of in newest for rank in one.here if rank.rank in of
+    )
     ranks = {str(rank.gpu): rank for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
-    grown: defaultdict[str, list[RingProgress]] = defaultdict(list)
-    for one in ours:
-        for ring in one.group.rings:
-            grown[str(ring.ring.gpu)].append(memory.rings[ring.ring.name])
+    rings = (ring.ring for one in ours for ring in one.group.rings)
+    grown = grouped((str(ring.gpu), memory.rings[ring.name]) for ring in rings)
     for gpu, rank in sorted(ranks.items(), key=lambda item: (len(item[1].index), item[1].index, item[0])):
-        found = times[gpu]
+        found = times.get(gpu, ())
         yield GpuTime(
             gpu, rank.index,
             in_collectives=min(1.0, sum(time.in_collectives for time in found)),
             waiting=min(1.0, sum(time.waiting for time in found)),
             late=max((time.late for time in found), default=0.0), measured=bool(found),
-            calls=_sums(ring.calls for ring in grown[gpu]), bytes=_sums(ring.bytes for ring in grown[gpu]),
+            calls=_folded(sum, (ring.calls for ring in grown.get(gpu, ()))),
+            bytes=_folded(sum, (ring.bytes for ring in grown.get(gpu, ()))),
         )  # fmt: skip
 
 
@@ -111,8 +104,7 @@ def _hints(jobs: Sequence[RunningJob], ok: Ok[JobsReading]) -> Iterator[JobHint]
     """One for each job's late GPU, and one for its wire where nothing else agrees that it is slow."""
     for job in jobs:
         if job.late is not None:
-            gpu = "" if isinstance(job.late.gpu, Absent) else job.late.gpu
-            yield _hint(LATE, job.name, gpu, job.late, ok)
+            yield _hint(LATE, job.name, value_or(job.late.gpu, ""), job.late, ok)
         if job.wire is not None and not job.wire.witnesses:
             yield _hint(WIRE, job.name, "", job.wire, ok)
 
@@ -121,31 +113,21 @@ def _hint(kind: str, job: str, gpu: str, found: LateRank | SlowWire, ok: Ok[Jobs
     return JobHint(kind, job, gpu, found.since, ok.at, ok.mono, found.text)
 
 
-def _newest(hints: Sequence[JobHint], last: JobHint | None) -> JobHint | None:
-    return max(hints, key=lambda hint: hint.since, default=last)
-
-
 def _remarks(
     job: JobGroup, ours: Sequence[JudgedCommunicator], reading: JobsReading, policy: JobsPolicy
 ) -> Iterator[JobRemark]:
     ranks = [rank for one in ours for rank in one.here]
     for kind, what, found in (
         (JobRemarkKind.VERSIONS, "ranks run NCCL", {rank.nccl for rank in ranks} - {""}),
-        (JobRemarkKind.TAPS, "ranks carry the tap", _taps(ours)),
+        (JobRemarkKind.TAPS, "ranks carry the tap", {r.ring.tap for o in ours for r in o.group.rings} - {""}),
         # A container for each rank is usual; two Slurm jobs or pods are not.
         (JobRemarkKind.OWNERS, "processes belong to", {o for o in job.owners if not o.startswith(CONTAINER)}),
     ):
         if len(found) > 1:
-            names = sorted(found)
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            yield JobRemark(kind, f"{what} {', '.join(names[:_SHOWN])}{more}")
+            yield JobRemark(kind, f"{what} {first(sorted(found), _SHOWN)}")
     for text in sorted({text for rank in ranks for text in inside_settings(settings_of_rank(rank, reading))}):
         yield JobRemark(JobRemarkKind.SETTINGS, text)
     yield from _leaving(ours, reading, policy)
-
-
-def _taps(ours: Sequence[JudgedCommunicator]) -> set[str]:
-    return {ring.ring.tap for one in ours for ring in one.group.rings} - {""}
 
 
 def _leaving(
@@ -205,17 +187,7 @@ def _saved(
     return share * saved / total if total > 0 else None
 
 
-def _most(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in maps:
-        for op, value in one.items():
-            found[op] = max(value, found.get(op, 0))
-    return found
-
-
-def _sums(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in maps:
-        for op, value in one.items():
-            found[op] = found.get(op, 0) + value
-    return found
+def _folded(how: Callable[[list[int]], int], maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum or the greatest value of each operation."""
+    values = grouped(item for one in maps for item in one.items())
+    return {op: how(some) for op, some in values.items()}

@@ -4,12 +4,12 @@ Rings are joined by their owner (uid) and NCCL's number alone, so that nobody's 
 communicator. A job is what shares processes, or an owner that this node knows.
 """
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.jobs import Ring, RingReading, RingState
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.statistics import grouped
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.running.model import (
     MOST_COMMUNICATORS,
     MOST_RANKS,
@@ -65,9 +65,7 @@ def possible(reading: JobsReading) -> tuple[RingReading, ...]:
 
 def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...], int]:
     """The communicators, those with live rings first, and how many more there are than are followed."""
-    found: dict[CommunicatorKey, list[RingReading]] = defaultdict(list)
-    for one in readings:
-        found[one.ring.uid, one.ring.communicator].append(one)
+    found = grouped(((one.ring.uid, one.ring.communicator), one) for one in readings)
     every = [_ring_group(key, rings) for key, rings in found.items()]
     every.sort(key=lambda group: (not group.live, -max(one.ring.created for one in group.rings), group.key))
     return tuple(every[:MOST_COMMUNICATORS]), max(0, len(every) - MOST_COMMUNICATORS)
@@ -101,18 +99,14 @@ def job_groups(groups: Sequence[RingGroup], processes: Mapping[str, RingProcess]
             owner = processes.get(one.ring.name, _UNKNOWN).owner
             if owner:
                 roots[root((one.ring.uid, owner))] = root(group.key)
-    jobs: dict[Hashable, list[RingGroup]] = defaultdict(list)
-    for group in groups:
-        jobs[root(group.key)].append(group)
+    jobs = grouped((root(group.key), group) for group in groups)
     return tuple(sorted((_job(found, processes) for found in jobs.values()), key=lambda job: job.name))
 
 
 def job_rank(ring: Ring, reading: JobsReading) -> JobRank:
     """The rank of a ring with what this machine knows of its process and its GPU."""
     process = reading.processes.get(ring.name, _UNKNOWN)
-    topology = reading.around.topology
-    gpus = () if isinstance(topology, Absent) else topology.gpus
-    index = next((str(gpu.index) for gpu in gpus if gpu.uuid == ring.gpu), "")
+    index = reading.indexes.get(str(ring.gpu), "")
     sampling = ring.on / ring.period if 0 < ring.on <= ring.period else 0.0
     return JobRank(
         ring.rank, ring.gpu, index, ring.host_pid, ring.pid, ring.nccl, ring.state, process.settings, sampling
@@ -121,8 +115,7 @@ def job_rank(ring: Ring, reading: JobsReading) -> JobRank:
 
 def settings_of_rank(rank: JobRank, reading: JobsReading) -> dict[str, str]:
     """NCCL's settings of a rank: its environment over the node's file."""
-    own = {} if isinstance(rank.settings, Absent) else rank.settings
-    return {**reading.conf, **own}
+    return {**reading.conf, **value_or(rank.settings, {})}
 
 
 def _ring_group(key: CommunicatorKey, rings: Sequence[RingReading]) -> RingGroup:

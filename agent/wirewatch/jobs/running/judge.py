@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.core.collector import DEGRADED, Rule
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Finding, Ok, Subject
+from wirewatch.core.words import count
 from wirewatch.jobs.running.confirm import elsewhere, late_rank, late_votes, slow_rows, slow_wire
 from wirewatch.jobs.running.expected import conditions_of, inside_settings, with_expected
 from wirewatch.jobs.running.grouping import (
@@ -86,7 +88,7 @@ def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> 
     readings = possible(reading)
     groups, left_out = ring_groups(readings)
     rings = progress(memory.rings, readings)
-    gpus = _gpus(reading)
+    gpus = frozenset(reading.indexes)
     due = nvlink_due(memory.due, memory.rings, rings, readings, reading.around.nvlink, policy)
     new = JobsMemory(
         polls=poll, rings=rings, processes=reading.processes,
@@ -107,24 +109,14 @@ def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> 
 
 def findings(judged: JudgedRings) -> tuple[Finding, ...]:
     """One finding a job whose wire is slow with a witness, of the node: a wire is between GPUs."""
-    found = []
-    for job in judged.jobs:
-        wires = [wire for key in job.keys for wire in judged.communicators[key].wires if wire.witnesses]
-        if wires:
-            worst = min(wires, key=lambda wire: wire.ratio)
-            found.append((worst.ratio, f"{job.name}: {worst.text}. Agreed by: {'; '.join(worst.witnesses)}"))
-    if not found:
-        return ()
-    found.sort()
-    others = len(found) - 1
-    more = f" (and {others} more job{'s' if others > 1 else ''})" if others else ""
-    return (SLOW_WIRE.finding(Subject(), found[0][1] + more),)
-
-
-def _gpus(reading: JobsReading) -> frozenset[str]:
-    """GPUs that this machine has, by UUID; a ring may name any."""
-    topology = reading.around.topology
-    return frozenset() if isinstance(topology, Absent) else frozenset(gpu.uuid for gpu in topology.gpus)
+    every = ((job, judged.communicators[key]) for job in judged.jobs for key in job.keys)
+    slow = grouped((job, wire) for job, one in every for wire in one.wires if wire.witnesses)
+    worst = ((job.name, min(some, key=lambda wire: wire.ratio)) for job, some in slow.items())
+    texts = sorted(
+        (wire.ratio, f"{name}: {wire.text}. Agreed by: {'; '.join(wire.witnesses)}") for name, wire in worst
+    )
+    more = f" (and {count(len(texts) - 1, 'more job')})" if len(texts) > 1 else ""
+    return (SLOW_WIRE.finding(Subject(), texts[0][1] + more),) if texts else ()
 
 
 def _communicator(
@@ -170,21 +162,18 @@ def _believed(one: JudgedCommunicator, at: float, policy: JobsPolicy) -> JudgedC
     """Who is late and which wire is slow, by the last windows; `at` in Unix seconds."""
     windows, memory = one.memory.windows, one.memory
     votes = late_votes(windows, memory.slots, len(one.here), policy)
-    late = None
+    late, since = None, None
     if votes is not None:
-        since = memory.late_since or (votes.rank, at)
-        since = since if since[0] == votes.rank else (votes.rank, at)
+        known = memory.late_since
+        since = known if known and known[0] == votes.rank else (votes.rank, at)
         rank = next(rank for rank in one.here if rank.rank == votes.rank)
         late = late_rank(votes, rank, since[1], one.group.nodes)
-        memory = replace(memory, late_since=since)
-    else:
-        memory = replace(memory, late_since=None)
     rows = slow_rows(windows, policy) if one.group.nodes == 1 else ()
     begun = {(found.row.op, found.row.size_bytes): at for found in rows}
     begun |= {key: since for key, since in memory.wire_since.items() if key in begun}
     wires = tuple(slow_wire(found, begun[found.row.op, found.row.size_bytes], ()) for found in rows)
     return replace(
-        one, memory=replace(memory, wire_since=begun), late=late, wires=wires,
+        one, memory=replace(memory, late_since=since, wire_since=begun), late=late, wires=wires,
         elsewhere=elsewhere(windows, one.group.nodes, policy),
     )  # fmt: skip
 

@@ -62,7 +62,7 @@ def samples(reading: JobsReading, memory: JobsMemory) -> Iterator[Sample]:
     if facts is None or isinstance(reading.rings, Absent):
         return
     yield from _wires(facts)
-    indexes = _indexes(reading)
+    indexes = reading.indexes
     yield from _gpus(facts, indexes)
     for metric, found in ((COLLECTIVES, memory.calls), (BYTES, memory.bytes)):
         for (gpu, op), value in found.items():
@@ -73,11 +73,6 @@ def samples(reading: JobsReading, memory: JobsMemory) -> Iterator[Sample]:
             for one in job.gpus:
                 if job.live and one.gpu in indexes:
                     yield OWNER.sample(1, indexes[one.gpu], one.gpu, job.name)
-
-
-def _indexes(reading: JobsReading) -> dict[str, str]:
-    topology = reading.around.topology
-    return {} if isinstance(topology, Absent) else {gpu.uuid: str(gpu.index) for gpu in topology.gpus}
 
 
 def _wires(facts: JobsFacts) -> Iterator[Sample]:

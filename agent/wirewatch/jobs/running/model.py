@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from wirewatch.core.collector import Options
+from wirewatch.core.collector import Options, Strict, wrong_settings
 from wirewatch.core.jobs import RingCounts, RingsReading, TimedCollective
 from wirewatch.core.probe import NOT_KNOWN
 from wirewatch.core.topology import Topology
@@ -37,8 +37,6 @@ _NO_TOPOLOGY = Absent(Why.MISSING, "the topology is not read yet")
 class JobsOptions(Options):
     """How often the tap's rings are read."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
-
     interval: float = 2.0
     """Well below `JobsPolicy.window`, since a window ends at a poll: polls as far apart as it is long come a
     moment early as often as not, and each window of which that is true lasts twice as long. [seconds]"""
@@ -48,10 +46,8 @@ class JobsOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class JobsPolicy:
+class JobsPolicy(Strict):
     """When collectives of a job are judged, and when a rank is late or a wire slow."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     window: float = 5.0
     """Shortest window that is judged. [seconds]"""
@@ -95,31 +91,19 @@ class JobsPolicy:
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        seconds = {
-            "window": self.window, "longest": self.longest, "resolution": self.resolution,
-            "stale": self.stale,
-        }  # fmt: skip
-        ratios = {
-            "clear": self.clear, "votes": self.votes, "cost": self.cost, "chance": self.chance,
-            "ratio": self.ratio, "other_ratio": self.other_ratio, "unlike": self.unlike,
-            "domain_time": self.domain_time,
-        }  # fmt: skip
-        counts = {
-            "joined": self.joined,
-            "fewest": self.fewest,
-            "confirm": self.confirm,
-            "windows": self.windows,
-        }
-        checks = (
-            ([n for n, v in seconds.items() if not 0 < v < math.inf], "must be above 0"),
-            ([n for n, v in ratios.items() if not 0 < v <= 1], "must be above 0 and at most 1"),
-            ([n for n, v in counts.items() if v < 1], "must be above 0"),
-            ([] if self.window <= self.longest else ["longest"], "must not be below window"),
-            ([] if self.fewest <= self.joined else ["fewest"], "must not be above joined"),
-            ([] if self.confirm <= self.windows <= KEPT_WINDOWS else ["windows"],
+        return wrong_settings(
+            self,
+            (("window", "longest", "resolution", "stale"), lambda v: 0 < v < math.inf, "must be above 0"),
+            (
+                ("clear", "votes", "cost", "chance", "ratio", "other_ratio", "unlike", "domain_time"),
+                lambda v: 0 < v <= 1, "must be above 0 and at most 1",
+            ),
+            (("joined", "fewest", "confirm", "windows"), lambda v: v >= 1, "must be above 0"),
+            (("longest",), lambda v: v >= self.window, "must not be below window"),
+            (("fewest",), lambda v: v <= self.joined, "must not be above joined"),
+            (("windows",), lambda v: self.confirm <= v <= KEPT_WINDOWS,
              f"must not be below confirm, nor above {KEPT_WINDOWS}"),
         )  # fmt: skip
-        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +162,12 @@ class JobsReading:
     conf: Mapping[str, str] = field(default_factory=dict)
     around: JobSurroundings = JobSurroundings()
     names: bool = False
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The number of each GPU that this machine has, by UUID; a ring may name any."""
+        topology = self.around.topology
+        return {} if isinstance(topology, Absent) else {gpu.uuid: str(gpu.index) for gpu in topology.gpus}
 
 
 CommunicatorKey = tuple[int, int]
@@ -315,7 +305,3 @@ class JobsMemory:
     hints: tuple[JobHint, ...] = ()
     last_hint: JobHint | None = None
     facts: JobsFacts | None = None
-
-    def with_facts(self, facts: JobsFacts) -> "JobsMemory":
-        """With what is offered of this reading, and its hints."""
-        return replace(self, facts=facts, hints=facts.hints, last_hint=facts.last_hint)

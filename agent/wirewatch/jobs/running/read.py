@@ -1,11 +1,9 @@
 """Reading the rings of running jobs, and once for each process whose it is and NCCL's settings in it."""
 
-from collections.abc import Mapping
-
 from wirewatch.core.jobs import Ring, RingReading, RingsReading, RingState
 from wirewatch.core.owners import owner_of
 from wirewatch.core.ports import Hardware, Sysfs
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.running.model import MOST_RINGS, JobsMemory, JobsOptions, JobsReading, RingProcess
 from wirewatch.nccl.settings import parse_nccl_conf, settings_of_environ
 
@@ -20,7 +18,8 @@ def read(hardware: Hardware, memory: JobsMemory, options: JobsOptions) -> JobsRe
         return JobsReading(polled) if polled.why is Why.MISSING else polled
     followed = RingsReading(_first(polled.rings), polled.refused)
     processes = {one.ring.name: _process(hardware.sysfs, memory, one.ring) for one in followed.rings}
-    return JobsReading(followed, processes, _conf(hardware.sysfs), names=options.names)
+    conf = parse_nccl_conf(value_or(hardware.sysfs.read(CONF), "")).settings
+    return JobsReading(followed, processes, conf, names=options.names)
 
 
 def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:
@@ -40,12 +39,5 @@ def _process(sysfs: Sysfs, memory: JobsMemory, ring: Ring) -> RingProcess:
         return RingProcess("", _NO_PID)
     cgroup = sysfs.read(f"/proc/{ring.host_pid}/cgroup")
     environ = sysfs.data(f"/proc/{ring.host_pid}/environ")
-    return RingProcess(
-        "" if isinstance(cgroup, Absent) else owner_of(cgroup),
-        environ if isinstance(environ, Absent) else settings_of_environ(environ),
-    )
-
-
-def _conf(sysfs: Sysfs) -> Mapping[str, str]:
-    text = sysfs.read(CONF)
-    return {} if isinstance(text, Absent) else parse_nccl_conf(text).settings
+    settings = environ if isinstance(environ, Absent) else settings_of_environ(environ)
+    return RingProcess(owner_of(value_or(cgroup, "")), settings)

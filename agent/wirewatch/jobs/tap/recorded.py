@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, TimedCollective
 from wirewatch.core.ports import Answer, Clock, Rings, Sysfs
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.overlay import Came, Player
 from wirewatch.hw.recording import Key
@@ -33,9 +34,7 @@ class RingsHere:
     def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
         """As the port; afterwards `pids` are the processes behind the rings, those that could be seen."""
         found = self._rings.poll(after)
-        if not isinstance(found, Absent):
-            hosts = (one.ring.host_pid for one in found.rings)
-            self.pids = frozenset(pid for pid in hosts if not isinstance(pid, Absent))
+        self.pids = self.pids if isinstance(found, Absent) else _pids(found)
         return found
 
 
@@ -46,24 +45,25 @@ class RecordedSysfs:
         self._recorded, self._here, self._rings = recorded, here, rings
 
     def read(self, path: str) -> str | Absent:
-        """The text of a small file."""
         return self._of(path).read(path)
 
     def data(self, path: str) -> bytes | Absent:
-        """The bytes of a small file."""
         return self._of(path).data(path)
 
     def entries(self, path: str) -> Sequence[str] | Absent:
-        """Names in a folder."""
         return self._of(path).entries(path)
 
     def link(self, path: str) -> str | Absent:
-        """The absolute path that this one resolves to."""
         return self._of(path).link(path)
 
     def _of(self, path: str) -> Sysfs:
         process = _PROCESS.match(path)
         return self._here if process and int(process[1]) in self._rings.pids else self._recorded
+
+
+def _pids(found: RingsReading) -> frozenset[int]:
+    hosts = (one.ring.host_pid for one in found.rings)
+    return frozenset(pid for pid in hosts if not isinstance(pid, Absent))
 
 
 RINGS: Key = ("rings", "Rings()")
@@ -89,8 +89,8 @@ def record_rings(rings: Rings, after: Mapping[str, int], began: float) -> Record
     share = MOST // max(len(found.rings), 1)
     kept = RingsReading(tuple(_moved(_newest(one, share), -began) for one in found.rings), found.refused)
     value: Json = _READING.dump_python(kept, mode="json")
-    pids = {one.ring.host_pid for one in found.rings if not isinstance(one.ring.host_pid, Absent)}
-    return RecordedMoment(value, {one.ring.name: one.last for one in found.rings}, tuple(sorted(pids)))
+    last = {one.ring.name: one.last for one in found.rings}
+    return RecordedMoment(value, last, tuple(sorted(_pids(found))))
 
 
 def record_settings(sysfs: Sysfs, pids: Iterable[int]) -> Iterator[tuple[Key, Answer]]:
@@ -184,11 +184,9 @@ class ReplayRings:
 
     @cached_property
     def _growth(self) -> Mapping[str, tuple[RingCounts, RingCounts]]:
-        seen: dict[str, list[RingCounts]] = {}
-        for _, answer in self._player.recording.answers.get(RINGS, ()):
-            found = self._read(answer.value)
-            for one in () if isinstance(found, Absent) else found.rings:
-                seen.setdefault(one.ring.name, []).append(one.ring.counts)
+        moments = (self._read(answer.value) for _, answer in self._player.recording.answers.get(RINGS, ()))
+        rings = (one.ring for found in moments if not isinstance(found, Absent) for one in found.rings)
+        seen = grouped((ring.name, ring.counts) for ring in rings)
         return {name: (counts[0], _plus(counts[-1], counts[0], -1)) for name, counts in seen.items()}
 
 

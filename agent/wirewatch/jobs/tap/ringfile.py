@@ -5,6 +5,7 @@ The layout is that of agent/tap/ring.h, in this machine's byte order. Pure funct
 
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,7 +51,7 @@ ALGORITHMS: Sequence[str] = (
     "NVLS_TREE",
     "PAT",
 )
-PROTOCOLS: Sequence[str] = ("", "LL", "LL128", "SIMPLE")
+PROTOCOLS = ("", "LL", "LL128", "SIMPLE")
 LONGEST_NS = 3600 * 10**9
 """No collective takes an hour: NCCL's callers give up before."""
 LARGEST = 1 << 50
@@ -118,9 +119,8 @@ def parse_header(data: bytes) -> RingHeader | Absent:
     if (header_bytes, record_bytes, records) != (HEADER_BYTES, RECORD_BYTES, RECORDS):
         return Absent(Why.MALFORMED, f"{records} records of {record_bytes} bytes after {header_bytes}")
     if not 0 < ranks <= _RANKS or rank >= ranks or not 0 < nodes <= ranks or not 0 < pid <= _PID:
-        return Absent(
-            Why.MALFORMED, f"rank {rank} of {ranks} on {nodes} nodes in process {pid}: no such communicator"
-        )
+        odd = f"rank {rank} of {ranks} on {nodes} nodes in process {pid}: no such communicator"
+        return Absent(Why.MALFORMED, odd)
     return RingHeader(
         communicator, ranks, rank, nodes, _gpu(_text(uuid)), pid, created / 1e9, counters[7] == _FINALIZED,
         _counts(counters), _text(name), _nccl(nccl), interface, _text(tap), on_ms / 1e3, period_ms / 1e3,
@@ -211,12 +211,10 @@ def _counts(counters: Sequence[int]) -> RingCounts:
 
 
 def _by_op(values: Sequence[int]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for number, value in enumerate(values):
-        if value:
-            op = _OPS[number]
-            found[op] = found.get(op, 0) + value
-    return found
+    found = Counter[str]()
+    for op, value in zip(_OPS, values, strict=False):
+        found[op] += value
+    return {op: value for op, value in found.items() if value}
 
 
 def _text(raw: bytes) -> str:

@@ -146,7 +146,7 @@ class FileRings:
         if poll.more:
             why = Absent(Why.MALFORMED, f"{poll.more} more files are not rings, or too many")
             poll.refused.append(RefusedRing("...", why))
-        return RingsReading(tuple(sorted(poll.rings, key=_by_name)), tuple(poll.refused))
+        return RingsReading(tuple(sorted(poll.rings, key=lambda one: one.ring.name)), tuple(poll.refused))
 
     def _try(self, poll: _Poll, name: str, after: Mapping[str, int]) -> None:
         """Open a file and read it; whatever it is, others are read too."""
@@ -243,10 +243,6 @@ def _names(folder: int, known: Mapping[str, int]) -> Iterator[str]:
         here = {entry.name for entry in islice(entries, LISTED)}
     yield from sorted(known)
     yield from sorted(here - known.keys())
-
-
-def _by_name(reading: RingReading) -> str:
-    return reading.ring.name
 
 
 def _header(handle: int, about: os.stat_result) -> RingHeader | Absent:

@@ -228,8 +228,6 @@ def filesystem(device: int, mounts: Path) -> str:
         lines = mounts.read_text("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        if before.split()[2:3] == [wanted]:
-            return after.split()[0] if after.split() else ""
-    return ""
+    mounted = (line.partition(" - ")[::2] for line in lines)
+    kinds = [after.split()[:1] for before, after in mounted if before.split()[2:3] == [wanted]]
+    return "".join(kinds[0]) if kinds else ""

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import click
 import pytest
 
 from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, job
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
-from wirewatch.cli.jobs.explain import NoOneJob, selected
+from wirewatch.cli.jobs.explain import selected
 from wirewatch.cli.jobs.explained import page
 from wirewatch.collectors.gpu import GpuFacts, GpuNow
 from wirewatch.core.collector import NodeState
@@ -186,7 +187,7 @@ def test_a_container_is_named_by_its_long_and_by_its_short_id() -> None:
     state = node(component("gpu", gpus(0, 1)), component("hangs", HangFacts((), (), owners)))
     found = jobs_of(state, NOW)
     assert selected(found, f"container:{short}") is selected(found, f"container:{long}") is found[0]
-    with pytest.raises(NoOneJob, match="no job container:012345 runs"):
+    with pytest.raises(click.UsageError, match="no job container:012345 runs"):
         selected(found, "container:012345")
 
 
