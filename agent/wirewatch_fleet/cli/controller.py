@@ -92,8 +92,8 @@ def _identity(namespace: str, folder: Path) -> "Identity":
 
 async def _serve(ours: "Controller", port: "Port") -> None:
     """Run until a signal; ends too when the controller does."""
+    from wirewatch.server.api import ControllerView, controller_application
     from wirewatch.server.connections import Bounds, Connections, within_descriptors
-    from wirewatch.server.controller import ControllerView, controller_application
     from wirewatch.server.guard import guarded
     from wirewatch.server.listener import HttpServer
     from wirewatch.signals import SIGNALS

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fleet.controller.drawn import NOW, OURS, mark, node, settings
 from wirewatch.config import BudgetSection
-from wirewatch.server.controller import ControllerView, controller_application
+from wirewatch.server.api import ControllerView, controller_application
 from wirewatch_fleet.controller.decide import decide
 from wirewatch_fleet.controller.node import NodeMeasure
 from wirewatch_fleet.controller.report import METRICS, ControllerReport, event, samples, words
