@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system
 FIVE := -n 5 --dist worksteal
-FIRST := tests/a* tests/b* tests/c* tests/d*
+FIRST := tests/node/c* tests/node/d* tests/node/h* tests/node/p*
 
 .PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pairs-simulation pictures terminals screenshots \
 	rehearsal notifications faults siege interruptions locks lowest image release e2e-release e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
@@ -55,7 +55,7 @@ run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
 	@[ -d tests/__pycache__ ] || { $(BIN)/python -m pytest $(ALONE) --collect-only -q $(wildcard $(FIRST)) >/dev/null & \
-	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/system,$(wildcard tests/*)) >/dev/null; wait; }
+	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/node/ tests/system/,$(wildcard tests/*/ tests/node/*)) >/dev/null; wait; }
 	$(BIN)/python -m pytest $(ALONE) $(FIVE)
 
 # The node's tests in a copy of the tree that has neither the lab nor the fleet, and the daemon there: three minutes.

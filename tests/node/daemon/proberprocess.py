@@ -19,7 +19,7 @@ from tests.node.probe import workers
 from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.__main__ import main as wirewatch
-from wirewatch.cli import hardware
+from wirewatch.cli import prober as command_module
 from wirewatch.client import NoAnswer, request
 from wirewatch.probe import remote
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
@@ -132,7 +132,7 @@ def main() -> None:
     for name, value in json.loads(os.environ["OUR_SETTINGS"]).items():
         module, _, constant = name.rpartition(".")
         setattr(import_module(f"wirewatch.{module}"), constant, value)
-    made, worker = hardware.replayed, os.environ[workers.WHICH]
+    made, worker = command_module.replayed, os.environ[workers.WHICH]
     command = ("-m", worker) if "." in worker else workers.COMMAND
 
     def replayed(*arguments: Any, **options: Any) -> Any:
@@ -140,7 +140,7 @@ def main() -> None:
         around = RunnerPorts(nvml, node.sysfs, node.clock)
         return replace(node, probe=Real(around, None, command=command)), nvml
 
-    hardware.replayed = replayed
+    command_module.replayed = replayed
     sys.argv = ["wirewatch", "prober", *sys.argv[1:]]
     wirewatch()
 
