@@ -143,7 +143,9 @@ def run(copy: Path, *command: str) -> str:
 def checks(copy: Path) -> list[str]:
     """Return the commands of `make check`, but for the bounds of lines, which a new file may raise."""
     tools = f"BIN={Path(sys.executable).parent}"
-    lines = run(copy, "make", "--dry-run", "check", "--assume-old=.venv/.dev", tools).splitlines()
+    lines = run(
+        copy, "make", "--no-print-directory", "--dry-run", "check", "--assume-old=.venv/.dev", tools
+    ).splitlines()
     assert len(lines) > 5
     return [line for line in lines if "tools.measures" not in line]
 
