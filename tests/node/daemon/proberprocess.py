@@ -19,7 +19,6 @@ from tests.node.probe import workers
 from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.__main__ import main as wirewatch
-from wirewatch.cli import prober as command_module
 from wirewatch.client import NoAnswer, request
 from wirewatch.probe import remote
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
@@ -132,6 +131,7 @@ def main() -> None:
     for name, value in json.loads(os.environ["OUR_SETTINGS"]).items():
         module, _, constant = name.rpartition(".")
         setattr(import_module(f"wirewatch.{module}"), constant, value)
+    command_module: Any = import_module("wirewatch.cli.prober")
     made, worker = command_module.replayed, os.environ[workers.WHICH]
     command = ("-m", worker) if "." in worker else workers.COMMAND
 
