@@ -15,6 +15,7 @@ from tests.node.goldens import made as golden
 from tools import (
     alerting,
     architecture,
+    claims,
     commands,
     explained,
     options,
@@ -95,6 +96,7 @@ def drawing() -> Files:
 
 STEPS: tuple[Callable[[], Files], ...] = (
     version.made,
+    claims.files,
     docs,
     rules,
     alerts,

@@ -56,6 +56,8 @@ CASES = (
               noise=times(3)),
     PairsCase("traffic-256", "256 nodes, 5 % of runs slowed by other traffic", 256, 60,
               noise=replace(USUAL, transient=0.05)),
+    PairsCase("healthy-traffic-256", "256 nodes, 20 % of directions slowed by other traffic", 256, 20,
+              faults=(0, 0), noise=replace(USUAL, transient=0.2)),
     PairsCase("lost-10-256", "256 nodes, 10 % of answers lost, 4 nodes gone", 256, 60, missing=0.1, gone=4),
     PairsCase("lost-50-256", "256 nodes, half of the answers lost", 256, 60, missing=0.5),
     PairsCase("five-256", "256 nodes, each fault 5 %", 256, 60, faults=(3, 3), lost=0.05),
