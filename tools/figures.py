@@ -65,19 +65,21 @@ def unused() -> Iterator[str]:
     for pattern in _allowed()["everywhere"]:
         if not any(re.search(pattern, one) for one in shown.values()):
             yield pattern
-    for name, entries in _allowed()["pages"].items():
-        yield from (f"{name}: {one}" for one in entries if one not in shown.get(name, ""))
+    for name, patterns in _allowed()["pages"].items():
+        yield from (f"{name}: {one}" for one in patterns if not re.search(one, shown.get(name, "")))
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """README, and every page below docs and proof."""
+    """README, and every page below docs and proof but those of folders that are left out."""
     for path in (ROOT / README, *listed("docs/*.md", "proof/*.md")):
-        yield path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(tuple(_allowed()["folders"])):
+            yield name, path.read_text("utf-8")
 
 
 def _patterns(name: str) -> Iterator[re.Pattern[str]]:
-    yield from (re.compile(one) for one in _allowed()["everywhere"])
-    yield from (re.compile(re.escape(one)) for one in _allowed()["pages"].get(name, {}))
+    every = _allowed()
+    yield from (re.compile(one) for one in (*every["everywhere"], *every["pages"].get(name, {})))
 
 
 @cache

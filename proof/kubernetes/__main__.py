@@ -136,7 +136,9 @@ def page(rows: Sequence[str], about: str, seconds: float) -> str:
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     return f"""# The chart on a real kubelet
 
-Last result of `make e2e-kubernetes`, {day}: all steps passed, in {seconds:.0f} s. {about}.
+Last result of `make e2e-kubernetes`, {day}: all steps passed. {about}.
+
+This run: {seconds:.0f} s.
 
 {ABOUT}
 | step | what was seen |

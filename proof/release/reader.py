@@ -167,7 +167,7 @@ def _page(rows: list[str], told: str) -> None:
     listed = ", ".join(PACKAGES)
     head = (
         f"# README's commands, followed\n\nLast result of `make e2e-release`, {day}, on a minimal Debian 12 "
-        f"with {listed} and nothing else, in a fresh clone: {told}. No line was changed; long output is "
-        "shortened.\n\n"
+        f"with {listed} and nothing else, in a fresh clone. No line was changed; long output is "
+        f"shortened.\n\nSeen: {told}.\n\n"
     )
     PAGE.write_text(formatted(head + "\n\n".join(rows) + "\n"), "utf-8")

@@ -33,7 +33,7 @@ def page(
     listed = [one for name, one in attacks.items() if name not in APART]
     day = json.loads(soak.read_text("utf-8"))
     text = TEXT.read_text("utf-8").format(
-        minutes=round(sum(one.seconds for one in after.values()) / 60), unseen=UNSEEN, gap=GAP,
+        unseen=UNSEEN, gap=GAP,
         grown=GROWN // MIB, logged=LOGGED >> 10, before_day=before[listed[0].name].at,
         python=platform.python_version(), cores=os.cpu_count(), kernel=platform.release().split("-")[0],
         day=max((one.at for one in after.values()), default=""), attacks=_attacks(listed, after, before),

@@ -213,7 +213,7 @@ def main() -> int:
         f"Last result of `make e2e-systemd`, {day}: all steps passed. {about}.\n"
         "systemd is process 1 of a container; the agent is installed as "
         "[deploy/systemd](../../deploy/systemd/README.md) says and plays the recording demo-dgx-h200.\n"
-        f"{took:.0f} s in all, {built:.0f} of them for the image.\n"
+        f"\n{took:.0f} s in all, {built:.0f} of them for the image.\n"
     )
     table = "\n".join(("| step | what was seen |", "|---|---|", *rows))
     PAGE.write_text(formatted(f"# The unit under a real systemd\n\n{head}\n{table}\n"), "utf-8")

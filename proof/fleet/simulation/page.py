@@ -40,8 +40,10 @@ def _head(every: Trials) -> Iterator[str]:
     named = sum(fault[2] for fault in faults)
     healthy = _usual_healthy(every)
     wrong, bad = (sum(bool(one["wrong"]) for one in some) for some in (healthy, mixed))
-    yield f"- Of {len(faults):,} faults of 5 to 60 %, 1 to 5 in a fleet, {named:,} are named as they are: "
-    yield f"  {_share(named, len(faults))}."
+    drawn = sum(len(one["faults"]) for one in mixed)
+    yield f"- Of {drawn:,} faults of 5 to 60 %, 1 to 5 in a fleet, {named:,} are named as they are: "
+    yield f"  {_share(named, drawn)}. {drawn - len(faults):,} lie hidden behind another fault; of the others"
+    yield f"  {_share(named, len(faults))} are named."
     yield f"- Of {len(healthy):,} healthy fleets {wrong} had anything named: with 95 % confidence at most"
     yield f"  {bound(wrong, len(healthy)):.2%} of such fleets."
     yield f"- Of {len(mixed):,} fleets with faults {bad} had anything named that is not slow, or not in that"
