@@ -25,6 +25,7 @@ from wirewatch.hw.overlay import bundled_overlays
 FOLDER = ROOT / "proof" / "claims"
 PAGE, CLAIMS, RUNS = FOLDER / "claims.md", FOLDER / "claims.toml", FOLDER / "runs"
 MUTANTS = ROOT / "proof" / "mutants"
+FLEETS = ROOT / "proof" / "fleet" / "scrape" / "results.json"
 LINK = re.compile(r"\[([^\[\]]*)\]\(((?:[^()\s]*/)?claims\.md)#([a-z0-9-]+)\)")
 Z = 1.96
 """Standard deviations on either side of 95 %."""
@@ -176,7 +177,8 @@ def wilson(right: int, tries: int) -> tuple[float, float]:
     share, spread = right / tries, Z * Z / tries
     middle = share + spread / 2
     half = math.sqrt(spread * (share * (1 - share) + spread / 4))
-    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+    low, high = ((middle + way * half) / (1 + spread) for way in (-1, 1))
+    return low if right else 0.0, high if right < tries else 1.0
 
 
 def cards(runs: Iterable[Run]) -> str:
@@ -189,22 +191,27 @@ def cards(runs: Iterable[Run]) -> str:
 
 
 def _largest() -> int:
-    nodes: list[int] = [one["nodes"] for one in _read(ROOT / "proof" / "fleet" / "scrape" / "results.json")]
+    nodes: list[int] = [one["nodes"] for one in _read(FLEETS)]
     return max(nodes)
 
 
 @cache
 def book() -> Book:
-    """The claims and limits.
+    """The claims and limits, each limit as the code has it."""
+    made = Book.model_validate(tomllib.loads(CLAIMS.read_text("utf-8")))
+    kept(made.limits)
+    return made
+
+
+def kept(limits: Mapping[str, Limit]) -> None:
+    """Compare limits with those of the code.
 
     Raises:
-        ValueError: a limit is not the one that the code has.
+        ValueError: one moved, and its old value is not written down.
     """
-    made = Book.model_validate(tomllib.loads(CLAIMS.read_text("utf-8")))
-    for name, limit in made.limits.items():
+    for name, limit in limits.items():
         if not math.isclose(limit.in_code(), limit.now):
             raise ValueError(f"{name}: {limit.at} is {limit.in_code()}: {limit.now} belongs to `was` now")
-    return made
 
 
 @cache
@@ -306,8 +313,8 @@ def _lines() -> Iterator[str]:
     yield "[claims.toml](claims.toml) and a file for each run in [runs](runs).\n"
     yield "*95 %* is the interval by Wilson's formula in which the true share lies with that confidence, if"
     yield "each try is drawn by itself. Tries on one machine are not, so that the true interval is wider."
-    yield "*Commit* is the tree that ran. *Transcribed* are figures whose raw results were not kept: they were"
-    yield "taken from the linked page, and the commit is the one that brought it.\n"
+    yield "*Commit* is the tree that ran. *Transcribed* are figures whose raw results were not kept: they"
+    yield "were taken from the linked page, and the commit is the one that brought it.\n"
     yield "| claim | n | lost | 95 % | cards | dates |"
     yield "| -- | -- | -- | -- | -- | -- |"
     for name, total in sums().items():
@@ -372,10 +379,11 @@ def _interval(right: int, tries: int) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share for people; one that is not whole never reads 100 %."""
+    """A share for people, with more digits near 0 and 1; one that is not whole never reads 0 or 100 %."""
     percent = 100 * share
-    digits = 1 if 0 < percent < 10 or 90 < percent < 100 else 0
-    return f"{min(percent, 99.9) if share < 1 else 100:.{digits if share < 1 else 0}f} %"
+    rest = min(percent, 100 - percent)
+    digits = 0 if rest in {0, 100} or rest >= 10 else 1 if rest >= 1 else 2
+    return f"{min(max(percent, 0.01), 99.99) if 0 < share < 1 else percent:.{digits}f} %"
 
 
 def _value(value: float) -> str:

@@ -5,7 +5,8 @@
 Results are added to build/siege/results.json one by one, so that a run that ends early is continued with the
 names that are missing. `--before FOLDER` attacks another checkout and keeps its results in
 proof/siege/before.json.
-`--write` makes proof/siege/siege.md of all results. Exit status 1 where an attack does not hold.
+`--write` makes proof/siege/siege.md of all results, and keeps them in proof/siege/after.json. Exit status 1
+where an attack does not hold.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from proof.siege.attack import Attack, carry_out, every
 from proof.siege.attacks import connections, floods, limits, load, places, processes, requests
 from proof.siege.daemon import ROOT
 from proof.siege.page import PAGE, page
-from proof.siege.results import BEFORE, OUT, SHORT, SOAK, Outcome
+from proof.siege.results import AFTER, BEFORE, OUT, SHORT, SOAK, Outcome
 
 BOOKS = (requests.BOOK, connections.BOOK, floods.BOOK, processes.BOOK, places.BOOK, limits.BOOK, load.BOOK)
 AT_ONCE = 2
@@ -47,6 +48,7 @@ def main() -> int:
     if wanted.write:
         made = page(attacks, outcomes, results.load(BEFORE), SOAK)
         PAGE.write_text(made, "utf-8")
+        results.save(AFTER, outcomes)
     return 1 if failed and not wanted.before else 0
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 OUT, SHORT = Path("build/siege/results.json"), Path("build/siege/short.json")
 SOAK = OUT.with_name("soak.json")
-BEFORE = Path(__file__).with_name("before.json")
-"""The same attacks on the tree as it was before it was hardened; committed."""
+BEFORE, AFTER = (Path(__file__).with_name(name) for name in ("before.json", "after.json"))
+"""The same attacks on the tree as it was before it was hardened, and what the page was made of; committed."""
 
 
 @dataclass(frozen=True, slots=True)
