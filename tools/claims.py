@@ -46,8 +46,8 @@ class Result(Strict):
 
     claim: str
     shape: str
-    tries: int | None = Field(None, ge=0)
-    right: int | None = Field(None, ge=0)
+    tries: int | None = Field(default=None, ge=0)
+    right: int | None = Field(default=None, ge=0)
     lost: str = ""
     amount: tuple[float, float] | None = None
     values: tuple[float, ...] = ()
@@ -89,7 +89,7 @@ class Run(Strict):
     commands: tuple[str, ...] = ()
     results: tuple[Result, ...] = ()
     checks: tuple[Check, ...] = ()
-    path: str = Field("", exclude=True)
+    path: str = Field(default="", exclude=True)
 
 
 class Claim(Strict):
