@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tests.node.products.rows import ROWS
 from tools.prose import ROOT, formatted, listed
-from wirewatch.hw.overlay import bundled_overlays
+from wirewatch.hw.overlay import bundled_overlays, load_overlay
 
 FOLDER = ROOT / "proof" / "claims"
 PAGE, CLAIMS, RUNS = FOLDER / "claims.md", FOLDER / "claims.toml", FOLDER / "runs"
@@ -190,6 +190,10 @@ def cards(runs: Iterable[Run]) -> str:
     return ", ".join(f"{_and(sorted(counts[name], key=int))} {name}" for name in sorted(counts, reverse=True))
 
 
+def _faults() -> int:
+    return sum(bool(load_overlay(name).findings) for name in bundled_overlays())
+
+
 def _largest() -> int:
     nodes: list[int] = [one["nodes"] for one in _read(FLEETS)]
     return max(nodes)
@@ -244,7 +248,7 @@ def _score(score: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 COUNTED: Mapping[str, tuple[Callable[[], str], str]] = {
-    "faults": (lambda: f"{len(bundled_overlays())} faults", "bundled faults, agent/wirewatch/overlays"),
+    "faults": (lambda: f"{_faults()} faults", "bundled overlays that make a finding: docs/faults.md"),
     "products": (lambda: f"{len(ROWS)} products", "rows of docs/products.md"),
     "cards": (lambda: cards(runs()), "GPUs of all runs below"),
     "largest-fleet": (lambda: f"{_largest():,} nodes", "proof/fleet/scrape/results.json"),

@@ -1,6 +1,7 @@
 """A claim is the sum of all its runs; a page says of it what the ledger does."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def result(right: int, tries: int, lost: str = "") -> Result:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A ledger of its own with a claim and a run."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "claims.toml").write_text(

@@ -5,7 +5,7 @@ import pytest
 from tools import figures
 
 README = "README.md"
-PAGE = "docs/made-up.md"
+PAGE = "docs/demo.md"
 
 
 def test_each_figure_of_readme_and_of_a_first_paragraph_is_of_the_ledger_or_allowed() -> None:
@@ -47,7 +47,7 @@ def test_real_pages_fail_with_one_figure_more() -> None:
         "Named in [19 of 20 tries](../proof/claims/claims.md#late-rank).",
         "Eight H200, `sleep 30`, cudaGraph1, ADR 0064, of 2026-11-27, NCCL 2.28.9, Python 3.12.",
         "Words. <!-- 19 of 20 -->\n\nLater: 19 of 20.",
-        "[two](proof/2026-11-27-h200.md#after-30-s)",
+        "[two](2026-11-27-h200.md#after-30-s)",
     ],
 )
 def test_what_is_no_figure_is_left(text: str) -> None:
