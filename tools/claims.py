@@ -24,6 +24,7 @@ from tools.prose import ROOT, formatted, listed
 FOLDER = ROOT / "proof" / "claims"
 PAGE, CLAIMS, RUNS = FOLDER / "claims.md", FOLDER / "claims.toml", FOLDER / "runs"
 MUTANTS = ROOT / "proof" / "mutants"
+COURSES = ROOT / "docs" / "faults.md"
 FLEETS = ROOT / "proof" / "fleet" / "scrape" / "results.json"
 LINK = re.compile(r"\[([^\[\]]*)\]\(((?:[^()\s]*/)?claims\.md)#([a-z0-9-]+)\)")
 Z = 1.96
@@ -191,7 +192,7 @@ def cards(runs: Iterable[Run]) -> str:
 
 def _faults() -> int:
     """Those that have a section on the page of `make faults`."""
-    played = (ROOT / "docs" / "faults.md").read_text("utf-8").partition("\n## Each fault\n")[2]
+    played = COURSES.read_text("utf-8").partition("\n## Each fault\n")[2]
     return len(re.findall(r"^### ", played, re.MULTILINE))
 
 
@@ -251,7 +252,7 @@ def _score(score: Mapping[str, Any]) -> Mapping[str, Any]:
 COUNTED: Mapping[str, tuple[Callable[[], str], str]] = {
     "faults": (
         lambda: f"{_faults()} faults",
-        "bundled overlays of which docs/faults.md shows the course, without those that are no faults",
+        "faults of which docs/faults.md shows the course",
     ),
     "products": (lambda: f"{len(ROWS)} products", "rows of docs/products.md"),
     "cards": (lambda: cards(runs()), "GPUs of all runs below"),
