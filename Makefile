@@ -67,10 +67,13 @@ node-alone: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) $(FIVE) --cov --cov-report=term:skip-covered
 
-# Faults that would hurt a user, each put into a copy of the tree alone: the tests of what it touches must fail. Some
-# twenty minutes; NAMES for a family or single ones, WRITE=--write for proof/mutants.md.
+# Small faults from the syntax tree, drawn from each room by a seed: the tests must notice them. Some hours, before a release:
+# proof/mutants.md. SEED=20261128, ROOMS="verdict fleet/pairs", AGAIN=--again for the survivors of a seed; RECORD= without the
+# run of the suite that records which tests run a line.
+RECORD ?= $(if $(AGAIN),,--record)
 mutants: $(VENV)/.dev
-	$(BIN)/python -m tools.mutants $(WRITE) $(NAMES)
+	$(BIN)/python -m tools.mutants $(SEED:%=--seed %) $(RECORD) $(AGAIN) $(ROOMS)
+	$(BIN)/python -m tools.mutants --page
 
 # Style, types, layers, and whether generated files and pages are up to date. .pre-commit-config.yaml runs the same.
 check: $(VENV)/.dev

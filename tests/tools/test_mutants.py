@@ -1,145 +1,171 @@
-"""The list of mutants: it fits the tree, and what does not is said in one line."""
+"""Mutants: where the syntax tree has them, which tests must notice them, and how their score is said."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tools.mutants.catalogue import Mutant, Stale, load, place
-from tools.mutants.page import page
-from tools.mutants.trial import Copy, End, Tried, note, noted
+from tools.mutants import python, rooms, score, tap
+from tools.mutants.choice import Choice
+from tools.mutants.score import Draw, Survivor, interval, load, page, save
+from tools.mutants.site import Site
+from tools.mutants.trial import Copy, End, Tried
 
 ROOT = Path(__file__).parents[2]
-MUTANT = Mutant(
-    "core",
-    "limit-off",
-    "a fault is not told",
-    "return value > LIMIT",
-    "return value >= LIMIT",
-    ("test_a.py",),
-)
 FILES = {
     "agent/wirewatch/__init__.py": "",
     "agent/wirewatch/core/__init__.py": "",
-    "agent/wirewatch/core/a.py": "LIMIT = 3\n\n\ndef bad(value: int) -> bool:\n    return value > LIMIT\n",
-    "agent/wirewatch/core/b.py": "LIMIT = 4\n",
+    "agent/wirewatch/core/a.py": "def bad(a) -> bool:\n    if a < 0:\n        return 0\n    return a > 3.5\n",
     "tests/node/core/test_a.py": "from wirewatch.core.a import bad\n\n\ndef test_a():\n    assert bad(4)\n",
-    "tests/node/probe/test_a.py": "def test_nothing():\n    assert True\n",
-    "deploy/rules.yml": "expr: a > 3\n",
-    "tests/system/test_rules.py": "def test_one():\n    assert 'a > 3' in open('deploy/rules.yml').read()\n",
     "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n',
 }
 
 
-def tree(folder: Path, files: Mapping[str, str] = FILES) -> Path:
-    for name, text in files.items():
+def changes(source: str) -> list[tuple[str, str]]:
+    """The kind of each mutant and the source with it."""
+    text = source.encode()
+    return [(one.kind, one.applied(text).decode()) for one in python.sites("agent/wirewatch/core/a.py", text)]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "mutated"),
+    [
+        ("x = a and b(c)", "conjunct", "x = ((b(c)))"),
+        ("x = a or b or c", "conjunct", "x = ((a) or (c))"),
+        ("def f():\n  if a:\n    return\n  b()", "guard", "def f():\n  if False:\n    return\n  b()"),
+        (
+            "for a in b:\n  if c:\n    d()\n    continue",
+            "guard",
+            "for a in b:\n  if False:\n    d()\n    continue",
+        ),
+        ("x = min(a, b)", "swap", "x = max(a, b)"),
+        ("x = any(a)", "swap", "x = all(a)"),
+        ("LIMIT = 5 * 60.0", "limit", "LIMIT = 2 * (5 * 60.0)"),
+        ("x = len(a) < b", "limit", "x = (len(a) <= b)"),
+        ("x = a > 0.5", "limit", "x = a > (0.5 * 1.5 + 0.1)"),
+        ("x = a is None", "invert", "x = (a is not None)"),
+        ("x = not a", "invert", "x = bool(a)"),
+        ("if a:\n  b = 1\nelse:\n  b = 2\n  c()", "else", "if a:\n  b = 1\nelse:\n  pass"),
+        ("x = a if b else c", "else", "x = (a)"),
+        ("def f() -> bool:\n  return a", "always", "def f() -> bool:\n  return True"),
+        ("with self._lock:\n  a = 1", "sync", "if True:\n  a = 1"),
+        ("a.clear()", "statement", "pass"),
+        ("é = 'ü'; x = max(a, b)", "swap", "é = 'ü'; x = min(a, b)"),
+    ],
+)
+def test_a_mutant_changes_one_place(source: str, kind: str, mutated: str) -> None:
+    assert (kind, mutated) in changes(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "log.info('a')",
+        "x = f'{a or b}'",
+        "lines.append('a')",
+        "if TYPE_CHECKING:\n  import a",
+        "x = a < b",
+        "N = f(3)",
+    ],
+)
+def test_what_only_speaks_or_is_not_run_has_none(source: str) -> None:
+    assert changes(source) == []
+
+
+def test_the_tap_has_mutants_of_c() -> None:
+    body = b"if (a > 3 && b) return 1;\n  atomic_thread_fence(x);\n  g(a);\n  return a ? 2 : 3;"
+    source = b"int f(int a) {\n  %b\n}\n" % body
+    found = {
+        (one.kind, one.where, one.line, one.applied(source).decode()) for one in tap.sites("a.c", source)
+    }
+    wholes = {(kind, line) for kind, _, line, _ in found}
+    assert wholes == {("conjunct", 2), ("guard", 2), ("limit", 2), ("sync", 3), ("statement", 4), ("else", 5)}
+    assert all(where == "f" for _, where, _, _ in found)
+    assert any("if (0) return 1;" in text for _, _, _, text in found)
+
+
+def test_a_seed_draws_its_quota_of_each_room_and_the_same_again() -> None:
+    names = ("fleet/controller", "kubernetes")
+    first, again, other = (rooms.drawn(ROOT, seed, names) for seed in (1, 1, 2))
+    assert first == again != other
+    assert {room: len(set(sites)) for room, sites in first.items()} == {
+        "fleet/controller": 150,
+        "kubernetes": 40,
+    }
+
+
+def test_every_source_file_is_in_a_room_and_every_judge_is_a_room() -> None:
+    found = rooms.rooms(ROOT)
+    assert set(rooms.JUDGES) <= set(found)
+    named = {path.relative_to(ROOT / "agent") for paths in found.values() for path in paths}
+    there = {path.relative_to(ROOT / "agent") for path in (ROOT / "agent").rglob("*.py")}
+    assert {path.name for path in there - named} <= {"__main__.py", "podresources_pb2.py"}
+
+
+def tree(folder: Path) -> Path:
+    for name, text in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
 
 
-def test_the_list_fits_the_tree() -> None:
-    stale = []
-    for one in load():
-        try:
-            place(ROOT, one)
-        except Stale as error:
-            stale.append(str(error))
-    assert stale == []
+def test_a_mutant_dies_by_a_test_that_passes_without_it(tmp_path: Path) -> None:
+    root, place = tree(tmp_path / "root"), tmp_path / "copy"
+    (root / "tools").symlink_to(ROOT / "tools")
+    path = root / "tests/node/core/test_a.py"
+    path.write_text(f"{path.read_text()}\n\ndef test_sick():\n    assert not bad(4)\n")
+    copy = Copy(root, place, Choice(root, None))
+    sites = list(rooms.of_files(root, [root / "agent/wirewatch/core/a.py"]))
+    tried = {(one.site.kind, one.site.put): one for one in (copy.try_one("core", site) for site in sites)}
+    copy.close()
+    assert tried["guard", "False"].end is End.SURVIVED
+    assert tried["always", "return False"].end is End.KILLED
+    assert tried["always", "return False"].by == "tests/node/core/test_a.py::test_a"
+    assert tried["always", "return True"].end is End.SURVIVED
+    assert (place / "agent/wirewatch/core/a.py").read_text() == FILES["agent/wirewatch/core/a.py"]
 
 
-def test_every_mutant_says_who_suffers_what_and_is_there_once() -> None:
-    mutants = load()
-    assert len(mutants) >= 125
-    assert all(one.harm and one.harm == one.harm.strip(" .") for one in mutants)
-    assert len({(one.find, one.put, one.module) for one in mutants}) == len(mutants)
+SITE = Site("agent/wirewatch/verdict/a.py", 3, 3, "f", "guard", 0, 1, "a", "False")
+TRIED = [
+    Tried("verdict", SITE, End.SURVIVED, "", 1.0, 5),
+    *(Tried("verdict", SITE, End.KILLED, "t", 1.0, 5),) * 19,
+]
 
 
-def test_a_text_is_found_wherever_it_stands_and_however_it_is_wrapped(tmp_path: Path) -> None:
-    placed = place(tree(tmp_path), replace(MUTANT, find="return   value\n > LIMIT"))
-    assert placed.path == Path("agent/wirewatch/core/a.py")
-    assert "return value >= LIMIT" in placed.text
-    assert placed.tests == (Path("tests/node/core/test_a.py"), Path("tests/node/probe/test_a.py"))
-    assert place(tmp_path, replace(MUTANT, tests=("core/test_a.py",))).tests == placed.tests[:1]
-    assert place(tmp_path, replace(MUTANT, tests=("moved/test_a.py",))).tests == placed.tests
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"find": "return value < LIMIT"}, "found 0 times"),
-        ({"find": "LIMIT ="}, "found 2 times"),
-        ({"find": "LIMIT =", "module": "nowhere"}, "found 0 times"),
-        ({"put": "return value >"}, "no Python"),
-        ({"put": "return  value  >  LIMIT"}, "changes nothing"),
-        ({"tests": ()}, "names no tests"),
-        ({"tests": ("test_gone.py",)}, "there is no test_gone.py"),
-    ],
-)
-def test_what_does_not_fit_is_said_in_one_line(tmp_path: Path, change: dict[str, object], words: str) -> None:
-    with pytest.raises(Stale, match=f"^limit-off: .*{words}") as error:
-        place(tree(tmp_path), replace(MUTANT, **change))  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
-
-
-def test_a_module_chooses_between_two_places(tmp_path: Path) -> None:
-    placed = place(tree(tmp_path), replace(MUTANT, find="LIMIT =", put="LIMIT = 1 +", module="core.b"))
-    assert placed.text == "LIMIT = 1 + 4\n"
-
-
-def test_a_file_that_is_no_python_has_mutants_too(tmp_path: Path) -> None:
-    root = tree(tmp_path / "root")
-    rule = replace(
-        MUTANT, file="deploy/rules.yml", find="a > 3", put="a > 4", tests=("test_rules.py::test_one",)
+def test_the_first_score_of_a_seed_stays_when_a_survivor_dies(tmp_path: Path) -> None:
+    draw = Draw.of(7, "abc", TRIED, None)
+    save(tmp_path, draw)
+    (read,) = load(tmp_path)
+    assert read == Draw(
+        7, draw.date, "abc", {"verdict": (20, 19)}, [Survivor("verdict", SITE.path, 3, "guard", SITE.key, "")]
     )
-    placed = place(root, rule)
-    assert (placed.text, placed.tests) == ("expr: a > 4\n", (Path("tests/system/test_rules.py::test_one"),))
-    copy = Copy(root, tmp_path / "copy")
-    assert copy.healthy(placed.tests) == ""
-    assert copy.try_one(placed).end is End.KILLED
-    assert (root / "deploy/rules.yml").read_text() == FILES["deploy/rules.yml"]
-    for change, words in (({"file": "deploy/gone.yml"}, "No such file"), ({"file": ""}, "found 0 times")):
-        with pytest.raises(Stale, match=words):
-            place(root, replace(rule, **change))  # type: ignore[arg-type]
+    mended = read.tried_again([Tried("verdict", SITE, End.KILLED, "test_b", 1.0, 5)])
+    assert mended.first == read.first
+    assert [one.now for one in mended.survivors] == ["test_b"]
 
 
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ('id = "a"\nharm = "b"\nfind = "c"\n', "missing"),
-        ('id = "a"\nharm = "b"\nfind = "c"\nput = "d"\ntests = ["e"]\nwhy = "f"\n', "why"),
-    ],
-)
-def test_an_entry_has_the_fields_that_it_needs_and_no_others(tmp_path: Path, entry: str, words: str) -> None:
-    (tmp_path / "x.toml").write_text(f"[[mutant]]\n{entry}")
-    with pytest.raises(Stale, match=words):
-        load(tmp_path)
+def test_the_page_says_score_interval_and_survivors() -> None:
+    text = page([Draw.of(7, "abc", TRIED, None)])
+    row = next(line for line in text.splitlines() if line.startswith("| verdict"))
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        "verdict",
+        "20",
+        "0",
+        "19",
+        "95%, 76% to 99%",
+        "1",
+        "no",
+    ]
+    assert f"- verdict: `{SITE.path}` `{SITE.key}`" in text
 
 
-def test_one_is_killed_one_survives_and_the_copy_is_as_it_was(tmp_path: Path) -> None:
-    root, place_of = tree(tmp_path / "root"), tmp_path / "copy"
-    copy = Copy(root, place_of)
-    assert copy.healthy([Path("tests/node/core/test_a.py")]) == ""
-    survived = copy.try_one(place(root, MUTANT))
-    killed = copy.try_one(place(root, replace(MUTANT, put="return value < LIMIT")))
-    broken = copy.try_one(place(root, replace(MUTANT, put="return value > NOWHERE")))
-    assert [one.end for one in (survived, killed, broken)] == [End.SURVIVED, End.KILLED, End.KILLED]
-    assert killed.why == "tests/node/core/test_a.py::test_a"
-    assert (place_of / "agent/wirewatch/core/a.py").read_text() == FILES["agent/wirewatch/core/a.py"]
+def test_wilson_s_interval_is_that_of_the_books() -> None:
+    low, high = interval(81, 263)
+    assert (round(low, 3), round(high, 3)) == (0.255, 0.366)
+    assert interval(10, 10)[1] == 1.0
 
 
-def test_the_page_counts_by_family_and_names_who_lives() -> None:
-    told = page([Tried(MUTANT, End.KILLED, "", 1.0), Tried(MUTANT, End.SURVIVED, "", 2.0)])
-    assert "| core | 2 | 1 | 1 | 3 |" in told
-    assert "- `limit-off`: a fault is not told (survived)" in told
-
-
-def test_the_newest_note_counts_and_none_of_a_mutant_that_was_changed_since(tmp_path: Path) -> None:
-    path = tmp_path / "notes.jsonl"
-    other, changed = replace(MUTANT, id="other"), replace(MUTANT, put="return False")
-    for one in (Tried(MUTANT, End.SURVIVED, "", 1.0), Tried(MUTANT, End.KILLED, "test_a", 2.0)):
-        note(path, one)
-    told = noted(path, [MUTANT, other, changed])
-    assert [(one.end, one.seconds) for one in told] == [(End.KILLED, 2.0), (End.ERROR, 0.0), (End.ERROR, 0.0)]
+def test_an_explanation_is_of_a_mutant_that_a_draw_found() -> None:
+    known = {one.key for draw in load(ROOT / "proof/mutants") for one in draw.survivors}
+    assert set(score.explained()) <= known
+    assert all(len(why) > 20 for why in score.explained().values())

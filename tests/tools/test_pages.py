@@ -14,7 +14,7 @@ from wirewatch_fleet.controller import report as controller
 PATH = re.compile(r"(?<![\w/.-])(?:docs|proof)/[\w/.-]+\.(?:md|svg)\b")
 ELSEWHERE = ("tools/faults/page.in.md",)
 """Words of a page that stands in another folder."""
-OTHERS = ("CHANGELOG.md", "tests/tools/test_release_pages.py", "tools/mutants/list/")
+OTHERS = ("CHANGELOG.md", "tests/tools/test_release_pages.py")
 """Files with paths of other times and other trees."""
 MADE_UP = {"docs/runbooks/X.md", "docs/studies/NAME.md"}
 

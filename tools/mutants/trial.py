@@ -1,4 +1,4 @@
-"""Mutants tried one after the other in a copy of the tree below build/."""
+"""Mutants tried one after the other in a copy of the tree."""
 
 import json
 import os
@@ -7,79 +7,62 @@ import subprocess
 import sysconfig
 import time
 import venv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from tools.mutants.catalogue import Mutant, Placed
+from tools.mutants.bench import CANNOT
+from tools.mutants.choice import Choice
+from tools.mutants.site import Site
 
-LIMIT = 60.0
-"""Seconds for the tests of one mutant; one that hangs them is noticed as well."""
-BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+LIMIT = 240.0
+"""Seconds for the tests of a mutant; a mutant that hangs them is noticed as well."""
+_BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
 """No plugins but those that are named: to import them takes twice as long as most tests."""
-_FAILED, _BROKEN = 1, 2
-"""Exit codes of pytest: a test failed; a module of tests could not be imported."""
-_LINKED = ("dashboards", "docs", "proof", "tools", "README.md", "Dockerfile", "Makefile")
-_COPIED = ("agent", "deploy", "helm", "tests", "pyproject.toml")
+_PASSED = (0, 5)
+"""Exit codes of pytest: all passed, and none was collected."""
+_LINKED = ("dashboards", "docs", "proof", "tools", "README.md", "CHANGELOG.md", "Dockerfile")
+_COPIED = ("agent", "deploy", "helm", "tests", "pyproject.toml", "Makefile")
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", "node_modules")
 
 
 class End(Enum):
-    """What became of a mutant."""
+    """The end of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"
+    UNTESTED = "no test reaches it"
     TIMEOUT = "killed by the time limit"
     ERROR = "not tried"
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """`why`: the test that failed, or what kept the mutant from being tried; `seconds` with all imports."""
+    """A mutant and its end. `by`: the test that failed, or the reason why it was not tried."""
 
-    mutant: Mutant
+    room: str
+    site: Site
     end: End
-    why: str
+    by: str
     seconds: float
+    tests: int
 
     @property
     def dead(self) -> bool:
         return self.end in {End.KILLED, End.TIMEOUT}
 
 
-def note(path: Path, one: Tried) -> None:
-    """Add what became of a mutant to a file, a line of JSON each."""
-    line = {"mutant": _key(one.mutant), "end": one.end.name, "why": one.why, "seconds": one.seconds}
-    with path.open("a", encoding="utf-8") as file:
-        file.write(f"{json.dumps(line)}\n")
-
-
-def noted(path: Path, mutants: Sequence[Mutant]) -> list[Tried]:
-    """The newest note on each mutant as it is now; one without is not tried."""
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    notes = {note["mutant"]: note for note in map(json.loads, lines)}
-    found = [(one, notes.get(_key(one))) for one in mutants]
-    return [
-        Tried(one, End[note["end"]], note["why"], note["seconds"]) if note else Tried(one, End.ERROR, "", 0.0)
-        for one, note in found
-    ]
-
-
-def _key(mutant: Mutant) -> str:
-    return "|".join((mutant.id, mutant.find, mutant.put, *mutant.tests))
-
-
 class Copy:
     """A copy of the tree: sources and tests are files of its own, the rest are links.
 
-    Its Python finds the copy's agent and the packages of ours, in every process that tests start too,
-    whatever environment they give it.
+    Its Python finds the copy's agent and this environment's packages, in each process that a test starts.
     """
 
-    def __init__(self, root: Path, place: Path) -> None:
-        self._place = place
-        self._writes = 0
+    def __init__(self, root: Path, place: Path, choice: Choice) -> None:
+        self._place, self._choice, self._writes = place, choice, 0
+        self._well: set[str] = set()
+        self._sick: list[str] = []
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         for name in _COPIED:
@@ -93,47 +76,67 @@ class Copy:
         venv.EnvBuilder(symlinks=True).create(place / ".venv")
         (packages,) = (place / ".venv" / "lib").glob("python*/site-packages")
         (packages / "copy.pth").write_text(f"{place / 'agent'}\n{sysconfig.get_path('purelib')}\n", "utf-8")
+        command = [str(place / ".venv/bin/python"), "-m", "tools.mutants.bench"]
+        environment = {**os.environ, **_BARE, "PYTHONDONTWRITEBYTECODE": ""}
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        self._bench = subprocess.Popen(
+            command, cwd=place, env=environment, stdin=pipe, stdout=pipe, stderr=nowhere, text=True
+        )
 
-    def healthy(self, tests: Iterable[Path]) -> str:
-        """The end of pytest's output where a test fails without any mutant; empty where all pass."""
-        code, output = self._run(sorted(set(tests)), ("--maxfail=5",), 20 * LIMIT)
-        return "" if code == 0 else output[-2000:]
-
-    def try_one(self, one: Placed) -> Tried:
+    def try_one(self, room: str, site: Site) -> Tried:
         """Run the tests of a mutant with the mutant in place."""
-        path, began = self._place / one.path, time.monotonic()
-        before = path.read_text("utf-8")
-        self._write(path, one.text)
-        try:
-            code, output = self._run(one.tests, ("-x",), LIMIT)
-        except subprocess.TimeoutExpired:
-            return Tried(one.mutant, End.TIMEOUT, f"after {LIMIT:g} s", time.monotonic() - began)
-        finally:
-            self._write(path, before)
-        seconds = time.monotonic() - began
-        if code == 0:
-            return Tried(one.mutant, End.SURVIVED, "", seconds)
-        if code in {_FAILED, _BROKEN}:
-            return Tried(one.mutant, End.KILLED, _first_failure(output), seconds)
-        return Tried(one.mutant, End.ERROR, f"pytest ended with {code}: {output[-300:]!r}", seconds)
+        began, count = time.monotonic(), 0
+        for tests in filter(None, self._choice.of(site)):
+            code, name = self._noticed(site, tests)
+            count += len(tests)
+            if code not in _PASSED:
+                return Tried(room, site, _end(code, name), name, time.monotonic() - began, count)
+        return Tried(room, site, End.SURVIVED if count else End.UNTESTED, "", time.monotonic() - began, count)
 
-    def _write(self, path: Path, text: str) -> None:
-        """Each with a time of its own, so that Python knows what it compiled as of another text."""
-        path.write_text(text, "utf-8")
+    def _noticed(self, site: Site, tests: Sequence[str]) -> tuple[int | None, str]:
+        """Run tests with the mutant; a test counts only if it passes without the mutant."""
+        path = self._place / site.path
+        before = path.read_bytes()
+        while True:
+            self._write(path, site.applied(before))
+            try:
+                code, name = self._run(tests)
+            finally:
+                self._write(path, before)
+            if not name or code in _PASSED or name in self._well:
+                return code, name
+            if self._run([name.removesuffix(CANNOT)])[0] == 0:
+                self._well.add(name)
+                return code, name
+            self._sick.append(name)
+
+    def close(self) -> None:
+        """End the process that runs the tests."""
+        self._bench.communicate()
+
+    def _write(self, path: Path, source: bytes) -> None:
+        """Write a source with a time of its own: what Python compiled is then of another text.
+
+        `make` would take C of such a time for built.
+        """
+        path.write_bytes(source)
+        if path.suffix == ".c":
+            shutil.rmtree(self._place / "build" / "tap", ignore_errors=True)
+            return
         self._writes += 1
         os.utime(path, (self._writes, self._writes))
 
-    def _run(self, tests: Sequence[Path], options: Sequence[str], limit: float) -> tuple[int, str]:
-        plugins = ("-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0")
-        python = self._place / ".venv" / "bin" / "python"
-        ran = subprocess.run(
-            [python, "-m", "pytest", "-q", "--tb=no", *plugins, *options, *map(str, tests)],
-            cwd=self._place, env={**os.environ, **BARE},
-            capture_output=True, text=True, timeout=limit, check=False,
-        )  # fmt: skip
-        return ran.returncode, ran.stdout + ran.stderr
+    def _run(self, tests: Sequence[str]) -> tuple[int | None, str]:
+        assert self._bench.stdin
+        assert self._bench.stdout
+        sick = [f"--deselect={name}" for name in self._sick]
+        self._bench.stdin.write(json.dumps({"tests": [*sick, *tests], "limit": LIMIT}) + "\n")
+        self._bench.stdin.flush()
+        code, name = json.loads(self._bench.stdout.readline())
+        return code, name
 
 
-def _first_failure(output: str) -> str:
-    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return lines[0].partition(" ")[2].partition(" - ")[0] if lines else "pytest"
+def _end(code: int | None, name: str) -> End:
+    if code is None:
+        return End.TIMEOUT
+    return End.KILLED if name else End.ERROR
