@@ -6,7 +6,7 @@ import pytest
 
 from tools.mutants import python, rooms, score, tap
 from tools.mutants.choice import Choice
-from tools.mutants.score import Draw, Survivor, interval, load, page, save
+from tools.mutants.score import Count, Draw, Survivor, interval, load, page, save
 from tools.mutants.site import Site
 from tools.mutants.trial import Copy, End, Tried
 
@@ -137,10 +137,14 @@ def test_the_first_score_of_a_seed_stays_when_a_survivor_dies(tmp_path: Path) ->
     save(tmp_path, draw)
     (read,) = load(tmp_path)
     assert read == Draw(
-        7, draw.date, "abc", {"verdict": (20, 19)}, [Survivor("verdict", SITE.path, 3, "guard", SITE.key, "")]
+        7,
+        draw.date,
+        "abc",
+        {"verdict": Count(20, 19)},
+        [Survivor("verdict", SITE.path, 3, "guard", SITE.key, "")],
     )
     mended = read.tried_again([Tried("verdict", SITE, End.KILLED, "test_b", 1.0, 5)])
-    assert mended.first == read.first
+    assert mended.rooms == read.rooms
     assert [one.now for one in mended.survivors] == ["test_b"]
 
 

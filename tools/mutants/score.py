@@ -45,28 +45,33 @@ class Survivor:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """Mutants of a room that were tried, and those that died at first."""
+
+    tried: int
+    killed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Draw:
-    """The mutants of one seed at first, and the survivors of today. `first` has mutants and dead by room."""
+    """The mutants of one seed at first, by room, and what survived, with the tests that kill it since."""
 
     seed: int
     date: str
     commit: str
-    first: Mapping[str, tuple[int, int]]
+    rooms: Mapping[str, Count]
     survivors: Sequence[Survivor]
 
     @classmethod
     def of(cls, seed: int, commit: str, tried: Sequence[Tried], before: "Draw | None") -> "Draw":
         """Return a draw; rooms that were not drawn this time are kept from before."""
         fresh = {one.room for one in tried}
-        first = {
-            room: (_count(tried, room), sum(one.dead for one in tried if one.room == room))
-            for room in sorted(fresh)
-        }
+        counts = {room: _count([one for one in tried if one.room == room]) for room in sorted(fresh)}
         survivors = [_survivor(one) for one in tried if not one.dead]
         if before:
-            first = {**before.first, **first}
+            counts = {**before.rooms, **counts}
             survivors = [*(one for one in before.survivors if one.room not in fresh), *survivors]
-        return cls(seed, datetime.now(UTC).date().isoformat(), commit, first, survivors)
+        return cls(seed, datetime.now(UTC).date().isoformat(), commit, counts, survivors)
 
     def surviving(self, root: Path) -> dict[str, list[Site]]:
         """Return today's places of what still survives; a place that is gone is left out."""
@@ -93,9 +98,9 @@ def load(folder: Path) -> list[Draw]:
     found = []
     for path in sorted(folder.glob("*.json")):
         value = json.loads(path.read_text("utf-8"))
-        first = {room: (tried, dead) for room, (tried, dead) in value["first"].items()}
+        counts = {room: Count(**count) for room, count in value["rooms"].items()}
         survivors = [Survivor(**one) for one in value["survivors"]]
-        found.append(Draw(value["seed"], value["date"], value["commit"], first, survivors))
+        found.append(Draw(value["seed"], value["date"], value["commit"], counts, survivors))
     return sorted(found, key=lambda draw: draw.date)
 
 
@@ -130,16 +135,15 @@ def _summary(draw: Draw) -> Iterator[str]:
     yield f"## Seed {draw.seed}, {draw.date}, commit {draw.commit}\n"
     yield "| room | mutants | equivalent | dead at first | score, 95 % interval | survive now | goal |"
     yield "| -- | -- | -- | -- | -- | -- | -- |"
-    for room, (tried, dead) in sorted(
-        draw.first.items(), key=lambda item: (item[0] not in rooms.JUDGES, item[0])
-    ):
+    for room in sorted(draw.rooms, key=lambda name: (name not in rooms.JUDGES, name)):
+        count = draw.rooms[room]
         equal = sum(one.room == room and one.key in why for one in draw.survivors)
         living = sum(one.room == room and one.key not in why and not one.now for one in draw.survivors)
-        count = tried - equal
-        low, high = interval(dead, count)
-        reached = low >= GOAL_OF_JUDGES if room in rooms.JUDGES else dead / count >= GOAL
-        score = f"{dead / count:.0%}, {low:.0%} to {high:.0%}"
-        yield f"| {room} | {tried} | {equal} | {dead} | {score} | {living} | {'yes' if reached else 'no'} |"
+        tried, dead = count.tried - equal, count.killed
+        low, high = interval(dead, tried)
+        reached = low >= GOAL_OF_JUDGES if room in rooms.JUDGES else dead / tried >= GOAL
+        score = f"{dead / tried:.0%}, {low:.0%} to {high:.0%}"
+        yield f"| {room} | {count.tried} | {equal} | {dead} | {score} | {living} | {'yes' if reached else 'no'} |"
     kinds = Counter(one.kind for one in draw.survivors if one.key not in why)
     yield f"\nSurvivors by kind: {', '.join(f'{kind} {count}' for kind, count in kinds.most_common())}."
 
@@ -163,8 +167,8 @@ def _short(key: str) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def _count(tried: Sequence[Tried], room: str) -> int:
-    return sum(one.room == room for one in tried)
+def _count(tried: Sequence[Tried]) -> Count:
+    return Count(len(tried), sum(one.dead for one in tried))
 
 
 def _survivor(one: Tried) -> Survivor:
