@@ -143,9 +143,11 @@ def _summary(draw: Draw) -> Iterator[str]:
         low, high = interval(dead, tried)
         reached = low >= GOAL_OF_JUDGES if room in rooms.JUDGES else dead / tried >= GOAL
         score = f"{dead / tried:.0%}, {low:.0%} to {high:.0%}"
-        yield f"| {room} | {count.tried} | {equal} | {dead} | {score} | {living} | {'yes' if reached else 'no'} |"
+        goal = "yes" if reached else "no"
+        yield f"| {room} | {count.tried} | {equal} | {dead} | {score} | {living} | {goal} |"
     kinds = Counter(one.kind for one in draw.survivors if one.key not in why)
-    yield f"\nSurvivors by kind: {', '.join(f'{kind} {count}' for kind, count in kinds.most_common())}."
+    named = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+    yield f"\nSurvivors by kind: {named}."
 
 
 def _survivors(draws: Sequence[Draw]) -> Iterator[str]:
