@@ -17,8 +17,8 @@ STATUS = {"ok": "True", "degraded": "True", "unknown": "Unknown", "failed": "Fal
 FREE = BudgetSection(cluster=1000, pool=1000, rack=1000)
 
 
-def mark(did: str = "taint", reason: str = "NvlinkLinkDown") -> str:
-    return json.dumps({"at": stamp(NOW - 600), "did": did, "reason": reason}, sort_keys=True)
+def mark(did: str = "taint", reason: str = "NvlinkLinkDown", at: float = NOW - 600) -> str:
+    return json.dumps({"at": stamp(at), "did": did, "reason": reason}, sort_keys=True)
 
 
 def raw(

@@ -31,7 +31,7 @@ from wirewatch_fleet.controller.decide import (
     decide,
     patch_of,
 )
-from wirewatch_fleet.controller.node import FleetNode, node_of, obstacles
+from wirewatch_fleet.controller.node import MARK, FleetNode, node_of, obstacles
 
 
 def about(one: FleetNode, ours: ControllerSection | None = None) -> NodeDecision:
@@ -44,6 +44,7 @@ def about(one: FleetNode, ours: ControllerSection | None = None) -> NodeDecision
     [
         ({"heard": 901.0, "since": 5000.0}, Ground.STALE),
         ({"heard": -301.0}, Ground.STALE),
+        ({"heard": -301.0, "taints": [OTHERS]}, Ground.STALE),
         ({"since": 60.0, "heard": 60.0}, Ground.UNCONFIRMED),
         ({"since": 179.0, "heard": 60.0}, Ground.UNCONFIRMED),
         ({"ready": "False"}, Ground.OUT_ALREADY),
@@ -69,6 +70,7 @@ def test_a_failed_node_is_left_and_it_is_said_why(how: dict[str, Any], ground: G
         {},
         {"since": 180.0, "heard": 60.0},
         {"heard": 900.0, "since": 5000.0},
+        {"heard": -300.0},
         {"taints": [GPU]},
         {"taints": [{**OTHERS, "effect": "PreferNoSchedule"}]},
     ],
@@ -77,6 +79,32 @@ def test_a_failed_node_in_use_is_taken_out(how: dict[str, Any]) -> None:
     decision = about(node(**how))
     assert (decision.step, decision.ground) == (NodeStep.TAKE_OUT, Ground.CONFIRMED)
     assert "nvlink.link_down GPU 2 link 7" in decision.detail
+
+
+@pytest.mark.parametrize(
+    ("how", "detail"),
+    [
+        ({"heard": 901.0, "since": 5000.0}, "heartbeat 901 s old"),
+        ({"since": 150.0, "heard": 60.0}, "repeated after 90 of 120 s"),
+        ({"cordoned": True, "taints": [OTHERS, GPU]}, "cordoned, taint example.org/rma:NoSchedule"),
+    ],
+)
+def test_why_a_failed_node_is_left_is_said_in_numbers(how: dict[str, Any], detail: str) -> None:
+    assert about(node(**how)).detail == detail
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        node("due"),
+        node("held", taints=[OURS], marked=mark()),
+        node("fit soon", "ok", since=90.0, marked=mark()),
+        node("never heard", "", marked=mark()),
+    ],
+    ids=lambda one: one.name,
+)
+def test_only_a_failed_node_that_is_not_ours_is_refused(one: FleetNode) -> None:
+    assert not about(one).refused
 
 
 @pytest.mark.parametrize("health", ["unknown", "ok", ""])
@@ -128,6 +156,36 @@ def test_the_last_taint_takes_its_list_with_it() -> None:
     assert after["spec"] == {}
 
 
+def patched(marked: str | None, **spec: Any) -> dict[str, Any]:
+    about_it = {"resourceVersion": "7", "annotations": {MARK: marked}}
+    return {"metadata": about_it, **({"spec": spec} if spec else {})}
+
+
+@pytest.mark.parametrize(
+    ("one", "act", "patch"),
+    [
+        (node(), "taint", patched(mark(at=NOW), taints=[OURS])),
+        (node(), "cordon", patched(mark("cordon", at=NOW), unschedulable=True)),
+        (node(), "nvsentinel", patched(mark("nvsentinel", at=NOW))),
+        (node(health="ok", taints=[OURS], marked=mark()), "undo", patched(None, taints=None)),
+        (
+            node(health="ok", cordoned=True, marked=mark("cordon")),
+            "undo",
+            patched(None, unschedulable=None),
+        ),
+        (node(health="ok", cordoned=True, marked=mark("nvsentinel")), "undo", patched(None)),
+        (node(health="ok", taints=[OTHERS], marked=mark()), "undo", patched(None)),
+        (node(health="ok", marked=mark("cordon")), "undo", patched(None)),
+    ],
+)
+def test_a_patch_has_what_its_step_changes_and_nothing_else(
+    one: FleetNode, act: str, patch: dict[str, Any]
+) -> None:
+    """A measure that a person has taken back is forgotten: its patch touches the mark alone."""
+    ours = settings(act=act)
+    assert patch_of(about(one, ours), ours, NOW) == patch
+
+
 def test_the_oldest_fault_has_the_first_place() -> None:
     fleet = [node(name, since=since) for name, since in (("a", 500.0), ("b", 700.0), ("c", 700.0))]
     plan = decide(fleet, settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW)
@@ -160,6 +218,18 @@ def test_a_request_without_an_answer_uses_the_budget() -> None:
         [node("a"), node("b")], settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW, {"b"}
     )
     assert [one.ground for one in plan.decisions] == [Ground.BUDGET_CLUSTER] * 2
+
+
+def test_a_budget_that_is_passed_already_lets_nobody_through() -> None:
+    fleet = [node(name, "ok", cordoned=True, labels={POOL: "A"}) for name in "ab"]
+    plan = decide(
+        [*fleet, node("c", labels={POOL: "A"})],
+        settings(budget=BudgetSection(cluster=9, pool=1, rack=9)),
+        NOW,
+    )
+    (decision,) = plan.decisions
+    assert decision.ground is Ground.BUDGET_POOL
+    assert decision.detail == "pool A: 2 of 3 nodes out of use, 1 may be"
 
 
 def test_a_pool_and_a_rack_have_budgets_of_their_own() -> None:
@@ -198,6 +268,8 @@ def test_a_percentage_is_rounded_down_but_not_to_nothing(limit: Any, nodes: int,
 def test_without_a_selector_only_nodes_of_agents_count() -> None:
     other = node("cpu", "", cordoned=True)
     assert decide([other, node()], settings(), NOW).nodes == 1
+    for counts in ({"health": "ok"}, {"marked": mark()}, {"marked": "odd"}):
+        assert decide([node(**{"health": "", **counts})], settings(), NOW).nodes == 1
     assert decide([other, node()], settings(selector="gpu"), NOW).nodes == 2
 
 

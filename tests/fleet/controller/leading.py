@@ -1,0 +1,154 @@
+"""A leader on a clock that jumps: each wait ends at once, and its time has passed."""
+
+import asyncio
+import selectors
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubernetes_asyncio.client import ApiClient, Configuration
+
+from tests.fleet.controller.drawn import NOW, apply, settings
+from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult
+from wirewatch_fleet.controller.cluster import ClusterSession
+from wirewatch_fleet.controller.loop import Controller, Identity, Leadership
+from wirewatch_fleet.kubeclient import Document, RequestFailed
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Waits for nothing, and counts the time that it was asked to wait."""
+
+    passed = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen again"
+        self.passed += timeout
+        return super().select(0)
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes in its waits alone."""
+
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.passed
+
+
+def passed() -> float:
+    """Seconds since the leadership began."""
+    return asyncio.get_running_loop().time()
+
+
+class _LoopClock:
+    def now(self) -> float:
+        return NOW
+
+    def mono(self) -> float:
+        return passed()
+
+
+@dataclass
+class Played:
+    """The API server's side. `refused`: results of the next requests by kind, OK for one that is answered.
+
+    `says`: what a watch says and when: a kind and a node, an error that ends it, or None, which ends it too.
+    `late`: results of the next patches by node that are carried out all the same. `asked`: each request, when
+    it came, and for which node, or with which selector.
+    """
+
+    nodes: Sequence[Document]
+    refused: dict[str, list[RequestResult]] = field(default_factory=dict)
+    says: list[tuple[float, tuple[str, Document] | RequestFailed | None]] = field(default_factory=list)
+    late: dict[str, list[RequestResult]] = field(default_factory=dict)
+    asked: list[tuple[float, str, str]] = field(default_factory=list)
+    bodies: list[Document] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kept = {one["metadata"]["name"]: one for one in self.nodes}
+
+    def ask(self, kind: str, name: str) -> None:
+        self.asked.append((passed(), kind, name))
+        due = self.refused.get(kind)
+        result = due.pop(0) if due else RequestResult.OK
+        if result is not RequestResult.OK:
+            raise refusal(result)
+
+    def times(self, kind: str) -> list[tuple[float, str]]:
+        """When requests of a kind came, to a tenth of a second, and for which node."""
+        return [(round(at, 1), name) for at, what, name in self.asked if what == kind]
+
+
+def refusal(result: RequestResult, detail: str = "the test says so") -> RequestFailed:
+    return RequestFailed(Outcome(result, detail))
+
+
+class _PlayedSession(ClusterSession):
+    def __init__(self, client: ApiClient, played: Played) -> None:
+        super().__init__(client)
+        self._played = played
+
+    async def nodes(self, selector: str) -> tuple[list[Document], str]:
+        self._played.ask("list", selector)
+        return [*self._played.kept.values()], "1"
+
+    async def changes(self, selector: str, version: str) -> AsyncIterator[tuple[str, Document]]:
+        self._played.ask("watch", f"{selector} from {version}")
+        while True:
+            at, said = self._played.says[0] if self._played.says else (1e9, None)
+            await asyncio.sleep(max(0.0, at - passed()))
+            self._played.says.pop(0)
+            if said is None:
+                return
+            if isinstance(said, RequestFailed):
+                raise said
+            kind, node = said
+            if name := node.get("metadata", {}).get("name"):
+                self._played.kept = {key: one for key, one in self._played.kept.items() if key != name}
+                self._played.kept |= {name: node} if kind != "DELETED" else {}
+            yield said
+
+    async def patch_node(self, name: str, patch: Document) -> Document:
+        self._played.ask("patch", name)
+        self._played.kept[name] = apply(self._played.kept[name], patch)
+        if late := self._played.late.get(name):
+            raise refusal(late.pop(0))
+        return self._played.kept[name]
+
+    async def write_event(self, event: Document) -> None:
+        self._played.ask("event", event["involvedObject"]["name"])
+        self._played.bodies.append(event)
+
+    async def request_maintenance(self, body: Document) -> None:
+        self._played.ask("request", body["metadata"]["name"])
+        self._played.bodies.append(body)
+
+    async def end_maintenance(self, name: str) -> None:
+        self._played.ask("end", name)
+
+
+def lead(played: Played, seconds: float, renewed: float | None = 0.0, **changed: Any) -> Controller:
+    """A leadership of so many seconds, whose lease was renewed so many seconds before; None: never."""
+
+    async def run() -> Controller:
+        where = ApiEndpoint("127.0.0.1", 1, Path(), "here")
+        made = Controller(where, Identity("us", "wirewatch"), settings(**changed), _LoopClock())
+        async with ApiClient(Configuration()) as client:
+            session = _PlayedSession(client, played)
+            lease = session.lease("wirewatch-controller", "wirewatch", "us")
+            # Real time hardly passes here.
+            lease.renewed = None if renewed is None else time.monotonic() - renewed
+            running = asyncio.create_task(Leadership(made, session, lease).run())
+            await asyncio.wait({running}, timeout=seconds)
+            running.cancel()
+            await asyncio.wait({running})
+            if not running.cancelled():
+                running.result()
+        return made
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(run())

@@ -1,0 +1,221 @@
+"""A leader's steps on a clock that jumps: each guard of the loop, where it alone refuses."""
+
+import json
+import logging
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.fleet.controller.drawn import OTHERS, OURS, mark, raw
+from tests.fleet.controller.leading import Played, lead, refusal
+from wirewatch.config import BudgetSection
+from wirewatch.kubernetes.apiserver import RequestResult
+from wirewatch_fleet.controller.decide import NodeStep
+from wirewatch_fleet.kubeclient import RequestFailed
+
+ONE = BudgetSection(cluster=1, pool=9, rack=9)
+FIRST = 6.0
+"""Second of the first step: a request of an earlier leader has ended, and changes were gathered."""
+
+
+def test_nothing_is_asked_before_all_that_an_earlier_leader_asked_has_ended() -> None:
+    played = Played([raw("bad")])
+    lead(played, 10.0)
+    assert played.asked[0] == (5.0, "list", "")
+    assert played.times("patch") == [(FIRST, "bad")]
+
+
+@pytest.mark.parametrize(("renewed", "acts"), [(0.0, True), (5.0, True), (10.0, False), (None, False)])
+def test_who_has_the_lease_for_less_than_a_request_lasts_begins_none(
+    *, renewed: float | None, acts: bool
+) -> None:
+    played = Played([raw("bad")])
+    lead(played, 30.0, renewed, lease=15)
+    assert bool(played.times("patch")) is acts
+    assert bool(played.times("event")) is acts
+
+
+def test_a_patch_without_an_answer_keeps_its_place_in_the_budget_until_it_must_have_ended() -> None:
+    """It may still be carried out: until then a second node would be one too many."""
+    played = Played([raw("a", since=900.0), raw("b")], {"patch": [RequestResult.UNREACHABLE]})
+    lead(played, 60.0, budget=ONE, lease=15, period=5.0)
+    first, second, *more = played.times("patch")
+    assert (first, more) == ((FIRST, "a"), [])
+    assert 15 <= second[0] - first[0] <= 15 + 5 + 1
+
+
+def test_a_node_that_is_given_back_without_an_answer_keeps_no_place() -> None:
+    fit = raw("a", "ok", taints=[OURS], marked=mark())
+    played = Played([fit, raw("b")], late={"a": [RequestResult.UNREACHABLE]})
+    lead(played, 40.0, budget=ONE, lease=60, period=1.0)
+    assert played.times("patch") == [(FIRST, "a"), (FIRST + 3, "b")]
+
+
+def test_a_patch_that_is_refused_keeps_no_place_and_its_node_is_the_last() -> None:
+    played = Played([raw("a", since=900.0), raw("b")], {"patch": [RequestResult.CONFLICT]})
+    lead(played, 60.0, budget=ONE, lease=60, period=5.0)
+    assert [name for _, name in played.times("patch")] == ["a", "b"]
+
+
+def test_after_each_failure_it_waits_twice_as_long_and_lists_all_nodes() -> None:
+    """From 2 s to 30 s; the look after that is a second later, with what has changed by then."""
+    played = Played([raw("bad")], {"patch": [RequestResult.CONFLICT] * 8})
+    made = lead(played, 200.0, period=1.0)
+    tries = [at for at, _ in played.times("patch")]
+    assert [round(b - a) for a, b in pairwise(tries)] == [3, 5, 9, 17, 31, 31, 31, 31]
+    assert [at for at, _ in played.times("list")] == [5.0, *tries[:-1]]
+    assert made.report.steps == {
+        (NodeStep.TAKE_OUT, RequestResult.CONFLICT): 8, (NodeStep.TAKE_OUT, RequestResult.OK): 1,
+    }  # fmt: skip
+
+
+def test_a_step_that_is_done_ends_the_doubling() -> None:
+    refused = [RequestResult.CONFLICT, RequestResult.OK, RequestResult.CONFLICT, RequestResult.OK]
+    later = (20.0, ("ADDED", raw("b")))
+    played = Played([raw("a")], {"patch": refused}, says=[later])
+    lead(played, 60.0, period=1.0)
+    assert [round(at - FIRST) for at, _ in played.times("patch")] == [0, 3, 15, 18]
+
+
+def test_the_first_step_that_fails_is_the_last_of_its_plan() -> None:
+    """What comes after it was decided by nodes that are known no more."""
+    played = Played([raw("a", since=900.0), raw("b")], {"patch": [RequestResult.SERVER_ERROR]})
+    lead(played, FIRST + 1.0)
+    assert played.times("patch") == [(FIRST, "a")]
+
+
+def test_a_dry_run_needs_no_lease_and_patches_nothing() -> None:
+    played = Played([raw("bad"), raw("gone", marked=mark("nvsentinel"))])
+    lead(played, 60.0, renewed=None, dry_run=True)
+    assert {kind for _, kind, _ in played.asked} == {"list", "watch", "event"}
+    assert played.times("event") == [(FIRST, "bad")]
+
+
+@pytest.mark.parametrize(
+    ("said", "ends"),
+    [
+        (None, None),
+        (refusal(RequestResult.REJECTED, "410 Gone: too old"), None),
+        (refusal(RequestResult.SERVER_ERROR, "500"), RequestResult.SERVER_ERROR),
+        (refusal(RequestResult.REJECTED, "409: no 410"), RequestResult.REJECTED),
+    ],
+)
+def test_a_watch_that_ends_or_is_too_old_is_followed_by_a_list_and_any_other_end_is_an_error(
+    said: RequestFailed | None, ends: RequestResult | None
+) -> None:
+    played = Played([raw("well", "ok")], says=[(20.0, said)])
+    if ends is None:
+        lead(played, 30.0)
+        assert [at for at, _ in played.times("list")] == [5.0, 20.0]
+    else:
+        with pytest.raises(RequestFailed) as told:
+            lead(played, 30.0)
+        assert told.value.outcome.result is ends
+
+
+def test_only_nodes_of_the_selector_are_listed_and_watched() -> None:
+    played = Played([])
+    lead(played, 10.0, selector="gpu=yes")
+    assert played.asked == [(5.0, "list", "gpu=yes"), (5.0, "watch", "gpu=yes from 1")]
+
+
+def test_changes_are_taken_as_they_come() -> None:
+    """A node that is deleted leaves its place, one that is none is passed over, one that is new counts."""
+    out = raw("a", taints=[OURS], marked=mark())
+    played = Played(
+        [out, raw("b")],
+        says=[
+            (20.0, ("MODIFIED", {"kind": "Status"})),
+            (20.0, ("DELETED", out)),
+            (40.0, ("ADDED", raw("c"))),
+        ],
+    )
+    made = lead(played, 60.0, budget=ONE, period=300.0)
+    assert played.times("patch") == [(21.0, "b")]
+    assert played.times("event") == [(FIRST, "b"), (21.0, "b"), (41.0, "c")]
+    assert made.report.plan is not None
+    assert made.report.plan.nodes == 2
+
+
+def test_changes_that_come_together_are_judged_together() -> None:
+    says: list[Any] = [(20.0 + n / 10, ("ADDED", raw(name))) for n, name in enumerate("abc")]
+    played = Played([raw("well", "ok")], says=says)
+    lead(played, 30.0, period=300.0)
+    assert played.times("patch") == [(21.0, "a"), (21.0, "b"), (21.0, "c")]
+
+
+def test_without_changes_it_looks_again_after_the_period() -> None:
+    """A heartbeat grows old without any change."""
+    played = Played([raw("bad"), raw("b")], {"event": [RequestResult.FORBIDDEN] * 2})
+    lead(played, 100.0, budget=BudgetSection(cluster=0, pool=9, rack=9), period=30.0)
+    assert [at for at, _ in played.times("event")] == [6.0, 37.0, 68.0, 68.0]
+
+
+def test_what_is_left_is_told_once_for_each_fault_and_reason() -> None:
+    """Overruled nodes, strange marks and used budgets; not what others have taken out."""
+    nodes = [
+        raw("budget"), raw("foreign", marked="{}"), raw("overruled", marked=mark()),
+        raw("out", taints=[OTHERS]), raw("new", since=90.0), raw("held", taints=[OURS], marked=mark()),
+        raw("stale", heard=1000.0, since=2000.0),
+    ]  # fmt: skip
+    again = raw("overruled", marked=mark(), since=500.0)
+    played = Played(nodes, says=[(60.0, ("MODIFIED", again))])
+    lead(played, 100.0, budget=BudgetSection(cluster=2, pool=9, rack=9), period=5.0)
+    told = [name for _, name in played.times("event")]
+    assert sorted(told[:3]) == ["budget", "foreign", "overruled"]
+    assert told[3:] == ["overruled"]
+
+
+def test_a_fault_that_comes_back_to_a_node_of_the_same_name_is_told_again() -> None:
+    bad = raw("bad")
+    played = Played([bad], says=[(20.0, ("DELETED", bad)), (40.0, ("ADDED", bad))])
+    lead(played, 60.0, budget=BudgetSection(cluster=0, pool=9, rack=9), period=5.0)
+    assert played.times("event") == [(FIRST, "bad"), (41.0, "bad")]
+
+
+class TestNvsentinel:
+    def test_a_node_is_requested_once_until_it_is_given_back(self) -> None:
+        fit = (30.0, ("MODIFIED", raw("bad", "ok", marked=mark("nvsentinel"))))
+        played = Played([raw("bad"), raw("well", "ok")], says=[fit])
+        lead(played, 60.0, act="nvsentinel", period=300.0)
+        assert played.times("request") == [(FIRST, "wirewatch-bad")]
+        assert played.times("end") == [(31.0, "wirewatch-bad")]
+        assert played.times("patch") == [(FIRST, "bad"), (31.0, "bad")]
+        spec = next(one["spec"] for one in played.bodies if one.get("kind") == "MaintenanceRequest")
+        assert spec["startTime"] > spec["healthEvent"]["generatedTimestamp"]
+        assert spec["healthEvent"]["errorCode"] == ["NvlinkLinkDown"]
+        assert spec["healthEvent"]["message"] == "nvlink.link_down GPU 2 link 7"
+
+    def test_a_request_that_is_refused_is_made_again_and_one_of_an_earlier_leader_as_well(self) -> None:
+        played = Played([raw("bad", "", marked=mark("nvsentinel"))], {"request": [RequestResult.FORBIDDEN]})
+        lead(played, 30.0, period=5.0)
+        assert played.times("request") == [(FIRST, "wirewatch-bad"), (FIRST + 6, "wirewatch-bad")]
+        assert played.bodies[0]["spec"]["healthEvent"]["message"] == ""
+
+    def test_a_node_of_the_same_name_is_another(self) -> None:
+        marked = raw("bad", marked=mark("nvsentinel"))
+        other = {**marked, "metadata": {**marked["metadata"], "uid": "another"}}
+        played = Played([marked], says=[(20.0, ("MODIFIED", other))])
+        lead(played, 30.0, period=5.0)
+        assert [at for at, _ in played.times("request")] == [FIRST, 21.0]
+
+    def test_where_its_request_cannot_be_ended_the_node_is_not_given_back(self) -> None:
+        fit = raw("bad", "ok", marked=mark("nvsentinel"))
+        played = Played([fit], {"end": [RequestResult.FORBIDDEN]})
+        lead(played, FIRST + 1.0)
+        assert not played.times("patch")
+
+
+def test_a_node_of_an_older_look_is_out_of_the_way_of_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    """What a step made of a node is known at once, before the watch says it."""
+    caplog.set_level(logging.INFO)
+    played = Played([raw("a", since=900.0), raw("b")])
+    made = lead(played, 60.0, budget=ONE, period=1.0)
+    assert played.times("patch") == [(FIRST, "a")]
+    assert (
+        json.loads(played.kept["a"]["metadata"]["annotations"]["wirewatch.io/interconnect"])["did"] == "taint"
+    )
+    assert made.report.plan is not None
+    assert made.report.plan.budgets[0].used == 1
+    assert caplog.text.count("a: tainted") == 1
