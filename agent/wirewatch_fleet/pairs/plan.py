@@ -155,28 +155,18 @@ def _first(
     idle = set(there)
     leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in idle}
     rested = Counter(name for one in rounds for name in one.round.resting)
-    silent = _unanswered(rounds)
-    names = [name for name in there if silent.get(name, 0) < 3]  # noqa: PLR2004
     if len(set(leafs.values())) < 2:  # noqa: PLR2004
-        pairs, resting = matching(names, met, chance, rested)
+        pairs, resting = matching(there, met, chance, rested)
         return PairRound(number, RoundPurpose.RANDOM, pairs, resting)
     if number % 3 == 2:  # noqa: PLR2004
-        pairs, resting = inside(names, leafs, met, chance, rested)
+        pairs, resting = inside(there, leafs, met, chance, rested)
         return PairRound(number, RoundPurpose.INSIDE, pairs, resting)
-    pairs, resting = matching(names, lambda a, b: met(a, b) or _same(leafs, a, b), chance, rested)
+    pairs, resting = matching(there, lambda a, b: met(a, b) or _same(leafs, a, b), chance, rested)
     return PairRound(number, RoundPurpose.ACROSS, pairs, resting)
 
 
 def _same(leafs: Mapping[str, str], a: str, b: str) -> bool:
     return a in leafs and leafs[a] == leafs.get(b)
-
-
-def _unanswered(rounds: Sequence[MeasuredRound]) -> dict[str, int]:
-    """How often each member was asked, of those that never gave an answer."""
-    asked = Counter(name for one in rounds for pair in one.round.pairs for name in pair)
-    runs = [run for one in rounds for run in one.runs if run.answered]
-    answered = {name for run in runs for name in (run.first, run.second)}
-    return {name: count for name, count in asked.items() if name not in answered}
 
 
 class _Asked(NamedTuple):

@@ -3,7 +3,7 @@
 import asyncio
 import selectors
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,17 @@ class Played:
     """The API server's side. `refused`: results of the next requests by kind, OK for one that is answered.
 
     `says`: what a watch says and when: a kind and a node, an error that ends it, or None, which ends it too.
-    `late`: results of the next patches by node that are carried out all the same. `asked`: each request, when
-    it came, and for which node, or with which selector.
+    `late`: results of the next patches by node that are carried out all the same; `answers`: what they are
+    answered with, if not with the node. `lists`: seconds that the next lists take. `asked`: each request,
+    when it came, and for which node, or with which selector.
     """
 
     nodes: Sequence[Document]
     refused: dict[str, list[RequestResult]] = field(default_factory=dict)
     says: list[tuple[float, tuple[str, Document] | RequestFailed | None]] = field(default_factory=list)
     late: dict[str, list[RequestResult]] = field(default_factory=dict)
+    answers: Mapping[str, Document] = field(default_factory=dict)
+    lists: list[float] = field(default_factory=list)
     asked: list[tuple[float, str, str]] = field(default_factory=list)
     bodies: list[Document] = field(default_factory=list)
 
@@ -94,6 +97,7 @@ class _PlayedSession(ClusterSession):
 
     async def nodes(self, selector: str) -> tuple[list[Document], str]:
         self._played.ask("list", selector)
+        await asyncio.sleep(self._played.lists.pop(0) if self._played.lists else 0.0)
         return [*self._played.kept.values()], "1"
 
     async def changes(self, selector: str, version: str) -> AsyncIterator[tuple[str, Document]]:
@@ -117,7 +121,7 @@ class _PlayedSession(ClusterSession):
         self._played.kept[name] = apply(self._played.kept[name], patch)
         if late := self._played.late.get(name):
             raise refusal(late.pop(0))
-        return self._played.kept[name]
+        return self._played.answers.get(name, self._played.kept[name])
 
     async def write_event(self, event: Document) -> None:
         self._played.ask("event", event["involvedObject"]["name"])
@@ -146,6 +150,9 @@ def lead(played: Played, seconds: float, renewed: float | None = 0.0, **changed:
             await asyncio.wait({running}, timeout=seconds)
             running.cancel()
             await asyncio.wait({running})
+            asked = [*played.asked]
+            await asyncio.sleep(300.0)
+            assert played.asked == asked, "it goes on after its end"
             if not running.cancelled():
                 running.result()
         return made

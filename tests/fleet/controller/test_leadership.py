@@ -41,7 +41,7 @@ def test_a_patch_without_an_answer_keeps_its_place_in_the_budget_until_it_must_h
     played = Played([raw("a", since=900.0), raw("b")], {"patch": [RequestResult.UNREACHABLE]})
     lead(played, 60.0, budget=ONE, lease=15, period=5.0)
     first, second, *more = played.times("patch")
-    assert (first, more) == ((FIRST, "a"), [])
+    assert (first, second[1], more) == ((FIRST, "a"), "a", [])
     assert 15 <= second[0] - first[0] <= 15 + 5 + 1
 
 
@@ -58,10 +58,13 @@ def test_a_patch_that_is_refused_keeps_no_place_and_its_node_is_the_last() -> No
     assert [name for _, name in played.times("patch")] == ["a", "b"]
 
 
-def test_after_each_failure_it_waits_twice_as_long_and_lists_all_nodes() -> None:
+def test_after_each_failure_it_waits_twice_as_long_and_lists_all_nodes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """From 2 s to 30 s; the look after that is a second later, with what has changed by then."""
     played = Played([raw("bad")], {"patch": [RequestResult.CONFLICT] * 8})
     made = lead(played, 200.0, period=1.0)
+    assert caplog.text.count("take_out of bad is not done") == 8
     tries = [at for at, _ in played.times("patch")]
     assert [round(b - a) for a, b in pairwise(tries)] == [3, 5, 9, 17, 31, 31, 31, 31]
     assert [at for at, _ in played.times("list")] == [5.0, *tries[:-1]]
@@ -83,6 +86,60 @@ def test_the_first_step_that_fails_is_the_last_of_its_plan() -> None:
     played = Played([raw("a", since=900.0), raw("b")], {"patch": [RequestResult.SERVER_ERROR]})
     lead(played, FIRST + 1.0)
     assert played.times("patch") == [(FIRST, "a")]
+
+
+def test_what_is_due_is_published_before_it_is_done_and_what_is_done_after() -> None:
+    made = lead(Played([raw("a")], {"patch": [RequestResult.CONFLICT]}), FIRST + 1, period=300.0)
+    assert made.report.plan is not None
+    assert [one.node.name for one in made.report.plan.steps()] == ["a"]
+    made = lead(Played([raw("a")]), FIRST + 1, period=300.0)
+    assert made.report.plan is not None
+    assert not [*made.report.plan.steps()]
+
+
+def fit_at(second: float, name: str) -> tuple[float, tuple[str, Any]]:
+    return second, ("MODIFIED", raw(name, "ok", taints=[OURS], marked=mark()))
+
+
+def test_a_node_whose_taint_came_at_the_second_try_keeps_no_place_once_it_is_given_back() -> None:
+    says: list[Any] = [fit_at(20.0, "a"), *((40.0, ("ADDED", raw(name))) for name in "bc")]
+    played = Played([raw("a")], {"patch": [RequestResult.UNREACHABLE]}, says=says)
+    lead(played, 60.0, budget=BudgetSection(cluster=2, pool=9, rack=9), lease=300, period=1.0)
+    assert [name for _, name in played.times("patch")] == ["a", "a", "a", "b", "c"]
+    assert not played.times("end")
+    assert not played.times("request")
+
+
+def test_undo_gives_back_what_has_no_condition_any_more() -> None:
+    played = Played([raw("a", "", taints=[OURS], marked=mark()), raw("b")])
+    lead(played, 10.0, act="undo")
+    assert (played.times("patch"), played.times("event")) == ([(FIRST, "a")], [(FIRST, "a")])
+
+
+@pytest.mark.parametrize("between", [[], [(30.0, ("DELETED", raw("a")))]])
+def test_a_node_is_the_last_until_its_step_is_done_or_it_is_gone(between: list[Any]) -> None:
+    """After that the older fault has its place again."""
+    refused = [RequestResult.CONFLICT] if not between else [RequestResult.CONFLICT] * 3
+    says = [fit_at(20.0, "a")] if not between else []
+    again = [(50.0, ("ADDED", raw(name, since=since))) for name, since in (("b", 600.0), ("a", 900.0))]
+    played = Played([raw("a")], {"patch": refused}, says=[*says, *between, *again])
+    lead(played, 90.0, budget=ONE, period=1.0)
+    assert [name for at, name in played.times("patch") if at > 50] == ["a"]
+
+
+def test_a_patch_that_is_answered_with_something_else_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    made = lead(Played([raw("a")], answers={"a": {"kind": "Status"}}), 8.0, period=300.0)
+    assert made.report.steps == {(NodeStep.TAKE_OUT, RequestResult.OK): 1}
+    assert "the API server sends something else" in caplog.text
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_nothing_is_decided_by_nodes_that_are_being_listed_again(*, dry_run: bool) -> None:
+    says: list[Any] = [(19.5, ("ADDED", raw("bad"))), (20.0, None)]
+    played = Played([{"metadata": {"name": "no node"}}], says=says, lists=[0.0, 30.0])
+    lead(played, 60.0, dry_run=dry_run, period=300.0)
+    assert played.times("event") == [(51.0, "bad")]
+    assert bool(played.times("patch")) is not dry_run
 
 
 def test_a_dry_run_needs_no_lease_and_patches_nothing() -> None:
@@ -145,11 +202,12 @@ def test_changes_that_come_together_are_judged_together() -> None:
     assert played.times("patch") == [(21.0, "a"), (21.0, "b"), (21.0, "c")]
 
 
-def test_without_changes_it_looks_again_after_the_period() -> None:
+def test_without_changes_it_looks_again_after_the_period(caplog: pytest.LogCaptureFixture) -> None:
     """A heartbeat grows old without any change."""
     played = Played([raw("bad"), raw("b")], {"event": [RequestResult.FORBIDDEN] * 2})
     lead(played, 100.0, budget=BudgetSection(cluster=0, pool=9, rack=9), period=30.0)
     assert [at for at, _ in played.times("event")] == [6.0, 37.0, 68.0, 68.0]
+    assert caplog.text.count("no Event about b:") == 2
 
 
 def test_what_is_left_is_told_once_for_each_fault_and_reason() -> None:
@@ -157,7 +215,7 @@ def test_what_is_left_is_told_once_for_each_fault_and_reason() -> None:
     nodes = [
         raw("budget"), raw("foreign", marked="{}"), raw("overruled", marked=mark()),
         raw("out", taints=[OTHERS]), raw("new", since=90.0), raw("held", taints=[OURS], marked=mark()),
-        raw("stale", heard=1000.0, since=2000.0),
+        raw("stale", heard=1000.0, since=2000.0), raw("fit soon", "ok", since=90.0, marked=mark()),
     ]  # fmt: skip
     again = raw("overruled", marked=mark(), since=500.0)
     played = Played(nodes, says=[(60.0, ("MODIFIED", again))])
@@ -187,10 +245,13 @@ class TestNvsentinel:
         assert spec["healthEvent"]["errorCode"] == ["NvlinkLinkDown"]
         assert spec["healthEvent"]["message"] == "nvlink.link_down GPU 2 link 7"
 
-    def test_a_request_that_is_refused_is_made_again_and_one_of_an_earlier_leader_as_well(self) -> None:
+    def test_a_request_that_is_refused_is_made_again_and_one_of_an_earlier_leader_as_well(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         played = Played([raw("bad", "", marked=mark("nvsentinel"))], {"request": [RequestResult.FORBIDDEN]})
         lead(played, 30.0, period=5.0)
         assert played.times("request") == [(FIRST, "wirewatch-bad"), (FIRST + 6, "wirewatch-bad")]
+        assert caplog.text.count("NVSentinel has no request for bad") == 1
         assert played.bodies[0]["spec"]["healthEvent"]["message"] == ""
 
     def test_a_node_of_the_same_name_is_another(self) -> None:

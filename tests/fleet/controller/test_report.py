@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.controller.drawn import NOW, OURS, mark, node, settings
+from tests.fleet.controller.drawn import NOW, OURS, RACK, mark, node, settings
 from wirewatch.config import BudgetSection
+from wirewatch.kubernetes.apiserver import RequestResult
+from wirewatch.kubernetes.condition import LIMIT
 from wirewatch.server.api import ControllerView, controller_application
-from wirewatch_fleet.controller.decide import decide
+from wirewatch_fleet.controller.decide import MEANING, Ground, NodeDecision, NodeStep, decide
 from wirewatch_fleet.controller.node import NodeMeasure
-from wirewatch_fleet.controller.report import METRICS, ControllerReport, event, samples, words
+from wirewatch_fleet.controller.report import METRICS, WORDS, ControllerReport, event, samples, words
 
 FLEET = (
     node("a", "failed", taints=[OURS], marked=mark()), node("b"), node("c", since=700.0),
@@ -35,6 +37,78 @@ def test_a_leader_reports_what_is_out_due_and_refused() -> None:
     assert (
         told["controller_budget_used['cluster', '']"] == told["controller_budget_limit['cluster', '']"] == 3
     )
+
+
+def test_only_what_stands_is_out_and_only_a_rack_in_use_has_a_budget() -> None:
+    """A measure that a person took back is out no more, and a thousand racks without a fault say nothing."""
+    fleet = (
+        node("a", "failed", marked=mark(), labels={RACK: "r1"}), node("b", "failed", labels={RACK: "r2"}),
+        node("c", "ok", labels={RACK: "r3"}), node("d", "ok", since=90.0, marked=mark()),
+    )  # fmt: skip
+    steps = {(NodeStep.FORGET, RequestResult.FORBIDDEN): 2}
+    plan = decide(fleet, settings(budget=BudgetSection(cluster=9, pool=9, rack=1)), NOW)
+    told = series(ControllerReport(dry_run=False, leader=True, plan=plan, steps=steps))
+    assert told["controller_nodes_out"] == 0
+    assert told["controller_refused['overruled']"] == 1
+    assert {name for name in told if "'rack'" in name} == {
+        "controller_budget_used['rack', 'r2']", "controller_budget_limit['rack', 'r2']",
+    }  # fmt: skip
+    assert {name: value for name, value in told.items() if name.startswith("controller_steps_total")} == {
+        "controller_steps_total['take_out', 'ok']": 0,
+        "controller_steps_total['give_back', 'ok']": 0,
+        "controller_steps_total['forget', 'ok']": 0,
+        "controller_steps_total['forget', 'forbidden']": 2,
+    }
+
+
+OUT = node("g1", "failed", taints=[OURS], marked=mark())
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [
+        (
+            NodeDecision(OUT, NodeStep.GIVE_BACK, Ground.UNDO),
+            (
+                "Normal", "InterconnectGivenBack",
+                f"back in use, was {WORDS[NodeMeasure.TAINT]}: everything is undone",
+            ),
+        ),
+        (
+            NodeDecision(OUT, NodeStep.GIVE_BACK, Ground.FIT, "ok"),
+            (
+                "Normal", "InterconnectGivenBack",
+                f"back in use, was {WORDS[NodeMeasure.TAINT]}: InterconnectHealthy is True again",
+            ),
+        ),
+        (
+            NodeDecision(OUT, NodeStep.FORGET, Ground.FIT, "ok"),
+            ("Normal", "InterconnectForgotten", "without our mark: what it said was taken back before"),
+        ),
+        (
+            NodeDecision(OUT, None, Ground.OVERRULED),
+            ("Warning", "InterconnectLeft", f"FAILED, and not taken out: {MEANING[Ground.OVERRULED]}"),
+        ),
+        (
+            NodeDecision(OUT, None, Ground.BUDGET_RACK, "rack r1: full"),
+            (
+                "Warning", "InterconnectBudgetUsed",
+                f"FAILED, and not taken out: {MEANING[Ground.BUDGET_RACK]} (rack r1: full)",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_each_decision_has_its_words(decision: NodeDecision, told: tuple[str, str, str]) -> None:
+    assert words(decision, NodeMeasure.TAINT, dry_run=False) == told
+
+
+def test_an_event_of_a_long_name_fits() -> None:
+    """Kubernetes takes 253 characters, and adds some of its own."""
+    long = NodeDecision(node("n" * 253), None, Ground.OVERRULED)
+    made = event(long, ("Warning", "InterconnectLeft", "m" * 5000), "pod-1", NOW)
+    assert len(made["metadata"]["generateName"].encode()) == 201
+    assert len(made["message"].encode()) <= LIMIT
+    assert made["count"] == 1
 
 
 def test_a_process_that_waits_for_the_lease_reports_no_node() -> None:
