@@ -6,13 +6,26 @@ import pytest
 
 from tests.lab.study import printed
 from tests.lab.study.printed import Form, Job, Written
+from tests.lab.study.test_nccllog import SETUP, chosen
 from tests.lab.study.test_nccltests import read
+from tests.node.nccl.texts import links, pointer, say
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import factor
 from wirewatch.cli.topologies import of_name
 from wirewatch.core.probe import MIB
 from wirewatch.core.types import Health
-from wirewatch_lab.study.judge import NEAR, TARGETS, JudgedRun, Target, by_header, by_topology, judge, overall
+from wirewatch_lab.study.judge import (
+    NEAR,
+    TARGETS,
+    JudgedRun,
+    Target,
+    by_header,
+    by_topology,
+    judge,
+    of_log,
+    overall,
+)
+from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.points import to_study
 
 RING = {"NCCL_NVLS_ENABLE": "0"}
@@ -84,6 +97,59 @@ def test_the_largest_difference_of_old_versions_is_no_count() -> None:
     found = judge(run, by_header({}))
     assert (found.health, found.failures, found.checked) == (Health.OK, (), True)
     assert to_study([run], "it", 0.0).curves[0].points[0].wrong == 0
+
+
+def test_the_footer_of_old_versions_says_that_values_are_wrong() -> None:
+    """Their rows have only the largest difference, which a sound run has too."""
+    rows = tuple(replace(row, wrong=("2e-07", "0")) for row in Job().rows)
+    (run,) = read(printed.lines(Job(rows=rows, form=Form(9), product="A100-SXM4-40GB"))).runs
+    found = judge(run, by_header({}))
+    assert found.health is Health.FAILED
+    assert found.failures == ("wrong values: its footer counts 2 out of bounds",)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "count"),
+    [((("3", "0"), ("0", "0")), 3), ((("0", "0"), ("3", "0")), 3), ((("3", "0"), ("N/A", "0")), 3)],
+)
+def test_values_that_were_wrong_in_any_repeat_are_wrong(
+    repeats: tuple[tuple[str, str], ...], count: int
+) -> None:
+    """The footer's own count is not said again beside them."""
+    job = Job(rows=tuple(Written(16 * MIB, 118.38, 116.08, wrong) for wrong in repeats))
+    found = judged(job)
+    assert (found.health, len(found.points)) == (Health.FAILED, 1)
+    assert found.failures == (f"wrong values at 16 MiB: {count} elements",)
+
+
+def test_a_header_that_lost_ranks_is_no_count_of_them() -> None:
+    """A rank in the middle is missing: the seven others are not all."""
+    (run,) = read([line for line in printed.lines(Job()) if "Rank  3" not in line]).runs
+    assert (run.listed, run.ranks, run.ranks_from) == (None, 8, "the ratio of its busbw to its algbw")
+    assert run.remarks == []
+    found = judge(run, by_header(RING))
+    assert (found.health, found.reason) == (Health.UNKNOWN, "its header names 7 of 8 GPUs: pass --topology")
+    lines = [line for line in printed.lines(Job("broadcast")) if "Rank  3" not in line]
+    assert read(lines).runs[0].ranks is None
+
+
+ONE_NODE = "comm {} rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "health"),
+    [
+        (chosen(MIB, "RING"), Health.UNKNOWN),
+        (links("P2P/CUMEM"), Health.UNKNOWN),
+        (links("P2P/CUMEM") + chosen(MIB, "RING"), Health.OK),
+        (links("SHM/direct/direct") + chosen(MIB, "RING"), Health.DEGRADED),
+        (say(ONE_NODE.format(pointer(0))) + links("NET/Socket/0") + chosen(MIB, "RING"), Health.DEGRADED),
+        (links("SHM/direct/direct"), Health.DEGRADED),
+    ],
+    ids=["no wire", "no choice", "a wire", "host memory", "network on one node", "host memory, no choice"],
+)
+def test_a_log_alone_is_judged_by_its_wires(text: str, health: Health) -> None:
+    assert of_log(read_log((SETUP + text).split("\n"))) is health
 
 
 @pytest.mark.parametrize(
