@@ -1,15 +1,19 @@
 """Guards of naming, each where it alone refuses: rounds whose rates are given."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.fleet.pairs.rounds import Loss, around, measured
-from wirewatch.core.pairs import Way
+from wirewatch.core.pairs import PartKind, Way
 from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
     MeasuredRound,
     PairFleet,
     PairMember,
     PairRun,
+    RoundPurpose,
+    SlowPlace,
 )
 from wirewatch_fleet.pairs.naming import Assessment, assess
 from wirewatch_fleet.pairs.plan import PlannedRound, next_step
@@ -43,6 +47,95 @@ def test_the_second_direction_of_a_node_is_named_beside_the_first() -> None:
     assert {one.way: round(one.loss, 2) for one in part.losses} == {Way.SENDS: 0.2, Way.RECEIVES: 0.1}
     alone = found(lambda a, b, _n: 0.2 if a == "n03" else 0.001 if b == "n03" else 0.0)
     assert nodes(alone) == {("n03", ""): {Way.SENDS}}
+
+
+def test_of_a_named_node_the_other_direction_is_one_of_few_to_look_at() -> None:
+    """Three rounds measured it, and another run is slow by chance: among all nodes that is too little."""
+    chance = (1, *around(NAMES, 1)[4])
+
+    def told(sends: float) -> set[Way]:
+        def lost(a: str, b: str, number: int) -> float:
+            return 0.3 if (number, a, b) == chance else {a: sends, b: 0.1}.get("n03", 0.0)
+
+        every = [measured(number, around(NAMES, number), lost) for number in range(1, 6)]
+        every[3:] = [MeasuredRound(one.round, [_one_way(run) for run in one.runs]) for one in every[3:]]
+        known = assess(FLEET, every, DEFAULT_LIMITS)
+        return {one.way for part in known.named for one in part.losses if part.place.name == "n03"}
+
+    assert told(0.2) == {Way.SENDS, Way.RECEIVES}
+    assert told(0.0) == set()
+
+
+def _one_way(run: PairRun) -> PairRun:
+    """The same without what n03 received."""
+    if run.first == "n03":
+        return replace(run, receives=None)
+    return replace(run, sends=None) if run.second == "n03" else run
+
+
+@pytest.mark.parametrize("with_others", [False, True])
+def test_senders_that_met_the_same_receivers_alone_are_not_named(*, with_others: bool) -> None:
+    """Four senders met four receivers, each slow with all: nobody says which side it is.
+
+    One run of each that is well, with somebody else, says it no more.
+    """
+    senders, receivers, others = NAMES[:4], NAMES[4:8], NAMES[8:]
+    every = []
+
+    def lost(a: str, b: str, _number: int) -> float:
+        return 0.2 if a in senders and b in receivers else 0.0
+
+    for number in range(1, 9):
+        turned = receivers[number % 4 :] + receivers[: number % 4]
+        pairs = [*zip(senders, turned, strict=True), *around(others, number)]
+        every.append(measured(number, pairs, lost))
+    if with_others:
+        pairs = [*zip([*senders, *receivers], others[:8], strict=True), *around(others[8:], 1)]
+        every.append(measured(9, pairs, lost))
+    known = assess(FLEET, every, DEFAULT_LIMITS)
+    assert not known.named
+    assert {one.place.name for one in known.suspects} & {*senders, *receivers}
+
+
+def test_a_node_that_met_one_partner_alone_is_not_named() -> None:
+    """The partner is well with others, but the pair may be what is slow."""
+    a, b, *others = NAMES[:-1]
+    every = []
+    for number in range(1, 9):
+        pairs = [(a, b), *around(others[:-1], number)] if number % 2 else around([b, *others], number)
+        every.append(measured(number, pairs, lambda one, two, _n: 0.3 if (one, two) == (a, b) else 0.0))
+    known = assess(FLEET, every, DEFAULT_LIMITS)
+    assert (a, "") not in nodes(known)
+    assert a in {one.place.name for one in known.suspects}
+
+
+LEAFS = PairFleet(tuple(PairMember(f"{leaf}{n}", leaf) for leaf in "abc" for n in range(8)))
+
+
+def leaf_rounds(with_b: int, lost: Loss) -> Assessment:
+    """In each of eight rounds leaf a meets so many of b, and c for the rest; who is left runs inside c."""
+    every = []
+    for number in range(1, 9):
+        a, b, c = ([f"{leaf}{(n + number) % 8}" for n in range(8)] for leaf in "abc")
+        b = b[::-1]
+        rest = 8 - with_b
+        pairs = [
+            *zip(a, b[:with_b] + c[:rest], strict=True),
+            *zip(b[with_b:], c[rest : 2 * rest], strict=True),
+        ]
+        inside = c[2 * rest :]
+        pairs += [*zip(inside[::2], inside[1::2], strict=True)]
+        every.append(measured(number, pairs, lost, RoundPurpose.ACROSS))
+    return assess(LEAFS, every, DEFAULT_LIMITS)
+
+
+@pytest.mark.parametrize(("with_b", "named"), [(8, False), (7, False), (6, True), (4, True)])
+def test_a_leaf_is_named_by_runs_with_several_others(*, with_b: int, named: bool) -> None:
+    """Of more than three in four with one other leaf nobody can say which of the two is slow."""
+    known = leaf_rounds(with_b, lambda a, b, _n: 0.2 if a[0] == "a" and b[0] != "a" else 0.0)
+    places = {one.place for one in known.named}
+    assert (SlowPlace(PartKind.LEAF, "a", across=True) in places) is named
+    assert SlowPlace(PartKind.LEAF, "b", across=True) not in places
 
 
 @pytest.mark.parametrize(("unanswered", "silent"), [(1, False), (2, False), (3, True), (4, True)])

@@ -142,11 +142,20 @@ ONE_NODE = "comm {} rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"
         (chosen(MIB, "RING"), Health.UNKNOWN),
         (links("P2P/CUMEM"), Health.UNKNOWN),
         (links("P2P/CUMEM") + chosen(MIB, "RING"), Health.OK),
+        (links("WIFI/0") + chosen(MIB, "RING"), Health.UNKNOWN),
         (links("SHM/direct/direct") + chosen(MIB, "RING"), Health.DEGRADED),
         (say(ONE_NODE.format(pointer(0))) + links("NET/Socket/0") + chosen(MIB, "RING"), Health.DEGRADED),
         (links("SHM/direct/direct"), Health.DEGRADED),
     ],
-    ids=["no wire", "no choice", "a wire", "host memory", "network on one node", "host memory, no choice"],
+    ids=[
+        "no wire",
+        "no choice",
+        "a wire",
+        "another wire",
+        "host memory",
+        "network on one node",
+        "host memory, no choice",
+    ],
 )
 def test_a_log_alone_is_judged_by_its_wires(text: str, health: Health) -> None:
     assert of_log(read_log((SETUP + text).split("\n"))) is health
