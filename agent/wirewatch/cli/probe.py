@@ -18,7 +18,8 @@ from wirewatch.cli.tables import probe_tables
 from wirewatch.config import expectations, load
 from wirewatch.core.probe import ALLTOALL, DTYPES, ENGINES, PRIMITIVES, SENDRECV
 from wirewatch.core.types import whole
-from wirewatch.documents.probes import PROBE, on_request
+from wirewatch.documents.probed import on_request
+from wirewatch.documents.probes import PROBE
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.setup import Variation

@@ -22,7 +22,8 @@ from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
 from wirewatch.core.types import Subject, Unusable
-from wirewatch.documents.probes import PROBES, probes_of
+from wirewatch.documents.probed import probes_of
+from wirewatch.documents.probes import PROBES
 from wirewatch.documents.status import STATUS, GpuStatus, HeadlineProbe, PortStatus, StatusDocument
 from wirewatch.documents.status import status as status_document
 from wirewatch.server.sockets import demo_path

@@ -19,7 +19,8 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject
 from wirewatch.documents.health import HEALTH_NAMES, Health, NodeFinding
-from wirewatch.documents.state import Series, series_of, standing
+from wirewatch.documents.judged import series_of, standing
+from wirewatch.documents.state import Series
 from wirewatch.probe.collector import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory as Probes

@@ -10,8 +10,7 @@ from wirewatch.core.types import whole
 from wirewatch.documents.health import Health, NodeFinding
 from wirewatch.documents.jobs import JobsDocument
 from wirewatch.documents.probes import Gate, ProbeDocument, ProbesDocument
-from wirewatch.documents.series import PREFIX
-from wirewatch.documents.state import CollectorState, FindingsDocument, StateDocument
+from wirewatch.documents.state import PREFIX, CollectorState, FindingsDocument, StateDocument
 
 ALL_REDUCE = "all_reduce"
 

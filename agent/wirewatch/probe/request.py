@@ -8,7 +8,18 @@ from itertools import product
 
 from wirewatch.core import words
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Case, Conditions, Plan, Probed, Timed
+from wirewatch.core.probe import (
+    ALL_REDUCE,
+    ENGINES,
+    MIB,
+    OPS,
+    Case,
+    Conditions,
+    Difference,
+    Plan,
+    Probed,
+    Timed,
+)
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.probe.gate import Refusal, SkipReason, Stillness
 from wirewatch.probe.history import History
@@ -110,26 +121,6 @@ class ProbeRun:
         if self.has_no_engine:
             return Health.OK
         return health_of(self.probed, self.findings)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """`difference`: the share by which the busbw of `run` differs from that of `against`.
-
-    `spread` and `against_spread`: of single timed runs, highest less lowest as a share of the mean, null
-    where they were not timed one by one. `beyond_spread`: whether it is more than both, null where one is
-    not known.
-    """
-
-    op: str
-    size_bytes: int
-    gpus: str
-    run: str
-    against: str
-    difference: float
-    spread: float | None
-    against_spread: float | None
-    beyond_spread: bool | None
 
 
 def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[Difference, ...]:

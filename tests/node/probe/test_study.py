@@ -17,7 +17,8 @@ from tests.node.probe.overnetwork import GDR, IB, SOCKET, recorded_over
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Document, LinkBytes, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Health, Why
-from wirewatch.documents.probes import PROBE, ProbeDocument, on_request
+from wirewatch.documents.probed import on_request
+from wirewatch.documents.probes import PROBE, ProbeDocument
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.measurement import Measured, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
