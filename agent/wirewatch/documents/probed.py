@@ -9,12 +9,11 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.probe import ALL_REDUCE, Conditions, Probed
 from wirewatch.core.types import Absent
 from wirewatch.core.types import Finding as CoreFinding
-from wirewatch.documents.health import HEALTH_NAMES
+from wirewatch.documents.health import HEALTH_NAMES, Gate
 from wirewatch.documents.judged import finding
 from wirewatch.documents.probes import (
     Asymptote,
     CollectiveResult,
-    Gate,
     GpuResult,
     NetworkResult,
     PeerCopy,

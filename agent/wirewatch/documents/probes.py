@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from wirewatch.core.probe import Difference, PastProbe, PathBytes
-from wirewatch.documents.health import Health, ReportedFinding
+from wirewatch.documents.health import Gate, Health, ReportedFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +179,6 @@ class ProbeDocument:
     network: NetworkResult | None = None
     runs: list[RunResult] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """Whether a probe may run now; `reason` and `detail` empty when it may."""
-
-    open: bool
-    reason: str
-    meaning: str
-    detail: str
-    engine: str | None
 
 
 @dataclass(frozen=True, slots=True)

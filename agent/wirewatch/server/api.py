@@ -14,9 +14,10 @@ from wirewatch import __version__
 from wirewatch.core.types import Sample, Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents import judged as documents
+from wirewatch.documents import status as glance
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.finding import evidence
-from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.health import HealthDocument, StatusDocument
 from wirewatch.documents.judged import DaemonStatus
 from wirewatch.documents.probed import probes_of
 from wirewatch.documents.process import PROCESS
@@ -180,6 +181,12 @@ def _add_node(app: FastAPI, status: DaemonView) -> None:
         """Everything that is known, collector by collector."""
         return _json(state.STATE.dump_json(documents.state(status.node(), status.now(), status.source)))
 
+    @app.get("/api/v1/status", response_model=StatusDocument)
+    async def api_status() -> Response:
+        """The node in few values, as `wirewatch status` shows it."""
+        judged, at = status.node(), status.now()
+        return _json(await asyncio.to_thread(_at_a_glance, judged, at, status.source))
+
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
         """GPUs, NVLink peers, PCI locations, NICs and the paths between them, as one graph."""
@@ -220,6 +227,12 @@ def _add_runs(app: FastAPI, status: DaemonView) -> None:
     async def api_probes() -> Response:
         """The gate, the last complete probe with its expectations, and the newest ones in short."""
         return _json(probes.PROBES.dump_json(probes_of(status.node().state, status.now())))
+
+
+def _at_a_glance(judged: Judged, at: float, source: str) -> bytes:
+    known, found = documents.state(judged, at, source), documents.findings(judged, at)
+    node = glance.NodeSnapshot(known, found, documents.jobs(judged.state, at, source))
+    return glance.STATUS.dump_json(glance.status(node, probes_of(judged.state, at), "daemon"))
 
 
 def _json(text: bytes, code: int = 200) -> Response:
