@@ -397,6 +397,10 @@ class PathBytes:
         return None if self.sent is None or not self.due else self.sent / self.due
 
 
+ON, OFF = "with GPUDirect", "without GPUDirect"
+"""Names of runs that stand side by side."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """`difference`: the share by which the busbw of `run` differs from that of `against`.

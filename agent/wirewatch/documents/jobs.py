@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.jobs import Ring, RingsReading
 from wirewatch.core.types import Absent, Why, value_or
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.jobs.explain.evidence import JobAnswer, JobEvidence
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.tap.carriers import Carriers, CarrierStatus

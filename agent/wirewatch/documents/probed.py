@@ -6,7 +6,7 @@ from dataclasses import replace
 from wirewatch.busbw.expected import wire_lines
 from wirewatch.busbw.network import LARGE, expect_network
 from wirewatch.core.collector import NodeState
-from wirewatch.core.probe import ALL_REDUCE, Conditions, Probed
+from wirewatch.core.probe import ALL_REDUCE, OFF, Conditions, Probed
 from wirewatch.core.types import Absent
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.documents.health import HEALTH_NAMES, Gate
@@ -29,7 +29,7 @@ from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.measurement import Measured, asymptotes, health_of, not_as_asked
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.network import by_network, gpudirect
-from wirewatch.probe.request import OFF, ProbeResult, ProbeRun, run_differences
+from wirewatch.probe.request import ProbeResult, ProbeRun, run_differences
 from wirewatch.verdict.straggler.naming import NamedStragglers, SlowPart
 from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_seconds
 

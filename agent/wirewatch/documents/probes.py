@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.probe import Difference, PastProbe, PathBytes
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import Gate, Health, ReportedFinding
 
 

@@ -6,9 +6,8 @@ Commands read documents of the daemon with these types alone; `judged` has the f
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.topology import Topology
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import Health, HealthDocument, NodeFinding, ReportedFinding
 
 PREFIX = "wirewatch_"

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.types import whole
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import (
     CollectorAge,
     GpuStatus,

@@ -12,6 +12,8 @@ from wirewatch.core.probe import (
     ALL_REDUCE,
     ENGINES,
     MIB,
+    OFF,
+    ON,
     OPS,
     Case,
     Conditions,
@@ -40,7 +42,6 @@ ENGINES_SIZES = (256 * MIB,)
 """At what size engines stand side by side unless sizes are given."""
 GPUDIRECT_SIZES = (104_856, *(size * MIB for size in (1, 4, 16, 64, 256)))
 """0.1, 1, 4, 16, 64 and 256 MB of 2^20 bytes, in whole elements: for GPUDirect on and off."""
-ON, OFF = "with GPUDirect", "without GPUDirect"
 Start = Callable[[float], Probed | Refusal]
 """Runs one probe that must be over in so many seconds."""
 
