@@ -29,9 +29,9 @@ GOAL = 0.25
 GROUPS = ("", "advise", "config", "findings", "fleet", "jobs", "overlays", "recordings", "topology")
 HELPED = (
     *GROUPS, "check", "completion", "demo", "explain", "probe", "prober", "record", "release", "serve",
-    "status", "top", "parse", "sweep", "advise cost", "advise bench-script", "advise gpu-nic", "advise nccl-env",
-    "advise placement", "fleet controller", "fleet pairs", "fleet peer", "fleet probe", "fleet simulate",
-    "fleet status", "fleet tell",
+    "status", "top", "parse", "sweep", "advise cost", "advise bench-script", "advise gpu-nic",
+    "advise nccl-env", "advise placement", "fleet controller", "fleet pairs", "fleet peer", "fleet probe",
+    "fleet simulate", "fleet status", "fleet tell",
 )  # fmt: skip
 """Commands whose help is asked for."""
 ASKED = (
