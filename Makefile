@@ -10,7 +10,7 @@ ALONE := -m "not system" --ignore tests/system
 FIVE := -n 5 --dist worksteal
 FIRST := tests/node/c* tests/node/d* tests/node/h* tests/node/p*
 
-.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pairs-simulation pictures terminals screenshots \
+.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench start-bench measures generated prose simulation pairs-simulation pictures terminals screenshots \
 	rehearsal notifications faults siege interruptions locks lowest image release e2e-release e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
@@ -169,6 +169,10 @@ bench: $(VENV)/.dev
 # proof/bench/gate.md. Some five minutes, on a machine with nothing else to do.
 gate-bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench.gate --write
+
+# proof/bench/start.md: what the start of each command takes, in CPU seconds and modules.
+start-bench: $(VENV)/.dev
+	$(BIN)/python -m proof.bench.start --write
 
 # Attacks on a running daemon, and proof/siege/siege.md from what they measured: root, and Debian's
 # prometheus-node-exporter. Some twenty minutes, then six for a day of service; NAMES for some attacks, `short` for those of CI.

@@ -32,7 +32,7 @@ from tests.support import Node
 from tools.imports import PACKAGE, ROOT
 from wirewatch import cli
 from wirewatch.core.collector import NodeState
-from wirewatch.documents import state
+from wirewatch.documents import judged, state
 from wirewatch.hw.overlay import Overlay, Player, ReplayNvml, load_overlay, within
 from wirewatch.hw.recording import Recording
 from wirewatch.hw.replay import ReplayProbe
@@ -104,8 +104,8 @@ def link_to_exit() -> dict[str, str]:
     node.clock.seconds = BEGIN
     with tempfile.TemporaryDirectory() as folder, Watch() as watch:
         node.poll("nvlink", times=3, every=POLL)
-        daemon = state.DaemonStatus(time.time(), node.clock.mono(), True, 0.0, False)  # noqa: FBT003
-        body = state.HEALTH.dump_json(state.health(_judged(node), daemon))
+        daemon = judged.DaemonStatus(time.time(), node.clock.mono(), True, 0.0, False)  # noqa: FBT003
+        body = state.HEALTH.dump_json(judged.health(_judged(node), daemon))
         with _answering(f"{folder}/daemon", body) as socket:
             code, out = _command("check", "--socket", socket, "--deadline", "60s")
     _must(code == FAILED and "nvlink.link_down" in out, f"check ended with {code}: {out}")

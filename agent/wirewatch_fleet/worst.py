@@ -12,10 +12,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.types import LEVELS, Health
 from wirewatch.documents import health
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES
 
 FAILED, UNKNOWN, SILENT, DEGRADED, OK = "failed", "unknown", "silent", "degraded", "ok"

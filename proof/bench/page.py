@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.node.collectors.test_overlays import DEMO
 from tests.node.daemon.process import Daemon
 from tests.node.page.states import faulty
-from wirewatch.documents.state import DaemonStatus
+from wirewatch.documents.judged import DaemonStatus
 from wirewatch.page.content import page_content
 from wirewatch.page.html import page, render
 from wirewatch.server.api import PageSource, rendered

@@ -20,8 +20,8 @@ from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Gpu, Hardware, Order
 from wirewatch.core.probe import MIB, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect
+from wirewatch.documents.probed import probe as document_of
 from wirewatch.documents.probes import PROBE
-from wirewatch.documents.probes import probe as document_of
 from wirewatch.probe.counters import memory_used
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.launcher import WORKER

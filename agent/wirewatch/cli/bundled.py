@@ -1,12 +1,15 @@
 """`wirewatch recordings` and `wirewatch overlays`: what comes with wirewatch to try things on."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.output import terminal_width
-from wirewatch.documents import installed
+
+if TYPE_CHECKING:
+    from wirewatch.documents import installed
 
 
 @click.group(cls=CommandGroup)
@@ -26,6 +29,8 @@ def list_recordings(*, as_json: bool) -> None:
 
     Each can be named after --replay, and stands for a node that is not here.
     """
+    from wirewatch.documents import installed
+
     found = installed.recordings()
     if as_json:
         click.echo(installed.RECORDINGS.dump_json(found, indent=1).decode())
@@ -43,6 +48,8 @@ def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
     With WORDS, only those that have one of them in their name or sentence. Each can be named after --overlay,
     together with `--replay demo-dgx-h200`, and after `wirewatch demo`.
     """
+    from wirewatch.documents import installed
+
     every = installed.overlays()
     wanted = [one for one in every.overlays if not words or _has(one, words)]
     found = installed.OverlaysDocument(every.schema, wanted)
@@ -55,12 +62,12 @@ def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
     click.echo(f"\nTry one: wirewatch demo {found.overlays[0].name}")
 
 
-def _has(one: installed.BundledOverlay, words: Sequence[str]) -> bool:
+def _has(one: "installed.BundledOverlay", words: Sequence[str]) -> bool:
     text = f"{one.name} {one.about} {' '.join(one.rules)}".lower()
     return any(word.lower() in text for word in words)
 
 
-def _said(one: installed.BundledOverlay) -> str:
+def _said(one: "installed.BundledOverlay") -> str:
     return one.about if one.health is None else f"{one.health.upper()}: {one.about}"
 
 

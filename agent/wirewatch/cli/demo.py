@@ -141,7 +141,7 @@ class DemoReport:
         """Print what changes, and once what to do next, until cancelled."""
         import asyncio
 
-        from wirewatch.documents.jobs import jobs as known_jobs
+        from wirewatch.documents.judged import jobs as known_jobs
 
         while not source.ready():  # noqa: ASYNC110 - no event is set when that changes
             await asyncio.sleep(AGAIN)

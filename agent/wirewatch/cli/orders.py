@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 T = TypeVar("T")
+ANOTHER_VERSION = "the answer is not from this version of wirewatch"
 OK, INTERNAL = 200, 70
 DEADLINE = 10.0
 """Seconds for an answer; a release needs 2, and more while another order is under way."""
@@ -67,7 +68,7 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
     if status != OK:
         raise click.UsageError(str(document.get("detail", f"refused, HTTP status {status}")))
     if not str(document.get("schema", "")).startswith("wirewatch."):
-        raise _no_answer(f"{path}: the answer is not from this version of wirewatch")
+        raise _no_answer(f"{path}: {ANOTHER_VERSION}")
     return document
 
 
@@ -75,6 +76,15 @@ def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T 
     """A document of the daemon at this socket, or why it gives none."""
     from pydantic import ValidationError
 
+    body = body_or_reason(path, target)
+    try:
+        return body if isinstance(body, str) else adapter.validate_json(body)
+    except (ValidationError, RecursionError):
+        return f"{path}: {ANOTHER_VERSION}"
+
+
+def body_or_reason(path: str, target: str) -> bytes | str:
+    """The bytes of a document of the daemon at this socket, or why it gives none."""
     from wirewatch.client import NoAnswer, request
 
     if not path:
@@ -83,11 +93,9 @@ def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T 
         status, body = request(path, "GET", target, None, DEADLINE, known=True)
         if status != OK:
             return f"{path}: HTTP status {status} to {target}: a daemon that is busy, or of an older version"
-        return adapter.validate_json(body)
     except NoAnswer as error:
         return str(error)
-    except (ValidationError, RecursionError):
-        return f"{path}: the answer is not from this version of wirewatch"
+    return body
 
 
 @click.command(

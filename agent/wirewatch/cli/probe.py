@@ -3,27 +3,21 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
-from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.options import WholeNumber, config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
-from wirewatch.cli.progress import under_way
-from wirewatch.cli.tables import probe_tables
-from wirewatch.config import expectations, load
 from wirewatch.core.probe import ALLTOALL, DTYPES, ENGINES, PRIMITIVES, SENDRECV
 from wirewatch.core.types import whole
-from wirewatch.documents.probes import PROBE, on_request
-from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
-from wirewatch.probe.setup import Variation
-from wirewatch.probe.workfolder import remove_left_folders
-from wirewatch.statefolder import StateError, open_state_for_command, state_directory
+
+if TYPE_CHECKING:
+    from wirewatch.probe.model import ProbeOptions
+    from wirewatch.probe.request import ProbeOverrides, ProbeResult
 
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SPELLINGS = {"all_to_all": ALLTOALL, "send_recv": SENDRECV}
@@ -111,6 +105,12 @@ def probe(
 
     Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN. Busy GPUs give UNKNOWN.
     """
+    from wirewatch.cli.tables import probe_tables
+    from wirewatch.documents.probed import on_request
+    from wirewatch.documents.probes import PROBE
+    from wirewatch.probe.request import ProbeOverrides
+    from wirewatch.probe.setup import Variation
+
     names = tuple(dict.fromkeys(engines))
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
@@ -151,7 +151,7 @@ def _check(
             raise click.UsageError(why)
 
 
-def _check_configured(wish: ProbeOverrides, options: ProbeOptions) -> None:
+def _check_configured(wish: "ProbeOverrides", options: "ProbeOptions") -> None:
     """Refuse with a UsageError what cannot be meant together with the configuration."""
     dtype = wish.variation.dtype or "float32"
     sizes = (*options.latency_sizes, *(size for size, _ in options.bandwidth))
@@ -163,8 +163,16 @@ def _check_configured(wish: ProbeOverrides, options: ProbeOptions) -> None:
 
 
 def _ask(
-    config_file: Path | None, wish: ProbeOverrides, replay: str | None, overlays: Sequence[str]
-) -> ProbeResult:
+    config_file: Path | None, wish: "ProbeOverrides", replay: str | None, overlays: Sequence[str]
+) -> "ProbeResult":
+    from wirewatch.catalogue import discover
+    from wirewatch.cli.hardware import live, remote_prober, replayed
+    from wirewatch.cli.progress import under_way
+    from wirewatch.config import expectations, load
+    from wirewatch.probe.request import probe_now
+    from wirewatch.probe.workfolder import remove_left_folders
+    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
+
     config, _ = load(config_file, discover())
     _check_configured(wish, config.probe)
     remove_left_folders()

@@ -1,31 +1,32 @@
 """`wirewatch status`: the node on a dozen lines."""
 
+import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.check.command import Work
-from wirewatch.cli.check.daemon import asked_socket, driver_is_here
-from wirewatch.cli.check.polling import CheckedNode, NodeSource, Poll, played
+from wirewatch.cli.check.daemon import WrongAnswer, asked_socket, driver_is_here, read_status
 from wirewatch.cli.groups import examples
-from wirewatch.cli.jobs.top import asked
 from wirewatch.cli.options import daemon_options, replay_options
-from wirewatch.cli.orders import document_or_reason
+from wirewatch.cli.orders import ANOTHER_VERSION, body_or_reason
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
 from wirewatch.core.types import Subject, Unusable
-from wirewatch.documents.probes import PROBES, probes_of
-from wirewatch.documents.status import STATUS, GpuStatus, HeadlineProbe, PortStatus, StatusDocument
-from wirewatch.documents.status import status as status_document
+from wirewatch.documents.health import GpuStatus, HeadlineProbe, PortStatus, StatusDocument
 from wirewatch.server.sockets import demo_path
+
+if TYPE_CHECKING:
+    from wirewatch.cli.check.polling import Poll
 
 SECONDS = 10.0
 """For a poll of our own, in which a driver may have to wake up."""
@@ -59,12 +60,14 @@ def status(
         raise click.UsageError("give either --replay or --socket")
     if replay:
         about = ", ".join((f"recording {replay}", *(f"overlay {name}" for name in overlays)))
+        from wirewatch.cli.check.polling import NodeSource, played
+
         poll = played(NodeSource(config, replay, overlays))
         document = _of_poll(poll, f"{about}, played without waiting")
     else:
         document = _of_this_node(socket, config)
     if as_json:
-        click.echo(STATUS.dump_json(document, indent=1).decode())
+        click.echo(json.dumps(asdict(document), indent=1, ensure_ascii=False))
     else:
         click.echo("\n".join(_text(document, terminal_width())))
     context.exit(EXIT[HEALTHS[document.health]])
@@ -88,15 +91,20 @@ def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
 
 def _asked(path: str, *, demo: bool) -> StatusDocument | str:
     """What the daemon at this socket knows now, or why it gives no answer."""
-    node = asked(path)
-    if isinstance(node, str):
-        return node
-    probes = document_or_reason(path, "/api/v1/probes", PROBES)
-    return probes if isinstance(probes, str) else status_document(node, probes, "demo" if demo else "daemon")
+    body = body_or_reason(path, "/api/v1/status")
+    if isinstance(body, str):
+        return body
+    try:
+        document = read_status(body)
+    except WrongAnswer:
+        return f"{path}: {ANOTHER_VERSION}"
+    return replace(document, by="demo") if demo else document
 
 
 def _polled(config: Path | None, why: str) -> StatusDocument:
     """By a poll of the node, whatever hangs; raises Unusable where the configuration cannot be used."""
+    from wirewatch.cli.check.polling import CheckedNode, NodeSource
+
     if not click.get_current_context().find_root().params.get("verbose"):
         # What it logs stands in the lines, too.
         logging.getLogger("wirewatch.hw.nvml").setLevel(logging.CRITICAL)
@@ -112,7 +120,10 @@ def _polled(config: Path | None, why: str) -> StatusDocument:
     return _of_poll(poll, why)
 
 
-def _of_poll(poll: Poll, why: str) -> StatusDocument:
+def _of_poll(poll: "Poll", why: str) -> StatusDocument:
+    from wirewatch.documents.probed import probes_of
+    from wirewatch.documents.status import status as status_document
+
     node = poll.snapshot()
     return status_document(node, probes_of(poll.state, node.state.at), "own", why)
 

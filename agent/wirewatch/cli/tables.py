@@ -6,9 +6,9 @@ from typing import Any
 
 from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.cli.templates import render
+from wirewatch.core.probe import OFF, Difference
 from wirewatch.core.words import GB, GIB, MIB, MICRO, UNKNOWN, percent, size
 from wirewatch.documents.probes import CollectiveResult, ProbeDocument, RunResult, Straggler
-from wirewatch.probe.request import OFF, Difference
 
 _NUMBER = re.compile(r"-|\d[\d.]*( ?[%A-Za-z/]{1,4})?")
 """A number, with or without a short unit, or the mark for a missing one."""

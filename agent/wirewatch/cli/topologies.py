@@ -4,22 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.catalogue import discover
 from wirewatch.cli.check.daemon import asked_socket
-from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.orders import document_or_reason
-from wirewatch.collectors.topology import read_topology
-from wirewatch.config import ConfigError, load
-from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
 from wirewatch.core.types import Absent, NotText, Unusable, utf8
 from wirewatch.documents.state import TOPOLOGY
-from wirewatch.hw.recording import BUNDLED
-from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, natural, part_name
+
+if TYPE_CHECKING:
+    from wirewatch.core.ports import Hardware
 
 LIMIT = 64 << 20
 """Bytes of a document; a larger one is not one of ours."""
@@ -64,6 +61,10 @@ def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
         raise Unusable(
             known if isinstance(known, str) else f"{path}: the daemon has not read the topology yet"
         )
+    from wirewatch.catalogue import discover
+    from wirewatch.cli.hardware import live
+    from wirewatch.config import load
+
     hardware, nvml = live(load(config, discover())[0])
     try:
         return _read(hardware, "this node")
@@ -77,6 +78,8 @@ def of_recording(name: str) -> NamedTopology:
     Raises:
         Unusable: the recording cannot be played, or has no topology.
     """
+    from wirewatch.cli.hardware import replayed
+
     hardware, nvml = replayed(name, (), loop=False)
     try:
         return _read(hardware, f"recording {Path(name).name}")
@@ -86,6 +89,9 @@ def of_recording(name: str) -> NamedTopology:
 
 def given_graph(name: str) -> Graph:
     """Return the baseline of a product that a configuration names; raises ConfigError where it is none."""
+    from wirewatch.config import ConfigError
+    from wirewatch.verdict.drift.canonical import graph_of
+
     try:
         return graph_of(of_name(name).topology)
     except click.UsageError as error:
@@ -119,6 +125,8 @@ def of_name(name: str) -> NamedTopology:
 
 def is_recording(name: str) -> bool:
     """Whether this names a folder, or a bundled recording."""
+    from wirewatch.hw.recording import BUNDLED
+
     return Path(name).is_dir() or (BUNDLED / name).is_dir()
 
 
@@ -141,7 +149,9 @@ def mermaid(graph: Graph) -> str:
     return "\n".join([*lines, ""])
 
 
-def _read(hardware: Hardware, of: str) -> NamedTopology:
+def _read(hardware: "Hardware", of: str) -> NamedTopology:
+    from wirewatch.collectors.topology import read_topology
+
     topology = read_topology(hardware)
     if isinstance(topology, Absent):
         raise Unusable(f"the topology of {of} cannot be read: {topology}")

@@ -5,13 +5,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS, Grounds
 from wirewatch.cli.check.daemon import asked_socket
-from wirewatch.cli.check.polling import CheckedNode, NodeSource
 from wirewatch.cli.completion import recording_names
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import config_option, daemon_options, named_recording, replay_options
@@ -20,12 +19,10 @@ from wirewatch.cli.output import harmless, shown
 from wirewatch.cli.tables import table
 from wirewatch.cli.templates import render
 from wirewatch.cli.topologies import NamedTopology, dot, mermaid, of_name, of_recording, of_this_node
-from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.core.collector import NodeState
 from wirewatch.core.topology import SWITCH, Topology
 from wirewatch.core.types import Absent, Health, Unusable
 from wirewatch.core.words import UNKNOWN, printable
-from wirewatch.documents.drift import DIFF, DiffDocument, difference
 from wirewatch.documents.state import TOPOLOGY, TopologyDocument
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.wiring import (
@@ -39,6 +36,9 @@ from wirewatch.verdict.drift.wiring import (
     part_name,
     unknown_text,
 )
+
+if TYPE_CHECKING:
+    from wirewatch.documents.drift import DiffDocument
 
 SECONDS = 60.0
 """For a poll of the node, in which a driver may have to wake up."""
@@ -99,6 +99,8 @@ def diff(
 
     Exit codes: 0 no change, or information only; 1 DEGRADED; 2 FAILED.
     """
+    from wirewatch.documents.drift import DIFF, difference
+
     if before is None:
         drift = _drift(config, socket)
         click.echo(json.dumps(drift, indent=1) if as_json else drift_text(drift))
@@ -161,6 +163,8 @@ def expect(
 
     Exit codes: 0 printed; 1, 2, 3 the node is DEGRADED, FAILED, UNKNOWN.
     """
+    from wirewatch.cli.check.polling import CheckedNode, NodeSource
+
     node = CheckedNode(NodeSource(config_file, replay, overlays), keep=False)
     try:
         poll = node.poll()
@@ -213,7 +217,7 @@ def topology_text(named: NamedTopology) -> str:
     )  # fmt: skip
 
 
-def changes_text(document: DiffDocument) -> str:
+def changes_text(document: "DiffDocument") -> str:
     """Return the lines of a difference, the worst changes first."""
     return _changes("diff.j2", asdict(document))
 
@@ -254,6 +258,8 @@ def _nvlink(topology: Topology) -> Iterator[str]:
 
 
 def _rdma(state: NodeState) -> Iterator[str]:
+    from wirewatch.collectors.infiniband import InfinibandFacts
+
     fabric = state.facts(InfinibandFacts)
     if fabric is None or not fabric.rates:
         return

@@ -381,6 +381,59 @@ class Probed:
         return self.document or Document("wirewatch.worker/1", self.plan.engine)
 
 
+@dataclass(frozen=True, slots=True)
+class PathBytes:
+    """Bytes that a GPU had to send in a part of the probe, and those that its NVLink counters show."""
+
+    part: str
+    gpu: int
+    due: float
+    sent: int | None
+    received: int | None
+
+    @property
+    def share(self) -> float | None:
+        """What was sent, of what was due."""
+        return None if self.sent is None or not self.due else self.sent / self.due
+
+
+ON, OFF = "with GPUDirect", "without GPUDirect"
+"""Names of runs that stand side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`difference`: the share by which the busbw of `run` differs from that of `against`.
+
+    `spread` and `against_spread`: of single timed runs, highest less lowest as a share of the mean, null
+    where they were not timed one by one. `beyond_spread`: whether it is more than both, null where one is
+    not known.
+    """
+
+    op: str
+    size_bytes: int
+    gpus: str
+    run: str
+    against: str
+    difference: float
+    spread: float | None
+    against_spread: float | None
+    beyond_spread: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastProbe:
+    """A probe in short; `worst_ratio`: the lowest of busbw to expected busbw, null where none is known."""
+
+    at: float
+    outcome: str
+    why: str
+    forced: bool
+    engine: str
+    seconds: float
+    worst_ratio: float | None
+
+
 def encode_plan(plan: Plan) -> str:
     """The plan as one line of JSON."""
     return json.dumps(asdict(plan))

@@ -11,7 +11,8 @@ from wirewatch.core.types import Failed, Health, OperatorNote
 from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
 from wirewatch.documents.drift import AcceptOrder, DriftDocument, drift_of
-from wirewatch.documents.state import FindingsDocument, findings
+from wirewatch.documents.judged import findings
+from wirewatch.documents.state import FindingsDocument
 from wirewatch.server.control import FindingOrder
 from wirewatch.verdict.drift.baseline import Baseline, findings_hold
 from wirewatch.verdict.drift.change import severity

@@ -11,8 +11,9 @@ from pydantic import TypeAdapter
 from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import StateFile, StateWriter, write
+from wirewatch.documents.judged import findings
 from wirewatch.documents.pairsorder import PairsOrder
-from wirewatch.documents.state import FindingsDocument, findings
+from wirewatch.documents.state import FindingsDocument
 from wirewatch.verdict import pairs
 from wirewatch.verdict.node import Standing
 from wirewatch.verdict.orders import OrderError

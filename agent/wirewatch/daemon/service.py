@@ -20,8 +20,8 @@ from wirewatch.daemon.pairsresult import PairsOrders, PairsResultStore
 from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane, Schedule
+from wirewatch.documents.judged import health
 from wirewatch.documents.process import PROCESS
-from wirewatch.documents.state import health
 from wirewatch.page.content import NO_CONTEXT, PageContext
 from wirewatch.server.api import DaemonView, application
 from wirewatch.server.connections import LOCAL, Bounds, Connections, within_descriptors

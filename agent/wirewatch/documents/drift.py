@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from wirewatch.core import types
 from wirewatch.core.collector import NodeState
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch import __version__
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts
@@ -18,8 +16,10 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health, NodeFinding
-from wirewatch.documents.state import Series, series_of, standing
+from wirewatch.documents.judged import series_of, standing
+from wirewatch.documents.state import Series
 from wirewatch.probe.collector import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory as Probes

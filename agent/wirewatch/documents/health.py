@@ -1,4 +1,4 @@
-"""The JSON documents of `/health` and of `wirewatch check`, which reads the first and writes the second.
+"""The JSON documents of `/health`, `wirewatch check` and `wirewatch status`.
 
 Plain dataclasses and the standard library only: importing pydantic takes longer than all of `check`. The
 server and docs/schemas make TypeAdapters of these types.
@@ -143,3 +143,121 @@ class CheckDocument:
     findings: list[CheckFinding]
     probe_exempt: bool = False
     suppressed: list[NodeFinding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStatus:
+    """A GPU, null where a value is not known: degrees Celsius, watts, the share of time in which it worked.
+
+    Links that are up or asleep, and those that it should have; PCIe generation and lanes, and the most that
+    are possible.
+    """
+
+    gpu: str
+    uuid: str
+    celsius: float | None
+    watts: float | None
+    utilisation: float | None
+    links: int | None
+    links_expected: int | None
+    pcie_generation: int | None
+    pcie_generation_max: int | None
+    pcie_width: int | None
+    pcie_width_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PortStatus:
+    """An RDMA port with its state in the kernel's word, its rate and the expected one in bytes/s."""
+
+    device: str
+    port: str
+    state: str
+    bytes_per_second: float | None
+    expected_bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathStatus:
+    """How a GPU reaches its nearest NICs in the PCI tree: PIX, PXB, PHB or SYS."""
+
+    gpu: str
+    path: str
+    devices: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadlineProbe:
+    """The collective of the last complete probe that tells most; bandwidths in bytes/s, null for not known.
+
+    `at` in Unix seconds, when it began.
+    """
+
+    at: float
+    age_seconds: float
+    op: str
+    size_bytes: int
+    ranks: int
+    busbw: float
+    expected_busbw: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusJob:
+    """A running job, on how many GPUs of this node, and the wall that it hits."""
+
+    job: str
+    gpus: int
+    wall: str
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorAge:
+    """A collector: seconds since it last read something, null for never; `error`: why it cannot read now."""
+
+    collector: str
+    health: Health | None
+    applicable: bool | None
+    age_seconds: float | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether a probe may run now; `reason` and `detail` empty when it may."""
+
+    open: bool
+    reason: str
+    meaning: str
+    detail: str
+    engine: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDocument:
+    """A node at a glance. `source`: live, replay or synthetic; `by`: the daemon, a demo, or this command.
+
+    `why`: why it is not the daemon, in words. `product`, `driver`: empty where not known. `gpudirect`: each
+    check with its state. `probe` null: none complete yet, or probing is off; `gate`: whether one may run now,
+    and why not.
+    """
+
+    schema: Literal["wirewatch.status/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    source: str
+    by: Literal["daemon", "demo", "own"]
+    why: str
+    product: str
+    driver: str
+    gpus: list[GpuStatus]
+    ports: list[PortStatus]
+    paths: list[PathStatus]
+    gpudirect: dict[str, str]
+    probe: HeadlineProbe | None
+    gate: Gate
+    jobs: list[StatusJob]
+    findings: list[NodeFinding]
+    collectors: list[CollectorAge]

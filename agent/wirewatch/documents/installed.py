@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.hw.overlay import Overlay, bundled_overlays, load_overlay
 from wirewatch.hw.recording import bundled_names, find, read_manifest

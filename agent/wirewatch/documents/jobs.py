@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
-from wirewatch.core.collector import NodeState
 from wirewatch.core.jobs import Ring, RingsReading
 from wirewatch.core.types import Absent, Why, value_or
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.jobs.explain.evidence import JobAnswer, JobEvidence
-from wirewatch.jobs.explain.gather import jobs_of
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.tap.carriers import Carriers, CarrierStatus
 
@@ -119,12 +116,6 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
     "wirewatch.explain.1": EXPLAIN,
     "wirewatch.jobs-status.1": STATUS,
 }
-
-
-def jobs(state: NodeState, at: float, source: str) -> JobsDocument:
-    """The document of all running jobs at `at` (Unix seconds); `source` is live, replay or synthetic."""
-    found = [ExplainedJob(decide(one), one) for one in jobs_of(state, at)]
-    return JobsDocument("wirewatch.jobs/1", at, source, found)
 
 
 def explain(evidence: JobEvidence, at: float, source: str) -> ExplainDocument:

@@ -15,8 +15,6 @@ from wirewatch.verdict.drift.component import DriftMemory as Drift
 from wirewatch.verdict.drift.wiring import Graph, fingerprint
 from wirewatch.verdict.node import STAGES, Judged
 
-PREFIX = "wirewatch_"
-"""What the names of all series begin with."""
 SUBJECT = ("rule", *LEVELS)
 BUILD = Metric(
     "build_info",

@@ -8,11 +8,13 @@ from wirewatch.core.collector import blind_rule
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
 from wirewatch.core.words import span
-from wirewatch.documents import state as documents
+from wirewatch.documents import judged as documents
 from wirewatch.documents.drift import DriftDocument, drift_of_state
 from wirewatch.documents.health import HealthDocument
-from wirewatch.documents.probes import ProbesDocument, probes_of
-from wirewatch.documents.state import DaemonStatus, FindingsDocument, StateDocument
+from wirewatch.documents.judged import DaemonStatus
+from wirewatch.documents.probed import probes_of
+from wirewatch.documents.probes import ProbesDocument
+from wirewatch.documents.state import FindingsDocument, StateDocument
 from wirewatch.jobs.hangs import HangFacts
 from wirewatch.jobs.times import JobsFacts
 from wirewatch.page.tables import moment

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from wirewatch.core.probe import PastProbe
 from wirewatch.core.words import GB, percent, span
 from wirewatch.core.words import size as human
 from wirewatch.documents.probes import CollectiveResult, PeerCopy, ProbeDocument, Straggler
@@ -11,7 +12,7 @@ from wirewatch.page.model import Cell, Column, Details, Point, Section, Sentence
 from wirewatch.page.tables import GpuName, Readings, known, moment, number, order, table, unknown, when
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.gate import UNPROBEABLE
-from wirewatch.probe.model import PastProbe, ProbePolicy
+from wirewatch.probe.model import ProbePolicy
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy
 
 SMALL = 1 << 20

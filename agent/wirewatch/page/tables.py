@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from wirewatch.core import words
 from wirewatch.core.collector import blind_rule
 from wirewatch.documents.health import Health, ReportedFinding
-from wirewatch.documents.series import PREFIX
-from wirewatch.documents.state import CollectorState, Series, StateDocument
+from wirewatch.documents.state import PREFIX, CollectorState, Series, StateDocument
 from wirewatch.page.model import Cell, Column, Moment, Row, Sentence, Table, Tone
 
 TONES: dict[Health, Tone] = {"ok": "good", "degraded": "warn", "unknown": "unknown", "failed": "bad"}

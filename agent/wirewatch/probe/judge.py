@@ -6,7 +6,7 @@ from dataclasses import replace
 from wirewatch.core import words
 from wirewatch.core.collector import CONFIRMED, UNKNOWN, Rule
 from wirewatch.core.nvml import CLOCK_REASONS
-from wirewatch.core.probe import Clocks, Probed
+from wirewatch.core.probe import Clocks, PastProbe, Probed
 from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe.findings import PROBE_RULES, probe_findings
@@ -14,7 +14,6 @@ from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.measurement import beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
     Key,
-    PastProbe,
     ProbeFinding,
     ProbeMemory,
     ProbeOptions,

@@ -16,6 +16,7 @@ from wirewatch.core.probe import (
     LinkBytes,
     Moved,
     Part,
+    PathBytes,
     Probed,
     Timed,
 )
@@ -96,22 +97,6 @@ WIRES = {
     "shm": "host memory", "net_socket": "TCP sockets", "net_ib": "InfiniBand without GPUDirect",
     "net_ib_gdr": "InfiniBand", "net_other": "a network", "unknown": "a way that is not known",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PathBytes:
-    """Bytes that a GPU had to send in a part of the probe, and those that its NVLink counters show."""
-
-    part: str
-    gpu: int
-    due: float
-    sent: int | None
-    received: int | None
-
-    @property
-    def share(self) -> float | None:
-        """What was sent, of what was due."""
-        return None if self.sent is None or not self.due else self.sent / self.due
 
 
 @dataclass(frozen=True, slots=True)

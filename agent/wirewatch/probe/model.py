@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from wirewatch.core.collector import Options
-from wirewatch.core.probe import OPS, Plan, Probed
+from wirewatch.core.probe import OPS, PastProbe, Plan, Probed
 from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject, whole
 from wirewatch.probe.gate import GateFacts, GateLimits, Refusal, SkipReason, Stillness
@@ -187,19 +187,6 @@ class ProbeReading:
     late: bool = False
     others: tuple[tuple[Probed, float], ...] = ()
     seen: HistoryCursor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PastProbe:
-    """A probe in short; `worst_ratio`: the lowest of busbw to expected busbw, null where none is known."""
-
-    at: float
-    outcome: str
-    why: str
-    forced: bool
-    engine: str
-    seconds: float
-    worst_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,20 @@ from itertools import product
 
 from wirewatch.core import words
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Case, Conditions, Plan, Probed, Timed
+from wirewatch.core.probe import (
+    ALL_REDUCE,
+    ENGINES,
+    MIB,
+    OFF,
+    ON,
+    OPS,
+    Case,
+    Conditions,
+    Difference,
+    Plan,
+    Probed,
+    Timed,
+)
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.probe.gate import Refusal, SkipReason, Stillness
 from wirewatch.probe.history import History
@@ -29,7 +42,6 @@ ENGINES_SIZES = (256 * MIB,)
 """At what size engines stand side by side unless sizes are given."""
 GPUDIRECT_SIZES = (104_856, *(size * MIB for size in (1, 4, 16, 64, 256)))
 """0.1, 1, 4, 16, 64 and 256 MB of 2^20 bytes, in whole elements: for GPUDirect on and off."""
-ON, OFF = "with GPUDirect", "without GPUDirect"
 Start = Callable[[float], Probed | Refusal]
 """Runs one probe that must be over in so many seconds."""
 
@@ -110,26 +122,6 @@ class ProbeRun:
         if self.has_no_engine:
             return Health.OK
         return health_of(self.probed, self.findings)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """`difference`: the share by which the busbw of `run` differs from that of `against`.
-
-    `spread` and `against_spread`: of single timed runs, highest less lowest as a share of the mean, null
-    where they were not timed one by one. `beyond_spread`: whether it is more than both, null where one is
-    not known.
-    """
-
-    op: str
-    size_bytes: int
-    gpus: str
-    run: str
-    against: str
-    difference: float
-    spread: float | None
-    against_spread: float | None
-    beyond_spread: bool | None
 
 
 def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[Difference, ...]:

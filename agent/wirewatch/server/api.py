@@ -13,11 +13,14 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from wirewatch import __version__
 from wirewatch.core.types import Sample, Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
+from wirewatch.documents import judged as documents
+from wirewatch.documents import status as glance
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.finding import evidence
-from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.health import HealthDocument, StatusDocument
+from wirewatch.documents.judged import DaemonStatus
+from wirewatch.documents.probed import probes_of
 from wirewatch.documents.process import PROCESS
-from wirewatch.documents.state import DaemonStatus
 from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.page.content import PageContext, page_content
 from wirewatch.page.html import INDEX, RenderedPage, choice, page, render, runbook
@@ -70,9 +73,9 @@ class DaemonView:
     tier: Tier = Tier.FULL
     condition: Callable[[], ConditionReport | None] = lambda: None
 
-    def daemon(self) -> state.DaemonStatus:
+    def daemon(self) -> DaemonStatus:
         """The daemon's own status now."""
-        return state.DaemonStatus(
+        return DaemonStatus(
             self.now(), self.mono(), self.turning(), self.released_until(),
             self.policy().require_fresh_probe,
         )  # fmt: skip
@@ -141,7 +144,7 @@ def application(status: DaemonView) -> FastAPI:
         """The verdict with its reasons: 200 for OK and DEGRADED, 503 for UNKNOWN and FAILED."""
         node = status.node()
         code = 200 if node.verdict.job_ready else UNAVAILABLE
-        return _json(state.HEALTH.dump_json(state.health(node, status.daemon())), code)
+        return _json(state.HEALTH.dump_json(documents.health(node, status.daemon())), code)
 
     about = PageSource(status.source, status.policy, status.place)
     add_page(app, PageCache(status.node, status.daemon, about))
@@ -176,12 +179,18 @@ def _add_node(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/state", response_model=state.StateDocument)
     async def api_state() -> Response:
         """Everything that is known, collector by collector."""
-        return _json(state.STATE.dump_json(state.state(status.node(), status.now(), status.source)))
+        return _json(state.STATE.dump_json(documents.state(status.node(), status.now(), status.source)))
+
+    @app.get("/api/v1/status", response_model=StatusDocument)
+    async def api_status() -> Response:
+        """The node in few values, as `wirewatch status` shows it."""
+        judged, at = status.node(), status.now()
+        return _json(await asyncio.to_thread(_at_a_glance, judged, at, status.source))
 
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
         """GPUs, NVLink peers, PCI locations, NICs and the paths between them, as one graph."""
-        return _json(state.TOPOLOGY.dump_json(state.topology(status.node().state, status.now())))
+        return _json(state.TOPOLOGY.dump_json(documents.topology(status.node().state, status.now())))
 
     @app.get("/api/v1/topology/drift", response_model=drift.DriftDocument)
     async def api_drift() -> Response:
@@ -193,7 +202,7 @@ def _add_findings(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/findings", response_model=state.FindingsDocument)
     async def api_findings() -> Response:
         """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
-        return _json(state.FINDINGS.dump_json(state.findings(status.node(), status.now())))
+        return _json(state.FINDINGS.dump_json(documents.findings(status.node(), status.now())))
 
     @app.get("/api/v1/findings/{name}", response_model=finding.FindingDocument, responses=_NO_FINDING)
     async def api_finding(name: str) -> Response:
@@ -211,13 +220,19 @@ def _add_runs(app: FastAPI, status: DaemonView) -> None:
         """The running jobs: which wall each of them hits, and all that is known of it."""
         state, at = status.node().state, status.now()
         # Hundreds of communicators take a quarter of a second, in which /livez must be answered.
-        text = await asyncio.to_thread(lambda: jobs.JOBS.dump_json(jobs.jobs(state, at, status.source)))
+        text = await asyncio.to_thread(lambda: jobs.JOBS.dump_json(documents.jobs(state, at, status.source)))
         return _json(text)
 
     @app.get("/api/v1/probes", response_model=probes.ProbesDocument)
     async def api_probes() -> Response:
         """The gate, the last complete probe with its expectations, and the newest ones in short."""
-        return _json(probes.PROBES.dump_json(probes.probes_of(status.node().state, status.now())))
+        return _json(probes.PROBES.dump_json(probes_of(status.node().state, status.now())))
+
+
+def _at_a_glance(judged: Judged, at: float, source: str) -> bytes:
+    known, found = documents.state(judged, at, source), documents.findings(judged, at)
+    node = glance.NodeSnapshot(known, found, documents.jobs(judged.state, at, source))
+    return glance.STATUS.dump_json(glance.status(node, probes_of(judged.state, at), "daemon"))
 
 
 def _json(text: bytes, code: int = 200) -> Response:

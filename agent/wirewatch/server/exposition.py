@@ -15,7 +15,7 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Kind, Sample, Tier
 from wirewatch.documents import process, series
 from wirewatch.documents.process import ProcessReport
-from wirewatch.documents.series import PREFIX
+from wirewatch.documents.state import PREFIX
 from wirewatch.kubernetes import apiserver
 from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.server import reload

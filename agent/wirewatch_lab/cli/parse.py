@@ -6,26 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, ClassVar, cast
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, cast
 
 import click
 
-from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
-from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import FiniteNumber, config_option, replay_options
 from wirewatch.cli.output import shown
-from wirewatch.cli.topologies import of_name
-from wirewatch.collectors.topology import read_topology
-from wirewatch.config import Config, expectations, load
 from wirewatch.core import words
-from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
-from wirewatch.probe.setup import read_scene
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study import judge, parsed
 from wirewatch_lab.study.logsummary import LogSummary
@@ -34,9 +27,12 @@ from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.nccltests import Reader
 from wirewatch_lab.study.parsed import ParsedPlacement, ParsedRow, ParsedRun
 from wirewatch_lab.study.runs import BenchmarkRun
-from wirewatch_lab.study.topologycompare import compare_topology, read_node
 from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
 from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
+
+if TYPE_CHECKING:
+    from wirewatch.config import Config
+    from wirewatch.core.ports import Hardware
 
 HERE = "here"
 _HEAD = 1 << 16
@@ -59,8 +55,12 @@ class Node:
         return f"recording {self.replay}" if self.replay else "this node"
 
     @contextmanager
-    def hardware(self) -> Iterator[tuple[Config, Hardware]]:
+    def hardware(self) -> "Iterator[tuple[Config, Hardware]]":
         """Its configuration and its ports."""
+        from wirewatch.catalogue import discover
+        from wirewatch.cli.hardware import live, replayed
+        from wirewatch.config import load
+
         config, _ = load(self.config_file, discover())
         found, nvml = replayed(self.replay, self.overlays, at_fault=True) if self.replay else live(config)
         try:
@@ -186,6 +186,8 @@ def _nothing(reader: Reader) -> str:
 
 
 def _grounds(topology: str | None, environment: Mapping[str, str]) -> judge.BasisOf:
+    from wirewatch.cli.topologies import of_name
+
     if topology is None:
         return judge.by_header(environment)
     named = of_name(topology)
@@ -195,6 +197,10 @@ def _grounds(topology: str | None, environment: Mapping[str, str]) -> judge.Basi
 @contextmanager
 def _here(node: Node, environment: Mapping[str, str]) -> Iterator[judge.BasisOf]:
     """Conditions of this node's GPUs, as a probe of them would have them."""
+    from wirewatch.collectors.topology import read_topology
+    from wirewatch.config import expectations
+    from wirewatch.probe.setup import read_scene
+
     with node.hardware() as (config, hardware):
         topology, listed = read_topology(hardware), hardware.nvml.gpus()
         if isinstance(topology, Absent) or isinstance(listed, Absent):
@@ -219,6 +225,8 @@ def _here(node: Node, environment: Mapping[str, str]) -> Iterator[judge.BasisOf]
 
 
 def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool) -> Health:
+    from wirewatch_lab.study.topologycompare import compare_topology, read_node
+
     text, health, why = list(found.lines()), Health.UNKNOWN, "graphs are compared with nothing"
     read = parsed.ParsedTopologyFile(text, "", [], [], [])
     if isinstance(found, NcclTopology):

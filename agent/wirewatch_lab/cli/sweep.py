@@ -23,7 +23,7 @@ from wirewatch.config import Config, expectations, load
 from wirewatch.core.ports import Hardware, Order
 from wirewatch.core.probe import DTYPES, ENGINES, NOT_KNOWN, OPS, PRIMITIVES, Probed
 from wirewatch.core.types import Absent
-from wirewatch.documents.probes import refused
+from wirewatch.documents.probed import refused
 from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
 from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
 from wirewatch.probe.workfolder import remove_left_folders

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Health
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch_lab.study.curve import Configuration, Curve, Study
 from wirewatch_lab.study.spread import (
     LevelDifference,

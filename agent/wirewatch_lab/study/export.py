@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from wirewatch.busbw.formulas import busbw
 from wirewatch.cli.output import write_whole
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import NotText, utf8
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.records import NAME, Positive, Records, RecordsError, read_records, study_of
 

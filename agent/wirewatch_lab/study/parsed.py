@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core import words
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 from wirewatch.core.words import GB
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.curve import Curve
 from wirewatch_lab.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget

@@ -9,8 +9,6 @@ from pathlib import Path
 from wirewatch.core.ports import Clock
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Why, whole
-from wirewatch.probe.history import History, HistoryLimits
-from wirewatch.probe.restore import BUSY_SECONDS, probe_of
 from wirewatch_lab.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.grid import EAGER, GRAPH
 from wirewatch_lab.study.runs import TYPES, BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds
@@ -181,6 +179,9 @@ def history_study(path: Path, clock: Clock, gpus: Collection[str]) -> Study | Ab
 
     `path`: of the history in the state folder. Returns Absent where it cannot be read or has no such probe.
     """
+    from wirewatch.probe.history import History, HistoryLimits
+    from wirewatch.probe.restore import BUSY_SECONDS, probe_of
+
     if not path.exists():
         return Absent(Why.MISSING, f"{path}: no probe was kept")
     records = History(path, clock, HistoryLimits(busy=BUSY_SECONDS), read_only=True).folded(LAST, added=True)

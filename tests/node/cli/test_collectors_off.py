@@ -14,9 +14,10 @@ from wirewatch.cli.check.command import Attempt, CheckRequest
 from wirewatch.core.types import Health
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.finding import evidence
-from wirewatch.documents.probes import probes_of
+from wirewatch.documents.judged import DaemonStatus, findings, health, state
+from wirewatch.documents.probed import probes_of
 from wirewatch.documents.series import samples
-from wirewatch.documents.state import STATE, DaemonStatus, findings, health, state
+from wirewatch.documents.state import STATE
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.verdict.node import judge_state
 

@@ -9,6 +9,7 @@ from wirewatch.cli.check.daemon import read_health
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, Ok, Subject
 from wirewatch.daemon.notify import status_line
+from wirewatch.documents import judged as documents
 from wirewatch.documents import series, state
 from wirewatch.kubernetes.condition import ConditionStatus, status_of, view_of
 from wirewatch.page.findings import start
@@ -30,11 +31,11 @@ def judged(health: Health, fail_on: tuple[str, ...]) -> Judged:
 
 def answers(node: Judged) -> Iterator[tuple[str, bool]]:
     """By place, whether it lets the next job start."""
-    daemon = state.DaemonStatus(AT, 1.0)
-    document = state.health(node, daemon)
+    daemon = documents.DaemonStatus(AT, 1.0)
+    document = documents.health(node, daemon)
     yield "/health", document.job_ready
-    yield "findings", state.findings(node, AT).job_ready
-    yield "state", state.state(node, AT, "live").job_ready
+    yield "findings", documents.findings(node, AT).job_ready
+    yield "state", documents.state(node, AT, "live").job_ready
     answer = decide(read_health(state.HEALTH.dump_json(document), AT), Terms(), AT)
     yield "check", answer.may_start
     yield "exit code of check", answer.code == 0

@@ -17,10 +17,12 @@ from tests.node.jobs.explain.drawn import NOW, evidence, job
 from tests.processes import run_wirewatch
 from wirewatch.cli import cli
 from wirewatch.cli.status import _text, status_lines
-from wirewatch.documents.probes import CollectiveResult, Gate, ProbesDocument, refused
+from wirewatch.core.probe import PastProbe
+from wirewatch.documents.health import Gate, StatusDocument
+from wirewatch.documents.probed import refused
+from wirewatch.documents.probes import CollectiveResult, ProbesDocument
 from wirewatch.documents.state import Series
-from wirewatch.documents.status import NodeSnapshot, StatusDocument, status
-from wirewatch.probe.model import PastProbe
+from wirewatch.documents.status import NodeSnapshot, status
 
 OK, DEGRADED, FAILED, UNKNOWN, USAGE, UNUSABLE = 0, 1, 2, 3, 64, 78
 DEMO = ("--replay", "demo-dgx-h200")

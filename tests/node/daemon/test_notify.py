@@ -14,7 +14,7 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.notify import LONGEST, Notifier, Reporters, status_line
-from wirewatch.documents.state import DaemonStatus, health
+from wirewatch.documents.judged import DaemonStatus, health
 from wirewatch.verdict.node import Judged, Verdict, judge_state
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Absent, Failed, Health, Ok, Why
-from wirewatch.documents.state import STATE, ReportedHint, hints_of, state
+from wirewatch.documents.judged import hints_of, state
+from wirewatch.documents.state import STATE, ReportedHint
 from wirewatch.jobs.bursts import BurstFacts, BurstHint
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobHint, JobsFacts

@@ -2,8 +2,8 @@
 
 from tests.support import Node
 from wirewatch.core.types import Absent
+from wirewatch.documents import judged
 from wirewatch.documents import series as nodeinfo
-from wirewatch.documents import state
 from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.drift.wiring import fingerprint
 from wirewatch.verdict.node import judge_state
@@ -35,7 +35,7 @@ def test_the_probe_gives_nccl_and_the_baseline_the_shape() -> None:
     assert f'fingerprint="{shape}",gpus="8",nccl="2.28.9"' in text.decode()
     (inventory,) = [
         c
-        for c in state.state(judge_state(node.state), 0.0, "replay").collectors
+        for c in judged.state(judge_state(node.state), 0.0, "replay").collectors
         if c.collector == "inventory"
     ]
     (series,) = [s for s in inventory.samples if s.name == "wirewatch_node_info"]

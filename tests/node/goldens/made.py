@@ -16,7 +16,7 @@ from tests.support import Node
 from wirewatch import __version__
 from wirewatch.cli.findings import ticket
 from wirewatch.documents.finding import FINDING, evidence
-from wirewatch.documents.series import PREFIX
+from wirewatch.documents.state import PREFIX
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.hw.recording import bundled_names, load_recording
 from wirewatch.page import html

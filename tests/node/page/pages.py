@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from tests.support import Node
-from wirewatch.documents.state import DaemonStatus
+from wirewatch.documents.judged import DaemonStatus
 from wirewatch.page import html
 from wirewatch.page.content import PageContent, PageContext, page_content
 from wirewatch.page.html import render

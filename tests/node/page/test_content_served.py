@@ -15,7 +15,7 @@ from tests.node.collectors.test_overlays import DEMO
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.page.pages import Strict
 from tests.node.page.states import faulty
-from wirewatch.documents.state import DaemonStatus
+from wirewatch.documents.judged import DaemonStatus
 from wirewatch.page.html import CHOICES, RenderedPage
 from wirewatch.server import api
 from wirewatch.server.api import PageCache, PageSource

@@ -15,8 +15,9 @@ from wirewatch.cli.tables import probe_tables, table
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Finding, Health, Subject, Why
-from wirewatch.documents import probes
-from wirewatch.documents.probes import PROBE, PROBES, ProbeDocument, gate, probes_of, refused
+from wirewatch.documents import probed as documents
+from wirewatch.documents.probed import gate, probes_of, refused
+from wirewatch.documents.probes import PROBE, PROBES, ProbeDocument
 from wirewatch.probe.collector import ProbeSummary, probe_summary
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.judge import fold_probe
@@ -42,7 +43,7 @@ def findings(probed: Probed) -> tuple[Finding, ...]:
 
 
 def probe(probed: Probed, findings: Sequence[Finding]) -> ProbeDocument:
-    return probes.probe(probed, measure(probed), findings)
+    return documents.probe(probed, measure(probed), findings)
 
 
 def tables(probed: Probed, *, explain: bool = False) -> str:

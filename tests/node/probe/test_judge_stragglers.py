@@ -15,7 +15,7 @@ from tests.support import EPOCH, StillClock
 from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Finding, Health
-from wirewatch.documents.probes import probe
+from wirewatch.documents.probed import probe
 from wirewatch.probe.collector import next_due, samples
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.judge import confirming, fold_probe, fold_probes

@@ -11,14 +11,13 @@ from tests.node.probe.drawn import OFF, TWO_H200, broken, drawn, gloo, on_pcie, 
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.references import Confidence
 from wirewatch.core.account import Account
-from wirewatch.core.probe import MIB, LinkBytes, Moved, Part, Probed
+from wirewatch.core.probe import MIB, LinkBytes, Moved, Part, PathBytes, Probed
 from wirewatch.core.types import Absent
 from wirewatch.nccl.log import logged_size
 from wirewatch.probe.measurement import (
     QUIET,
     WIRES,
     Measured,
-    PathBytes,
     asymptotes,
     comms_of,
     crossings,

@@ -14,7 +14,7 @@ from tests.node.probe.overnetwork import GDR, IB, P2P, SHM, SOCKET, over_network
 from wirewatch.cli.hardware import play
 from wirewatch.core.probe import Conditions, Probed, RdmaPort
 from wirewatch.core.types import Absent, Expect, Health
-from wirewatch.documents.probes import probe as documented
+from wirewatch.documents.probed import probe as documented
 from wirewatch.probe.launcher import environment
 from wirewatch.probe.measurement import health_of, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy

@@ -13,7 +13,7 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.ports import Order, Pod, SlurmJob
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
-from wirewatch.documents.probes import probes_of
+from wirewatch.documents.probed import probes_of
 from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now

@@ -15,17 +15,16 @@ from tests.node.probe.histories import stored
 from tests.node.probe.idle import Idle
 from tests.node.probe.overnetwork import GDR, IB, SOCKET, recorded_over
 from wirewatch.core.ports import Order
-from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Document, LinkBytes, Plan, Probed, Timed
+from wirewatch.core.probe import MIB, OFF, ON, OPS, PRIMITIVES, Document, LinkBytes, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Health, Why
-from wirewatch.documents.probes import PROBE, ProbeDocument, on_request
+from wirewatch.documents.probed import on_request
+from wirewatch.documents.probes import PROBE, ProbeDocument
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.measurement import Measured, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY
 from wirewatch.probe.request import (
     GPUDIRECT_SIZES,
-    OFF,
-    ON,
     ProbeOverrides,
     ProbeResult,
     ProbeRun,

@@ -4,12 +4,14 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.node.daemon.process import FAST, Daemon
 from wirewatch.catalogue import components
+from wirewatch.cli.check.daemon import WrongAnswer, read_status
 from wirewatch.documents import process, series
 from wirewatch.documents import state as documents
 from wirewatch.server import reload
@@ -121,3 +123,16 @@ def test_the_socket_of_an_agent_that_was_killed_is_taken_over(tmp_path: Path) ->
     assert path.exists()
     with Daemon(REPLAY, tmp_path, config) as running:
         running.ready()
+
+
+def test_status_is_read_as_it_is_served_and_nothing_else_is(daemon: Daemon) -> None:
+    text = daemon.get("/api/v1/status").text
+    known = read_status(text.encode())
+    assert (known.by, known.health, len(known.gpus)) == ("daemon", "ok", 8)
+    assert json.loads(text) == asdict(known)
+    cold = json.loads(text)
+    cold["gpus"][0]["celsius"] = -5.0
+    assert read_status(json.dumps(cold).encode()).gpus[0].celsius == -5.0
+    for wrong in ({**cold, "schema": "wirewatch.health/1"}, {**cold, "gpus": [{}]}, {**cold, "at": "now"}):
+        with pytest.raises(WrongAnswer):
+            read_status(json.dumps(wrong).encode())

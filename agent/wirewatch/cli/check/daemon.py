@@ -6,12 +6,13 @@
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import click
 
@@ -28,7 +29,7 @@ from wirewatch.cli.check.answer import (
 )
 from wirewatch.client import NoAnswer, listens, request
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable, utf8
-from wirewatch.documents.health import HEALTH_NAMES, HealthDocument
+from wirewatch.documents.health import HEALTH_NAMES, HealthDocument, StatusDocument
 from wirewatch.documents.health import Health as HealthName
 from wirewatch.documents.verdictfile import FileVerdict
 from wirewatch.server.sockets import default_path, demo_path
@@ -39,7 +40,7 @@ OK, VERDICTS, BUSY = 200, (200, 503), (408, 429)
 """HTTP statuses: of a verdict, and of a daemon at its limits. 503 is either, a verdict with a document."""
 AGAIN = 0.1
 """Seconds between two questions to a daemon that is busy."""
-HEALTH_SCHEMA = "wirewatch.health/1"
+HEALTH_SCHEMA, STATUS_SCHEMA = "wirewatch.health/1", "wirewatch.status/1"
 STALE = 60.0
 """Seconds without a single poll, after which a verdict is stale; each collector polls more often."""
 OF_DEMO = "a demo answers, with a recorded node and not with this machine"
@@ -165,10 +166,15 @@ def read_health(body: bytes, now: float) -> Grounds:
 
     Raises WrongAnswer where it is no health document, and StaleAnswer as `grounds_of`.
     """
-    value = _plain(dict, _parsed(body), "the answer")
-    if value.get("schema") != HEALTH_SCHEMA:
-        raise WrongAnswer(f"its schema is {str(value.get('schema'))[:60]!r}, not {HEALTH_SCHEMA!r}")
-    return grounds_of(_typed(HealthDocument, value, "the answer"), now)
+    return grounds_of(_typed(HealthDocument, _of_schema(HEALTH_SCHEMA, body), "the answer"), now)
+
+
+def read_status(body: bytes) -> StatusDocument:
+    """Return the node at a glance by the daemon's answer; raise WrongAnswer where it is none."""
+    document: StatusDocument = _typed(
+        StatusDocument, _of_schema(STATUS_SCHEMA, body), "the answer", -sys.float_info.max
+    )
+    return document
 
 
 def grounds_of(health: HealthDocument, now: float) -> Grounds:
@@ -268,50 +274,61 @@ def _parsed(body: bytes) -> Any:
         raise WrongAnswer(f"not JSON: {error}") from error
 
 
+def _of_schema(schema: str, body: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = _plain(dict, _parsed(body), "the answer")
+    if value.get("schema") != schema:
+        raise WrongAnswer(f"its schema is {str(value.get('schema'))[:60]!r}, not {schema!r}")
+    return value
+
+
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def _typed(kind: Any, value: Any, name: str) -> Any:
-    """Return a value of JSON as `kind`, a type of documents.health, or raise WrongAnswer with its `name`."""
+def _typed(kind: Any, value: Any, name: str, least: float = 0.0) -> Any:
+    """Return a value of JSON as `kind`, a type of documents.health, or raise WrongAnswer with its `name`.
+
+    No number is below `least`.
+    """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is None:
-        return _record(kind, value, name) if is_dataclass(kind) else _plain(kind, value, name)
-    if origin is UnionType:
-        return None if value is None else _typed(inner[0], value, name)
+        return _record(kind, value, name, least) if is_dataclass(kind) else _plain(kind, value, name, least)
+    if origin in {UnionType, Union}:  # of a Literal it is the latter
+        return None if value is None else _typed(inner[0], value, name, least)
     if origin is list:
-        return [_typed(inner[0], one, f"one of {name}") for one in _plain(list, value, name)]
+        return [_typed(inner[0], one, f"one of {name}", least) for one in _plain(list, value, name)]
     if origin is dict:
-        return {key: _typed(inner[1], one, repr(key)) for key, one in _plain(dict, value, name).items()}
+        given = _plain(dict, value, name)
+        return {key: _typed(inner[1], one, repr(key), least) for key, one in given.items()}
     if value not in inner:
         raise WrongAnswer(f"{name} is not one of {', '.join(inner)}: {str(value)[:60]!r}")
     return value
 
 
-def _record(kind: Any, value: Any, name: str) -> Any:
+def _record(kind: Any, value: Any, name: str, least: float) -> Any:
     """The value as a dataclass; keys without a field are ignored, those of later versions may be missing."""
     given = _plain(dict, value, name)
     there = [field for field in fields(kind) if field.name in given]
     for field in fields(kind):
         if field.name not in given and field.default is MISSING and field.default_factory is MISSING:
             raise WrongAnswer(f"{name} has no {field.name!r}")
-    return kind(**{f.name: _typed(f.type, given[f.name], repr(f.name)) for f in there})
+    return kind(**{f.name: _typed(f.type, given[f.name], repr(f.name), least) for f in there})
 
 
-def _plain(kind: Any, value: Any, name: str) -> Any:
+def _plain(kind: Any, value: Any, name: str, least: float = 0.0) -> Any:
     if kind is float:
-        return _seconds(value, name)
+        return _number(value, name, least)
     if type(value) is not kind:
         raise WrongAnswer(f"{name} is {_WORDS[kind]}")
     return value
 
 
-def _seconds(value: Any, name: str) -> float:
-    """A finite number of seconds, 0 or above; every number of the document is one."""
+def _number(value: Any, name: str, least: float) -> float:
+    """A finite number, `least` or above; every number of a verdict is seconds."""
     try:
         number = float(value) if type(value) in {int, float} else math.nan
     except OverflowError:
         number = math.inf
-    if not 0 <= number < math.inf:
-        raise WrongAnswer(f"{name} is not a number of seconds")
+    if not least <= number < math.inf:
+        raise WrongAnswer(f"{name} is not a number{'' if least else ' of seconds'}")
     return number

@@ -31,9 +31,8 @@ from wirewatch.daemon.machine import PATIENCE, KeptMachine, identify_machine, re
 from wirewatch.daemon.pairsresult import read_result
 from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
-from wirewatch.documents import state as documents
-from wirewatch.documents.jobs import jobs
-from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
+from wirewatch.documents import judged as documents
+from wirewatch.documents.judged import is_exempt, jobs, probe_status, standing, suppressed
 from wirewatch.documents.status import NodeSnapshot
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME, ProbeSummary, probe_collector, probe_summary

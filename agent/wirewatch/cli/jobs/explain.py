@@ -17,7 +17,6 @@ from wirewatch.core.ports import Sysfs
 from wirewatch.core.types import Absent, Why, whole
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.jobs.explain.evidence import JobEvidence, JobSettings
-from wirewatch.jobs.explain.gather import with_settings, with_threads
 from wirewatch.nccl.settings import settings_of_environ
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ _USER, _SYSTEM = 11, 12
 
 def read_processes(evidence: JobEvidence) -> JobEvidence:
     """The evidence with what this process may read of the job's processes; waits LOOK seconds."""
+    from wirewatch.jobs.explain.gather import with_settings, with_threads
+
     sysfs, pids = SystemSysfs(), evidence.pids[:_MOST_PROCESSES]
     settings = [JobSettings(pid, settings_of(sysfs, pid)) for pid in pids]
     before, began = {pid: thread_times(sysfs, pid) for pid in pids}, time.monotonic()

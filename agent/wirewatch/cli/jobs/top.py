@@ -54,14 +54,17 @@ def top(
     live = not once and sys.stdout.isatty()
     if live and find_spec("textual") is None:
         raise click.UsageError(NO_TEXTUAL)
-    from wirewatch.cli.check.polling import NodeSource
-
-    source = NodeSource(config, replay, overlays, film=live)
-    if replay and not live:
-        click.echo(played_once(source))
-        return
     with ExitStack() as stack:
-        look = filmed(source, stack) if replay else asking(socket, config)
+        if replay:
+            from wirewatch.cli.check.polling import NodeSource
+
+            source = NodeSource(config, replay, overlays, film=live)
+            if not live:
+                click.echo(played_once(source))
+                return
+            look = filmed(source, stack)
+        else:
+            look = asking(socket, config)
         first = look()
         if isinstance(first, str):
             click.echo(f"wirewatch: {first}", err=True)

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.words import GB
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch_lab.advice.cost.algorithms import Traffic
 from wirewatch_lab.advice.cost.cliff import HBM, CliffStep
 from wirewatch_lab.advice.cost.tokens import ARITHMETIC_SHARE, FREE, MEMORY_SHARE, WORTHWHILE

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.probe import RdmaPort
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.nccl.settings import IB_HCA
 from wirewatch_lab.advice.gpunic.locality import Locality, cpu_numbers
 from wirewatch_lab.advice.gpunic.mapping import GpuNicMap, NicsOfGpu

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.core.hostlist import compact
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch_lab.advice.placement.cluster import NodePool
 from wirewatch_lab.advice.placement.launchfiles import nodelist
 from wirewatch_lab.advice.placement.layouts import LayoutCost, Unit, Workload

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from wirewatch.busbw.references import Confidence
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health
 from wirewatch.documents import health
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.nccl.lists import (
     ALGO,
     CHOICES,

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import click
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import TypeAdapter
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, WholeNumber
 from wirewatch.core.probe import OPS, PRIMITIVES
 from wirewatch.core.words import count
+from wirewatch.documents.adapter import TypeAdapter
 from wirewatch_lab.advice.shell import quoted
 from wirewatch_lab.cli.grids import Sizes
 

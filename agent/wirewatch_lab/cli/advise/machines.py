@@ -4,29 +4,22 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wirewatch.cli.options import config_option, replay_options
-from wirewatch.cli.topologies import is_recording, of_name
-from wirewatch.collectors.topology import read_topology
-from wirewatch.config import Config, expectations
-from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import groups, islands
 from wirewatch.core.types import Absent, Unusable
-from wirewatch.hw.replay import ReplayProbe
-from wirewatch.probe.setup import read_scene
-from wirewatch.statefolder import StateError, StateFolder, state_directory
 from wirewatch_lab.advice.described import DescriptionError, described, machine_of
 from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.cli.compare import read_study
-from wirewatch_lab.cli.parse import Node
-from wirewatch_lab.study.curve import Study
-from wirewatch_lab.study.points import history_study, probes_study
-from wirewatch_lab.study.topologyxml import NcclGraphs
-from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
+
+if TYPE_CHECKING:
+    from wirewatch.config import Config
+    from wirewatch.core.ports import Hardware
+    from wirewatch_lab.study.curve import Study
 
 log = logging.getLogger(__name__)
 
@@ -53,21 +46,28 @@ class ChosenMachine:
         Raises UsageError: options that do not go together, or a file that cannot be read. Raises Unusable:
         the machine cannot be read.
         """
+        from wirewatch.cli.topologies import is_recording
+
         if sum(one is not None for one in (self.topology, self.described, self.replay)) > 1:
             raise click.UsageError("give one of --topology, --machine and --replay")
         if self.overlays and not self.replay:
             raise click.UsageError("--overlay changes a recording: give --replay too")
-        studies = tuple(read_study(path) for path in self.measured)
+        known = studies(self.measured)
         if self.described is not None:
             try:
-                return described(self.described, studies)
+                return described(self.described, known)
             except DescriptionError as error:
                 raise click.UsageError(f"--machine {self.described[:_SHOWN]!r}: {error}") from error
         if self.topology is not None and not is_recording(self.topology):
-            return of_xml(self.topology, studies) or _of_document(self.topology, studies)
-        return self._read(self.replay or self.topology, studies)
+            return of_xml(self.topology, known) or _of_document(self.topology, known)
+        return self._read(self.replay or self.topology, known)
 
-    def _read(self, recording: str | None, studies: Sequence[Study]) -> AdvisedMachine:
+    def _read(self, recording: str | None, studies: "Sequence[Study]") -> AdvisedMachine:
+        from wirewatch.collectors.topology import read_topology
+        from wirewatch.config import expectations
+        from wirewatch.probe.setup import read_scene
+        from wirewatch_lab.cli.parse import Node
+
         with Node(self.config_file, recording, self.overlays).hardware() as (config, hardware):
             name = f"recording {Path(recording).name}" if recording else "this node"
             topology = read_topology(hardware)
@@ -101,8 +101,21 @@ def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
     return topology(description(measured(replay_options(config_option(command)))))
 
 
-def own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tuple[Study, ...]:
+def studies(measured: Sequence[Path]) -> "tuple[Study, ...]":
+    """Read what was measured: folders of sweeps, and output of nccl-tests."""
+    if not measured:
+        return ()
+    from wirewatch_lab.cli.compare import read_study
+
+    return tuple(map(read_study, measured))
+
+
+def own_probes(hardware: "Hardware", config: "Config", uuids: Collection[str]) -> "tuple[Study, ...]":
     """What the node's own probes measured: of its state folder, which is only read, or of the recording."""
+    from wirewatch.hw.replay import ReplayProbe
+    from wirewatch.statefolder import StateError, StateFolder, state_directory
+    from wirewatch_lab.study.points import history_study, probes_study
+
     if isinstance(hardware.probe, ReplayProbe):
         probed = hardware.probe.recorded()
         found = probed if isinstance(probed, Absent) else probes_study([probed], "the recorded probes")
@@ -119,11 +132,14 @@ def own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tu
     return (found,)
 
 
-def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
+def of_xml(name: str, studies: "Sequence[Study]") -> AdvisedMachine | None:
     """The machine in a topology file of NCCL; None for a file that is not XML.
 
     Raises UsageError: it cannot be read, or is XML of another kind.
     """
+    from wirewatch_lab.study.topologyxml import NcclGraphs
+    from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
+
     path = Path(name)
     try:
         with path.open("rb") as file:
@@ -138,7 +154,9 @@ def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
     return machine_of(found, path.name, studies)
 
 
-def _of_document(name: str, studies: Sequence[Study]) -> AdvisedMachine:
+def _of_document(name: str, studies: "Sequence[Study]") -> AdvisedMachine:
+    from wirewatch.cli.topologies import of_name
+
     named = of_name(name)
     conditions = tuple(map(Conditions, groups(named.topology, islands(named.topology))))
     return AdvisedMachine(named.of, named.topology, conditions, tuple(studies), locality_of(named.topology))

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill, wrap
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
-import yaml
 
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.cli.check.answer import EXIT
@@ -21,24 +20,22 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
 from wirewatch.cli.topologies import is_recording
 from wirewatch.core import words
-from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.core.words import GB, count, printable, utc
-from wirewatch.hw.files import absent_errno
 from wirewatch.nccl.variables import Version, version
-from wirewatch.probe.setup import CONF
 from wirewatch_lab.advice.settings import advice
 from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.measured import JobPurpose, MeasuredSetting, measured_settings
 from wirewatch_lab.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
 from wirewatch_lab.advice.settings.sources import SettingsSource, of_conf, of_environ, of_file
-from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
-from wirewatch_lab.cli.compare import read_study
-from wirewatch_lab.cli.parse import Node
+from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, studies
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.spread import Regime
 from wirewatch_lab.study.summary import MUCH, span
+
+if TYPE_CHECKING:
+    from wirewatch.core.ports import Hardware
 
 TABLE, FORMATS = "table", ("shell", "env", "yaml")
 PURPOSES = tuple(one.value for one in JobPurpose)
@@ -133,7 +130,7 @@ def _check(
     except Unusable:
         if chosen.replay or chosen.topology or chosen.described:
             raise
-        seen = SettingsScene(NcclNode(nccl=nccl), tuple(map(read_study, chosen.measured)), None)
+        seen = SettingsScene(NcclNode(nccl=nccl), studies(chosen.measured), None)
     if pid is not None:
         # Its network namespace may be another one.
         seen = replace(seen, node=replace(seen.node, interfaces=NOT_READ))
@@ -149,6 +146,8 @@ def _check(
 
 def _see(chosen: ChosenMachine, nccl: Version | None) -> SettingsScene:
     """The machine that the options name. Raises UsageError, Unusable: as `ChosenMachine.read`."""
+    from wirewatch_lab.cli.parse import Node
+
     machine = chosen.read()
     said = (version(study.environment.get("nccl", "")) for study in machine.measured)
     nccl = nccl or next((one for one in said if one), None)
@@ -201,8 +200,10 @@ def of_this_process() -> advice.Places:
     return _with_files("this process", of_environ(data, "environment"), Path("/"))
 
 
-def of_recording(hardware: Hardware, name: str) -> advice.Places:
+def of_recording(hardware: "Hardware", name: str) -> advice.Places:
     """The settings that a recording holds: of its probe, and its /etc/nccl.conf."""
+    from wirewatch.probe.setup import CONF
+
     pairs = b"\0".join(f"{key}={value}".encode() for key, value in hardware.probe.settings().items())
     sources = [of_environ(pairs, "environment of the probe")]
     text = hardware.sysfs.read(CONF)
@@ -229,6 +230,8 @@ def library_version(pid: int) -> Version | None:
 
 
 def _with_files(of: str, environment: SettingsSource, root: Path) -> advice.Places:
+    from wirewatch.probe.setup import CONF
+
     values = {one.name: one.value for one in environment.settings}
     home = values.get("HOME", "")
     own = values.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home else "")
@@ -244,6 +247,8 @@ def _with_files(of: str, environment: SettingsSource, root: Path) -> advice.Plac
 
 def _bytes(path: Path) -> bytes | Absent:
     """The whole of a file, since files of /proc do not have a size."""
+    from wirewatch.hw.files import absent_errno
+
     try:
         with path.open("rb") as file:
             return _most_of(file, str(path))
@@ -303,6 +308,8 @@ def job_text(made: advice.NcclEnvDocument, form: str) -> str:
 
     Each value is on one line: a measured one is what somebody typed.
     """
+    import yaml
+
     values = [(one.name, printable(one.value)) for one in made.variables if one.value is not None]
     if form == "yaml":
         env = [{"name": name, "value": value} for name, value in values]

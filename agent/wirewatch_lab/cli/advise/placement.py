@@ -31,8 +31,7 @@ from wirewatch_lab.advice.placement.space import Level, Space
 from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
 from wirewatch_lab.advice.shell import ranges
 from wirewatch_lab.cli.advise.amounts import Count, ModelName, options
-from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
-from wirewatch_lab.cli.compare import read_study
+from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, studies
 from wirewatch_lab.cli.texts import written
 
 FEASIBLE, INFEASIBLE = 0, 2
@@ -230,7 +229,7 @@ def _cluster(nodes: Path | None, slurm_topology: Path | None, machine: dict[str,
         raise click.UsageError("give --nodes, or one node by --topology, --machine or --replay")
     try:
         cluster = read_cluster(nodes)
-        cluster = measured(cluster, [read_study(path) for path in chosen.measured])
+        cluster = measured(cluster, studies(chosen.measured))
         return with_slurm_topology(cluster, slurm_topology) if slurm_topology else cluster
     except ClusterError as error:
         raise click.UsageError(str(error)) from error
