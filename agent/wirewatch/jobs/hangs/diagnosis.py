@@ -345,7 +345,7 @@ def _culprit(case: HungCase, rank: RasRank, what: str) -> Culprit:
 
 def _culprit_here(case: HungCase, pid: int, what: str) -> Culprit:
     """A process here, with its rank where RAS says which that is."""
-    if not isinstance(case.now, Absent):
+    if pid and not isinstance(case.now, Absent):
         rank = next((rank for _, rank in _ranks(case.now) if case.here(rank) == pid), None)
         if rank is not None:
             return _culprit(case, rank, what)
