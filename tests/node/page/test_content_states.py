@@ -1,12 +1,18 @@
 """The page of nodes in all kinds of states: valid, whole, and never better than what is known."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.node.page.pages import Strict, html_of
 from tests.node.page.states import MANY, STATES, faulty, of, state
 from tests.support import EPOCH
 from wirewatch import __version__
+from wirewatch.documents.health import ProbeStatus
 from wirewatch.page import html
+from wirewatch.page.content import PageContent
 from wirewatch.page.model import Cell, Page, Section, Table
 
 each_state = pytest.mark.parametrize("name", STATES)
@@ -296,6 +302,84 @@ def test_what_makes_the_page_unfit_is_reported_first(name: str, words: str) -> N
     (notice,) = page(name).notices
     assert notice.text.startswith(words)
     assert page("healthy").notices == ()
+
+
+UNFIT: Mapping[str, tuple[str, Callable[[PageContent], PageContent]]] = {
+    "replay": ("Not live: this is a recording", lambda one: _in_state(one, source="replay")),
+    "synthetic": (
+        "Not a real node: the recording was changed",
+        lambda one: _in_state(one, source="synthetic"),
+    ),
+    "released": ("The GPUs are released until", lambda one: _in_health(one, released_until=one.at + 60)),
+    "stopped": ("A loop of the daemon has stopped", lambda one: _in_health(one, turning=False)),
+    "quiet": ("Nothing has been polled for 2 min 1 s", lambda one: _in_health(one, polled_at=one.at - 121)),
+}
+"""How a page becomes unfit, and how its notice begins."""
+
+
+def _in_state(one: PageContent, **but: Any) -> PageContent:
+    return replace(one, state=replace(one.state, **but))
+
+
+def _in_health(one: PageContent, **but: Any) -> PageContent:
+    return replace(one, health=replace(one.health, **but))
+
+
+@pytest.mark.parametrize("name", ["healthy", "link-down", "suppressed", "stale", "first-seconds"])
+@pytest.mark.parametrize(
+    "ways",
+    [[way] for way in UNFIT] + [["replay", "released", "stopped", "quiet"], ["synthetic", "stopped"]],
+    ids="+".join,
+)
+def test_nothing_else_on_a_page_hides_what_makes_it_unfit(name: str, ways: Sequence[str]) -> None:
+    content = state(name)
+    content = _in_health(content, polled_at=content.at)
+    for way in ways:
+        content = UNFIT[way][1](content)
+    found = [one.text for one in html.page(content).notices]
+    assert len(found) == len(ways)
+    assert all(text.startswith(UNFIT[way][0]) for text, way in zip(found, ways, strict=True))
+
+
+@pytest.mark.parametrize("ago", [None, 120.0])
+def test_a_poll_of_two_minutes_ago_is_not_long_ago_and_none_is_no_old_one(ago: float | None) -> None:
+    content = state("healthy")
+    polled = 0.0 if ago is None else content.at - ago
+    assert html.page(_in_health(content, polled_at=polled)).notices == ()
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_an_old_probe_is_called_old_in_each_section_and_a_fresh_one_in_none(*, fresh: bool) -> None:
+    content = state("straggler")
+    content = replace(content, probes=replace(content.probes, fresh=fresh))
+    parts = {one.id: one for one in html.page(content).sections}
+    last, peers = parts["probes"].lines[0], parts["peers"].lines[0]
+    assert last.text.startswith("Last complete probe: ")
+    assert ("It is too old to count for now." in last.text) is not fresh
+    assert ("The probe is old: the rates now are not known." in peers.text) is not fresh
+    assert last.tone == peers.tone == ("" if fresh else "unknown")
+
+
+ASKED = "Jobs may start, but `wirewatch check` asks for a fresh probe first, and there is none."
+MAY = "The next job may start on this node."
+
+
+@pytest.mark.parametrize(
+    ("guard", "ready", "probe", "said"),
+    [
+        ("a finding stops jobs", False, (False, True), "No job may start on this node."),
+        ("a probe is required and old", True, (False, True), ASKED),
+        ("a probe is required and fresh", True, (True, True), MAY),
+        ("an old probe that is not required", True, (False, False), MAY),
+        ("nothing to probe", True, None, MAY),
+    ],
+)
+def test_whether_a_job_may_start_is_said_with_what_it_takes(
+    guard: str, *, ready: bool, probe: tuple[bool, bool] | None, said: str
+) -> None:
+    asked = None if probe is None else ProbeStatus(0.0, None, fresh=probe[0], required=probe[1])
+    content = _in_health(state("healthy"), job_ready=ready, probe=asked)
+    assert html.page(content).verdict.start == said, guard
 
 
 @pytest.mark.parametrize(
