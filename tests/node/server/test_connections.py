@@ -58,6 +58,24 @@ def test_a_client_that_takes_too_long_is_let_go(sent: bytes) -> None:
     port(Bounds(head=0.5, patience=0.5)).run(scenario)
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["pipelined", "after the answer"])
+def test_a_next_request_that_begins_has_the_time_of_a_head_and_not_that_of_an_idle_client(
+    *, together: bool
+) -> None:
+    async def scenario(here: Port) -> None:
+        streams = await here.open()
+        begun = b"GET / HTTP/1.1\r\nHost: local"
+        if together:
+            streams[1].write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + begun)
+        else:
+            assert await ask(streams) == b"200"
+            streams[1].write(begun)
+        await ended(streams)
+        assert here.refused("slow") == 1
+
+    port(Bounds(head=0.5, idle=3 * PATIENT)).run(scenario)
+
+
 def test_a_body_that_nobody_reads_may_not_go_on_after_the_answer() -> None:
     async def scenario(here: Port) -> None:
         streams = await here.open()

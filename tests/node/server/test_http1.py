@@ -100,6 +100,10 @@ def test_a_refused_request_gets_the_reason_and_is_closed(sent: bytes, status: in
         (GET + b"Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n", b"GET /? "),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", b"POST /? abc"),
         (
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000,
+            b"POST /? " + b"x" * 1000,
+        ),
+        (
             CHUNKED + b"3\r\nabc\r\n0\r\n\r\n",
             b"POST /? abc",
         ),
