@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingState, TimedCollective
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
+from tests.node.jobs.ringjobs import AROUND, uuid
+from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, RingState, TimedCollective
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Conditions
+from wirewatch.core.types import Absent, Ok
 from wirewatch.jobs.running.confirm import (
     LateVotes,
     chance,
@@ -16,8 +18,17 @@ from wirewatch.jobs.running.confirm import (
     slow_rows,
     slow_wire,
 )
+from wirewatch.jobs.running.expected import conditions_of
 from wirewatch.jobs.running.join import RankRecords, gaps, join, records_of
-from wirewatch.jobs.running.model import CommunicatorMemory, JobsPolicy, JoinedCollective
+from wirewatch.jobs.running.judge import judge_rings
+from wirewatch.jobs.running.model import (
+    CommunicatorMemory,
+    JobsMemory,
+    JobsPolicy,
+    JobsReading,
+    JoinedCollective,
+    RankMeeting,
+)
 from wirewatch.jobs.running.windows import Shape, bias, roll, vote, window_of
 from wirewatch.jobs.times import CommunicatorWindow, JobRank, OperationTimes
 
@@ -234,6 +245,72 @@ def test_what_all_ranks_timed_is_joined_and_the_rest_is_counted() -> None:
     assert (memory.joined, memory.partial, memory.pending) == (3, 1, {})
     late = join(memory, (records(0), records(1, 1)), BOTH, 4)
     assert late.window == memory.window
+
+
+def test_a_record_of_another_rank_is_in_no_collective() -> None:
+    memory = join(CommunicatorMemory(), (records(0, 1), records(1, 1), records(2, 1)), BOTH, 1)
+    assert [set(one.seconds) for one in memory.window] == [BOTH]
+
+
+def rings(*ranks: tuple[int, str]) -> JobsReading:
+    """One communicator of these ranks and GPUs, of which nothing is timed now."""
+    made = (
+        Ring(f"r{rank}", 1, 2, rank, 1, gpu, rank, rank, 1000, 0.0, RingState.LIVE, RingCounts())
+        for rank, gpu in ranks
+    )
+    return JobsReading(RingsReading(tuple(RingReading(one) for one in made)))
+
+
+REMEMBERED = replace(
+    join(CommunicatorMemory(), (records(0, 1, 2, 9), records(1, 1, 2)), BOTH, 1),
+    ranks=((0, "GPU-0"), (1, "GPU-1")), begun=100.0, seen=2, stride=2,
+    windows=(window(joined(8, late=0, gap=0.0)),),
+    closed=99.0, slots={9: 1}, met=(RankMeeting(1, 0.1, 0.1),), even=({0: 0.0, 1: 0.1},),
+)  # fmt: skip
+OF_RANKS = ("pending", "window", "seen", "stride", "windows", "slots", "met", "even")
+"""Fields of a communicator's memory that hold for its ranks alone."""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kept"),
+    [
+        (((0, "GPU-0"), (1, "GPU-1")), True),
+        (((0, "GPU-0"), (1, "GPU-2")), False),
+        (((0, "GPU-0"),), False),
+    ],
+    ids=["the same", "a rank on another GPU", "a rank less"],
+)
+def test_nothing_of_other_ranks_comes_into_a_window(ranks: Sequence[tuple[int, str]], *, kept: bool) -> None:
+    before = JobsMemory(communicators={(1000, 1): REMEMBERED})
+    memory = judge_rings(before, Ok(rings(*ranks), 1.0, 101.0), POLICY).memory.communicators[1000, 1]
+    assert memory.ranks == tuple(ranks)
+    for name in OF_RANKS:
+        new = getattr(REMEMBERED if kept else CommunicatorMemory(), name)
+        assert getattr(memory, name) == new, name
+    assert memory.begun == (100.0 if kept else 101.0)
+    assert memory.ended == REMEMBERED.ended
+
+
+@pytest.mark.parametrize(
+    ("guard", "gpus", "nodes", "expects"),
+    [
+        ("all GPUs of the node", range(8), 1, 8),
+        ("some of them", (1, 4), 1, 2),
+        ("a GPU that this node does not know", (1, 4, 9), 1, 0),
+        ("one GPU", (1,), 1, 0),
+        ("no GPU that is known", (8, 9), 1, 0),
+        ("ranks on other nodes", (1, 4), 2, 0),
+    ],
+)
+def test_bus_bandwidth_is_expected_of_just_the_gpus_of_a_communicator(
+    guard: str, gpus: Sequence[int], nodes: int, expects: int
+) -> None:
+    found = conditions_of(AROUND, [uuid(number) for number in gpus], nodes, {})
+    if not expects:
+        assert isinstance(found, Absent), guard
+    else:
+        assert isinstance(found, Conditions)
+        assert [gpu.index for gpu in found.group.gpus] == list(gpus), guard
 
 
 def test_a_number_that_comes_twice_is_a_replay_and_is_not_joined() -> None:

@@ -130,7 +130,7 @@ def _communicator(
         # Other ranks than before: what was joined is of another set, and no window spans both.
         memory = replace(
             memory, ranks=who, pending={}, window=(), seen=0, stride=1, windows=(), begun=None, slots={},
-            met=(),
+            met=(), even=(),
         )  # fmt: skip
     if group.doubt in NOT_JOINED:
         return JudgedCommunicator(group, memory, here, group.doubt)
