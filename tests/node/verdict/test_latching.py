@@ -1,5 +1,6 @@
 """Faults that come and go before their collector has confirmed them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from tests.node.verdict.drawn import HUNG, D, Drawn, F, U
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Absent, Finding, Health, Subject, Why
-from wirewatch.verdict.ledger import Ledger, Stage, VerdictPolicy
+from wirewatch.daemon.persistence import lost
+from wirewatch.verdict.ledger import LOST, Ledger, Stage, VerdictPolicy
 from wirewatch.verdict.node import LATCHED, LIVE, PROBATION
 
 DOWN = "nvlink.link_down"
@@ -315,6 +317,26 @@ def test_since_is_when_it_came_this_time() -> None:
     node.find(DOWN, node.gpu())
     node.look()
     assert node.entry(DOWN, node.gpu()).since == node.at > first
+
+
+@pytest.mark.parametrize(
+    "policy", [{}, {"plain": ("*",)}, {"latch_after": 2, "settle": 0.0, "recurrence": 90000.0}]
+)
+def test_that_a_memory_was_lost_stays_whatever_is_read_until_a_word(
+    tmp_path: Path, policy: Mapping[str, object]
+) -> None:
+    node = Drawn(tmp_path, **policy)
+    node.ledger = lost(node.ledger, "latches", "the file was cut off", node.at)
+    (known,) = node.ledger.entries.values()
+    for happens in (node.look, node.probed, node.restart, node.reboot):
+        happens()
+        node.look(seconds=3600.0, times=48)
+        (entry,) = node.ledger.entries.values()
+        assert (entry.rule, entry.stage, entry.evidence) == (LOST, Stage.LATCHED, known.evidence)
+        assert node.verdict.health is U
+    node.ack(LOST, Subject())
+    assert not node.ledger.entries
+    assert node.look().health is Health.OK
 
 
 def test_no_collector_that_is_switched_off_holds_a_fault() -> None:

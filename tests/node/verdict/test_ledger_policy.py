@@ -8,6 +8,9 @@ from wirewatch.config import ConfigError, load
 from wirewatch.verdict.ledger import DAY, VerdictPolicy
 
 
+FAIL_ON = "fail_on must name failed, and besides unknown and degraded at most: {}"
+
+
 def test_the_defaults_can_be_meant() -> None:
     assert VerdictPolicy().wrong() == ""
 
@@ -25,7 +28,15 @@ def test_seconds_that_are_none(name: str, seconds: float) -> None:
         (VerdictPolicy(recurrence=DAY - 1), "must not be shorter than probation: 'recurrence'"),
         (VerdictPolicy(clean_probes=-1), "clean_probes must be at least 0"),
         (VerdictPolicy(latch_after=1), "latch_after must be at least 2"),
-        (VerdictPolicy(settle=0.0, probation=0.0, recurrence=0.0, clean_probes=0, latch_after=2), ""),
+        (VerdictPolicy(flaps=1), "flaps must be at least 2"),
+        (VerdictPolicy(fail_on=("unknown",)), FAIL_ON.format(["unknown"])),
+        (VerdictPolicy(fail_on=("failed", "ok")), FAIL_ON.format(["failed", "ok"])),
+        (VerdictPolicy(fail_on=("failed", "unknown", "degraded")), ""),
+        (VerdictPolicy(recurrence=DAY), ""),
+        (
+            VerdictPolicy(settle=0.0, probation=0.0, recurrence=0.0, clean_probes=0, latch_after=2, flaps=2),
+            "",
+        ),
     ],
 )
 def test_what_cannot_be_meant(policy: VerdictPolicy, wrong: str) -> None:
