@@ -130,7 +130,7 @@ class _LedgerStep:
         probes = entry.probes
         if self.now.probes.complete != self.ledger.complete:
             probes = probes + (looked is not None) if self.now.probes.clean else 0
-        asked = entry.asked or (entry.stage not in OVER and self._asks(entry.subject))
+        asked = entry.asked or self._asks(entry.subject)
         if looked is None:
             return replace(entry, probes=probes, asked=asked, mono=None)
         passed = 0.0 if entry.mono is None else max(0.0, looked - entry.mono)

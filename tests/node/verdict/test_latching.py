@@ -325,7 +325,7 @@ def test_since_is_when_it_came_this_time() -> None:
 def test_that_a_memory_was_lost_stays_whatever_is_read_until_a_word(
     tmp_path: Path, policy: Mapping[str, object]
 ) -> None:
-    node = Drawn(tmp_path, **policy)
+    node = Drawn(tmp_path, **policy)  # type: ignore[arg-type]
     node.ledger = lost(node.ledger, "latches", "the file was cut off", node.at)
     (known,) = node.ledger.entries.values()
     for happens in (node.look, node.probed, node.restart, node.reboot):

@@ -7,7 +7,6 @@ import pytest
 from wirewatch.config import ConfigError, load
 from wirewatch.verdict.ledger import DAY, VerdictPolicy
 
-
 FAIL_ON = "fail_on must name failed, and besides unknown and degraded at most: {}"
 
 
