@@ -1,5 +1,6 @@
 """A signal ends every process of ours in time and with its exit code, whatever it does at that moment."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import SHARE
 from tests.node.daemon.process import FAST, SOON, Daemon
 from tests.node.hw.children import until
+from tests.node.moments import TAKES
 from tests.processes import ROOT, Process
 from wirewatch.signals import LIMIT
 
@@ -139,6 +142,37 @@ def test_a_signal_that_was_blocked_at_the_start_comes() -> None:
     script += "os.execv(sys.executable, [sys.executable, '-m', 'wirewatch', 'serve', '--replay', 'h200x8'])\n"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, b"listen" in done.stderr) == (0, False)
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    ("every", "words", "codes"),
+    [
+        # Some moments come after the answer, which is UNKNOWN.
+        (10 if SHARE < 1 else 1, ("check", "--cached", "--socket", ""), {INTERNAL, 3}),
+        (0 if SHARE < 1 else 10, ("serve", "--socket", "", "--listen", "127.0.0.1:0", *SERVE[4:]), {0}),
+    ],
+    ids=["check", "serve"],
+)
+def test_at_whichever_moment_of_its_start_a_signal_comes(
+    number: str, every: int, words: tuple[str, ...], codes: set[int]
+) -> None:
+    """It ends with its exit code, and says nothing of errors that came of the signal."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.node.moments", number, str(every), *words],
+        cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, check=False,
+    )  # fmt: skip
+    moments = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"[")]
+    assert not every or any("__set_name__" in place for place, *_ in moments)
+    early = {-signal.Signals[number], *codes}
+    assert {code for place, code, _ in moments if place.startswith(TAKES)} == early - {3}
+    wrong = [
+        (place, code, said)
+        for place, code, said in moments
+        if code not in (early if place.startswith(TAKES) else codes)
+        or "Traceback" in said or "UNKNOWN" in said
+    ]  # fmt: skip
+    assert wrong == []
 
 
 def test_children_get_signals_as_they_were(tmp_path: Path) -> None:

@@ -22,8 +22,6 @@ INTERRUPTED = 70
 
 def sweep(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     (folder / "state").mkdir(exist_ok=True)
-    # It is ignored by what a script starts in its background, and by what that starts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [torch_python(), "-m", "wirewatch", "sweep", *arguments], text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={**os.environ, "STATE_DIRECTORY": str(folder / "state")},
