@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import HANGS
 from wirewatch import statefolder as module
 from wirewatch.core.types import Absent, Why
 from wirewatch.statefolder import (
@@ -30,7 +31,7 @@ from wirewatch.statefolder import (
     state_directory,
 )
 
-SOON = 10.0
+SOON = HANGS
 HOLD = """
 import subprocess, sys, time
 from pathlib import Path
