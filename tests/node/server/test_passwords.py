@@ -178,7 +178,7 @@ async def main():
 asyncio.run(main())
 """
     # Each of the nine takes days.
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=HANGS)
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=HANGS).returncode == 0
 
 
 def test_the_same_password_at_once_is_checked_once() -> None:
