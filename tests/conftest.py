@@ -5,21 +5,30 @@ before a release (`EXAMPLES=1`) new ones are drawn.
 """
 
 import gc
+import signal
 from collections.abc import MutableSequence
 
 import pytest
 from hypothesis import settings
 
 from tests.examples import SHARE, examples
+from tests.patience import SLOWNESS
 
 settings.register_profile("wirewatch", deadline=None, max_examples=examples(100), derandomize=SHARE < 1)
 settings.load_profile("wirewatch")
 
+# What a script starts in its background ignores Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG = (
     "tests/node/cli/test_check_hanging.py", "tests/node/daemon/", "tests/proof/",
     "tests/tools/test_blocks.py", "tests/tools/test_faults.py", "tests/tools/test_generated.py",
 )  # fmt: skip
+
+
+def pytest_report_header() -> str:
+    """Say by how much deadlines are longer than on a quiet machine."""
+    return f"deadlines: {SLOWNESS:.1f} times those of a quiet machine"
 
 
 def pytest_collection_modifyitems(items: MutableSequence[pytest.Item]) -> None:

@@ -13,7 +13,6 @@ import os
 import pkgutil
 import runpy
 import selectors
-import signal
 import socket
 import sys
 from array import array
@@ -110,8 +109,6 @@ def _become(
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    # What a script starts in its background ignores Ctrl-C, and so does what that starts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Texts for inputs: any text, damaged good ones, and odd ones. A parser gives a value or its error."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,5 +101,9 @@ ODD = (
 
 def reads(parser: Parser, text: str) -> None:
     """A value, or one of the errors."""
-    with suppress(*parser.errors):
+    said = "a value"
+    try:
         parser.read(text)
+    except parser.errors as error:
+        said = str(error)
+    assert said.strip(), "an error says what is wrong"

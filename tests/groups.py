@@ -4,6 +4,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.patience import HANGS
+
 
 def living(group: int) -> set[int]:
     """Processes of a group, but for those that only wait to be taken off the list."""
@@ -17,7 +19,7 @@ def living(group: int) -> set[int]:
     return found
 
 
-def dies(group: int, seconds: float = 2.0) -> bool:
+def dies(group: int, seconds: float = HANGS) -> bool:
     """Whether nothing of a process group lives after so long."""
     end = time.monotonic() + seconds
     while living(group):

@@ -16,8 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Self
 
+from tests.patience import HANGS
+
 ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT = 60.0
+TIMEOUT = HANGS
 Output = IO[bytes] | int | None
 
 

@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.patience import HANGS
+
 T = TypeVar("T")
 
 
 def until(
-    what: str | Callable[[], str], look: Callable[[], T | None], seconds: float = 60, every: float = 0.3
+    what: str | Callable[[], str], look: Callable[[], T | None], seconds: float = HANGS, every: float = 0.3
 ) -> T:
     """What a look gives, once it gives something other than None and False.
 

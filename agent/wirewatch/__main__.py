@@ -38,6 +38,10 @@ def main() -> None:
         code = run(sys.argv[1:], BEGAN)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else INTERNAL
+    except Exception:  # noqa: BLE001 - an import fails, and status 1 would read as the verdict DEGRADED
+        if not SIGNALS.raised:
+            sys.excepthook(*sys.exc_info())
+        code = INTERNAL
     SIGNALS.leave(code)
 
 

@@ -37,15 +37,16 @@ class Stopped(SystemExit):
 class SignalPath:
     """What this process does at signals. There is one for each process: SIGNALS.
 
-    Before `install`, signals do what they do by default. `unraisable_otherwise` reports what else is raised
-    where nothing can be raised.
+    Before `install`, signals do what they do by default. `raised`: whether Stopped was raised. An error that
+    comes after it is its consequence, and nobody's bug: Python and libraries make others of it.
+    `unraisable_otherwise` reports what else is raised where nothing can be raised.
     """
 
     def __init__(self) -> None:
         self._code, self._reloads, self._alone = 0, False, True
         self._first: signal.Signals | None = None
         self._end = 0.0
-        self._acted = self._reload_due = False
+        self._acted = self._reload_due = self.raised = False
         self._stop: Callable[[str], object] | None = None
         self._reload: Callable[[], object] | None = None
         self.unraisable_otherwise: Callable[[UnraisableHookArgs], object] = sys.__unraisablehook__
@@ -115,7 +116,7 @@ class SignalPath:
         if self._alone:
             self._take(number)
         if (number != RELOADING or not self._reloads) and self._stop is None and not self._acted:
-            self._acted = True
+            self._acted = self.raised = True
             raise Stopped(self._code, signal.Signals(number))
 
     def _run(self, reading: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.chart.documents import KUBERNETES, container, pod_of, read
 from tests.node.daemon.proberprocess import DEMO, ProberProcess
+from tests.patience import HANGS
 
 PROBE = container(pod_of(read(KUBERNETES / "default.yaml")), "prober")["livenessProbe"]
 
@@ -16,7 +17,7 @@ def lives(socket: str) -> bool:
     assert (program, rest[0]) == ("python3", "-ISc")
     code = rest[1].replace("/run/wirewatch/prober.sock", socket).replace("settimeout(8)", "settimeout(1)")
     assert socket in code
-    done = subprocess.run([sys.executable, rest[0], code], capture_output=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, rest[0], code], capture_output=True, timeout=HANGS, check=False)
     return done.returncode == 0
 
 

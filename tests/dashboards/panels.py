@@ -9,9 +9,10 @@ from dashboards.build import document
 from dashboards.parts import Blank, Dashboard, Panel, Text
 from tests.dashboards.grafana import Asked, Variables, asked, put_in
 from tests.dashboards.promserver import Prometheus
+from tests.patience import HANGS
 
 STEP = 2.0
-BACK = 60.0
+BACK = HANGS
 """Seconds between points and of the time shown."""
 
 

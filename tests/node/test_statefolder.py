@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import HANGS
 from wirewatch import statefolder as module
 from wirewatch.core.types import Absent, Why
 from wirewatch.statefolder import (
@@ -24,13 +25,14 @@ from wirewatch.statefolder import (
     LockHolder,
     StateError,
     StateFolder,
+    StateInUse,
     lock_agent,
     lock_probe,
     open_state,
     state_directory,
 )
 
-SOON = 10.0
+SOON = HANGS
 HOLD = """
 import subprocess, sys, time
 from pathlib import Path
@@ -167,8 +169,11 @@ def test_one_agent_a_folder_and_the_second_is_told_who_is_first(state: StateFold
 
 
 def test_agents_of_two_folders_do_not_know_each_other(tmp_path: Path) -> None:
-    with lock_agent(open_state(tmp_path / "a")), lock_agent(open_state(tmp_path / "b")):
-        pass
+    one, other = open_state(tmp_path / "a"), open_state(tmp_path / "b")
+    with lock_agent(one), lock_agent(other):
+        for state in (one, other):
+            with pytest.raises(StateInUse):
+                lock_agent(state)
 
 
 def test_an_agent_and_a_probe_do_not_wait_for_each_other(state: StateFolder) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.disks import OTHER, needs_root, open_folder
 from tests.node.probe.histories import record, stored
+from tests.patience import HANGS
 from tests.support import StillClock
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.persistence import content, put_aside, write
@@ -161,7 +162,7 @@ def test_what_is_no_file_is_reported_and_not_waited_for(
     done: list[tuple[Lock | LockHolder | Absent, str]] = []
     thread = threading.Thread(target=lambda: done.append(work(state)), daemon=True)
     thread.start()
-    thread.join(20.0)
+    thread.join(HANGS)
     assert not thread.is_alive()
     lock, read = done[0]
     assert isinstance(lock, Absent)
@@ -231,7 +232,7 @@ def test_only_this_thread_has_the_owners_rights_and_only_for_the_block(
     seen: list[bytes] = []
 
     def look() -> None:
-        inside.wait(20.0)
+        inside.wait(HANGS)
         seen.append(secret.read_bytes())
         looked.set()
 
@@ -239,7 +240,7 @@ def test_only_this_thread_has_the_owners_rights_and_only_for_the_block(
     thread.start()
     with as_owner(state.directory):
         inside.set()
-        assert looked.wait(20.0)
+        assert looked.wait(HANGS)
         with pytest.raises(PermissionError):
             secret.read_bytes()
         with as_owner(state.directory), pytest.raises(PermissionError):

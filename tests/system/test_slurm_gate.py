@@ -265,6 +265,7 @@ def test_a_draining_node_is_resumed_under_its_running_job(gate: Gate) -> None:
     gate.cluster.wait(lambda: gate.cluster.states()["g1"] in {"mixed", "allocated"})
     over.touch()
     gate.cluster.wait(lambda: job_state(gate, job) == "COMPLETED")
+    assert "g1" not in gate.drained()
 
 
 def test_a_node_that_a_person_drained_is_left_to_the_person(gate: Gate) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tools.options import COMMON, EXAMPLES, PAGE, Option, sections
 from wirewatch.catalogue import discover
-from wirewatch.config import load
+from wirewatch.config import Config, load
 
 EXAMPLE = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -56,7 +56,7 @@ def test_every_example_is_a_configuration(tmp_path: Path) -> None:
     path = tmp_path / "wirewatch.toml"
     for text in examples():
         path.write_text(text, "utf-8")
-        load(path, discover())
+        assert isinstance(load(path, discover())[0], Config)
 
 
 def test_the_examples_set_every_option() -> None:

@@ -9,6 +9,7 @@ import click
 from wirewatch import __version__
 from wirewatch.cli.groups import LazyGroup, Listed, examples
 from wirewatch.core.types import Unusable
+from wirewatch.signals import SIGNALS
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS: Mapping[str, Listed] = {
@@ -102,7 +103,8 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         return INTERNAL
     except Exception as error:  # noqa: BLE001 - the end of the command line, which reports it
         # Python's own exit status 1 would read as the verdict DEGRADED.
-        _report(error)
+        if not SIGNALS.raised:
+            _report(error)
         return INTERNAL
 
 

@@ -51,9 +51,9 @@ def prober(
     address = path or config.probe.prober or SOCKET
     remove_left_folders()
     with ExitStack() as stack:
-        listening = stack.enter_context(local(address, MODE, group or None))
         hardware, nvml = replayed(replay, overlays, loop=loop) if replay else live(config)
         stack.callback(nvml.stop)
+        listening = stack.enter_context(local(address, MODE, group or None))
         if hardware.source == "live" and os.getpid() == 1:
             log.warning(
                 "this is process 1 of a PID namespace: without hostPID no probe knows its own process"

@@ -148,11 +148,6 @@ def run_serve(
     config, collectors = load(given.config_file, every)
     with ExitStack() as stack:
         state = _state(config, given.replay, stack)
-        web = guard(config.listen, given.listen, given.web_config, stack)
-        place = _socket_path(config, given, stack)
-        asked, ordered = (stack.enter_context(made(place)) if place else None for made in (local, control))
-        sockets = Sockets(*web, asked, ordered, config.metrics.tier)
-        remove_left_folders()
         hardware, nvml = (
             replayed(given.replay, given.overlays, loop=given.loop, rings=given.rings, lead=given.lead)
             if given.replay
@@ -161,18 +156,22 @@ def run_serve(
         stack.callback(nvml.stop)
         prober = remote_prober(config, hardware) if config.probe.enabled else None
         parts = composed(config, hardware, state, every, prober, stack)
+        components, writer = parts.components(config, collectors), condition_writer(config, hardware)
+        # All input is read: a mistake in it is not hidden by an address that is in use.
+        web = guard(config.listen, given.listen, given.web_config, stack)
+        place = _socket_path(config, given, stack)
+        asked, ordered = (stack.enter_context(made(place)) if place else None for made in (local, control))
+        sockets = Sockets(*web, asked, ordered, config.metrics.tier)
+        remove_left_folders()
         # The probe of a recording holds no GPU.
         handles = Handles(nvml, hardware.probe if isinstance(hardware.probe, ProbeRunner) else None, prober)
         stack.callback(handles.end, "the daemon ends")
         announce(hardware, *web)
         listening(base_url(*web))
         daemon = run_daemon(
-            parts.components(config, collectors), hardware, expectations(config), sockets, handles,
-            parts.topologies, parts.remembered, _place(config, hardware),
-            replace(
-                reporters, condition_writer=condition_writer(config, hardware),
-                verdict_file=verdict_file(place, hardware),
-            ),
+            components, hardware, expectations(config), sockets, handles, parts.topologies, parts.remembered,
+            _place(config, hardware),
+            replace(reporters, condition_writer=writer, verdict_file=verdict_file(place, hardware)),
             ConfigurationFile(given.config_file, config, parts.components).read_again,
         )  # fmt: skip
         asyncio.run(daemon)

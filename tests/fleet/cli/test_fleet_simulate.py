@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from wirewatch.core.types import Tier
 from wirewatch_fleet.cli.simulate import page_of
@@ -25,7 +26,7 @@ wirewatch_nvlink_transmit_bytes_total{gpu="0",uuid="GPU-0000100%"} 5.0
 
 
 def get(url: str, **headers: str) -> bytes:
-    with urlopen(Request(url, headers=headers), timeout=30) as reply:
+    with urlopen(Request(url, headers=headers), timeout=HANGS) as reply:
         body: bytes = reply.read()
     return gzip.decompress(body) if headers else body
 

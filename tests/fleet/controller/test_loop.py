@@ -10,13 +10,14 @@ import pytest
 
 from tests.fleet.controller.api import NodesApi, serving
 from tests.fleet.controller.drawn import NOW, OTHERS, OURS, mark, raw, settings
+from tests.patience import HANGS
 from wirewatch.config import BudgetSection
 from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.controller import cluster, loop
 from wirewatch_fleet.controller.decide import NodeStep
 from wirewatch_fleet.controller.loop import Controller, Identity
 
-SOON = 30.0
+SOON = HANGS
 
 
 class FixedClock:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.patience import HANGS
 from wirewatch.core.probe import OPS
 from wirewatch_lab.cli.advise.bench_script import BenchScript
 
@@ -57,7 +58,7 @@ def run(text: str, folder: Path, **environment: str) -> tuple[int, list[str]]:
     slurm: Mapping[str, str] = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "SAID": str(said)}
     path = f"{folder / 'bin'}:/usr/bin:/bin"
     done = subprocess.run(
-        ["/bin/bash"], input=text.encode(), cwd=folder, check=False, capture_output=True, timeout=60,
+        ["/bin/bash"], input=text.encode(), cwd=folder, check=False, capture_output=True, timeout=HANGS,
         env={**slurm, "PATH": path, "HOME": os.environ.get("HOME", "/"), **environment},
     )  # fmt: skip
     words = said.read_text("utf-8").split("\0")[:-1] if said.exists() else []

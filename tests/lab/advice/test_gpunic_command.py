@@ -17,6 +17,7 @@ from tests.lab.study.topologies import gpu, nic, switch, system
 from tests.node.busbw.ports import port
 from tests.node.cli.schemas import complaints
 from tests.node.collectors.drawn import PCI, Files
+from tests.patience import HANGS
 from tests.processes import run_wirewatch
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import GpuPart, NicPart, NicPath, Topology
@@ -250,7 +251,7 @@ def started(text: str, folder: Path, **environment: str) -> "subprocess.Complete
     show = 'echo "${UCX_NET_DEVICES:-}"; echo "${NCCL_IB_HCA:-}"; echo "$1"'
     return subprocess.run(
         ["/bin/bash", "-s", "--", "/bin/bash", "-c", show, "x", "a b"], input=text, text=True, cwd=folder,
-        capture_output=True, check=False, env={"PATH": "/usr/bin:/bin", **environment}, timeout=60,
+        capture_output=True, check=False, env={"PATH": "/usr/bin:/bin", **environment}, timeout=HANGS,
     )  # fmt: skip
 
 

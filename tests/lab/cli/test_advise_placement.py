@@ -1,6 +1,7 @@
 """`wirewatch advise placement` as a process: the verdict first, one document, and what launchers take."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,13 @@ def test_several_jobs_side_by_side(nodes: str, capsys: pytest.CaptureFixture[str
     code, made = document(capsys, "--nodes", nodes, "--group", "tp=4,replicas=3", "--group", "tp=8,pp=2")
     assert (code, [one["tp"] for one in made["jobs"]]) == (0, [4, 8])
     assert made["nodelist"] == "gpu[001-003],old1"
+
+
+def test_a_job_is_taken_as_the_help_spells_it(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spelled = re.search(r"--group (TP\S+)", answer(capsys, "--help")[1])
+    assert spelled
+    code, made = document(capsys, "--nodes", nodes, "--group", spelled[1].replace("=N", "=2"))
+    assert (code, [(one["tp"], one["pp"], one["replicas"]) for one in made["jobs"]]) == (0, [(2, 2, 2)])
 
 
 def test_launchers_get_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.lab.study.sweeps import measured
 from tests.node.cli.schemas import complaints
 from tests.node.worker.workerprocess import torch_python
+from tests.patience import HANGS
 from wirewatch_lab.study.records import NAME, keys, read_records
 
 pytestmark = pytest.mark.system
@@ -22,8 +23,6 @@ INTERRUPTED = 70
 
 def sweep(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     (folder / "state").mkdir(exist_ok=True)
-    # It is ignored by what a script starts in its background, and by what that starts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [torch_python(), "-m", "wirewatch", "sweep", *arguments], text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={**os.environ, "STATE_DIRECTORY": str(folder / "state")},
@@ -33,19 +32,19 @@ def sweep(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 def test_ctrl_c_ends_a_sweep_and_it_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     process = sweep(tmp_path, "--out", str(folder), *WANTED, "--algorithm", "auto,Tree")
-    end = time.monotonic() + 120
+    end = time.monotonic() + HANGS
     while not (folder / NAME).exists() or len(measured(folder)) < 3:
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode == INTERRUPTED
     assert "wirewatch: ended by SIGINT\n" in said
     assert f"go on with: wirewatch sweep --resume {folder}" in said
     before = measured(folder)
     again = sweep(tmp_path, "--resume", str(folder))
-    out, said = again.communicate(timeout=180)
+    out, said = again.communicate(timeout=HANGS)
     assert again.returncode == 0, said
     assert "Tree: engine gloo has nothing of NCCL" in out
     assert measured(folder)[: len(before)] == before

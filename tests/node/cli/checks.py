@@ -4,28 +4,25 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.node.cli.schemas import complaints
-from tests.processes import Process, run_wirewatch, server
+from tests.patience import HANGS
+from tests.processes import Process, run_wirewatch
 
 COMMAND = (sys.executable, "-m", "wirewatch", "check")
 NOWHERE = ("--socket", "/nonexistent/wirewatch.sock")
-SLACK = 5.0
-"""Seconds that a process may take on a busy machine, beside those that it was given."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of it; `seconds` from the start of the process until no process holds its output any more."""
+    """What came of it."""
 
     code: int
     out: str
     err: str
-    seconds: float
 
     @property
     def line(self) -> str:
@@ -41,20 +38,16 @@ class Checked:
 
 
 def check(*arguments: str, **environment: str) -> Checked:
-    server()
-    began = time.monotonic()
     done = run_wirewatch("check", *arguments, env={**os.environ, **environment})
-    return Checked(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
+    return Checked(done.returncode, done.stdout, done.stderr)
 
 
 def check_machine(recording: str, changes: tuple[str, ...], *arguments: str) -> Checked:
     """A check without a daemon on a machine that is this recording, in real time."""
-    server()
-    began = time.monotonic()
     words = ("tests.node.cli.unplayed", recording, changes[1], "check", *NOWHERE, *arguments)
     with Process(words, subprocess.PIPE, subprocess.PIPE) as process:
-        out, err = process.communicate(60.0)
-    return Checked(process.wait(), out, err, time.monotonic() - began)
+        out, err = process.communicate(HANGS)
+    return Checked(process.wait(), out, err)
 
 
 def overlay(folder: Path, *changes: tuple[str, str, str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.patience import HANGS
 from wirewatch.cli.check.daemon import file_verdict
 from wirewatch.documents.state import HEALTH
 from wirewatch.documents.verdictfile import FileVerdict, Stamp, encoded
@@ -35,7 +36,7 @@ def gate(file: Path, *options: str, shell: str = "sh", user: int | None = None) 
     assert program, f"{words[0]} is missing: tests/system/packages installs it"
     done = subprocess.run(
         [program, *words[1:]], env={}, cwd="/", capture_output=True, text=True, check=False,
-        timeout=60, stdin=subprocess.DEVNULL, user=user,
+        timeout=HANGS, stdin=subprocess.DEVNULL, user=user,
     )  # fmt: skip
     assert done.stderr == ""
     (line,) = done.stdout.splitlines()

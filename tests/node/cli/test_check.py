@@ -106,11 +106,10 @@ def test_released_gpus_are_not_looked_at(tmp_path: Path) -> None:
         "released_until": time.time() + 300,
     }
     with answering(tmp_path, **changes) as socket:
-        done = check("--socket", socket, "--owner", "slurm:7", "--deadline", "30s", "--json")
+        done = check("--socket", socket, "--owner", "slurm:7", "--deadline", "1h", "--json")
     told = done.document
     assert (done.code, told["health"], told["source"]) == (3, "unknown", "daemon")
     assert told["why"].startswith("released for another ")
-    assert done.seconds < 10
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.cli.checks import NOWHERE, SLACK, check, check_machine, overlay
+from tests.node.cli.checks import NOWHERE, check, check_machine, overlay
 from tests.node.cli.replies import Behaviour, health, holding, reply, replying, server, trickling
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.hw.children import until
+from tests.patience import HANGS
 from tests.processes import Process
 from wirewatch.hw.recording import BUNDLED
 
@@ -24,7 +25,7 @@ DEADLINE = 0.8
 SECONDS = ("--deadline", f"{DEADLINE:g}s")
 LONG = 4.0
 LATER = ("--deadline", f"{LONG:g}s")
-SOON = 30.0
+SOON = HANGS
 """Seconds in which a process that is told to end has ended, half the time that it was given."""
 
 
@@ -41,7 +42,6 @@ def test_a_daemon_that_does_not_answer(tmp_path: Path, behave: Behaviour) -> Non
         done = check("--socket", path, "--cached", *SECONDS, "--fail-on", "unknown", "--json")
     assert (done.code, done.document["health"], done.document["source"]) == (3, "unknown", "none")
     assert (done.document["why"] != "", done.err) == (True, "")
-    assert done.seconds < DEADLINE + SLACK
 
 
 def test_a_slow_daemon_is_waited_for_as_long_as_there_is_time(tmp_path: Path) -> None:
@@ -61,9 +61,8 @@ def dead(tmp_path: Path) -> str:
 
 
 def test_a_daemon_that_is_gone(dead: str) -> None:
-    done = check("--socket", dead, "--cached", "--deadline", "60s")
+    done = check("--socket", dead, "--cached", "--deadline", "1h")
     assert (done.code, done.line) == (3, f"UNKNOWN; {dead}: nothing listens there; the daemon is not running")
-    assert done.seconds < LONG + SLACK
 
 
 def test_a_socket_whose_queue_is_full(tmp_path: Path) -> None:
@@ -74,7 +73,6 @@ def test_a_socket_whose_queue_is_full(tmp_path: Path) -> None:
         first.connect(path)
         done = check("--socket", path, "--cached", *SECONDS)
     assert (done.code, done.line.partition(";")[0]) == (3, "UNKNOWN")
-    assert done.seconds < DEADLINE + SLACK
 
 
 def test_a_configuration_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
@@ -82,7 +80,6 @@ def test_a_configuration_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
     os.mkfifo(config)
     done = check("--config", str(config), *SECONDS, "--fail-on", "unknown")
     assert (done.code, done.line) == (3, "UNKNOWN; the configuration could not be read in time")
-    assert done.seconds < DEADLINE + SLACK
 
 
 def test_a_file_of_the_state_folder_that_never_answers(tmp_path: Path) -> None:
@@ -93,7 +90,6 @@ def test_a_file_of_the_state_folder_that_never_answers(tmp_path: Path) -> None:
     told = [one["evidence"] for one in done.document["findings"] if one["rule"] == "verdict.latches"]
     assert len(told) == 1
     assert "latches.json: not a file" in told[0]
-    assert done.seconds < LONG + SLACK
 
 
 def test_a_recording_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
@@ -101,7 +97,6 @@ def test_a_recording_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "moments.jsonl.gz")
     done = check("--replay", str(tmp_path), *SECONDS, "--fail-on", "unknown")
     assert (done.code, done.line) == (3, f"UNKNOWN; a poll of recording {tmp_path}; it did not begin in time")
-    assert done.seconds < DEADLINE + SLACK
 
 
 def test_hardware_that_hangs(tmp_path: Path) -> None:
@@ -113,7 +108,6 @@ def test_hardware_that_hangs(tmp_path: Path) -> None:
     assert told["why"].endswith("did not end in time")
     rules = [one["rule"] for f in told["findings"] for one in (f, *f["same_cause"])]
     assert "gpu.blind" in rules
-    assert done.seconds < LONG + SLACK
 
 
 def test_what_was_seen_before_something_hung_counts(tmp_path: Path) -> None:
@@ -127,7 +121,6 @@ def test_what_was_seen_before_something_hung_counts(tmp_path: Path) -> None:
     changes = overlay(tmp_path, down, hangs)
     done = check_machine("demo-dgx-h200", changes, "--config", str(config), "--deadline", f"{long:g}s")
     assert (done.code, done.line.split()[:2]) == (2, ["FAILED", "nvlink.link_down"])
-    assert done.seconds < long + SLACK
 
 
 def test_one_that_is_stopped_gives_no_verdict_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -168,7 +161,6 @@ def test_the_real_daemon_answering_stopped_and_killed(tmp_path: Path) -> None:
         daemon.process.send_signal(signal.SIGSTOP)
         done = check(*asked, *SECONDS)
         assert (done.code, done.document["source"]) == (3, "none")
-        assert done.seconds < DEADLINE + SLACK
         daemon.process.kill()
         daemon.process.wait()
         assert path.is_socket()
@@ -179,9 +171,8 @@ def test_the_real_daemon_answering_stopped_and_killed(tmp_path: Path) -> None:
 def test_what_hangs_in_a_recording_that_is_played_takes_no_time(tmp_path: Path) -> None:
     """Files that never answer stop the collectors of their lane, and the others go on."""
     hangs = overlay(tmp_path, ("sysfs", "*infiniband*", "hang = true"))
-    done = check("--replay", "demo-dgx-h200", *hangs, "--json", "--deadline", "30s")
+    done = check("--replay", "demo-dgx-h200", *hangs, "--json", "--deadline", "1h")
     told = done.document
     assert (done.code, told["health"]) == (3, "unknown")
     assert "infiniband.blind" in {one["rule"] for f in told["findings"] for one in (f, *f["same_cause"])}
     assert "played for" in told["why"]
-    assert done.seconds < 30 + SLACK

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import sampled
+from tests.patience import HANGS
 from wirewatch.cli.check.answer import CheckAnswer, Terms, decide, line
 from wirewatch.cli.check.command import Attempt, CheckRequest
 from wirewatch.core.types import Health
@@ -15,7 +16,7 @@ from wirewatch.hw.overlay import bundled_overlays, load_overlay
 
 DEMO = "demo-dgx-h200"
 OK, D, U, F = Health
-SECONDS = 60.0
+SECONDS = HANGS
 """What `check` gives a recording by default; each takes about one."""
 EXPECTED: Mapping[str, Health] = {
     "acs-on": D, "driver-crash": U, "fabric-not-registered": F, "gpu-busy": OK, "gpu-ecc-uncorrected": D,
@@ -66,10 +67,8 @@ def test_the_table_has_every_bundled_fault() -> None:
 
 @pytest.mark.parametrize("name", sampled(list(EXPECTED)))
 def test_a_bundled_fault_has_the_verdict_of_a_daemon(name: str) -> None:
-    began = time.monotonic()
     answer = checked(name)
     assert (answer.health, answer.code) == (EXPECTED[name], EXIT[EXPECTED[name]]), line(answer)
-    assert time.monotonic() - began < SECONDS / 2
     shown = {(one.rule, one.health) for one in answer.grounds.findings}
     assert shown >= {(told.rule, told.health.name.lower()) for told in load_overlay(name).findings}
 

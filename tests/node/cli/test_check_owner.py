@@ -12,6 +12,7 @@ from tests.node.hw.children import until
 from tests.node.probe import recordings
 from tests.node.probe.histories import stored
 from tests.node.probe.recordings import Change, with_probe
+from tests.patience import HANGS
 from wirewatch.cli.check.answer import Grounds
 from wirewatch.cli.check.command import Attempt, CheckRequest, Work
 from wirewatch.core.types import Health
@@ -114,7 +115,7 @@ def test_a_probe_that_the_daemon_does_not_know_yet_is_not_made_again(
 
     def again(max_age: float) -> Grounds:
         request = CheckRequest(
-            end=time.monotonic() + 30, config=tmp_path / "wirewatch.toml", max_age=max_age,
+            end=time.monotonic() + HANGS, config=tmp_path / "wirewatch.toml", max_age=max_age,
             owner="slurm:7", replay=str(tmp_path / "node"), overlays=(overlay(tmp_path, JOB)[1],),
         )  # fmt: skip
         attempt = Attempt(request, lambda: None)
@@ -137,7 +138,7 @@ def test_a_probe_that_the_daemon_does_not_know_yet_is_not_made_again(
 def test_a_probe_that_does_not_end_leaves_what_was_known(tmp_path: Path) -> None:
     recording = with_probe(tmp_path / "node", seconds=600.0)
     request = CheckRequest(
-        end=time.monotonic() + 120, replay=recording, overlays=(overlay(tmp_path, JOB)[1],), owner="slurm:7"
+        end=time.monotonic() + HANGS, replay=recording, overlays=(overlay(tmp_path, JOB)[1],), owner="slurm:7"
     )
     begun = Attempt(request, lambda: None)
     work = Work(begun.run, begun.tidy)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.node.collectors.drawn import Watched
+from tests.patience import HANGS
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
 from wirewatch.cli.check.command import Work
 from wirewatch.cli.check.polling import PACE, PAUSE, Poll, paced, polls_needed, quiet
@@ -65,7 +66,7 @@ def look_at(
     )
 
 
-def looked(*collectors: AnyCollector, seconds: float = 20.0) -> Grounds:
+def looked(*collectors: AnyCollector, seconds: float = HANGS) -> Grounds:
     look = look_at(collectors)
     look.run(time.monotonic() + seconds)
     return look.grounds("")
@@ -165,7 +166,7 @@ def test_a_history_that_raises_or_hangs_is_not_known() -> None:
         raise RuntimeError("a bug")
 
     look = look_at([collector("well", good)], raising)
-    look.run(time.monotonic() + 5)
+    look.run(time.monotonic() + HANGS)
     assert rules(look.grounds("")) == {f"{PROBE_NAME}.blind": Health.UNKNOWN}
     release = threading.Event()
 
@@ -189,7 +190,7 @@ def test_a_fresh_probe_is_required_where_probing_is_on() -> None:
         look_at([collector("well", good)], None, wanted),
     )
     for look in (on, off):
-        look.run(time.monotonic() + 5)
+        look.run(time.monotonic() + HANGS)
     assert (on.grounds("").required, on.grounds("").probe is None) == (True, False)
     # Switched off is not "nothing can be probed": no job starts.
     probe = ProbeStatus(0.0, None, fresh=False, required=True)
@@ -203,7 +204,7 @@ def test_what_is_remembered_of_faults_counts() -> None:
         100.0, 100.0,
     )  # fmt: skip
     look = look_at([collector("well", good)], ledger=Ledger().with_entry(entry))
-    look.run(time.monotonic() + 5)
+    look.run(time.monotonic() + HANGS)
     (found,) = look.grounds("").findings
     assert (found.rule, found.stage, found.health, len(found.id)) == ("xid.79", "latched", "failed", 8)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.page.pages import content_of, html_of
+from tests.patience import HANGS
 from tests.processes import run_wirewatch
 from tests.support import Node
 from wirewatch.catalogue import components
@@ -37,7 +38,7 @@ def switched_off(folder: Path, names: tuple[str, ...]) -> Path:
 @pytest.mark.parametrize("names", OFF, ids=IDS)
 def test_check_answers(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Before: KeyError 'inventory', and exit code 70."""
-    request = CheckRequest(time.monotonic() + 60, switched_off(tmp_path, names), replay=RECORDING)
+    request = CheckRequest(time.monotonic() + HANGS, switched_off(tmp_path, names), replay=RECORDING)
     attempt = Attempt(request, lambda: None)
     try:
         answer = decide(attempt.run(), Terms(), time.time())

@@ -70,7 +70,7 @@ def test_a_fault_comes_to_its_verdict_and_the_other_commands_find_it(tmp_path: P
         assert done.returncode == FAILED
         assert done.stdout.startswith("FAILED (demo) nvlink.link_down GPU 2 link 7: inactive")
         done = asked(env, "check", "--json")
-        told = Checked(done.returncode, done.stdout, done.stderr, 0.0)
+        told = Checked(done.returncode, done.stdout, done.stderr)
         assert (told.document["source"], told.document["why"]) == ("demo", OF_DEMO)
 
         for command in (("findings", "list"), ("topology", "show"), ("status",), ("top", "--once")):

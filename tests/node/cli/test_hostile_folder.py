@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.probe.rig import PLAN
+from tests.patience import HANGS
 from tests.processes import ROOT, Process
 from wirewatch.client import NoAnswer, request
 from wirewatch.hw.command import SystemCommand
@@ -30,7 +31,7 @@ MODULES = (
 MAIN = ("wirewatch/__main__.py", "wirewatch/worker/__main__.py", "wirewatch/hw/nvml/child.py")
 PROGRAMS = ("gcc", "ibstat", "ldconfig", "lspci", "nvidia-smi", "python3", "scontrol", "squeue")
 LIBRARIES = ("libnvidia-ml.so.1", "libnccl.so.2", "libcuda.so.1")
-SOON = 60.0
+SOON = HANGS
 COMMANDS = (
     ("check",),
     ("check", "--cached"),

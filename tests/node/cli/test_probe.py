@@ -18,6 +18,7 @@ from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.node.hw.children import is_dead, until
 from tests.node.probe import recordings
 from tests.node.probe.recordings import Change, with_probe
+from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from wirewatch.cli.probe import Size
 
@@ -154,13 +155,13 @@ def test_one_that_is_stopped_gives_no_verdict(tmp_path: Path, seconds: float) ->
     recording = with_probe(tmp_path / "node", seconds=60.0)
     with Process(("wirewatch", "probe", "--replay", recording), subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        end = time.monotonic() + 30
+        end = time.monotonic() + HANGS
         while not (child := children.read_text("utf-8").split()) and time.monotonic() < end:
             time.sleep(0.01)
         # It reads what it needs; the probe itself sleeps for a minute.
         time.sleep(seconds)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == INTERNAL
+        assert process.wait(HANGS) == INTERNAL
         assert process.stdout is not None
         assert process.stdout.read() == b""
     until(lambda: is_dead(int(child[0])))

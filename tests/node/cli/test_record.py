@@ -12,13 +12,14 @@ import pytest
 from tests.node.cli.test_recorder import hardware, node
 from tests.node.hw.children import until
 from tests.node.hw.recordings import Time
+from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from wirewatch.cli.recorder import Recorder
 from wirewatch.hw.recording import load_recording
 
 USAGE, INTERNAL = 64, 70
 OFTEN = ("--moments", "1000", "--every", "0.2")
-SOON = 60.0
+SOON = HANGS
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing/here", "file/below", "full"])

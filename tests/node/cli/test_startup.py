@@ -4,12 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from tests.node.cli.checks import COMMAND
+from tests.patience import HANGS
 from wirewatch.cli import COMMANDS, PACKAGES, added, cli
 from wirewatch.cli.groups import LazyGroup, Listed
 
@@ -29,6 +34,15 @@ HEAVY = (
 ASKING = {"wirewatch.hw", "wirewatch.client"}
 """What the daemon is asked with: a socket and h11."""
 SLOW_CLICK = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+NAMING_CLICK = f"""
+class Slow:
+  def __set_name__(self, *_):
+{textwrap.indent(SLOW_CLICK, "    ")}
+class Owner:
+  slow = Slow()
+"""
+"""Python makes a RuntimeError of each exception that is raised there."""
+ASKING_CLICK = "print('importing', flush=True)\ninput()\nraise SystemExit(3)\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -56,6 +70,22 @@ def test_a_check_by_the_daemons_word_imports_nothing_heavy() -> None:
     ] == []
 
 
+@contextmanager
+def importing(
+    folder: Path, module: str, text: str, *arguments: str, **how: Any
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A command that imports this module first, and is in the middle of it."""
+    (folder / f"{module}.py").write_text(text, "utf-8")
+    with subprocess.Popen(
+        [*MODULE, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(folder)}, **how,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        yield process
+
+
+@pytest.mark.parametrize("click", [SLOW_CLICK, NAMING_CLICK], ids=["module", "name"])
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -63,15 +93,32 @@ def test_a_check_by_the_daemons_word_imports_nothing_heavy() -> None:
         (("check", "--socket", "serve"), INTERNAL), ((), INTERNAL),
     ],
 )  # fmt: skip
-def test_stopped_before_anything_has_begun(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+def test_stopped_before_anything_has_begun(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, click: str
+) -> None:
     """A daemon has done what it was told to; any other command has given no verdict."""
-    (tmp_path / "click.py").write_text(SLOW_CLICK, "utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    with subprocess.Popen([*MODULE, *arguments], stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"importing\n"
+    with importing(tmp_path, "click", click, *arguments) as process:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == code
+        assert process.communicate(timeout=HANGS) == (b"", b"")
+        assert process.returncode == code
+
+
+def test_a_bug_before_anything_has_begun_is_reported(tmp_path: Path) -> None:
+    with importing(tmp_path, "click", "print('importing', flush=True)\n1 / 0\n", "check") as process:
+        assert b"ZeroDivisionError" in process.communicate(timeout=HANGS)[1]
+        assert process.returncode == INTERNAL
+
+
+def test_a_command_that_ignores_ctrl_c_from_its_start_goes_on_ignoring_it(tmp_path: Path) -> None:
+    """As under `nohup`, and as what a script starts in its background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with importing(tmp_path, "click", ASKING_CLICK, "check") as process:
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(b"go on\n", timeout=HANGS) == (b"", b"")
+            assert process.returncode == UNKNOWN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +149,10 @@ def test_a_full_disk_is_no_verdict() -> None:
 
 
 def test_ctrl_c_in_the_very_first_moment_leaves_no_traceback(tmp_path: Path) -> None:
-    # What listens to signals imports this.
-    (tmp_path / "select.py").write_text(SLOW_CLICK, "utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    with subprocess.Popen(
-        [*MODULE, "check"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"importing\n"
+    """What listens to signals imports `select`."""
+    with importing(tmp_path, "select", SLOW_CLICK, "check") as process:
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=10)[1] == b""
+        assert process.communicate(timeout=HANGS) == (b"", b"")
         assert process.returncode == -signal.SIGINT
 
 

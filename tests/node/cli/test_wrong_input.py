@@ -273,6 +273,39 @@ def test_a_port_in_use() -> None:
     assert line.startswith(f"wirewatch: cannot listen on 127.0.0.1:{port}: another program uses that port; ")
 
 
+@pytest.mark.parametrize("command", ["serve", "prober"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--replay", "h100x3"), "no recording 'h100x3'"),
+        (("--replay", "h200x8", "--overlay", "nvlink-link-dwn"), "did you mean 'nvlink-link-down'"),
+    ],
+)
+def test_a_wrong_name_is_told_where_the_address_is_in_use_too(
+    tmp_path: Path, command: str, words: tuple[str, ...], told: str
+) -> None:
+    path = str(tmp_path / "wirewatch.sock")
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as other:
+        other.bind(path)
+        other.listen()
+        port = () if command == "prober" else ("--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        assert told in refused(CONFIG, command, *words, *port, "--socket", path)
+        assert "cannot listen" in refused(CONFIG, command, "--replay", "h200x8", *port, "--socket", path)
+
+
+def test_a_wrong_baseline_and_a_wrong_node_are_told_where_the_address_is_in_use_too(tmp_path: Path) -> None:
+    config, words = tmp_path / "wirewatch.toml", ("--config", str(tmp_path / "wirewatch.toml"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for text, told in (
+            ("[drift]\nbaseline = '/nowhere'\n", "/nowhere"),
+            ("[kubernetes]\nnode_condition = true\n", "node"),
+        ):
+            config.write_text(text, "utf-8")
+            line = refused(CONFIG, *REPLAY, "--listen", f"127.0.0.1:{taken.getsockname()[1]}", *words)
+            assert told in line
+            assert "cannot listen" not in line
+
+
 def test_a_socket_where_another_agent_answers(tmp_path: Path) -> None:
     path = tmp_path / "wirewatch.sock"
     config = tmp_path / "wirewatch.toml"

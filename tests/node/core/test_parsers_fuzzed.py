@@ -263,9 +263,9 @@ _NUMA = st.text() | st.sampled_from(["0", "1", "-1"]) | st.builds(Absent, st.sam
 @given(st.text() | damaged(PLACE), _NUMA)
 def test_any_path_is_a_place_or_says_why_not(resolved: str, numa: str | Absent) -> None:
     found = place(resolved, numa)
-    assert isinstance(found, Absent) or (
-        PCI.fullmatch(found.address) and found.address not in found.bridges[:0]
-    )
+    if not isinstance(found, Absent):
+        assert all(PCI.fullmatch(one) for one in (*found.bridges, found.address))
+        assert "/".join((found.root, *found.bridges, found.address)) in resolved
 
 
 @given(st.binary(max_size=4100))

@@ -10,8 +10,9 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from tests.node.server.authority import Pair
+from tests.patience import HANGS
 
-TIMEOUT = 30.0
+TIMEOUT = HANGS
 
 
 def basic(user: str, password: str) -> dict[str, str]:

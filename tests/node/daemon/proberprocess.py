@@ -16,6 +16,7 @@ from typing import Any, Self
 import psutil
 
 from tests.node.probe import workers
+from tests.patience import HANGS
 from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.__main__ import main as wirewatch
@@ -25,7 +26,7 @@ from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = "demo-dgx-h200"
-SOON = 60.0
+SOON = HANGS
 COMMAND = ("wirewatch", "prober")
 WORKING = ("tests.node.daemon.proberprocess",)
 

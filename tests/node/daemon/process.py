@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.patience import HANGS
 from tests.processes import Process
 
 FAST = """
@@ -30,7 +31,7 @@ interval = 0.3
 [collectors.pcie]
 interval = 0.3
 """
-SOON = 60.0
+SOON = HANGS
 """Seconds in which anything that shall happen has happened, also on a machine with much else to do."""
 _URL = re.compile(r"(https?://\S+)/metrics")
 

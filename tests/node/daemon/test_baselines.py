@@ -23,6 +23,7 @@ from tests.node.core.strategies import JSON
 from tests.node.verdict.drift.drawn import BOXES, bridged, switched
 from tests.node.verdict.drift.test_diff_properties import OMISSIONS, without
 from tests.node.verdict.drift.test_diff_recordings import recorded
+from tests.patience import HANGS
 from tests.support import StillClock
 from wirewatch.core.types import OperatorNote
 from wirewatch.daemon import baselines
@@ -469,7 +470,7 @@ def test_without_names_nothing_is_said() -> None:
 # The store
 
 
-def until(met: Callable[[], bool], seconds: float = 10.0) -> bool:
+def until(met: Callable[[], bool], seconds: float = HANGS) -> bool:
     end = time.monotonic() + seconds
     while not met():
         if time.monotonic() > end:
@@ -637,7 +638,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path, monkeypatch: pytest.Monke
     answers, sync = threading.Event(), os.fsync
 
     def hang(handle: int) -> None:
-        assert answers.wait(60.0)
+        assert answers.wait(HANGS)
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", hang)
@@ -648,7 +649,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path, monkeypatch: pytest.Monke
     reject(store, "it is another node's")
     put(store, BASELINE)
     assert held(store) == (BASELINE, "")
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < HANGS
     assert not store.flush(0.05)
     assert not path.exists()
     answers.set()

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.collectors.drawn import Files, Gpus, Watched
+from tests.patience import HANGS
 from tests.support import Node, StillClock
 from wirewatch.catalogue import components
 from wirewatch.collectors.infiniband import COLLECTOR as INFINIBAND
@@ -154,7 +155,7 @@ def written(path: Path, component: Component, kept: KeptMachine) -> str:
 
     async def run() -> None:
         MachineWriter(path, kept, COLLECTORS, StillClock()).changed(component)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while content(path, LIMIT) == before:  # noqa: ASYNC110 - a file
                 await asyncio.sleep(0.005)
 

@@ -21,6 +21,7 @@ from tests.node.kubernetes.apiserver import (
     trickling,
 )
 from tests.node.kubernetes.views import FAILED, OK
+from tests.patience import HANGS
 from tests.support import EPOCH
 from wirewatch.core.words import stamp
 from wirewatch.kubernetes.apiserver import LIMIT, RequestResult
@@ -94,7 +95,7 @@ def test_a_request_ends_by_its_deadline_whatever_hangs(api: ApiServer, day: Day)
     began = time.monotonic()
     told = played(api, lambda it: it.go(OK, 10), deadline=0.5)
     assert told.counted() == {"unreachable": 1}
-    assert 0.4 < time.monotonic() - began < 16
+    assert 0.4 < time.monotonic() - began < HANGS
 
 
 def test_a_token_that_was_rotated_is_read_again(api: ApiServer) -> None:
@@ -199,7 +200,7 @@ def test_files_on_a_disk_that_hangs_hold_up_nobody(api: ApiServer) -> None:
     async def story(it: Rig) -> None:
         began = time.monotonic()
         await it.go(OK, 60)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < HANGS
         # Only the first one waited: who still reads is not asked twice.
         assert it.counted() == {"unreachable": 1, "no_credentials": 4}
         with (api.folder / "token").open("w") as pipe:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.kubernetes.views import FAILED, OK, UNKNOWN
+from tests.patience import HANGS
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.daemon.board import ReportSource
@@ -63,7 +64,7 @@ def made(name: str, **more: str) -> Notifier:
     return notifier
 
 
-async def until(end: socket.socket, line: str, seconds: float = 10.0) -> list[str]:
+async def until(end: socket.socket, line: str, seconds: float = HANGS) -> list[str]:
     lines: list[str] = []
     stop = time.monotonic() + seconds
     while line not in lines:
@@ -170,12 +171,10 @@ def test_a_manager_that_is_gone_or_full_is_told_the_next_time(tmp_path: Path) ->
     assert not notifier.send("READY=1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.bind(name)
-        began = time.monotonic()
         sent = 0
         while notifier.send("STATUS=full"):
             sent += 1
             assert sent < 100_000
-        assert time.monotonic() - began < 20
         while end.recv(4096) and not notifier.send("READY=1"):
             pass
         lines = [end.recv(4096) for _ in range(sent)]
@@ -204,7 +203,7 @@ def test_a_reporter_that_raises_is_tried_again_and_logged_once(caplog: pytest.Lo
         node = judge_state(NodeState())
         source = ReportSource(lambda: node, ready, lambda: True, lambda: health(node, DaemonStatus(0.0, 0.0)))
         with Reporters(Notifier("/nowhere", None)).reporting(source):
-            async with asyncio.timeout(9):
+            async with asyncio.timeout(HANGS):
                 while len(asked) < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANGS
 from tests.support import StillClock
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.persistence import AGAIN, EVERY, LedgerWriter, StateWriter, read_ledger
@@ -28,7 +29,7 @@ def keep(path: Path, steps: Sequence[tuple[Ledger, Ledger]], apart: float = 1.0)
         keeper = LedgerWriter(path, clock)
         for ledger, expected in steps:
             keeper.changed(ledger)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANGS):
                 while read_ledger(path, "b", 0.0) != expected:  # noqa: ASYNC110 - a file
                     await asyncio.sleep(0.005)
             clock.seconds += apart
@@ -71,7 +72,7 @@ def test_what_could_not_be_written_is_written_once_there_is_room(
     path, clock, ledger = tmp_path / "gone" / "latches.json", StillClock(), Ledger("b").with_entry(ENTRY)
 
     async def until(done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while not done():  # noqa: ASYNC110 - a line of the log
                 await asyncio.sleep(0.005)
 

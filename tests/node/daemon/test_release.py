@@ -17,13 +17,14 @@ from tests.node.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.node.daemon.process import FAST, Daemon, every_finding
 from tests.node.hw.children import is_dead, until
 from tests.node.hw.recordings import one_change, overlay_file
+from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from wirewatch.client import NoAnswer, request
 from wirewatch.hw.nvml.client import GRACE
 
 INTERNAL = 70
 NOBODY = 65534
-WITHIN, BACK = 20.0, 60.0
+WITHIN = BACK = HANGS
 """Seconds in which handles are closed, two on an idle machine, and until all is back."""
 REPLAY = ("--replay", "h200x8")
 Series = set[tuple[str, frozenset[tuple[str, str]]]]
@@ -74,10 +75,8 @@ def test_no_process_is_left_metrics_go_on_and_all_is_back_when_it_is_ended(tmp_p
     with daemon(tmp_path) as running:
         before = settled(running)
         (child,) = children(running.process.pid)
-        began = time.monotonic()
         document = order(tmp_path, "--for", "60s", "--by", "Ada\nof the\x1b[31m night")
         assert is_dead(child)
-        assert time.monotonic() - began < WITHIN
         assert (document["released"], document["stuck"]) == (True, [])
         assert document["seconds_taken"] < WITHIN
         assert 50 < document["until"] - time.time() <= 60
@@ -151,8 +150,8 @@ def test_it_is_told_to_stop_while_it_is_released(tmp_path: Path) -> None:
     with daemon(tmp_path) as running:
         running.ready()
         order(tmp_path)
-        status, seconds = running.terminate()
-        assert (status, seconds < WITHIN) == (0, True)
+        status, _ = running.terminate()
+        assert status == 0
         assert "Traceback" not in running.log
     status, out, told = command(tmp_path)
     assert (status, out) == (INTERNAL, "")
@@ -230,7 +229,7 @@ def test_something_else_that_answers_is_not_believed(tmp_path: Path) -> None:
             with client:
                 client.recv(65536)
                 client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-            _, told = asking.communicate(timeout=20)
+            _, told = asking.communicate(timeout=HANGS)
     assert asking.returncode == INTERNAL
     assert told == f"wirewatch: {path}: the answer is not from this version of wirewatch\n"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.patience import HANGS
 from tests.support import Node
 from wirewatch.catalogue import components
 from wirewatch.cli.hardware import replayed
@@ -61,7 +62,7 @@ async def run(
     board = Board(collectors, hardware.clock, policy=policy)
     schedule = Schedule(collectors, hardware, Expect(), board)
     task = asyncio.create_task(schedule.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGS):
         while not until(board):
             before = time.monotonic()
             await asyncio.sleep(0.01)
@@ -91,7 +92,7 @@ def test_a_reading_that_was_ordered_began_after_the_order(*, busy: bool) -> None
         began.append(time.monotonic())
         if run == 1 + busy:
             hangs.set()
-            may_end.wait(9)
+            may_end.wait(HANGS)
         return 1
 
     async def scenario() -> None:
@@ -107,7 +108,7 @@ def test_a_reading_that_was_ordered_began_after_the_order(*, busy: bool) -> None
             await schedule.reading("seldom")
         asyncio.get_running_loop().call_later(0.1, may_end.set)
         ordered = time.monotonic()
-        async with asyncio.timeout(9):
+        async with asyncio.timeout(HANGS):
             await schedule.reading("seldom")
         assert began[-1] > ordered
         assert board.state.components["seldom"].memory == len(began)
@@ -119,7 +120,7 @@ def test_a_reading_that_was_ordered_began_after_the_order(*, busy: bool) -> None
 
 def test_a_collector_that_hangs_is_overdue_once_and_the_other_lane_goes_on() -> None:
     release = threading.Event()
-    hanging = collector("hanging", "nvml", lambda n: int(n == 1 or release.wait(9)))
+    hanging = collector("hanging", "nvml", lambda n: int(n == 1 or release.wait(HANGS)))
     turning = collector("turning", "files", lambda _: 1)
 
     async def scenario() -> None:
@@ -275,7 +276,7 @@ def test_whatever_a_job_raises_reaches_the_one_that_waits_and_the_lane_goes_on(e
     async def scenario() -> tuple[BaseException | None, int]:
         lane = Lane("test")
         failing, next_one = lane.submit(fails), lane.submit(lambda: 7)
-        result = await asyncio.wait_for(next_one, 5)
+        result = await asyncio.wait_for(next_one, HANGS)
         return failing.exception(), result
 
     found, result = asyncio.run(scenario())
@@ -288,10 +289,10 @@ def test_a_lane_outlives_the_loop_that_waited_for_it() -> None:
     lane, may_end = Lane("test"), threading.Event()
 
     async def leave() -> None:
-        lane.submit(lambda: may_end.wait(9))
+        lane.submit(lambda: may_end.wait(HANGS))
 
     async def ask() -> int:
-        return await asyncio.wait_for(lane.submit(lambda: 7), 9)
+        return await asyncio.wait_for(lane.submit(lambda: 7), HANGS)
 
     asyncio.run(leave())
     may_end.set()
@@ -347,7 +348,7 @@ def test_a_change_keeps_memory_takes_collectors_away_and_brings_them_back() -> N
             schedule.change(collectors, Expect())
 
         async def memory(name: str, least: int) -> int:
-            async with asyncio.timeout(9):
+            async with asyncio.timeout(HANGS):
                 while board.state.components[name].memory < least:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             return int(board.state.components[name].memory)
@@ -372,7 +373,7 @@ def test_a_job_that_raises_fails_its_future_and_not_the_lane() -> None:
     async def run() -> tuple[BaseException | None, int]:
         lane = Lane("test")
         failing, next_one = lane.submit(lambda: 1 // 0), lane.submit(lambda: 7)
-        await asyncio.wait({failing, next_one}, timeout=5)
+        await asyncio.wait({failing, next_one}, timeout=HANGS)
         return failing.exception(), next_one.result()
 
     error, result = asyncio.run(run())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANGS
 from tests.support import Node, StillClock
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Expect, Finding, Health, Ok, Subject
@@ -39,7 +40,7 @@ def run(collectors: list[AnyCollector], until: Callable[[Board], bool], clock: S
         board = Board(collectors, clock)
         schedule = Schedule(collectors, replace(HARDWARE, clock=clock), Expect(), board)
         task = asyncio.create_task(schedule.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANGS):
             while not until(board):  # noqa: ASYNC110 - it is the board that is looked at
                 await asyncio.sleep(0.01)
         task.cancel()

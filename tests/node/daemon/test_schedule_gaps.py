@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.node.daemon.test_schedule import collector, run
+from tests.patience import HANGS
 from tests.support import Node, StillClock
 from wirewatch.core.collector import APART, AnyCollector
 from wirewatch.core.ports import Hardware
@@ -140,7 +141,7 @@ class Made:
             await asyncio.sleep(1.0)
             assert schedule.turning()
         task.cancel()
-        ended, _ = await asyncio.wait({task}, timeout=60.0)
+        ended, _ = await asyncio.wait({task}, timeout=HANGS)
         assert ended
 
     @staticmethod

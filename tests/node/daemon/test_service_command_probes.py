@@ -9,6 +9,7 @@ from tests.node.daemon.process import FAST, Daemon
 from tests.node.daemon.test_service_probe import PROBES, config, probes, value
 from tests.node.probe import recordings
 from tests.node.probe.recordings import with_probe
+from tests.patience import HANGS
 from tests.processes import run_wirewatch
 
 OK, FAILED = 0, 2
@@ -39,7 +40,7 @@ def found(running: Daemon) -> list[tuple[str, str]]:
     return [(finding["rule"], finding["health"]) for finding in component["findings"]]
 
 
-def logged(running: Daemon, line: str, seconds: float = 15.0) -> int:
+def logged(running: Daemon, line: str, seconds: float = HANGS) -> int:
     """How often, once it has been at all."""
     end = time.monotonic() + seconds
     while line not in running.log and time.monotonic() < end:
@@ -67,7 +68,7 @@ def test_what_a_command_finds_is_the_running_daemons_and_the_next_ones(tmp_path:
         time.sleep(0.7)
         assert (found(running), runs(running)) == ([("probe.busbw", "failed")], 3)
         running.process.kill()
-        running.process.wait(5)
+        running.process.wait(HANGS)
         assert logged(running, "taken over from another process") == 2
     assert beside(tmp_path, healthy) == OK
     with Daemon(arguments, tmp_path, text) as running:
@@ -88,7 +89,7 @@ def test_the_next_daemon_knows_what_the_last_one_took_over(tmp_path: Path) -> No
             running.wait("/api/v1/state", "(2 probes in a row)")
             assert (found(running), runs(running)) == ([("probe.busbw", "failed")], taken)
             running.process.kill()
-            running.process.wait(5)
+            running.process.wait(HANGS)
 
 
 def test_a_recording_keeps_no_state_unless_it_is_told_where(tmp_path: Path) -> None:

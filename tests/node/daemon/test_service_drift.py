@@ -8,6 +8,7 @@ from typing import Any
 from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.hw.children import until
+from tests.patience import patient
 from tests.processes import run_wirewatch
 
 DEMO = ("--replay", "demo-dgx-h200")
@@ -66,7 +67,7 @@ def rules(running: Daemon) -> dict[str, str]:
     return {one["rule"]: one["health"] for one in running.get("/api/v1/findings").json()["findings"]}
 
 
-SOON = DOWN.replace("set = 0", "from = 6\nset = 0")
+SOON = DOWN.replace("set = 0", f"from = {patient(6)}\nset = 0")
 
 
 def test_lost_links_are_reported_accepted_and_stay_accepted(tmp_path: Path) -> None:

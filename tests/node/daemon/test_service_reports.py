@@ -10,9 +10,9 @@ import pytest
 
 from tests.node.daemon.process import FAST, SOON, Daemon
 from tests.node.kubernetes.apiserver import NODE, ApiServer, refusing
+from tests.patience import HANGS
 from tests.processes import run_wirewatch
 
-STOP = 20.0
 UNSPREAD = "tests.node.daemon.unspread"
 KUBERNETES = """
 [kubernetes]
@@ -32,7 +32,7 @@ match = "gpu2/Field(165,7)"
 from = 3
 set = 0
 """
-HANGS = "STATUS=UNKNOWN, no job may start: inventory.blind"
+UNKNOWN = "STATUS=UNKNOWN, no job may start: inventory.blind"
 """What stands first when a GPU does not answer; the other collectors that ask it stand under it."""
 
 
@@ -64,8 +64,8 @@ def test_a_link_that_goes_down_is_a_condition_that_a_restart_does_not_move(
             series["wirewatch_node_condition_last_update_timestamp_seconds", frozenset()] > time.time() - 300
         )
         assert series["wirewatch_node_condition_updates_total", frozenset({("result", "ok")})] >= 2
-        status, seconds = daemon.terminate()
-        assert (status, seconds < STOP) == (0, True), daemon.log
+        status, _ = daemon.terminate()
+        assert status == 0, daemon.log
     count = len(api.patched())
     with Daemon(arguments, tmp_path, config(api), UNSPREAD):
         end = time.monotonic() + SOON
@@ -88,8 +88,8 @@ def test_no_right_and_no_server_are_no_finding_and_the_daemon_ends_as_fast(tmp_p
             health = daemon.wait("/health", '"health":"ok"').json()
             assert health["findings"] == []
             assert daemon.log.count("may not `patch` `nodes/status`") == 1
-            status, seconds = daemon.terminate()
-            assert (status, seconds < STOP) == (0, True), daemon.log
+            status, _ = daemon.terminate()
+            assert status == 0, daemon.log
         api.__enter__()
 
 
@@ -133,23 +133,29 @@ def test_systemd_hears_of_the_start_the_verdict_and_the_end_and_nothing_from_a_h
         with Daemon(("--replay", "demo-dgx-h200", "--overlay", "gpu-hang"), tmp_path) as daemon:
             lines: list[str] = []
             stop = time.monotonic() + SOON
-            while not any(line.startswith(HANGS) for line in lines):
+            while not any(line.startswith(UNKNOWN) for line in lines):
                 assert time.monotonic() < stop, lines
                 lines += received(end, 0.5)
             assert lines[0] == "STATUS=first polls"
             assert lines.count("READY=1") == 1
             assert "WATCHDOG=1" not in lines[: lines.index("READY=1")]
-            assert received(end, 2.0).count("WATCHDOG=1") >= 3
+            fed: list[str] = []
+            while fed.count("WATCHDOG=1") < 3:
+                assert time.monotonic() < stop, fed
+                fed += received(end, 0.5)
             # The process that talks to NVML, and is killed now and then as it hangs, is not told where.
             while not (found := children(daemon.process.pid)):
                 assert time.monotonic() < stop
             assert b"PATH=" in (told := (found[0] / "environ").read_bytes())
             assert b"NOTIFY_SOCKET" not in told
             daemon.process.send_signal(signal.SIGSTOP)
-            received(end, 0.3)
+            # What it had sent before that is read first.
+            while received(end, 0.3):
+                assert time.monotonic() < stop
             assert received(end, 2.0) == []
             daemon.process.send_signal(signal.SIGCONT)
-            assert "WATCHDOG=1" in received(end, 2.0)
+            while "WATCHDOG=1" not in received(end, 0.5):
+                assert time.monotonic() < stop
             daemon.process.send_signal(signal.SIGTERM)
-            assert "STOPPING=1" in received(end, 2.0)
-            assert daemon.process.wait(10) == 0
+            assert daemon.process.wait(HANGS) == 0
+            assert "STOPPING=1" in received(end, 0.5)

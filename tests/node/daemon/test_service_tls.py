@@ -21,6 +21,7 @@ from tests.node.daemon.client import Answer, Client, ask, basic, bearer
 from tests.node.daemon.process import FAST, SOON, Daemon
 from tests.node.hw.children import until
 from tests.node.server.authority import Authority
+from tests.patience import HANGS
 from wirewatch.server.reload import INTERVAL
 
 PASSWORD, TOKEN = "secret", "correct-horse-battery"
@@ -171,7 +172,9 @@ def test_tls_1_1_and_plain_http_are_refused_and_counted(place: Place) -> None:
     before = place.refused("tls")
     with pytest.raises(REFUSED):
         ask(place.daemon.url, "/livez", place.authority.file, most=ssl.TLSVersion.TLSv1_1)
-    with closing(http.client.HTTPConnection(place.daemon.url.removeprefix("https://"), timeout=10)) as plain:
+    with closing(
+        http.client.HTTPConnection(place.daemon.url.removeprefix("https://"), timeout=HANGS)
+    ) as plain:
         plain.request("GET", "/livez")
         with pytest.raises(REFUSED):
             plain.getresponse()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.node.hw.recordings import Time
+from tests.patience import HANGS
 from wirewatch.core.ports import Answer, Gpu, Question
 from wirewatch.core.types import Absent
 from wirewatch.hw.nvml.client import Limits, NvmlClient
@@ -22,7 +23,7 @@ LIMITS = Limits(
     lost=Delay(60.0, 600.0),
 )
 NAME, POWER, HEAT = Question("Name"), Question("PowerUsage"), Question("Temperature", (0,))
-SOON = 20.0
+SOON = HANGS
 """Seconds in which anything that shall happen has happened, also on a slow machine."""
 
 

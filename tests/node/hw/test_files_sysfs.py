@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import LIMIT, SystemSysfs, absent_errno
 
@@ -58,7 +59,7 @@ def test_a_pipe_without_a_writer_does_not_stop_us(root: Path) -> None:
         target=lambda: told.append(SystemSysfs(root).read("/sys/trace_pipe")), daemon=True
     )
     reading.start()
-    reading.join(20.0)
+    reading.join(HANGS)
     assert told == [""]
 
 

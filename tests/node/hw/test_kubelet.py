@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.node.probe.test_gate_allocations import UIDS, logs, tree
+from tests.patience import HANGS
 from tools import podresources
 from wirewatch.core.ports import Gpu, Pod
 from wirewatch.core.types import Absent, Why
@@ -50,7 +51,7 @@ class Server(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answered) if details.method == METHOD else None
 
     def stop(self) -> None:
-        self._server.stop(None).wait(5)
+        self._server.stop(None).wait(HANGS)
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def test_the_kubelet_may_be_asked_again_and_leaves_nothing_open(at: Path) -> Non
         assert len(server.asked) == 21
         # Not one a question; a few are the server's, which is in this process too, and others' that end.
         assert threading.active_count() < threads + 10
-        end = time.monotonic() + 5
+        end = time.monotonic() + HANGS
         while _open_files() > files + 2:  # the server closes later
             assert time.monotonic() < end, "connections are left open"
             time.sleep(0.02)
@@ -253,7 +254,7 @@ def test_a_server_that_hangs_is_given_up_at_the_deadline(at: Path, *, accepts: b
         if accepts:
 
             def wait(_request: bytes, _context: grpc.ServicerContext) -> bytes:
-                done.wait(20)
+                done.wait(HANGS)
                 return b""
 
             stack.enter_context(serving(at, wait))
@@ -265,7 +266,7 @@ def test_a_server_that_hangs_is_given_up_at_the_deadline(at: Path, *, accepts: b
         began = time.monotonic()
         told = absent(at, deadline=0.5)
         assert told.why is Why.TIMEOUT
-        assert 0.4 < time.monotonic() - began < 16
+        assert 0.4 < time.monotonic() - began < HANGS
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x04\x0a\x02\xff\xfe"])
@@ -302,7 +303,7 @@ def test_a_socket_that_speaks_something_else_is_no_kubelet(at: Path) -> None:
         greeter = threading.Thread(target=greet)
         greeter.start()
         told = absent(at, deadline=3.0)
-        greeter.join(5)
+        greeter.join(HANGS)
     assert told.why in {Why.LOST, Why.TIMEOUT}
 
 
@@ -333,7 +334,7 @@ def test_a_kubelet_that_does_not_know_the_interface_is_unsupported(at: Path) -> 
     try:
         assert absent(at).why is Why.UNSUPPORTED
     finally:
-        server.stop(None).wait(5)
+        server.stop(None).wait(HANGS)
 
 
 def test_without_the_library_the_kubelet_is_unsupported_and_it_is_said_what_to_install(

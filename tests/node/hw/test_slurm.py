@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import HANGS
 from wirewatch.core.ports import Output, SlurmJob
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.slurm import (
@@ -556,7 +557,7 @@ def test_the_deadline_is_that_of_the_whole_answer(programs: Programs, step: str)
     began = time.monotonic()
     told = absent(programs.slurm(deadline=1.0))
     assert told.why is Why.TIMEOUT
-    assert 0.9 < time.monotonic() - began < 16
+    assert 0.9 < time.monotonic() - began < HANGS
 
 
 def test_many_slow_answers_are_given_up_together(programs: Programs) -> None:
@@ -567,7 +568,7 @@ def test_many_slow_answers_are_given_up_together(programs: Programs) -> None:
         programs.does(f"{SHOW} job {number}", slow)
     began = time.monotonic()
     assert absent(programs.slurm(deadline=1.0)).why is Why.TIMEOUT
-    assert time.monotonic() - began < 16
+    assert time.monotonic() - began < HANGS
 
 
 def test_slurm_s_own_settings_are_passed_on_and_nothing_else(

@@ -23,6 +23,7 @@ from tests.node.jobs.ras.server import (
     serving,
     silent,
 )
+from tests.patience import HANGS
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.ras.client import RasLimits, SocketRas, parse_listeners, split_address
@@ -141,7 +142,7 @@ def test_whoever_else_listens_is_no_job_and_takes_little_time(turn: Turn, why: W
     found, _ = ask(turn, limits=HURRIED)
     assert isinstance(found, Absent)
     assert found.why is why
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < HANGS
 
 
 def test_an_answer_in_pieces_is_one_answer() -> None:
@@ -155,7 +156,7 @@ def test_the_deadline_holds_whatever_connections_are_left() -> None:
         began = time.monotonic()
         found = client(server, RasLimits(connections=1000, greeting=0.2)).ask(0.6)
     assert isinstance(found, Absent)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < HANGS
 
 
 def test_only_what_changes_no_job_is_said() -> None:
@@ -230,7 +231,7 @@ def test_a_table_of_sockets_is_read_as_the_kernel_writes_it() -> None:
 
 @given(st.text())
 def test_any_table_is_read(table: str) -> None:
-    parse_listeners("head\n" + table, {28028})
+    assert all(one.address.endswith(":28028") for one in parse_listeners("head\n" + table, {28028}))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.node.jobs.ringfiles import MILLISECOND, UUID, RingWriter, Written, later
+from tests.patience import HANGS
 from wirewatch.busbw.formulas import FACTORS
 from wirewatch.core.jobs import RingReading, RingsReading, RingState
 from wirewatch.core.types import Absent, Why
@@ -692,7 +693,7 @@ def test_what_is_written_while_it_is_read_is_whole_or_not_there(folder: Path, ri
     writer = threading.Thread(target=write)
     writer.start()
     seen, last, missed, port = 0, 0, 0, FileRings(folder)
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANGS
     try:
         while seen < 3 * RECORDS and time.monotonic() < end:
             (one,) = read(port, one=last).rings

@@ -15,6 +15,7 @@ from tests.node.collectors.test_overlays import DEMO
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.page.pages import Strict
 from tests.node.page.states import faulty
+from tests.patience import HANGS
 from wirewatch.documents.judged import DaemonStatus
 from wirewatch.page.html import CHOICES, RenderedPage
 from wirewatch.server import api
@@ -30,7 +31,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def ask(daemon: Daemon, path: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection(daemon.url.removeprefix("http://"), timeout=20)
+    connection = http.client.HTTPConnection(daemon.url.removeprefix("http://"), timeout=HANGS)
     try:
         connection.request(method, path)
         reply = connection.getresponse()

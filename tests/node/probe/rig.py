@@ -98,8 +98,6 @@ def main() -> None:
     name, pid_file, threaded = sys.argv[1], Path(sys.argv[2]), "thread" in sys.argv[3:]
     rig = Rig(pid_file.parent, ("-m", name) if "." in name else workers.COMMAND)
     if not threaded:
-        # It is ignored by what a script starts in its background, and by what that starts.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         rig.run(name, 60.0)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

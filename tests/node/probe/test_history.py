@@ -15,6 +15,7 @@ import pytest
 
 from tests.node.probe.histories import NOW, numbers, opened, read, record, set_aside, stored, writer
 from tests.node.probe.test_history_of_0_1 import WRITTEN
+from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits
 
@@ -38,7 +39,7 @@ def why(told: object) -> Why:
 
 def finish(process: "subprocess.Popen[str]") -> list[str]:
     """What a writer printed; it must have ended by itself and well."""
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=HANGS)
     assert process.returncode == 0
     return out.split("\n")[1:-1]
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.disks import fill, make_room, remount, small_disk
 from tests.node.probe.histories import NOW, Standing, numbers, opened, read, record, set_aside, writer
+from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe.history import MOST_ASIDE, History, HistoryLimits
 
@@ -183,7 +184,7 @@ def test_what_may_only_be_read_is_left_alone() -> None:
 def test_processes_that_find_the_same_damage_set_aside_one_file(path: Path) -> None:
     path.write_bytes(WHOLE[:20_000])
     writers = [writer(path, first, 30, SIZE) for first in (0, 1000, 2000)]
-    assert [len(process.communicate(timeout=30)[0].splitlines()) for process in writers] == [31] * 3
+    assert [len(process.communicate(timeout=HANGS)[0].splitlines()) for process in writers] == [31] * 3
     assert len(set_aside(path)) == 1
     assert sorted(numbers(opened(path))) == [first + n for first in (0, 1000, 2000) for n in range(30)]
 

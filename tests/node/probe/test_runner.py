@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from tests.groups import dies
 from tests.node.probe.rig import NAMES, PLAN, PROCESSES, TALLY, Rig, open_files
+from tests.patience import HANGS
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Clocks, LinkBytes, Probed
 from wirewatch.core.types import Absent, Why
@@ -67,9 +68,8 @@ def nothing_left(rig: Rig) -> None:
 def test_whatever_a_worker_does_there_is_an_outcome_in_time_and_nothing_is_left(
     rig: Rig, worker: str, outcome: str, why: str
 ) -> None:
-    files, began = open_files(), time.monotonic()
+    files = open_files()
     probed = rig.run(worker, 0.6 if outcome == "timeout" else 10.0)
-    assert time.monotonic() - began < (16.0 if outcome == "timeout" else 24.0)
     assert (probed.outcome, probed.why[: len(why)]) == (outcome, why)
     assert bool(probed.why) is (outcome != "ok")
     assert (probed.document is not None) is (outcome in {"ok", "out_of_memory"})
@@ -94,7 +94,7 @@ def test_what_was_ordered_comes_back_with_the_result(rig: Rig) -> None:
     assert (probed.at, probed.by, probed.forced) == (EPOCH, "command", True)
     assert (probed.settings, [g.uuid for g in probed.gpus]) == ({"NCCL_ALGO": "Ring"}, ["GPU-0", "GPU-1"])
     assert probed.plan == PLAN
-    assert 0 < probed.held_seconds < probed.seconds < 3
+    assert 0 < probed.held_seconds < probed.seconds
     assert probed.document is not None
     assert probed.held_seconds == pytest.approx(probed.seconds - probed.document.cost.imported)
 
@@ -239,7 +239,7 @@ def test_a_worker_that_does_not_die_keeps_another_from_starting_until_it_is_gone
         again = rig.run("good")
         assert (again.outcome, again.why) == ("stuck", f"process {pid} of an earlier probe does not die")
         assert (again.seconds, again.held_seconds, rig.pid()) == (0.0, 0.0, pid)
-    end = time.monotonic() + 5
+    end = time.monotonic() + HANGS
     while (probed := rig.run("good")).outcome == "stuck" and time.monotonic() < end:
         time.sleep(0.01)
     assert (probed.outcome, rig.pid() == pid) == ("ok", False)

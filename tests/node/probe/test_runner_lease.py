@@ -10,12 +10,13 @@ import pytest
 from tests.groups import dies
 from tests.node.probe.rig import PROCESSES, Rig
 from tests.node.probe.test_runner import tracer
+from tests.patience import HANGS
 from wirewatch.core.probe import Probed
 
 WHY = "released until noon"
-WITHIN = 16.0
+WITHIN = HANGS
 """Seconds; eight times what is promised, since a busy machine may delay anything."""
-SOON = 20.0
+SOON = HANGS
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -46,7 +47,7 @@ def test_whatever_a_worker_does_it_is_dead_and_the_probe_was_preempted(rig: Rig,
     pool, probe = started(rig, worker)
     with pool:
         assert gives_way(rig) is None
-        assert dies(rig.pid(), 0.5)
+        assert dies(rig.pid())
         probed = probe.result(SOON)
     assert (probed.outcome, probed.why, probed.document) == ("preempted", WHY, None)
 
@@ -74,7 +75,7 @@ def test_the_worker_dies_also_while_the_one_who_watches_it_is_held_up(rig: Rig) 
     with pool:
         hangs.wait(SOON)
         assert gives_way(rig) is None
-        assert dies(rig.pid(), 0.5)
+        assert dies(rig.pid())
         assert not probe.done()
         # Also when it is over before he looks again.
         rig.prober.resume()
@@ -118,7 +119,7 @@ def test_whenever_it_is_reported_nothing_lives_afterwards(rig: Rig) -> None:
             time.sleep(0.02 * turn)
             assert gives_way(rig) is None
             outcomes.add(probe.result(SOON).outcome)
-            assert not rig.pid_file.exists() or dies(rig.pid(), 0.5)
+            assert not rig.pid_file.exists() or dies(rig.pid())
             rig.prober.resume()
     assert outcomes <= {"preempted", "ok"}
     assert "preempted" in outcomes

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.probe.rig import ROOT
+from tests.patience import HANGS
 
 ASK = """
 import sys
@@ -31,7 +32,7 @@ def found(folder: Path, files: Mapping[str, str], wanted: str = "auto") -> str:
     done = subprocess.run(
         # Without the site's packages, among which the engines may really be.
         [sys.executable, "-I", "-S", "-c", ASK, wanted, str(folder), str(ROOT / "agent")],
-        capture_output=True, text=True, check=True, timeout=20,
+        capture_output=True, text=True, check=True, timeout=HANGS,
     )  # fmt: skip
     engine, imported = done.stdout.splitlines()
     assert imported == "False"

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 
+from tests.patience import HANGS
 from wirewatch.server.connections import Bounds, Connections
 from wirewatch.server.guard import Application, PortGuard, Receive, Scope, Send, guarded
 from wirewatch.server.listener import HttpServer
@@ -14,7 +15,7 @@ from wirewatch.server.sockets import tcp
 
 BIG = b"x" * (8 << 20)
 """More than the kernel keeps for a reader that does not read."""
-PATIENT = 60.0
+PATIENT = HANGS
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

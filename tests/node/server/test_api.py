@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.daemon.process import FAST, Daemon
+from tests.patience import HANGS
 from wirewatch.catalogue import components
 from wirewatch.cli.check.daemon import WrongAnswer, read_status
 from wirewatch.documents import process, series
@@ -87,7 +88,7 @@ def test_unknown_paths_and_methods_are_refused(daemon: Daemon) -> None:
     assert daemon.get("/nothing").status == 404
     assert daemon.get("/metrics/").status == 404
     host = daemon.url.removeprefix("http://")
-    connection = http.client.HTTPConnection(host, timeout=5)
+    connection = http.client.HTTPConnection(host, timeout=HANGS)
     connection.request("POST", "/health")
     assert connection.getresponse().status == 405
     connection.close()
@@ -105,7 +106,7 @@ def test_the_local_socket_answers_the_same(tmp_path: Path) -> None:
     with Daemon(REPLAY, tmp_path, config) as running:
         running.ready()
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(5)
+            client.settimeout(HANGS)
             client.connect(str(path))
             client.sendall(b"GET /health HTTP/1.1\r\nHost: wirewatch\r\nConnection: close\r\n\r\n")
             text = b"".join(iter(lambda: client.recv(65536), b""))

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 from tests.node.server.authority import Authority
 from tests.node.server.port import BIG, PATIENT, Port, app, ask, ended, port
+from tests.patience import HANGS
 from wirewatch.server.connections import Admission, Bounds
 from wirewatch.server.guard import PortGuard, Receive, Scope, Send
 from wirewatch.server.listener import SEND_BYTES, Exchange, HttpConnection
@@ -411,7 +412,7 @@ def test_the_end_of_a_client_over_tls_is_no_half_of_a_connection(
     def asked(here: Port) -> None:
         assert here.tls is not None
         with here.connect() as plain, here.tls.wrap_socket(plain, server_hostname="localhost") as client:
-            client.settimeout(5.0)
+            client.settimeout(HANGS)
             client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
             with suppress(OSError):
                 client.unwrap()

@@ -8,6 +8,7 @@ import time
 import bcrypt
 import pytest
 
+from tests.patience import HANGS
 from wirewatch.server.passwords import BURST, JOINED, QUEUE, REFILL, PasswordResult, Passwords
 
 
@@ -47,19 +48,22 @@ def test_hashes_of_other_tools_are_understood() -> None:
         assert asyncio.run(Passwords().check(users, "a", b"secret", "here")) is PasswordResult.RIGHT
 
 
-def test_a_right_one_is_checked_once_and_is_not_known_any_more_when_its_hash_changes() -> None:
-    users = {"a": hashed(b"secret", 10)}
+def test_a_right_one_is_checked_once_and_is_not_known_any_more_when_its_hash_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    users, looks, look = {"a": hashed(b"secret")}, [0], bcrypt.checkpw
+
+    def counted(password: bytes, stored: bytes) -> bool:
+        looks[0] += 1
+        return look(password, stored)
+
+    monkeypatch.setattr(bcrypt, "checkpw", counted)
 
     async def scenario() -> None:
         passwords = Passwords()
-        began = time.thread_time(), time.monotonic()
-        assert await passwords.check(users, "a", b"secret", "here") is PasswordResult.RIGHT
-        slow = time.monotonic() - began[1]
-        began = time.thread_time(), time.monotonic()
         for _ in range(200):
             assert await passwords.check(users, "a", b"secret", "here") is PasswordResult.RIGHT
-        # Two hundred known ones take less of the loop's time than one look takes.
-        assert time.thread_time() - began[0] < slow
+        assert looks == [1]
         assert await passwords.check({"a": hashed(b"other")}, "a", b"secret", "here") is PasswordResult.WRONG
         assert (
             await passwords.check({"b": USERS["prometheus"]}, "a", b"secret", "here") is PasswordResult.WRONG
@@ -166,17 +170,15 @@ def test_the_end_of_the_process_waits_for_no_password() -> None:
     script = """
 import asyncio, bcrypt, os
 from wirewatch.server.passwords import Passwords
-users = {"a": bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).replace(b"$04$", b"$14$")}
+users = {"a": bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).replace(b"$04$", b"$31$")}
 async def main():
     passwords = Passwords()
     checks = [asyncio.ensure_future(passwords.check(users, "a", b"%d" % n, str(n))) for n in range(9)]
     await asyncio.sleep(0.1)
 asyncio.run(main())
 """
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-    # Each of the nine takes two seconds of a processor.
-    assert time.monotonic() - began < 9
+    # Each of the nine takes days.
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=HANGS).returncode == 0
 
 
 def test_the_same_password_at_once_is_checked_once() -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.node.daemon.proberprocess import DEMO, ProberProcess
 from tests.node.daemon.process import FAST, Daemon
+from tests.patience import HANGS
 from wirewatch.client import request
 
-SOON = 60.0
+SOON = HANGS
 HOST = b" HTTP/1.1\r\nHost: localhost\r\n"
 SAYS = b'{"by": "ann", "why": "it is so"}'
 ORDER = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(SAYS), SAYS)

@@ -40,6 +40,7 @@ from tests.node.verdict.drift import test_off as drift
 from tests.node.verdict.recordednode import RecordedNode
 from tests.node.verdict.straggler import test_matrix as matrix
 from tests.node.verdict.straggler.nodes import history, probe
+from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from tests.support import EPOCH, Node, StillClock
 from wirewatch.cli.check.answer import line
@@ -544,7 +545,7 @@ def interrupted(folder: Path) -> object:
     with Process(words, subprocess.PIPE, subprocess.PIPE) as process:
         until((place / "manifest.json").exists)
         process.send_signal(signal.SIGINT)
-        told = process.communicate(60.0)[1].splitlines()[-1]
+        told = process.communicate(HANGS)[1].splitlines()[-1]
     return process.wait(), told.endswith("by Ctrl-C"), len(load_recording(str(place)).times) > 0
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from tests.node.worker.gpus import Memory
+from tests.patience import HANGS
 from wirewatch.core.probe import DTYPES
 from wirewatch.worker import kernels
 
@@ -32,7 +33,7 @@ class CompiledKernels:
             source, library = Path(folder, "kernels.cc"), Path(folder, "kernels.so")
             source.write_text(AROUND + kernels.source(dtype), "utf-8")
             command = ["g++", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(source)]
-            subprocess.run(command, check=True, timeout=60)
+            subprocess.run(command, check=True, timeout=HANGS)
             self._library = ctypes.CDLL(str(library))
 
     def __getattr__(self, name: str) -> Callable[..., None]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.groups import dies as gone
 from tests.node.worker.workerprocess import WorkerProcess, torch_python
+from tests.patience import HANGS
 from tests.waiting import until
 from wirewatch.core.probe import (
     ALL_REDUCE,
@@ -96,7 +97,7 @@ def test_every_collective_of_every_group_is_timed_and_right(run: tuple[Plan, Doc
         assert timed.iterations == expected
         assert timed.runs == expected + plan.warmup + 1
         assert 0 < timed.low <= timed.median <= timed.high
-        assert timed.low <= timed.seconds < 5
+        assert timed.low <= timed.seconds
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -209,7 +210,7 @@ def test_killing_its_group_leaves_no_process() -> None:
         worker.until("all_reduce.0")
         assert len(worker.living()) == 4
         os.killpg(worker.process.pid, signal.SIGKILL)
-        worker.process.wait(5)
+        worker.process.wait(HANGS)
         assert gone(worker.process.pid)
 
 
@@ -217,7 +218,7 @@ def test_the_ranks_die_with_their_leader() -> None:
     with working(replace(plan_of(4), pauses=True)) as worker:
         worker.until("all_gather.0")
         worker.process.kill()
-        worker.process.wait(5)
+        worker.process.wait(HANGS)
         assert gone(worker.process.pid, 2.0)
 
 

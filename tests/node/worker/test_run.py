@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.groups import dies as gone
 from tests.node.worker.memory import MemoryEngine
 from tests.node.worker.workerprocess import MEMORY, ROOT, WorkerProcess, document_of
+from tests.patience import HANGS
 from wirewatch.core.probe import (
     OPS,
     Case,
@@ -386,14 +387,14 @@ def test_a_worker_is_killed_with_who_started_it() -> None:
 
 def test_a_process_whose_parent_is_gone_from_the_start_sees_it_itself() -> None:
     stranger = [sys.executable, "-c", FOLLOWS, str(1 << 22), "30"]
-    assert subprocess.run(stranger, check=False, timeout=10).returncode == 7
+    assert subprocess.run(stranger, check=False, timeout=HANGS).returncode == 7
     child = [sys.executable, "-c", FOLLOWS, str(os.getpid()), "1.2"]
-    assert subprocess.run(child, check=False, timeout=10).returncode == 0
+    assert subprocess.run(child, check=False, timeout=HANGS).returncode == 0
 
 
 def test_ranks_are_one_process_each_and_all_have_ended_after_the_parting() -> None:
     told = subprocess.run(
-        [sys.executable, "-c", FORKED, "ends"], check=True, stdout=subprocess.PIPE, timeout=20
+        [sys.executable, "-c", FORKED, "ends"], check=True, stdout=subprocess.PIPE, timeout=HANGS
     ).stdout.split()
     assert sorted(told[:-1]) == [b"0", b"1", b"2", b"3"]
     assert told[-1] == b"alone"
@@ -407,7 +408,7 @@ def test_ranks_are_one_process_each_and_all_have_ended_after_the_parting() -> No
 def test_the_loss_of_a_rank_is_said_and_the_end_of_one_is_not(how: str, said: str) -> None:
     script = LOST if how == "0" else LOST.replace("process.part()", "time.sleep(30)")
     told = subprocess.run(
-        [sys.executable, "-c", script, how], check=True, stdout=subprocess.PIPE, timeout=20
+        [sys.executable, "-c", script, how], check=True, stdout=subprocess.PIPE, timeout=HANGS
     ).stdout.decode()
     assert re.fullmatch(said, told)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import sampled
 from tests.node.worker.elements import total, value
 from tests.node.worker.workerprocess import ROOT, WorkerProcess, document_of, torch_python
+from tests.patience import HANGS
 from wirewatch.core.probe import BROADCAST, DTYPES, OPS, PRIMITIVES, REDUCE, Document, Plan, encode_plan
 from wirewatch.worker.layout import modulus
 
@@ -124,7 +125,7 @@ def test_errors_of_other_classes_are_reported_too_and_ours_stay_as_they_are(ask:
 
 def on_cpu(*spoils: str, plan: Plan = PLAN) -> Document:
     ended = subprocess.run(
-        [torch_python(), "-m", "tests.node.worker.cuda_on_cpu", *spoils], cwd=ROOT, check=True, timeout=60,
+        [torch_python(), "-m", "tests.node.worker.cuda_on_cpu", *spoils], cwd=ROOT, check=True, timeout=HANGS,
         input=f"{encode_plan(plan)}\n".encode(), stdout=subprocess.PIPE,
     )  # fmt: skip
     return document_of(ended.stdout)

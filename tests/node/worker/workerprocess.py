@@ -14,6 +14,7 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from tests.groups import living
+from tests.patience import HANGS
 from wirewatch.core.probe import Document, Plan, encode_plan
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,13 +72,13 @@ class WorkerProcess:
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(HANGS)
 
     def say(self, line: str = "") -> None:
         self.stdin.write(f"{line}\n".encode())
         self.stdin.flush()
 
-    def mark(self, seconds: float = 20.0) -> str | None:
+    def mark(self, seconds: float = HANGS) -> str | None:
         """The next mark, None when the worker is gone or nothing came in time."""
         end = time.monotonic() + seconds
         while b"\n" not in self._heard:
@@ -95,7 +96,7 @@ class WorkerProcess:
             assert mark is not None, f"no mark {wanted}: {self.errors()}"
             self.say()
 
-    def data(self, seconds: float = 30.0) -> bytes:
+    def data(self, seconds: float = HANGS) -> bytes:
         """Everything that it writes as its document; it has ended then."""
         end, found = time.monotonic() + seconds, b""
         while True:
@@ -105,7 +106,7 @@ class WorkerProcess:
             if not data:
                 break
             found += data
-        self.process.wait(10)
+        self.process.wait(HANGS)
         return found
 
     def document(self) -> Document:

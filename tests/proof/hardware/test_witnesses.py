@@ -17,6 +17,7 @@ from proof.hardware.jobs.observer import Look, watch
 from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import Probing
 from tests.node.collectors.drawn import Gpus, Watched
+from tests.patience import HANGS
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Json
 
@@ -107,7 +108,7 @@ def test_a_process_from_its_life_to_its_end(sleeper: subprocess.Popen[bytes]) ->
     assert processes.dying(sleeper.pid) == ""
     assert processes.with_argument(MARK) == [sleeper.pid]
     sleeper.kill()
-    end = time.monotonic() + 5
+    end = time.monotonic() + HANGS
     while processes.dying(sleeper.pid) != "dead" and time.monotonic() < end:
         time.sleep(0.001)
     assert processes.dying(sleeper.pid) == "dead"
@@ -126,7 +127,7 @@ def test_the_witness_sees_who_comes_and_who_goes(sleeper: subprocess.Popen[bytes
         return [pids, pids | ({foreign} if came else set())], [2 * alive, 2 * alive]
 
     def come() -> None:
-        assert up.wait(5)
+        assert up.wait(HANGS)
         time.sleep(0.1)
         came.append(time.monotonic())
         time.sleep(0.05)

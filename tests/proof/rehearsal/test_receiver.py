@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from proof.rehearsal.receiver import Receiver, notices
+from tests.patience import HANGS
 
 
 def body(status: str = "firing", node: str = "n", version: str = "4") -> bytes:
@@ -20,7 +21,7 @@ def body(status: str = "firing", node: str = "n", version: str = "4") -> bytes:
 
 def test_what_is_sent_is_kept_with_its_time() -> None:
     with Receiver() as receiver:
-        later = threading.Timer(0.05, lambda: urlopen(Request(receiver.url, body()), timeout=5).close())
+        later = threading.Timer(0.05, lambda: urlopen(Request(receiver.url, body()), timeout=HANGS).close())
         later.start()
         assert receiver.wait("n", bool, 20.0)
         later.join()

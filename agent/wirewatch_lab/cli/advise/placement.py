@@ -64,7 +64,7 @@ class GroupSizes(click.ParamType[Several]):
             return value
         given: dict[str, int] = {}
         for part in value.split(","):
-            found = _SIZES.fullmatch(part.strip())
+            found = _SIZES.fullmatch(part.strip().lower())
             name = "replicas" if found and found[1] == "dp" else found[1] if found else ""
             number = whole(found[2]) if found else None
             if not number or number > MOST or name in given:

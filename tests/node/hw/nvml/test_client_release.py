@@ -11,6 +11,7 @@ import pytest
 
 from tests.node.hw.children import NAME, POWER, SOON, Rig, is_dead, until
 from tests.node.hw.recordings import one_change, overlay_file
+from tests.patience import HANGS
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml.client import Limits, NvmlClient
@@ -19,7 +20,7 @@ from wirewatch.hw.nvml.protocol import Source
 
 WHY = "released until noon"
 RELEASED = Absent(Why.RELEASED, WHY)
-WITHIN = 16.0
+WITHIN = HANGS
 """Seconds; eight times what is promised, since a busy machine may delay anything."""
 LONG = Limits(job=600.0, start=600.0)
 Start = Callable[..., Rig]

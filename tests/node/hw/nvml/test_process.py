@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.hw.recordings import Time
+from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml.process import Child, Delay, NvmlChild, Quarantine, Supervisor
 from wirewatch.hw.nvml.protocol import Source
 
-SOON = 60.0
+SOON = HANGS
 
 HUNG = Absent(Why.TIMEOUT, "did not answer")
 DIED = Absent(Why.LOST, "died")

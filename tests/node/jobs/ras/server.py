@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from tests.patience import HANGS
+
 Turn = Callable[[socket.socket, "RasServer"], None]
 
 
@@ -115,9 +117,9 @@ def serving(*turns: Turn, host: str = "127.0.0.1") -> Iterator[RasServer]:
         finally:
             server.over.set()
             listener.shutdown(socket.SHUT_RDWR)
-            accepting.join(5)
+            accepting.join(HANGS)
             for thread in threads:
-                thread.join(5)
+                thread.join(HANGS)
 
 
 def by_turns(reports: Sequence[str]) -> list[Turn]:

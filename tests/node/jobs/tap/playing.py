@@ -15,11 +15,12 @@ from typing import Self
 import pytest
 
 from tests.node.jobs.tap.ringbytes import RingBytes, read
+from tests.patience import HANGS
 
 ROOT = Path(__file__).parents[4]
 BUILT = ROOT / "build" / "tap"
 MS = 10**6
-PATIENCE = 60.0
+PATIENCE = HANGS
 """Seconds after which a process that plays is ended: its test fails by what it did not answer."""
 BASE = 0x57 << 24 | 2 | 4 | 512
 TIMED = BASE | 64
@@ -105,7 +106,7 @@ class Player:
         self._patience.cancel()
         if self._process.poll() is None and self._process.stdin:
             self._process.stdin.close()
-        code = self._process.wait(timeout=60)
+        code = self._process.wait(timeout=HANGS)
         assert self._process.stderr
         assert self._process.stdout
         complaints = self._process.stderr.read()
@@ -121,7 +122,7 @@ class Player:
             if stream:
                 with suppress(BrokenPipeError):
                     stream.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=HANGS)
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ import pytest
 
 from tests.node.jobs.tap.playing import built, environment
 from tests.node.jobs.tap.ringbytes import RingBytes, read
+from tests.patience import HANGS
 from tests.waiting import until
 from wirewatch.core.jobs import RingsReading
 from wirewatch.jobs.tap.rings import FileRings
@@ -28,7 +29,7 @@ def command(kind: str, what: str, seconds: str) -> list[str]:
 def storm(kind: str, what: str, folder: Path, seconds: str = SECONDS) -> dict[str, int]:
     """The numbers that it prints; sanitizers must have said nothing."""
     ran = subprocess.run(
-        command(kind, what, seconds), capture_output=True, text=True, timeout=120, check=False,
+        command(kind, what, seconds), capture_output=True, text=True, timeout=HANGS, check=False,
         env=environment(folder, WIREWATCH_TAP_ON_MS="1", WIREWATCH_TAP_PERIOD_MS="2"),
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -81,7 +82,7 @@ def test_communicators_go_while_their_channels_are_played(folder: Path, kind: st
 
 def test_a_record_is_whole_after_every_single_store() -> None:
     """Three turns of the ring, looked at as by a reader that comes between two stores, whichever."""
-    ran = subprocess.run([built() / "order"], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([built() / "order"], capture_output=True, text=True, timeout=HANGS, check=False)
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     assert int(ran.stdout) >= 3 * 4096 * 10
 
