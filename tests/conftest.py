@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import SHARE, examples
+from tests.skips import Skips
 
 settings.register_profile("wirewatch", deadline=None, max_examples=examples(100), derandomize=SHARE < 1)
 settings.load_profile("wirewatch")
@@ -20,6 +21,10 @@ LONG = (
     "tests/node/cli/test_check_hanging.py", "tests/node/daemon/", "tests/proof/",
     "tests/tools/test_blocks.py", "tests/tools/test_faults.py", "tests/tools/test_generated.py",
 )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Skips())
 
 
 def pytest_collection_modifyitems(items: MutableSequence[pytest.Item]) -> None:
