@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import SHARE, examples
+from tests.release import Release
 from tests.skips import Skips
 
 settings.register_profile("wirewatch", deadline=None, max_examples=examples(100), derandomize=SHARE < 1)
@@ -25,6 +26,7 @@ LONG = (
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Skips())
+    config.pluginmanager.register(Release())
 
 
 def pytest_collection_modifyitems(items: MutableSequence[pytest.Item]) -> None:
