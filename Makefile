@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system
-FIVE := -n 5 --dist worksteal
+WORKERS := -n 3 --dist worksteal
 FIRST := tests/node/c* tests/node/d* tests/node/h* tests/node/p*
 
 .PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench start-bench measures generated prose simulation pairs-simulation pictures terminals screenshots \
@@ -49,14 +49,21 @@ run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 	@echo "make: starts the daemon, which runs until Ctrl-C; in another terminal try $(BIN)/wirewatch status"
 	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
 
-# All tests that need nothing but Python packages, in five processes: tests of the daemon wait more than they compute.
-# They start some hundreds of others, so that compiled modules are kept, whatever the environment says. In a new clone the
-# first lines compile the tests, half of them each, which each of the five would do for itself.
-test: export PYTHONDONTWRITEBYTECODE =
-test: $(VENV)/.dev
+# All tests that need nothing but Python packages, in three processes: each more imports everything once more, and they wait
+# little. They start some hundreds of others, so that compiled modules are kept, whatever the environment says. In a new clone
+# the first lines compile the tests, half of them each, which each of the three would do for itself. Cases of one kind that are
+# dear are left to a release (tests/release.toml); test-all runs them too.
+test-all: export RELEASE = 1
+test test-all: export PYTHONDONTWRITEBYTECODE =
+test test-all: $(VENV)/.dev
 	@[ -d tests/__pycache__ ] || { $(BIN)/python -m pytest $(ALONE) --collect-only -q $(wildcard $(FIRST)) >/dev/null & \
 	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/node/ tests/system/,$(wildcard tests/*/ tests/node/*)) >/dev/null; wait; }
-	$(BIN)/python -m pytest $(ALONE) $(FIVE)
+	$(BIN)/python -m pytest $(ALONE) $(WORKERS)
+
+# Where the CPU seconds of the tests go: proof/suite.md and suite.json, where they stand as NAME beside those of other runs.
+.PHONY: suite test-all
+suite: $(VENV)/.dev
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tools.suite $(or $(NAME),now) $(ALONE) $(WORKERS)
 
 # The node's tests in a copy of the tree that has neither the lab nor the fleet, and the daemon there: three minutes.
 .PHONY: node-alone
@@ -65,7 +72,7 @@ node-alone: $(VENV)/.dev
 
 # The same, with what of the agent they run, in all its processes: twice as long. Less than 90 % fails. Before a release.
 coverage: $(VENV)/.dev
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) $(FIVE) --cov --cov-report=term:skip-covered
+	PYTHONDONTWRITEBYTECODE= RELEASE=1 $(BIN)/python -m pytest $(ALONE) $(WORKERS) --cov --cov-report=term:skip-covered
 
 # Small faults from the syntax tree, drawn from each room by a seed: the tests must notice them. Some hours, before a release:
 # proof/mutants.md. SEED=20261128, ROOMS="verdict fleet/pairs", AGAIN=--again for the survivors of a seed; RECORD= without the

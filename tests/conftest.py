@@ -13,6 +13,8 @@ from hypothesis import settings
 
 from tests.examples import SHARE, examples
 from tests.patience import SLOWNESS
+from tests.release import Release
+from tests.skips import Skips
 
 settings.register_profile("wirewatch", deadline=None, max_examples=examples(100), derandomize=SHARE < 1)
 settings.load_profile("wirewatch")
@@ -29,6 +31,11 @@ LONG = (
 def pytest_report_header() -> str:
     """Say by how much deadlines are longer than on a quiet machine."""
     return f"deadlines: {SLOWNESS:.1f} times those of a quiet machine"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Skips())
+    config.pluginmanager.register(Release())
 
 
 def pytest_collection_modifyitems(items: MutableSequence[pytest.Item]) -> None:

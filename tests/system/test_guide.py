@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import sampled
 from tests.node.collectors.test_contributing import GUIDE, example
 
 pytestmark = pytest.mark.system
@@ -178,10 +177,10 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    sampled([
+    [
         pytest.param("fan_speed", renamed(), id="fan_speed"), pytest.param("fans", example(), id="fans"),
         pytest.param("nvlink_power", POWER, id="power"),
-    ]),
+    ],
 )  # fmt: skip
 def test_a_collector_is_one_file(name: str, code: str, copy: Path) -> None:
     (copy / f"agent/wirewatch/collectors/{name}.py").write_text(code, "utf-8")

@@ -6,7 +6,6 @@ from functools import cache
 import pytest
 
 from proof.rehearsal.page import table
-from tests.examples import sampled
 from tools.faults.changes import begun, ended
 from tools.faults.course import course
 from tools.faults.page import HEAD, PAGE, outlines, row, section
@@ -55,7 +54,7 @@ def test_a_fault_that_is_not_seen_says_itself_that_it_is_none() -> None:
         assert re.search("no fault|nothing", overlay.about)
 
 
-@pytest.mark.parametrize("name", sampled(SAMPLE))
+@pytest.mark.parametrize("name", SAMPLE)
 def test_what_stands_there_is_what_comes_of_it(name: str) -> None:
     line = formatted(table(HEAD, [row(played(name))])).splitlines()[-1]
     assert line in text(), "run `make faults`"

@@ -1,4 +1,4 @@
-"""Files that are made from others are as they are made: what `make check` runs, once in `make test` too."""
+"""Files that are made from others are as they are made: `make check` and the tests of a release."""
 
 import pytest
 

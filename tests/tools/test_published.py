@@ -1,17 +1,17 @@
 """The published figures beside those of a sweep."""
 
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.lab.study.drawn import FULL, Noise, curve, study
+from tests.recorded import PUBLISHED
 from tools.published import figures, merged, page, published_of_two
 from wirewatch.core.types import Absent
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 
-SAMPLE = Path(__file__).parents[3] / "shared/samples/nccltests.2.18.3.h100x4.allreduce.txt"
+SAMPLE = PUBLISHED / "nccltests.2.18.3.h100x4.allreduce.txt"
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -26,7 +26,6 @@ def test_what_was_not_measured_is_said_of_each_figure() -> None:
     assert set(found) >= {figure.name for figure in figures()}
 
 
-@pytest.mark.skipif(not SAMPLE.exists(), reason="the published sample is not part of the tree")
 def test_the_published_table_against_the_published_figures() -> None:
     lines = [line.split() for line in SAMPLE.read_text("utf-8").splitlines() if line.strip()[:1].isdigit()]
     measured = curve({int(line[0]): float(line[5]) for line in lines})

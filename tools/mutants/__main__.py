@@ -70,7 +70,7 @@ def record() -> None:
     settings, seconds = BUILD / "coveragerc", BUILD / "seconds.jsonl"
     seconds.unlink(missing_ok=True)
     settings.write_text(covering.SETTINGS % (BUILD / "data"), "utf-8")
-    environment = {"COVERAGE_PROCESS_START": str(settings), covering.SECONDS: str(seconds)}
+    environment = {"COVERAGE_PROCESS_START": str(settings), covering.SECONDS: str(seconds), "RELEASE": "1"}
     measured = ("--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=")
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n2", "-p", covering.__name__, "-m", "not system", *measured,

@@ -19,6 +19,7 @@ from tests.node.cli.schemas import complaints
 from tests.node.collectors.drawn import PCI, Files
 from tests.patience import HANGS
 from tests.processes import run_wirewatch
+from tests.recorded import PUBLISHED
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import GpuPart, NicPart, NicPath, Topology
 from wirewatch.core.types import Absent
@@ -35,7 +36,7 @@ from wirewatch_lab.advice.gpunic.settings import (
 from wirewatch_lab.advice.shell import ranges
 from wirewatch_lab.cli.advise.gpu_nic import wrapper
 
-SAMPLE = Path(__file__).parents[3].parent / "shared" / "samples" / "nccl_topo.ndv5.xml"
+SAMPLE = PUBLISHED / "nccl_topo.ndv5.xml"
 EVIL = "mlx5_0;touch evil"
 
 
@@ -140,7 +141,6 @@ def test_a_file_of_nccl_has_paths_rates_and_processors(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.skipif(not SAMPLE.exists(), reason="needs the public samples")
 def test_the_file_that_azure_gives_nccl_names_no_devices() -> None:
     document = told("--topology", str(SAMPLE))
     assert devices(document) == [f"010{n}:00:00.0" for n in range(1, 9)]

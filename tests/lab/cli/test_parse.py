@@ -24,7 +24,8 @@ from tests.lab.study.test_nccltests import torn
 from tests.lab.study.topologies import gpu, system
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import refused
-from tests.processes import ROOT, run_wirewatch
+from tests.processes import run_wirewatch
+from tests.recorded import PUBLISHED
 from wirewatch.core.probe import MIB
 from wirewatch_lab.cli.parse import parse
 
@@ -211,8 +212,5 @@ def test_any_damage_is_an_answer_or_the_one_error(text: str) -> None:
 
 def test_the_published_study_has_its_figures() -> None:
     """Source: waynehacking8/nccl-collectives-bench, 4 H100, all_reduce."""
-    file = ROOT.parent / "shared" / "samples" / "nccltests.2.18.3.h100x4.allreduce.txt"
-    if not file.is_file():
-        pytest.skip("no published output here")
-    done = run_wirewatch("parse", str(file))
+    done = run_wirewatch("parse", str(PUBLISHED / "nccltests.2.18.3.h100x4.allreduce.txt"))
     assert "out of place: latency floor 23.3 us, knee 8 MiB, plateau 366.2 GB/s" in done.stdout

@@ -2,7 +2,6 @@
 
 import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,11 +21,11 @@ from tests.node.nccl.texts import (
     pointer,
     say,
 )
+from tests.recorded import HERE
 from wirewatch.nccl import log as nccl_log
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.nccllog import read_log
 
-SHARED = Path(__file__).parents[3].parent / "shared"
 REDUCE = "AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}"
 SETUP = (
     say("NCCL version 2.28.9+cuda13.0")
@@ -408,20 +407,17 @@ def test_memory_does_not_grow_with_what_is_repeated(monkeypatch: pytest.MonkeyPa
     ("name", "answer"),
     [
         (
-            "hardware/h200x8/nccl-tests_all_reduce_NCCL_DEBUG_rank0.txt",
-            "all_reduce of 4 GiB (49 calls, 50% of the bytes): Ring Simple in 24 channels, on P2P over NVL",
+            "h200x8/nccl-tests_all_reduce_NCCL_DEBUG_rank0.txt",
+            "all_reduce of 4 GiB (3 calls, 50% of the bytes): Ring Simple in 24 channels, on P2P over NVL",
         ),
         (
-            "samples/nccltests.2.18.3.h100x2.ring.tuning_log.txt",
-            "all_reduce of 8 GiB (109 calls, 51% of the bytes): Ring Simple in 24 channels, on P2P over NV",
+            "published/nccltests.2.18.3.h100x2.ring.tuning_log.txt",
+            "all_reduce of 8 GiB (3 calls, 51% of the bytes): Ring Simple in 24 channels, on P2P over NV",
         ),
     ],
 )
 def test_real_logs_are_answered(name: str, answer: str) -> None:
-    file = SHARED / name
-    if not file.exists():
-        pytest.skip(f"{name} is not here")
-    with file.open(encoding="utf-8") as lines:
+    with (HERE / name).open(encoding="utf-8") as lines:
         said = read_log(lines)
     assert answer in said.answer
     assert (said.not_understood, said.left_out) == (0, {})

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.study.drawn import FULL, Noise, curve, study
+from tests.recorded import PUBLISHED
 from wirewatch.core.types import Absent
 from wirewatch_lab.study.compare import contests, groups
 from wirewatch_lab.study.curve import Configuration, CurvePoint, Study
 from wirewatch_lab.study.summary import CurveSummary, RepeatedFigure, in_words, summarize, summary_lines
 
 MEASURED = Path(__file__).parent / "measured.json"
-SAMPLE = Path(__file__).parents[4] / "shared/samples/nccltests.2.18.3.h100x4.allreduce.txt"
+SAMPLE = PUBLISHED / "nccltests.2.18.3.h100x4.allreduce.txt"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 RING, TREE = Configuration(4, "Ring"), Configuration(4, "Tree")
 TABLE = {
@@ -44,7 +45,6 @@ def test_floor_knee_and_plateau_of_a_table() -> None:
     assert in_words(found) == ("latency floor 23.2 us, knee 8 MiB, plateau 366.2 GB/s; no spread: one repeat")
 
 
-@pytest.mark.skipif(not SAMPLE.exists(), reason="the published sample is not part of the tree")
 def test_the_published_figures_follow_from_the_published_table() -> None:
     rows = [line.split() for line in SAMPLE.read_text("utf-8").splitlines() if line.strip()[:1].isdigit()]
     found = summarize(curve({int(row[0]): float(row[5]) for row in rows}))

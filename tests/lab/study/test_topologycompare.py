@@ -2,18 +2,17 @@
 
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.lab.study.topologies import gpu, nic, switch, system
+from tests.recorded import OWN
 from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
 from wirewatch_lab.study.topologycompare import SeenNode, TopologyComparison, compare_topology, read_node
 from wirewatch_lab.study.topologyxml import NcclTopology, read_topology
 
-SHARED = Path(__file__).parents[3].parent / "shared"
 DEMO = "demo-dgx-h200"
 
 
@@ -140,9 +139,7 @@ def test_a_node_without_gpus_compares_nothing() -> None:
 
 
 def test_the_recorded_machine_and_the_file_that_nccl_wrote_on_it() -> None:
-    file = SHARED / "hardware/h200x8/nccl_topo.xml"
-    if not file.exists():
-        pytest.skip(f"{file.name} is not here")
+    file = OWN / "nccl_topo.xml"
     found = compare_topology(parsed(file.read_bytes()), seen("h200x8"))
     assert found.differs == ()
     assert found.same == ("8 GPUs", "144 NVLinks", "8 PCIe figures")

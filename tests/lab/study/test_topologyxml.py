@@ -1,19 +1,18 @@
 """Topology files of NCCL: what is read of them, and that nothing else happens."""
 
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.study.topologies import GRAPHS, LINK, gpu, nic, switch, system
+from tests.recorded import HERE
 from wirewatch.core.pci import Path as Wire
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.study import topologyxml
 from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology, path_in_file, read_topology
 
-SHARED = Path(__file__).parents[3].parent / "shared"
 WHOLE = system(
     [
         switch("0000:10:00.0", gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0")),
@@ -154,27 +153,24 @@ def test_any_bytes_are_a_topology_or_a_reason(body: bytes) -> None:
     ("name", "first", "second"),
     [
         (
-            "hardware/h200x8/nccl_topo.xml",
+            "h200x8/nccl_topo.xml",
             "A topology of NCCL: 8 GPUs, 1 NIC, 1 CPU",
             "  GPU 0 at 0000:00:06.0, PCIe generation 5, 18 NVLinks to the switch, GPUDirect RDMA, nearest ",
         ),
         (
-            "samples/nccl_topo.ndv5.xml",
+            "published/nccl_topo.ndv5.xml",
             "A topology of NCCL: 8 GPUs, 8 NICs, 2 CPUs",
             "  GPU 0001:00:00.0, NUMA node 0, PCIe generation 5, 16 lanes, nearest NIC 0101:00:00.0 (PIX)",
         ),
         (
-            "hardware/h200x8/nccl_graph.xml",
+            "h200x8/nccl_graph.xml",
             "NCCL_GRAPH_DUMP_FILE: rings and trees that NCCL found. It says nothing of a machine's health.",
             "  ring: 12 channels at 30 GB/s, farthest path NVL inside the node and PIX to NICs, all in one ",
         ),
     ],
 )  # fmt: skip
 def test_real_files(name: str, first: str, second: str) -> None:
-    file = SHARED / name
-    if not file.exists():
-        pytest.skip(f"{name} is not here")
-    with file.open("rb") as body:
+    with (HERE / name).open("rb") as body:
         found = read_topology(body)
     assert not isinstance(found, Absent)
     assert found.lines()[0] == first

@@ -1,16 +1,14 @@
-"""What nccl-tests printed on real machines: rows of its tables, read where the files are at hand."""
+"""What nccl-tests printed on real machines: rows of its tables."""
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from tests.recorded import HERE
 
-SHARED = Path(__file__).parents[3].parent / "shared"
-H200 = "hardware/h200x8/nccl-tests_{}.txt"
-H100_FOUR = "samples/nccltests.2.18.3.h100x4.allreduce.txt"
-H100_TWO = "samples/nccltests.2.18.3.h100x2.ring.tuning_log.txt"
-A100 = "samples/nccltests.v2.10era.superbench.allreduce.txt"
+H200 = "h200x8/nccl-tests_{}.txt"
+H100_FOUR = "published/nccltests.2.18.3.h100x4.allreduce.txt"
+H100_TWO = "published/nccltests.2.18.3.h100x2.ring.tuning_log.txt"
+A100 = "published/nccltests.v2.10era.superbench.allreduce.txt"
 MIB, GIB = 1 << 20, 1 << 30
 # Size, count, type, then operation and root as the version has them, then time, algbw, busbw out of place.
 _ROW = re.compile(r"\s+(\d+)\s+\d+\s+float\s+\S+(?:\s+-?\d+(?=\s))?\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s.*")
@@ -27,16 +25,10 @@ class Row(NamedTuple):
 
 
 def rows(name: str) -> dict[int, Row]:
-    """Rows out of place by size in bytes; a row torn by NCCL's log goes on at the next bare numbers.
-
-    Skips the test when the file is not there.
-    """
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip("recorded nccl-tests results are not here")
+    """Rows out of place by size in bytes; a row torn by NCCL's log goes on at the next bare numbers."""
     found: dict[int, Row] = {}
     torn = 0
-    for line in path.read_text().splitlines():
+    for line in (HERE / name).read_text("utf-8").splitlines():
         if match := _ROW.fullmatch(line):
             size, numbers = int(match[1]), match.groups()[1:]
         elif match := _TORN.fullmatch(line):

@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 
+from tests.recorded import PUBLISHED
 from wirewatch.core.rdma import (
     ACTIVE,
     DEVICE_FIELD,
@@ -26,10 +26,6 @@ from wirewatch.core.rdma import (
 )
 from wirewatch.core.types import Absent, Why
 
-SAMPLES = Path(__file__).parents[3].parent / "shared/samples"
-PUBLISHED = pytest.mark.skipif(
-    not SAMPLES.is_dir(), reason="published samples stay outside the project: none beside this checkout"
-)
 LANE_RATES = {
     "SDR": 2.5,
     "DDR": 5,
@@ -226,9 +222,8 @@ def _ports(text: str) -> Mapping[str, Mapping[str, str]]:
     return ports
 
 
-@PUBLISHED
 def test_published_ports_are_understood_a_port_that_is_down_with_its_rate_too() -> None:
-    down, up = _ports((SAMPLES / "ibstatus.mixed_down_active.roce_edr.txt").read_text("utf-8")).values()
+    down, up = _ports((PUBLISHED / "ibstatus.mixed_down_active.roce_edr.txt").read_text("utf-8")).values()
     for port, state, physical in ((down, "down", "disabled"), (up, "active", "link_up")):
         assert port_state(port["state"]) == state
         assert physical_state(port["phys state"]) == physical
@@ -476,14 +471,13 @@ IBSTAT = (
 
 
 def _sample(name: str) -> Ibstat:
-    return parse_ibstat((SAMPLES / name).read_text("utf-8"))
+    return parse_ibstat((PUBLISHED / name).read_text("utf-8"))
 
 
-@PUBLISHED
 @pytest.mark.parametrize("name", IBSTAT)
 def test_nothing_in_a_published_output_is_unknown(name: str) -> None:
     told = _sample(name)
-    text = (SAMPLES / name).read_text("utf-8")
+    text = (PUBLISHED / name).read_text("utf-8")
     assert told.unknown == ()
     assert len(told.devices) == text.count("CA '")
     assert len(told.ports) == text.count("Port 1:")
@@ -493,22 +487,21 @@ def test_nothing_in_a_published_output_is_unknown(name: str) -> None:
     assert all(len(fields) == 6 for fields in told.devices.values())
 
 
-@PUBLISHED
 @pytest.mark.parametrize(
     ("name", "states", "rates", "layers"),
     [
         (
             "ibstat.47.0.a100.all.active.0.txt",
-            {("active", "link_up"): 9}, {25e9: 9}, {"InfiniBand": 8, "Ethernet": 1},
+            {("active", "link_up"): 3}, {25e9: 3}, {"InfiniBand": 2, "Ethernet": 1},
         ),
         (
             "ibstat.47.0.h100.all.active.2.txt",
-            {("active", "link_up"): 9}, {50e9: 8, 25e9: 1}, {"InfiniBand": 8, "Ethernet": 1},
+            {("active", "link_up"): 3}, {50e9: 2, 25e9: 1}, {"InfiniBand": 2, "Ethernet": 1},
         ),
         (
             "ibstat.47.0.h100.some.down.0.txt",
-            {("active", "link_up"): 9, ("down", "disabled"): 3}, {50e9: 8, 12.5e9: 1, 5e9: 3},
-            {"InfiniBand": 8, "Ethernet": 4},
+            {("active", "link_up"): 3, ("down", "disabled"): 2}, {50e9: 2, 12.5e9: 1, 5e9: 2},
+            {"InfiniBand": 2, "Ethernet": 3},
         ),
     ],
 )  # fmt: skip

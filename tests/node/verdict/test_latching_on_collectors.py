@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.examples import sampled
 from tests.node.collectors.test_every_collector import FAULTS, OWN, PATTERNS, STANDING
 from tests.node.collectors.test_overlays import TABLE
 from tests.node.verdict.drawn import D, F, collector_of
@@ -56,7 +55,7 @@ def failed(folder: Path, overlay: str) -> RecordedNode:
     return node
 
 
-@pytest.mark.parametrize("overlay", sampled(FAILED))
+@pytest.mark.parametrize("overlay", FAILED)
 def test_what_becomes_of_it_once_it_is_repaired(overlay: str, folder: Path) -> None:
     node = failed(folder, overlay)
     node.repair()
@@ -74,7 +73,7 @@ def test_what_becomes_of_it_once_it_is_repaired(overlay: str, folder: Path) -> N
     assert node.health is (F if wanted is Stage.LATCHED else D)
 
 
-@pytest.mark.parametrize("overlay", sampled(FAILED))
+@pytest.mark.parametrize("overlay", FAILED)
 def test_a_restart_or_a_boot_does_not_repair_it(overlay: str, folder: Path) -> None:
     node = failed(folder, overlay)
     node.restart()
@@ -90,7 +89,7 @@ def test_a_restart_or_a_boot_does_not_repair_it(overlay: str, folder: Path) -> N
     assert Stage.PROBATION not in node.stages().values()
 
 
-@pytest.mark.parametrize("overlay", sampled(sorted(set(FAILED) - OF_THE_PROBE)))
+@pytest.mark.parametrize("overlay", sorted(set(FAILED) - OF_THE_PROBE))
 def test_repaired_with_a_boot_it_is_on_probation_at_once(overlay: str, folder: Path) -> None:
     node = failed(folder, overlay)
     node.repair()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.examples import sampled
 from tests.node.worker.elements import total, value
 from tests.node.worker.workerprocess import ROOT, WorkerProcess, document_of, torch_python
 from tests.patience import HANGS
@@ -174,7 +173,7 @@ def test_one_wrong_element_of_one_rank_is_seen() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "in_place"),
-    sampled([("float32", False), *((dtype, True) for dtype in DTYPES), ("bfloat16", False)]),
+    [("float32", False), *((dtype, True) for dtype in DTYPES), ("bfloat16", False)],
 )
 def test_what_torch_has_is_right_by_value_and_what_it_has_not_is_said(dtype: str, in_place: bool) -> None:  # noqa: FBT001
     plan = replace(PLAN, ops=PRIMITIVES, dtype=dtype, in_place=in_place, copy_bytes=0, micro=False)

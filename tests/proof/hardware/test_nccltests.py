@@ -7,9 +7,9 @@ import pytest
 
 from proof.hardware.kit import KitError
 from proof.hardware.nccltests import NcclTests, environment, library, parse, smallest
+from tests.recorded import PUBLISHED
 from wirewatch.core.probe import OPS
 
-SAMPLES = Path(__file__).resolve().parents[4] / "shared/samples"
 NAMES = "time   algbw   busbw  #wrong"
 HEAD = f"""\
 # nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809
@@ -64,10 +64,7 @@ def test_what_is_no_table_is_not_read(text: str) -> None:
     "name", ["nccltests.2.18.3.h100x4.allreduce.txt", "nccltests.v2.10era.superbench.broadcast.txt"]
 )
 def test_published_tables(name: str) -> None:
-    place = SAMPLES / name
-    if not place.exists():
-        pytest.skip("the samples are not here")
-    rows = parse(place.read_text("utf-8"))
+    rows = parse((PUBLISHED / name).read_text("utf-8"))
     sizes = [row.size_bytes for row in rows]
     assert len(rows) > 10
     assert sizes == sorted(sizes)
