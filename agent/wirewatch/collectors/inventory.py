@@ -409,7 +409,7 @@ def _evidence(address: str, gpu: SlotGpu | None, tree: PciGpus | Absent) -> str:
 
 def _text(asked: Asked, question: Question) -> str | Absent:
     value = asked.json(question)
-    return as_str(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+    return as_str(str(value) if type(value) is int else value)
 
 
 def _answering(reading: Inventory) -> frozenset[str]:

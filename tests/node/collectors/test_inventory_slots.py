@@ -211,3 +211,68 @@ def test_a_gpu_that_was_exchanged_in_its_slot_is_not_missed() -> None:
     made = node(tree(*SLOTS), answering(4), old)
     made.poll()
     assert made.rules() == {}
+
+
+def test_a_gpu_that_changed_its_slot_does_not_stand_for_another_that_is_gone() -> None:
+    moved = GpuSlots(
+        {**kept(2).slots, "0000:98:00.0": SlotGpu("GPU-2", "NVIDIA H100"), LAST: SlotGpu("GPU-3", "x")}
+    )
+    made = node(tree(*SLOTS[:3]), answering(3), moved)
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+
+
+def test_a_gpu_that_was_replaced_in_its_slot_does_not_stand_for_another_that_is_gone() -> None:
+    replaced = GpuSlots({**kept().slots, SLOTS[0]: SlotGpu("GPU-old", "NVIDIA H100")})
+    made = node(tree(*SLOTS[:3]), answering(3), replaced)
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+
+
+def test_a_version_that_could_not_be_read_is_asked_for_again() -> None:
+    gpus = answering(1)
+    calls = ("SystemGetDriverVersion()", "SystemGetNVMLVersion()")
+    gpus.table |= {(None, call): "580.1" for call in calls}
+    gpus.table[None, "SystemGetCudaDriverVersion_v2()"] = Absent(Why.TIMEOUT, "no answer", 10)
+    made = node(tree(SLOTS[0]), gpus)
+    made.poll()
+    gpus.table[None, "SystemGetCudaDriverVersion_v2()"] = 13010
+    made.poll()
+    facts = made.component.facts
+    assert isinstance(facts, InventoryFacts)
+    assert facts.versions == {"driver": "580.1", "nvml": "580.1", "cuda_driver": "13.1"}
+    gpus.table[None, "SystemGetDriverVersion()"] = "590.1"
+    made.poll()
+    assert isinstance(made.component.facts, InventoryFacts)
+    assert made.component.facts.versions["driver"] == "580.1", "asked once a session"
+    gpus.number += 1
+    made.poll()
+    assert isinstance(made.component.facts, InventoryFacts)
+    assert made.component.facts.versions["driver"] == "590.1"
+
+
+def test_a_number_is_text_and_a_truth_value_is_none() -> None:
+    gpus = answering(2)
+    gpus.table |= {("GPU-0", "ModuleId()"): 7, ("GPU-1", "ModuleId()"): True}
+    made = node(tree(*SLOTS[:2]), gpus)
+    made.poll()
+    facts = made.component.facts
+    assert isinstance(facts, InventoryFacts)
+    assert facts.gpus["GPU-0"].texts["module_id"] == "7"
+    assert isinstance(facts.gpus["GPU-1"].texts["module_id"], Absent)
+
+
+def test_a_node_of_no_gpu_has_no_series_of_its_gpus() -> None:
+    made = node(Files(), Gpus())
+    made.poll()
+    assert made.component.samples == ()
+
+
+def test_the_log_is_read_only_if_a_gpu_is_not_listed() -> None:
+    made = node(tree(*SLOTS), answering(4))
+    made.log = Log(absent=Absent(Why.DENIED, "no", 1))
+    made.hardware = replace(made.hardware, kmsg=made.log)
+    assert made.poll(2) == ()
+    made.gpus.addresses = SLOTS[:3]
+    made.poll(2)
+    assert ("gpu.lost", "GPU 3") in made.rules()

@@ -159,7 +159,7 @@ def forget(memory: InfinibandMemory) -> InfinibandMemory:
             streaks={}, down_since=None,
         )
         for key, port in memory.ports.items()
-        if key[0] not in gone and port.last is not NOT_READ
+        if port.last is not NOT_READ
     }  # fmt: skip
     return replace(
         memory,

@@ -282,8 +282,6 @@ def _known(value: GpuLinks, last: GpuLinks | None) -> GpuLinks:
 
 
 def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[NvlinkLink, ...]:
-    if not any(is_lost(link.state) or is_lost(link.speed) for link in now):
-        return now
     before = {link.link: link for link in last}
     return tuple(filled(link, before.get(link.link), "state", "speed") for link in now)
 

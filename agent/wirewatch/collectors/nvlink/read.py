@@ -268,12 +268,11 @@ def _due_detail(
     errors: Mapping[str, int | Absent],
 ) -> LinkDetail | Absent | None:
     """Single links, when their time has come or when an all-links error counter moved; else None."""
-    known = {kind: window.last for kind, window in memory.errors.items() if window.last is not None}
+    known = {kind: window.last for kind, window in memory.errors.items()}
     moved = [k for k, v in errors.items() if k in known and not isinstance(v, Absent) and v != known[k]]
     mono = hardware.clock.mono()
     stale = memory.detail is None or mono - memory.detail.mono >= options.link_detail_interval
-    wanted = options.link_detail and stale
-    if not links or not (moved or wanted):
+    if not (moved or stale):
         return None
     traffic = _used_traffic(asked) if options.link_detail else None
     kinds = tuple(errors) if options.link_detail else tuple(moved)
