@@ -242,7 +242,7 @@ def judge(
     for at, gpu in sorted(unlisted.items()):
         part = Subject(uuid=gpu.gpu.uuid if gpu.gpu else "", device=at.partition(".")[0])
         findings.append(_missing(part, gpu.evidence, MISSING_ACTION, gpu.streak, policy))
-    if isinstance(tree, Absent) and is_lost(tree) and tree.why is not Why.MISSING:
+    if is_lost(tree) and tree.why is not Why.MISSING:
         findings.append(blind_finding("inventory", Subject(), tree))
     if new.missing.count:
         evidence = f"{len(answering)} of {wanted} expected GPUs answer"

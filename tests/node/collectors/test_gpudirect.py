@@ -311,7 +311,7 @@ def test_one_bridge_that_cannot_be_read_leaves_the_others_unproven() -> None:
 def test_an_iommu_that_translates_for_one_device_is_reported_beside_one_that_cannot_be_read() -> None:
     node = watched()
     denied = Absent(Why.DENIED, "no", 13)
-    kinds = {GPUS[0]: "DMA", GPUS[1]: denied}
+    kinds: dict[str, str | Absent] = {GPUS[0]: "DMA", GPUS[1]: denied}
     for number, (address, kind) in enumerate(kinds.items()):
         node.files.links[f"{PCI}/{address}/iommu_group"] = f"/sys/kernel/iommu_groups/{number}"
         node.files.texts[f"/sys/kernel/iommu_groups/{number}/type"] = kind

@@ -8,7 +8,7 @@ from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, fabric, watched
 from tests.node.collectors.test_infiniband_cards import rename, take_out
 from wirewatch.collectors.infiniband import COLLECTOR
-from wirewatch.collectors.infiniband.judge import PORT_DOWN, PORT_INACTIVE, PORT_SLOW
+from wirewatch.collectors.infiniband.judge import PORT_INACTIVE, PORT_SLOW
 from wirewatch.core.types import Absent, Expect, Why
 
 POLLING = {"state": "1: DOWN", "phys_state": "2: Polling"}
@@ -259,6 +259,7 @@ DOWN_BY = {
     ("ports", "active", "down", "reported"),
     [
         (8, 4, "a signal that is looked for", True),
+        (4, 2, "a signal that is looked for", True),
         (6, 2, "a signal that is looked for", False),
         (3, 1, "a signal that is looked for", False),
         (8, 4, "a port that is switched off", False),

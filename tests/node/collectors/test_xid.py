@@ -415,8 +415,8 @@ def test_nvml_and_the_kernel_s_log_ask_for_the_same_in_the_same_words(number: in
 @pytest.mark.parametrize(
     ("number", "alert"),
     [
-        (13, "XidApplication"), (31, "XidApplication"), (79, "XidReboot"), (95, "XidReset"), (94, "XidRestart"),
-        (74, "XidNVLink"), (149, "XidNVLink"), (154, "XidRecovery"),
+        (13, "XidApplication"), (31, "XidApplication"), (79, "XidReboot"), (95, "XidReset"),
+        (94, "XidRestart"), (74, "XidNVLink"), (149, "XidNVLink"), (154, "XidRecovery"),
     ],
 )  # fmt: skip
 def test_each_xid_has_the_alert_of_what_it_asks_for(number: int, alert: str) -> None:

@@ -446,7 +446,7 @@ def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
     if _registers(fabric):
         state = FABRIC_STATES[fabric.state]
         faults.append(FabricFault(FABRIC_STATE, f"registration with the fabric manager: {state}"))
-    if FABRIC_STATES[min(fabric.state, 3)] == "completed" and fabric.status:
+    if FABRIC_STATES[fabric.state] == "completed" and fabric.status:
         evidence = f"registration with the fabric manager completed with NVML status {fabric.status}"
         faults.append(FabricFault("fabric.status", evidence))
     if fabric.summary == _UNHEALTHY:

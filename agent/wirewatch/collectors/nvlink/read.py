@@ -197,7 +197,7 @@ def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
 
 def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> tuple[NvlinkLink, ...]:
     count = as_count(asked.json(_C2C_COUNT), MOST_LINKS)
-    if isinstance(count, Absent) and is_lost(count):
+    if is_lost(count):
         known = [link.link for link in last.c2c] if last else [0]
         return tuple(NvlinkLink(number, count, count) for number in known)
     if isinstance(count, Absent) or count == 0:
@@ -230,7 +230,7 @@ def _traffic(asked: Asked, before: Mapping[Question, int]) -> NvlinkTraffic:
 
     transmit, receive, twin_transmit, twin_receive = used.questions()
     read = (asked.whole(transmit), asked.whole(receive))
-    lost = next((v for v in read if isinstance(v, Absent) and is_lost(v)), None)
+    lost = next(filter(is_lost, read), None)
     return NvlinkTraffic(payload(transmit, twin_transmit), payload(receive, twin_receive), lost, raw)
 
 
