@@ -276,3 +276,38 @@ def test_the_log_is_read_only_if_a_gpu_is_not_listed() -> None:
     made.gpus.addresses = SLOTS[:3]
     made.poll(2)
     assert ("gpu.lost", "GPU 3") in made.rules()
+
+
+@pytest.mark.parametrize("missing", ["uuid", "pci"])
+def test_only_gpus_with_a_name_and_a_place_are_remembered_by_their_slot(missing: str) -> None:
+    made = node(tree(*SLOTS[:3]), answering(3))
+    listed = made.gpus.gpus()
+    assert not isinstance(listed, Absent)
+    half = replace(listed[2], absent=Absent(Why.TIMEOUT, "no answer", 10), **{missing: ""})
+    made.gpus.gpus = lambda: [*listed[:2], half]  # type: ignore[method-assign]
+    made.poll()
+    assert COLLECTOR.lasting is not None
+    assert COLLECTOR.lasting.keep(made.component.memory) == kept(2)
+
+
+def test_a_gpu_that_was_lost_is_forgotten_and_the_others_are_not() -> None:
+    made = node(tree(*SLOTS[:3]), answering(4))
+    made.poll()
+    made.gpus.addresses = SLOTS[:3]
+    made.poll(2)
+    assert COLLECTOR.forget is not None
+    memory = COLLECTOR.forget(made.component.memory)
+    assert set(memory.identities) == {"GPU-0", "GPU-1", "GPU-2"}
+    assert memory.slots == kept(3).slots
+    assert memory.forgotten == {"GPU-3"}
+    made.component = replace(made.component, memory=memory)
+    assert made.poll(2) == ()
+
+
+@pytest.mark.parametrize(("numa", "shown"), [("0", "0"), ("1", "1"), ("-1", "")])
+def test_the_numa_node_of_a_gpu_is_shown_where_there_are_some(numa: str, shown: str) -> None:
+    files = tree(SLOTS[0])
+    files.texts[f"{PCI}/{SLOTS[0]}/numa_node"] = numa
+    made = node(files, answering(1))
+    made.poll()
+    assert made.series("gpu_info", numa=shown) == [1]

@@ -6,8 +6,18 @@ from typing import Any
 import pytest
 
 from tests.support import Node
-from wirewatch.collectors.nvlink.model import GpuLinks, NvlinkLink, NvlinkTraffic, Siblings, usual_rate
+from wirewatch.collectors.nvlink.judge import LINK_ACTION
+from wirewatch.collectors.nvlink.model import (
+    GpuLinks,
+    NvlinkLink,
+    NvlinkTraffic,
+    Siblings,
+    find_siblings,
+    usual_rate,
+)
+from wirewatch.core.collector import GpuReading
 from wirewatch.core.nvml import NOT_ASKED, Supported
+from wirewatch.core.ports import Gpu
 from wirewatch.core.topology import nvlink_product
 from wirewatch.core.types import Absent, Expect, Health, Why
 
@@ -307,3 +317,33 @@ def test_one_link_that_is_down_from_the_start_among_links_that_went_down_later()
     assert {link: f.health for link, f in found.items()} == {"3": FAILED, "17": DEGRADED}
     assert "[expect] nvlink_links" in found["17"].action
     assert "[expect] nvlink_links" not in found["3"].action
+
+
+def test_a_partition_whose_links_all_went_down_is_not_what_the_host_meant() -> None:
+    node = Node("h200x2-idle")
+    active(node, 17)
+    node.poll("nvlink")
+    active(node, 0)
+    node.poll("nvlink")
+    node.poll("nvlink", times=2)
+    assert {(f.rule, f.health, f.action) for f in node.findings()} == {("nvlink.down", FAILED, LINK_ACTION)}
+
+
+def test_links_of_a_whole_board_that_went_down_are_for_the_node_to_repair_at_first_sight() -> None:
+    node = Node()
+    node.poll("nvlink")
+    active(node, 0, gpu="5")
+    node.poll("nvlink")
+    assert {(f.rule, f.health, f.action) for f in node.findings()} == {("nvlink.down", DEGRADED, LINK_ACTION)}
+
+
+def test_siblings_are_those_that_have_links_and_are_whole() -> None:
+    whole = links((1, 26e9), (1, 26e9))
+    reading = tuple(
+        GpuReading(Gpu(index, f"GPU-{index}", name="NVIDIA X999"), value)
+        for index, value in enumerate((whole, replace(links((0, 13e9)), mig=True), links(), UNREAD))
+    )
+    found, due = find_siblings(reading, {})
+    assert found["NVIDIA X999"].counts == (2,)
+    assert due.counts == {"GPU-0": 2}
+    assert found["NVIDIA X999"].node == 4

@@ -331,3 +331,14 @@ def test_a_status_counts_once_the_registration_is_completed(
     state: int, status: int, faults: list[str]
 ) -> None:
     assert [f.rule for f in _fabric_faults(Fabric(state, status, 0, None, 0, ""))] == faults
+
+
+def test_errors_of_which_no_link_can_be_named_are_reported() -> None:
+    node = Node(only=("nvlink",))
+    node.poll()
+    node.change("gpu2/Field(162,all)", "set", 3)
+    for link in range(18):
+        node.change(f"gpu2/Field(162,{link})", "code", 10)
+    node.poll()
+    evidence = {f.rule: f.evidence for f in node.findings()}
+    assert evidence["nvlink.recovery_errors"] == "errors: 3 in 3600 s, 3 since reset"

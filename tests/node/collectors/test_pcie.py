@@ -369,3 +369,10 @@ def test_a_gpu_whose_address_is_not_known_now_is_in_the_slot_of_before() -> None
     node.gpus.number += 1
     node.poll()
     assert node.rules()[NARROW.name, "GPU 1"] is DEGRADED
+
+
+def test_the_most_lanes_of_a_slot_that_were_never_read_are_not_known() -> None:
+    node = watched()
+    answer_with(node, 1, most_width=UNREAD)
+    node.poll(2)
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}

@@ -132,8 +132,8 @@ def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterato
     places = {gpu.pci: place for gpu, place in reading.gpus}
     near = {
         f"GPU {gpu.index} to {device}": (places[gpu.pci], reading.nics[device])
-        for gpu, device, path, nearest in all_paths(reading)
-        if nearest and not isinstance(path, Absent)
+        for gpu, device, _, nearest in all_paths(reading)
+        if nearest
     }
     for bridge, bits in acs.items():
         if isinstance(bits, Absent) or not bits:

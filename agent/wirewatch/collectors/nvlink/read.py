@@ -188,8 +188,8 @@ def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
         if is_unsupported(up):
             continue
         speed = asked.whole(link_speed(number))
-        for old in (old_speed(number), _COMMON_SPEED):
-            if is_unsupported(speed) and old is not None:
+        for old in filter(None, (old_speed(number), _COMMON_SPEED)):
+            if is_unsupported(speed):
                 speed = asked.whole(old)
         links.append(NvlinkLink(number, up, speed if isinstance(speed, Absent) else speed * 1e6))
     return tuple(links)
