@@ -10,8 +10,7 @@ from tests.node.collectors.test_infiniband_cards import LONG, LOST, NETNS, renam
 from wirewatch.collectors.infiniband import COLLECTOR, InfinibandFacts
 from wirewatch.collectors.infiniband.ibstat import _differing
 from wirewatch.collectors.infiniband.judge import _NEVER, END_ACTION, ERROR_ACTION
-from wirewatch.collectors.infiniband.model import PortReading, RdmaIdentity, names_now
-from wirewatch.collectors.infiniband.read import CounterRefusal
+from wirewatch.collectors.infiniband.model import CounterRefusal, PortReading, RdmaIdentity, names_now
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import PortFacts, Rate
 from wirewatch.core.types import Absent, Why

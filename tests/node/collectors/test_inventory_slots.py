@@ -1,6 +1,7 @@
 """GPUs that never came: NVML's list against the PCI tree, the kernel log and what was in the slots before."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -278,12 +279,12 @@ def test_the_log_is_read_only_if_a_gpu_is_not_listed() -> None:
     assert ("gpu.lost", "GPU 3") in made.rules()
 
 
-@pytest.mark.parametrize("missing", ["uuid", "pci"])
-def test_only_gpus_with_a_name_and_a_place_are_remembered_by_their_slot(missing: str) -> None:
+@pytest.mark.parametrize("missing", [{"uuid": ""}, {"pci": ""}])
+def test_only_gpus_with_a_name_and_a_place_are_remembered_by_their_slot(missing: dict[str, Any]) -> None:
     made = node(tree(*SLOTS[:3]), answering(3))
     listed = made.gpus.gpus()
     assert not isinstance(listed, Absent)
-    half = replace(listed[2], absent=Absent(Why.TIMEOUT, "no answer", 10), **{missing: ""})
+    half = replace(listed[2], absent=Absent(Why.TIMEOUT, "no answer", 10), **missing)
     made.gpus.gpus = lambda: [*listed[:2], half]  # type: ignore[method-assign]
     made.poll()
     assert COLLECTOR.lasting is not None

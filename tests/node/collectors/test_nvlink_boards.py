@@ -339,10 +339,9 @@ def test_links_of_a_whole_board_that_went_down_are_for_the_node_to_repair_at_fir
 
 def test_siblings_are_those_that_have_links_and_are_whole() -> None:
     whole = links((1, 26e9), (1, 26e9))
-    reading = tuple(
-        GpuReading(Gpu(index, f"GPU-{index}", name="NVIDIA X999"), value)
-        for index, value in enumerate((whole, replace(links((0, 13e9)), mig=True), links(), UNREAD))
-    )
+    values: list[GpuLinks | Absent] = [whole, replace(links((0, 13e9)), mig=True), links(), UNREAD]
+    gpus = [Gpu(index, f"GPU-{index}", name="NVIDIA X999") for index in range(4)]
+    reading = tuple(GpuReading(gpu, value) for gpu, value in zip(gpus, values, strict=True))
     found, due = find_siblings(reading, {})
     assert found["NVIDIA X999"].counts == (2,)
     assert due.counts == {"GPU-0": 2}
