@@ -166,7 +166,7 @@ def test_an_iommu_that_translates_is_reported_unless_the_operator_says_that_it_m
     node.files.texts["/sys/kernel/iommu_groups/0/type"] = "DMA-FQ"
     node.poll(2)
     assert node.rules() == {("gpudirect.iommu", "node"): DEGRADED}
-    assert GPUS[0] in node.component.findings[0].evidence
+    assert node.component.findings[0].evidence == f"translates for {GPUS[0]}"
     node.policy(judge_iommu=False)
     assert node.poll() == ()
     assert state(node, "iommu") == "failed"
@@ -441,3 +441,10 @@ def test_no_rdma_device_is_nothing_to_check() -> None:
     node = Watched("gpudirect", node_files(), Gpus(()), Expect(gpudirect=True))
     node.poll(2)
     assert node.rules() == {("gpudirect.missing", "node"): FAILED}
+
+
+def test_rdma_devices_that_cannot_be_listed_are_not_none() -> None:
+    node = watched()
+    node.files.texts["/sys/class/infiniband"] = Absent(Why.DENIED, "no", 13)
+    node.poll()
+    assert node.rules() == {("gpudirect.blind", "node"): UNKNOWN}

@@ -419,3 +419,12 @@ def test_a_port_without_a_signal_stays_one_while_that_cannot_be_read(file: str) 
     node.poll()
     known = {rule for rule, _ in node.rules()} - {"infiniband.blind"}
     assert known == {"infiniband.port_down"}
+
+
+def test_a_bond_takes_the_functions_of_its_own_card_alone() -> None:
+    node = watched(2)
+    rename(node.files, "mlx5_0", "mlx5_bond_0")
+    node.poll()
+    take_out(node.files, "mlx5_1")
+    node.poll(3)
+    assert node.rules() == {(DEVICE_GONE.name, "mlx5_1"): FAILED}

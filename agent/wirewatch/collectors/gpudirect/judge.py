@@ -76,7 +76,7 @@ def judge(
     if not policy.judge_iommu:
         found.pop("iommu", None)
     shown = {name for name, check in found.items() if check.state is CheckState.FAILED}
-    held = {n for n, c in found.items() if c.state is CheckState.UNKNOWN and n in memory.streaks}
+    held = {name for name, check in found.items() if check.state is CheckState.UNKNOWN}
     faults = streaks(memory.streaks, {name: name in shown for name in sorted(shown | held)})
     evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: found[n].evidence for n in shown}}
     now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
