@@ -284,7 +284,7 @@ _VOLATILE, _LIFETIME = 0, 1
 
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: GpuStateMemory) -> GpuState | Absent:
     known = memory.supported
-    needed = known.session != hardware.nvml.session() or any(q in known.skip for q in _BY_LOCATION)
+    needed = known.session != hardware.nvml.session() or not known.skip.isdisjoint(_BY_LOCATION)
     asked = ask_gpu(hardware.nvml, gpu.key, _WITH_TOTALS if needed else _QUESTIONS, known, _ONCE)
     if isinstance(asked, Absent):
         return asked

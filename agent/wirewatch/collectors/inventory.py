@@ -242,7 +242,7 @@ def judge(
     for at, gpu in sorted(unlisted.items()):
         part = Subject(uuid=gpu.gpu.uuid if gpu.gpu else "", device=at.partition(".")[0])
         findings.append(_missing(part, gpu.evidence, MISSING_ACTION, gpu.streak, policy))
-    if isinstance(tree, Absent) and is_lost(tree) and tree.why is not Why.MISSING:
+    if is_lost(tree) and tree.why is not Why.MISSING:
         findings.append(blind_finding("inventory", Subject(), tree))
     if new.missing.count:
         evidence = f"{len(answering)} of {wanted} expected GPUs answer"
@@ -409,7 +409,7 @@ def _evidence(address: str, gpu: SlotGpu | None, tree: PciGpus | Absent) -> str:
 
 def _text(asked: Asked, question: Question) -> str | Absent:
     value = asked.json(question)
-    return as_str(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+    return as_str(str(value) if type(value) is int else value)
 
 
 def _answering(reading: Inventory) -> frozenset[str]:

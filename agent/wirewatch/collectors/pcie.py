@@ -322,10 +322,10 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
 
 def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
     """Return the replays a minute that this link may have at its best generation; None: not known."""
-    if isinstance(value.most_generation, Absent) or isinstance(value.width, Absent):
+    lane = _REPLAYS_A_LANE.get(value_or(value.most_generation, 0))
+    if lane is None or isinstance(value.width, Absent):
         return None
-    lane = _REPLAYS_A_LANE.get(value.most_generation)
-    return None if lane is None else ceil(policy.replay_factor * lane * value.width)
+    return ceil(policy.replay_factor * lane * value.width)
 
 
 def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | None) -> Iterator[Finding]:

@@ -259,12 +259,11 @@ def judge(
 ) -> tuple[XidMemory, tuple[Finding, ...]]:
     """Fold the new events: fatal ones stand until the machine's next start, others for a day."""
     reading = ok.value
-    known = memory if memory.boot in {"", reading.boot} else XidMemory()
-    gpus = _named(known.gpus, reading.gpus)
+    gpus = _named(memory.gpus, reading.gpus)
     new = replace(
-        known, boot=reading.boot, started=reading.started, source=reading.source, after=reading.after,
+        memory, boot=reading.boot, started=reading.started, source=reading.source, after=reading.after,
         about=reading.about, session=reading.session, gpus=gpus, odd=reading.odd,
-        unparsed=known.unparsed + reading.unparsed + max(0, reading.odd - known.odd),
+        unparsed=memory.unparsed + reading.unparsed + max(0, reading.odd - memory.odd),
     )  # fmt: skip
     # An event from before the agent started was by the log's own clock, any other is of now.
     logged = memory.boot == "" and reading.source != _NVML
@@ -356,7 +355,7 @@ def _from_log(
 ) -> XidReading:
     parsed = [parse_record(raw) for raw in log.records]
     records = [r for r in parsed if r is not None]
-    events, about = parse_events(records, memory.about if memory.boot == boot else "")
+    events, about = parse_events(records, memory.about)
     after = max((r.sequence for r in records), default=memory.after if memory.source == _KMSG else -1)
     return XidReading(
         _KMSG, boot, started, tuple(gpus), session, events, after, about, log.missed,

@@ -6,7 +6,7 @@ Folds over runs are in `core.fold`.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from wirewatch.core import words
 from wirewatch.core.declared import collector_faults, refuse, rule_faults
@@ -407,7 +407,7 @@ def filled(now: V, last: V | None, *names: str) -> V:
     return replace(now, **lost) if lost else now
 
 
-def is_lost(value: object) -> bool:
+def is_lost(value: object) -> TypeGuard[Absent]:
     """Whether a value that the device offers could not be read."""
     return isinstance(value, Absent) and value.why is not Why.UNSUPPORTED
 
@@ -419,7 +419,7 @@ def is_unsupported(value: object) -> bool:
 
 def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Finding, ...]:
     """Return one blind finding for all lost values of a GPU, by the names that the evidence shows."""
-    bad = {n: v for n, v in values.items() if isinstance(v, Absent) and is_lost(v)}
+    bad = {n: v for n, v in values.items() if is_lost(v)}
     if not bad:
         return ()
     first = next(iter(bad.values()))

@@ -150,3 +150,13 @@ def test_nonsense_from_the_driver_is_malformed_and_never_a_number() -> None:
     assert node.rules() == {("gpu.blind", "2", "", Health.UNKNOWN)}
     assert node.series("gpu_temperature_celsius", gpu="2", sensor="core") == []
     assert node.series("gpu_compute_processes", gpu="2") == []
+
+
+def test_a_recovery_action_is_degraded_at_first_sight_however_long_there_was_none() -> None:
+    node = Node()
+    node.poll("gpu", times=5)
+    node.change("gpu3/Field(230)", "set", 1)
+    node.poll("gpu")
+    assert node.rules() == {("gpu.recovery_action", "3", "", Health.DEGRADED)}
+    node.poll("gpu")
+    assert node.rules() == {("gpu.recovery_action", "3", "", Health.FAILED)}

@@ -4,6 +4,7 @@ import pytest
 
 from tests.node.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.node.core.test_pci import ACS, AER, space
+from wirewatch.collectors.gpudirect.judge import RULES
 from wirewatch.core.types import Absent, Expect, Health, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
@@ -165,7 +166,7 @@ def test_an_iommu_that_translates_is_reported_unless_the_operator_says_that_it_m
     node.files.texts["/sys/kernel/iommu_groups/0/type"] = "DMA-FQ"
     node.poll(2)
     assert node.rules() == {("gpudirect.iommu", "node"): DEGRADED}
-    assert GPUS[0] in node.component.findings[0].evidence
+    assert node.component.findings[0].evidence == f"translates for {GPUS[0]}"
     node.policy(judge_iommu=False)
     assert node.poll() == ()
     assert state(node, "iommu") == "failed"
@@ -278,3 +279,172 @@ def test_a_version_without_a_device_is_no_rdma_stack() -> None:
     node.files.texts["/sys/class/infiniband_verbs/abi_version"] = "6"
     node.poll(2)
     assert node.rules() == {("gpudirect.rdma_stack", "node"): FAILED}
+
+
+BRIDGE, OTHER = "0000:02:01.0", "0001:02:01.0"
+
+
+def barred(node: Watched, *bridges: str) -> None:
+    """Without the privilege, only the first 64 bytes of a bridge's registers can be read."""
+    for bridge in bridges:
+        whole = node.files.texts[f"{PCI}/{bridge}/config"]
+        assert isinstance(whole, bytes)
+        node.files.texts[f"{PCI}/{bridge}/config"] = whole[:64]
+
+
+def test_a_bridge_that_redirects_is_reported_beside_one_that_cannot_be_read() -> None:
+    node = watched()
+    node.files.texts[f"{PCI}/{BRIDGE}/config"] = config_space(acs=0x0004)
+    barred(node, OTHER)
+    node.poll(2)
+    assert state(node, "acs") == "failed"
+    assert node.rules() == {("gpudirect.acs", BRIDGE): DEGRADED}
+
+
+def test_one_bridge_that_cannot_be_read_leaves_the_others_unproven() -> None:
+    node = watched()
+    barred(node, OTHER)
+    assert node.poll(2) == ()
+    assert state(node, "acs") == "unknown"
+
+
+def test_an_iommu_that_translates_for_one_device_is_reported_beside_one_that_cannot_be_read() -> None:
+    node = watched()
+    denied = Absent(Why.DENIED, "no", 13)
+    kinds: dict[str, str | Absent] = {GPUS[0]: "DMA", GPUS[1]: denied}
+    for number, (address, kind) in enumerate(kinds.items()):
+        node.files.links[f"{PCI}/{address}/iommu_group"] = f"/sys/kernel/iommu_groups/{number}"
+        node.files.texts[f"/sys/kernel/iommu_groups/{number}/type"] = kind
+    node.poll(2)
+    assert node.rules() == {("gpudirect.iommu", "node"): DEGRADED}
+    node.files.texts["/sys/kernel/iommu_groups/0/type"] = "identity"
+    node.poll()
+    assert state(node, "iommu") == "unknown"
+
+
+def test_a_group_that_cannot_be_followed_is_not_a_missing_one() -> None:
+    node = watched()
+    node.files.links[f"{PCI}/{GPUS[0]}/iommu_group"] = Absent(Why.DENIED, "no", 13)
+    node.poll()
+    assert state(node, "iommu") == "unknown"
+    assert node.series("gpudirect_check_needs_info", check="iommu", privilege="root") == [1]
+
+
+def test_an_iommu_is_asked_for_on_x86_only() -> None:
+    node = watched()
+    node.host.told["Machine"] = "aarch64"
+    node.poll()
+    assert state(node, "iommu") == "not applicable"
+    assert state(node, "acs") == "passed"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "how"),
+    [
+        ("5.11.9", "none"),
+        ("5.12.0", "dma-buf likely"),
+        ("6.0.1", "dma-buf likely"),
+        ("", "unknown"),
+        ("rolling", "unknown"),
+        (Absent(Why.DENIED, "no", 13), "unknown"),
+    ],
+)
+def test_dma_buf_takes_a_kernel_that_is_known_to_have_it(kernel: str | Absent, how: str) -> None:
+    """Before, a kernel of a version that is not understood had none."""
+    node = watched()
+    del node.files.texts["/sys/module/nvidia_peermem/version"]
+    node.files.texts["/proc/sys/kernel/osrelease"] = kernel
+    node.poll(2)
+    assert node.series("gpudirect_info", peer_memory=how) == [1]
+    assert state(node, "peer_memory") == {"none": "failed", "unknown": "unknown"}.get(how, "passed")
+
+
+@pytest.mark.parametrize(
+    ("peermem", "driver", "how"),
+    [
+        (Absent(Why.DENIED, "no", 13), OPEN, "dma-buf likely"),
+        (Absent(Why.DENIED, "no", 13), CLOSED, "unknown"),
+        ("580", Absent(Why.DENIED, "no", 13), "peermem"),
+    ],
+)
+def test_one_way_to_the_memory_that_is_proven_is_enough(
+    peermem: str | Absent, driver: str | Absent, how: str
+) -> None:
+    node = watched()
+    node.files.texts |= {"/sys/module/nvidia_peermem/version": peermem, "/proc/driver/nvidia/version": driver}
+    node.poll()
+    assert node.series("gpudirect_info", peer_memory=how) == [1]
+
+
+def test_only_what_makes_gpudirect_impossible_can_be_failed() -> None:
+    grave = {rule.name for rule in RULES if FAILED in rule.healths}
+    assert grave == {"gpudirect.rdma_stack", "gpudirect.peer_memory", "gpudirect.missing"}
+    node = watched(gpudirect=True)
+    node.files.texts["/etc/nccl.conf"] = "NCCL_IB_DISABLE=1"
+    node.poll(3)
+    assert node.rules() == {("gpudirect.nccl_conf", "node"): DEGRADED}
+
+
+@pytest.mark.parametrize(
+    ("line", "link", "answer"),
+    [
+        ("NCCL_IB_DISABLE=0", None, "passed"),
+        ("NCCL_IB_DISABLE=", None, "passed"),
+        ("NCCL_TOPO_FILE=/x", Absent(Why.DENIED, "no", 13), "unknown"),
+        ("NCCL_IB_DISABLE=1\nNCCL_TOPO_FILE=/x", Absent(Why.DENIED, "no", 13), "failed"),
+        ("NCCL_TOPO_FILE=", None, "passed"),
+    ],
+)
+def test_each_setting_of_the_host_is_judged_by_itself(line: str, link: Absent | None, answer: str) -> None:
+    node = watched()
+    node.files.texts["/etc/nccl.conf"] = line
+    if link is not None:
+        node.files.links["/x"] = link
+    node.poll()
+    assert state(node, "nccl_conf") == answer
+
+
+def test_settings_that_cannot_be_read_are_not_known() -> None:
+    node = watched()
+    node.files.texts["/etc/nccl.conf"] = Absent(Why.DENIED, "no", 13)
+    assert node.poll(2) == ()
+    assert state(node, "nccl_conf") == "unknown"
+    assert node.series("nccl_conf_lines_unparsed") == []
+
+
+def test_an_answer_that_is_unknown_holds_what_failed_before_and_confirms_nothing() -> None:
+    node = watched()
+    node.files.texts["/etc/nccl.conf"] = "NCCL_IB_DISABLE=1"
+    node.poll()
+    node.files.texts["/etc/nccl.conf"] = Absent(Why.TIMEOUT, "no answer", 110)
+    assert node.poll(5) == ()
+    node.files.texts["/etc/nccl.conf"] = "NCCL_IB_DISABLE=1"
+    node.poll()
+    assert node.rules() == {("gpudirect.nccl_conf", "node"): DEGRADED}
+    node.files.texts["/etc/nccl.conf"] = Absent(Why.TIMEOUT, "no answer", 110)
+    node.poll()
+    assert "NCCL_IB_DISABLE=1" in node.component.findings[0].evidence
+
+
+def test_cards_that_gpus_do_not_use_are_left_out() -> None:
+    node = watched()
+    node.options(exclude=("mlx5_1",))
+    node.poll()
+    assert node.series("gpu_nic_path_info", device="mlx5_1") == []
+
+
+def test_no_rdma_device_is_nothing_to_check() -> None:
+    node = watched()
+    node.files.forget("/sys/class/infiniband/")
+    assert node.poll(2) == ()
+    assert node.component.samples == ()
+    node = Watched("gpudirect", node_files(), Gpus(()), Expect(gpudirect=True))
+    node.poll(2)
+    assert node.rules() == {("gpudirect.missing", "node"): FAILED}
+
+
+def test_rdma_devices_that_cannot_be_listed_are_not_none() -> None:
+    node = watched()
+    node.files.texts["/sys/class/infiniband"] = Absent(Why.DENIED, "no", 13)
+    node.poll()
+    assert node.rules() == {("gpudirect.blind", "node"): UNKNOWN}

@@ -5,6 +5,7 @@ import pytest
 from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, OK, UNKNOWN, fabric, watched
 from tests.support import Node
+from wirewatch.collectors.infiniband.judge import CARD_PCIE, DEVICE_GONE
 from wirewatch.core.ports import Output
 from wirewatch.core.types import Absent, Expect, Health, Why
 
@@ -221,3 +222,209 @@ def test_dual_port_cards_with_one_cable_each_and_a_management_port_are_no_fault(
     node.files.set("mlx5_3", state="1: DOWN", phys_state="2: Polling")
     node.poll(3)
     assert node.rules() == {("infiniband.port_down", "mlx5_3 port 1"): FAILED}
+
+
+def width(files: Files, lanes: str) -> None:
+    files.texts[f"{PCI}/0000:10:00.0/current_link_width"] = lanes
+
+
+@pytest.mark.parametrize(
+    ("lanes", "health"),
+    [
+        (("16", "63", "63"), None),
+        (("63", "63", "63"), None),
+        (("4", "16", "16"), None),
+        (("4", "63", "63"), DEGRADED),
+        (("4", "4", "4"), FAILED),
+    ],
+    ids=["well and then lost", "lost from the start", "repaired", "narrow and then lost", "narrow"],
+)
+def test_a_card_is_narrow_by_what_was_read_of_its_pcie_link(
+    lanes: tuple[str, ...], health: Health | None
+) -> None:
+    node = watched(2)
+    for now in lanes:
+        width(node.files, now)
+        node.poll()
+    assert node.rules() == ({(CARD_PCIE.name, "mlx5_0"): health} if health else {})
+
+
+@pytest.mark.parametrize("file", ["current_link_width", "current_link_speed"])
+def test_each_half_of_a_narrow_link_that_is_lost_holds_what_was_seen(file: str) -> None:
+    node = watched(2)
+    at = f"{PCI}/0000:10:00.0"
+    node.files.texts |= {f"{at}/current_link_width": "4", f"{at}/current_link_speed": "16.0 GT/s PCIe"}
+    node.poll()
+    assert node.component.findings[0].evidence.endswith("PCIe generation 4 of 5, 4 of 16 lanes")
+    node.files.texts[f"{at}/{file}"] = LOST
+    node.poll(3)
+    assert node.rules() == {(CARD_PCIE.name, "mlx5_0"): DEGRADED}
+
+
+def test_a_card_whose_place_cannot_be_read_may_be_the_one_that_no_device_claims() -> None:
+    node = watched(2)
+    node.files.links[f"{RDMA}/mlx5_1/device"] = LOST
+    node.poll(3)
+    assert node.rules() == {("infiniband.blind", "mlx5_1"): UNKNOWN}
+
+
+def test_a_function_that_is_gone_is_missed_though_another_of_its_card_is_there() -> None:
+    files = Files()
+    for function in (0, 1):
+        files.nic(f"mlx5_{function}", f"0000:10:00.{function}", "pci0000:00/0000:00:01.0")
+        files.texts[f"{RDMA}/mlx5_{function}/node_guid"] = f"0000:0000:0000:100{function}"
+    files.texts[NETNS] = "Y"
+    node = Watched("infiniband", files)
+    node.poll()
+    take_out(files, "mlx5_1")
+    node.poll(3)
+    assert node.rules() == {(DEVICE_GONE.name, "mlx5_1"): FAILED}
+
+
+def test_the_only_card_is_still_watched_while_a_pod_has_it() -> None:
+    node = watched(1)
+    node.files.texts[NETNS] = "N"
+    node.poll()
+    take_out(node.files, "mlx5_0")
+    node.poll()
+    assert node.component.health is OK
+    assert node.component.applicable is True
+
+
+def test_a_device_of_software_takes_its_faults_along() -> None:
+    node = watched(2)
+    port = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "link_layer": "Ethernet", "lid": "0x0"}
+    files = {**port, "rate": "2.5 Gb/sec (1X SDR)"}
+    node.files.texts |= {f"{RDMA}/rxe0/ports/1/{file}": text for file, text in files.items()}
+    node.poll()
+    node.files.texts[f"{RDMA}/rxe0/ports/1/state"] = "1: DOWN"
+    node.poll(3)
+    assert node.rules() == {("infiniband.port_down", "rxe0 port 1"): FAILED}
+    take_out(node.files, "rxe0")
+    assert node.poll() == ()
+
+
+def test_the_ports_that_are_missed_are_named_and_no_others() -> None:
+    node = watched(4, rdma_ports=4)
+    node.poll()
+    node.files.set("mlx5_2", state="1: DOWN", phys_state="2: Polling")
+    node.poll(3)
+    finding = next(f for f in node.component.findings if f.rule == "infiniband.ports_missing")
+    assert finding.evidence == "3 of 4 expected RDMA ports are active; not active: mlx5_2/1"
+
+
+@pytest.mark.parametrize("why", [Why.UNSUPPORTED, Why.LOST, Why.TIMEOUT])
+@pytest.mark.parametrize("file", ["state", "phys_state", "rate"])
+def test_what_every_port_has_and_refuses_to_say_is_not_known(file: str, why: Why) -> None:
+    node = watched(2)
+    node.poll()
+    node.files.refuse("mlx5_1", file, why, 22)
+    node.poll()
+    assert node.rules() == {("infiniband.blind", "mlx5_1 port 1"): UNKNOWN}
+
+
+def test_a_counter_that_the_device_does_not_have_is_no_blindness() -> None:
+    node = watched(1)
+    node.files.set("mlx5_0", counters__symbol_error="N/A (no PMA)")
+    assert node.poll(2) == ()
+
+
+def test_a_counter_that_could_not_be_read_once_is_asked_for_in_the_next_poll() -> None:
+    node = watched(1)
+    node.files.refuse("mlx5_0", "counters/symbol_error", Why.TIMEOUT, 110)
+    node.poll()
+    assert node.rules() == {("infiniband.blind", "mlx5_0 port 1"): UNKNOWN}
+    node.files.set("mlx5_0", counters__symbol_error="7")
+    assert node.poll() == ()
+    assert node.series("rdma_port_errors_total", kind="symbol") == [7]
+
+
+def test_a_counter_that_answered_in_between_is_left_alone_no_longer_than_at_first() -> None:
+    node = watched(1)
+    path = f"{RDMA}/mlx5_0/ports/1/counters/symbol_error"
+
+    def refused() -> int:
+        """Return how often it is asked for in 15 minutes in which it is refused."""
+        before = node.files.opened.count(path)
+        node.files.texts[path] = Absent(Why.UNSUPPORTED, "EINVAL", 22)
+        node.poll(60)
+        return node.files.opened.count(path) - before
+
+    first = refused()
+    node.files.texts[path] = "4"
+    node.poll(100)
+    assert node.series("rdma_port_errors_total", kind="symbol") == [4]
+    assert refused() == first
+
+
+EFA = {"hca_type": "EFA", "board_id": "EFA"}
+
+
+def test_ibstat_need_not_list_a_device_that_it_cannot_open() -> None:
+    node = watched(2)
+    for number in range(2):
+        node.files.texts |= {f"{RDMA}/mlx5_{number}/{file}": text for file, text in EFA.items()}
+    node.programs.printed = Output(255, "", "ibpanic: no devices")
+    assert node.poll(3) == ()
+
+
+def ethernet(netdevs: int, layer: str = "Ethernet") -> Watched:
+    """A port with so many network devices, each without a signal, that was active."""
+    node = watched(2)
+    node.files.set("mlx5_1", link_layer=layer)
+    node.files.forget(f"{RDMA}/mlx5_1/device/net")
+    for number in range(netdevs):
+        node.files.texts[f"{RDMA}/mlx5_1/device/net/eth{number}/address"] = "00"
+        node.files.texts[f"/sys/class/net/eth{number}/carrier"] = "0"
+    node.poll()
+    return node
+
+
+@pytest.mark.parametrize(
+    ("netdevs", "layer", "rule"),
+    [
+        (1, "Ethernet", "infiniband.port_down"),
+        (0, "Ethernet", "infiniband.port_disabled"),
+        (2, "Ethernet", "infiniband.port_disabled"),
+        (1, "InfiniBand", "infiniband.port_disabled"),
+    ],
+    ids=[
+        "its only network device shows it",
+        "it has none",
+        "which of two is not known",
+        "InfiniBand says so",
+    ],
+)
+def test_only_an_ethernet_port_with_one_network_device_is_disabled_for_want_of_a_signal(
+    netdevs: int, layer: str, rule: str
+) -> None:
+    node = ethernet(netdevs, layer)
+    node.files.set("mlx5_1", state="1: DOWN", phys_state="3: Disabled")
+    node.poll(3)
+    assert [found for found, _ in node.rules()] == [rule]
+
+
+def test_the_signal_of_a_port_that_is_not_disabled_is_not_asked_for() -> None:
+    node = ethernet(1)
+    node.files.texts["/sys/class/net/eth0/carrier"] = Absent(Why.DENIED, "no", 13)
+    assert node.poll() == ()
+
+
+@pytest.mark.parametrize("file", ["phys_state", "link_layer"])
+def test_a_port_without_a_signal_stays_one_while_that_cannot_be_read(file: str) -> None:
+    node = ethernet(1)
+    node.files.set("mlx5_1", state="1: DOWN", phys_state="3: Disabled")
+    node.poll(3)
+    node.files.refuse("mlx5_1", file, Why.TIMEOUT, 110)
+    node.poll()
+    known = {rule for rule, _ in node.rules()} - {"infiniband.blind"}
+    assert known == {"infiniband.port_down"}
+
+
+def test_a_bond_takes_the_functions_of_its_own_card_alone() -> None:
+    node = watched(2)
+    rename(node.files, "mlx5_0", "mlx5_bond_0")
+    node.poll()
+    take_out(node.files, "mlx5_1")
+    node.poll(3)
+    assert node.rules() == {(DEVICE_GONE.name, "mlx5_1"): FAILED}

@@ -8,6 +8,7 @@ from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, fabric, watched
 from tests.node.collectors.test_infiniband_cards import rename, take_out
 from wirewatch.collectors.infiniband import COLLECTOR
+from wirewatch.collectors.infiniband.judge import PORT_INACTIVE, PORT_SLOW
 from wirewatch.core.types import Absent, Expect, Why
 
 POLLING = {"state": "1: DOWN", "phys_state": "2: Polling"}
@@ -246,3 +247,141 @@ def test_a_guid_that_cannot_be_read_for_a_moment_changes_nothing() -> None:
     node = before(2)
     node.files.texts[f"{RDMA}/mlx5_1/node_guid"] = Absent(Why.TIMEOUT, "no answer", 110)
     assert node.poll() == ()
+
+
+DOWN_BY = {
+    "a signal that is looked for": POLLING,
+    "a port that is switched off": {**POLLING, "phys_state": "3: Disabled"},
+}
+
+
+@pytest.mark.parametrize(
+    ("ports", "active", "down", "reported"),
+    [
+        (8, 4, "a signal that is looked for", True),
+        (4, 2, "a signal that is looked for", True),
+        (6, 2, "a signal that is looked for", False),
+        (3, 1, "a signal that is looked for", False),
+        (8, 4, "a port that is switched off", False),
+        (8, 5, "a port that is switched off", False),
+        (8, 6, "a port that is switched off", True),
+        (4, 3, "a port that is switched off", True),
+    ],
+)
+def test_siblings_say_what_a_port_that_never_was_active_should_be(
+    ports: int, active: int, down: str, *, reported: bool
+) -> None:
+    node = watched(ports)
+    for number in range(active, ports):
+        node.files.set(f"mlx5_{number}", **DOWN_BY[down])
+    node.poll(2)
+    found = {(PORT_INACTIVE.name, f"mlx5_{n} port 1"): DEGRADED for n in range(active, ports)}
+    assert node.rules() == (found if reported else {})
+
+
+def test_two_active_ports_are_too_few_to_speak_for_one_that_is_switched_off() -> None:
+    node = watched(3)
+    node.policy(sibling_ratio=0.5)
+    node.files.set("mlx5_2", **DOWN_BY["a port that is switched off"])
+    assert node.poll(2) == ()
+
+
+def test_cards_without_a_board_have_no_siblings() -> None:
+    node = watched(4)
+    for number in range(4):
+        del node.files.texts[f"{RDMA}/mlx5_{number}/board_id"]
+    node.files.set("mlx5_3", **POLLING)
+    assert node.poll(2) == ()
+
+
+@pytest.mark.parametrize(("cards", "reported"), [(3, False), (4, True)])
+def test_more_than_three_cards_of_a_kind_without_a_signal_are_reported_beside_others(
+    cards: int, *, reported: bool
+) -> None:
+    node = watched(2 + cards)
+    for number in range(2, 2 + cards):
+        node.files.set(f"mlx5_{number}", **POLLING)
+        node.files.texts[f"{RDMA}/mlx5_{number}/board_id"] = "MT_STORAGE"
+    node.poll(2)
+    assert node.rules() == ({(PORT_INACTIVE.name, "node"): DEGRADED} if reported else {})
+
+
+@pytest.mark.parametrize(("ports", "reported"), [(1, False), (2, True)])
+def test_two_ports_without_a_signal_are_reported_where_no_port_works(ports: int, *, reported: bool) -> None:
+    node = watched(ports)
+    for number in range(ports):
+        node.files.set(f"mlx5_{number}", **POLLING)
+    node.poll(2)
+    assert node.rules() == ({(PORT_INACTIVE.name, "node"): DEGRADED} if reported else {})
+
+
+def test_one_port_that_is_switched_off_among_those_without_a_signal_says_nothing_of_all() -> None:
+    node = watched(4)
+    for number in range(4):
+        node.files.set(f"mlx5_{number}", **POLLING)
+    node.files.set("mlx5_3", phys_state="3: Disabled")
+    assert node.poll(2) == ()
+
+
+def test_ports_that_never_were_active_have_no_rate_that_counts() -> None:
+    node = watched(6)
+    node.files.set("mlx5_2", rate="200 Gb/sec (4X HDR)")
+    for number in (3, 4, 5):
+        node.files.set(f"mlx5_{number}", **DOWN_BY["a port that is switched off"])
+    node.poll(2)
+    assert node.rules() == {(PORT_SLOW.name, "mlx5_2 port 1"): DEGRADED}
+
+
+def forgetting(node: Watched) -> None:
+    assert COLLECTOR.forget is not None
+    node.component = replace(node.component, memory=COLLECTOR.forget(node.component.memory))
+
+
+def test_what_a_port_has_when_others_are_forgotten_it_must_keep() -> None:
+    node = before(1)
+    forgetting(node)
+    node.files.set("mlx5_0", rate="200 Gb/sec (4X HDR)")
+    node.poll(CONFIRMED)
+    assert node.rules() == {(PORT_SLOW.name, "mlx5_0 port 1"): FAILED}
+
+
+def test_a_port_that_was_down_when_it_was_forgotten_does_not_flap_when_it_comes_up() -> None:
+    node = before(1)
+    node.files.set("mlx5_0", **POLLING)
+    node.poll(CONFIRMED)
+    forgetting(node)
+    node.files.set("mlx5_0", state="4: ACTIVE", phys_state="5: LinkUp")
+    node.poll()
+    assert node.series("rdma_port_flaps_total") == [0]
+
+
+def test_lanes_of_before_are_known_after_a_restart() -> None:
+    node = before(1)
+    forgetting(node)
+    assert COLLECTOR.lasting is not None
+    kept = COLLECTOR.lasting.keep(node.component.memory)
+    assert [(one.rate, one.lanes) for one in kept.ports] == [(50e9, 4)]
+
+
+def test_only_ports_that_were_active_outlive_the_process() -> None:
+    node = watched(2)
+    node.files.set("mlx5_1", **DOWN_BY["a port that is switched off"])
+    node.poll()
+    assert COLLECTOR.lasting is not None
+    kept = COLLECTOR.lasting.keep(node.component.memory)
+    assert [one.device for one in kept.ports] == ["mlx5_0"]
+    assert set(kept.cards) == {"mlx5_0", "mlx5_1"}
+
+
+def test_a_port_that_was_not_read_since_the_start_is_forgotten() -> None:
+    node = restarted(before(2))
+    forgetting(node)
+    node.files.forget(f"{RDMA}/mlx5_1/ports/")
+    assert node.poll() == ()
+
+
+@pytest.mark.parametrize("cable", [POLLING, {**POLLING, "phys_state": "5: LinkUp"}])
+def test_an_ethernet_port_that_never_was_active_is_an_empty_socket(cable: dict[str, str]) -> None:
+    node = watched(2)
+    node.files.set("mlx5_1", link_layer="Ethernet", **cable)
+    assert node.poll(CONFIRMED) == ()

@@ -1,6 +1,7 @@
 """GPUs that never came: NVML's list against the PCI tree, the kernel log and what was in the slots before."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -211,3 +212,103 @@ def test_a_gpu_that_was_exchanged_in_its_slot_is_not_missed() -> None:
     made = node(tree(*SLOTS), answering(4), old)
     made.poll()
     assert made.rules() == {}
+
+
+def test_a_gpu_that_changed_its_slot_does_not_stand_for_another_that_is_gone() -> None:
+    moved = GpuSlots(
+        {**kept(2).slots, "0000:98:00.0": SlotGpu("GPU-2", "NVIDIA H100"), LAST: SlotGpu("GPU-3", "x")}
+    )
+    made = node(tree(*SLOTS[:3]), answering(3), moved)
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+
+
+def test_a_gpu_that_was_replaced_in_its_slot_does_not_stand_for_another_that_is_gone() -> None:
+    replaced = GpuSlots({**kept().slots, SLOTS[0]: SlotGpu("GPU-old", "NVIDIA H100")})
+    made = node(tree(*SLOTS[:3]), answering(3), replaced)
+    made.poll(2)
+    assert made.rules() == {("gpu.missing", "0000:61:00"): FAILED}
+
+
+def test_a_version_that_could_not_be_read_is_asked_for_again() -> None:
+    gpus = answering(1)
+    calls = ("SystemGetDriverVersion()", "SystemGetNVMLVersion()")
+    gpus.table |= {(None, call): "580.1" for call in calls}
+    gpus.table[None, "SystemGetCudaDriverVersion_v2()"] = Absent(Why.TIMEOUT, "no answer", 10)
+    made = node(tree(SLOTS[0]), gpus)
+    made.poll()
+    gpus.table[None, "SystemGetCudaDriverVersion_v2()"] = 13010
+    made.poll()
+    facts = made.component.facts
+    assert isinstance(facts, InventoryFacts)
+    assert facts.versions == {"driver": "580.1", "nvml": "580.1", "cuda_driver": "13.1"}
+    gpus.table[None, "SystemGetDriverVersion()"] = "590.1"
+    made.poll()
+    assert isinstance(made.component.facts, InventoryFacts)
+    assert made.component.facts.versions["driver"] == "580.1", "asked once a session"
+    gpus.number += 1
+    made.poll()
+    assert isinstance(made.component.facts, InventoryFacts)
+    assert made.component.facts.versions["driver"] == "590.1"
+
+
+def test_a_number_is_text_and_a_truth_value_is_none() -> None:
+    gpus = answering(2)
+    gpus.table |= {("GPU-0", "ModuleId()"): 7, ("GPU-1", "ModuleId()"): True}
+    made = node(tree(*SLOTS[:2]), gpus)
+    made.poll()
+    facts = made.component.facts
+    assert isinstance(facts, InventoryFacts)
+    assert facts.gpus["GPU-0"].texts["module_id"] == "7"
+    assert isinstance(facts.gpus["GPU-1"].texts["module_id"], Absent)
+
+
+def test_a_node_of_no_gpu_has_no_series_of_its_gpus() -> None:
+    made = node(Files(), Gpus())
+    made.poll()
+    assert made.component.samples == ()
+
+
+def test_the_log_is_read_only_if_a_gpu_is_not_listed() -> None:
+    made = node(tree(*SLOTS), answering(4))
+    made.log = Log(absent=Absent(Why.DENIED, "no", 1))
+    made.hardware = replace(made.hardware, kmsg=made.log)
+    assert made.poll(2) == ()
+    made.gpus.addresses = SLOTS[:3]
+    made.poll(2)
+    assert ("gpu.lost", "GPU 3") in made.rules()
+
+
+@pytest.mark.parametrize("missing", [{"uuid": ""}, {"pci": ""}])
+def test_only_gpus_with_a_name_and_a_place_are_remembered_by_their_slot(missing: dict[str, Any]) -> None:
+    made = node(tree(*SLOTS[:3]), answering(3))
+    listed = made.gpus.gpus()
+    assert not isinstance(listed, Absent)
+    half = replace(listed[2], absent=Absent(Why.TIMEOUT, "no answer", 10), **missing)
+    made.gpus.gpus = lambda: [*listed[:2], half]  # type: ignore[method-assign]
+    made.poll()
+    assert COLLECTOR.lasting is not None
+    assert COLLECTOR.lasting.keep(made.component.memory) == kept(2)
+
+
+def test_a_gpu_that_was_lost_is_forgotten_and_the_others_are_not() -> None:
+    made = node(tree(*SLOTS[:3]), answering(4))
+    made.poll()
+    made.gpus.addresses = SLOTS[:3]
+    made.poll(2)
+    assert COLLECTOR.forget is not None
+    memory = COLLECTOR.forget(made.component.memory)
+    assert set(memory.identities) == {"GPU-0", "GPU-1", "GPU-2"}
+    assert memory.slots == kept(3).slots
+    assert memory.forgotten == {"GPU-3"}
+    made.component = replace(made.component, memory=memory)
+    assert made.poll(2) == ()
+
+
+@pytest.mark.parametrize(("numa", "shown"), [("0", "0"), ("1", "1"), ("-1", "")])
+def test_the_numa_node_of_a_gpu_is_shown_where_there_are_some(numa: str, shown: str) -> None:
+    files = tree(SLOTS[0])
+    files.texts[f"{PCI}/{SLOTS[0]}/numa_node"] = numa
+    made = node(files, answering(1))
+    made.poll()
+    assert made.series("gpu_info", numa=shown) == [1]

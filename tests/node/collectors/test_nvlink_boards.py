@@ -1,9 +1,25 @@
 """Links by what the node itself shows: rates that our table has otherwise, and parts of a board."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.support import Node
-from wirewatch.core.types import Expect, Health
+from wirewatch.collectors.nvlink.judge import LINK_ACTION
+from wirewatch.collectors.nvlink.model import (
+    GpuLinks,
+    NvlinkLink,
+    NvlinkTraffic,
+    Siblings,
+    find_siblings,
+    usual_rate,
+)
+from wirewatch.core.collector import GpuReading
+from wirewatch.core.nvml import NOT_ASKED, Supported
+from wirewatch.core.ports import Gpu
+from wirewatch.core.topology import nvlink_product
+from wirewatch.core.types import Absent, Expect, Health, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 A6000, BRIDGED = 14062, 4
@@ -162,3 +178,171 @@ def test_links_of_gpus_that_are_not_split_are_watched_beside_those_that_are() ->
     node.change("gpu4/Field(165,3)", "set", 0)
     node.poll("nvlink", times=3)
     assert node.rules() == {("nvlink.link_down", "4", "3", FAILED)}
+
+
+def rates(node: Node, gpu: str, rate: int, links: range) -> None:
+    for link in links:
+        node.change(f"gpu{gpu}/Field(164,{link})", "set", rate)
+
+
+def test_one_slow_link_of_a_product_that_is_not_listed_is_named_from_the_start() -> None:
+    node = Node("h200x2-idle")
+    node.change("gpu*/Name()", "set", "NVIDIA X999")
+    rates(node, "1", 13000, range(3, 4))
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.link_slow", "1", "3", FAILED)}
+
+
+def test_of_two_rates_that_are_as_common_the_higher_is_usual() -> None:
+    value = links(*[(1, 26e9)] * 9, *[(1, 13e9)] * 9)
+    assert usual_rate(value) == 26e9
+    assert usual_rate(links(*[(1, 13e9)] * 10, *[(1, 26e9)] * 8)) == 13e9
+
+
+UNREAD = Absent(Why.TIMEOUT, "no answer", 10)
+
+
+def links(*states: tuple[int | Absent, float | Absent]) -> GpuLinks:
+    """A GPU with links of these states and speeds."""
+    traffic = NvlinkTraffic(NOT_ASKED, NOT_ASKED)
+    known = tuple(NvlinkLink(number, state, speed) for number, (state, speed) in enumerate(states))
+    return GpuLinks(False, known, traffic, {}, NOT_ASKED, NOT_ASKED, (), None, len(known), Supported())  # noqa: FBT003
+
+
+@pytest.mark.parametrize(
+    ("states", "rate"),
+    [
+        ([(1, 26e9), (0, 13e9), (0, 13e9)], 26e9),
+        ([(1, 26e9), (1, UNREAD), (1, UNREAD)], 26e9),
+        ([(2, 26e9)], 26e9),
+        ([(UNREAD, 26e9)], 0.0),
+        ([], 0.0),
+    ],
+    ids=[
+        "links that are down have none",
+        "unread rates do not count",
+        "asleep",
+        "state not known",
+        "no link",
+    ],
+)
+def test_the_usual_rate_is_of_links_that_are_up_and_were_read(
+    states: list[tuple[int | Absent, float | Absent]], rate: float
+) -> None:
+    assert usual_rate(links(*states)) == rate
+
+
+def test_links_whose_rate_cannot_be_read_are_neither_slow_nor_a_measure() -> None:
+    node = Node("h200x2-idle")
+    for link in range(12):
+        node.change(f"gpu0/Field(164,{link})", "code", 10)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.blind", "0", "", UNKNOWN)}
+
+
+def unlinked(node: Node, gpu: str) -> None:
+    """A GPU whose driver shows no NVLink at all."""
+    for question in ("Field(165,*)", "Field(164,*)", "NvLinkState(*)", "Field(91)", "Field(90)"):
+        node.change(f"gpu{gpu}/{question}", "code", 3)
+
+
+def test_a_card_without_any_link_is_no_partner_of_a_bridge() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu*/Name()", "set", "NVIDIA H100 NVL")
+    active(node, 12)
+    unlinked(node, "1")
+    node.poll("nvlink", times=3)
+    assert not [rule for rule in node.rules() if rule[1] == "1"]
+
+
+def test_a_gpu_of_a_board_without_any_link_misses_them() -> None:
+    node = Node()
+    unlinked(node, "3")
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.links_missing", "3", "", FAILED)}
+    assert node.findings()[0].evidence == "0 links reported, 18 expected"
+
+
+def test_a_part_of_a_board_is_judged_by_gpus_that_are_not_split() -> None:
+    node = Node("h200x2-idle")
+    active(node, 17)
+    node.change("gpu1/MigMode()", "set", [1, 1])
+    active(node, 0, gpu="1")
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.link_down", "0", "17", DEGRADED)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "partition"),
+    [
+        ({}, True),
+        ({"counts": (17, 16)}, False),
+        ({"counts": (18, 18)}, False),
+        ({"node": 8}, False),
+        ({"virtual": False}, False),
+        ({"counts": (0, 0)}, True),
+        ({"counts": (0, 0), "registered": True}, False),
+        ({"registered": True}, True),
+    ],
+)
+def test_a_partition_is_all_of_these_at_once(changes: dict[str, Any], *, partition: bool) -> None:
+    part = Siblings(26e9, 26e9, (17, 17), node=2, dark=False, virtual=True, registered=False)
+    product = nvlink_product("NVIDIA H200")
+    assert replace(part, **changes).partition(product) is partition
+    assert not replace(part, **changes).partition(None)
+
+
+@pytest.mark.parametrize(("dark", "gpus", "alone"), [(True, 1, True), (True, 2, False), (False, 1, False)])
+def test_a_gpu_is_alone_without_others_and_without_links(*, dark: bool, gpus: int, alone: bool) -> None:
+    one = Siblings(0.0, 0.0, (0,), node=gpus, dark=dark, virtual=True, registered=False)
+    assert one.alone is alone
+
+
+def test_a_link_that_a_partition_had_before_is_for_the_node_to_repair() -> None:
+    node = Node("h200x2-idle")
+    node.poll("nvlink")
+    active(node, 0)
+    node.poll("nvlink", times=3)
+    assert {(f.rule, f.health) for f in node.findings()} == {("nvlink.down", FAILED)}
+    assert all("[expect] nvlink_links" not in f.action for f in node.findings())
+
+
+def test_one_link_that_is_down_from_the_start_among_links_that_went_down_later() -> None:
+    node = Node("h200x2-idle")
+    active(node, 17)
+    node.poll("nvlink")
+    node.change("gpu0/Field(165,3)", "set", 0)
+    node.poll("nvlink", times=3)
+    found = {f.subject.link: f for f in node.findings() if f.subject.gpu == "0"}
+    assert {link: f.health for link, f in found.items()} == {"3": FAILED, "17": DEGRADED}
+    assert "[expect] nvlink_links" in found["17"].action
+    assert "[expect] nvlink_links" not in found["3"].action
+
+
+def test_a_partition_whose_links_all_went_down_is_not_what_the_host_meant() -> None:
+    node = Node("h200x2-idle")
+    active(node, 17)
+    node.poll("nvlink")
+    active(node, 0)
+    node.poll("nvlink")
+    node.poll("nvlink", times=2)
+    assert {(f.rule, f.health, f.action) for f in node.findings()} == {("nvlink.down", FAILED, LINK_ACTION)}
+
+
+def test_links_of_a_whole_board_that_went_down_are_for_the_node_to_repair_at_first_sight() -> None:
+    node = Node()
+    node.poll("nvlink")
+    active(node, 0, gpu="5")
+    node.poll("nvlink")
+    assert {(f.rule, f.health, f.action) for f in node.findings()} == {("nvlink.down", DEGRADED, LINK_ACTION)}
+
+
+def test_siblings_are_those_that_have_links_and_are_whole() -> None:
+    whole = links((1, 26e9), (1, 26e9))
+    values: list[GpuLinks | Absent] = [whole, replace(links((0, 13e9)), mig=True), links(), UNREAD]
+    gpus = [Gpu(index, f"GPU-{index}", name="NVIDIA X999") for index in range(4)]
+    reading = tuple(GpuReading(gpu, value) for gpu, value in zip(gpus, values, strict=True))
+    found, due = find_siblings(reading, {})
+    assert found["NVIDIA X999"].counts == (2,)
+    assert due.counts == {"GPU-0": 2}
+    assert found["NVIDIA X999"].node == 4

@@ -7,9 +7,10 @@ import pytest
 
 from tests.support import Node
 from wirewatch.collectors.nvlink import COLLECTOR
-from wirewatch.collectors.nvlink.model import _due
+from wirewatch.collectors.nvlink.judge import LINK_DOWN, LINK_SLOW, _fabric_faults, _merge
+from wirewatch.collectors.nvlink.model import Fabric, LinkDetail, _due
 from wirewatch.core.collector import Component
-from wirewatch.core.types import Health
+from wirewatch.core.types import Absent, Health, Why
 
 FAILED, OK = Health.FAILED, Health.OK
 CONFIRMED = 3
@@ -225,3 +226,119 @@ def test_chip_to_chip_links_that_are_not_reported_any_more_are_down() -> None:
     node.change("gpu*/Field(170)", "set", 1)
     restarted(node).poll(times=CONFIRMED)
     assert node.rules() == {("c2c.link_down", gpu, "1", FAILED) for gpu in "01"}
+
+
+@pytest.mark.parametrize("field", [165, 164])
+def test_a_fault_of_a_link_is_neither_confirmed_nor_cleared_while_it_cannot_be_read(field: int) -> None:
+    node = Node(only=("nvlink",))
+    node.poll()
+    node.change(
+        "gpu2/Field(165,7)" if field == 165 else "gpu2/Field(164,7)", "set", 0 if field == 165 else 1562
+    )
+    node.poll()
+    rule = LINK_DOWN if field == 165 else LINK_SLOW
+    assert node.rules() == {(rule.name, "2", "7", Health.DEGRADED)}
+    node.change(f"gpu2/Field({field},7)", "code", 10)
+    node.poll(times=4)
+    assert node.rules() == {(rule.name, "2", "7", Health.DEGRADED), ("nvlink.blind", "2", "", Health.UNKNOWN)}
+
+
+def test_a_chip_to_chip_link_that_cannot_be_read_is_neither_up_nor_down() -> None:
+    node = grace(0)
+    node.poll()
+    node.change("gpu0/Field(171,1)", "set", 0)
+    node.poll()
+    node.change("gpu0/Field(171,1)", "code", 10)
+    node.poll(times=4)
+    assert node.rules() == {
+        ("c2c.link_down", "0", "1", Health.DEGRADED),
+        ("nvlink.blind", "0", "", Health.UNKNOWN),
+    }
+
+
+def test_errors_name_the_link_also_where_single_links_are_read_seldom() -> None:
+    node = Node(only=("nvlink",))
+    node.options("nvlink", link_detail=True, link_detail_interval=6000.0)
+    node.poll(times=2)
+    node.change("gpu2/Field(162,all)", "set", 3)
+    node.change("gpu2/Field(162,14)", "set", 3)
+    node.poll()
+    assert node.findings()[0].evidence.endswith("link 14: 3")
+
+
+def test_single_links_are_not_asked_for_their_bytes_unless_that_is_wanted() -> None:
+    node = Node(only=("nvlink",))
+    node.poll(times=2)
+    node.change("gpu2/Field(162,all)", "set", 3)
+    node.change("gpu2/Field(162,14)", "set", 3)
+    node.poll()
+    assert node.series("nvlink_link_transmit_bytes_total") == []
+    assert node.series("nvlink_link_errors_total", gpu="2", link="14") == [3]
+
+
+def test_nothing_that_is_known_of_single_links_is_lost_by_a_look_at_errors_alone() -> None:
+    old = LinkDetail(1.0, {0: 5}, {0: 6}, {"crc": {0: 1}, "replay": {0: 2}})
+    new = LinkDetail(2.0, {}, {}, {"crc": {0: 9}})
+    assert _merge(old, None) is old
+    assert _merge(old, Absent(Why.TIMEOUT, "no answer")) is None
+    assert _merge(None, new) is new
+    assert _merge(old, new) == replace(old, errors={"crc": {0: 9}, "replay": {0: 2}})
+    whole = replace(new, transmit={0: 7})
+    assert _merge(old, whole) is whole
+
+
+def test_only_gpus_with_a_name_and_a_link_outlive_the_process() -> None:
+    node = cards(H100_NVL, (12, 0))
+    node.poll()
+    assert COLLECTOR.lasting is not None
+    kept = COLLECTOR.lasting.keep(node.state.components["nvlink"].memory)
+    assert [one.index for one in kept.gpus.values()] == [0]
+    assert [one.rate for one in kept.gpus.values()] == [26.562e9]
+
+
+def test_chip_to_chip_links_alone_outlive_the_process() -> None:
+    node = grace(0, 1)
+    node.change("gpu*/Field(165,*)", "set", 0)
+    node.poll()
+    assert COLLECTOR.lasting is not None
+    kept = COLLECTOR.lasting.keep(node.state.components["nvlink"].memory)
+    assert [one.c2c for one in kept.gpus.values()] == [(0, 1), (0, 1)]
+
+
+def test_a_gpu_that_was_not_read_since_the_start_keeps_its_links_when_others_are_forgotten() -> None:
+    node = cards(H100_NVL, (12, 12))
+    node.poll()
+    restarted(node)
+    node.change("gpu0/*", "code", 10)
+    node.poll()
+    assert COLLECTOR.forget is not None
+    component = node.state.components["nvlink"]
+    left = COLLECTOR.forget(component.memory)
+    assert {len(one.memory.seen_active) for one in left.values()} == {12}
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "faults"),
+    [
+        (0, 5, []),
+        (1, 0, ["fabric.state"]),
+        (2, 5, ["fabric.state"]),
+        (3, 0, []),
+        (3, 5, ["fabric.status"]),
+    ],
+)
+def test_a_status_counts_once_the_registration_is_completed(
+    state: int, status: int, faults: list[str]
+) -> None:
+    assert [f.rule for f in _fabric_faults(Fabric(state, status, 0, None, 0, ""))] == faults
+
+
+def test_errors_of_which_no_link_can_be_named_are_reported() -> None:
+    node = Node(only=("nvlink",))
+    node.poll()
+    node.change("gpu2/Field(162,all)", "set", 3)
+    for link in range(18):
+        node.change(f"gpu2/Field(162,{link})", "code", 10)
+    node.poll()
+    evidence = {f.rule: f.evidence for f in node.findings()}
+    assert evidence["nvlink.recovery_errors"] == "errors: 3 in 3600 s, 3 since reset"

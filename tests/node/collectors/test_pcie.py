@@ -6,6 +6,7 @@ import pytest
 
 from tests.node.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.support import Node
+from wirewatch.collectors.pcie import NARROW, SLOW
 from wirewatch.core.collector import Component
 from wirewatch.core.types import Absent, Health, Json, Why
 
@@ -235,3 +236,143 @@ def test_another_slot_begins_again_and_what_was_accepted_is_what_a_slot_can() ->
     assert node.collector.forget is not None
     node.component = replace(node.component, memory=node.collector.forget(node.component.memory))
     assert node.poll(3) == ()
+
+
+UNREAD = Absent(Why.TIMEOUT, "no answer", 10)
+
+
+@pytest.mark.parametrize("lost", ["width", "most_width"])
+def test_lanes_that_cannot_be_read_confirm_nothing(lost: str) -> None:
+    node = watched()
+    answer_with(node, 1, width=8)
+    node.poll()
+    assert node.rules() == {(NARROW.name, "GPU 1"): DEGRADED}
+    answer_with(node, 1, **{lost: UNREAD})
+    for _ in range(3):
+        node.gpus.number += 1
+        node.poll()
+    assert node.rules() == {(NARROW.name, "GPU 1"): DEGRADED, ("pcie.blind", "GPU 1"): UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("lost", "found"),
+    [
+        ({"width": UNREAD}, {("pcie.blind", "GPU 1"): UNKNOWN}),
+        ({"most": UNREAD}, {("pcie.blind", "GPU 1"): UNKNOWN}),
+        ({"generation": 7, "most": 7}, {}),
+    ],
+    ids=["lanes", "generation", "a generation that has no limit yet"],
+)
+def test_replays_are_not_judged_while_the_link_is_not_known(
+    lost: dict[str, Json | Absent], found: dict[tuple[str, str], Health]
+) -> None:
+    node = watched()
+    for count in range(0, 8000, 1000):
+        answer_with(node, 1, replays=count, **lost)
+        node.poll()
+    assert node.rules() == found
+
+
+def test_a_rate_of_replays_is_neither_confirmed_nor_cleared_while_they_cannot_be_read() -> None:
+    node = watched()
+    for count in (0, 1000, 2000):
+        answer_with(node, 1, replays=count)
+        node.poll()
+    answer_with(node, 1, replays=UNREAD)
+    node.poll(5)
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}, "seen twice, and not confirmed"
+    answer_with(node, 1, replays=9000)
+    node.poll()
+    assert node.rules() == {("pcie.replays", "GPU 1"): DEGRADED}, "the third poll that shows it"
+    answer_with(node, 1, replays=UNREAD)
+    node.poll()
+    assert ("pcie.replays", "GPU 1") in node.rules()
+
+
+def test_error_counts_that_could_not_be_read_at_first_are_asked_for_again() -> None:
+    node = watched()
+    files = {p: t for p, t in node.files.texts.items() if ADDRESSES[1] in p}
+    node.files.texts |= dict.fromkeys(files, UNREAD)
+    node.poll()
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}
+    node.files.texts |= files
+    assert node.poll() == ()
+    assert node.series("pcie_errors_total", gpu="1", severity="fatal") == [0]
+
+
+def test_a_kernel_that_counts_only_some_errors_is_asked_for_those() -> None:
+    node = watched()
+    for severity in ("correctable", "nonfatal"):
+        del node.files.texts[f"{PCI}/{ADDRESSES[1]}/aer_dev_{severity}"]
+    node.poll(2)
+    assert node.series("pcie_errors_total", gpu="1", severity="fatal") == [0]
+
+
+@pytest.mark.parametrize(("state", "use", "works"), [(0, 97, True), (0, 0, False), (2, 97, False)])
+def test_a_gpu_works_at_full_clocks_and_with_something_to_do(state: int, use: int, works: bool) -> None:  # noqa: FBT001
+    node = watched()
+    answer_with(node, 1, generation=3, state=state, use=use)
+    node.poll()
+    assert ((SLOW.name, "GPU 1") in node.rules()) is works
+
+
+@pytest.mark.parametrize("lost", ["state", "use", "generation", "most"])
+def test_a_slow_link_is_neither_confirmed_nor_cleared_by_what_cannot_be_read(lost: str) -> None:
+    node = watched()
+    answer_with(node, 1, generation=3, use=97)
+    node.poll()
+    answer_with(node, 1, **{lost: UNREAD})
+    for _ in range(4):
+        node.gpus.number += 1
+        node.poll()
+    assert node.rules() == {(SLOW.name, "GPU 1"): DEGRADED, ("pcie.blind", "GPU 1"): UNKNOWN}
+    assert "generation 3 of 5" in node.component.findings[0].evidence
+
+
+def test_a_single_gpu_in_a_lesser_slot_has_nothing_to_be_compared_with() -> None:
+    node = watched()
+    node.gpus.addresses = ADDRESSES[:1]
+    answer_with(node, 0, generation=4, most=4)
+    assert node.poll(2) == ()
+
+
+def test_a_slot_that_was_better_before_is_named_by_that() -> None:
+    node = watched()
+    node.gpus.addresses = ADDRESSES[:1]
+    node.poll()
+    answer_with(node, 0, generation=4, most=4)
+    node.gpus.number += 1
+    node.poll()
+    assert node.rules() == {("pcie.slot", "GPU 0"): DEGRADED}
+    assert node.component.findings[0].evidence.endswith("before, they supported 5")
+
+
+def test_only_gpus_with_a_name_outlive_the_process() -> None:
+    node = watched()
+    listed = node.gpus.gpus()
+    assert not isinstance(listed, Absent)
+    node.gpus.gpus = lambda: [replace(listed[0], uuid="")]  # type: ignore[method-assign]
+    node.gpus.table |= {
+        ("0", call): value for (gpu, call), value in node.gpus.table.items() if gpu == "GPU-0"
+    }
+    node.poll()
+    lasting = node.collector.lasting
+    assert lasting is not None
+    assert lasting.keep(node.component.memory).gpus == {}
+
+
+def test_a_gpu_whose_address_is_not_known_now_is_in_the_slot_of_before() -> None:
+    node = watched()
+    node.poll()
+    node.gpus.addresses = (ADDRESSES[0], "", *ADDRESSES[2:])
+    answer_with(node, 1, width=8, most_width=8)
+    node.gpus.number += 1
+    node.poll()
+    assert node.rules()[NARROW.name, "GPU 1"] is DEGRADED
+
+
+def test_the_most_lanes_of_a_slot_that_were_never_read_are_not_known() -> None:
+    node = watched()
+    answer_with(node, 1, most_width=UNREAD)
+    node.poll(2)
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}

@@ -4,8 +4,9 @@ import pytest
 
 from tests.node.collectors.drawn import Gpus, Watched
 from tests.support import Node
+from wirewatch.collectors.xid import RULES
 from wirewatch.core.nvml import RECOVERY_ACTIONS
-from wirewatch.core.types import Absent, Health, Why
+from wirewatch.core.types import Absent, Health, Json, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 ADDRESSES = ("0000:05:00.0", "0000:3f:00.0", "0018:01:00.0")
@@ -409,3 +410,75 @@ def test_nvml_and_the_kernel_s_log_ask_for_the_same_in_the_same_words(number: in
     (finding,) = by_nvml.findings()
     assert (finding.health, finding.action) == (by_log.health, by_log.action)
     assert by_log.evidence.startswith(finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("number", "alert"),
+    [
+        (13, "XidApplication"), (31, "XidApplication"), (79, "XidReboot"), (95, "XidReset"),
+        (94, "XidRestart"), (74, "XidNVLink"), (149, "XidNVLink"), (154, "XidRecovery"),
+    ],
+)  # fmt: skip
+def test_each_xid_has_the_alert_of_what_it_asks_for(number: int, alert: str) -> None:
+    assert [rule.alert for rule in RULES if rule.name == f"xid.{number}"] == [alert]
+
+
+def test_a_switch_s_error_with_the_number_of_an_xid_is_the_switch_s() -> None:
+    node = watched("boot")
+    node.poll()
+    node.log.lines.append("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 154, Non-fatal, Link 1 x")
+    node.poll()
+    assert node.rules() == {("sxid.154", "link 1 0000:c1:00"): DEGRADED}
+
+
+def test_two_gpus_with_an_application_s_xid_and_another_xid_elsewhere() -> None:
+    """Only the same XID on another GPU says that the application is to blame."""
+    node = watched("boot")
+    node.poll()
+    for pid in range(10):
+        node.log.lines += [
+            xid(13, rest=f"pid={pid}, name=x, y"),
+            xid(31, "0000:3f:00", f"pid={pid}, name=x, y"),
+        ]
+    node.log.step = 60.0
+    node.poll()
+    assert node.rules() == {("xid.13", "GPU 0"): DEGRADED, ("xid.31", "GPU 1"): DEGRADED}
+
+
+def test_the_driver_s_word_on_one_gpu_ends_nothing_on_another() -> None:
+    node = watched("boot")
+    node.poll()
+    over = xid(154, rest="GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+    node.log.lines += [xid(95), xid(95, "0000:3f:00"), over]
+    node.poll()
+    assert node.rules() == {("xid.95", "GPU 0"): DEGRADED, ("xid.95", "GPU 1"): FAILED}
+    node.poll(2, every=DAY)
+    assert node.rules() == {("xid.95", "GPU 1"): FAILED}
+
+
+def test_which_start_of_the_machine_it_is_is_asked_once() -> None:
+    node = watched(xid(79))
+    node.poll()
+    node.host.told.clear()
+    node.poll(2)
+    assert node.rules() == {("xid.79", "GPU 0"): FAILED}
+
+
+def test_a_line_that_says_no_more_than_its_number_ends_with_its_time() -> None:
+    node = watched("boot")
+    node.poll()
+    node.log.lines.append(xid(79))
+    (finding,) = node.poll()
+    assert finding.evidence.endswith("Z")
+
+
+@pytest.mark.parametrize(
+    "odd", [{"number": 2, "uuid": "GPU-1"}, {"number": 2, "xid": 94}, {"xid": 94, "uuid": "x"}]
+)
+def test_an_event_of_nvml_that_lacks_a_part_is_counted_as_odd_once(odd: dict[str, Json]) -> None:
+    node = watched()
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = [{"number": 1, "uuid": "GPU-1", "xid": 43}, odd]
+    assert node.poll(3) == ()
+    assert node.series("xid_events_total") == [1]
+    assert node.series("kernel_log_unparsed_total") == [1]

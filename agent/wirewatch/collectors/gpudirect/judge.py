@@ -41,7 +41,7 @@ class CheckState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GpudirectCheck:
-    """One check: `evidence` is what was seen, `needs` the privilege that it would take to see it."""
+    """One check: `evidence` says why it did not pass, `needs` the privilege that it would take to see it."""
 
     name: str
     state: CheckState
@@ -76,7 +76,7 @@ def judge(
     if not policy.judge_iommu:
         found.pop("iommu", None)
     shown = {name for name, check in found.items() if check.state is CheckState.FAILED}
-    held = {n for n, c in found.items() if c.state is CheckState.UNKNOWN and n in memory.streaks}
+    held = {name for name, check in found.items() if check.state is CheckState.UNKNOWN}
     faults = streaks(memory.streaks, {name: name in shown for name in sorted(shown | held)})
     evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: found[n].evidence for n in shown}}
     now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
@@ -132,8 +132,8 @@ def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterato
     places = {gpu.pci: place for gpu, place in reading.gpus}
     near = {
         f"GPU {gpu.index} to {device}": (places[gpu.pci], reading.nics[device])
-        for gpu, device, path, nearest in all_paths(reading)
-        if nearest and not isinstance(path, Absent)
+        for gpu, device, _, nearest in all_paths(reading)
+        if nearest
     }
     for bridge, bits in acs.items():
         if isinstance(bits, Absent) or not bits:
@@ -172,9 +172,8 @@ def _missing(
 def _stack(software: RdmaSoftware) -> GpudirectCheck:
     if isinstance(software.verbs, Absent):
         return _unknown("rdma_stack", software.verbs, str(software.verbs))
-    version = software.stack or "the kernel's own"
     missing = "" if software.verbs else "ib_uverbs is not loaded: no program can open an RDMA device"
-    return _known("rdma_stack", missing, f"user verbs are there, version {version}")
+    return _known("rdma_stack", missing)
 
 
 def _peer_memory(software: RdmaSoftware) -> GpudirectCheck:
@@ -186,7 +185,7 @@ def _peer_memory(software: RdmaSoftware) -> GpudirectCheck:
         f"no peer memory module is loaded, and no dma-buf with the {software.module} kernel module "
         f"of the driver on Linux {software.kernel}"
     )
-    return _known("peer_memory", missing if how == "none" else "", how)
+    return _known("peer_memory", missing if how == "none" else "")
 
 
 def _dma_buf(software: RdmaSoftware) -> bool | Absent:
@@ -196,8 +195,9 @@ def _dma_buf(software: RdmaSoftware) -> bool | Absent:
     if isinstance(software.kernel, Absent):
         return software.kernel
     match = re.match(r"(\d+)\.(\d+)", software.kernel)
-    new = match is not None and (int(match[1]), int(match[2])) >= _DMA_BUF_KERNEL
-    return software.module == "open" and new
+    if match is None:
+        return Absent(Why.MALFORMED, f"not a version of Linux: {software.kernel[:40]!r}")
+    return software.module == "open" and (int(match[1]), int(match[2])) >= _DMA_BUF_KERNEL
 
 
 def _acs(acs: KnownAcs) -> GpudirectCheck:
@@ -208,7 +208,7 @@ def _acs(acs: KnownAcs) -> GpudirectCheck:
         return _unknown(
             "acs", barred[0], f"{len(barred)} of {len(acs)} bridges: {barred[0]}", "CAP_SYS_ADMIN"
         )
-    return _known("acs", redirecting, f"none of {len(acs)} bridges between GPUs and NICs redirects")
+    return _known("acs", redirecting)
 
 
 def _iommu(reading: GpudirectReading) -> GpudirectCheck:
@@ -216,8 +216,7 @@ def _iommu(reading: GpudirectReading) -> GpudirectCheck:
     barred = [kind for kind in reading.iommu.values() if isinstance(kind, Absent)]
     if barred and not translated:
         return _unknown("iommu", barred[0], str(barred[0]))
-    kinds = sorted({str(kind) or "off" for kind in reading.iommu.values()}) or ["off"]
-    return _known("iommu", translated and f"translates for {translated}", ", ".join(kinds))
+    return _known("iommu", translated and f"translates for {translated}")
 
 
 def _conf(reading: GpudirectReading) -> GpudirectCheck:
@@ -227,8 +226,7 @@ def _conf(reading: GpudirectReading) -> GpudirectCheck:
     wrong, file = "; ".join(_settings(conf, reading)), reading.software.topology_file
     if isinstance(file, Absent) and not wrong:
         return _unknown("nccl_conf", file, str(file))
-    settings = ", ".join(f"{k}={v}" for k, v in conf.settings.items())
-    return _known("nccl_conf", wrong, settings or "not there")
+    return _known("nccl_conf", wrong)
 
 
 def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
@@ -253,9 +251,9 @@ def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
             yield f"{GDR_LEVEL}={value} is nearer than the nearest NIC of {', '.join(dict.fromkeys(too_far))}"
 
 
-def _known(name: str, wrong: str, well: str) -> GpudirectCheck:
+def _known(name: str, wrong: str) -> GpudirectCheck:
     """A check that is made: FAILED where something is wrong."""
-    return GpudirectCheck(name, CheckState.FAILED if wrong else CheckState.PASSED, wrong or well)
+    return GpudirectCheck(name, CheckState.FAILED if wrong else CheckState.PASSED, wrong)
 
 
 def _unknown(name: str, why: Absent, evidence: str, privilege: str = "root") -> GpudirectCheck:

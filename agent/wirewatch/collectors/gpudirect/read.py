@@ -148,7 +148,7 @@ def read(hardware: Hardware, memory: GpudirectMemory, options: GpudirectOptions)
 
 def _known(place: Place | Absent, last: Place | None) -> Place | Absent:
     """A place that cannot be read is where it was: cards do not move while the machine is up."""
-    return last if isinstance(place, Absent) and is_lost(place) and last is not None else place
+    return last if is_lost(place) and last is not None else place
 
 
 def _nics(

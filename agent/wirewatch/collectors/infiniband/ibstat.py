@@ -34,7 +34,7 @@ def compare(before: IbstatCheck, reading: InfinibandReading, mono: float) -> Ibs
     parsed = parse_ibstat(output.out)
     differs = dict(_differences(parsed, output, reading))
     # Texts carry numbers that move; the places show whether it is the same disagreement.
-    repeated = bool(differs) and set(differs) == set(before.disagreements)
+    repeated = set(differs) == set(before.disagreements)
     return IbstatCheck(mono, differs, repeated, before.unparsed + len(parsed.unknown))
 
 

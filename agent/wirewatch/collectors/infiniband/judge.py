@@ -30,7 +30,7 @@ from wirewatch.core.collector import (
     filled,
     is_lost,
 )
-from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.rdma import ACTIVE, Rate, gigabits
 from wirewatch.core.statistics import Streak, Window, grouped, streaks, usual
 from wirewatch.core.tree import PciLink
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why, value_or
@@ -159,7 +159,7 @@ def forget(memory: InfinibandMemory) -> InfinibandMemory:
             streaks={}, down_since=None,
         )
         for key, port in memory.ports.items()
-        if key[0] not in gone and port.last is not NOT_READ
+        if port.last is not NOT_READ
     }  # fmt: skip
     return replace(
         memory,
@@ -200,7 +200,7 @@ def _rate(port: PortReading) -> float | None:
 
 def _lanes(port: PortReading) -> int:
     """The lanes of a port that is active, 0 for any other."""
-    return port.rate.lanes if _rate(port) and not isinstance(port.rate, Absent) else 0
+    return port.rate.lanes if _is_active(port) and not isinstance(port.rate, Absent) else 0
 
 
 def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> Mapping[tuple[str, str], float]:
@@ -228,7 +228,7 @@ def _remember(
     best = max(known.best, _rate(port) or 0.0)
     # One that has received something, or gone down, was active since the card was started.
     received = any(value_or(port.counters.get(path, 0), 0) for path in (WORDS[1], LINK_DOWNED.path))
-    used = known.was_active or (active and sure) or received
+    used = known.was_active or active or received
     siblings = rates.get((known.board, str(last.layer)))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
@@ -237,10 +237,9 @@ def _remember(
         new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, _lanes(port)),
         expected=pinned or max(best, siblings or 0.0) or None, pinned=pinned is not None,
     )  # fmt: skip
-    slow = _is_slow(new, policy)
     # With fewer lanes than every card for InfiniBand has; a port may be split so on purpose.
     split = last.layer == "InfiniBand" and not new.pinned and 0 < _lanes(last) < LANES
-    shown = {"down": _is_down(new), "slow": slow, "narrow": split and not slow}
+    shown = {"down": _is_down(new), "slow": _slow(new, policy) is not None, "narrow": split}
     return replace(new, streaks=streaks(known.streaks, {f: sure for f, present in shown.items() if present}))
 
 
@@ -265,7 +264,7 @@ def _flapping(
     """A port that was down for a while and is up again has flapped once, unless it was `excused`."""
     flaps = tuple(t for t in known.flaps if mono - t < policy.flap_window)
     down_since, flapped = known.down_since, known.flapped
-    if sure and active and down_since is not None:
+    if active and down_since is not None:
         if mono - down_since >= policy.flap_seconds:
             flaps, flapped = (*flaps, mono), flapped + 1
         down_since = None
@@ -278,9 +277,9 @@ def _counted(known: PortMemory, port: PortReading, policy: InfinibandPolicy, mon
     windows, ceiling = dict(known.windows), set(known.ceiling)
     stuck = set()
     for kind, counter in _JUDGED.items():
-        value = port.counters.get(counter.path)
+        value = port.counters.get(counter.path, _NEVER)
         limit = error_limit(policy, kind)
-        if value is None or isinstance(value, Absent):
+        if isinstance(value, Absent):
             stuck |= {kind} & known.stuck
             continue
         window = windows.get(kind)
@@ -307,12 +306,12 @@ def _is_down(port: PortMemory) -> bool:
     return port.was_active or wired
 
 
-def _is_slow(port: PortMemory, policy: InfinibandPolicy) -> bool:
-    """Active below what is expected of it; the rate of a port that is down means nothing."""
+def _slow(port: PortMemory, policy: InfinibandPolicy) -> tuple[Rate, float] | None:
+    """Return the rate of an active port and the expected one, where it is too low."""
     rate = port.last.rate
     if not _is_active(port.last) or isinstance(rate, Absent) or port.expected is None:
-        return False
-    return rate.bytes_per_second < policy.slow_ratio * port.expected
+        return None
+    return (rate, port.expected) if rate.bytes_per_second < policy.slow_ratio * port.expected else None
 
 
 def _narrow(link: PciLink) -> str:
@@ -430,11 +429,13 @@ def _port(
         yield PORT_DOWN.finding(subject, evidence, health, action)
     if port.was_active and port.last.switched_off and not _is_active(port.last):
         yield PORT_DISABLED.finding(subject, f"{_state(port)}; was active", action=DOWN_ACTIONS[DISABLED])
-    if "slow" in port.streaks and port.expected is not None and not isinstance(port.last.rate, Absent):
+    if slow := _slow(port, policy):
+        rate, expected = slow
         # What siblings have may not be meant for this one; what it had itself, it can.
-        own = port.best * policy.slow_ratio > port.last.rate.bytes_per_second
-        health = _confirmed(port.streaks["slow"], policy) if own or port.pinned else Health.DEGRADED
-        evidence = f"active at {port.last.rate}, expected {gigabits(port.expected)}"
+        own = port.best * policy.slow_ratio > rate.bytes_per_second
+        sure = _confirmed(port.streaks.get("slow", Streak()), policy)
+        health = sure if own or port.pinned else Health.DEGRADED
+        evidence = f"active at {rate}, expected {gigabits(expected)}"
         yield PORT_SLOW.finding(subject, evidence, health, SLOW_ACTION)
     elif "narrow" in port.streaks:
         evidence = f"active at {port.last.rate}: {_lanes(port.last)} of {LANES} lanes"
@@ -478,7 +479,7 @@ def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator
         values["rate"] = port.rate
     judged = {"link_downed": LINK_DOWNED, **ERRORS}
     values |= {kind: port.counters[c.path] for kind, c in judged.items() if c.path in port.counters}
-    lost = {name: value for name, value in values.items() if isinstance(value, Absent) and is_lost(value)}
+    lost = {name: value for name, value in values.items() if is_lost(value)}
     if lost:
         first = next(iter(lost.values()))
         detail = f"{', '.join(lost)}: {first.detail}"

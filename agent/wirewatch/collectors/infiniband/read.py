@@ -21,10 +21,10 @@ from wirewatch.core import rdma
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.statistics import grouped
 from wirewatch.core.tree import (
-    DEVICES,
     NET,
     RDMA,
     find_strays,
+    is_virtual,
     rdma_address,
     rdma_devices,
     read_pci_link,
@@ -185,7 +185,7 @@ def _identify(sysfs: Sysfs, name: str, last: RdmaIdentity | None) -> RdmaIdentit
     known = last or RdmaIdentity("", "", "", "", "", "", (), {})
     reader = _DeviceReader(sysfs, f"{RDMA}/{name}")
     address = reader.address(known.pci)
-    if address and not isinstance(sysfs.link(f"{DEVICES}/{address}/physfn"), Absent):
+    if is_virtual(sysfs, address):
         return None
     numa = reader.text("device/numa_node", known.numa)
     ports = reader.names("ports", tuple(known.ports))

@@ -282,8 +282,6 @@ def _known(value: GpuLinks, last: GpuLinks | None) -> GpuLinks:
 
 
 def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[NvlinkLink, ...]:
-    if not any(is_lost(link.state) or is_lost(link.speed) for link in now):
-        return now
     before = {link.link: link for link in last}
     return tuple(filled(link, before.get(link.link), "state", "speed") for link in now)
 
@@ -448,7 +446,7 @@ def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
     if _registers(fabric):
         state = FABRIC_STATES[fabric.state]
         faults.append(FabricFault(FABRIC_STATE, f"registration with the fabric manager: {state}"))
-    if FABRIC_STATES[min(fabric.state, 3)] == "completed" and fabric.status:
+    if FABRIC_STATES[fabric.state] == "completed" and fabric.status:
         evidence = f"registration with the fabric manager completed with NVML status {fabric.status}"
         faults.append(FabricFault("fabric.status", evidence))
     if fabric.summary == _UNHEALTHY:

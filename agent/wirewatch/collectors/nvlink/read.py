@@ -188,8 +188,8 @@ def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
         if is_unsupported(up):
             continue
         speed = asked.whole(link_speed(number))
-        for old in (old_speed(number), _COMMON_SPEED):
-            if is_unsupported(speed) and old is not None:
+        for old in filter(None, (old_speed(number), _COMMON_SPEED)):
+            if is_unsupported(speed):
                 speed = asked.whole(old)
         links.append(NvlinkLink(number, up, speed if isinstance(speed, Absent) else speed * 1e6))
     return tuple(links)
@@ -197,7 +197,7 @@ def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
 
 def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> tuple[NvlinkLink, ...]:
     count = as_count(asked.json(_C2C_COUNT), MOST_LINKS)
-    if isinstance(count, Absent) and is_lost(count):
+    if is_lost(count):
         known = [link.link for link in last.c2c] if last else [0]
         return tuple(NvlinkLink(number, count, count) for number in known)
     if isinstance(count, Absent) or count == 0:
@@ -230,7 +230,7 @@ def _traffic(asked: Asked, before: Mapping[Question, int]) -> NvlinkTraffic:
 
     transmit, receive, twin_transmit, twin_receive = used.questions()
     read = (asked.whole(transmit), asked.whole(receive))
-    lost = next((v for v in read if isinstance(v, Absent) and is_lost(v)), None)
+    lost = next(filter(is_lost, read), None)
     return NvlinkTraffic(payload(transmit, twin_transmit), payload(receive, twin_receive), lost, raw)
 
 
@@ -268,12 +268,11 @@ def _due_detail(
     errors: Mapping[str, int | Absent],
 ) -> LinkDetail | Absent | None:
     """Single links, when their time has come or when an all-links error counter moved; else None."""
-    known = {kind: window.last for kind, window in memory.errors.items() if window.last is not None}
+    known = {kind: window.last for kind, window in memory.errors.items()}
     moved = [k for k, v in errors.items() if k in known and not isinstance(v, Absent) and v != known[k]]
     mono = hardware.clock.mono()
     stale = memory.detail is None or mono - memory.detail.mono >= options.link_detail_interval
-    wanted = options.link_detail and stale
-    if not links or not (moved or wanted):
+    if not (moved or stale):
         return None
     traffic = _used_traffic(asked) if options.link_detail else None
     kinds = tuple(errors) if options.link_detail else tuple(moved)
