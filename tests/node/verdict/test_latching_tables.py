@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.node.verdict.drawn import EPOCH, D, Drawn, F, U, address
+from tests.node.verdict.drawn import EPOCH, HUNG, D, Drawn, F, U, address
 from wirewatch.core.types import Finding, Health, OperatorNote, Subject
-from wirewatch.verdict.latching import covered, step
-from wirewatch.verdict.ledger import Entry, Now, Stage, VerdictPolicy
-from wirewatch.verdict.node import judge_node, troubles
+from wirewatch.verdict.latching import covered
+from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
+from wirewatch.verdict.node import troubles
+from wirewatch.verdict.observation import answering_gpus
 
 XID, DOWN = "xid.149", "nvlink.link_down"
 GPU = Subject(gpu="0", uuid="GPU-a", link="3")
@@ -38,7 +39,7 @@ ACKED = {**OLD, "acked": OperatorNote("ann", "cable exchanged", EPOCH + 50.0)}
         ("of 0.1, its time made again at the start", OLD, {"last": EPOCH + 40.0}, True),
         ("of 0.1, as it was found to be over", OLD, {"last": ENDED}, True),
         ("of 0.1, after it was over", OLD, {"last": ENDED + 0.1}, False),
-        ("of 0.1, another while the old one was followed", {**OLD, "mono": 5.0}, {"last": EPOCH + 40.0}, False),
+        ("of 0.1, another while it was followed", {**OLD, "mono": 5.0}, {"last": EPOCH + 40.0}, False),
         ("of 0.1, up to the acknowledgement", ACKED, {"last": EPOCH + 50.0}, True),
         ("of 0.1, after the acknowledgement", ACKED, {"last": EPOCH + 50.1}, False),
     ],
@@ -84,9 +85,7 @@ def test_which_of_two_names_of_a_gpu_is_kept(
     assert (entry.evidence, entry.subject) == (kept, GPU), why
 
 
-@pytest.mark.parametrize(
-    ("stage", "times"), [(Stage.ACTIVE, 1), (Stage.PROBATION, 1), (Stage.REMEMBERED, 2)]
-)
+@pytest.mark.parametrize(("stage", "times"), [(Stage.ACTIVE, 1), (Stage.PROBATION, 1), (Stage.REMEMBERED, 2)])
 def test_what_is_not_known_yet_neither_renews_a_fault_nor_ends_it(stage: Stage, times: int) -> None:
     node = Drawn()
     node.look()
@@ -164,20 +163,18 @@ def test_troubles_are_rules_that_count_of_other_collectors() -> None:
 
 
 def test_an_event_of_a_gpu_without_a_uuid_is_over_after_a_boot() -> None:
-    node = Drawn()
-    nameless = Subject(gpu="7")
+    node, nameless = Drawn(), Subject(gpu="0")
     node.event(XID, nameless)
     node.look()
     node.reboot()
     node.look()
-    assert node.stage(XID, nameless) in {Stage.ACTIVE, Stage.PROBATION}
+    assert node.stage(XID, nameless) is Stage.PROBATION
 
 
-def test_a_gpu_of_a_stale_inventory_does_not_answer() -> None:
+def test_no_gpu_answers_while_the_inventory_cannot_be_read() -> None:
     node = Drawn()
     node.look()
-    entry = replace(OVER, subject=CARD, stage=Stage.ACTIVE, boot="boot-0")
-    node.ledger = replace(node.ledger, entries={entry.key: entry})
-    now = Now(node.at + 15.0, node.mono + 15.0, node.probes)
-    assert step(node.ledger, node.state, now, node.policy).entries
-    assert judge_node(node.state, node.ledger).standings
+    assert answering_gpus(node.state) == {"GPU-a", "GPU-b"}
+    node.down["inventory"] = HUNG
+    node.look()
+    assert answering_gpus(node.state) == frozenset()
