@@ -191,6 +191,8 @@ def test_a_cause_does_not_hide_how_bad_the_worst_of_its_pairs_is() -> None:
     assert (told(slow.unit), round(slow.lost, 2), round(slow.worst, 2)) == ("source 0", 0.22, 0.29)
 
 
-def test_two_slow_pairs_beside_six_that_are_well_are_no_slow_source() -> None:
-    found = name_stragglers(probe(8, {"pair 0>1": 0.7, "pair 0>2": 0.7}), history(8), POLICY)
-    assert sorted(told(one.unit) for one in found.slow) == ["pair 0>1", "pair 0>2"]
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_slow_pairs_beside_one_that_is_well_are_no_slow_source(count: int) -> None:
+    pairs = [f"pair 0>{n}" for n in range(1, count + 1)]
+    found = name_stragglers(probe(8, dict.fromkeys(pairs, 0.7)), history(8), POLICY)
+    assert sorted(told(one.unit) for one in found.slow) == pairs
