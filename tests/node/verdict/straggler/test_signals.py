@@ -106,7 +106,7 @@ def test_another_process_shows_where_it_is_known_and_some_runs_waited(
     memory: float | None, slow: dict[str, float], others: dict[str, bool]
 ) -> None:
     document = GOOD.shown
-    micros = tuple(replace(one, **slow) if one.gpu == 1 else one for one in document.micros)
+    micros = tuple(replace(one, **slow) if one.gpu == 1 else one for one in document.micros)  # type: ignore[arg-type]
     gpus = tuple(replace(one, others_memory=memory) if n == 1 else one for n, one in enumerate(GOOD.gpus))
     found = signals(replace(GOOD, gpus=gpus, document=replace(document, micros=micros)))
     assert found.others == others
@@ -138,8 +138,8 @@ def test_sure_is_one_probe_more_than_confirms_as_far_as_are_looked_at() -> None:
 
 
 def deviation(own: float | None = None, peers: float | None = None, uuid: str = "GPU-0") -> Deviation:
-    losses = (None if part is None else Loss(part, SURE, 1.0) for part in (own, peers))
-    return Deviation(Unit(Resource.COMPUTE, uuid), 1.0, *losses)
+    mine, theirs = (None if part is None else Loss(part, SURE, 1.0) for part in (own, peers))
+    return Deviation(Unit(Resource.COMPUTE, uuid), 1.0, mine, theirs)
 
 
 @pytest.mark.parametrize(
