@@ -204,7 +204,7 @@ def covered(entry: Entry, finding: Finding) -> bool:
     if not finding.last or not entry.event or entry.stage not in OVER:
         return False
     if entry.stamp is None:
-        return finding.last == entry.event or _over_in(entry, finding.last)
+        return finding.last == entry.event or (entry.mono is None and _over_in(entry, finding.last))
     return finding.stamp <= entry.stamp
 
 
@@ -271,16 +271,17 @@ def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mappi
 
 def _knows_as_over(entry: Entry, other: Entry) -> bool:
     """Whether the entry is of before a restart, and says of another's event that it was over by then."""
+    if entry.stage not in OVER or entry.mono is not None:
+        return False
     if entry.stamp is None or other.stamp is None:
         return _over_in(entry, other.event)
-    same = entry.boot == other.boot and other.stamp <= entry.stamp
-    return entry.stage in OVER and entry.mono is None and same
+    return entry.boot == other.boot and other.stamp <= entry.stamp
 
 
 def _over_in(entry: Entry, event: float) -> bool:
     """The same by Unix time, for an entry of wirewatch 0.1."""
     until = entry.acked.at if entry.acked else entry.last
-    return entry.stage in OVER and entry.mono is None and 0 < event <= until
+    return 0 < event <= until
 
 
 def _findings_now(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:

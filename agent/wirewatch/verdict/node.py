@@ -155,7 +155,7 @@ def _by_cause(standings: Sequence[Standing]) -> Iterator[Standing]:
     for number, one in enumerate(standings):
         if under[number] == number:
             same = tuple(s for n, s in enumerate(standings) if under[n] == number != n)
-            yield replace(one, same_cause=same) if same else one
+            yield replace(one, same_cause=same)
 
 
 def _base(component: Component) -> Health | None:
@@ -199,7 +199,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
         why = "counts as FAILED until it is gone" if entry.times == 1 else _again(entry)
         worse = replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
         return replace(now, finding=worse)
-    if finding.last and finding.health is Health.FAILED:
+    if finding.last:
         # An event is reported until the next boot, even when a reset without a boot has repaired it.
         action = f"{finding.action}; once repaired: `wirewatch findings ack {name_of(entry.key)}`"
         return replace(now, finding=replace(finding, action=action))

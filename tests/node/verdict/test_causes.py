@@ -71,6 +71,11 @@ def test_a_lost_gpu_is_one_finding_and_its_health_is_what_it_was() -> None:
         ([lost(), blind("gpu", Subject(gpu="6", uuid="GPU-6"))], (0, 1)),
         ([lost(), replace(lost(), rule="xid.79")], (0, 1)),
         ([blind("infiniband", Subject(device="mlx5_0", port="1")), blind("pcie")], (0, 1)),
+        ([blind("gpu", Subject(gpu="5")), blind("pcie", Subject(gpu="6"))], (0, 1)),
+        ([blind("gpu", Subject(gpu="5")), blind("nvlink", Subject(gpu="5", link="3"))], (0, 0)),
+        ([blind("gpu", GPU), blind("pcie", replace(GPU, gpu="6"))], (0, 0)),
+        ([blind("infiniband", Subject(device="mlx5_0", port=n)) for n in "12"], (0, 1)),
+        ([blind("infiniband", Subject(device=n)) for n in ("mlx5_0", "mlx5_1")], (0, 1)),
     ],
 )  # fmt: skip
 def test_what_comes_under_what(findings: list[Finding], expected: tuple[int, ...]) -> None:

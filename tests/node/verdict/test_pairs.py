@@ -104,6 +104,13 @@ def test_a_finding_is_an_event_of_when_it_was_measured() -> None:
     assert (one.last, one.stamp) == (AT, AT)
 
 
+def test_of_several_parts_the_worst_loss_and_the_newest_measurement_count() -> None:
+    parts = (part(PartKind.NODE, loss(0.2)), replace(part(PartKind.NODE, loss(0.5)), at=AT - HOUR))
+    for some in (parts, parts[::-1]):
+        _, (one,) = judge(PairsMemory(), Ok(HeldResult(told(*some)), AT, 0.0), POLICY, Expect())
+        assert (one.health, one.last, one.stamp) == (Health.FAILED, AT, AT)
+
+
 def test_a_result_is_believed_for_a_day() -> None:
     result = told(part(PartKind.NODE, loss(0.5)))
     assert found(result, AT + 24 * HOUR - 1) == {NODE: Health.FAILED}

@@ -7,7 +7,7 @@ from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health, OperatorNote
 from wirewatch.hw.overlay import AnswerChange, load_overlay
-from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.drift.baseline import BASELINE, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.component import (
     BaselineInMemory,
@@ -15,6 +15,7 @@ from wirewatch.verdict.drift.component import (
     DriftMemory,
     DriftOptions,
     drift_component,
+    keep,
 )
 from wirewatch.verdict.drift.watch import DriftPolicy, accept_one, name_of
 
@@ -131,3 +132,31 @@ def test_a_virtual_function_is_no_part() -> None:
     assert isinstance(state, DriftMemory)
     assert state.watch.graph is not None
     assert len(state.watch.graph.nics) == 9
+    assert all(nic.paths for nic in state.watch.graph.nics)
+
+
+def test_a_baseline_of_another_node_is_dropped_and_said() -> None:
+    baseline = learned_baseline()
+    kept = BaselineInMemory(baseline)
+    keep(kept, DriftMemory(read=baseline))
+    assert (kept.baseline, kept.trouble) == (baseline, "")
+    keep(kept, DriftMemory(read=baseline, foreign="of another node"))
+    assert (kept.baseline, kept.trouble) == (None, "of another node")
+
+
+def test_what_cannot_be_read_of_a_baseline_is_said_until_another_is_learned() -> None:
+    node, kept = Node(DEMO), BaselineInMemory(None, "topology.json: not JSON")
+    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), DriftContext(kept))
+    node.poll("drift")
+    (finding,) = node.state.components["drift"].findings
+    assert (finding.rule, finding.health) == (BASELINE, Health.UNKNOWN)
+    assert finding.evidence == "topology.json: not JSON"
+    node.poll("drift", times=3, every=1.0)
+    assert (rules(node), kept.trouble) == ({}, "")
+
+
+def learned_baseline() -> Baseline:
+    state = learned().state.components["drift"].memory
+    assert isinstance(state, DriftMemory)
+    assert state.baseline is not None
+    return state.baseline

@@ -1,0 +1,180 @@
+"""Tables of entries and events, in each row of which a single difference decides."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.node.verdict.drawn import EPOCH, HUNG, D, Drawn, F, U, address
+from wirewatch.core.types import Finding, Health, OperatorNote, Subject
+from wirewatch.verdict.latching import covered
+from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
+from wirewatch.verdict.node import troubles
+from wirewatch.verdict.observation import answering_gpus
+
+XID, DOWN = "xid.149", "nvlink.link_down"
+GPU = Subject(gpu="0", uuid="GPU-a", link="3")
+CARD = Subject(device=address("GPU-a").partition(".")[0], link="3")
+ENDED = EPOCH + 100.0
+OVER = Entry(
+    XID, GPU, "xid", F, Stage.PROBATION, "over", "repair it", EPOCH, ENDED, EPOCH, boot="boot-1",
+    stamp=50.0, newest=50.0,
+)  # fmt: skip
+OLD = {"stamp": None, "newest": None}
+"""What an entry of wirewatch 0.1 lacks."""
+ACKED = {**OLD, "acked": OperatorNote("ann", "cable exchanged", EPOCH + 50.0)}
+
+
+@pytest.mark.parametrize(
+    ("why", "entry", "event", "expected"),
+    [
+        ("the same", {}, {}, True),
+        ("an older one", {}, {"stamp": 49.0}, True),
+        ("a newer one, though the clock was set back", {}, {"stamp": 50.1, "last": EPOCH - 900.0}, False),
+        ("remembered", {"stage": Stage.REMEMBERED}, {}, True),
+        ("held", {"stage": Stage.LATCHED}, {}, False),
+        ("seen", {"stage": Stage.ACTIVE}, {}, False),
+        ("found by measurement", {}, {"last": 0.0, "stamp": 0.0}, False),
+        ("of an entry that was measured", {**OLD, "event": 0.0}, {}, False),
+        ("of 0.1, the same", {**OLD, "mono": 5.0}, {}, True),
+        ("of 0.1, its time made again at the start", OLD, {"last": EPOCH + 40.0}, True),
+        ("of 0.1, as it was found to be over", OLD, {"last": ENDED}, True),
+        ("of 0.1, after it was over", OLD, {"last": ENDED + 0.1}, False),
+        ("of 0.1, another while it was followed", {**OLD, "mono": 5.0}, {"last": EPOCH + 40.0}, False),
+        ("of 0.1, up to the acknowledgement", ACKED, {"last": EPOCH + 50.0}, True),
+        ("of 0.1, after the acknowledgement", ACKED, {"last": EPOCH + 50.1}, False),
+    ],
+)  # fmt: skip
+def test_which_event_is_over(
+    why: str, entry: dict[str, object], event: dict[str, object], *, expected: bool
+) -> None:
+    finding = replace(Finding(XID, F, GPU, "e", "a", EPOCH, EPOCH, 50.0), **event)  # type: ignore[arg-type]
+    assert covered(replace(OVER, **entry), finding) is expected, why  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("why", "over", "by_address", "kept"),
+    [
+        ("the same event", {}, {}, "over"),
+        ("an older event", {}, {"stamp": 49.0}, "over"),
+        ("a newer event", {}, {"stamp": 51.0}, "by address"),
+        ("the same stamp of another boot", {"boot": "boot-0"}, {}, "by address"),
+        ("the other was followed since the start", {"mono": 5.0}, {}, "by address"),
+        ("the other is held", {"stage": Stage.LATCHED}, {}, "by address"),
+        ("the other is seen", {"stage": Stage.ACTIVE}, {}, "over"),
+        ("the other is of 0.1", OLD, {}, "over"),
+        ("this is of 0.1", {}, OLD, "over"),
+        ("the other is of 0.1, and this came later", OLD, {"event": ENDED + 1.0}, "by address"),
+        ("the other is of 0.1 and held", {**OLD, "stage": Stage.LATCHED}, {}, "by address"),
+        ("the other is of 0.1 and was followed", {**OLD, "mono": 5.0}, {}, "by address"),
+        ("both were measured", OLD, {**OLD, "event": 0.0}, "by address"),
+        ("both are on probation", {"mono": 5.0}, {"stage": Stage.PROBATION}, "over"),
+        ("the other is milder", {"mono": 5.0, "stage": Stage.REMEMBERED}, {"stage": Stage.PROBATION},
+         "by address"),
+    ],
+)  # fmt: skip
+def test_which_of_two_names_of_a_gpu_is_kept(
+    why: str, over: dict[str, object], by_address: dict[str, object], kept: str
+) -> None:
+    active = replace(OVER, subject=CARD, stage=Stage.ACTIVE, evidence="by address")
+    entries = [replace(OVER, **over), replace(active, **by_address)]  # type: ignore[arg-type]
+    node = Drawn()
+    node.look()
+    node.ledger = replace(node.ledger, entries={entry.key: entry for entry in entries})
+    node.look()
+    (entry,) = node.ledger.entries.values()
+    assert (entry.evidence, entry.subject) == (kept, GPU), why
+
+
+@pytest.mark.parametrize(("stage", "times"), [(Stage.ACTIVE, 1), (Stage.PROBATION, 1), (Stage.REMEMBERED, 2)])
+def test_what_is_not_known_yet_neither_renews_a_fault_nor_ends_it(stage: Stage, times: int) -> None:
+    node = Drawn()
+    node.look()
+    entry = replace(OVER, rule=DOWN, collector="nvlink", stage=stage, times=times, event=0.0, **OLD)  # type: ignore[arg-type]
+    node.ledger = replace(node.ledger, entries={entry.key: entry})
+    node.find(DOWN, node.gpu(link="3"), U)
+    node.look(times=9)
+    after = node.entry(DOWN, GPU)
+    assert (after.stage, after.times, after.absent, after.evidence) == (stage, times, 0.0, "over")
+
+
+def test_a_fault_seen_once_counts_no_time_before_its_first_reading_without_it() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu())
+    node.look()
+    node.clear(DOWN, node.gpu())
+    assert node.look(seconds=300.0).health is F
+    assert node.look(seconds=300.0).health is D
+
+
+def test_one_that_came_often_is_latched_only_when_it_is_believed_to_be_gone() -> None:
+    node = Drawn(latch_after=2)
+    for _ in range(2):
+        node.find(DOWN, node.gpu())
+        node.look(times=2)
+        node.clear(DOWN, node.gpu())
+        node.look(times=4)
+        assert node.stage(DOWN, node.gpu()) is Stage.ACTIVE
+        node.look()
+    assert node.stage(DOWN, node.gpu()) is Stage.LATCHED
+
+
+def test_a_rule_that_is_made_plain_while_it_is_seen_counts_as_it_is_measured() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu())
+    assert node.look().health is F
+    node.policy = VerdictPolicy(plain=("nvlink.*",))
+    node.find(DOWN, node.gpu(), D)
+    assert node.look().health is D
+    assert node.ledger.entries == {}
+
+
+def test_the_most_gpus_that_were_here_are_remembered() -> None:
+    node = Drawn()
+    node.look()
+    node.gpus = ["GPU-b"]
+    node.look()
+    assert node.ledger.gpus == 2
+
+
+def test_a_reset_that_was_asked_for_while_a_fault_was_over_does_not_end_its_recurrence() -> None:
+    node = Drawn()
+    node.event(XID, node.gpu())
+    node.look()
+    node.ack(XID, node.gpu())
+    node.wants = {"GPU-a"}
+    node.look()
+    node.wants = set()
+    node.look()
+    node.event(XID, node.gpu())
+    assert node.look(times=20).health is F
+    assert node.stage(XID, node.gpu()) is Stage.ACTIVE
+
+
+def test_troubles_are_rules_that_count_of_other_collectors() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu(), D)
+    node.find("pcie.width", node.gpu(), D)
+    node.find("gpu.throttle", node.gpu(), Health.OK)
+    node.find("infiniband.port_slow", Subject(device="mlx5_0", port="1"), D)
+    node.look()
+    node.suppress("pcie.width", node.gpu())
+    assert set(troubles(node.verdict, "")) == {DOWN, "infiniband.port_slow"}
+    assert troubles(node.verdict, "infiniband") == (DOWN,)
+
+
+def test_an_event_of_a_gpu_without_a_uuid_is_over_after_a_boot() -> None:
+    node, nameless = Drawn(), Subject(gpu="0")
+    node.event(XID, nameless)
+    node.look()
+    node.reboot()
+    node.look()
+    assert node.stage(XID, nameless) is Stage.PROBATION
+
+
+def test_no_gpu_answers_while_the_inventory_cannot_be_read() -> None:
+    node = Drawn()
+    node.look()
+    assert answering_gpus(node.state) == {"GPU-a", "GPU-b"}
+    node.down["inventory"] = HUNG
+    node.look()
+    assert answering_gpus(node.state) == frozenset()
