@@ -53,12 +53,14 @@ run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 # little. They start some hundreds of others, so that compiled modules are kept, whatever the environment says. In a new clone
 # the first lines compile the tests, half of them each, which each of the three would do for itself. Cases of one kind that are
 # dear are left to a release (tests/release.toml); test-all runs them too.
-test-all: export RELEASE = 1
-test test-all: export PYTHONDONTWRITEBYTECODE =
-test test-all: $(VENV)/.dev
+test: export PYTHONDONTWRITEBYTECODE =
+test: $(VENV)/.dev
 	@[ -d tests/__pycache__ ] || { $(BIN)/python -m pytest $(ALONE) --collect-only -q $(wildcard $(FIRST)) >/dev/null & \
 	$(BIN)/python -m pytest $(ALONE) --collect-only -q $(filter-out $(wildcard $(FIRST)) tests/node/ tests/system/,$(wildcard tests/*/ tests/node/*)) >/dev/null; wait; }
 	$(BIN)/python -m pytest $(ALONE) $(WORKERS)
+
+test-all:
+	@RELEASE=1 $(MAKE) test
 
 # Where the CPU seconds of the tests go: proof/suite.md and suite.json, where they stand as NAME beside those of other runs.
 .PHONY: suite test-all

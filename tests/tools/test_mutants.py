@@ -169,7 +169,7 @@ def test_wilson_s_interval_is_that_of_the_books() -> None:
     assert interval(10, 10)[1] == 1.0
 
 
-def test_an_explanation_is_of_a_mutant_that_a_draw_found() -> None:
-    known = {one.key for draw in load(ROOT / "proof/mutants") for one in draw.survivors}
-    assert set(score.explained()) <= known
+def test_an_explanation_is_of_a_mutant_that_the_tree_has() -> None:
+    files = [path for paths in rooms.rooms(ROOT).values() for path in paths]
+    assert set(score.explained()) <= {one.key for one in rooms.of_files(ROOT, files)}
     assert all(len(why) > 20 for why in score.explained().values())
