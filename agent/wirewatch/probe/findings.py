@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.formulas import NVLS
 from wirewatch.core import words
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, Probed
-from wirewatch.core.statistics import grouped
+from wirewatch.core.statistics import UsualRate, grouped
 from wirewatch.core.topology import PATHS, WireKind
 from wirewatch.core.types import Absent, Health, Subject
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
@@ -75,9 +76,11 @@ def probe_findings(
     probed: Probed, measured: Sequence[Measured], policy: ProbePolicy
 ) -> tuple[ProbeFinding, ...]:
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
-    low = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
-    slower = [one for one in measured if one not in low and _is_slower(one, policy)]
-    rest = [one for one in measured if one not in low and one not in slower]
+    due = [(one, one.trusted) for one in measured if one.trusted is not None]
+    low = [(one, trusted) for one, trusted in due if one.busbw < policy.ratio * trusted.busbw]
+    others = [(one, one.usual) for one in measured if one.usual and (one, one.trusted) not in low]
+    slower = [(one, usual) for one, usual in others if _is_slower(one, usual, policy)]
+    rest = [one for one in measured if (one, one.usual) not in slower]
     return (
         *_wrong_data(measured),
         *_below_expected(probed, low, policy),
@@ -100,7 +103,9 @@ def measured_text(one: Measured) -> str:
     """Return what was measured, beside what is expected where that is known."""
     if isinstance(one.expected, Absent):
         return f"{_collective(one)} {words.rate(one.busbw)}"
-    expected = f"{words.percent(one.ratio or 0)} of the expected {words.rate(one.expected.busbw)}"
+    expected = (
+        f"{words.percent(one.busbw / one.expected.busbw)} of the expected {words.rate(one.expected.busbw)}"
+    )
     return f"{_collective(one)}: {words.rate(one.busbw)}, {expected}"
 
 
@@ -155,14 +160,15 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
         # Where they went is a finding of its own.
         return
     crossed = measurement.crossings(probed, measured)
-    bad = [one for one in crossed if one.share is not None and abs(one.share - 1) > policy.path]
+    known = [(one, one.share) for one in crossed if one.share is not None]
+    bad = [(one, share) for one, share in known if abs(share - 1) > policy.path]
     places = {gpu.index: position for position, gpu in enumerate(probed.gpus)}
-    for gpu, mine in grouped((one.gpu, one) for one in bad).items():
-        worst = max(mine, key=lambda one: abs((one.share or 0.0) - 1))
+    for gpu, mine in grouped((found[0].gpu, found) for found in bad).items():
+        worst, share = max(mine, key=lambda found: abs(found[1] - 1))
         yield ProbeFinding(
             "probe.path", _subject(probed, places[gpu]), Health.DEGRADED,
-            f"{worst.part}: {(worst.sent or 0) / words.GB:.2f} GB over NVLink, "
-            f"{worst.due / words.GB:.2f} GB expected ({words.percent(worst.share or 0)})",
+            f"{worst.part}: {share * worst.due / words.GB:.2f} GB over NVLink, "
+            f"{worst.due / words.GB:.2f} GB expected ({words.percent(share)})",
             f"traffic takes another path, or another process also uses NVLink: {LOOK}",
         )  # fmt: skip
 
@@ -199,12 +205,14 @@ def _subject(probed: Probed, position: int, link: str = "") -> Subject:
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link=link)
 
 
-def _below_expected(probed: Probed, low: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
+def _below_expected(
+    probed: Probed, low: Sequence[tuple[Measured, Expectation]], policy: ProbePolicy
+) -> Iterator[ProbeFinding]:
     if not low:
         return
     # When single runs were fast enough, something came between; that is no wire that is always slow.
-    steady = [one for one in low if (one.best_ratio or 0.0) < policy.ratio]
-    worst = min(steady or low, key=lambda one: one.ratio or 0.0)
+    steady = [(one, due) for one, due in low if one.best < policy.ratio * due.busbw]
+    worst, _ = min(steady or low, key=lambda pair: pair[0].busbw / pair[1].busbw)
     evidence = f"{measured_text(worst)}{_more(low)}{_reasons(probed, worst)}{_doubt(steady=bool(steady))}"
     yield ProbeFinding(
         "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
@@ -212,34 +220,34 @@ def _below_expected(probed: Probed, low: Sequence[Measured], policy: ProbePolicy
     )  # fmt: skip
 
 
-def _is_slower(one: Measured, policy: ProbePolicy) -> bool:
-    if one.usual is None or one.busbw >= policy.usual * one.usual.rate:
+def _is_slower(one: Measured, usual: UsualRate, policy: ProbePolicy) -> bool:
+    if one.busbw >= policy.usual * usual.rate:
         return False
-    noise = max(policy.straggler.noise_pair, one.usual.spread)
-    return Loss(1 - one.busbw / one.usual.rate, noise, one.usual.rate).score >= policy.straggler.score
+    noise = max(policy.straggler.noise_pair, usual.spread)
+    return Loss(1 - one.busbw / usual.rate, noise, usual.rate).score >= policy.straggler.score
 
 
 def _below_usual(
-    probed: Probed, slower: Sequence[Measured], policy: ProbePolicy, *, found: bool
+    probed: Probed, slower: Sequence[tuple[Measured, UsualRate]], policy: ProbePolicy, *, found: bool
 ) -> Iterator[ProbeFinding]:
     """With what is expected still reached it is no reason to keep jobs away.
 
     `found`: something is below what is expected, which says all that such a loss would say.
     """
-    alone = [one for one in slower if one.trusted is None]
+    alone = [(one, usual) for one, usual in slower if one.trusted is None]
     if not slower or (found and not alone):
         return
-    worst = min(alone or slower, key=_of_usual)
+    worst, usual = min(alone or slower, key=lambda pair: pair[0].busbw / pair[1].rate)
     # Below the lowest accepted probe too: some nodes have two speeds, by where the worker's memory lies.
-    failed = [one for one in alone if one.usual and one.best < policy.ratio * one.usual.lowest]
+    failed = any(one.best < policy.ratio * usual.lowest for one, usual in alone)
     still = f"; that is still {words.percent(worst.ratio)} of what is expected"
     expected = "" if worst.ratio is None else still
-    usual = f"{words.rate(worst.usual.rate)} in {worst.usual.count} accepted probes" if worst.usual else ""
-    steady = any(one.usual and one.best < policy.usual * one.usual.rate for one in slower)
+    steady = any(one.best < policy.usual * usual.rate for one, usual in slower)
     evidence = (
         f"{_collective(worst)}: {words.rate(worst.busbw)}, "
-        f"{words.percent(_of_usual(worst))} of its usual {usual}{_more(slower)}{expected}"
-        f"{_reasons(probed, worst)}{_doubt(steady=steady)}"
+        f"{words.percent(worst.busbw / usual.rate)} of its usual {words.rate(usual.rate)} "
+        f"in {usual.count} accepted probes{_more(slower)}{expected}{_reasons(probed, worst)}"
+        f"{_doubt(steady=steady)}"
     )
     health = Health.FAILED if failed else Health.DEGRADED
     yield ProbeFinding("probe.slower", Subject(), health, evidence, SLOWER.do)
@@ -281,11 +289,7 @@ def _wire_rate(probed: Probed, one: Measured) -> float | None:
 
 
 def _is_nvlink(probed: Probed, one: Measured) -> bool:
-    return bool(probed.conditions) and probed.conditions[one.group].group.kind in NVLINK
-
-
-def _of_usual(one: Measured) -> float:
-    return one.busbw / one.usual.rate if one.usual else 1.0
+    return probed.conditions[one.group].group.kind in NVLINK
 
 
 def _more(found: Sequence[object]) -> str:

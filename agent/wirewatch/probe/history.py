@@ -307,7 +307,8 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _insert(connection: sqlite3.Connection, record: ProbeRecord, limits: HistoryLimits) -> None:
-    newest = connection.execute(_INSERT, asdict(record)).lastrowid or 0
+    connection.execute(_INSERT, asdict(record))
+    newest = _one(connection, "SELECT last_insert_rowid()")
     connection.execute("DELETE FROM probes WHERE id <= ?", (newest - limits.max_records,))
     oldest = "DELETE FROM probes WHERE id = (SELECT min(id) FROM probes WHERE id < ?)"
     sizes = [f"PRAGMA {name}" for name in ("page_count", "freelist_count", "page_size")]

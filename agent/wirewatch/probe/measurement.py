@@ -75,11 +75,6 @@ class Measured:
         return self.busbw / self.trusted.busbw if self.trusted else None
 
     @property
-    def best_ratio(self) -> float | None:
-        """The ratio of the fastest single run."""
-        return self.best / self.trusted.busbw if self.trusted else None
-
-    @property
     def peak_ratio(self) -> float | None:
         """Of the wire of one GPU each way, also where nothing is expected; None for latency."""
         return None if self.latency or isinstance(self.wire, Absent) else self.busbw / self.wire.rate
@@ -253,7 +248,7 @@ def comms_of(probed: Probed, groups: Collection[int]) -> tuple[Comm, ...]:
 def detours(probed: Probed) -> tuple[Fallback, ...]:
     """Connections that NCCL did not make from GPU to GPU, in groups where every two have NVLink."""
     near = [group for group, one in enumerate(probed.conditions) if one.group.kind in NVLINK]
-    if probed.account is None or not near or by_network(probed.plan):
+    if probed.account is None or by_network(probed.plan):
         return ()
     return fallbacks(replace(probed.account, comms=comms_of(probed, near)))
 

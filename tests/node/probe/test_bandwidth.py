@@ -168,6 +168,18 @@ def test_small_messages_have_no_least_share() -> None:
     assert "probe.implausible" not in healths(told)
 
 
+def test_a_large_message_for_latency_has_no_least_share() -> None:
+    probed = drawn(UNKNOWN, speed=0.1)
+    for sizes, rules in (((), {"probe.implausible"}), ((256 << 20, 512 << 20), set())):
+        told = after([replace(probed, plan=replace(probed.plan, latency_sizes=sizes))])
+        assert set(healths(told)) == rules
+
+
+def test_one_slow_pair_makes_the_fastest_copy_no_slower() -> None:
+    told = only(after([drawn(UNKNOWN, speed=0.1, left={"pair 0>1": 0.97})]))
+    assert "% of the fastest copy between two of its GPUs, 390.1 GB/s" in told.evidence
+
+
 # --- against this node's own accepted probes
 
 
@@ -198,6 +210,45 @@ def test_a_node_that_was_far_above_what_is_expected_is_not_drained_within_it() -
 def test_below_what_is_expected_is_one_finding() -> None:
     memory = after(speeds(KNOWN, 0.5, 0.5), learned(KNOWN))
     assert healths(memory) == {"probe.busbw": Health.FAILED}
+
+
+def test_a_loss_above_what_is_expected_adds_nothing_to_one_below_it() -> None:
+    told = only(after([drawn(KNOWN, noise=(0.5, *[0.75] * 8))], learned(KNOWN)))
+    assert told.rule == "probe.busbw"
+    assert told.evidence.startswith("all_reduce of 64 MiB: ")
+
+
+def test_a_loss_where_nothing_is_expected_is_named_beside_one_below_what_is_expected() -> None:
+    islands = two_islands(roots=2)
+    slow = after([drawn(islands, speeds={0: 0.6, 1: 0.5, 2: 1.0})], learned(islands))
+    assert healths(slow) == {"probe.busbw": Health.DEGRADED, "probe.slower": Health.DEGRADED}
+    (told,) = [one.evidence for one in slow.held if one.rule == "probe.slower"]
+    # Those of the island are below what is expected, and counted there.
+    assert "60 % of its usual" in told
+    assert ", and 8 more below" in told
+
+
+def test_the_worst_where_nothing_is_expected_is_named_first() -> None:
+    islands = two_islands(roots=2)
+    told = only(after([drawn(islands, speeds={0: 0.8, 1: 0.75, 2: 1.0})], learned(islands)))
+    assert "80 % of its usual" in told.evidence
+    assert "of what is expected" not in told.evidence
+    assert ", and 17 more below" in told.evidence
+
+
+def test_one_that_is_always_slower_makes_the_loss_conclusive() -> None:
+    slow = drawn(UNKNOWN, speed=0.6)
+    assert slow.document is not None
+    first, *others = slow.document.collectives
+    fast = tuple(replace(one, low=one.seconds * 0.3) for one in others[:-1])
+    mixed = replace(slow, document=replace(slow.document, collectives=(first, *fast, others[-1])))
+    told = only(after([mixed] * 2, learned(UNKNOWN)))
+    assert "not conclusive" not in told.evidence
+    assert told.health is Health.FAILED
+
+
+def test_below_its_usual_and_below_the_wire_is_one_finding() -> None:
+    assert healths(after(speeds(UNKNOWN, 0.1), learned(UNKNOWN))) == {"probe.slower": Health.DEGRADED}
 
 
 def test_a_little_slower_is_nothing() -> None:

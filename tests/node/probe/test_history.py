@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.probe.histories import NOW, numbers, opened, read, record, set_aside, stored, writer
+from tests.node.probe.histories import NOW, Standing, numbers, opened, read, record, set_aside, stored, writer
 from tests.node.probe.test_history_of_0_1 import WRITTEN
 from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
@@ -66,6 +66,16 @@ def test_complete_ones_and_what_came_after_them_are_folded_but_for_forced_ones(h
     newer = history.folded(9, added=True)
     assert isinstance(newer, tuple)
     assert [int(one.at) - NOW for one in newer] == [1, 3, 4, 5, 7]
+
+
+def test_a_look_that_only_reads_reads_all_of_it(history: History, path: Path) -> None:
+    """Also what a history of 0.1 does not have: the boot's seconds, and who folded it."""
+    added = replace(record(1), mono=5.0)
+    history.add(added)
+    history.add(replace(record(2), folded=False))
+    looking = History(path, Standing(), HistoryLimits(), read_only=True)
+    assert looking.folded(9, added=True) == (added,)
+    assert looking.folded(9, added=True) == history.folded(9, added=True)
 
 
 def test_what_commands_added_is_read_once_and_folded_once(history: History) -> None:
@@ -243,6 +253,25 @@ def test_a_history_locked_by_another_is_a_timeout_and_goes_on_later(path: Path) 
         other.execute("ROLLBACK")
     assert numbers(history) == [1, 3]
     assert not set_aside(path)
+
+
+class Counting(History):
+    """A history that counts how often it opens its file."""
+
+    opened = 0
+
+    def _connected(self, path: Path, mode: str) -> sqlite3.Connection:
+        self.opened += 1
+        return super()._connected(path, mode)
+
+
+def test_a_locked_history_is_waited_for_once(path: Path) -> None:
+    history = Counting.open(path, Standing(), SHORT)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        before = history.opened
+        assert why(history.add(record(1))) is Why.TIMEOUT
+    assert history.opened == before + 1
 
 
 def test_a_daemon_of_0_1_that_still_runs_keeps_its_file(path: Path) -> None:

@@ -1,9 +1,11 @@
 """Files that are no history, or no longer: put aside whole, told, and a new one begun."""
 
+import fcntl
 import logging
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.disks import fill, make_room, remount, small_disk
+from tests.disks import OTHER, fill, make_room, needs_root, open_folder, remount, small_disk
 from tests.node.probe.histories import NOW, Standing, numbers, opened, read, record, set_aside, writer
 from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
@@ -75,8 +77,11 @@ UNUSABLE = [
     (execute("CREATE TABLE songs (title)"), "not a history of probes"),
     (execute("CREATE TABLE probes (id)", "PRAGMA user_version = 1"), "not a history of probes"),
     (execute("CREATE TABLE probes (id)", "PRAGMA user_version = 2"), "not a history of probes"),
-    (execute("PRAGMA user_version = 3"), "schema version 3, this wirewatch knows 2"),
-    (execute("PRAGMA user_version = -1"), "schema version -1"),
+    (
+        execute("PRAGMA user_version = 3"),
+        ": written by a newer wirewatch, of schema version 3, this",
+    ),
+    (execute("PRAGMA user_version = -1"), ": of schema version -1"),
 ]
 
 
@@ -189,6 +194,20 @@ def test_processes_that_find_the_same_damage_set_aside_one_file(path: Path) -> N
     assert sorted(numbers(opened(path))) == [first + n for first in (0, 1000, 2000) for n in range(30)]
 
 
+class Unopened(History):
+    """A history whose file does not open the first time."""
+
+    tried = False
+
+    def _connected(self, path: Path, mode: str) -> sqlite3.Connection:
+        if not self.tried:
+            self.tried = True
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+            raise error
+        return super()._connected(path, mode)
+
+
 class Meanwhile(Standing):
     """A clock that is asked while a file is set aside; another process finds the same damage then."""
 
@@ -210,6 +229,43 @@ def test_who_finds_the_damage_while_it_is_set_aside_leaves_the_file_alone(path: 
     assert isinstance(refused, Absent)
     assert len(set_aside(path)) == 1
     assert numbers(opened(path)) == [0]
+
+
+def test_who_waits_for_another_that_replaces_the_file_sleeps(path: Path) -> None:
+    history = opened(path, HistoryLimits(busy=0.1))
+    path.write_bytes(WHOLE[:20_000])
+    holder = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    began = time.thread_time()
+    assert isinstance(history.add(record(0)), Absent)
+    assert time.thread_time() - began < 0.05
+    os.close(holder)
+    assert history.add(record(0)) is None
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("folder", "file", "mode", "anew"),
+    [
+        (OTHER, 0, 0o600, True), (OTHER, OTHER, 0o000, False), (4711, 4711, 0o000, False),
+        (OTHER, 0, 0o644, False),
+    ],
+    ids=["another user's", "our own", "of the folder's owner", "one that we may read"],
+)  # fmt: skip
+def test_a_file_that_does_not_open_is_set_aside_where_it_is_another_users_and_we_may_not_read_it(
+    folder: int, file: int, mode: int, *, anew: bool
+) -> None:
+    """SQLite says the same of a file that we may not read as of one that it cannot open now."""
+    with open_folder() as where:
+        path = where / "probes.sqlite"
+        path.write_bytes(WHOLE)
+        os.chown(path, file, file)
+        path.chmod(mode)
+        where.chmod(0o777)
+        os.chown(where, folder, folder)
+        with somebody():
+            Unopened(path, Standing(), HistoryLimits()).add(record(99))
+        assert bool(set_aside(path)) is anew
 
 
 _SPOT = st.tuples(st.integers(0, len(WHOLE) - 1) | st.integers(0, 200), st.binary(min_size=1, max_size=40))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.node.probe.drawn import OFF, drawn, gloo, on_pcie, on_switch, probe_findings, two_islands
 from tests.support import EPOCH
-from wirewatch.core.probe import Conditions, Outcome, Probed
+from wirewatch.core.probe import MIB, Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe.collector import next_due
 from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
@@ -342,6 +342,24 @@ def test_runs_that_were_fast_enough_make_it_inconclusive() -> None:
     assert found(drawn(on_switch(4), speed=0.5, fast=1.3))["probe.busbw"].worst is Health.FAILED
 
 
+def with_fast_run(probed: Probed, *places: int) -> Probed:
+    """The same, with one run of the collectives at these places far above the mean."""
+    assert probed.document is not None
+    timed = list(probed.document.collectives)
+    for place in places:
+        timed[place] = replace(timed[place], low=timed[place].seconds * 0.3)
+    return replace(probed, document=replace(probed.document, collectives=tuple(timed)))
+
+
+def test_the_worst_of_those_that_are_always_slow_is_named() -> None:
+    # The slowest, of 256 MiB, was fast enough once: something came between.
+    slow = drawn(on_switch(4), noise=(1.0, 0.4, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    # The four messages for latency come first.
+    told = found(with_fast_run(slow, 5))["probe.busbw"]
+    assert told.evidence.startswith("all_reduce of 512 MiB: ")
+    assert told.worst is Health.FAILED
+
+
 PINNED = {"all_reduce": 40e9, "all_reduce@67108864": 40e9}
 
 
@@ -397,6 +415,8 @@ def test_a_fallback_names_the_wire_the_ranks_and_the_setting(transport: str, wir
 def test_many_pairs_are_cut_short() -> None:
     told = found(drawn(on_switch(10), transport="SHM"))["probe.transport"]
     assert told.evidence.endswith("6 to 7, 7 to 8, ...")
+    eight = found(drawn(on_switch(8), transport="SHM"))["probe.transport"]
+    assert eight.evidence.endswith("6 to 7, 7 to 0")
 
 
 def test_host_memory_within_an_island_is_a_fallback_and_between_them_is_not() -> None:
@@ -468,6 +488,23 @@ def test_an_uneven_link_is_named() -> None:
     assert " 49 % " in told[0].evidence
     assert probe_findings(drawn(on_switch(4), link=(3, 11, 0.9)), DEFAULTS) == ()
     assert probe_findings(drawn(two_islands(), link=(3, 11, 0.5)), DEFAULTS) == ()
+
+
+@pytest.mark.parametrize(
+    ("copy_bytes", "sent", "uneven"),
+    [
+        (256 * MIB, MIB, True), (0, 128 * MIB, True), (0, MIB, False),
+        # One of eighteen carries half: the others make up for it.
+        (0, 66 * MIB, True), (0, 65 * MIB, False),
+    ],
+    ids=["copies went over all", "enough without copies", "too little", "just enough", "just too little"],
+)  # fmt: skip
+def test_links_are_compared_by_copies_or_by_enough_bytes(copy_bytes: int, sent: int, *, uneven: bool) -> None:
+    probed = drawn(on_switch(2))
+    amounts = (sent // 2, *[sent] * 17)
+    links = tuple(replace(one, transmit=amounts, receive=amounts) for one in probed.links)
+    probed = replace(probed, links=links, plan=replace(probed.plan, copy_bytes=copy_bytes))
+    assert ("probe.uneven" in found(probed)) is uneven
 
 
 def test_new_errors_are_reported_by_gpu_and_kind() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,23 +10,27 @@ from hypothesis import strategies as st
 
 from tests.node.probe.drawn import OFF, TWO_H200, broken, drawn, gloo, on_pcie, on_switch, two_islands
 from wirewatch.busbw.expected import Expectation
-from wirewatch.busbw.references import Confidence
+from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.account import Account
-from wirewatch.core.probe import MIB, LinkBytes, Moved, Part, PathBytes, Probed
+from wirewatch.core.probe import MIB, Conditions, LinkBytes, Moved, Part, PathBytes, Probed
 from wirewatch.core.types import Absent
 from wirewatch.nccl.log import logged_size
 from wirewatch.probe.measurement import (
+    NOT_GPUS,
     QUIET,
     WIRES,
+    CollectiveRates,
     Measured,
     asymptotes,
     comms_of,
     crossings,
     detours,
     gpu_names,
+    learn_collectives,
     measure,
     new_errors,
     unevenness,
+    without_expectation,
     worst_wire,
 )
 
@@ -53,7 +58,6 @@ def test_two_h200_reach_what_nccl_tests_printed() -> None:
 def test_the_best_run_is_not_worse_than_the_mean_and_the_worst_not_better() -> None:
     m = one(drawn(on_switch(4), fast=1.25))
     assert [m.best / m.busbw, m.lowest / m.busbw] == pytest.approx([1.25, 0.8])
-    assert m.best_ratio == pytest.approx(1.25)
 
 
 def test_a_time_of_nothing_is_no_bandwidth() -> None:
@@ -68,7 +72,7 @@ def test_a_time_of_nothing_is_no_bandwidth() -> None:
 def test_small_messages_measure_latency_and_are_compared_with_nothing() -> None:
     small = [m for m in measure(drawn(on_switch(8))) if m.latency]
     assert {m.size_bytes for m in small} == {8, 1024, 8192, 65536}
-    assert all(m.ratio is None and m.peak_ratio is None and m.best_ratio is None for m in small)
+    assert all(m.ratio is None and m.peak_ratio is None for m in small)
 
 
 @pytest.mark.parametrize("count", [2, 4, 8])
@@ -160,6 +164,9 @@ def test_groups_are_named_by_the_indexes_of_their_gpus() -> None:
     assert [gpu_names(mixed, group) for group in range(3)] == ["0,2,4-5", "1,7", "3"]
     renumbered = replace(told, gpus=tuple(replace(gpu, index=gpu.index + 8) for gpu in told.gpus))
     assert gpu_names(renumbered, 1) == "8-11"
+    processors = gloo()
+    some = replace(processors, plan=replace(processors.plan, groups=((0, 1), (3,))))
+    assert [gpu_names(some, group) for group in range(2)] == ["0-1", "3"]
 
 
 def test_islands_and_the_whole_are_measured_apart() -> None:
@@ -305,6 +312,52 @@ def test_copies_that_go_through_the_host_are_not_due_on_nvlink() -> None:
     copies = tuple(replace(copy, direct=copy.source == 0) for copy in probed.document.copies)
     found = crossed(replace(probed, document=replace(probed.document, copies=copies)))
     assert "copies" not in {c.part for c in found}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "groups", "gpus", "parts"),
+    [
+        (on_switch(4), slice(None), {0, 1, 2, 3}, True),
+        # Only the part is missing.
+        (on_switch(4), slice(None), set(), False),
+        # Only the kind of wire is wrong.
+        (on_pcie(4), slice(None), set(), True),
+        # Only the number of groups: copies from island to island take another way.
+        (two_islands(), slice(1, None), set(), True),
+    ],
+)  # fmt: skip
+def test_copies_are_due_on_nvlink_where_it_joins_all_gpus_of_the_plan(
+    conditions: tuple[Conditions, ...], groups: slice, gpus: set[int], *, parts: bool
+) -> None:
+    probed = drawn(conditions)
+    plan = replace(probed.plan, groups=probed.plan.groups[groups])
+    probed = replace(probed, plan=plan, conditions=conditions[groups])
+    probed = probed if parts else replace(probed, parts=())
+    assert {c.gpu for c in crossings(probed, ())} == gpus
+
+
+# --- which of them are compared
+
+
+@pytest.mark.parametrize(
+    ("change", "named", "learned"),
+    [
+        ({}, ("all_reduce",), 1),
+        ({"latency": True}, (), 0),
+        ({"size_bytes": LEAST_BYTES - 4}, (), 0),
+        ({"size_bytes": LEAST_BYTES}, ("all_reduce",), 1),
+        ({"expected": NOT_GPUS}, (), 1),
+        ({"expected": one(drawn(on_switch(2))).expected}, (), 1),
+    ],
+    ids=["large", "for latency", "too small", "just large enough", "of processors", "expected"],
+)  # fmt: skip
+def test_large_messages_are_compared_with_what_is_expected_or_with_the_past(
+    change: dict[str, Any], named: tuple[str, ...], learned: int
+) -> None:
+    probed = drawn(on_switch(8, "NVIDIA R100"))
+    measured = [replace(one(probed), **change)]
+    assert without_expectation(measured) == named
+    assert len(learn_collectives(CollectiveRates(), probed, measured).values) == learned
 
 
 # --- links

@@ -16,7 +16,7 @@ from wirewatch.core.probe import Conditions, Probed, RdmaPort
 from wirewatch.core.types import Absent, Expect, Health
 from wirewatch.documents.probed import probe as documented
 from wirewatch.probe.launcher import environment
-from wirewatch.probe.measurement import health_of, measure
+from wirewatch.probe.measurement import crossings, health_of, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY, Gpudirect, by_network, gpudirect, unproven
 from wirewatch.probe.request import ProbeOverrides, probe_now
@@ -97,6 +97,13 @@ def test_gpudirect_is_what_the_log_shows_and_not_what_was_set(
     assert (why == "") is proven
     if not proven:
         assert why.startswith(f"GPUDirect {'on' if level == 'SYS' else 'off'} is not what NCCL's log shows: ")
+
+
+def test_over_the_network_nothing_is_due_on_nvlink() -> None:
+    probed = over_network(GDR, op="all_gather")
+    assert crossings(probed, measure(probed)) == ()
+    here = replace(probed, plan=replace(probed.plan, environment=()))
+    assert {one.part for one in crossings(here, measure(here))} == {"all_gather.0"}
 
 
 @pytest.mark.parametrize("level", ["SYS", "LOC"])
