@@ -304,7 +304,7 @@ def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder 
 
 def refused(error: OSError, path: Path) -> Absent:
     """Why a file could not be written; what is wrong with a whole disk (full, read-only) is DENIED."""
-    absent = absent_errno(error.errno or 0, str(path))
+    absent = absent_errno(error.errno, str(path))
     why = Why.DENIED if absent.why is Why.MALFORMED else absent.why
     return replace(absent, why=why, detail=f"{error.filename or path}: {error.strerror or error}")
 

@@ -43,11 +43,11 @@ class SystemSysfs:
         try:
             handle = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            return absent_errno(error.errno or 0, path)
+            return absent_errno(error.errno, path)
         try:
             return os.read(handle, LIMIT)
         except OSError as error:
-            return absent_errno(error.errno or 0, path)
+            return absent_errno(error.errno, path)
         finally:
             os.close(handle)
 
@@ -55,13 +55,13 @@ class SystemSysfs:
         try:
             return sorted(entry.name for entry in self._at(path).iterdir())
         except OSError as error:
-            return absent_errno(error.errno or 0, path)
+            return absent_errno(error.errno, path)
 
     def link(self, path: str) -> str | Absent:
         try:
             resolved = self._at(path).resolve(strict=True)
         except OSError as error:
-            return absent_errno(error.errno or 0, path)
+            return absent_errno(error.errno, path)
         return "/" + str(resolved.relative_to(self._root.resolve())).removeprefix(".")
 
     def _at(self, path: str) -> Path:
@@ -91,7 +91,7 @@ class SystemKmsg:
                 if self._handle is not None:
                     os.close(self._handle)
                     self._handle = None
-                return absent_errno(error.errno or 0, str(self._path))
+                return absent_errno(error.errno, str(self._path))
             kept = sorted((one for one in (*self._kept, *self._noise) if one[0] > after), key=itemgetter(0))
             return KernelLog(tuple(raw for _, raw in kept), self._missed)
 
@@ -127,7 +127,8 @@ class SystemKmsg:
                 self._missed += vital(raw)
 
 
-def absent_errno(number: int, path: str) -> Absent:
-    """Why a file could not be read, from the errno."""
+def absent_errno(number: int | None, path: str) -> Absent:
+    """Why a file could not be read, from the errno; MALFORMED without one."""
+    number = number or 0
     why = _WHY.get(number, Why.MALFORMED)
     return Absent(why, f"{path}: {errno.errorcode.get(number, 'errno')} {os.strerror(number)}", number)

@@ -76,7 +76,7 @@ def _refused(path: str) -> Absent | None:
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a socket's name, no path to walk
     except OSError as error:
-        return absent_errno(error.errno or 0, path)
+        return absent_errno(error.errno, path)
     if not stat.S_ISSOCK(mode):
         return Absent(Why.MALFORMED, f"{path}: not a socket")
     if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):

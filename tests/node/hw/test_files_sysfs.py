@@ -128,3 +128,8 @@ def test_each_error_of_the_kernel_has_its_reason(number: int, why: Why) -> None:
     told = absent_errno(number, MTU)
     assert (told.why, told.code) == (why, number)
     assert errno.errorcode[number] in told.detail
+
+
+def test_an_error_without_a_number_has_a_reason() -> None:
+    told = absent_errno(OSError("no number").errno, MTU)
+    assert (told.why, told.code) == (Why.MALFORMED, 0)

@@ -10,16 +10,16 @@ import pytest
 from tests.node.collectors.drawn import Gpus, Watched
 from tests.node.jobs.burstlooks import DrawnJob, as_json
 from tests.support import Node
-from wirewatch.core.collector import APART
+from wirewatch.core.collector import APART, GpuReading
 from wirewatch.core.nvml import BURST
-from wirewatch.core.ports import Answer, Question
-from wirewatch.core.types import Absent, Health, Json, Why
+from wirewatch.core.ports import Answer, Gpu, Question
+from wirewatch.core.types import Absent, Expect, Health, Json, Ok, Why
 from wirewatch.daemon.schedule import ROOM
 from wirewatch.hw.nvml.client import GRACE
 from wirewatch.hw.nvml.process import PIPE
 from wirewatch.hw.nvml.protocol import Reply, absent_code, decode_reply, encode_reply
-from wirewatch.jobs.bursts import COLLECTOR, BurstFacts, BurstHint
-from wirewatch.jobs.bursts.judge import grouped
+from wirewatch.jobs.bursts import COLLECTOR, BurstFacts, BurstFigures, BurstHint
+from wirewatch.jobs.bursts.judge import grouped, judge
 from wirewatch.jobs.bursts.model import BurstMemory, BurstPolicy, GpuJob
 from wirewatch.jobs.bursts.read import group_of, reads_of
 
@@ -404,3 +404,28 @@ def test_an_answer_that_no_counter_gives_is_malformed(answer: Json) -> None:
 def test_a_policy_that_cannot_be_meant_says_which_value(values: dict[str, float], wrong: str) -> None:
     assert wrong in replace(BurstPolicy(), **values).wrong()  # type: ignore[arg-type]
     assert bool(replace(BurstPolicy(), **values).wrong()) == bool(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(Absent(Why.UNSUPPORTED, "no counters"), "no counters"), ({"read": []}, "no member 'reads'")],
+    ids=["not offered", "without reads"],
+)
+def test_an_answer_without_reads_says_what_it_lacks(answer: Json | Absent, why: str) -> None:
+    found = reads_of(answer)
+    assert isinstance(found, Absent)
+    assert why in found.detail
+    assert found.why is (answer.why if isinstance(answer, Absent) else Why.MALFORMED)
+
+
+def test_of_the_plateaus_of_all_sizes_the_newest_are_kept() -> None:
+    """A job whose bursts are of another size at each look must not fill the memory."""
+    two = {key: job(pid) for pid, key in enumerate(("GPU-0", "GPU-1"), 1)}
+    memory, policy = COLLECTOR.start, BurstPolicy(settle=0.0)
+    for number in range(250):
+        figures = BurstFigures(0.25, 250, 1, 9, 3e11, 0.01, 2**number, 3e-3, long=True, duty=0.2, period=0.02)
+        seen = {**two, "GPU-0": replace(two["GPU-0"], burst=figures)}
+        reading = tuple(GpuReading(Gpu(n, key), gpu) for n, (key, gpu) in enumerate(seen.items()))
+        memory, _ = judge(memory, Ok(reading, 0.0, float(number)), policy, Expect())
+    (one,) = memory.jobs
+    assert [plateau.size for plateau in one.plateaus["GPU-0"]] == [2**number for number in range(50, 250)]

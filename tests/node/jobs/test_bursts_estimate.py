@@ -168,3 +168,10 @@ def test_any_reads_have_figures_that_can_be(rows: list[tuple[float, int, int]]) 
         assert 0 <= known(one.duty) <= 1
         assert not one.long or known(one.length) >= LONG_ENOUGH
     assert isinstance(one.period, Absent) or 0 < one.period <= one.seconds / 3 + 1e-3
+
+
+def test_a_look_of_whole_milliseconds_has_figures_however_its_seconds_are_rounded() -> None:
+    """A sum of milliseconds may be a little more than the time of the last read."""
+    look = [CounterRead((891 + 1000 * k) / 1e6, k * 10**8, 0) for k in range(73)]
+    assert look[0].seconds + 72 * 1e-3 > look[-1].seconds
+    assert seen(look).moved == 72 * 10**8

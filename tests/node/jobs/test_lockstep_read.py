@@ -47,12 +47,12 @@ def as_json(window: GpuWindow) -> Json:
 
 
 class Machine:
-    """A node of two GPUs with this collector over it."""
+    """A node of some GPUs with this collector over it."""
 
-    def __init__(self) -> None:
-        self.gpus = Listening(["0000:05:00.0", "0000:06:00.0"])
+    def __init__(self, gpus: int = 2) -> None:
+        self.gpus = Listening([f"0000:{5 + number:02x}:00.0" for number in range(gpus)])
         self.node = Watched("lockstep", gpus=self.gpus)
-        for gpu in ("GPU-0", "GPU-1"):
+        for gpu in (f"GPU-{number}" for number in range(gpus)):
             self.set(gpu, PROCESSES, [])
             self.set(gpu, MIG, [0, 0])
             self.set(gpu, OFFERS, value=True)
@@ -268,3 +268,12 @@ def test_no_answer_breaks_the_collector(processes: Json, mode: Json, offers: Jso
     machine.set("GPU-1", OFFERS, offers)
     machine.poll(2)
     assert machine.node.component.succeeding
+
+
+def test_a_gpu_that_is_not_of_the_job_is_not_looked_at() -> None:
+    """A third GPU, on which nothing runs: a sample of it would cost time and show nothing."""
+    machine = Machine(3)
+    machine.run(HEALTHY)
+    machine.poll(7)
+    assert {gpu for gpu, question in machine.gpus.asked if question == SINCE} == {"GPU-0", "GPU-1"}
+    assert machine.node.series("gpu_sm_busy_ratio") == pytest.approx([one.sm for one in HEALTHY])

@@ -252,3 +252,24 @@ def test_addresses_are_ip_addresses_with_a_port(text: str, address: tuple[str, i
             split_address(text)
     else:
         assert split_address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("guard", "bad", "why"),
+    [("IPv4", "tcp", Why.MISSING), ("IPv6", "tcp6", Why.MALFORMED)],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_table_that_cannot_be_read_is_not_an_empty_one(
+    tmp_path: Path, guard: str, bad: str, why: Why
+) -> None:
+    """A folder in place of the table of IPv6; no table of IPv4 at all."""
+    folder = tmp_path / "self" / "net"
+    folder.mkdir(parents=True)
+    for name, table in (("tcp", TABLE), ("tcp6", TABLE6)):
+        if name != bad:
+            (folder / name).write_text(table, "ascii")
+        elif why is not Why.MISSING:
+            (folder / name).mkdir()
+    found = SocketRas(proc=str(tmp_path)).listeners()
+    assert isinstance(found, Absent), guard
+    assert found.why is why

@@ -10,6 +10,7 @@ from tests.examples import examples
 from tests.fuzzing import damaged
 from tests.node.jobs.ras.reports import (
     HEALTHY,
+    ROW,
     STOPPED,
     TEXT_DEAD,
     TEXT_ENDING,
@@ -24,6 +25,7 @@ from tests.node.jobs.ras.reports import (
     rank,
     report,
 )
+from tests.node.jobs.ras.reports import text as text_of
 from wirewatch.core.jobs import RasCrowd, RasPhase, RasReport
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.ras.answer import ANY_OP, LIMIT, parse_ras_json, parse_ras_text
@@ -168,3 +170,17 @@ def test_any_text_is_a_report_or_says_why_not(text: str) -> None:
             for one in found.communicators:
                 assert one.alike > 0
                 assert all(-1 <= each.pid < 1 << 24 and len(each.host) <= 64 for each in one.ranks)
+
+
+def test_a_line_like_that_of_the_summary_counts_no_processes_elsewhere() -> None:
+    """Five numbers in a row stand in the summary alone."""
+    found = read(f"{TEXT_HEALTHY}      9          9            9          9        9\n")
+    assert (found.processes, found.odd) == (4, 1)
+
+
+def test_a_crowd_without_a_rank_is_read_wherever_it_stands() -> None:
+    """The last line of a report that speaks of many ranks and lists none, as one in front of another's."""
+    crowd = "#0-{} (fa93daea854b060b) MISMATCH\n  3 ranks have launched up to operation 641\n"
+    rows = ROW.format("MISMATCH").replace("    0         1", "    0         2", 1)
+    found = read(text_of(rows, warnings=crowd.format(0) + crowd.format(1)))
+    assert [one.crowds for one in found.communicators] == [(RasCrowd(ANY_OP, 3, 641),)] * 2

@@ -6,15 +6,19 @@ import pytest
 
 from tests.support import Node
 from wirewatch.busbw.expected import expect
+from wirewatch.collectors.nvlink import NvlinkFacts
+from wirewatch.collectors.nvlink.model import NvlinkLink
 from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.ports import Gpu
 from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
 from wirewatch.core.topology import Topology, WireKind
-from wirewatch.core.types import Absent, Finding, Health, Ok, Subject
+from wirewatch.core.types import Absent, Finding, Health, Ok, Subject, Why
 from wirewatch.jobs.running import COLLECTOR, JobSurroundings
 from wirewatch.jobs.running.expected import conditions_of
 from wirewatch.jobs.surroundings import surroundings, with_surroundings, witnesses
 from wirewatch.verdict.node import judge_state
 
+UNREAD = Absent(Why.TIMEOUT, "the driver hangs")
 NVLINK_UP = "gpu2/Field(165,7)"
 
 
@@ -115,3 +119,25 @@ def test_ranks_of_several_nodes_have_no_expectation() -> None:
     assert "several nodes" in why.detail
     assert isinstance(conditions_of(found, [*keys, "GPU-of-nobody"], 1, {}), Absent)
     assert replace(found, links=18).links == 18
+
+
+@pytest.mark.parametrize(
+    ("guard", "speeds", "rate"),
+    [
+        ("as most links show it", (26e9, 26e9, 25e9), 26e9),
+        ("links that are down have none", (0.0, 0.0, 26e9), 26e9),
+        ("speeds that were not read are none", (UNREAD, UNREAD, 26e9), 26e9),
+        ("all links are down", (0.0, 0.0), Absent(Why.MISSING, "no link is up")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_rate_of_a_link_is_that_of_links_that_are_up(
+    guard: str, speeds: tuple[float | Absent, ...], rate: float | Absent
+) -> None:
+    node = Node("h200x8")
+    node.poll()
+    links = tuple(NvlinkLink(number, 1, speed) for number, speed in enumerate(speeds))
+    component = replace(node.state.components["nvlink"], facts=NvlinkFacts({Gpu(0, "GPU-0"): links}))
+    state = replace(node.state, components={**node.state.components, "nvlink": component})
+    judged = judge_state(state)
+    assert surroundings(judged.state, judged.verdict, None, {}).link_rate == rate, guard

@@ -64,8 +64,6 @@ def whose_turn(jobs: Sequence[BurstJob], gpus: Mapping[str, GpuJob | Absent]) ->
 
 def reads_of(answer: Json | Absent) -> Sequence[CounterRead] | Absent:
     """The reads in NVML's answer; MALFORMED for a clock or counters that go back."""
-    if isinstance(answer, Absent):
-        return answer
     listed = member(answer, "reads")
     if isinstance(listed, Absent):
         return listed

@@ -256,7 +256,7 @@ def _files(case: HungCase, pid: int) -> float:
     before, now = case.older.processes.get(pid), case.newer.processes.get(pid)
     if before is None or now is None or isinstance(before.files, Absent) or isinstance(now.files, Absent):
         return 0.0
-    return (now.files - before.files) / case.seconds if case.seconds > 0 else 0.0
+    return (now.files - before.files) / case.seconds
 
 
 def _late(case: HungCase, report: RasReport, idle: Sequence[str]) -> list[tuple[RasRank, str]]:

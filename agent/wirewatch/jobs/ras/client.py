@@ -274,7 +274,7 @@ def _table(path: str) -> str | Absent:
                 parts.append(part)
                 length += len(part)
     except OSError as error:
-        return absent_errno(error.errno or 0, path)
+        return absent_errno(error.errno, path)
     return b"".join(parts).decode("ascii", "replace")
 
 

@@ -44,8 +44,8 @@ def totals(
     """
     grown: defaultdict[tuple[str, str], int] = defaultdict(int, known)
     for one in rings:
-        gpu, name = one.ring.gpu, one.ring.name
-        if isinstance(gpu, Absent) or gpu not in gpus:
+        gpu, name = str(one.ring.gpu), one.ring.name
+        if gpu not in gpus:
             continue
         old: Mapping[str, int] = getattr(before.get(name, RingProgress()), what)
         new: Mapping[str, int] = getattr(now[name], what)

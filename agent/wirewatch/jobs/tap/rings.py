@@ -51,7 +51,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTT
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LOCK = re.compile(r"\d+: FLOCK +ADVISORY +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.ASCII)
 _LOCKS_BYTES = 1 << 20
-_MEANS: Mapping[int, Absent] = {
+_MEANS: Mapping[int | None, Absent] = {
     errno.ELOOP: Absent(Why.MALFORMED, "a symbolic link", errno.ELOOP),
     errno.ENXIO: Absent(Why.MALFORMED, "a socket or a device", errno.ENXIO),
     errno.EWOULDBLOCK: Absent(Why.DENIED, "its owner has a lease on it", errno.EWOULDBLOCK),
@@ -115,11 +115,11 @@ class FileRings:
                 folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
                 self._close()
-                return absent_errno(error.errno or 0, str(self._folder))
+                return absent_errno(error.errno, str(self._folder))
             try:
                 return self._read_all(folder, after)
             except OSError as error:
-                return absent_errno(error.errno or 0, str(self._folder))
+                return absent_errno(error.errno, str(self._folder))
             finally:
                 os.close(folder)
 
@@ -162,7 +162,7 @@ class FileRings:
         except OSError as error:
             if error.errno in _OURS:
                 raise
-            poll.refuse(name, _MEANS.get(error.errno or 0) or absent_errno(error.errno or 0, name))
+            poll.refuse(name, _MEANS.get(error.errno) or absent_errno(error.errno, name))
             return
         if self._read(poll, name, handle, after) and len(self._open) < OPEN:
             self._open[name] = handle
@@ -186,9 +186,9 @@ class FileRings:
             poll.owners[about.st_uid] += 1
             poll.rings.append(_reading(poll, name, handle, about, header, after.get(name, 0), live=live))
         except OSError as error:
-            poll.refuse(name, absent_errno(error.errno or 0, name))
+            poll.refuse(name, absent_errno(error.errno, name))
             return False
-        if not live and about.st_nlink:
+        if not live:
             self._clear(poll, name, (about.st_dev, about.st_ino))
         return live and not (header.finalized and not about.st_nlink)
 

@@ -253,7 +253,7 @@ def _bytes(path: Path) -> bytes | Absent:
         with path.open("rb") as file:
             return _most_of(file, str(path))
     except OSError as error:
-        return absent_errno(error.errno or 0, str(path))
+        return absent_errno(error.errno, str(path))
     except ValueError as error:
         return Absent(Why.MALFORMED, f"{str(path)!r}: {error}")
 

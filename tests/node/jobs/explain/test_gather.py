@@ -286,3 +286,23 @@ def test_the_plateau_of_short_bursts_is_a_lower_bound() -> None:
     assert "at least 320" in "\n".join(page(explain(one, NOW, "live")))
     (long,) = jobs_of(whole(), NOW)
     assert "at least" not in "\n".join(page(explain(long, NOW, "live")))
+
+
+@pytest.mark.parametrize(
+    ("guard", "nodes", "found"),
+    [
+        ("no communicator leaves the node", (1, 1), []),
+        ("one communicator of two leaves the node", (1, 2), ["nic.down"]),
+        ("each communicator leaves the node", (2, 2), ["nic.down"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_fault_of_a_nic_is_of_a_job_that_uses_the_network(
+    guard: str, nodes: tuple[int, ...], found: list[str]
+) -> None:
+    down = Finding("nic.down", Health.FAILED, Subject(device="mlx5_0"), "no carrier", "look at its cable")
+    spread = tuple(replace(job().communicators[0], nodes=number) for number in nodes)
+    facts = JobsFacts(NOW, 10.0, (replace(job(), communicators=spread),))
+    state = node(component("jobs", facts), component("gpu", gpus(0, 1, 2, 3)), component("nic", None, down))
+    (one,) = jobs_of(state, NOW)
+    assert [finding.rule for finding in one.findings] == found, guard

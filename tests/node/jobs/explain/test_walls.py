@@ -6,17 +6,19 @@ from dataclasses import replace
 import pytest
 
 from tests.node.jobs.explain.drawn import PIDS, RANKS, evidence, gpu, gpu_uuid, gpus, job, late, row, slow
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.evidence import (
+    NOT_WATCHED,
     Certainty,
     EvidenceSource,
     HungJob,
     JobEvidence,
+    LateGpu,
     MoreWork,
     Wall,
 )
-from wirewatch.jobs.explain.walls import decide
-from wirewatch.jobs.times import TimesDoubt
+from wirewatch.jobs.explain.walls import decide, speed
+from wirewatch.jobs.times import LateRank, OperationTimes, TimesDoubt
 
 P2P = "NCCL_P2P_DISABLE=1: GPUs do not reach each other: through host memory, measured 26 GB/s"
 TREE = "NCCL ran Tree, Simple where its defaults take Ring"
@@ -298,3 +300,74 @@ def test_of_several_nodes_a_rank_elsewhere_may_be_later() -> None:
     assert set(both.doubts) - set(here.doubts) == {
         "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes"
     }
+
+
+UNSEEN = LateRank(
+    2, Absent(Why.MISSING, "no GPU is named"), "", PIDS, 4, 4, 64, 65, 0.12, 0.0, "rank 2 is late"
+)
+"""A rank of which it is not known on which GPU it is."""
+
+
+def hint(number: int) -> LateGpu:
+    return LateGpu(gpu_uuid(number), str(number), "its SMs never wait")
+
+
+@pytest.mark.parametrize(
+    ("guard", "rank", "seen", "certainty"),
+    [
+        ("nothing else names it", late(2), None, Certainty.MEDIUM),
+        ("its GPU never waits", late(2), hint(2), Certainty.HIGH),
+        ("another GPU never waits", late(2), hint(3), Certainty.MEDIUM),
+        ("a GPU never waits, and which is the rank's is not known", UNSEEN, hint(2), Certainty.MEDIUM),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_late_rank_is_surer_where_its_own_gpu_says_so_too(
+    guard: str, rank: LateRank, seen: LateGpu | None, certainty: Certainty
+) -> None:
+    found = decide(replace(evidence(job(late=rank, waiting=0.12, share=0.3)), late=seen))
+    assert (found.wall, found.certainty) == (Wall.LATE_RANK, certainty), guard
+
+
+UNREAD = Absent(Why.UNSUPPORTED, "not on this GPU")
+
+
+@pytest.mark.parametrize(
+    ("guard", "unread"),
+    [
+        ("arithmetic", {"math": UNREAD}),
+        ("memory", {"dram": UNREAD}),
+        ("both", {"math": UNREAD, "dram": UNREAD}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_memory_is_no_wall_by_half_of_what_shows_it(guard: str, unread: Mapping[str, Absent]) -> None:
+    found = [replace(one, **unread) for one in gpus("memory_bound")]  # type: ignore[arg-type]
+    assert decide(evidence(job(share=0.1), found)).wall is Wall.NOTHING, guard
+    # One GPU of which all is known is enough, beside others of which less is.
+    assert decide(evidence(job(share=0.1), [*found, gpu(0, "memory_bound")])).wall is Wall.MEMORY
+
+
+SMALL = row(busbw=NOT_WATCHED, best=NOT_WATCHED, expected=NOT_WATCHED)
+UNSIZED = replace(SMALL, size_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("guard", "rows", "text"),
+    [
+        ("got and expected", [row()], "330 GB/s of 340 GB/s expected"),
+        ("the first of which both are known", [SMALL, row()], "330 GB/s of 340 GB/s expected"),
+        ("got alone", [SMALL, row(expected=UNREAD)], "330 GB/s, nothing known to expect"),
+        ("the best is not known", [row(best=UNREAD)], "330 GB/s, nothing known to expect"),
+        ("all small", [SMALL, SMALL], "small messages, whose time is latency"),
+        (
+            "one without a size", [SMALL, UNSIZED],
+            "a speed that is not known, since NCCL does not name the type of their elements",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_how_fast_collectives_run_is_said_by_what_is_known(
+    guard: str, rows: list[OperationTimes], text: str
+) -> None:
+    assert speed(rows) == text, guard
