@@ -130,13 +130,13 @@ class TimedLease(LeaseLock):
                 found = await super().get(name, namespace)
         except ERRORS as error:
             found = False, error
-        good, answer = found
-        if good or not isinstance(answer, Exception):
+        answer = found[1]
+        if not isinstance(answer, Exception):
             self.last = Outcome(RequestResult.OK)
             return found
         self.last = failed(answer).outcome
         # The library reads the code from the body, which a proxy writes as it likes.
-        status = answer.status if isinstance(answer, ApiException) and answer.status else 0
+        status = getattr(answer, "status", None) or 0
         told = ApiException(status=status, reason=self.last.detail)
         told.body = json.dumps({"code": status}).encode()
         return False, told

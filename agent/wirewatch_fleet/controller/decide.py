@@ -167,7 +167,7 @@ class NodeDecision:
     @property
     def refused(self) -> bool:
         """Whether a FAILED node is left as it is, in use or out of it by others."""
-        return self.step is None and self.ground is not Ground.HELD and _failed(self.node)
+        return self.step is None and self.ground is not Ground.HELD and _fault(self.node) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +222,15 @@ def repeated(condition: Reported, seconds: float) -> bool:
     return condition.heartbeat - condition.transition >= seconds
 
 
-def _failed(node: FleetNode) -> bool:
-    return node.condition is not None and node.condition.status is ConditionStatus.FALSE
+def _fault(node: FleetNode) -> Reported | None:
+    """Return the condition of a FAILED node, None for any other."""
+    found = node.condition
+    return found if found is not None and found.status is ConditionStatus.FALSE else None
 
 
 def _in_turn(fleet: Sequence[FleetNode], last: Collection[str]) -> Sequence[FleetNode]:
     def order(node: FleetNode) -> tuple[bool, float, str]:
-        return (node.name in last, node.condition.transition if node.condition else 0.0, node.name)
+        return (node.name in last, node.since, node.name)
 
     return sorted(fleet, key=order)
 
@@ -236,9 +238,10 @@ def _in_turn(fleet: Sequence[FleetNode], last: Collection[str]) -> Sequence[Flee
 def _decision(node: FleetNode, brake: Brake, settings: ControllerSection, now: float) -> NodeDecision | None:
     if node.mark is not None:
         return _about_marked(node, settings, now)
-    if settings.act == "undo" or node.condition is None or not _failed(node):
+    fault = _fault(node)
+    if settings.act == "undo" or fault is None:
         return None
-    return _about_failed(node, node.condition, brake, settings, now)
+    return _about_failed(node, fault, brake, settings, now)
 
 
 def _about_marked(node: FleetNode, settings: ControllerSection, now: float) -> NodeDecision:
@@ -247,8 +250,12 @@ def _about_marked(node: FleetNode, settings: ControllerSection, now: float) -> N
     back = NodeStep.GIVE_BACK if stands else NodeStep.FORGET
     if settings.act == "undo":
         return NodeDecision(node, back, Ground.UNDO)
-    fit = condition is not None and condition.status is ConditionStatus.TRUE
-    if condition and fit and fresh(condition, settings, now) and repeated(condition, settings.recover):
+    if (
+        condition is not None
+        and condition.status is ConditionStatus.TRUE
+        and fresh(condition, settings, now)
+        and repeated(condition, settings.recover)
+    ):
         return NodeDecision(node, back, Ground.FIT, condition.message)
     return NodeDecision(node, None, Ground.HELD if stands else Ground.OVERRULED)
 
@@ -284,8 +291,7 @@ def patch_of(decision: NodeDecision, settings: ControllerSection, now: float) ->
         did = NodeMeasure(settings.act)
         mark = Mark(did, stamp(now), node.condition.reason if node.condition else "")
         return _patch(node, mark.text(), _out(node, did))
-    undone = _back(node, node.mark.did) if node.mark and decision.step is NodeStep.GIVE_BACK else {}
-    return _patch(node, None, undone)
+    return _patch(node, None, _back(node) if decision.step is NodeStep.GIVE_BACK else {})
 
 
 def _patch(node: FleetNode, mark: str | None, spec: Patch) -> Patch:
@@ -300,7 +306,7 @@ def _out(node: FleetNode, did: NodeMeasure) -> Patch:
     return {"unschedulable": True} if did is NodeMeasure.CORDON else {}
 
 
-def _back(node: FleetNode, did: NodeMeasure) -> Patch:
-    if did is NodeMeasure.TAINT:
+def _back(node: FleetNode) -> Patch:
+    if node.did is NodeMeasure.TAINT:
         return {"taints": [taint.raw for taint in node.taints if not taint.ours] or None}
-    return {"unschedulable": None} if did is NodeMeasure.CORDON else {}
+    return {"unschedulable": None} if node.did is NodeMeasure.CORDON else {}

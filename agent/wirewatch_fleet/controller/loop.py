@@ -291,7 +291,7 @@ class Leadership:
             await self._tell(decision)
             return
         try:
-            if step is NodeStep.GIVE_BACK and _by_nvsentinel(decision.node):
+            if decision.node.did is NodeMeasure.NVSENTINEL:
                 await self._cluster.end_maintenance(Maintenance(name, "", "", "", "").name)
             patch = patch_of(decision, self._settings, self._clock.now())
             after = parsed(await self._cluster.patch_node(name, patch))
@@ -334,7 +334,7 @@ class Leadership:
     async def _tell(self, decision: NodeDecision) -> bool:
         """In the log and as an Event, once for each decision and fault; whether the Event is written."""
         node = decision.node
-        key = (decision.step, decision.ground, node.condition.transition if node.condition else 0.0)
+        key = (decision.step, decision.ground, node.since)
         if self._told.get(node.name) == key:
             return True
         self._told[node.name] = key
@@ -352,21 +352,18 @@ class Leadership:
     async def _request_again(self) -> None:
         """See to it that NVSentinel has a request for each node that our mark says was handed to it."""
         for node in [*self._nodes.values()]:
-            if not _by_nvsentinel(node) or (node.name, node.uid) in self._requested:
+            if node.mark is None or node.mark.did is not NodeMeasure.NVSENTINEL:
+                continue
+            if (node.name, node.uid) in self._requested:
                 continue
             now = self._clock.now()
             message = node.condition.message if node.condition else ""
-            reason = node.mark.reason if node.mark else ""
-            wanted = Maintenance(node.name, reason, message, stamp(now), stamp(now + NOTICE))
+            wanted = Maintenance(node.name, node.mark.reason, message, stamp(now), stamp(now + NOTICE))
             try:
                 await self._cluster.request_maintenance(wanted.body())
                 self._requested.add((node.name, node.uid))
             except RequestFailed as error:
                 log.warning("NVSentinel has no request for %s: %s", node.name, error)
-
-
-def _by_nvsentinel(node: FleetNode) -> bool:
-    return node.mark is not None and node.mark.did is NodeMeasure.NVSENTINEL
 
 
 def parsed(document: Document) -> FleetNode | None:

@@ -83,13 +83,21 @@ class FleetNode:
     mark: Mark | None = None
     foreign: bool = False
 
+    @property
+    def did(self) -> NodeMeasure | None:
+        """The measure that our mark names; None without a mark."""
+        return self.mark.did if self.mark else None
+
+    @property
+    def since(self) -> float:
+        """When its condition changed, in Unix seconds; 0 without a condition."""
+        return self.condition.transition if self.condition else 0.0
+
     def stands(self) -> bool:
         """Whether what our mark says is still so; a person may have taken the taint or the cordon back."""
-        if self.mark is None:
-            return False
-        if self.mark.did is NodeMeasure.TAINT:
+        if self.did is NodeMeasure.TAINT:
             return any(taint.ours for taint in self.taints)
-        return self.unschedulable if self.mark.did is NodeMeasure.CORDON else True
+        return self.unschedulable if self.did is NodeMeasure.CORDON else self.mark is not None
 
 
 def node_of(raw: Mapping[str, Any]) -> FleetNode:
@@ -126,7 +134,7 @@ def obstacles(node: FleetNode, dedicated: Sequence[str]) -> tuple[str, ...]:
         for taint in node.taints
         if taint.effect in KEEPS_OFF and taint.key not in dedicated
     ]
-    if node.mark is not None and node.mark.did is NodeMeasure.NVSENTINEL:
+    if node.did is NodeMeasure.NVSENTINEL:
         found.append("requested of NVSentinel")
     return tuple(found)
 

@@ -67,8 +67,7 @@ def samples(report: ControllerReport) -> Iterator[Sample]:
 
 def _of_plan(plan: ControllerPlan) -> Iterator[Sample]:
     yield NODES.sample(plan.nodes)
-    held = (one for one in plan.decisions if one.node.mark is not None and one.node.stands())
-    yield NODES_OUT.sample(sum(1 for _ in held))
+    yield NODES_OUT.sample(sum(one.node.stands() for one in plan.decisions))
     due = Counter(one.step for one in plan.decisions)
     for step in NodeStep:
         yield DUE.sample(due[step], step.value)
@@ -81,7 +80,7 @@ def _of_plan(plan: ControllerPlan) -> Iterator[Sample]:
             yield BUDGET_USED.sample(one.used, one.scope.value, one.name)
 
 
-WORDS = {
+WORDS: Mapping[NodeMeasure | None, str] = {
     NodeMeasure.TAINT: f"tainted {TAINT_KEY}:{TAINT_EFFECT}",
     NodeMeasure.CORDON: "cordoned",
     NodeMeasure.NVSENTINEL: "handed to NVSentinel by a MaintenanceRequest",
@@ -92,11 +91,11 @@ def words(decision: NodeDecision, act: NodeMeasure | None, *, dry_run: bool) -> 
     """Type, reason and message of an Event about a decision; `act`: what takes nodes out now, if anything."""
     node, ground = decision.node, decision.ground
     would = "dry run: would be " if dry_run else ""
-    if decision.step is NodeStep.TAKE_OUT and act is not None:
+    if decision.step is NodeStep.TAKE_OUT:
         return "Warning", "InterconnectTakenOut", f"{would}{WORDS[act]}: {decision.detail}"
-    if decision.step is NodeStep.GIVE_BACK and node.mark is not None:
+    if decision.step is NodeStep.GIVE_BACK:
         why = "everything is undone" if ground is Ground.UNDO else "InterconnectHealthy is True again"
-        return "Normal", "InterconnectGivenBack", f"{would}back in use, was {WORDS[node.mark.did]}: {why}"
+        return "Normal", "InterconnectGivenBack", f"{would}back in use, was {WORDS[node.did]}: {why}"
     if decision.step is NodeStep.FORGET:
         said = f"{would}without our mark: what it said was taken back before"
         return "Normal", "InterconnectForgotten", said

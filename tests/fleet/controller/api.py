@@ -124,6 +124,10 @@ class NodesApi:
         self.version += 1
         self.lease = {**lease, "metadata": {**lease["metadata"], "resourceVersion": str(self.version)}}
 
+    async def maintenance(self, request: web.Request) -> web.Response:
+        await self._refuse(request, "maintenance")
+        return web.json_response({})
+
     async def _refuse(self, request: web.Request, kind: str) -> None:
         self.tokens.add(request.headers.get("authorization", ""))
         self.order.append((request.method, kind))
@@ -160,6 +164,9 @@ async def serving(api: NodesApi, folder: Path) -> AsyncIterator[ApiEndpoint]:
     app.router.add_get(leases + "/{name}", api.read_lease)
     app.router.add_put(leases + "/{name}", api.write_lease)
     app.router.add_post(leases, api.write_lease)
+    maintenance = "/apis/nvsentinel.dgxc.nvidia.com/v1/maintenancerequests"
+    app.router.add_post(maintenance, api.maintenance)
+    app.router.add_delete(maintenance + "/{name}", api.maintenance)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)

@@ -1,10 +1,13 @@
 """The session with an API server, over TLS and against one in this process: what it is told, and refusals."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 
 from tests.fleet.controller.api import TOKEN, NodesApi, serving
 from tests.fleet.controller.drawn import raw
@@ -116,3 +119,81 @@ def test_without_a_token_nothing_is_asked(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert not api.tokens
+
+
+@pytest.mark.parametrize(("method", "fine", "other"), [("POST", 409, 404), ("DELETE", 404, 409)])
+def test_a_maintenance_that_is_there_or_gone_already_is_as_wanted(
+    method: str, fine: int, other: int, tmp_path: Path
+) -> None:
+    api = NodesApi()
+    api.refused[method, "maintenance"] = [fine, other]
+
+    async def script(session: ClusterSession) -> None:
+        def ask() -> Awaitable[None]:
+            return session.request_maintenance({}) if method == "POST" else session.end_maintenance("m")
+
+        await ask()
+        with pytest.raises(RequestFailed):
+            await ask()
+        await ask()
+
+    play(api, tmp_path, script)
+    assert api.order == [(method, "maintenance")] * 3
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "code"),
+    [
+        (404, RequestResult.NOT_FOUND, 404),
+        (403, RequestResult.FORBIDDEN, 403),
+        (0, RequestResult.UNREACHABLE, 0),
+    ],
+)
+def test_a_lease_that_is_not_read_says_why_as_the_library_reads_it(
+    status: int, result: RequestResult, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "REQUEST", 2.0 if status else 0.3)
+    api = NodesApi()
+    api.refused["GET", "leases"] = [status]
+
+    async def script(session: ClusterSession) -> None:
+        lease = session.lease("wirewatch-controller", "wirewatch", "us")
+        good, told = await lease.get("wirewatch-controller", "wirewatch")
+        assert not good
+        assert isinstance(told, ApiException)
+        assert json.loads(str(told.body, "ascii") if told.body else "") == {"code": code}
+        assert lease.last is not None
+        assert lease.last.result is result
+        assert lease.renewed is None
+
+    play(api, tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("status", "result"), [(409, RequestResult.CONFLICT), (0, RequestResult.UNREACHABLE)]
+)
+def test_only_a_good_renewal_makes_the_lease_ours_for_longer(
+    status: int, result: RequestResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "REQUEST", 2.0 if status else 0.3)
+    api = NodesApi()
+    api.refused["PUT", "leases"] = [status]
+    at = "2027-01-15 08:00:00.000001"
+    record = LeaderElectionRecord("us", "15", at, at)
+
+    async def script(session: ClusterSession) -> None:
+        name = "wirewatch-controller"
+        lease = session.lease(name, "wirewatch", "us")
+        assert await lease.create(name, "wirewatch", record)
+        made = lease.renewed
+        assert made is not None
+        assert (await lease.get(name, "wirewatch"))[0]
+        assert lease.last is not None
+        assert lease.last.result is RequestResult.OK
+        assert not await lease.update(name, "wirewatch", record)
+        assert lease.last.result is result
+        assert lease.renewed == made
+        assert await lease.update(name, "wirewatch", record)
+        assert lease.renewed > made
+
+    play(api, tmp_path, script)

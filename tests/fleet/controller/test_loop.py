@@ -1,6 +1,7 @@
 """The controller's loop against an API server in this process: takes, holds back, gives back, gives way."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.fleet.controller.api import NodesApi, serving
 from tests.fleet.controller.drawn import NOW, OTHERS, OURS, mark, raw, settings
 from tests.patience import HANGS
 from wirewatch.config import BudgetSection
-from wirewatch.kubernetes.apiserver import RequestResult
+from wirewatch.kubernetes.apiserver import ApiEndpoint, RequestResult
 from wirewatch_fleet.controller import cluster, loop
 from wirewatch_fleet.controller.decide import NodeStep
 from wirewatch_fleet.controller.loop import Controller, Identity
@@ -229,8 +230,27 @@ def test_a_right_that_is_lacking_is_reported_and_tried_again(
     api = NodesApi(raw("bad"))
     api.refused["GET", "leases"] = [403, 403]
 
-    async def script(_: Controller) -> None:
-        await until(lambda: api.tainted == {"bad"})
+    async def script(made: Controller) -> None:
+        await until(lambda: api.tainted == {"bad"} and made.asked)
 
+    caplog.set_level(logging.INFO)
     play(api, tmp_path, script)
-    assert "403: the ServiceAccount lacks a right" in caplog.text
+    assert caplog.text.count("403: the ServiceAccount lacks a right") == 1
+    assert caplog.text.count("the API server answers again") == 1
+
+
+class SetClock(FixedClock):
+    """Monotonic time as the test sets it."""
+
+    at = 0.0
+
+    def mono(self) -> float:
+        return self.at
+
+
+def test_a_loop_is_stuck_after_a_minute_and_a_lease() -> None:
+    clock = SetClock()
+    where = ApiEndpoint("127.0.0.1", 1, Path(), "")
+    made = Controller(where, Identity("us", "wirewatch"), settings(lease=15), clock)
+    for clock.at, turns in ((74.0, True), (76.0, False)):
+        assert made.turning() is turns
