@@ -136,7 +136,7 @@ class TimedLease(LeaseLock):
             return found
         self.last = failed(answer).outcome
         # The library reads the code from the body, which a proxy writes as it likes.
-        status = getattr(answer, "status", None) or 0
+        status = answer.status if isinstance(answer, ApiException) and answer.status else 0
         told = ApiException(status=status, reason=self.last.detail)
         told.body = json.dumps({"code": status}).encode()
         return False, told
