@@ -199,14 +199,29 @@ def test_a_guard_alone_decides_whether_a_group_that_leaves_the_node_is_named(
 
 
 def test_another_late_rank_is_late_since_it_was_found() -> None:
-    node = DrawnNode(LATE, policy=JobsPolicy(confirm=1, windows=1))
-    first = node.poll(4).jobs[0].late
-    assert first is not None
+    """By a policy of one window, a rank can be late right after another one."""
+    node = DrawnNode(LATE, policy=JobsPolicy(window=20.0, confirm=1, windows=1), every=20.0)
+    before = [late for _ in range(3) if (late := node.poll().jobs[0].late)]
     node.jobs[0].shape = replace(LATE, slow={1: 1.1})
-    seen = [late for _ in range(4) if (late := node.poll().jobs[0].late)]
-    (since,) = {late.since for late in seen if late.rank == 1}
-    assert since > first.since
-    assert {late.since for late in seen if late.rank == 2} <= {first.since}
+    after = [late for _ in range(2) if (late := node.poll().jobs[0].late)]
+    assert [late.rank for late in (*before[-2:], *after)] == [2, 2, 1, 1]
+    assert before[-1].since == before[-2].since < after[0].since == after[1].since
+
+
+@pytest.mark.parametrize("communicators", [1, 2, 6])
+def test_a_gpu_s_shares_are_those_of_its_communicators_together_and_at_most_all_the_time(
+    communicators: int,
+) -> None:
+    """Processes that share their GPUs' time between so many communicators."""
+    shapes = [replace(LATE, work=0.008, communicator=n) for n in range(communicators)]
+    (job,) = DrawnNode(*shapes).poll(6).jobs
+    times = [comm.newest.ranks[0] for comm in job.communicators if comm.newest]
+    assert len(times) == communicators
+    gpu = job.gpus[0]
+    assert gpu.in_collectives == pytest.approx(min(1.0, sum(one.in_collectives for one in times)))
+    assert gpu.waiting == pytest.approx(min(1.0, sum(one.waiting for one in times)))
+    assert gpu.late == max(one.late for one in times)
+    assert (gpu.in_collectives == 1.0) is (communicators == 6)
 
 
 def test_of_wires_of_which_nothing_is_known_the_slower_has_the_series() -> None:
