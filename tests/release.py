@@ -15,7 +15,7 @@ import pytest
 from tests.examples import SHARE
 
 ALL = bool(os.environ.get("RELEASE")) or SHARE >= 1
-"""Whether this run is one before a release."""
+"""True in a run before a release."""
 LISTED = Path(__file__).with_name("release.toml")
 Values = frozenset[tuple[str, int]]
 """The value of each parameter of a case, by its place among the values of that parameter."""

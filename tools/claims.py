@@ -38,7 +38,7 @@ class Strict(BaseModel):
 
 
 class Result(Strict):
-    """What a run gave for one claim. `shape`: what was tried. `lost`: how the tries that are not right ended.
+    """The result of a run for one claim. `shape` names the trial; `lost` says how the other tries ended.
 
     `amount`: how much was taken from what should be found, lowest and highest. `values`: what was measured.
     Without tries and values the run tried it, and its figures were not kept: `note` says so.
@@ -138,7 +138,7 @@ class Limit(Strict):
 
 
 class Book(Strict):
-    """What claims.toml holds."""
+    """The content of claims.toml."""
 
     claims: Mapping[str, Claim]
     limits: Mapping[str, Limit]
@@ -151,7 +151,7 @@ class Sum:
     found: Sequence[tuple[Run, Result]]
 
     def fields(self) -> Mapping[str, str]:
-        """What a sentence may say, by name."""
+        """Return the values that a sentence may use, by name."""
         tries, right = self.tries
         values = [value for _, one in self.found for value in one.values]
         amounts = [value for _, one in self.found for value in one.amount or ()]
@@ -191,7 +191,7 @@ def cards(runs: Iterable[Run]) -> str:
 
 
 def _faults() -> int:
-    """Those that have a section on the page of `make faults`."""
+    """Return the number of faults with a section on the page of `make faults`."""
     played = COURSES.read_text("utf-8").partition("\n## Each fault\n")[2]
     return len(re.findall(r"^### ", played, re.MULTILINE))
 
@@ -277,7 +277,7 @@ def sums() -> Mapping[str, Sum]:
 
 
 def said(name: str) -> str:
-    """What a link to this place of the ledger reads.
+    """Return the text of a link to this place of the ledger.
 
     Raises:
         KeyError: no claim with runs, limit or count has this name.

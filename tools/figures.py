@@ -24,7 +24,7 @@ FIGURE = re.compile(
 )
 """A number by itself: not the one of H200, cudaGraph1 or a version's later part."""
 _HIDDEN = re.compile(r"<!--.*?-->|(?<=\])\([^)\s]*\)|(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
-"""What a reader does not see as text, or reads as a name: comments, targets of links, code in a line."""
+"""Parts of a page that hold no claim: comments, targets of links, code in a line."""
 
 
 def first_paragraph(text: str) -> str:

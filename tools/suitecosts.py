@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Costs:
-    """What pytest's processes took, part by part, and what each test took."""
+    """Measures the CPU seconds of pytest's processes, part by part, and of each test."""
 
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}

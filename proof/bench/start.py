@@ -1,4 +1,4 @@
-"""What the start of each command takes: `python -m proof.bench.start [--write] [--before PYTHON]`.
+"""Measures the start of each command: `python -m proof.bench.start [--write] [--before PYTHON]`.
 
 Each command runs beside a daemon that plays a recording. CPU seconds of user and system are
 medians: other work of the machine takes no part in them. Modules are counted by `-X importtime`. `--before`

@@ -22,7 +22,7 @@ AT_ONCE = 4
 ALWAYS = frozenset({"__set_name__", "_acquire_restore"})
 """An error raised there becomes another error."""
 TAKES, BEGINS = "install", frozenset({"run_daemon", "serve"})
-"""What takes the signals, and what begins once a daemon has started: threads of it cannot be forked."""
+"""Functions that take the signals, and those that start threads, which cannot be forked."""
 
 
 class Copies:
@@ -33,7 +33,7 @@ class Copies:
         self._running: dict[int, tuple[str, IO[bytes]]] = {}
 
     def fork(self, place: str) -> bool:
-        """Whether this is the copy."""
+        """True in the copy."""
         self.wait(AT_ONCE - 1)
         out = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the copy
         pid = os.fork()

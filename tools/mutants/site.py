@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One small fault. `start` and `end` are offsets in bytes; `line` and `last` are lines, counted from 1.
+    """A small fault. `start` and `end` are offsets in bytes; `line` and `last` are lines, counted from 1.
 
     `kind` names the change; `where` names the function or class around it; `path` is relative to the root.
     """
