@@ -133,7 +133,16 @@ def page(draws: Sequence[Draw]) -> str:
 def _summary(draw: Draw) -> Iterator[str]:
     why = explained()
     yield f"## Seed {draw.seed}, {draw.date}, commit {draw.commit}\n"
-    yield "| room | mutants | equivalent | dead at first | score, 95 % interval | survive now | goal |"
+    heads = (
+        "room",
+        "mutants",
+        "equivalent",
+        "dead at first",
+        "score, 95 % interval",
+        "alive when last tried",
+        "goal",
+    )
+    yield f"| {' | '.join(heads)} |"
     yield "| -- | -- | -- | -- | -- | -- | -- |"
     for room in sorted(draw.rooms, key=lambda name: (name not in rooms.JUDGES, name)):
         count = draw.rooms[room]
@@ -153,7 +162,8 @@ def _summary(draw: Draw) -> Iterator[str]:
 def _survivors(draws: Sequence[Draw]) -> Iterator[str]:
     why = explained()
     living = [one for draw in draws for one in draw.survivors if not one.now and one.key not in why]
-    yield f"## Survive today: {len(living)}\n"
+    yield f"## Alive when last tried: {len(living)}\n"
+    yield "`make mutants AGAIN=--again SEED=...` tries those of a seed again, after new tests.\n"
     yield from (f"- {one.room}: `{one.path}` `{_short(one.key)}`" for one in living)
 
 
