@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.processes import ROOT
 
 CHECKS = frozenset({"raises", "fail"})
-"""Those of pytest that raise where something is wrong."""
+"""Functions of pytest that raise where something is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a change leaves to a release: only what the list names, and it is said how much."""
+"""A change leaves to a release only the cases that the list names, and says how many."""
 
 import ast
 import os

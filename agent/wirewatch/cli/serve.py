@@ -324,7 +324,7 @@ def _demo_socket(stack: ExitStack) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What takes orders, what is remembered, and what makes the components of a configuration."""
+    """The receiver of orders, the memory, and the maker of a configuration's components."""
 
     topologies: TopologyOrders
     remembered: Remembered
@@ -361,7 +361,7 @@ def _probing(
     config: Config, hardware: Hardware, state: StateFolder | None, prober: RemoteProber | None,
     hinted: Callable[[], float | None],
 ) -> Switched:  # fmt: skip
-    """What makes the component of the probe, with the history of the state folder; none when it is off."""
+    """Return the maker of the probe's component; it makes none when the probe is off."""
     if not config.probe.enabled:
         return lambda _: ()
     history, boot = None if state is None else History.open(state.history, hardware.clock), boot_id(hardware)

@@ -182,7 +182,7 @@ def expect(
 def expect_section(state: NodeState) -> tuple[str, ...]:
     """Return lines of TOML: the numbers of GPUs, of active NVLinks of each and of RDMA ports, and their rate.
 
-    What differs within its kind is left out. Raises Unusable where no GPU is known.
+    Leaves out a value that differs within its kind. Raises Unusable where no GPU is known.
     """
     topology = state.facts(Topology)
     if topology is None or not topology.gpus:

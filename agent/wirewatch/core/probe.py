@@ -393,7 +393,7 @@ class PathBytes:
 
     @property
     def share(self) -> float | None:
-        """What was sent, of what was due."""
+        """Return the share that was sent of the bytes that were due."""
         return None if self.sent is None or not self.due else self.sent / self.due
 
 

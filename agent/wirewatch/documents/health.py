@@ -225,7 +225,7 @@ class CollectorAge:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Whether a probe may run now; `reason` and `detail` empty when it may."""
+    """Says if a probe may run now; `reason` and `detail` are empty when it may."""
 
     open: bool
     reason: str

@@ -74,7 +74,7 @@ def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
 
 
 def suppressed(verdict: node.Verdict) -> list[NodeFinding]:
-    """Those that an operator suppressed, worst first."""
+    """Findings that an operator suppressed, worst first."""
     return [standing(s) for s in verdict.standings if s.stage == node.SUPPRESSED]
 
 
@@ -141,7 +141,7 @@ def probe_status(state: NodeState, mono: float, *, required: bool) -> ProbeStatu
 
 
 def is_exempt(state: NodeState, mono: float) -> bool:
-    """Whether it is known that nothing can be probed here, so that no fresh probe can be required."""
+    """True where nothing can be probed for sure, so that no fresh probe can be required."""
     found = probe_summary(state.components.get(PROBE_NAME), mono)
     return found is not None and found.pointless
 

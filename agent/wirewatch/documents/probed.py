@@ -125,7 +125,7 @@ def on_request(result: ProbeResult) -> ProbeDocument:
 
 
 def network(conditions: Conditions, probed: Probed | None) -> NetworkResult:
-    """What is expected of large messages over the network, and what a probe shows of that."""
+    """Expected bandwidth of large messages over the network, and the part of it that a probe shows."""
     expected = expect_network(conditions, ALL_REDUCE, LARGE)
     busbw, lines = (
         (None, (expected.detail,)) if isinstance(expected, Absent) else (expected.busbw, expected.derivation)

@@ -11,7 +11,7 @@ from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import Health, HealthDocument, NodeFinding, ReportedFinding
 
 PREFIX = "wirewatch_"
-"""What the names of all series begin with."""
+"""Prefix of the names of all series."""
 
 
 @dataclass(frozen=True, slots=True)

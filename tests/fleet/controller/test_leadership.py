@@ -82,7 +82,7 @@ def test_a_step_that_is_done_ends_the_doubling() -> None:
 
 
 def test_the_first_step_that_fails_is_the_last_of_its_plan() -> None:
-    """What comes after it was decided by nodes that are known no more."""
+    """Later steps were decided by nodes that are known no more."""
     played = Played([raw("a", since=900.0), raw("b")], {"patch": [RequestResult.SERVER_ERROR]})
     lead(played, FIRST + 1.0)
     assert played.times("patch") == [(FIRST, "a")]

@@ -1,4 +1,4 @@
-"""What nccl-tests printed on real machines: rows of its tables."""
+"""Rows of tables that nccl-tests printed on real machines."""
 
 import re
 from typing import NamedTuple

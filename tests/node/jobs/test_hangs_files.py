@@ -1,4 +1,4 @@
-"""Whether the process of an idle GPU is at work on files, and what is said where something was not read."""
+"""The process of an idle GPU that works on files, and the answer where something was not read."""
 
 import logging
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def process(files: int | Absent) -> JobProcess:
 
 
 def seen(before: Mapping[int, JobProcess], now: Mapping[int, JobProcess], load: GpuLoad = IDLE) -> Diagnosis:
-    """What two looks, 60 s apart, show of a job without RAS on two idle GPUs that has long looked stuck."""
+    """Diagnose two looks, 60 s apart, at a job without RAS on two idle GPUs that long looked stuck."""
     looks = (JobLook(1000.0, before, UNREAD, ()), JobLook(1060.0, now, UNREAD, ()))
     held = {"GPU-0": frozenset({4000}), "GPU-1": frozenset({4001})}
     job = WatchedJob(held, moved=True, since=100.0, looks=looks)

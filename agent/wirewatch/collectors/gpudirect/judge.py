@@ -41,7 +41,7 @@ class CheckState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GpudirectCheck:
-    """One check: `evidence` says why it did not pass, `needs` the privilege that it would take to see it."""
+    """A check: `evidence` says why it did not pass, `needs` names the privilege that a full look takes."""
 
     name: str
     state: CheckState
