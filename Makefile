@@ -24,7 +24,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 # What the probe needs on the GPUs of this machine, by their driver. Without it the daemon runs, and probes nothing.
 $(VENV)/.engine-%: pyproject.toml | $(VENV)/.run
 	@echo "make: installs NCCL for the probe (the extra $*), 700 MB, in a minute or two"
-	@$(PIP) --editable '.[$*]' && touch $@ || echo "make: NCCL could not be installed, so the probe does not run; the next make run tries again" >&2
+	@$(PIP) --editable '.[$*]' && $(BIN)/python tools/environment.py nccl && touch $@ || echo "make: NCCL could not be installed, so the probe does not run; the next make run tries again" >&2
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'

@@ -18,6 +18,7 @@ from tools import (
     claims,
     commands,
     explained,
+    ncclversions,
     options,
     pages,
     products,
@@ -97,6 +98,7 @@ def drawing() -> Files:
 STEPS: tuple[Callable[[], Files], ...] = (
     version.made,
     claims.files,
+    ncclversions.files,
     docs,
     rules,
     alerts,

@@ -1,7 +1,7 @@
-/* What NCCL passes to a profiler plugin, versions 4, 5 and 6 of its interface, as far as the tap reads it.
+/* What NCCL passes to a profiler plugin, versions 4 to 7 of its interface, as far as the tap reads it.
  *
  * The layouts are facts of NCCL's binary interface for 64-bit machines. Version 4 differs in the order of init's
- * arguments and in the width of an event's type; version 6 adds events that the tap does not ask for.
+ * arguments and in the width of an event's type; versions 6 and 7 add events and members that the tap does not read.
  */
 #ifndef WIREWATCH_ABI_H
 #define WIREWATCH_ABI_H
@@ -61,7 +61,7 @@ struct nccl_p2p_call {
     bool captured;
 };
 
-/* Where NCCL keeps what it knows of the call that a thread makes (2.28 to 2.31). Its own, and no part of the interface:
+/* Where NCCL keeps what it knows of the call that a thread makes (2.28 to 2.30). Its own, and no part of the interface:
  * whoever reads or writes it makes sure first that it is there. The handle of a collective's call is written to
  * `collective`; `mask` was copied from the one of init before the tap hears of the call, and is asked afterwards.
  */

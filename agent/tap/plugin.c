@@ -1,4 +1,4 @@
-/* The tap as NCCL sees it: a profiler plugin for versions 4, 5 and 6 of the interface.
+/* The tap as NCCL sees it: a profiler plugin for versions 4 to 7 of the interface.
  *
  * It watches the communicators of one process, each into a ring of its own (ring.h), and never stands in a job's way:
  * where something fails, that communicator is not watched.
@@ -9,7 +9,7 @@
 #include "tap.h"
 
 #define EXPORTED __attribute__((visibility("default")))
-enum { LONG = 1000000 /* tries of a lock where no job waits: some milliseconds */ };
+enum { SHORT = 200, LONG = 1000000 /* tries of a lock where no job waits: some milliseconds */ };
 
 static struct ww_communicator communicators[WW_COMMUNICATORS];
 static uint32_t prepared, said;
@@ -59,7 +59,7 @@ static const char *watch(const struct ww_called *called, const char **directory)
     __atomic_store_n(&communicator->ranks, (uint32_t)called->ranks, __ATOMIC_RELAXED);
     __atomic_store_n(&communicator->since, __atomic_load_n(&communicator->collectives, __ATOMIC_RELAXED),
                      __ATOMIC_RELAXED);
-    ww_sampling_settings(communicator, called->interface);
+    ww_sampling_settings(communicator, called);
     failed = ww_ring_open(communicator, called);
     if (failed) {
         __atomic_store_n(&communicator->taken, 0, __ATOMIC_RELEASE);
@@ -94,21 +94,21 @@ static int init(const struct ww_called *called) {
 
 static int init_4(void **context, int *mask, const char *name, uint64_t communicator, int nodes, int ranks, int rank,
                   nccl_log log) {
-    const struct ww_called called = {context, mask, name, communicator, nodes, ranks, rank, log, 4};
+    const struct ww_called called = {context, mask, name, communicator, nodes, ranks, rank, log, 4,
+                                     ww_nccl_version(log)};
     return init(&called);
 }
 
-static int init_5(void **context, uint64_t communicator, int *mask, const char *name, int nodes, int ranks, int rank,
-                  nccl_log log) {
-    const struct ww_called called = {context, mask, name, communicator, nodes, ranks, rank, log, 5};
-    return init(&called);
-}
-
-static int init_6(void **context, uint64_t communicator, int *mask, const char *name, int nodes, int ranks, int rank,
-                  nccl_log log) {
-    const struct ww_called called = {context, mask, name, communicator, nodes, ranks, rank, log, 6};
-    return init(&called);
-}
+#define INIT(VERSION)                                                                                              \
+    static int init_##VERSION(void **context, uint64_t communicator, int *mask, const char *name, int nodes,       \
+                              int ranks, int rank, nccl_log log) {                                                 \
+        const struct ww_called called = {context, mask, name, communicator, nodes, ranks, rank, log, VERSION,      \
+                                         ww_nccl_version(log)};                                                    \
+        return init(&called);                                                                                      \
+    }
+INIT(5)
+INIT(6)
+INIT(7)
 
 /* A call of the interface. Only one that is not captured has a handle: NCCL raises the number of a captured
  * collective at each replay if it has one, on those ranks alone where channels were timed at the capture, and the
@@ -117,17 +117,17 @@ static int init_6(void **context, uint64_t communicator, int *mask, const char *
  */
 static uint64_t called(struct ww_communicator *communicator, uint64_t ticket, bool captured) {
     if (!captured) return ww_handle(WW_CALL, ww_number(ticket), 0, 0, 1);
-    ww_captured(communicator);
     ww_add(&ww_header(communicator)->captured, 1);
+    ww_time_no_more(communicator, WW_CAPTURED);
     return 0;
 }
 
-/* Times the call of a collective where it is time to. */
-static void time_call(uint64_t type, uint64_t handle, void **place) {
+/* Times the call of an eager collective where it is time to. */
+static void time_call(const struct nccl_event *event, uint64_t handle, void **place) {
     uint64_t ticket;
     struct ww_communicator *communicator
-        = type == NCCL_COLL_API && ww_kind(handle) == WW_CALL ? watched(handle, &ticket) : NULL;
-    if (communicator) ww_time_call(communicator, place, ww_monotonic_ns());
+        = event->type.wide == NCCL_COLL_API && ww_kind(handle) == WW_CALL ? watched(handle, &ticket) : NULL;
+    if (communicator) ww_time_call(communicator, place, &event->of.collective_call);
 }
 
 static uint64_t start_channel(const struct nccl_event *event) {
@@ -147,7 +147,6 @@ static uint64_t start(uint64_t type, uint64_t context, const struct nccl_event *
         return calls_are_told ? 0 : ww_handle(WW_CALL, ww_number(ticket), 0, 0, 1);
     case NCCL_COLL:
         if (calls_are_told && ww_kind((uint64_t)(uintptr_t)event->parent) != WW_CALL) return 0;
-        if (!calls_are_told) ww_sample(communicator, ww_monotonic_ns());
         return ww_start_collective(communicator, ticket, &event->of.collective);
     case NCCL_P2P:
         if (calls_are_told && ww_kind((uint64_t)(uintptr_t)event->parent) != WW_CALL) return 0;
@@ -174,7 +173,7 @@ static int start_5(void *context, void **handle, struct nccl_event *event) {
     if (!handle) return 0;
     if (event) {
         made = start(event->type.wide, number, event, true);
-        time_call(event->type.wide, made, handle);
+        time_call(event, made, handle);
     }
     *handle = (void *)(uintptr_t)made;
     return 0;
@@ -193,6 +192,19 @@ static int record(void *handle, int state, union nccl_state *values) {
     if (communicator && values && state == NCCL_CHANNEL_STOPPED)
         ww_record_stop(communicator, number, values->channel_stopped);
     return 0;
+}
+
+/* Takes the channels out of a mask once no communicator of its NCCL needs them; the first that does puts them back. */
+void ww_settle_mask(const struct ww_communicator *of) {
+    int *mask = __atomic_load_n(&of->mask, __ATOMIC_RELAXED);
+    bool needed = false;
+    if (!ww_lock(&mask_lock, SHORT)) return;
+    for (uint32_t i = 0; i < WW_COMMUNICATORS; i++)
+        needed |= __atomic_load_n(&communicators[i].ticket, __ATOMIC_ACQUIRE) && communicators[i].whole
+                  && __atomic_load_n(&communicators[i].mask, __ATOMIC_RELAXED) == mask
+                  && ww_is_timed(&communicators[i]);
+    if (!needed) __atomic_fetch_and(mask, ~NCCL_KERNEL_CHANNEL, __ATOMIC_RELAXED);
+    ww_unlock(&mask_lock);
 }
 
 /* The mask is one for all communicators of an NCCL: it goes with the last. */
@@ -233,3 +245,4 @@ static int finalize(void *context) {
 EXPORTED const struct nccl_profiler_4 ncclProfiler_v4 = {"wirewatch-tap", init_4, start_4, stop, record, finalize};
 EXPORTED const struct nccl_profiler_5 ncclProfiler_v5 = {"wirewatch-tap", init_5, start_5, stop, record, finalize};
 EXPORTED const struct nccl_profiler_5 ncclProfiler_v6 = {"wirewatch-tap", init_6, start_5, stop, record, finalize};
+EXPORTED const struct nccl_profiler_5 ncclProfiler_v7 = {"wirewatch-tap", init_7, start_5, stop, record, finalize};

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,41 @@ int32_t ww_nccl_version(nccl_log log) {
     if (!get_version || get_version(&version)) version = 0;
     close_library(library);
     return version;
+}
+
+/* The library whose segments hold an address, and what it has of thread-local variables. */
+struct search {
+    uintptr_t address;
+    struct ww_block found;
+};
+
+static int look(struct dl_phdr_info *library, size_t size, void *of) {
+    struct search *search = of;
+    struct ww_block block = {0, 0};
+    bool here = false;
+    if (size < offsetof(struct dl_phdr_info, dlpi_tls_modid) + sizeof library->dlpi_tls_modid) return 1;
+    for (int i = 0; i < library->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+        if (part->p_type == PT_LOAD) here |= search->address - (library->dlpi_addr + part->p_vaddr) < part->p_memsz;
+        if (part->p_type == PT_TLS) block = (struct ww_block){library->dlpi_tls_modid, part->p_memsz};
+    }
+    if (here) search->found = block;
+    return here;
+}
+
+struct ww_block ww_thread_block(nccl_log log) {
+    struct search search = {(uintptr_t)address_of(log), {0, 0}};
+    dl_iterate_phdr(look, &search);
+    return search.found;
+}
+
+extern void *__tls_get_addr(void *); /* of the dynamic linker: where the calling thread has a module's variables */
+
+bool ww_within(const struct ww_block *block, const void *place, size_t size) {
+    unsigned long index[2] = {block->module, 0};
+    uintptr_t first = block->module ? (uintptr_t)__tls_get_addr(index) : 0;
+    uintptr_t from = (uintptr_t)place;
+    return first && from >= first && size <= block->size && from - first <= block->size - size;
 }
 
 static bool uuid_of_current_context(void *cuda, unsigned char uuid[16]) {

@@ -107,7 +107,8 @@ static void fill_header(struct ww_communicator *communicator, const struct ww_ca
     header->created_unix_ns = ww_realtime_ns();
     header->created_ns = ww_monotonic_ns();
     snprintf(header->tap_version, sizeof header->tap_version, "%s", WW_TAP_VERSION);
-    header->nccl_version = ww_nccl_version(called->log);
+    header->nccl_version = called->nccl;
+    header->untimed = communicator->untimed;
     header->on_ms = communicator->on_ms;
     header->period_ms = communicator->period_ms;
     header->event_ns = header->created_ns;

@@ -38,6 +38,16 @@ enum ww_algorithm {
 };
 enum ww_protocol { WW_PROTOCOL_UNKNOWN = 0, WW_LL, WW_LL128, WW_SIMPLE };
 enum ww_state { WW_LIVE = 1, WW_FINALIZED = 2 };
+/* Why a communicator is not timed, or not any more; 0 while it is. */
+enum ww_untimed {
+    WW_TIMED = 0,
+    WW_SWITCHED_OFF,  /* by WIREWATCH_TAP_ON_MS */
+    WW_NOT_MEASURED,  /* this version of NCCL is not on the tap's list */
+    WW_ELSEWHERE,     /* NCCL keeps the mask of a call in another place */
+    WW_CAPTURED,      /* a call went into a CUDA graph */
+    WW_BROADCASTS,    /* interface 7: NCCL counts a broadcast on the GPU alone */
+    WW_MASK_CHANGED,  /* somebody else took the channels out of NCCL's mask */
+};
 enum ww_flags { WW_SAME_AT_STOP = 1 /* every channel that started has stopped */ };
 
 struct ww_record {
@@ -67,7 +77,7 @@ struct ww_header {
     uint64_t created_unix_ns, created_ns; /* CLOCK_REALTIME, CLOCK_MONOTONIC */
     char tap_version[16];
     int32_t nccl_version;   /* such as 22809; 0 where it could not be had */
-    uint32_t channel_words; /* reserved, 0 */
+    uint32_t untimed;       /* enum ww_untimed; 0 in rings of 0.2 */
     uint32_t on_ms, period_ms; /* sampling: calls of on_ms of every period_ms are timed */
     uint8_t pad0[40];
     /* counters, from byte 256 on */

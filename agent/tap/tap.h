@@ -40,6 +40,12 @@ struct ww_pool {
     uint32_t starts[WW_SLOTS][WW_CHANNELS]; /* low half of each channel's start; guarded by the slot */
 };
 
+/* The thread-local variables of a library: its module, as the dynamic linker numbers it, and their bytes. */
+struct ww_block {
+    unsigned long module;
+    size_t size;
+};
+
 struct ww_communicator {
     uint64_t ticket;     /* its handle while it is watched, else 0 */
     uint32_t taken;      /* 1 from init to the end of finalize: not to be given to another communicator */
@@ -52,7 +58,9 @@ struct ww_communicator {
     struct ww_pool *pool;
     int *mask;
     uint32_t ranks;
-    uint32_t graphs;     /* 1 once a call was captured: it is not timed any more */
+    uint32_t untimed;    /* enum ww_untimed: nothing leads back to 0 */
+    uint32_t whole;      /* 1 where every call is timed from the first on, by the mask of init */
+    struct ww_block block;        /* of the thread-local variables of this NCCL */
     uint32_t on_ms, period_ms; /* a copy: what stands in the file decides nothing in the job */
     int file;                  /* its descriptor and 1, while it is being made */
     char name[24];             /* of the ring's file in its directory */
@@ -68,6 +76,7 @@ struct ww_called {
     int nodes, ranks, rank;
     nccl_log log;
     uint32_t interface;
+    int32_t nccl;
 };
 
 static inline void ww_relax(void) {
@@ -82,9 +91,8 @@ static inline struct ww_header *ww_header(const struct ww_communicator *communic
     return (struct ww_header *)(void *)communicator->ring;
 }
 
-/* Whether one of its calls was captured: it is not timed any more. */
-static inline bool ww_has_graphs(const struct ww_communicator *communicator) {
-    return __atomic_load_n(&communicator->graphs, __ATOMIC_RELAXED) != 0;
+static inline bool ww_is_timed(const struct ww_communicator *communicator) {
+    return !__atomic_load_n(&communicator->untimed, __ATOMIC_RELAXED);
 }
 
 /* A lock among threads of this process that nobody waits for: it is tried so often. */
@@ -130,6 +138,8 @@ bool ww_counts_one_rank(uint8_t function);   /* its count is of one rank, its by
 /* process.c: what is asked of the libraries of this process; an empty text or 0 where it cannot be had */
 void ww_gpu_uuid(char *text, size_t size);
 int32_t ww_nccl_version(nccl_log log);
+struct ww_block ww_thread_block(nccl_log log); /* of the library that has this function; module 0: none */
+bool ww_within(const struct ww_block *block, const void *place, size_t size); /* of the calling thread */
 void ww_stay_loaded(void);
 
 /* ring.c: a reason for the log where it fails, else NULL */
@@ -140,11 +150,13 @@ void ww_ring_forget(struct ww_communicator *communicator); /* in a forked child 
 /* sampling.c */
 uint64_t ww_monotonic_ns(void);
 uint64_t ww_realtime_ns(void);
-void ww_sampling_settings(struct ww_communicator *communicator, uint32_t interface);
+void ww_sampling_settings(struct ww_communicator *communicator, const struct ww_called *called);
 void ww_first_mask(struct ww_communicator *communicator);
-void ww_time_call(struct ww_communicator *communicator, void **handle, uint64_t now_ns); /* of an eager collective */
-void ww_captured(struct ww_communicator *communicator);                   /* one of its calls was */
-void ww_sample(struct ww_communicator *communicator, uint64_t now_ns);    /* of interface 4 */
+void ww_time_call(struct ww_communicator *communicator, void **handle, const struct nccl_collective_call *called);
+void ww_time_no_more(struct ww_communicator *communicator, enum ww_untimed why);
+
+/* plugin.c */
+void ww_settle_mask(const struct ww_communicator *of);
 
 /* events.c */
 uint64_t ww_start_collective(struct ww_communicator *communicator, uint64_t ticket,

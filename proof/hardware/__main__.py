@@ -38,7 +38,7 @@ from proof.hardware.kit import Report
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
-    "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
+    "nccl", "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
 )  # fmt: skip
 WHOLE = frozenset({"preempt"})
 """Parts that need the whole machine: a daemon that sees some of its GPUs reports the others missing."""

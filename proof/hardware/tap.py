@@ -342,27 +342,42 @@ def _graphs(report: Report, taps: Taps) -> None:
     report.check("a graph captured at a moment of timing: the job ends", ok=good, told=told)
 
 
-def _cost(report: Report, taps: Taps, pairs: int) -> None:
-    """Medians of a step in turns with and without the tap."""
+def cost(
+    report: Report,
+    taps: Taps,
+    pairs: int,
+    settings: Mapping[str, str] | None = None,
+    what: str = "step, ms",
+    shapes: Sequence[str] = (),
+) -> dict[str, float]:
+    """Compare the median step of each job in turns without and with the tap: the share that it grows by."""
     taken: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for pair in range(pairs):
         for watched in (False, True) if pair % 2 == 0 else (True, False):
-            settings = taps.settings() if watched else {"NCCL_PROFILER_PLUGIN": "none"}
-            with Job("costs", settings=settings) as job:
+            variables = taps.settings(settings) if watched else {"NCCL_PROFILER_PLUGIN": "none"}
+            with Job("costs", *shapes, settings=variables) as job:
                 job.wait("DONE", READY)
                 for line in job.lines():
                     if line.startswith("TIMED "):
                         one = json.loads(line.removeprefix("TIMED "))
                         taken[one["shape"], watched].append(one["median"])
                         report.progress(f"pair {pair + 1}, {'with' if watched else 'without'}: {line}")
-    rows = []
+    rows, found = [], {}
     for shape in sorted({shape for shape, _ in taken}):
         off, on = taken[shape, False], taken[shape, True]
-        slower = median(b / a - 1 for a, b in zip(off, on, strict=True))
-        rows.append([shape, 1e3 * median(off), 1e3 * median(on), f"{100 * slower:+.2f} %", str(off), str(on)])
+        found[shape] = median(b / a - 1 for a, b in zip(off, on, strict=True))
+        rows.append(
+            [shape, 1e3 * median(off), 1e3 * median(on), f"{100 * found[shape]:+.2f} %", str(off), str(on)]
+        )
+    report.table(what, ["job", "without", "with", "slower", "without, s", "with, s"], rows)
+    return found
+
+
+def _cost(report: Report, taps: Taps, pairs: int) -> None:
+    """The limits of what the tap may cost by default."""
+    for shape, slower in cost(report, taps, pairs).items():
         if shape in SLOWER:
             name = f"{shape}: the median step grows by at most {100 * SLOWER[shape]:g} %"
             report.check(name, ok=slower <= SLOWER[shape], told=f"{100 * slower:+.2f} %")
-    report.table("step, ms", ["job", "without", "with", "slower", "without, s", "with, s"], rows)
     captured = [one.ring.counts.captured for one in taps.poll()]
     report.note(captured=captured, python=sys.version)

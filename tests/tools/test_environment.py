@@ -104,3 +104,27 @@ def test_an_environment_that_cannot_be_made_leaves_nothing_for_the_next_make(
     assert told in first
     assert all(line.startswith("make: ***") for line in rest)
     assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "results", "told"),
+    [
+        ("2.28.9", '{"probe": "page.md"}', "NCCL 2.28.9 is installed, with which the probe was measured"),
+        ("2.32.3", '{"bandwidth": [1]}', "NCCL 2.32.3 is installed, with which the probe was measured"),
+        ("2.30.7", '{"bandwidth": []}', "NCCL 2.30.7 is installed, with which nobody has measured the probe"),
+        ("2.29.7", "", "NCCL 2.29.7 is installed, with which nobody has measured the probe"),
+        ("", "", "no NCCL is installed"),
+    ],
+)
+@pytest.mark.parametrize("package", environment.PACKAGES)
+def test_make_run_says_which_nccl_it_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, version: str, results: str, told: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if version:
+        name = f"{package.replace('-', '_')}-{version}.dist-info"
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n", "utf-8")
+    if results:
+        (tmp_path / f"{version}.json").write_text(results, "utf-8")
+    assert environment.nccl(tmp_path).startswith(told)

@@ -48,7 +48,8 @@ class Ring:
     `name`: of its file. `communicator`: the same on every rank, also on other nodes. `gpu`: the UUID of its
     GPU. `pid`: as the process sees itself; `host_pid` as this machine does, where the lock's holder can be
     seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not known. `created`: Unix seconds.
-    `on`, `period`: seconds; channels are timed for `on` of every `period`.
+    `on`, `period`: seconds; channels are timed for `on` of every `period`. `untimed`: why they are not,
+    or not any more, by `ww_untimed` of agent/tap/ring.h; 0 while they are.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Ring:
     tap: str = ""
     on: float = 0.0
     period: float = 0.0
+    untimed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.jobs.explain.evidence import JobAnswer, JobEvidence
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.tap.carriers import Carriers, CarrierStatus
+from wirewatch.jobs.times import UNTIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class RingStatus:
     as the process sees itself. `collectives` were enqueued; `timed` of them have a record, `dropped` were
     timed and have none; `captured` calls went into CUDA graphs, after which the communicator is not timed any
     more. `sends`: sends and receives, which are not timed. `quiet_seconds`: since the last event.
-    `timing_on_seconds` of every `timing_period_seconds`.
+    `timing_on_seconds` of every `timing_period_seconds`; `untimed` says why calls are counted and not timed.
     """
 
     name: str
@@ -77,6 +78,7 @@ class RingStatus:
     sends: int
     timing_on_seconds: float
     timing_period_seconds: float
+    untimed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +157,5 @@ def _status(ring: Ring, mono: float) -> RingStatus:
         quiet_seconds=max(0.0, mono - counts.event), collectives=counts.enqueued, timed=counts.written,
         dropped=counts.dropped, captured=counts.captured, sends=counts.sends, timing_on_seconds=ring.on,
         timing_period_seconds=ring.period,
+        untimed=UNTIMED[ring.untimed].value if ring.untimed in UNTIMED else "",
     )  # fmt: skip

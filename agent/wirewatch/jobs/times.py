@@ -26,8 +26,18 @@ class TimesDoubt(Enum):
     SAME_GPU = "two ranks claim the same GPU"
     UNLIKE = "its rings contradict each other"
     FEW = "too few collectives were timed on all ranks"
-    OFF = "its tap only counts: WIREWATCH_TAP_ON_MS is 0, as with NCCL 2.27 unless the job sets it"
+    OFF = "its tap only counts: WIREWATCH_TAP_ON_MS is 0"
+    NOT_MEASURED = "its tap only counts: its times were not proven with this version of NCCL"
+    BROADCAST = "its tap counts since a broadcast: this NCCL would give it times of other collectives"
+    OVERRIDDEN = "its tap only counts: somebody took the channels out of NCCL's mask"
     UNKNOWN_NCCL = "its tap only counts: this NCCL keeps its calls where the tap does not know them"
+
+
+UNTIMED: Mapping[int, TimesDoubt] = {
+    1: TimesDoubt.OFF, 2: TimesDoubt.NOT_MEASURED, 3: TimesDoubt.UNKNOWN_NCCL, 5: TimesDoubt.BROADCAST,
+    6: TimesDoubt.OVERRIDDEN,
+}  # fmt: skip
+"""Why a tap counts and times nothing, by `ww_untimed` of agent/tap/ring.h; of graphs the counters tell."""
 
 
 @dataclass(frozen=True, slots=True)

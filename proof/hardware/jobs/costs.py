@@ -1,13 +1,14 @@
 """Steps of three jobs one after another, one process a GPU: what a step takes, with whatever watches it.
 
-python -m proof.hardware.jobs.costs     `TIMED {"shape", "median", "steps"}` in seconds, then DONE
+python -m proof.hardware.jobs.costs [JOB ...]     `TIMED {"shape", "median", "steps"}` in seconds, then DONE
 """
 
 import json
 import os
 import socket
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import torch
@@ -24,11 +25,12 @@ AT_ONCE: Mapping[str, int] = {"decode": 30}
 WARM_UP = 0.15
 
 
-def work(rank: int, ranks: int, port: int) -> None:
+def work(rank: int, ranks: int, port: int, shapes: Sequence[str]) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("nccl", rank=rank, world_size=ranks, device_id=torch.device("cuda", rank))
     me = Rank(rank, ranks, Orders())
-    for shape, count in STEPS.items():
+    for shape in shapes:
+        count = STEPS[shape]
         seconds = []
         for step in range(count):
             began = time.perf_counter()
@@ -50,7 +52,7 @@ def main() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = torch.cuda.device_count()
-    mp.spawn(work, (ranks, port), ranks)
+    mp.spawn(work, (ranks, port, sys.argv[1:] or list(STEPS)), ranks)
     say("DONE")
 
 

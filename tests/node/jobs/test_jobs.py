@@ -270,18 +270,27 @@ def test_taps_that_never_time_together_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "counts", "doubt"),
+    ("on", "untimed", "counts", "doubt"),
     [
-        (0.0, RingCounts(enqueued=9), TimesDoubt.OFF),
-        (0.2, RingCounts(enqueued=9), TimesDoubt.FEW),
-        (0.2, RingCounts(enqueued=5000), TimesDoubt.UNKNOWN_NCCL),
-        (0.2, RingCounts(enqueued=5000, windows=1), TimesDoubt.FEW),
-        (0.2, RingCounts(enqueued=5000, captured=1), TimesDoubt.FEW),
+        (0.0, 0, RingCounts(enqueued=9), TimesDoubt.OFF),
+        (0.2, 0, RingCounts(enqueued=9), TimesDoubt.FEW),
+        (0.2, 0, RingCounts(enqueued=5000), TimesDoubt.UNKNOWN_NCCL),
+        (0.2, 0, RingCounts(enqueued=5000, windows=1), TimesDoubt.FEW),
+        (0.2, 0, RingCounts(enqueued=5000, captured=1), TimesDoubt.FEW),
+        (0.2, 1, RingCounts(enqueued=9), TimesDoubt.OFF),
+        (0.2, 2, RingCounts(enqueued=9), TimesDoubt.NOT_MEASURED),
+        (0.2, 3, RingCounts(enqueued=9), TimesDoubt.UNKNOWN_NCCL),
+        (0.2, 4, RingCounts(enqueued=9, captured=1), TimesDoubt.FEW),
+        (0.2, 5, RingCounts(enqueued=9, windows=1), TimesDoubt.BROADCAST),
+        (0.2, 6, RingCounts(enqueued=9, windows=1), TimesDoubt.OVERRIDDEN),
+        (0.2, 7, RingCounts(enqueued=9), TimesDoubt.FEW),
     ],
 )
-def test_a_tap_that_only_counts_says_why(on: float, counts: RingCounts, doubt: TimesDoubt) -> None:
+def test_a_tap_that_only_counts_says_why(
+    on: float, untimed: int, counts: RingCounts, doubt: TimesDoubt
+) -> None:
     def counted(one: RingReading) -> RingReading:
-        return replace(one, ring=replace(one.ring, on=on, counts=counts), calls=())
+        return replace(one, ring=replace(one.ring, on=on, untimed=untimed, counts=counts), calls=())
 
     facts = DrawnNode(TRAINING, change=counted).poll(6)
     (comm,) = facts.jobs[0].communicators

@@ -170,6 +170,7 @@ def _unseen(closed: int, *, late: bool) -> Iterator[str]:
 
 def _text(document: "JobsStatusDocument") -> Iterator[str]:
     from wirewatch.cli.tables import table
+    from wirewatch.core.words import count
 
     if not document.read:
         none = f"no folder of rings at {document.folder}: no job of this node is timed"
@@ -183,6 +184,8 @@ def _text(document: "JobsStatusDocument") -> Iterator[str]:
             "dropped", "quiet",
         )  # fmt: skip
         yield from table(header, [_row(one) for one in document.rings])
+    for why in sorted({one.untimed for one in document.rings if one.untimed}):
+        yield f"{count(sum(one.untimed == why for one in document.rings), 'ring')} without times: {why}"
     yield from (f"{document.folder}: {remark}" for remark in document.remarks)
     yield from (f"refused: {one.name}: {one.why}" for one in document.refused)
     known = {one.host_pid for one in document.rings}

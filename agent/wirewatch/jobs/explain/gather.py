@@ -27,7 +27,7 @@ from wirewatch.jobs.explain.evidence import (
 )
 from wirewatch.jobs.hangs import HangFacts, HangingJob
 from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
-from wirewatch.jobs.times import JobsFacts, RunningJob
+from wirewatch.jobs.times import UNTIMED, JobsFacts, RunningJob
 
 F = TypeVar("F")
 JOBS, LOCKSTEP, GPU, BURSTS, HANGS, NVLINK = "jobs", "lockstep", "gpu", "bursts", "hangs", "nvlink"
@@ -254,7 +254,17 @@ def _tap_status(state: NodeState, job: RunningJob | Absent) -> SourceStatus:
         return SourceStatus(EvidenceSource.TAP, watched=False, why=why, switch_on=TAP_ON)
     timed = off is None and any(comm.windows for comm in job.communicators)
     why = off or _untimed(job)
-    return SourceStatus(EvidenceSource.TAP, timed, "" if timed else why, "" if timed else "wait a window")
+    ever = "" if timed or _counted(job) else "wait a window"
+    return SourceStatus(EvidenceSource.TAP, timed, "" if timed else why, ever)
+
+
+def _counted(job: RunningJob) -> str:
+    """Return why the tap of a job times nothing, with the version of NCCL; empty where it does."""
+    for comm in job.communicators:
+        if comm.doubt is not None and comm.doubt in UNTIMED.values():
+            versions = ", ".join(sorted({rank.nccl for rank in comm.here if rank.nccl}))
+            return f"{comm.doubt.value}{versions and f' (NCCL {versions})'}"
+    return ""
 
 
 def _untimed(job: RunningJob) -> str:
@@ -262,6 +272,8 @@ def _untimed(job: RunningJob) -> str:
     captured = sum(comm.captured for comm in job.communicators)
     if captured:
         return f"{captured} calls are in CUDA graphs, and their communicators are not timed"
+    if counted := _counted(job):
+        return counted
     joined = any(comm.joined for comm in job.communicators)
     return "no collective has been timed lately" if joined else "no window is full yet"
 

@@ -18,7 +18,7 @@ from wirewatch.jobs.running.model import (
     RingProcess,
 )
 from wirewatch.jobs.running.windows import Shape
-from wirewatch.jobs.times import JobRank, TimesDoubt
+from wirewatch.jobs.times import UNTIMED, JobRank, TimesDoubt
 
 _UNKNOWN = RingProcess("", Absent(Why.MISSING, "its process is not known"))
 TWO = 2
@@ -74,6 +74,8 @@ def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...],
 def untimed(group: RingGroup) -> TimesDoubt:
     """Why a communicator has no window of times yet."""
     rings = [one.ring for one in group.rings]
+    if told := [UNTIMED[ring.untimed] for ring in rings if ring.untimed in UNTIMED]:
+        return told[0]
     if rings and not any(ring.on for ring in rings):
         return TimesDoubt.OFF
     never = [

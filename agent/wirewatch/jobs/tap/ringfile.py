@@ -89,6 +89,7 @@ class RingHeader:
     tap: str
     on: float
     period: float
+    untimed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def parse_header(data: bytes) -> RingHeader | Absent:
         return Absent(Why.MALFORMED, f"{len(data)} bytes of a header")
     (
         magic, version, header_bytes, record_bytes, records, communicator, ranks, rank, nodes, interface,
-        uuid, name, pid, created, _created_mono, tap, nccl, _words, on_ms, period_ms, *counters,
+        uuid, name, pid, created, _created_mono, tap, nccl, untimed, on_ms, period_ms, *counters,
     ) = HEADER_LAYOUT.unpack_from(data)  # fmt: skip
     if magic != MAGIC:
         return Absent(Why.MALFORMED, "not a ring of wirewatch's tap")
@@ -124,6 +125,7 @@ def parse_header(data: bytes) -> RingHeader | Absent:
     return RingHeader(
         communicator, ranks, rank, nodes, _gpu(_text(uuid)), pid, created / 1e9, counters[7] == _FINALIZED,
         _counts(counters), _text(name), _nccl(nccl), interface, _text(tap), on_ms / 1e3, period_ms / 1e3,
+        untimed,
     )  # fmt: skip
 
 

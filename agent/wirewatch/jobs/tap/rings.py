@@ -214,6 +214,7 @@ def _reading(
         name, header.communicator, header.ranks, header.rank, header.nodes, header.gpu, header.pid,
         poll.holder(inode) if live else _GONE, about.st_uid, header.created, state, header.counts,
         header.comm_name, header.nccl, header.interface, header.tap, header.on, header.period,
+        header.untimed,
     )  # fmt: skip
     # A number beyond what was written is of a ring that had this name before.
     begin = after if after <= header.counts.written else 0

@@ -20,7 +20,7 @@ from wirewatch.jobs.explain.gather import jobs_of, with_settings, with_threads
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
-from wirewatch.jobs.times import JobsFacts, RunningJob
+from wirewatch.jobs.times import JobsFacts, RunningJob, TimesDoubt
 
 
 def gpus(*numbers: int, shared: bool = False) -> GpuFacts:
@@ -243,6 +243,15 @@ def test_collectives_in_cuda_graphs_are_said_not_to_be_timed() -> None:
     (one,) = jobs_of(state, NOW)
     assert one.sources[0].why == "812 calls are in CUDA graphs, and their communicators are not timed"
     assert decide(one).wall is Wall.NOT_KNOWN
+
+
+def test_an_nccl_whose_times_are_not_proven_is_named() -> None:
+    """No window will come: nobody is asked to wait for one."""
+    counted = job(windows=(), doubt=TimesDoubt.NOT_MEASURED)
+    state = whole().with_component(component("jobs", JobsFacts(NOW, 1.0, (counted,))))
+    (one,) = jobs_of(state, NOW)
+    told = f"{TimesDoubt.NOT_MEASURED.value} (NCCL 2.28.9)"
+    assert (one.sources[0].watched, one.sources[0].why, one.sources[0].switch_on) == (False, told, "")
 
 
 def test_what_a_command_reads_itself_joins_what_the_daemon_knows() -> None:

@@ -44,6 +44,13 @@ static int masks[4], mask_of[CONTEXTS], lines;
 static size_t handle_at = 128;
 static char last_line[512];
 static uint64_t drawn_clock_ns; /* 0: the machine's */
+static int nccl = 22809, on_stack;
+
+/* As NCCL's: the tap asks the process for it. */
+int ncclGetVersion(int *version) {
+    *version = nccl;
+    return 0;
+}
 
 /* Stands before libc's for the tap too, so that a test may set the clock. */
 int clock_gettime(clockid_t clock, struct timespec *now) {
@@ -105,18 +112,20 @@ static int collective(int version, char **w) {
     return start(version, w, 2, event);
 }
 
-/* call VERSION CONTEXT HANDLE CAPTURED (of a collective): also what the call's mask is then, and how many bytes beside
+/* call VERSION CONTEXT HANDLE CAPTURED [FUNCTION] (of a collective): also what the call's mask is then, and how many bytes beside
  * it were changed. NCCL keeps handle and mask in one place of the calling thread; `layout WORDS` puts the handle
- * elsewhere in it, `layout` where nothing is before it.
+ * elsewhere in it, `layout` where nothing is before it, `stack 1` all of it where no thread-local variables are.
  */
 static int call(int version, char **w) {
-    uint64_t event[16] = {0}, place[32], before[32];
+    static _Thread_local uint64_t own[32]; /* as NCCL's */
+    uint64_t event[16] = {0}, stack[32], before[32], *place = on_stack ? stack : own;
     void *handle;
     int mask = masks[mask_of[number(w[2])]], result, changed = 0;
-    memset(place, 0x33, sizeof place);
+    memset(place, 0x33, sizeof own);
     put_number(place, 100, (uint64_t)mask, 4);
-    memcpy(before, place, sizeof place);
+    memcpy(before, place, sizeof own);
     put_number(event, 0, 512, 8);
+    put_text(event, 24, w[5] ? w[5] : "AllReduce");
     put_number(event, 64, number(w[4]), 1);
     if (version == 4) return printf("interface 4 tells of no calls\n");
     if (!handle_at) {
@@ -129,7 +138,7 @@ static int call(int version, char **w) {
     result = plugins[version]->start(contexts[number(w[2])], (void **)(void *)((char *)place + handle_at), event);
     memcpy(&handle, (char *)place + handle_at, sizeof handle);
     memcpy(&mask, (char *)place + 100, sizeof mask);
-    for (size_t byte = 0; byte < sizeof place; byte++)
+    for (size_t byte = 0; byte < sizeof own; byte++)
         changed += ((char *)place)[byte] != ((char *)before)[byte] && byte / 4 != 25 && byte / 8 != handle_at / 8;
     handles[number(w[3])] = handle;
     return printf("%d %p %d %d\n", result, handle, mask, changed);
@@ -194,8 +203,8 @@ static int load(char **w) {
         name[sizeof name - 2] = (char)('0' + version);
         plugins[version] = dlsym(library, name);
     }
-    return printf("v4=%s v5=%s v6=%s others=%d\n", plugins[4]->name, plugins[5]->name, plugins[6]->name,
-                  plugins[1] || plugins[2] || plugins[3] || plugins[7]);
+    return printf("v4=%s v5=%s v6=%s v7=%s others=%d\n", plugins[4]->name, plugins[5]->name, plugins[6]->name,
+                  plugins[7]->name, plugins[1] || plugins[2] || plugins[3]);
 }
 
 static int nulls(int version) {
@@ -271,6 +280,8 @@ static int plain(char **w) {
     if (!strcmp(w[0], "context")) return printf("%p\n", contexts[number(w[1])] = (void *)(uintptr_t)number(w[2]));
     if (!strcmp(w[0], "setenv")) return printf("%d\n", w[2] ? setenv(w[1], w[2], 1) : unsetenv(w[1]));
     if (!strcmp(w[0], "maskset")) return printf("%d\n", masks[number(w[1]) & 3] = (int)number(w[2]));
+    if (!strcmp(w[0], "nccl")) return printf("%d\n", nccl = (int)number(w[1]));
+    if (!strcmp(w[0], "stack")) return printf("%d\n", on_stack = (int)number(w[1]));
     if (!strcmp(w[0], "layout")) return printf("%zu\n", handle_at = w[1] ? (size_t)(128 + 8 * atoi(w[1])) : 0);
     if (!strcmp(w[0], "limit")) return limit(number(w[1]));
     if (!strcmp(w[0], "child")) return child(w[1] != NULL);

@@ -1,5 +1,6 @@
 """Which calls are timed: those at moments of the machine's clock, and never what a CUDA graph captures."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from tests.node.jobs.tap.playing import BASE, MS, TIMED, Player, channel, collective
 
 TIMES = [5_999, 6_000, 6_100, 6_199, 6_200, 7_999, 8_000, 8_001, 9_000]
+SWITCHED_OFF, NOT_MEASURED, CAPTURED, BROADCASTS, MASK_CHANGED = 1, 2, 4, 5, 6
+"""`ww_untimed` of ring.h."""
 EXPECTED = [BASE, TIMED, TIMED, TIMED, BASE, BASE, TIMED, TIMED, BASE]
 
 
@@ -36,19 +39,91 @@ def test_two_hundred_milliseconds_of_every_two_seconds(folder: Path, version: in
     assert (ring.on_ms, ring.period_ms, ring.windows, ring.timing) == (200, 2000, 2, 0)
 
 
-def test_interface_4_is_timed_only_where_the_job_asks_for_it(folder: Path) -> None:
-    """It does not tell what is captured: the mask of all is written, at each collective."""
-    found = []
-    for settings in ({}, {"WIREWATCH_TAP_ON_MS": "200"}):
-        with Player(folder, **settings) as player:
-            begin(player, 4)
-            player.do("other 4 0 1 1")
-            for number, ms in enumerate(TIMES):
-                player.all(f"clock {ms * MS + 1}\n{collective(4, number)}")
-                found.append(int(player.do("mask 0")))
-            ring = player.ring(-1)
-            assert (ring.on_ms, ring.enqueued) == (200 if settings else 0, len(TIMES))
-    assert found == [BASE] * len(TIMES) + EXPECTED
+@pytest.mark.parametrize(
+    ("version", "nccl", "why"),
+    [(5, 22807, NOT_MEASURED), (6, 22907, NOT_MEASURED), (6, 23007, NOT_MEASURED), (7, 23203, NOT_MEASURED),
+     (5, 0, NOT_MEASURED), (5, 22809, 0), (4, 22809, NOT_MEASURED)],
+)  # fmt: skip
+def test_an_nccl_that_was_not_measured_is_counted(folder: Path, version: int, nccl: int, why: int) -> None:
+    """No mask and no call gets the channels, and what is played nonetheless gets no record."""
+    with Player(folder) as player:
+        player.do(f"nccl {nccl}")
+        begin(player, version)
+        if version > 4:
+            assert masks(player, [6_000], version=version) == [TIMED if why == 0 else BASE]
+        else:
+            player.all(f"other 4 0 1 1\nclock {6_000 * MS}\n{collective(4, 1)}")
+        assert player.do("mask 0") == str(BASE)
+        ring = player.ring()
+    assert (ring.enqueued, ring.untimed, ring.windows) == (1, why, int(why == 0))
+
+
+def test_who_measures_an_nccl_times_it(folder: Path) -> None:
+    with Player(folder, WIREWATCH_TAP_UNMEASURED="1") as player:
+        player.do("nccl 22907")
+        begin(player, 6)
+        assert masks(player, [6_000], version=6) == [TIMED]
+
+
+def test_a_call_outside_of_thread_local_variables_is_not_written(folder: Path) -> None:
+    """It looks like NCCL's in every other way: the tap's mask is where it should be."""
+    with Player(folder) as player:
+        begin(player)
+        player.do("stack 1")
+        assert masks(player, [6_000]) == [BASE]
+        player.do("stack 0")
+        assert masks(player, [6_000]) == [TIMED]
+
+
+class TestInterface7:
+    """Every call from the first on, by the mask of init, until something ends it for good."""
+
+    @pytest.fixture
+    def player(self, folder: Path) -> Iterator[Player]:
+        with Player(folder, WIREWATCH_TAP_UNMEASURED="1") as player:
+            begin(player, 7)
+            yield player
+
+    def test_all_are_timed_whatever_the_clock_says(self, player: Player) -> None:
+        assert masks(player, [5_000, 6_000, 7_000], version=7) == [TIMED] * 3
+        ring = player.ring()
+        assert (ring.on_ms, ring.period_ms, ring.timing, ring.untimed) == (2000, 2000, 1, 0)
+
+    def test_a_broadcast_ends_it(self, player: Player) -> None:
+        """NCCL counts it on the GPU alone: later times would be those of other collectives."""
+        player.do("call 7 0 1 0 Broadcast")
+        assert masks(player, [6_000], version=7) == [BASE]
+        assert player.do(collective(7)).split() == ["0", "(nil)"]
+        ring = player.ring()
+        assert (ring.untimed, ring.timing, player.do("mask 0")) == (BROADCASTS, 0, str(BASE))
+
+    def test_a_captured_call_ends_it(self, player: Player) -> None:
+        player.do("call 7 0 1 1")
+        assert masks(player, [6_000], version=7) == [BASE]
+        assert player.ring().untimed == CAPTURED
+
+    def test_a_mask_without_the_channels_ends_it(self, player: Player) -> None:
+        """RAS can take them out for a whole job, and put them back."""
+        player.do(f"maskset 0 {BASE}")
+        assert masks(player, [6_000], version=7) == [BASE]
+        player.do(f"maskset 0 {TIMED}")
+        assert player.do(collective(7)).split() == ["0", "(nil)"]
+        assert player.ring().untimed == MASK_CHANGED
+
+    def test_the_channels_stay_while_another_communicator_needs_them(self, player: Player) -> None:
+        player.do("init 7 1 2 1 2 0 second")
+        player.do("call 7 0 1 1")
+        assert masks(player, [6_000], context=1, version=7) == [TIMED]
+        player.do("call 7 1 1 1")
+        assert player.do("mask 0") == str(BASE)
+        player.do("init 7 2 3 1 2 0 third")
+        assert player.do("mask 0") == str(TIMED)
+
+    def test_it_can_be_switched_off(self, folder: Path) -> None:
+        with Player(folder, WIREWATCH_TAP_UNMEASURED="1", WIREWATCH_TAP_ON_MS="0") as player:
+            begin(player, 7)
+            assert masks(player, [6_000], version=7) == [BASE]
+            assert player.ring(-1).untimed == SWITCHED_OFF
 
 
 @pytest.mark.parametrize("words", ["-3", "-1", "1", "2", "5", ""])
