@@ -9,11 +9,11 @@ import pytest
 
 from tests.groups import dies
 from tests.node.probe.rig import PROCESSES, Rig
-from tests.patience import HANGS
+from tests.patience import HANGS, patient
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.probe import runner
 
-AWAY = 0.2
+AWAY = patient(0.2)
 """Seconds in which the worker is gone; in one of ten, since a busy machine may hold up any one."""
 UNREADABLE = Absent(Why.LOST, "GPU is lost", 15)
 Comes = Callable[[], Json | Absent]
