@@ -42,7 +42,7 @@ def read(
     if isinstance(names, Absent):
         return names
     allowed = [n for n in names if not _excluded(n, options)]
-    due = memory.looked is None or mono - memory.looked >= options.identity_interval
+    due = mono - memory.looked >= options.identity_interval
     kept = {n: i for n, i in memory.identities.items() if not due and _is_same(sysfs, n, i, memory)}
     found = {name: kept.get(name) or _identify(sysfs, name, memory.identities.get(name)) for name in allowed}
     identities = {name: identity for name, identity in found.items() if identity is not None}
@@ -71,7 +71,7 @@ def read(
         strays={at: where for at, where in strays.items() if at not in claimed},
         refused=refused,
         ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
-        looked=mono if due or memory.looked is None else memory.looked,
+        looked=mono if due else memory.looked,
     )
 
 
