@@ -421,3 +421,10 @@ def test_a_driver_that_shows_no_nvlink_on_any_gpu_says_nothing_of_a_listed_produ
     unlinked(node, "*")
     node.poll(times=3)
     assert node.findings() == ()
+
+
+def test_fewer_links_than_the_operator_says_are_no_partition() -> None:
+    node = Node("h200x2-idle", expect=Expect(nvlink_links=10), only=("nvlink",))
+    active(node, 9)
+    node.poll(times=3)
+    assert node.rules() == {("nvlink.links_missing", gpu, "", FAILED) for gpu in "01"}
