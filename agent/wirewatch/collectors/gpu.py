@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from wirewatch.core import xids
 from wirewatch.core.collector import (
@@ -38,7 +39,7 @@ from wirewatch.core.nvml import (
     member,
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.statistics import Streak, Window, lasting, streaks
+from wirewatch.core.statistics import Streak, Window, in_days, streaks
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -260,7 +261,6 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
 )
 
 _START = GpuStateMemory()
-_DAY = 86400.0
 _CLOCK_REASONS = Question("CurrentClocksEventReasons")
 _SUPPORTED_REASONS = Question("SupportedClocksEventReasons")
 _REASON_FIELDS: Mapping[str, int] = {
@@ -424,9 +424,8 @@ def _throttled(memory: GpuStateMemory, value: GpuState, policy: GpuPolicy, mono:
     elapsed = mono - memory.mono
     for name in THROTTLE_ACTIONS:
         active = value_or(value.reasons, 0) & CLOCK_REASONS[name]
-        now, before = value.reason_seconds.get(name), memory.reason_seconds.get(name)
-        grown = now - before if now is not None and before is not None and now > before else 0.0
-        if active or (elapsed > 0 and grown / elapsed >= policy.throttled_ratio):
+        grown = value.reason_seconds.get(name, 0.0) - memory.reason_seconds.get(name, inf)
+        if active or grown > policy.throttled_ratio * elapsed:
             yield name
 
 
@@ -451,8 +450,7 @@ def _memory_findings(
 ) -> Iterator[Finding]:
     for (_, location), window in memory.uncorrected.items():
         if window.total():
-            seconds = window.seconds(policy.uncorrected_window)
-            when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
+            when = in_days(window.seconds(policy.uncorrected_window))
             total, last = window.total(), window.last
             evidence = f"{total} uncorrected {location} errors {when}, {last} since driver load"
             action = "drain, then reset the GPU; replace it if the errors return"

@@ -32,7 +32,7 @@ from wirewatch.core.collector import (
 from wirewatch.core.nvml import Supported, as_count, as_int, ask_gpu, member
 from wirewatch.core.pci import MOST_LANES, aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
-from wirewatch.core.statistics import Streak, Window, lasting, streaks, usual
+from wirewatch.core.statistics import Streak, Window, in_days, streaks, usual
 from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Tier, Why, family, value_or
 
@@ -106,6 +106,9 @@ class SlotBest:
     generation: int
 
 
+NO_SLOT = SlotBest(0, "", "", 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class LastingPcie:
     """What outlives the process, by the UUID of the GPU."""
@@ -119,7 +122,7 @@ class PcieMemory:
 
     supported: Supported = field(default_factory=Supported)
     last: GpuPcie | None = None
-    best: SlotBest | None = None
+    best: SlotBest = NO_SLOT
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     slow: str = ""
     replays: Window = field(default_factory=Window)
@@ -153,8 +156,9 @@ def judge(
 
     def one(memory: PcieMemory, gpu: Gpu, value: GpuPcie) -> tuple[PcieMemory, tuple[Finding, ...]]:
         best = _best(memory.best, gpu, value)
-        new = _remember(replace(memory, best=best), value, policy, ok.mono)
-        findings = _findings(new, gpu, policy, slots.get(gpu.name))
+        known = _known(value, memory.last, best)
+        new = _remember(replace(memory, best=best, last=known), value, known, policy, ok.mono)
+        findings = _findings(new, known, gpu, policy, slots.get(gpu.name, 0))
         return new, (*findings, *unread("pcie", gpu, _essential(value)))
 
     return fold_gpus("pcie", memories, ok.value, _START, one)
@@ -162,7 +166,7 @@ def judge(
 
 def keep(memories: Memories[PcieMemory]) -> LastingPcie:
     known = ((one.gpu.uuid, one.memory.best) for one in memories.values())
-    return LastingPcie({uuid: best for uuid, best in known if uuid and best is not None})
+    return LastingPcie({uuid: best for uuid, best in known if uuid and best != NO_SLOT})
 
 
 def recall(kept: LastingPcie) -> Memories[PcieMemory]:
@@ -215,7 +219,7 @@ _FULL_SPEED = 0
 """Performance state in which a GPU works; in the others it may let its link sleep."""
 _REPLAYS_A_LANE: Mapping[int, float] = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 """Replays a minute and lane that a bit error rate of 1e-12 makes at each generation (DCGM's limit)."""
-_MINUTE, _DAY = 60.0, 86400.0
+_MINUTE = 60.0
 
 
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: PcieMemory) -> GpuPcie | Absent:
@@ -274,18 +278,25 @@ def _essential(value: GpuPcie) -> dict[str, object]:
     }
 
 
-def _best(before: SlotBest | None, gpu: Gpu, value: GpuPcie) -> SlotBest:
+def _best(before: SlotBest, gpu: Gpu, value: GpuPcie) -> SlotBest:
     """The most so far; another slot starts again."""
-    kept = before if before is not None and gpu.pci in {"", before.slot} else SlotBest(0, "", "", 0, 0)
+    kept = before if gpu.pci in {"", before.slot} else NO_SLOT
     width = max(kept.width, value_or(value.most_width, 0))
     generation = max(kept.generation, value_or(value.most_generation, 0))
     return SlotBest(gpu.index, gpu.name, gpu.pci or kept.slot, width, generation)
 
 
-def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: float) -> PcieMemory:
-    known = filled(value, memory.last, "generation", "most_generation", "width", "most_width")
-    if memory.best is not None and not isinstance(known.most_width, Absent):
-        known = replace(known, most_width=max(known.most_width, memory.best.width))
+def _known(value: GpuPcie, last: GpuPcie | None, best: SlotBest) -> GpuPcie:
+    """The reading for judging: its gaps filled, and the lanes that the slot has shown."""
+    known = filled(value, last, "generation", "most_generation", "width", "most_width")
+    if isinstance(known.most_width, Absent):
+        return known
+    return replace(known, most_width=max(known.most_width, best.width))
+
+
+def _remember(
+    memory: PcieMemory, value: GpuPcie, known: GpuPcie, policy: PciePolicy, mono: float
+) -> PcieMemory:
     # An idle link sleeps, by design: a low generation means something only while the GPU works.
     full = not is_lost(value.generation) and not is_lost(value.most_generation) and value.busy is None
     working = value.busy is True
@@ -300,7 +311,7 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
         shown["replays"] = True
     sure = {
         "width": not is_lost(value.width) and not is_lost(value.most_width),
-        "generation": working or full,
+        "generation": working,
         "replays": not isinstance(value.replays, Absent),
     }
     counted = {
@@ -308,11 +319,10 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
         for severity, count in value.aer.items()
         if not isinstance(count, Absent)
     }
-    words = f"generation {value.generation} of {known.most_generation}" if slow and working else memory.slow
+    words = f"generation {value.generation} of {known.most_generation}" if working else memory.slow
     return replace(
         memory,
         supported=value.supported,
-        last=known,
         streaks=streaks(memory.streaks, {fault: sure[fault] for fault, present in shown.items() if present}),
         slow=words,
         replays=replays,
@@ -328,21 +338,20 @@ def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
     return ceil(policy.replay_factor * lane * value.width)
 
 
-def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | None) -> Iterator[Finding]:
-    value = memory.last
-    if value is None:
-        return
+def _findings(
+    memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePolicy, usual: int
+) -> Iterator[Finding]:
+    """All that is wrong now; `usual`: the generation of the other GPUs' slots, 0 where not known."""
     yield from _narrow_or_slow(memory, value, gpu, policy)
     if memory.streaks.get("replays", Streak()).count >= policy.confirm:
         grown = memory.replays.words(_MINUTE, " replays", "in a minute")
         action = f"{RESEAT} if the replays continue; compare with the other GPUs of the same switch"
         evidence = f"{grown}, limit {_limit(value, policy)} a minute; {memory.replays.last} since reset"
         yield REPLAYED.finding(subject(gpu), evidence, action=action)
-    before = memory.best.generation if memory.best else 0
-    most = value.most_generation
-    if not isinstance(most, Absent) and most < max(usual or 0, before):
-        others = most < (usual or 0)
-        better = f"the other GPUs here support {usual}" if others else f"before, they supported {before}"
+    before, most = memory.best.generation, value.most_generation
+    if not isinstance(most, Absent) and most < max(usual, before):
+        others = f"the other GPUs here support {usual}"
+        better = others if most < usual else f"before, they supported {before}"
         evidence = f"GPU and slot support PCIe generation {most}; {better}"
         action = "check that this GPU is in the right slot, and the slot's BIOS setting"
         yield SLOT.finding(subject(gpu), evidence, action=action)
@@ -368,7 +377,6 @@ def _aer_findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy) -> Iterator[
     errors = [f"{count} {severity}" for severity, count in counts.items() if count]
     if errors:
         seconds = max(memory.aer[severity].seconds(policy.aer_window) for severity in counts)
-        when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
-        evidence = f"{', '.join(errors)} PCIe errors {when}"
+        evidence = f"{', '.join(errors)} PCIe errors {in_days(seconds)}"
         action = f"look for pcieport and AER lines in the kernel log; {RESEAT} if the errors return"
         yield AER.finding(subject(gpu), evidence, action=action)

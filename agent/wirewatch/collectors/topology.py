@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.collector import Collector, NoPolicy, Options, is_unsupported
+from wirewatch.core.collector import Collector, NoPolicy, Options, is_lost, is_unsupported
 from wirewatch.core.nvml import (
     MIG_MODE,
     UP,
@@ -21,7 +21,7 @@ from wirewatch.core.pci import Place, normal_pci, path_between
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, NicPath, NvlinkWires, Topology
 from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
-from wirewatch.core.types import Absent, Expect, Finding, Json, Ok, Sample, Why, family, value_or
+from wirewatch.core.types import Absent, Expect, Finding, Json, Ok, Sample, family, value_or
 
 PEERS = family(
     "nvlink_peer_links",
@@ -58,8 +58,8 @@ def read_topology(hardware: Hardware) -> Topology | Absent:
             GpuPart(g.key, g.index, g.name, _pci(places[g.key], g.pci), modes[g.key].clique) for g in gpus
         ),
         nics=tuple(nic for nic, _ in nics),
-        nvlink=tuple(one for found in wires.values() if not isinstance(found, Absent) for one in found),
-        unread=tuple(key for key, found in wires.items() if isinstance(found, Absent)),
+        nvlink=tuple(one for found in wires.values() if found is not None for one in found),
+        unread=tuple(key for key, found in wires.items() if found is None),
         paths=tuple(
             NicPath(gpu.key, nic.device, "" if isinstance(path, Absent) else path.name)
             for gpu in gpus
@@ -109,7 +109,8 @@ _DRIVER = Question("SystemGetDriverVersion")
 _FABRIC = Question("GpuFabricInfoV")
 _NO_FABRIC, _REGISTERED = 0, 3
 """NVML_GPU_FABRIC_STATE_NOT_SUPPORTED and _COMPLETED (nvml.h)."""
-_PEER_GPU, _PEER_SWITCH = 0, 2
+_PEER_SWITCH = 2
+"""NVML_NVLINK_DEVICE_TYPE_SWITCH (nvml.h)."""
 _VERSIONS = {
     "kernel": "/proc/sys/kernel/osrelease",
     "mlx5_core": "/sys/module/mlx5_core/version",
@@ -144,12 +145,11 @@ def _clique(info: Json | Absent) -> str | None:
         return "" if is_unsupported(info) else None
     state, cluster = as_int(member(info, "state")), as_str(member(info, "clusterUuid"))
     number = as_int(member(info, "cliqueId"))
-    if isinstance(state, Absent) or isinstance(cluster, Absent) or isinstance(number, Absent):
-        return None
     if state == _NO_FABRIC:
         return ""
-    registered = f"{cluster}/{number}" if cluster.strip("0-") else ""
-    return registered if state == _REGISTERED else None
+    if state != _REGISTERED or isinstance(cluster, Absent) or isinstance(number, Absent):
+        return None
+    return f"{cluster}/{number}" if cluster.strip("0-") else ""
 
 
 def _text(sysfs: Sysfs, path: str) -> str:
@@ -177,30 +177,25 @@ def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
     return found
 
 
-def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu], modes: GpuModes) -> list[NvlinkWires] | Absent:
+def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu], modes: GpuModes) -> list[NvlinkWires] | None:
     """Where the links go that are up; none for a GPU without NVLink.
 
-    Absent when one could not be read: a count with holes would pass for a change. So it is in MIG mode, where
+    None when one could not be read: a count with holes would pass for a change. So it is in MIG mode, where
     the driver shows links as down that are not, and while it is not known whether MIG is on.
     """
     if modes.split is not False:
-        off = Absent(Why.UNSUPPORTED, "off in MIG mode")
-        return modes.split if isinstance(modes.split, Absent) else off
+        return None
     links = count_links(nvml, gpu.key)
-    if not links:
-        return []
     asked = ask_gpu(nvml, gpu.key, _questions(links), Supported())
     if isinstance(asked, Absent):
-        return asked
+        return None
     peers: dict[str, list[int]] = {}
     for link in range(links):
         now = asked.whole(state(link))
         if is_unsupported(now):
             now = asked.whole(old_state(link))
-        if isinstance(now, Absent):
-            if is_unsupported(now):
-                continue
-            return now
+        if is_lost(now):
+            return None
         if now in UP:
             kind = asked.whole(Question("NvLinkRemoteDeviceType", (link,)))
             address = member(asked.json(Question("NvLinkRemotePciInfo", (link,))), "busId")
@@ -218,7 +213,5 @@ def _peer(kind: int | Absent, address: Json | Absent, gpus: Sequence[Gpu]) -> st
     """Who is at the other end; in a virtual machine the address of a switch may be all ones."""
     if kind == _PEER_SWITCH:
         return SWITCH
-    text = as_str(address)
-    if kind == _PEER_GPU and not isinstance(text, Absent):
-        return next((gpu.key for gpu in gpus if gpu.pci and gpu.pci == normal_pci(text)), UNKNOWN_PEER)
-    return UNKNOWN_PEER
+    at = normal_pci(value_or(as_str(address), ""))
+    return next((gpu.key for gpu in gpus if gpu.pci and gpu.pci == at), UNKNOWN_PEER)

@@ -203,25 +203,20 @@ class XidMemory:
 def read(hardware: Hardware, memory: XidMemory, _options: Options) -> XidReading | Absent:
     """What is new; a machine that offers neither source has nothing to watch."""
     boot, started = _boot(hardware, memory)
-    gpus = _gpus(hardware, memory)
-    same = memory.boot == boot
-    log: KernelLog | Absent = _LEFT_OUT
-    if memory.source != _NVML:
-        log = hardware.kmsg.records(memory.after if same and memory.source == _KMSG else -1)
-    session = hardware.nvml.session()
+    log = _LEFT_OUT if memory.source == _NVML else hardware.kmsg.records(memory.after)
     if not isinstance(log, Absent):
-        return _from_log(log, memory, boot, started, gpus, session)
+        return _from_log(log, memory, boot, started, _gpus(hardware, memory), hardware.nvml.session())
     if memory.source == _KMSG:
         # What it held is not with _NVML; changing over and back would count everything again.
         return log
     answer = hardware.nvml.ask(None, [_NVML_EVENTS])[0].value
     if isinstance(answer, Absent):
         if answer.why is log.why is Why.UNSUPPORTED:
-            return XidReading(_NEITHER, boot, started, (), session, (), -1)
+            return XidReading(_NEITHER, boot, started, (), hardware.nvml.session(), (), -1)
         return Absent(answer.why, f"neither the kernel log ({log}) nor NVML events ({answer}) can be read")
-    session = hardware.nvml.session()
-    gpus = gpus or _gpus(hardware, memory)
-    seen = memory.after if memory.source == _NVML and memory.session == session else 0
+    # The question for events may have begun a session.
+    session, gpus = hardware.nvml.session(), _gpus(hardware, memory)
+    seen = memory.after if memory.session == session else 0
     events, after, odd = _from_nvml(answer, seen, {g.uuid: g.pci for g in gpus})
     return XidReading(_NVML, boot, started, gpus, session, events, after, odd=odd)
 
@@ -335,8 +330,8 @@ def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
     """Which start of the machine this is, and when it was: asked once, for what the log holds from before."""
     if memory.boot:
         return memory.boot, memory.started
-    boot = as_str(hardware.host.ask(_BOOT_ID).value)
-    return "unknown" if isinstance(boot, Absent) else boot, as_float(hardware.host.ask(_BOOT_TIME).value)
+    boot = value_or(as_str(hardware.host.ask(_BOOT_ID).value), "unknown")
+    return boot, as_float(hardware.host.ask(_BOOT_TIME).value)
 
 
 def _gpus(hardware: Hardware, memory: XidMemory) -> tuple[Gpu, ...]:
@@ -356,7 +351,7 @@ def _from_log(
     parsed = [parse_record(raw) for raw in log.records]
     records = [r for r in parsed if r is not None]
     events, about = parse_events(records, memory.about)
-    after = max((r.sequence for r in records), default=memory.after if memory.source == _KMSG else -1)
+    after = max((r.sequence for r in records), default=memory.after)
     return XidReading(
         _KMSG, boot, started, tuple(gpus), session, events, after, about, log.missed,
         len(parsed) - len(records),
@@ -466,9 +461,9 @@ def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMe
         over.pop(place, None)
         return replace(memory, standing=over, recovery={**memory.recovery, card: ""})
     severity = Severity.FATAL if wish.health is Health.FAILED else Severity.SERIOUS
-    recovery = {**memory.recovery, card: word} if word else memory.recovery
     stood = {p: s for p, s in memory.standing.items() if p != place}
-    return _stand(replace(memory, recovery=recovery, standing=stood), place, severity, event, at)
+    said = replace(memory, recovery={**memory.recovery, card: word}, standing=stood)
+    return _stand(said, place, severity, event, at)
 
 
 def _still(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[EventPlace, StandingEvent]:
@@ -506,8 +501,9 @@ def _standing_findings(memory: XidMemory) -> Iterator[Finding]:
 
 def _what(memory: XidMemory, rule: str, card: str) -> str:
     kind, _, name = rule.partition(".")
-    if rule == _RECOVERY_RULE:
-        return f"the driver asks for {xids.recovery(memory.recovery.get(card, '')).name}; "
+    word = memory.recovery.get(card, "")
+    if rule == _RECOVERY_RULE and word:
+        return f"the driver asks for {xids.recovery(word).name}; "
     if kind == "xid":
         known = xids.lookup(int(name))
         return f"{known.meaning}{', registers not decoded' if known.by_word else ''}; "

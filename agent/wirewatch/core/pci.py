@@ -5,7 +5,6 @@ root, NODE between roots of one NUMA node, SYS between NUMA nodes. NCCL has no N
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -109,7 +108,7 @@ def bridges_between(one: Place, other: Place) -> tuple[str, ...]:
     return (*one.bridges[shared:], *other.bridges[shared:])
 
 
-def acs_redirects(config: bytes) -> Sequence[str] | Absent:
+def acs_redirects(config: bytes) -> tuple[str, ...] | Absent:
     """Return the redirect bits that are set in a configuration space; Absent for its first part alone."""
     if config[:2] == _NO_DEVICE:
         return Absent(Why.LOST, "the device does not answer: its configuration space reads all ones")

@@ -76,8 +76,9 @@ def streaks(before: Mapping[Part, Streak], sure: Mapping[Part, bool]) -> dict[Pa
     return {fault: before.get(fault, Streak()).see(present=True, sure=seen) for fault, seen in sure.items()}
 
 
-_UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
-GRACE_WINDOW = 86400.0
+DAY = 86400.0
+_UNITS = ((DAY, "days"), (3600.0, "h"), (60.0, "min"))
+GRACE_WINDOW = DAY
 """Seconds after which grace that was used is given again."""
 
 
@@ -211,6 +212,11 @@ def lasting(seconds: float) -> str:
     """A length of time in its largest unit that gives two or more: `74 s`, `90 min`, `6 h`, `3 days`."""
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), (1.0, "s"))
     return f"{round(seconds / size, 1):g} {unit}"
+
+
+def in_days(seconds: float) -> str:
+    """Return `within a day`, for a longer time `in 3 days`."""
+    return "within a day" if seconds <= DAY else f"in {lasting(seconds)}"
 
 
 def _share(growth: Growth, since: float) -> float:

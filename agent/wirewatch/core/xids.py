@@ -146,7 +146,7 @@ XIDS: Mapping[int, Xid] = {
     149: Xid(_S, "NVLink 5 error (NETIR)", NVLINK5, SIGNAL),
     150: Xid(_F, "NVLink 5 error (MSE)", NVLINK5, LATER),
     151: Xid(_S, "key rotation of confidential computing failed", MACHINE),
-    154: Xid(_N, "the recovery action changed", NOTHING),
+    154: Xid(_N, "the recovery action changed", "do what the driver asks for in the kernel log line"),
     155: Xid(_S, "NVLink taken down by software, which may be intended", RESET),
     156: Xid(_F, "resource retirement", RESET),
     157: Xid(_S, "resource retirement failed", LATER),

@@ -221,8 +221,11 @@ class History:
 
     def _replace(self, error: Exception) -> None:
         """Begin anew in the place of a file that cannot be used; raises the error of one that can."""
-        code = _code(error) if isinstance(error, sqlite3.Error) else None
-        if code == sqlite3.SQLITE_READONLY and not _may(self._path, os.W_OK) and _is_strange(self._path):
+        if (
+            _code(error) == sqlite3.SQLITE_READONLY
+            and not _may(self._path, os.W_OK)
+            and _is_strange(self._path)
+        ):
             self._take_over()
         elif _is_damage(error, self._path):
             self._set_aside(error)
@@ -297,7 +300,7 @@ def _convert(connection: sqlite3.Connection, version: int) -> None:
     for step in {0: (_CREATE.format("probes"),), 1: _CONVERT}.get(version, ()):
         connection.execute(step)
     connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.execute("COMMIT")
+    # A script commits first.
     connection.executescript("PRAGMA incremental_vacuum")
 
 
@@ -329,8 +332,6 @@ def _added(
 ) -> tuple[tuple[ProbeRecord, ...], HistoryCursor]:
     row = connection.execute("SELECT id, at FROM probes ORDER BY id DESC LIMIT 1").fetchone()
     newest = START if row is None else HistoryCursor(*row)
-    if newest == after:
-        return (), newest
     start = after.id if after and _has(connection, after) else _newest_folded(connection)
     return _select(connection, _ADDED, start, count), newest
 
@@ -410,8 +411,8 @@ def _may(path: Path, how: int) -> bool:
     return os.access(path, how, effective_ids=True)
 
 
-def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code, 1 where Python raised the error itself."""
+def _code(error: Exception) -> int:
+    """SQLite's primary result code, 1 where another raised the error."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code & 0xFF
 
@@ -419,5 +420,5 @@ def _code(error: sqlite3.Error) -> int:
 def _absent(error: Exception, path: Path) -> Absent:
     if isinstance(error, OSError):
         return refused(error, path)
-    code = _code(error) if isinstance(error, sqlite3.Error) else None
-    return Absent(Why.MALFORMED if code is None else _WHY.get(code, Why.MALFORMED), f"{path}: {error}", code)
+    code = _code(error)
+    return Absent(_WHY.get(code, Why.MALFORMED), f"{path}: {error}", code)

@@ -144,9 +144,7 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
 
 def not_as_asked(probed: Probed) -> str:
     """Why a probe that came to its end did not measure what it was to measure; empty where it did."""
-    document = probed.document
-    if probed.outcome != "ok" or document is None:
-        return ""
+    document = probed.shown
     if document.not_offered and not document.collectives:
         return f"the engine {document.engine} does not offer {', '.join(document.not_offered)}"
     return unproven(probed)
@@ -219,7 +217,7 @@ def unevenness(links: LinkBytes) -> tuple[int, float] | None:
     for values in (links.transmit, links.receive):
         known = [v for v in values if v is not None]
         mean = sum(known) / len(known) if len(known) > 1 else 0.0
-        away = (0.0 if value is None or not mean else abs(value / mean - 1) for value in values)
+        away = (0.0 if value is None else abs(value / mean - 1) for value in values)
         found += zip(links.links, away, strict=True) if mean else ()
     return max(found, key=lambda link: link[1], default=None)
 
@@ -239,8 +237,6 @@ def new_errors(probed: Probed) -> dict[int, dict[str, int]]:
 def comms_of(probed: Probed, groups: Collection[int]) -> tuple[Comm, ...]:
     """NCCL's communicators of these groups: those of as many ranks, since its log names no group."""
     comms = probed.account.comms if probed.account else ()
-    if len(groups) == len(probed.plan.groups):
-        return comms
     sizes = {len(probed.plan.groups[group]) for group in groups}
     return tuple(comm for comm in comms if comm.ranks in sizes)
 
@@ -313,7 +309,7 @@ def _due(probed: Probed, measured: Sequence[Measured], group: int, op: str) -> f
         if (one.group, one.op) != (group, op):
             continue
         times = runs[group, op, one.size_bytes]
-        sent = wire_bytes(op, one.algorithm, one.ranks, one.size_bytes, one.protocol or "simple")
+        sent = wire_bytes(op, one.algorithm, one.ranks, one.size_bytes, one.protocol)
         if isinstance(sent, Absent) or not sent.alike:
             if not one.latency:
                 return None

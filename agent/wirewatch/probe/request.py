@@ -177,12 +177,8 @@ class ProbeResult:
 
     @property
     def health(self) -> Health:
-        """A probe that did not run, not to its end, or not in the way asked for shows nothing of the node."""
-        if self.runs:
-            return runs_health(self.runs)
-        if self.probed is None or self.probed.outcome != "ok":
-            return Health.UNKNOWN
-        return health_of(self.probed, self.findings)
+        """UNKNOWN at least where the probe did not run, not to its end, or not in the way asked for."""
+        return runs_health(self.runs) if self.runs else health_of(self.probed, self.findings)
 
     @property
     def why(self) -> str:

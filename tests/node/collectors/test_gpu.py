@@ -1,13 +1,16 @@
 """The GPU's own state: what is normal work, and what is a fault."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.node.collectors.drawn import Gpus, Watched
 from tests.support import Node
-from wirewatch.collectors.gpu import THROTTLE_ACTIONS
+from wirewatch.collectors.gpu import THROTTLE_ACTIONS, GpuFacts, facts
 from wirewatch.core.nvml import CLOCK_REASONS
-from wirewatch.core.types import Health
+from wirewatch.core.types import Absent, Health, Json, Ok, Why
 
 BENIGN = ("gpu_idle", "applications_clocks", "sw_power_cap", "sync_boost", "display_clocks")
 
@@ -160,3 +163,121 @@ def test_a_recovery_action_is_degraded_at_first_sight_however_long_there_was_non
     assert node.rules() == {("gpu.recovery_action", "3", "", Health.DEGRADED)}
     node.poll("gpu")
     assert node.rules() == {("gpu.recovery_action", "3", "", Health.FAILED)}
+
+
+GPUS = ("0000:03:00.0", "0000:04:00.0")
+WELL: dict[str, Json] = {
+    "CurrentClocksEventReasons()": 0, "SupportedClocksEventReasons()": 0x1FF, "Temperature(0)": 40,
+    "Field(230)": 0, "RemappedRows()": (0, 0, 0, 0), "PowerUsage()": 70_000, "UtilizationRates()": {"gpu": 5},
+    "ComputeRunningProcesses()": [], "MemoryErrorCounter(0,0,2)": 0, "MemoryErrorCounter(1,0,2)": 0,
+    "Field(270)": 0,
+}  # fmt: skip
+UNREAD = Absent(Why.TIMEOUT, "no answer", 10)
+
+
+def watched() -> Watched:
+    """Two GPUs of which all is well."""
+    node = Watched("gpu", gpus=Gpus(GPUS))
+    for gpu in ("GPU-0", "GPU-1"):
+        node.gpus.table |= {(gpu, question): value for question, value in WELL.items()}
+    return node
+
+
+def answer(node: Watched, question: str, value: Json | Absent) -> None:
+    node.gpus.table["GPU-1", question] = value
+
+
+def test_totals_of_memory_errors_are_asked_for_at_every_poll_where_there_are_no_locations() -> None:
+    node = Node(only=("gpu",))
+    node.change("gpu0/MemoryErrorCounter(*)", "code", 3)
+    for _ in range(3):
+        node.poll()
+        assert node.series("ecc_errors_total", gpu="0", location="all") == [0, 0]
+
+
+def test_a_count_of_memory_errors_that_is_lost_for_a_poll_keeps_its_finding() -> None:
+    node = watched()
+    answer(node, "MemoryErrorCounter(1,0,2)", 1)
+    node.poll()
+    answer(node, "MemoryErrorCounter(1,0,2)", UNREAD)
+    node.poll()
+    assert node.rules() == {
+        ("gpu.ecc_uncorrected", "GPU 1 dram"): Health.DEGRADED,
+        ("gpu.blind", "GPU 1"): Health.UNKNOWN,
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "active"),
+    [
+        ((0.0, None, 10.0), False),
+        ((0.0, 10.0, 2.0), False),
+        ((0.0, 1.4, 2.8), False),
+        ((0.0, 1.6, 3.2), True),
+    ],
+    ids=["one is lost", "the driver was loaded again", "less than a tenth", "more than a tenth"],
+)
+def test_seconds_of_throttling_count_between_two_polls_that_have_them(
+    seconds: tuple[float | None, ...],
+    active: bool,  # noqa: FBT001
+) -> None:
+    node = watched()
+    node.policy(confirm=1)
+    for value in seconds:
+        answer(node, "Field(270)", UNREAD if value is None else round(value * 1e9))
+        node.poll(every=15.0)
+    assert (("gpu.throttle", "GPU 1 hw_thermal_slowdown") in node.rules()) is active
+
+
+def test_the_seconds_of_a_reason_are_in_its_evidence_where_the_driver_counts_them() -> None:
+    node = watched()
+    node.policy(confirm=1)
+    answer(node, "CurrentClocksEventReasons()", CLOCK_REASONS["hw_thermal_slowdown"])
+    answer(node, "Field(270)", 7_500_000_000)
+    (finding,) = node.poll()
+    assert finding.evidence.endswith("for 1 polls in a row, 7.5 s since the driver was loaded")
+    answer(node, "CurrentClocksEventReasons()", CLOCK_REASONS["hw_slowdown"])
+    (finding,) = node.poll()
+    assert finding.evidence.endswith("for 1 polls in a row")
+
+
+def test_a_recovery_action_that_was_not_offered_before_is_degraded_at_first_sight() -> None:
+    node = watched()
+    answer(node, "Field(230)", Absent(Why.UNSUPPORTED, "no", 3))
+    node.poll(3)
+    answer(node, "Field(230)", 1)
+    node.gpus.number += 1
+    node.poll()
+    assert node.rules() == {("gpu.recovery_action", "GPU 1"): Health.DEGRADED}
+
+
+def test_a_gpu_that_answers_nothing_is_blind_and_the_others_are_read() -> None:
+    node = watched()
+    for question in WELL:
+        answer(node, question, UNREAD)
+    node.poll()
+    assert node.rules() == {("gpu.blind", "GPU 1"): Health.UNKNOWN}
+    assert node.component.findings[0].evidence.endswith("no answer")
+    assert node.series("gpu_power_watts") == [70.0]
+
+
+def test_facts_are_of_gpus_that_have_a_name_and_were_read() -> None:
+    node = watched()
+    answer(node, "CurrentClocksEventReasons()", UNREAD)
+    node.poll()
+    known = node.component.facts
+    assert isinstance(known, GpuFacts)
+    assert known.well == {"GPU-0", "GPU-1"}
+    assert known.now["GPU-0"].throttled == ()
+    assert isinstance(known.now["GPU-1"].throttled, Absent)
+    answer(node, "Field(230)", 2)
+    answer(node, "CurrentClocksEventReasons()", CLOCK_REASONS["hw_power_brake"] | CLOCK_REASONS["gpu_idle"])
+    node.poll()
+    known = node.component.facts
+    assert isinstance(known, GpuFacts)
+    assert known.well == {"GPU-0"}
+    assert known.now["GPU-1"].throttled == ("hw_power_brake",)
+    assert isinstance(node.component.outcome, Ok)
+    named, lost = node.component.outcome.value
+    nameless = replace(named, gpu=replace(named.gpu, uuid=""))
+    assert facts((nameless, replace(lost, value=UNREAD)), {}) == GpuFacts(frozenset())

@@ -1,11 +1,14 @@
 """GPUDirect RDMA: which NIC is near, and what is in the way."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.node.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.node.core.test_pci import ACS, AER, space
-from wirewatch.collectors.gpudirect.judge import RULES
-from wirewatch.core.types import Absent, Expect, Health, Why
+from wirewatch.collectors.gpudirect import read_checks
+from wirewatch.collectors.gpudirect.judge import RULES, _bridges
+from wirewatch.core.types import Absent, Expect, Health, Ok, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 GPUS = ("0000:03:00.0", "0001:03:00.0")
@@ -428,7 +431,7 @@ def test_an_answer_that_is_unknown_holds_what_failed_before_and_confirms_nothing
 
 def test_cards_that_gpus_do_not_use_are_left_out() -> None:
     node = watched()
-    node.options(exclude=("mlx5_1",))
+    node.options(exclude=("mlx5_1", "other*"))
     node.poll()
     assert node.series("gpu_nic_path_info", device="mlx5_1") == []
 
@@ -441,6 +444,10 @@ def test_no_rdma_device_is_nothing_to_check() -> None:
     node = Watched("gpudirect", node_files(), Gpus(()), Expect(gpudirect=True))
     node.poll(2)
     assert node.rules() == {("gpudirect.missing", "node"): FAILED}
+    assert node.component.samples == ()
+    unexpected = Watched("gpudirect", node_files(), Gpus(()))
+    assert unexpected.poll() == ()
+    assert unexpected.component.health is None
 
 
 def test_rdma_devices_that_cannot_be_listed_are_not_none() -> None:
@@ -448,3 +455,64 @@ def test_rdma_devices_that_cannot_be_listed_are_not_none() -> None:
     node.files.texts["/sys/class/infiniband"] = Absent(Why.DENIED, "no", 13)
     node.poll()
     assert node.rules() == {("gpudirect.blind", "node"): UNKNOWN}
+    assert isinstance(read_checks(node.hardware), Absent)
+    found = read_checks(watched().hardware)
+    assert not isinstance(found, Absent)
+    assert {check.name for check in found} >= {"acs", "nccl_conf"}
+
+
+def test_bridges_are_judged_beside_a_gpu_whose_place_was_never_read_and_once_it_is() -> None:
+    node = watched()
+    link = node.files.links[f"{PCI}/{GPUS[0]}"]
+    node.files.links[f"{PCI}/{GPUS[0]}"] = Absent(Why.TIMEOUT, "no answer", 110)
+    node.files.texts[f"{PCI}/{BRIDGE}/config"] = config_space(acs=0x0004)
+    node.poll()
+    assert state(node, "acs") == "passed", "of the other GPU"
+    node.files.links[f"{PCI}/{GPUS[0]}"] = link
+    node.poll(2)
+    assert node.rules() == {("gpudirect.acs", BRIDGE): DEGRADED}
+
+
+def test_a_card_that_is_elsewhere_now_is_read_there() -> None:
+    node = watched()
+    node.poll()
+    assert node.series("gpu_nic_path_info", gpu="0", device="mlx5_0", path="PIX") == [1]
+    node.files.nic("mlx5_0", "0001:05:00.0", "pci0001:00/0001:00:01.0/0001:01:00.0/0001:02:01.0", "1")
+    node.poll()
+    assert node.series("gpu_nic_path_info", gpu="0", device="mlx5_0", path="PIX") == []
+
+
+def test_a_bridge_on_no_nearest_path_is_named_without_pairs() -> None:
+    node = watched()
+    node.poll()
+    assert isinstance(node.component.outcome, Ok)
+    reading = replace(node.component.outcome.value, gpus=())
+    bits: dict[str, tuple[str, ...] | Absent] = {BRIDGE: ("ReqRedir",)}
+    (finding,) = _bridges(bits, reading, DEGRADED)
+    assert finding.evidence == "ReqRedir set: peer-to-peer packets take a detour through the root complex"
+
+
+@pytest.mark.parametrize(
+    ("files", "answer", "privilege"),
+    [
+        ({"uverbs0/dev": "231:192", "abi_version": "6"}, "passed", None),
+        ({"abi_version": "6"}, "failed", None),
+        ({}, "failed", None),
+        (Absent(Why.DENIED, "no", 13), "unknown", "root"),
+        (Absent(Why.TIMEOUT, "no answer", 110), "unknown", "none"),
+    ],
+)
+def test_an_rdma_stack_has_a_device_for_programs(
+    files: dict[str, str] | Absent, answer: str, privilege: str | None
+) -> None:
+    verbs = "/sys/class/infiniband_verbs"
+    node = watched()
+    node.files.forget(verbs)
+    if isinstance(files, Absent):
+        node.files.texts[verbs] = files
+    else:
+        node.files.texts |= {f"{verbs}/{name}": text for name, text in files.items()}
+    node.poll()
+    assert state(node, "rdma_stack") == answer
+    if privilege is not None:
+        assert node.series("gpudirect_check_needs_info", check="rdma_stack", privilege=privilege) == [1]

@@ -33,7 +33,8 @@ def test_a_healthy_fabric_has_no_finding_and_every_number() -> None:
     assert node.series("rdma_port_rate_expected_bytes_per_second") == [50 * GB] * 8
     assert node.series("rdma_port_transmit_bytes_total", device="mlx5_3") == [4000]
     assert node.series("rdma_port_receive_bytes_total", device="mlx5_3") == [8000]
-    assert node.series("rdma_port_info", device="mlx5_3", pci="0000:13:00.0", netdev="ib3", lid="18") == [1]
+    place = {"pci": "0000:13:00.0", "numa": "0"}
+    assert node.series("rdma_port_info", device="mlx5_3", netdev="ib3", lid="18", **place) == [1]
 
 
 def test_no_rdma_is_nothing_to_watch() -> None:
@@ -48,7 +49,7 @@ def test_ports_that_are_expected_and_are_not_there_are_a_fault() -> None:
     assert node.rules() == {("infiniband.ports_missing", "node"): DEGRADED}
     node.poll(2)
     assert node.rules() == {("infiniband.ports_missing", "node"): FAILED}
-    assert "0 of 8 expected" in node.component.findings[0].evidence
+    assert node.component.findings[0].evidence == "0 of 8 expected RDMA ports are active"
 
 
 def test_a_port_that_goes_down_is_failed_once_confirmed_and_shows_no_rate() -> None:
@@ -195,6 +196,8 @@ def test_an_excluded_device_is_never_opened_nor_is_ibstat_which_would() -> None:
     assert of_excluded <= {f"{RDMA}/mlx5_6/device", f"{RDMA}/mlx5_7/device"}, "links, which are no files"
     assert node.programs.runs == 0
     assert len(node.series("rdma_port_rate_bytes_per_second")) == 6
+    # Where it is, and which cards no device claims, is looked at now and then.
+    assert node.files.opened.count(f"{RDMA}/mlx5_6/device") == node.files.opened.count(PCI) == 1
 
 
 def test_a_counter_that_the_device_refuses_is_left_alone_for_longer_each_time() -> None:
@@ -347,6 +350,7 @@ def test_ibstat_that_lists_nothing_is_one_trouble_and_not_one_of_each_card() -> 
     node = watched(4)
     node.programs.printed = Output(255, "", "ibpanic: can't open UMAD port ((null):0)")
     node.poll(25)
+    assert node.programs.runs == 3
     assert node.rules() == {("infiniband.ibstat_disagrees", "node"): DEGRADED}
     told = "ibstat (exit status 255) lists none of 4 devices: ibpanic: can't open UMAD port ((null):0)"
     assert node.component.findings[0].evidence == told

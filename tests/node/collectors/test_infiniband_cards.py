@@ -321,6 +321,8 @@ def test_what_every_port_has_and_refuses_to_say_is_not_known(file: str, why: Why
     node.files.refuse("mlx5_1", file, why, 22)
     node.poll()
     assert node.rules() == {("infiniband.blind", "mlx5_1 port 1"): UNKNOWN}
+    (finding,) = node.component.findings
+    assert finding.evidence.startswith("timeout" if why is Why.TIMEOUT else "lost")
 
 
 def test_a_counter_that_the_device_does_not_have_is_no_blindness() -> None:
@@ -428,3 +430,39 @@ def test_a_bond_takes_the_functions_of_its_own_card_alone() -> None:
     take_out(node.files, "mlx5_1")
     node.poll(3)
     assert node.rules() == {(DEVICE_GONE.name, "mlx5_1"): FAILED}
+
+
+def test_rdma_devices_that_cannot_be_listed_are_not_none() -> None:
+    node = watched(2)
+    node.poll()
+    node.files.texts[RDMA] = Absent(Why.DENIED, "no", 13)
+    node.poll()
+    assert node.rules() == {("infiniband.blind", "node"): UNKNOWN}
+    assert node.component.findings[0].evidence.endswith("no")
+
+
+def test_a_fault_of_a_card_that_has_gone_stays_when_another_has_its_name() -> None:
+    node = watched(3)
+    node.poll()
+    node.files.set("mlx5_0", state="1: DOWN", phys_state="2: Polling")
+    node.poll(3)
+    take_out(node.files, "mlx5_0")
+    node.files.forget(f"{PCI}/0000:10:00.0")
+    for old, new in (("mlx5_1", "mlx5_0"), ("mlx5_2", "mlx5_1")):
+        rename(node.files, old, new)
+    node.poll(3)
+    assert node.rules() == {
+        ("infiniband.device_gone", "0000:10:00.0"): FAILED,
+        ("infiniband.port_down", "0000:10:00.0 port 1"): FAILED,
+    }
+
+
+def test_an_ibstat_that_hangs_does_not_confirm_what_was_seen_once() -> None:
+    node = watched(2)
+    node.programs.printed = Output(255, "CA 'mlx5_0'\n\tCA type: MT4129\n", "ibpanic: mlx5_1")
+    node.poll()
+    node.programs.printed = LOST
+    node.poll()
+    assert node.rules() == {}
+    node.poll()
+    assert node.rules() == {("infiniband.ibstat_disagrees", "node"): DEGRADED}

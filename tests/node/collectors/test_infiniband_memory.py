@@ -262,6 +262,7 @@ DOWN_BY = {
         (4, 2, "a signal that is looked for", True),
         (6, 2, "a signal that is looked for", False),
         (3, 1, "a signal that is looked for", False),
+        (2, 1, "a signal that is looked for", False),
         (8, 4, "a port that is switched off", False),
         (8, 5, "a port that is switched off", False),
         (8, 6, "a port that is switched off", True),
@@ -359,8 +360,11 @@ def test_lanes_of_before_are_known_after_a_restart() -> None:
     node = before(1)
     forgetting(node)
     assert COLLECTOR.lasting is not None
-    kept = COLLECTOR.lasting.keep(node.component.memory)
-    assert [(one.rate, one.lanes) for one in kept.ports] == [(50e9, 4)]
+    for _ in range(2):
+        kept = COLLECTOR.lasting.keep(node.component.memory)
+        assert [(one.rate, one.lanes) for one in kept.ports] == [(50e9, 4)]
+        node.files.set("mlx5_0", rate="100 Gb/sec (1X NDR)")
+        node.poll()
 
 
 def test_only_ports_that_were_active_outlive_the_process() -> None:

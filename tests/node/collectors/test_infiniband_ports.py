@@ -7,6 +7,7 @@ import pytest
 from tests.node.collectors.drawn import PCI, RDMA, Files
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, OK, UNKNOWN, watched
 from tests.node.collectors.test_infiniband_cards import LONG, LOST, NETNS, rename, take_out
+from tests.node.collectors.test_infiniband_memory import restarted
 from wirewatch.collectors.infiniband import COLLECTOR, InfinibandFacts
 from wirewatch.collectors.infiniband.ibstat import _differing
 from wirewatch.collectors.infiniband.judge import _NEVER, END_ACTION, ERROR_ACTION
@@ -90,13 +91,67 @@ def test_siblings_that_went_down_still_say_what_a_port_can() -> None:
     assert node.rules()["infiniband.port_slow", PORT] is DEGRADED
 
 
-def test_a_port_does_not_flap_while_it_stays_up_or_comes_up_for_the_first_time() -> None:
+@pytest.mark.parametrize("before", [DISABLED, POLLING])
+def test_a_port_does_not_flap_while_it_stays_up_or_comes_up_for_the_first_time(
+    before: dict[str, str],
+) -> None:
     node = watched(2)
-    node.files.set("mlx5_1", **DISABLED)
+    node.files.set("mlx5_1", **before)
     node.poll(4, every=30.0)
     node.files.set("mlx5_1", state="4: ACTIVE", phys_state="5: LinkUp")
     node.poll(4, every=30.0)
     assert node.series("rdma_port_flaps_total") == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("down", "flaps"),
+    [
+        (POLLING, 1),
+        (DISABLED, 0),
+        ({"state": "1: DOWN", "phys_state": "4: PortConfigurationTraining"}, 0),
+    ],
+    ids=["no signal", "switched off", "training"],
+)
+def test_a_port_that_is_down_on_purpose_or_for_its_training_does_not_flap(
+    down: dict[str, str], flaps: int
+) -> None:
+    node = watched(1)
+    node.poll()
+    node.files.set("mlx5_0", **down)
+    node.poll(2)
+    node.files.set("mlx5_0", state="4: ACTIVE", phys_state="5: LinkUp")
+    node.poll()
+    assert node.series("rdma_port_flaps_total") == [flaps]
+
+
+def test_a_port_whose_state_could_not_be_read_at_first_was_not_down() -> None:
+    first = watched(1)
+    first.poll()
+    node = restarted(first)
+    state = node.files.texts[f"{RDMA}/mlx5_0/ports/1/state"]
+    node.files.refuse("mlx5_0", "state", Why.TIMEOUT, 110)
+    node.poll(3)
+    node.files.texts[f"{RDMA}/mlx5_0/ports/1/state"] = state
+    node.poll()
+    assert node.series("rdma_port_flaps_total") == [0]
+
+
+@pytest.mark.parametrize(
+    ("state", "physical", "coming"),
+    [
+        ("down", "training", True),
+        ("down", "recovery", True),
+        ("down", "polling", False),
+        ("down", "link_up", False),
+        ("active", "recovery", False),
+        ("active", "link_up", False),
+        ("init", "link_up", True),
+        ("armed", "link_up", True),
+        ("init", "polling", False),
+    ],
+)
+def test_a_port_comes_up_in_two_steps(state: str, physical: str, *, coming: bool) -> None:
+    assert replace(READ, state=state, physical=physical).coming_up is coming
 
 
 def test_what_is_counted_without_a_limit_is_no_fault() -> None:
@@ -335,11 +390,14 @@ ONE, TWO = "0000:0000:0000:0001", "0000:0000:0000:0002"
         ({"a": card(ONE), "b": card(ONE, "0000:20:00.0")}, {"a": card(ONE), "b": card(ONE, "0000:20:00.0")},
          {"a": "a", "b": "b"}),
         ({"a": card("")}, {"a": card("", "0000:30:00.0"), "b": card("")}, {}),
+        ({"a": card(ONE), "b": card("", "0000:20:00.0")}, {"a": card(ONE, "0000:20:00.0")}, {"a": "a"}),
+        ({"a": card(ONE), "b": card(ONE, "0000:20:00.0")}, {"c": card(ONE, "0000:40:00.0")}, {}),
     ],
     ids=[
         "a GUID in another place", "the same name and place", "another name in the same place",
         "no place and no GUID", "another GUID", "a GUID names the card", "another board",
         "a GUID that two share names none", "another card has its name",
+        "a card with a GUID is in the place of another", "a GUID that two shared",
     ],
 )  # fmt: skip
 def test_cards_are_known_by_guid_and_else_by_place(

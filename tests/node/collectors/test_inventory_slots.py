@@ -1,6 +1,6 @@
 """GPUs that never came: NVML's list against the PCI tree, the kernel log and what was in the slots before."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from tests.node.collectors.drawn import PCI, Files, Gpus, Log, Watched
 from tests.support import Node
 from wirewatch.collectors.inventory import COLLECTOR, GpuSlots, InventoryFacts, SlotGpu
+from wirewatch.core.ports import KernelLog
 from wirewatch.core.types import Absent, Finding, Health, Why
 from wirewatch.hw.overlay import AnswerChange
 
@@ -155,11 +156,12 @@ def test_a_new_gpu_elsewhere_takes_the_place_of_one_that_is_gone() -> None:
     assert node(tree(*SLOTS), answering(4), was).poll(3) == ()
 
 
-def test_a_gpu_that_has_not_said_its_name_may_be_the_one_that_is_missed() -> None:
+@pytest.mark.parametrize("unsaid", [{"uuid": "", "pci": ""}, {"uuid": ""}, {"pci": ""}])
+def test_a_gpu_that_has_not_said_its_name_may_be_the_one_that_is_missed(unsaid: dict[str, Any]) -> None:
     made = node(tree(*SLOTS), answering(3), kept())
     listed = made.gpus.gpus()
     assert not isinstance(listed, Absent)
-    nameless = replace(listed[2], uuid="", pci="", absent=Absent(Why.TIMEOUT, "no answer", 10))
+    nameless = replace(listed[2], absent=Absent(Why.TIMEOUT, "no answer", 10), **unsaid)
     made.gpus.gpus = lambda: [*listed[:2], nameless]  # type: ignore[method-assign]
     made.poll(3)
     rules = {rule for rule, _ in made.rules()}
@@ -312,3 +314,37 @@ def test_the_numa_node_of_a_gpu_is_shown_where_there_are_some(numa: str, shown: 
     made = node(files, answering(1))
     made.poll()
     assert made.series("gpu_info", numa=shown) == [1]
+
+
+@dataclass
+class Counted(Log):
+    """A kernel log that counts how often it is read."""
+
+    read: int = 0
+
+    def records(self, after: int) -> KernelLog | Absent:
+        self.read += 1
+        return super().records(after)
+
+
+def test_what_is_known_is_not_read_again() -> None:
+    made = node(tree(*SLOTS), answering(4))
+    log = Counted()
+    made.hardware = replace(made.hardware, kmsg=log)
+    made.poll()
+    made.files.opened.clear()
+    made.poll()
+    assert made.files.opened == [PCI]
+    assert log.read == 0
+
+
+def test_a_gpu_whose_own_name_is_lost_is_blind_and_not_gone() -> None:
+    """The driver calls a GPU lost by an error of its own; our own word for it has none."""
+    for lost in (Absent(Why.TIMEOUT, "no answer", 10), Absent(Why.LOST, "its process died")):
+        made = node(tree(*SLOTS[:2]), answering(2))
+        made.gpus.table["GPU-1", "Serial()"] = "1"
+        made.poll()
+        made.gpus.table["GPU-1", "UUID()"] = lost
+        made.poll(3)
+        assert made.rules() == {("inventory.blind", "GPU 1"): UNKNOWN}
+        assert only(made).evidence.endswith(lost.detail)

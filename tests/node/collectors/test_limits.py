@@ -7,7 +7,7 @@ from tests.support import Node
 from wirewatch.collectors.nvlink.judge import error_limit
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS, NvlinkPolicy
 from wirewatch.core.nvml import BURST
-from wirewatch.core.ports import NvmlCost
+from wirewatch.core.ports import NvmlCost, ProcessUse
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Health, Why
 from wirewatch.jobs.bursts.model import BurstOptions, BurstPolicy
 from wirewatch.jobs.lockstep.model import LockstepPolicy
@@ -301,6 +301,23 @@ def test_one_process_that_cannot_leave_the_driver_is_reported() -> None:
     assert node.rules() == {("agent.nvml_stuck", "nvml"): UNKNOWN}
     assert node.series("agent_nvml_stuck_processes") == [1]
     assert Watched("agent", gpus=Gpus((GPU,))).poll() == ()
+
+
+class Apart(Gpus):
+    """An NVML port in a process of its own."""
+
+    def cost(self) -> NvmlCost:
+        return NvmlCost(4711, 1.5, 0, 0)
+
+
+def test_the_process_that_talks_to_nvml_has_series_where_there_is_one() -> None:
+    for gpus, roles in ((Apart((GPU,)), ["agent", "nvml"]), (Gpus((GPU,)), ["agent"])):
+        node = Watched("agent", gpus=gpus)
+        node.host.process = lambda pid: ProcessUse(1.0 if pid else 2.0, 1000)  # type: ignore[method-assign]
+        node.poll()
+        assert [
+            s.labels[0] for s in node.component.samples if s.metric.name == "agent_cpu_seconds_total"
+        ] == roles
 
 
 # Bursts of a job

@@ -1,9 +1,13 @@
 """NVLink on the recorded 8-GPU node, healthy and with its answers changed."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from tests.node.collectors.drawn import Gpus, Watched
 from tests.support import Node
-from wirewatch.core.types import ErrorLimit, Expect, Health
+from wirewatch.core.ports import Answer, Question
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Health, Why
 
 LINKS = 18
 KIB = 1024
@@ -444,3 +448,145 @@ def test_a_link_that_the_driver_does_not_list_any_more_is_down() -> None:
     node.poll("nvlink", times=3)
     assert node.rules() == {("nvlink.link_down", "2", "7", Health.FAILED)}
     assert node.findings()[0].evidence == "no longer reported; 17 of 18 links up"
+
+
+def old_driver(node: Node) -> None:
+    """A driver that shows states and speeds in the way from before NVLink's own fields."""
+    node.change("gpu*/Field(165,*)", "code", 3)
+    node.change("gpu*/Field(164,*)", "code", 3)
+    node.change("gpu*/NvLinkState(*)", "set", 1)
+
+
+def test_links_of_an_old_driver_are_read_at_the_first_poll_and_at_every_other() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    old_driver(node)
+    for _ in range(3):
+        node.poll()
+        assert all(node.series("nvlink_links", state="active"))
+
+
+@pytest.mark.parametrize(
+    ("without", "series"),
+    [
+        ("clusterUuid", ("fabric_info", {"cluster_uuid": ""})),
+        ("healthSummary", ("fabric_info", {"clique": "0"})),
+    ],
+)
+def test_a_fabric_needs_neither_a_cluster_nor_a_summary(
+    without: str, series: tuple[str, dict[str, str]]
+) -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu*/GpuFabricInfoV()", "set", {k: v for k, v in FABRIC.items() if k != without})
+    node.poll()
+    assert node.findings() == ()
+    name, labels = series
+    assert node.series(name, **labels) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("info", "states", "health"),
+    [({"state": 0, "healthSummary": 1}, 0, 0), ({"healthSummary": 0}, 4, 0), ({"healthSummary": 1}, 4, 4)],
+)
+def test_a_fabric_that_is_not_there_has_no_series_and_one_without_summary_none_of_that(
+    info: dict[str, int], states: int, health: int
+) -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu0/GpuFabricInfoV()", "set", FABRIC | info)
+    node.poll()
+    assert len(node.series("fabric_state", gpu="0")) == states
+    assert len(node.series("fabric_health", gpu="0")) == health
+
+
+def test_a_fabric_that_cannot_be_read_confirms_no_fault() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.poll(times=5)
+    node.change("gpu0/GpuFabricInfoV()", "set", FABRIC | {"status": 3})
+    node.poll()
+    assert node.rules() == {("fabric.status", "0", "", Health.DEGRADED)}
+    node.change("gpu0/GpuFabricInfoV()", "code", 999)
+    node.poll(times=4)
+    assert node.rules() == {
+        ("fabric.status", "0", "", Health.DEGRADED),
+        ("nvlink.blind", "0", "", Health.UNKNOWN),
+    }
+
+
+def test_only_the_registration_may_take_its_time() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu0/GpuFabricInfoV()", "set", FABRIC | {"state": 2, "healthMask": 0b01})
+    node.poll()
+    assert node.rules() == {
+        ("fabric.state", "0", "", Health.UNKNOWN),
+        ("fabric.degraded_bandwidth", "0", "", Health.DEGRADED),
+    }
+
+
+def test_a_state_that_could_never_be_read_is_no_link_that_is_down() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu0/Field(165,7)", "code", 10)
+    node.poll(times=4)
+    assert node.rules() == {("nvlink.blind", "0", "", Health.UNKNOWN)}
+
+
+def test_a_twin_that_cannot_be_read_proves_nothing() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu0/Field(140,all)", "code", 999)
+    node.poll(times=2)
+    assert len(node.series("nvlink_transmit_bytes_total")) == 2
+
+
+def test_a_gpu_that_answers_nothing_is_blind_and_the_others_are_read() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu0/*", "code", 10)
+    node.poll()
+    assert node.rules() == {("nvlink.blind", "0", "", Health.UNKNOWN)}
+    assert len(node.series("nvlink_transmit_bytes_total")) == 1
+    assert node.state.components["nvlink"].applicable
+
+
+def test_the_single_link_of_a_gpu_is_named_as_one() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu*/Name()", "set", "NVIDIA X999")
+    node.change("gpu*/Field(91)", "set", 1)
+    node.poll()
+    node.change("gpu0/Field(165,0)", "set", 0)
+    node.change("gpu1/Field(164,0)", "set", 13000)
+    node.poll(times=3)
+    assert node.rules() == {
+        ("nvlink.link_down", "0", "0", Health.FAILED),
+        ("nvlink.link_slow", "1", "0", Health.FAILED),
+    }
+
+
+class Counted(Gpus):
+    """One GPU with four links that notes what it is asked."""
+
+    asked: list[tuple[str, ...]]
+
+    def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
+        self.asked.append(tuple(map(str, questions)))
+        return super().ask(gpu, questions)
+
+
+def test_a_poll_asks_for_no_more_than_it_needs() -> None:
+    """How many links there are once, nothing in the old way, single links only where a counter moved."""
+    gpus = Counted(("0000:03:00.0",))
+    gpus.asked = []
+    gpus.table |= {("GPU-0", "Field(91)"): 4, ("GPU-0", "Field(170)"): 0, ("GPU-0", "Field(162,all)"): 0}
+    gpus.table |= {("GPU-0", f"Field({field},{n})"): 1 for field in (164, 165) for n in range(4)}
+    node = Watched("nvlink", gpus=gpus)
+    node.poll()
+    gpus.asked.clear()
+    node.poll()
+    (every,) = gpus.asked
+    assert "Field(165,3)" in every
+    assert not {"Field(91)", "NvLinkState(0)", "Field(90)"} & {*every}
+    gpus.table["GPU-0", "Field(162,all)"] = Absent(Why.TIMEOUT, "no answer", 10)
+    gpus.asked.clear()
+    node.poll()
+    assert len(gpus.asked) == 1
+    assert node.series("nvlink_link_up") == []
+    gpus.table["GPU-0", "Field(162,all)"] = 1
+    gpus.asked.clear()
+    node.poll()
+    assert gpus.asked[1:] == [tuple(f"Field(162,{link})" for link in range(4))]

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tests.support import Node
-from wirewatch.collectors.nvlink.judge import LINK_ACTION
+from wirewatch.collectors.nvlink import observed
+from wirewatch.collectors.nvlink.judge import LINK_ACTION, applicable
 from wirewatch.collectors.nvlink.model import (
+    Fabric,
     GpuLinks,
     NvlinkLink,
     NvlinkTraffic,
@@ -16,7 +18,7 @@ from wirewatch.collectors.nvlink.model import (
     usual_rate,
 )
 from wirewatch.core.collector import GpuReading
-from wirewatch.core.nvml import NOT_ASKED, Supported
+from wirewatch.core.nvml import FABRIC_STATES, NOT_ASKED, Supported
 from wirewatch.core.ports import Gpu
 from wirewatch.core.topology import nvlink_product
 from wirewatch.core.types import Absent, Expect, Health, Why
@@ -260,7 +262,7 @@ def test_a_gpu_of_a_board_without_any_link_misses_them() -> None:
     unlinked(node, "3")
     node.poll("nvlink", times=3)
     assert node.rules() == {("nvlink.links_missing", "3", "", FAILED)}
-    assert node.findings()[0].evidence == "0 links reported, 18 expected"
+    assert node.findings()[0].evidence == "0 of 0 reported links up, 18 expected"
 
 
 def test_a_part_of_a_board_is_judged_by_gpus_that_are_not_split() -> None:
@@ -346,3 +348,83 @@ def test_siblings_are_those_that_have_links_and_are_whole() -> None:
     assert found["NVIDIA X999"].counts == (2,)
     assert due.counts == {"GPU-0": 2}
     assert found["NVIDIA X999"].node == 4
+
+
+def reading(*values: GpuLinks | Absent) -> tuple[GpuReading[GpuLinks], ...]:
+    gpus = (Gpu(index, f"GPU-{index}", name="NVIDIA X999") for index in range(len(values)))
+    return tuple(map(GpuReading, gpus, values))
+
+
+@pytest.mark.parametrize(
+    ("values", "here"),
+    [
+        ([links((1, 26e9))], True),
+        ([UNREAD, links(), replace(links((1, 26e9)), mig=True)], False),
+        ([UNREAD, links(), links((1, 26e9))], True),
+        ([], False),
+    ],
+)
+def test_there_is_something_to_watch_where_one_whole_gpu_has_links(
+    values: list[GpuLinks | Absent],
+    here: bool,  # noqa: FBT001
+) -> None:
+    assert applicable(reading(*values)) is here
+
+
+def test_links_are_observed_on_gpus_that_were_read_and_are_whole() -> None:
+    seen = observed(reading(UNREAD, replace(links((1, 26e9)), mig=True), links((1, 26e9)), links()), {})
+    assert seen.gpus is not None
+    assert {part.gpu for part in seen.gpus} == {"2", "3"}
+
+
+REGISTERED = Fabric(len(FABRIC_STATES) - 1, 0, 0, None, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "virtual", "registered", "dark"),
+    [
+        ({"virtual": True}, {"virtual": True}, True, False, False),
+        ({"virtual": True}, {}, False, False, False),
+        ({"fabric": REGISTERED}, {}, False, True, False),
+        ({"fabric": replace(REGISTERED, state=2)}, {}, False, False, False),
+        ({"links": links((0, 1e9)).links}, {}, False, False, False),
+        ({"links": links((0, 1e9)).links}, {"links": links((0, 1e9)).links}, False, False, True),
+    ],
+)
+def test_siblings_are_as_all_or_one_of_them(
+    first: dict[str, Any],
+    second: dict[str, Any],
+    *,
+    virtual: bool,
+    registered: bool,
+    dark: bool,
+) -> None:
+    whole = links((1, 26e9))
+    found, _ = find_siblings(reading(replace(whole, **first), replace(whole, **second)), {})
+    one = found["NVIDIA X999"]
+    assert (one.virtual, one.registered, one.dark) == (virtual, registered, dark)
+
+
+def test_one_link_below_what_the_node_has_shown_makes_all_slow_links_of_a_gpu_failed() -> None:
+    node = card("NVIDIA H200", 17000, 18)
+    rates(node, "0", 10000, range(1))
+    node.poll("nvlink", times=3)
+    assert {r[:2] + r[3:] for r in node.rules()} == {
+        ("nvlink.slow", "0", FAILED),
+        ("nvlink.slow", "1", DEGRADED),
+    }
+    assert "all 18 active links at 17.000 GB/s or less" in node.findings()[0].evidence
+
+
+def test_a_driver_that_shows_no_nvlink_on_any_gpu_says_nothing_of_a_listed_product() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    unlinked(node, "*")
+    node.poll(times=3)
+    assert node.findings() == ()
+
+
+def test_fewer_links_than_the_operator_says_are_no_partition() -> None:
+    node = Node("h200x2-idle", expect=Expect(nvlink_links=10), only=("nvlink",))
+    active(node, 9)
+    node.poll(times=3)
+    assert node.rules() == {("nvlink.links_missing", gpu, "", FAILED) for gpu in "01"}

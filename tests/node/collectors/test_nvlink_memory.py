@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.node.collectors.test_nvlink_boards import links
 from tests.support import Node
 from wirewatch.collectors.nvlink import COLLECTOR
-from wirewatch.collectors.nvlink.judge import LINK_DOWN, LINK_SLOW, _fabric_faults, _merge
-from wirewatch.collectors.nvlink.model import Fabric, LinkDetail, _due
-from wirewatch.core.collector import Component
+from wirewatch.collectors.nvlink.judge import LINK_DOWN, LINK_SLOW, _fabric_faults, _merge, forget, keep
+from wirewatch.collectors.nvlink.model import ActiveLinks, Fabric, GpuLinks, LinkDetail, NvlinkMemory, _due
+from wirewatch.core.collector import Component, GpuMemory
+from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Health, Why
 
 FAILED, OK = Health.FAILED, Health.OK
@@ -82,7 +84,7 @@ def test_eleven_links_are_one_too_few_on_a_gpu_alone() -> None:
     node = cards(H100_NVL, (11,), gpus=1)
     node.poll(times=CONFIRMED)
     assert node.rules() == {("nvlink.links_missing", "0", "", FAILED)}
-    assert node.findings()[0].evidence == "11 links up, 12 expected"
+    assert node.findings()[0].evidence == "11 of 18 reported links up, 12 expected"
 
 
 @pytest.mark.parametrize(
@@ -342,3 +344,42 @@ def test_errors_of_which_no_link_can_be_named_are_reported() -> None:
     node.poll()
     evidence = {f.rule: f.evidence for f in node.findings()}
     assert evidence["nvlink.recovery_errors"] == "errors: 3 in 3600 s, 3 since reset"
+
+
+def test_links_that_are_missing_without_a_name_are_degraded_at_first_sight() -> None:
+    node = cards(H100_NVL, (8, 8))
+    node.poll(times=5)
+    assert node.findings() == ()
+    for gpu in (0, 1):
+        for link in (12, 13, 14):
+            node.change(f"gpu{gpu}/Field(165,{link})", "set", 1)
+    node.poll()
+    assert node.rules() == {("nvlink.links_missing", gpu, "", Health.DEGRADED) for gpu in "01"}
+
+
+def memory(seen: Sequence[int] = (), c2c: Sequence[int] = (), last: GpuLinks | None = None) -> NvlinkMemory:
+    return NvlinkMemory(seen_active=frozenset(seen), c2c_active=frozenset(c2c), last=last)
+
+
+@pytest.mark.parametrize(
+    ("uuid", "known", "kept"),
+    [
+        ("GPU-0", memory(seen=(1, 0)), ActiveLinks(0, "NVIDIA X999", (0, 1))),
+        ("GPU-0", memory(c2c=(3,)), ActiveLinks(0, "NVIDIA X999", (), c2c=(3,))),
+        ("GPU-0", memory(), None),
+        ("", memory(seen=(0,)), None),
+    ],
+)
+def test_a_gpu_with_a_name_and_with_links_of_one_kind_outlives_the_process(
+    uuid: str, known: NvlinkMemory, kept: ActiveLinks | None
+) -> None:
+    gpu = Gpu(0, uuid, name="NVIDIA X999")
+    assert keep({"0": GpuMemory(gpu, known)}).gpus == ({uuid: kept} if kept else {})
+
+
+def test_links_that_are_not_up_now_are_forgotten() -> None:
+    last = replace(links((1, 26e9), (0, 26e9)), c2c=links((0, 25e9), (1, 25e9)).links)
+    known = GpuMemory(Gpu(0, "GPU-0"), memory((0, 1, 2), (0, 1), last))
+    left = forget({"GPU-0": known})["GPU-0"].memory
+    assert left.seen_active == {0}
+    assert left.c2c_active == {1}

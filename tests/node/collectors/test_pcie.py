@@ -116,6 +116,7 @@ def test_a_gpu_in_a_lesser_slot_than_its_peers_is_reported() -> None:
     answer_with(node, 3, generation=4, most=4)
     node.poll()
     assert node.rules() == {("pcie.slot", "GPU 3"): DEGRADED}
+    assert node.component.findings[0].evidence.endswith("the other GPUs here support 5")
 
 
 def test_errors_that_were_not_corrected_are_reported_for_a_day_and_old_ones_are_not() -> None:
@@ -366,9 +367,11 @@ def test_a_gpu_whose_address_is_not_known_now_is_in_the_slot_of_before() -> None
     node.poll()
     node.gpus.addresses = (ADDRESSES[0], "", *ADDRESSES[2:])
     answer_with(node, 1, width=8, most_width=8)
-    node.gpus.number += 1
-    node.poll()
-    assert node.rules()[NARROW.name, "GPU 1"] is DEGRADED
+    for address in ("", ADDRESSES[1]):
+        node.gpus.addresses = (ADDRESSES[0], address, *ADDRESSES[2:])
+        node.gpus.number += 1
+        node.poll()
+        assert node.rules()[NARROW.name, "GPU 1"] is DEGRADED
 
 
 def test_the_most_lanes_of_a_slot_that_were_never_read_are_not_known() -> None:
@@ -376,3 +379,39 @@ def test_the_most_lanes_of_a_slot_that_were_never_read_are_not_known() -> None:
     answer_with(node, 1, most_width=UNREAD)
     node.poll(2)
     assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}
+
+
+def test_a_gpu_that_never_answered_is_blind_alone_and_outlives_no_process() -> None:
+    node = watched()
+    answer_with(node, 1, **dict.fromkeys((*CALLS, "use"), UNREAD))
+    node.poll()
+    assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}
+    assert node.component.findings[0].evidence.endswith("no answer")
+    lasting = node.collector.lasting
+    assert lasting is not None
+    assert set(lasting.keep(node.component.memory).gpus) == {"GPU-0", "GPU-2", "GPU-3"}
+
+
+def test_error_counts_that_a_kernel_did_not_have_are_asked_for_in_a_new_session() -> None:
+    node = watched(aer=False)
+    node.poll(2)
+    node.files.texts |= watched().files.texts
+    node.gpus.number += 1
+    node.poll()
+    assert node.series("pcie_errors_total", gpu="1", severity="fatal") == [0]
+
+
+@pytest.mark.parametrize(("most", "known"), [(15, True), (16, False)])
+def test_a_generation_has_four_bits(most: int, known: bool) -> None:  # noqa: FBT001
+    node = watched()
+    answer_with(node, 1, most=most)
+    node.poll()
+    assert node.series("pcie_generation_max", gpu="1") == ([most] if known else [])
+
+
+def test_errors_between_two_readings_are_of_the_time_between_them() -> None:
+    node = watched()
+    node.poll(every=3 * 86400.0)
+    node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_fatal"] = "DLP 1\nTOTAL_ERR_FATAL 1"
+    node.poll()
+    assert node.component.findings[0].evidence == "1 fatal PCIe errors in 3 days"

@@ -8,7 +8,7 @@ from tests.node.collectors.drawn import Gpus, Watched
 from tests.node.collectors.test_gpudirect import GPUS, node_files
 from tests.support import Node
 from wirewatch.core.topology import NicPath, NvlinkWires, Topology
-from wirewatch.core.types import Absent, Ok, Why
+from wirewatch.core.types import Absent, Health, Ok, Why
 
 CLUSTER = "b1f300000000000000000000000000aa"
 
@@ -65,6 +65,82 @@ def test_wires_that_could_not_be_read_are_named_and_not_taken_for_none() -> None
     assert {wires.uuid for wires in graph(node).nvlink} == {"GPU-0"}
 
 
+def test_a_link_that_the_driver_does_not_offer_is_none_and_the_others_count() -> None:
+    gpus = linked()
+    del gpus.table["GPU-1", "Field(165,0)"]
+    gpus.table["GPU-1", "NvLinkState(0)"] = 1
+    del gpus.table["GPU-1", "Field(165,1)"]
+    node = Watched("topology", node_files(), gpus)
+    node.poll()
+    assert graph(node).unread == ()
+    assert [w.links for w in graph(node).nvlink if w.uuid == "GPU-1"] == [(0,), (3,)]
+
+
+def test_a_gpu_that_answers_nothing_of_its_links_is_named() -> None:
+    gpus = linked()
+    gpus.table |= {key: Absent(Why.LOST, "gone", 15) for key in gpus.table if key[0] == "GPU-1"}
+    node = Watched("topology", node_files(), gpus)
+    node.poll()
+    assert graph(node).unread == ("GPU-1",)
+
+
+@pytest.mark.parametrize(
+    ("mode", "split", "unread"),
+    [
+        ((0, 0), (), ()),
+        ((1, 1), ("GPU-1",), ("GPU-1",)),
+        ((0, 1), ("GPU-1",), ("GPU-1",)),
+        ((1, 0), ("GPU-1",), ("GPU-1",)),
+        (Absent(Why.TIMEOUT, "no answer", 10), (), ("GPU-1",)),
+    ],
+)
+def test_wires_and_fabric_of_a_gpu_that_mig_splits_are_not_known(
+    mode: Any, split: tuple[str, ...], unread: tuple[str, ...]
+) -> None:
+    gpus = linked()
+    gpus.table["GPU-1", "MigMode()"] = mode
+    gpus.table["GPU-1", "GpuFabricInfoV()"] = {"cliqueId": 3, "clusterUuid": CLUSTER, "state": 3}
+    node = Watched("topology", node_files(), gpus)
+    node.poll()
+    assert (graph(node).split, graph(node).unread) == (split, unread)
+    assert (graph(node).gpus[1].clique is None) is bool(split)
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "peer"),
+    [
+        (0, f"0000{GPUS[0].upper()}", "GPU-0"),
+        (0, "", "unknown"),
+        (0, None, "unknown"),
+        (2, f"0000{GPUS[0].upper()}", "switch"),
+        (1, "00000000:99:00.0", "unknown"),
+    ],
+)
+def test_the_other_end_of_a_link_is_a_gpu_by_its_address(kind: int, address: str | None, peer: str) -> None:
+    gpus = linked()
+    gpus.addresses = (*GPUS, "")
+    gpus.table["GPU-2", "Field(91)"] = 0
+    gpus.table["GPU-1", "NvLinkRemoteDeviceType(3)"] = kind
+    gpus.table["GPU-1", "NvLinkRemotePciInfo(3)"] = {"busId": address}
+    for link in (0, 1):
+        gpus.table["GPU-1", f"Field(165,{link})"] = 0
+    node = Watched("topology", node_files(), gpus)
+    node.poll()
+    assert [w.peer for w in graph(node).nvlink if w.uuid == "GPU-1"] == [peer]
+
+
+@pytest.mark.parametrize("lost", ["gpus", "devices"])
+def test_there_is_no_graph_while_gpus_or_network_cards_cannot_be_listed(lost: str) -> None:
+    node = Watched("topology", node_files(), linked())
+    if lost == "gpus":
+        node.gpus.absent = Absent(Why.TIMEOUT, "no answer", 10)
+    else:
+        node.files.texts["/sys/class/infiniband"] = Absent(Why.DENIED, "EACCES", 13)
+    node.poll()
+    assert node.rules() == {("topology.blind", "node"): Health.UNKNOWN}
+    assert node.component.findings[0].evidence.endswith("no answer" if lost == "gpus" else "EACCES")
+
+
 def test_a_gpu_without_nvlink_and_a_node_without_nics_have_none() -> None:
     node = Watched("topology", gpus=Gpus(GPUS))
     node.gpus.table |= {(f"GPU-{n}", "Field(91)"): 0 for n in range(2)}
@@ -95,6 +171,12 @@ def cliques(**fabric: Any) -> set[str | None]:
 def test_a_board_whose_fabric_ends_at_the_node_has_none() -> None:
     assert cliques(clusterUuid="0" * 32) == {""}
     assert cliques(state=0) == {""}
+    assert cliques(state=0, clusterUuid=None, cliqueId=None) == {""}
+
+
+@pytest.mark.parametrize("odd", ["state", "clusterUuid", "cliqueId"])
+def test_a_fabric_that_is_not_understood_is_not_known(odd: str) -> None:
+    assert cliques(**{odd: None}) == {None}
 
 
 def test_in_a_rack_it_is_that_of_the_cluster() -> None:

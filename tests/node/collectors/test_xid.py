@@ -1,12 +1,18 @@
 """XIDs: from which source, on which GPU, how bad, and until when."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from tests.node.collectors.drawn import Gpus, Watched
 from tests.support import Node
-from wirewatch.collectors.xid import RULES
+from wirewatch.collectors.xid import OTHER_ACTIONS, RULES
+from wirewatch.core import xids
 from wirewatch.core.nvml import RECOVERY_ACTIONS
+from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Health, Json, Why
+from wirewatch.core.xids import XIDS, switch_action
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 ADDRESSES = ("0000:05:00.0", "0000:3f:00.0", "0018:01:00.0")
@@ -482,3 +488,116 @@ def test_an_event_of_nvml_that_lacks_a_part_is_counted_as_odd_once(odd: dict[str
     assert node.poll(3) == ()
     assert node.series("xid_events_total") == [1]
     assert node.series("kernel_log_unparsed_total") == [1]
+
+
+class Sleeping(Gpus):
+    """An NVML port that begins a session when it is asked something, as the real one does."""
+
+    def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
+        self.number = 1
+        return super().ask(gpu, questions)
+
+
+def test_the_gpus_are_known_as_soon_as_the_question_for_events_has_begun_a_session() -> None:
+    node = watched()
+    node.gpus = Sleeping(ADDRESSES, number=0)
+    node.hardware = replace(node.hardware, nvml=node.gpus)
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = [{"number": 1, "uuid": "GPU-1", "xid": 79}]
+    node.poll()
+    assert node.rules() == {("xid.79", "GPU 1"): FAILED}
+
+
+def test_an_event_of_nvml_that_is_there_at_the_start_is_of_now() -> None:
+    """It has no time of its own; one of the log is by the machine's start."""
+    node = watched()
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = [{"number": 1, "uuid": "GPU-1", "xid": 94}]
+    (finding,) = node.poll()
+    assert finding.since == node.clock.now() - 15
+
+
+def test_gpus_that_are_listed_later_get_their_series_then() -> None:
+    node = watched("boot")
+    node.gpus.absent = Absent(Why.MISSING, "the NVIDIA driver is not loaded", 9)
+    node.poll()
+    assert node.series("xid_last_event_timestamp_seconds") == []
+    node.gpus.absent = None
+    node.poll()
+    assert node.series("xid_last_event_timestamp_seconds") == [0, 0, 0]
+
+
+def test_one_gpu_without_a_name_among_others_is_asked_for_again() -> None:
+    node = watched(xid(43), xid(43, "0000:99:00"))
+    node.poll(3)
+    assert node.gpus.listed == 3
+
+
+def test_events_of_nvml_that_are_no_list_are_odd() -> None:
+    node = watched()
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = 7
+    assert node.poll(2) == ()
+    assert node.series("kernel_log_unparsed_total") == [1]
+
+
+@pytest.mark.parametrize(
+    ("line", "action"),
+    [
+        (xid(94), XIDS[94].action),
+        ("NVRM: GPU 0000:05:00.0: GPU has fallen off the bus.", XIDS[79].action),
+        ("mlx5_core 0000:5c:00.0: insufficient power on the PCIe slot", OTHER_ACTIONS["nic_power"]),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 23001, Fatal, Link 1", switch_action(23001, "Fatal")),
+    ],
+)  # fmt: skip
+def test_the_advice_is_that_of_the_kind_of_message(line: str, action: str) -> None:
+    node = watched("boot")
+    node.poll()
+    node.log.lines.append(line)
+    (finding,) = node.poll()
+    assert finding.action == action
+
+
+CHANGED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+
+
+def test_the_driver_s_word_on_a_gpu_is_the_advice_of_its_xids_and_of_nothing_else() -> None:
+    node = watched("boot")
+    node.poll()
+    training = "NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!"
+    node.log.lines += [xid(95), f"{training} GPU 0000:05:00.0", xid(154, rest=CHANGED)]
+    node.poll()
+    found = {finding.rule: finding for finding in node.component.findings}
+    assert found["xid.95"].action.endswith("the driver's latest request, XID 154: gpu reset required")
+    assert found["xid.154"].action.endswith(xids.CAUSE)
+    assert found["xid.154"].evidence.startswith("the driver asks for gpu reset; ")
+    assert "the driver asks for" not in found["xid.95"].evidence
+
+
+def test_a_recovery_action_that_is_not_understood_is_reported_in_its_own_words() -> None:
+    """Before: with the words and the advice of the request before it."""
+    node = watched("boot")
+    node.poll()
+    node.log.lines += [xid(154, rest=CHANGED), xid(154, rest="something of a later driver")]
+    (finding,) = node.poll()
+    assert finding.health is DEGRADED
+    assert finding.evidence.startswith("the recovery action changed; seen once")
+    assert finding.evidence.endswith(": something of a later driver")
+    assert finding.action == XIDS[154].action
+
+
+def test_the_newest_words_of_an_event_stand_and_a_line_without_words_takes_none_away() -> None:
+    node = watched("boot")
+    node.poll()
+    for words, shown in (("first", "first"), ("second", "second"), ("", "second")):
+        node.log.lines.append(xid(79, rest=words))
+        (finding,) = node.poll()
+        assert finding.evidence.endswith(f": {shown}")
+
+
+@pytest.mark.parametrize(
+    ("number", "healths"),
+    [(94, (DEGRADED,)), (79, (FAILED,)), (149, (DEGRADED, FAILED)), (13, (DEGRADED,))],
+)
+def test_an_xid_can_be_as_bad_as_its_row_says(number: int, healths: tuple[Health, ...]) -> None:
+    assert [rule.healths for rule in RULES if rule.name == f"xid.{number}"] == [healths]

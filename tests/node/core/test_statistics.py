@@ -12,6 +12,7 @@ from wirewatch.core.statistics import (
     Window,
     delta,
     high_median,
+    in_days,
     lasting,
     low_median,
     measured,
@@ -121,6 +122,14 @@ def test_what_a_late_reading_shows_is_said_with_the_time_that_passed() -> None:
 )
 def test_a_length_of_time_is_said_in_the_largest_unit_that_gives_two(seconds: float, words: str) -> None:
     assert lasting(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(600.0, "within a day"), (86_400.0, "within a day"), (108_000.0, "in 30 h"), (259_200.0, "in 3 days")],
+)
+def test_a_day_is_called_one(seconds: float, words: str) -> None:
+    assert in_days(seconds) == words
 
 
 def test_a_window_keeps_nothing_of_a_counter_that_stands_still() -> None:

@@ -3,12 +3,23 @@
 import errno
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.node.hw.recordings import Time, one_change, overlay_file, player, recording
-from wirewatch.core.types import Absent, Json, Why
-from wirewatch.hw.overlay import OverlayError, load_overlay
+from wirewatch.core.ports import Answer
+from wirewatch.core.types import Absent, Health, Json, Subject, Why
+from wirewatch.hw.overlay import (
+    AnswerChange,
+    Expected,
+    Overlay,
+    OverlayError,
+    Player,
+    change,
+    is_counter,
+    load_overlay,
+)
 from wirewatch.hw.recording import Key
 
 POWER: Key = ("nvml", "gpu0/PowerUsage()")
@@ -212,6 +223,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         'slow = "very"',
         "slow = -1",
         'errno = "errorcode"',
+        "code = 1.5",
+        "code = true",
+        "add = true",
+        "hang = false",
+        "crash = 1",
+        "raise = 5",
+        "set = 1\nat = 3",
+        'ramp = 1\nat = "a/b"',
     ],
 )
 def test_a_change_with_a_value_of_the_wrong_kind_is_refused_when_it_is_loaded(
@@ -226,3 +245,100 @@ def test_a_change_that_is_no_table_is_refused(tmp_path: Path) -> None:
 
 def test_a_change_of_a_port_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     _refusal(one_change(tmp_path, "set = 1", port="nvlm"))
+
+
+def changed(action: str, argument: Any, answer: Answer | None, at: str = "") -> Json | Absent:
+    """The answer as one change makes it."""
+    overlay = Overlay("drawn", "", (AnswerChange("nvml", "*", action, argument, at=at),))
+    found = change([overlay], POWER, 0.0, answer)
+    assert found is not None
+    return found.value
+
+
+@pytest.mark.parametrize(
+    ("action", "argument", "value", "told"),
+    [
+        ("scale", 0.5, 101, 50),
+        ("scale", 0.5, 101.0, 50.5),
+        ("scale", 0.5, "1001", "500"),
+        ("add", 1.5, 100, 101.5),
+        ("add", 1.5, "100", "101"),
+        ("add", 1, True, True),
+        ("add", 1, "12 W", "12 W"),
+        ("add", 1, [1], [1]),
+    ],
+)
+def test_numbers_are_changed_and_whole_ones_stay_whole_when_they_are_scaled(
+    action: str, argument: float, value: Json, told: Json
+) -> None:
+    assert changed(action, argument, Answer(value)) == told
+
+
+def test_members_of_an_answer_are_changed_where_it_has_them() -> None:
+    value: Json = {"links": [{"rate": 2, "up": True}, {"rate": 4}], "rate": 1}
+    assert changed("scale", 2, Answer(value), "links/*/rate") == {
+        "links": [{"rate": 4, "up": True}, {"rate": 8}], "rate": 1,
+    }  # fmt: skip
+    assert changed("set", 9, Answer(value), "links/1/rate") == {
+        "links": [{"rate": 2, "up": True}, {"rate": 9}], "rate": 1,
+    }  # fmt: skip
+    assert changed("add", 1, Answer(value), "links/0/up/rate") == value
+    assert changed("set", 9, Answer(LOST), "links/1/rate") == LOST
+    assert (
+        change([Overlay("x", "", (AnswerChange("nvml", "*", "set", 1, at="a"),))], POWER, 0.0, None) is None
+    )
+
+
+def test_a_hurried_fault_begins_after_the_lead_and_then_twenty_times_as_fast() -> None:
+    times: tuple[tuple[float, float], ...] = ((0.0, 1e9), (60.0, 120.0), (160.0, 1e9), (0.0, 30.0))
+    overlay = Overlay("drawn", "", tuple(AnswerChange("nvml", "*", "set", 1, *one) for one in times))
+    hurried = overlay.hurried(10.0)
+    assert [(one.start, one.until) for one in hurried.changes] == [
+        (0.0, 1e9), (10.0, 13.0), (15.0, 1e9), (0.0, 8.5),
+    ]  # fmt: skip
+    assert (overlay.begun, hurried.begun, Overlay("x", "", ()).begun) == (160.0, 15.0, 0.0)
+    assert [one.until for one in overlay.hurried(0.5).changes] == [1e9, 3.5, 1e9, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("start", "until", "steady"),
+    [(0.0, 1e9, 100.0), (160.0, 1e9, 160.0), (0.0, 240.0, 240.0), (20.0, 30.0, 100.0)],
+)
+def test_a_play_is_steady_once_all_has_begun_and_ended(start: float, until: float, steady: float) -> None:
+    changes = (AnswerChange("nvml", "*", "set", 1, start, until),)
+    assert Player(SMALL, lambda: 0.0, (Overlay("drawn", "", changes),)).steady == steady
+
+
+@pytest.mark.parametrize(
+    ("key", "grows"),
+    [
+        (BYTES, True),
+        (RATE, True),
+        (POWER, False),
+        (("nvml", "gpu0/Field(165,7)"), False),
+        (("nvml", "gpu0/PcieReplayCounter()"), True),
+        (("nvml", "PcieReplayCounter()"), False),
+        (("sysfs", "read /sys/class/net/eth0/carrier"), False),
+        (("kmsg", "gpu0/PcieReplayCounter()"), True),
+    ],
+)
+def test_what_grows_in_a_loop_is_known_by_its_question(key: Key, grows: bool) -> None:  # noqa: FBT001
+    assert is_counter(key) is grows
+
+
+FINDING = 'rule = "gpu.lost"\nhealth = "FAILED"\nevidence = "XID"\naction = "drain"\ngpu = "3"'
+
+
+def test_a_fault_may_say_what_it_makes(tmp_path: Path) -> None:
+    overlay = load_overlay(overlay_file(tmp_path, f"change = []\n[[finding]]\n{FINDING}"))
+    assert overlay.findings == (Expected("gpu.lost", Health.FAILED, Subject(gpu="3"), "XID", "drain"),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"FAILED"', '"failed"'), ('"3"', "3"), ("gpu =", "host ="), ('action = "drain"', ""), ('"XID"', "[]")],
+)
+def test_a_finding_that_is_not_understood_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    assert "a finding has" in _refusal(
+        overlay_file(tmp_path, f"change = []\n[[finding]]\n{FINDING.replace(old, new)}")
+    )

@@ -68,12 +68,15 @@ def test_an_older_nccl_passes_over_what_it_does_not_know() -> None:
     assert ignored(ALGO, "auto") == ("auto",)
     assert ignored(ALGO, "allreduce:ring,tree") == ("allreduce:ring",)
     assert ignored(PROTO, "^ll,SIMPLE") == ()
+    assert ignored(ALGO, "ring,,tree") == ()
 
 
 def test_what_a_collective_does_not_have_is_not_missed() -> None:
     assert not lacks(ALGO, "broadcast:ring", "Ring", "NVLS")
     assert lacks(ALGO, "allgather:ring", "Ring", "NVLS")
     assert lacks(ALGO, "auto", "Ring")
+    assert lacks(PROTO, "LL", "Simple")
+    assert not lacks(PROTO, "^LL", "Simple")
 
 
 @given(st.sampled_from([(ALGO, ALGORITHMS), (PROTO, PROTOCOLS)]), st.data())

@@ -6,6 +6,8 @@ from tests.node.nccl.texts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28,
 from tests.recorded import HERE
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
+from wirewatch.nccl import log
+from wirewatch.nccl.lines import Setting
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size, parse_nccl_log, wire
 
 NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
@@ -170,7 +172,13 @@ def test_every_transport_is_read_and_is_some_wire(transport: str, over: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("transport", "over"), [("NVLS", "nvls"), ("COLLNET/SHARP/0/GDRDMA", "net_other"), ("", "unknown")]
+    ("transport", "over"),
+    [
+        ("NVLS", "nvls"),
+        ("COLLNET/SHARP/0/GDRDMA", "net_other"),
+        ("COLLNET/IB/0", "net_other"),
+        ("", "unknown"),
+    ],
 )
 def test_what_no_channel_says_is_some_wire_too(transport: str, over: str) -> None:
     assert wire(transport) == over
@@ -263,6 +271,37 @@ def test_warnings_of_all_versions_are_reported_once_each() -> None:
 )
 def test_the_size_in_the_log_is_a_rank_s_or_the_whole(op: str, version: str | Absent, told: int) -> None:
     assert logged_size(op, 1024, 8, version) == told
+
+
+@pytest.mark.parametrize(("size", "told"), [(64, 8), (160, 16), (1280, 160)])
+def test_a_share_is_a_multiple_of_sixteen_bytes_where_it_is_as_large(size: int, told: int) -> None:
+    assert logged_size("all_gather", size, 8, "2.28.9") == told
+
+
+def test_what_is_kept_of_a_log_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it together takes some 250 MB at most."""
+    assert (log.AT_MOST, log.WARNINGS, log.SHOWN) == (100_000, 10_000, 5)
+    monkeypatch.setattr(log, "WARNINGS", 2)
+    monkeypatch.setattr(log, "AT_MOST", 3)
+    head = "node7:4711:4800 [0] init.cc:88 NCCL WARN"
+    told = log.NcclLog()
+    told.read([f"{head} rank {n} of {word}\n" for word in ("one", "two", "three", "one") for n in (1, 1)])
+    assert {text: seen.count for text, seen in told.warnings.items()} == {
+        "rank 1 of one": 4,
+        "rank 1 of two": 2,
+    }
+    assert {kind: seen.count for kind, (_, seen) in told.kinds.items()} == {
+        "rank # of one": 4,
+        "rank # of two": 2,
+    }
+    assert told.left_out == {"warnings": 2}
+    told.read([say(f"NCCL_X{n} set by environment to 1") for n in (0, 1, 2, 3, 0, 4)])
+    assert [setting.name for setting, _, _ in told.said(Setting)] == ["NCCL_X0", "NCCL_X1", "NCCL_X2"]
+    assert told.left_out == {"warnings": 2, "Setting": 2}
+    told.read([say("Using network")] * 7)
+    assert (told.not_understood, len(told.torn)) == (7, 5)
+    told.read([say(f"Channel 0{n}/0 : 0[0] -> 1[1] via P2P/CUMEM") for n in range(5)])
+    assert told.left_out["Link"] == 2
 
 
 def test_versions_one_after_the_other_in_one_file_lose_nothing() -> None:

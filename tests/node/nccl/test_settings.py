@@ -9,6 +9,7 @@ from wirewatch.nccl.settings import (
     TOPOLOGY,
     allows_hca,
     gdr_level,
+    is_number,
     number,
     parse_nccl_conf,
     settings_of_environ,
@@ -95,7 +96,7 @@ def test_a_level_in_small_letters_is_none_to_nccl(value: str) -> None:
     assert gdr_level(value) == (False, None)
 
 
-@pytest.mark.parametrize("value", ["", "NODE", "FAR", "-1", "PIX,PXB", "PIX "])
+@pytest.mark.parametrize("value", ["", "NODE", "FAR", "-1", "PIX,PXB", "PIX ", "\u00b2"])
 def test_what_is_no_level_is_not_known(value: str) -> None:
     assert gdr_level(value) == (False, None)
 
@@ -107,6 +108,20 @@ def test_numbers_are_read_as_strtoll_reads_them(text: str, value: int) -> None:
     assert number(text) == value
 
 
+def test_of_a_number_that_no_program_has_the_first_digits_are_read() -> None:
+    assert number("1" * 40) == int("1" * 32)
+
+
+@pytest.mark.parametrize("text", ["16", "0x10", "0", "00", " -7 ", "+4"])
+def test_a_number_is_all_of_a_text(text: str) -> None:
+    assert is_number(text)
+
+
+@pytest.mark.parametrize("text", ["", "yes", "7x", "010", "1 2"])
+def test_what_is_read_in_part_or_looks_like_another_is_no_number(text: str) -> None:
+    assert not is_number(text)
+
+
 @pytest.mark.parametrize(
     ("name", "slow", "fine"),
     [
@@ -114,6 +129,9 @@ def test_numbers_are_read_as_strtoll_reads_them(text: str, value: int) -> None:
         ("NCCL_NTHREADS", "511", "512"), ("NCCL_LL128_NTHREADS", "639", "640"),
         ("NCCL_BUFFSIZE", "4194303", "4194304"), ("NCCL_NVLS_NCHANNELS", "15", "16"),
         ("NCCL_P2P_DISABLE", "1", "0"), ("NCCL_NVLS_ENABLE", "0", "1"), ("NCCL_P2P_LEVEL", "PHB", "SYS"),
+        ("NCCL_P2P_LEVEL", "3", "4"), ("NCCL_SHM_DISABLE", "1", "0"), ("NCCL_NET", "Socket", "IB"),
+        ("NCCL_CTA_POLICY", "1", "default"), ("NCCL_PROTO", "LL", "^LL"), ("NCCL_ALGO", "Tree", "Ring,NVLS"),
+        ("NCCL_TOPO_FILE", "/etc/topo.xml", ""), ("NCCL_CTA_POLICY", "EFFICIENCY", ""),
         ("NCCL_MAX_NCHANNELS", "0x10", "0x20"),
     ],
 )  # fmt: skip
@@ -139,6 +157,12 @@ def test_a_list_of_hcas_is_read_as_nccl_reads_it(value: str, allowed: list[str])
     every = [("mlx5_1", 1), ("mlx5_1", 2), ("mlx5_10", 1)]
     found = [f"{device}:{port}" for device, port in every if allows_hca(value, device, port)]
     assert found == allowed
+
+
+def test_of_a_list_of_hcas_nccl_reads_no_more_than_it_has_room_for() -> None:
+    others = ",".join(f"mlx4_{n}" for n in range(31))
+    assert allows_hca(f"{others},mlx5_1", "mlx5_1", 1)
+    assert not allows_hca(f"{others},mlx4_31,mlx5_1", "mlx5_1", 1)
 
 
 def test_of_an_environment_nccls_settings_alone_are_kept_and_not_too_many() -> None:

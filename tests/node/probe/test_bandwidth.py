@@ -216,6 +216,13 @@ def test_a_loss_above_what_is_expected_adds_nothing_to_one_below_it() -> None:
     told = only(after([drawn(KNOWN, noise=(0.5, *[0.75] * 8))], learned(KNOWN)))
     assert told.rule == "probe.busbw"
     assert told.evidence.startswith("all_reduce of 64 MiB: ")
+    assert " more below" not in told.evidence
+
+
+def test_the_slowest_of_its_usual_is_named() -> None:
+    told = only(after([drawn(UNKNOWN, noise=(0.6, 0.5, *[1.0] * 7))], learned(UNKNOWN)))
+    assert told.evidence.startswith("all_reduce of 256 MiB: ")
+    assert "50 % of its usual" in told.evidence
 
 
 def test_a_loss_where_nothing_is_expected_is_named_beside_one_below_what_is_expected() -> None:

@@ -59,6 +59,7 @@ def test_errors_are_reported_where_bytes_are_not_and_new_kinds_have_no_growth() 
     unread = Counters(None, 0, {"crc": 9})
     assert moved(0, unread, Counters(None, 0, {"crc": 11, "symbol": 4})) == Moved(0, None, None, {"crc": 2})
     assert moved(0, START, unread) == Moved(0, None, None, {"crc": 4})
+    assert moved(0, unread, at(1, 1, 1, 1, crc=9)) == Moved(0, None, None, {"crc": 0})
 
 
 def test_a_gpu_that_could_not_be_read_has_moved_nothing_that_is_known() -> None:

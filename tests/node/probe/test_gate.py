@@ -126,6 +126,15 @@ def test_the_refusal_says_who_and_where() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("here", "least", "detail"),
+    [(1, 2, "1 GPU"), (3, 4, "3 of the 4 GPUs that are asked for"), (4, 4, None), (2, 2, None)],
+)
+def test_too_few_gpus_are_counted(here: int, least: int, detail: str | None) -> None:
+    found = refuse(facts(here), LONG_AGO, replace(RULES, gpus=least))
+    assert (found and found.detail) == detail
+
+
 # --- owners
 
 

@@ -1,6 +1,7 @@
 """The history of probes: real files, real processes, real kills."""
 
 import gzip
+import logging
 import random
 import signal
 import sqlite3
@@ -98,6 +99,8 @@ def test_what_commands_added_is_read_once_and_folded_once(history: History) -> N
     assert isinstance(records, tuple)
     assert history.fold(records[:2]) is None
     assert added(None)[0] == [2, 4]
+    assert added(START)[0] == [0, 1, 2, 4], "all of them, by who has seen none"
+    assert added(HistoryCursor(99, 1.0))[0] == [2, 4], "a row that is not there any more"
 
 
 def test_the_order_is_that_of_adding_also_when_the_clock_was_set_back(history: History) -> None:
@@ -263,6 +266,45 @@ class Counting(History):
     def _connected(self, path: Path, mode: str) -> sqlite3.Connection:
         self.opened += 1
         return super()._connected(path, mode)
+
+
+def test_a_history_that_is_locked_is_said_once_and_once_more_when_it_is_not(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = opened(path, SHORT)
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                assert [why(history.add(record(n))) for n in range(2)] == [Why.TIMEOUT] * 2
+            assert [history.add(record(n)) for n in range(2)] == [None] * 2
+    assert [one.partition(":")[0] for one in caplog.messages] == [
+        "probes are not kept",
+        f"{path} is written again",
+    ] * 2
+
+
+@pytest.mark.parametrize("end", ["", "-journal"])
+def test_a_link_is_not_followed(path: Path, tmp_path: Path, end: str) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    other = folder / "probes.sqlite"
+    opened(other).add(record(1))
+    was = other.read_bytes()
+    Path(f"{path}{end}").symlink_to(other)
+    history = opened(path)
+    assert why(history.add(record(2))) is Why.DENIED
+    assert why(history.folded(1)) is Why.DENIED
+    assert other.read_bytes() == was
+
+
+def test_a_sample_is_of_the_whole_history(history: History) -> None:
+    for number in range(9):
+        history.add(record(number))
+    for count, numbered in ((3, [2, 5, 8]), (1, [8]), (0, [8]), (99, list(range(9)))):
+        found = history.sample(count)
+        assert isinstance(found, tuple)
+        assert [int(one.at) - NOW for one in found] == numbered
 
 
 def test_a_locked_history_is_waited_for_once(path: Path) -> None:

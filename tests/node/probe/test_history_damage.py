@@ -115,6 +115,7 @@ def test_a_history_of_a_newer_version_can_be_read_by_it_later(path: Path) -> Non
 
 
 def test_files_set_aside_never_replace_each_other_and_become_no_flood(path: Path) -> None:
+    assert MOST_ASIDE == 16
     texts = [f"garbage {n}".encode() for n in range(MOST_ASIDE)]
     for text in texts:
         path.write_bytes(text)
@@ -165,10 +166,26 @@ def test_a_table_that_is_taken_away_is_made_again(path: Path) -> None:
     assert len(set_aside(path)) == 1
 
 
+def test_a_history_of_0_1_that_cannot_be_converted_stays_as_it_is(path: Path) -> None:
+    columns = "id INTEGER PRIMARY KEY, at, boot_id, result, forced, started_by, engine, gpu_seconds, document"
+    row = "1, 1.0, 'boot', 'ok', 0, 'daemon', NULL, 1.0, '{}'"
+    execute(f"CREATE TABLE probes ({columns})", f"INSERT INTO probes VALUES ({row})")(path)  # noqa: S608
+    execute("PRAGMA user_version = 1")(path)
+    history = opened(path)
+    for _ in range(2):
+        failed = history.add(record(1))
+        assert isinstance(failed, Absent)
+        assert "NOT NULL" in failed.detail
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("probes",)]
+    assert set_aside(path) == []
+
+
 def test_a_row_that_is_none_of_ours_is_damage(path: Path) -> None:
     history = opened(path)
-    history.add(record(1))
-    execute("UPDATE probes SET at = 'never'")(path)
+    for number in (1, 2):
+        history.add(record(number))
+    execute("UPDATE probes SET at = 'never' WHERE id = 1")(path)
     assert read(history) == []
     assert len(set_aside(path)) == 1
 
@@ -241,6 +258,69 @@ def test_who_waits_for_another_that_replaces_the_file_sleeps(path: Path) -> None
     assert time.thread_time() - began < 0.05
     os.close(holder)
     assert history.add(record(0)) is None
+
+
+def test_a_file_that_is_not_there_and_does_not_open_is_no_damage(path: Path) -> None:
+    failed = Unopened(path, Standing(), HistoryLimits()).add(record(99))
+    assert isinstance(failed, Absent)
+    assert failed.why is Why.DENIED
+    assert "unable to open" in failed.detail
+
+
+def test_who_only_reads_replaces_nothing(path: Path) -> None:
+    path.write_bytes(WHOLE[:20_000])
+    failed = History(path, Standing(), HistoryLimits(), read_only=True).folded(100)
+    assert isinstance(failed, Absent)
+    assert failed.why is Why.MALFORMED
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == WHOLE[:20_000]
+
+
+class ReadOnly(History):
+    """A history of which SQLite says once that it may not be written."""
+
+    tried = False
+
+    def _connected(self, path: Path, mode: str) -> sqlite3.Connection:
+        if not self.tried:
+            self.tried = True
+            error = sqlite3.OperationalError("attempt to write a readonly database")
+            error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+            raise error
+        return super()._connected(path, mode)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("file", "mode", "end"),
+    [(0, 0o644, "taken over"), (0, 0o666, "set aside"), (OTHER, 0o444, "left alone")],
+    ids=["another user's, which we may read", "one that we may write", "our own, which we may not write"],
+)
+def test_a_file_that_may_not_be_written_is_replaced_where_another_user_left_it(
+    file: int, mode: int, end: str
+) -> None:
+    """Where we may write it, its own header forbids that: it is damaged, whoever has made it."""
+    with open_folder() as where:
+        path = where / "probes.sqlite"
+        path.write_bytes(WHOLE)
+        os.chown(path, file, file)
+        path.chmod(mode)
+        where.chmod(0o777)
+        os.chown(where, OTHER, OTHER)
+        if end == "taken over":
+            # As a process leaves it that is killed in the middle.
+            path.with_name(f"{path.name}.new").write_text("a part of a copy", "utf-8")
+        with somebody():
+            history = ReadOnly(path, Standing(), HistoryLimits())
+            failed = history.add(record(99))
+            kept = numbers(history)
+        assert (failed is None) is (end != "left alone")
+        assert bool(set_aside(path)) is (end == "set aside")
+        assert kept == {
+            "taken over": [*range(COUNT), 99], "set aside": [99], "left alone": list(range(COUNT)),
+        }[end]  # fmt: skip
+        assert path.stat().st_uid == (OTHER if end == "taken over" else path.stat().st_uid)
+        assert not path.with_name(f"{path.name}.new").exists()
 
 
 @needs_root

@@ -64,3 +64,9 @@ def test_what_a_killed_daemon_left_in_its_log_is_there(file: Path, tmp_path: Pat
     SharedNode(left)
     assert [record.id for record in stored(left / "probes.sqlite")] == [1, 2, 3, 5, 6]
     assert [path.name for path in left.iterdir()] == ["probes.sqlite"]
+
+
+def test_what_the_conversion_frees_is_given_back(file: Path) -> None:
+    SharedNode(file.parent)
+    with closing(sqlite3.connect(file)) as new:
+        assert new.execute("PRAGMA freelist_count").fetchone() == (0,)

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from tests.node.probe.drawn import OFF, drawn, gloo, on_pcie, on_switch, probe_findings, two_islands
 from tests.support import EPOCH
 from wirewatch.core.probe import MIB, Conditions, Outcome, Probed
-from wirewatch.core.types import Finding, Health, Ok, Subject
+from wirewatch.core.types import Absent, Finding, Health, Ok, Subject, Why
 from wirewatch.probe.collector import next_due
+from wirewatch.probe.findings import SLOW_WIRE, _wire_rate
 from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
 from wirewatch.probe.judge import BROKEN, KEPT, confirming, judge
+from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeFinding, ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 
 OPTIONS, POLICY = ProbeOptions(jitter=0.0), ProbePolicy()
@@ -225,6 +227,8 @@ def test_what_is_new_is_looked_at_again_soon_and_what_is_known_is_not() -> None:
 
     errors = drawn(TWO, errors={0: {"crc": 1}})
     assert [wait([SLOW]), wait([errors]), wait([SLOW] * 2, ProbePolicy(confirm=3))] == [60.0] * 3
+    assert wait([errors, replace(SLOW, parts=errors.parts), replace(GOOD, parts=errors.parts)]) == 600.0
+    assert wait([errors, replace(SLOW, parts=errors.parts)]) == 60.0, "one is known, the other is new"
     known = [[GOOD], [SLOW] * 2, [errors] * 2, [drawn(TWO, wrong=1)], [SLOW, GOOD], [broken("failed")]]
     assert [wait(told) for told in known] == [600.0] * len(known)
     assert 0.0 <= next_due(ProbeMemory(), OPTIONS, ()) <= OPTIONS.settle
@@ -242,6 +246,25 @@ def test_a_skip_counts_once_in_the_time_between_probes() -> None:
     assert folded([SkipReason.BUSY, GOOD, SkipReason.BUSY], every=30.0)[0].skips == {SkipReason.BUSY: 2}
 
 
+@pytest.mark.parametrize(
+    ("late", "reason", "kept"),
+    [(True, SkipReason.BUSY, True), (False, SkipReason.BUSY, False), (True, None, False)],
+)
+def test_a_refusal_counts_until_later_where_everything_was_asked(
+    late: bool,  # noqa: FBT001
+    reason: SkipReason | None,
+    kept: bool,  # noqa: FBT001
+) -> None:
+    value = replace(reading(reason=reason), late=late)
+    memory, _ = judge(OPTIONS, ProbeMemory(), Ok(value, EPOCH, 7.0), POLICY)
+    assert memory.late == ((7.0, value.refusal) if kept else None)
+
+
+def test_processors_are_no_clean_probe_of_gpus() -> None:
+    assert folded([GOOD])[0].clean
+    assert not folded([gloo()])[0].clean
+
+
 def test_what_was_not_due_is_not_skipped() -> None:
     value = replace(reading(reason=SkipReason.BUSY), due=False)
     assert judge(OPTIONS, ProbeMemory(), Ok(value, EPOCH, 1.0), POLICY)[0].skips == {}
@@ -255,8 +278,9 @@ def test_the_account_holds_what_probes_cost() -> None:
 
 
 def test_the_newest_are_kept_in_short() -> None:
-    memory, _ = folded([GOOD] * KEPT + [SLOW, broken("timeout")], every=1.0)
-    assert len(memory.past) == KEPT
+    worst = drawn(TWO, noise=(1.0, 0.5, 1.0))
+    memory, _ = folded([GOOD] * KEPT + [worst, broken("timeout")], every=1.0)
+    assert len(memory.past) == KEPT == 50
     ratio = memory.past[-2].worst_ratio
     assert ratio is not None
     assert ratio == pytest.approx(0.5, rel=0.1)
@@ -333,6 +357,7 @@ def test_settings_that_lower_bandwidth_are_reported_with_it() -> None:
     told = found(drawn(on_switch(4, settings={**OFF, "NCCL_MAX_NCHANNELS": "2"}), speed=0.2))
     assert "NCCL runs with NCCL_MAX_NCHANNELS=2 (" in told["probe.busbw"].evidence
     assert "NVLS_ENABLE" not in told["probe.busbw"].evidence  # What is expected follows it.
+    assert told["probe.busbw"].action == SLOW_WIRE
 
 
 def test_runs_that_were_fast_enough_make_it_inconclusive() -> None:
@@ -440,6 +465,10 @@ def test_nvls_that_is_due_and_was_not_taken() -> None:
     assert silent.account is not None
     assert "probe.nvls" in found(silent)
     assert "probe.nvls" not in found(replace(silent, account=replace(silent.account, nvls=())))
+    one_lacks = (replace(silent.account.nvls[0], available=False), *silent.account.nvls[1:])
+    known = tuple(replace(conditions, multicast=True) for conditions in silent.conditions)
+    mixed = replace(silent, account=replace(silent.account, nvls=one_lacks), conditions=known)
+    assert "probe.nvls" in found(mixed)
 
 
 def carrying(probed: Probed, share: float, part: str) -> Probed:
@@ -476,6 +505,8 @@ def test_bytes_that_are_missing_or_too_many_name_the_gpu() -> None:
     assert few["probe.path"].subject == Subject(gpu="2", uuid="GPU-2")
     assert few["probe.path"].worst is Health.DEGRADED
     assert "(80 %)" in few["probe.path"].evidence
+    worst = carrying(drawn(on_switch(4), share={2: 0.8}), 0.5, "all_gather")
+    assert found(worst)["probe.path"].evidence.startswith("all_gather.0: ")
     many = [b.subject.gpu for b in probe_findings(drawn(on_switch(4), share={0: 1.5, 3: 0.0}), DEFAULTS)]
     assert many == ["0", "3"]
     assert found(drawn(on_switch(4), share={2: 0.95, 1: None})) == {}
@@ -529,3 +560,14 @@ def test_gloo_finds_nothing_of_gpus_whatever_its_times() -> None:
 @given(st.sampled_from(NODES), st.lists(st.floats(0.9, 1.1), min_size=1, max_size=27))
 def test_noise_of_a_tenth_is_nothing(conditions: tuple[Conditions, ...], noise: list[float]) -> None:
     assert probe_findings(drawn(conditions, noise=noise), DEFAULTS) == ()
+
+
+def test_the_fastest_copy_is_one_within_the_group() -> None:
+    """Where no wire is known, copies from another island, or to it, say nothing of this one."""
+    left = {f"pair {a}>{b}": 0.5 for a in range(4) for b in range(4) if a != b}
+    probed = drawn(two_islands(), left=left)
+    copies = {(one.source, one.destination): one.size_bytes / one.seconds for one in probed.shown.copies}
+    of_island = next(one for one in measure(probed) if one.group == 1)
+    unknown = replace(of_island, wire=Absent(Why.MISSING, "as drawn"))
+    assert _wire_rate(probed, unknown) == pytest.approx(copies[0, 1])
+    assert copies[0, 1] < copies[0, 4] == copies[4, 0]

@@ -13,17 +13,25 @@ from tests.node.probe.idle import Idle
 from tests.node.probe.test_collector_metrics import READING
 from tests.support import EPOCH, StillClock
 from wirewatch.cli.tables import probe_tables
-from wirewatch.core.probe import Probed
+from wirewatch.core.probe import Clocks, Probed
 from wirewatch.core.types import Expect, Finding, Health
 from wirewatch.documents.probed import probe
 from wirewatch.probe.collector import next_due, samples
 from wirewatch.probe.history import History, HistoryLimits
-from wirewatch.probe.judge import confirming, fold_probe, fold_probes
+from wirewatch.probe.judge import (
+    _of_node,
+    _of_part,
+    confirming,
+    fold_probe,
+    fold_probes,
+    straggler_findings,
+)
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
 from wirewatch.statefolder import StateFolder
-from wirewatch.verdict.straggler.signals import Resource, Unit, signals
+from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowNode, SlowPart, StragglerWatch
+from wirewatch.verdict.straggler.signals import Loss, Resource, Unit, signals
 
 POLICY = ProbePolicy()
 EIGHT = on_switch(8)
@@ -356,3 +364,51 @@ def test_a_probe_that_broke_off_gives_no_rates_although_it_has_some() -> None:
     assert signals(GOOD).rates
     for outcome in ("failed", "preempted", "stuck"):
         assert signals(replace(GOOD, outcome=outcome)).rates == {}
+
+
+UNIT = Unit(Resource.COMPUTE, "GPU-0")
+PART = SlowPart(UNIT, 1e3, Loss(0.2, 0.01, 1.25e3), own=False)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "told"),
+    [
+        ((), ""),
+        ((Clocks(0, None, None, None),), ""),
+        ((Clocks(0, 1.98e9, 3.2e9, None),), "its SM clock was 1980 MHz"),
+        ((Clocks(0, 1.98e9, 3.2e9, 0x1),), "its SM clock was 1980 MHz"),
+        ((Clocks(0, 1.98e9, 3.2e9, 0x5),), "its SM clock was 1980 MHz, held back by sw_power_cap"),
+    ],
+)
+def test_a_slow_product_is_reported_with_what_is_known_of_its_clock(
+    clocks: tuple[Clocks, ...], told: str
+) -> None:
+    held = _of_part(
+        ConfirmedStraggler(PART, 7.0, 1, 1, failed=False), PART, {}, clocks[0] if clocks else None
+    )
+    known = "it has no history of its own yet"
+    assert held.evidence.partition(f"{known}; ")[2] == told
+    assert "probes" not in held.evidence, "seen once"
+    twice = _of_part(ConfirmedStraggler(PART, 7.0, 2, 3, failed=False), PART, {}, None)
+    assert twice.evidence.endswith(f"{known}; seen in 2 of the last 3 probes")
+
+
+def test_clocks_of_gpus_that_are_not_there_name_nobody() -> None:
+    """A document from a disk may say anything."""
+    watch = StragglerWatch()
+    assert (
+        straggler_findings(watch, replace(gloo(), clocks=(Clocks(0, 1e9, 1e9, 0),)), POLICY.straggler) == ()
+    )
+
+
+def test_a_slow_node_is_as_bad_as_its_worst_and_as_old_as_its_first() -> None:
+    memory, compute = (SlowNode(what, 0.2, 8) for what in (Resource.MEMORY, Resource.COMPUTE))
+    held = [
+        ConfirmedStraggler(memory, 9.0, 2, 2, failed=False),
+        ConfirmedStraggler(compute, 4.0, 3, 3, failed=True),
+        ConfirmedStraggler(PART, 1.0, 3, 3, failed=True),
+    ]
+    (finding,) = _of_node(held)
+    assert (finding.health, finding.since) == (Health.FAILED, 4.0)
+    assert [one.health for one in _of_node(held[:1])] == [Health.DEGRADED]
+    assert list(_of_node(held[2:])) == []

@@ -1,6 +1,6 @@
 """From times to bus bandwidths, and what they are compared with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.node.probe.drawn import OFF, TWO_H200, broken, drawn, gloo, on_pcie, on_switch, two_islands
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
-from wirewatch.core.account import Account
+from wirewatch.core.account import Account, Multicast
 from wirewatch.core.probe import MIB, Conditions, LinkBytes, Moved, Part, PathBytes, Probed
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.nccl.log import logged_size
 from wirewatch.probe.measurement import (
     NOT_GPUS,
@@ -26,9 +26,11 @@ from wirewatch.probe.measurement import (
     crossings,
     detours,
     gpu_names,
+    health_of,
     learn_collectives,
     measure,
     new_errors,
+    not_as_asked,
     unevenness,
     without_expectation,
     worst_wire,
@@ -441,3 +443,118 @@ def test_communicators_are_told_apart_by_their_ranks() -> None:
     assert [len(comms_of(probed, (group,))) for group in range(3)] == [1, 2, 2]
     assert len(comms_of(probed, range(3))) == 3
     assert comms_of(replace(probed, account=None), (0,)) == ()
+
+
+# --- what a probe shows
+
+
+def unoffered(probed: Probed, *, timed: bool) -> Probed:
+    """The same by an engine that lacks two collectives of the plan; `timed`: others were measured."""
+    assert probed.document is not None
+    document = replace(probed.document, not_offered=("gather", "scatter"))
+    return replace(probed, document=document if timed else replace(document, collectives=()))
+
+
+@pytest.mark.parametrize(
+    ("probed", "findings", "health", "why"),
+    [
+        (None, (), Health.UNKNOWN, ""),
+        (drawn(on_switch(2)), (), Health.OK, ""),
+        (broken(drawn(on_switch(2)), "timeout"), (), Health.UNKNOWN, ""),
+        (unoffered(drawn(on_switch(2)), timed=True), (), Health.OK, ""),
+        (
+            unoffered(drawn(on_switch(2)), timed=False), (), Health.UNKNOWN,
+            "the engine nccl does not offer gather, scatter",
+        ),
+        (drawn(on_switch(2)), (Health.DEGRADED,), Health.DEGRADED, ""),
+        (broken(drawn(on_switch(2)), "timeout"), (Health.DEGRADED,), Health.UNKNOWN, ""),
+        (broken(drawn(on_switch(2)), "timeout"), (Health.FAILED,), Health.FAILED, ""),
+    ],
+)  # fmt: skip
+def test_what_did_not_end_or_was_not_offered_is_unknown_at_least(
+    probed: Probed | None, findings: tuple[Health, ...], health: Health, why: str
+) -> None:
+    held = [Finding("probe.busbw", one, Subject(), "as drawn", "as drawn") for one in findings]
+    assert health_of(probed, held) is health
+    if probed is not None:
+        assert not_as_asked(probed) == why
+
+
+def with_multicast(probed: Probed, offered: Sequence[bool]) -> Probed:
+    """The same, with what NCCL's log says of each device."""
+    assert probed.account is not None
+    nvls = tuple(Multicast(n, one, 16) for n, one in enumerate(offered))
+    return replace(probed, account=replace(probed.account, nvls=nvls))
+
+
+def test_whether_nvls_is_expected_is_known_by_the_driver_and_else_by_nccl_s_log() -> None:
+    def expected(probed: Probed) -> str:
+        found = one(probed).expected
+        assert isinstance(found, Expectation)
+        return f"{found.algorithm} {any('taken as given' in step for step in found.derivation)}"
+
+    probed = drawn(on_switch(8, settings={}))
+    known = replace(probed, conditions=tuple(replace(c, multicast=True) for c in probed.conditions))
+    assert expected(with_multicast(probed, [True] * 8)) == "NVLS False"
+    assert expected(with_multicast(probed, [True, *[False] * 7])) == "Ring False"
+    assert expected(with_multicast(probed, ())) == "NVLS True", "neither says so"
+    assert expected(replace(probed, account=None)) == "NVLS True"
+    assert expected(with_multicast(known, [False] * 8)) == "NVLS False"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "trusted"),
+    [
+        ("float32", "all_reduce", True),
+        ("bfloat16", "all_reduce", False),
+        ("bfloat16", "reduce_scatter", False),
+        ("bfloat16", "all_gather", True),
+    ],
+)
+def test_sums_are_judged_with_the_elements_of_the_references(dtype: str, op: str, *, trusted: bool) -> None:
+    for product in ("NVIDIA H200", "NVIDIA R100"):
+        probed = drawn(on_switch(8, product))
+        found = one(replace(probed, plan=replace(probed.plan, dtype=dtype)), op)
+        assert (found.trusted is not None) is (trusted and product == "NVIDIA H200")
+    said = [step for step in one(drawn(on_switch(8))).expected.derivation if "is added up" in step]  # type: ignore[union-attr]
+    assert said == []
+
+
+@pytest.mark.parametrize(("times", "known"), [(6, True), (10, False)])
+def test_a_fiftieth_of_what_is_due_may_be_guessed(times: int, *, known: bool) -> None:
+    """64 MiB by a tree, of which it is not known what a GPU sends, beside 100 times 256 MiB by a ring."""
+    probed = drawn(on_switch(8))
+    assert probed.document is not None
+    large, small = 256 * MIB, 64 * MIB
+    runs = {large: 100, small: times}
+    timed = tuple(
+        replace(t, runs=runs[t.size_bytes])
+        for t in probed.document.collectives
+        if t.op == "all_reduce" and t.size_bytes in runs
+    )
+    probed = replace(probed, document=replace(probed.document, collectives=timed))
+    measured = [
+        replace(m, latency=m.size_bytes == small, algorithm="tree" if m.size_bytes == small else "ring")
+        for m in measure(probed)
+    ]
+    parts = {c.part: c.due for c in crossings(probed, measured)}
+    assert ("all_reduce.0" in parts) is known
+    if known:
+        assert parts["all_reduce.0"] == pytest.approx(2 * 7 / 8 * large * 100 + 2 * small * times)
+
+
+def test_without_parts_and_for_chains_nothing_is_due() -> None:
+    probed = drawn(on_switch(4))
+    assert crossed(replace(probed, parts=())) == ()
+    chained = replace(probed, plan=replace(probed.plan, ops=("broadcast",)))
+    assert chained.document is not None
+    timed = tuple(replace(t, op="broadcast") for t in chained.document.collectives if t.op == "all_reduce")
+    chained = replace(chained, document=replace(chained.document, collectives=timed))
+    measured = [replace(m, algorithm="ring", protocol="simple") for m in measure(chained)]
+    parts = tuple(replace(part, name="broadcast.0") for part in chained.parts[:1])
+    assert crossings(replace(chained, parts=parts), measured) == ()
+
+
+def test_processors_are_not_learned() -> None:
+    probed = gloo()
+    assert learn_collectives(CollectiveRates(), probed, measure(probed)).values == {}

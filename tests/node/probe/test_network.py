@@ -12,11 +12,11 @@ from tests.node.busbw.ports import rails
 from tests.node.probe.drawn import probe_findings
 from tests.node.probe.overnetwork import GDR, IB, P2P, SHM, SOCKET, over_network
 from wirewatch.cli.hardware import play
-from wirewatch.core.probe import Conditions, Probed, RdmaPort
+from wirewatch.core.probe import Conditions, LinkBytes, Probed, RdmaPort
 from wirewatch.core.types import Absent, Expect, Health
 from wirewatch.documents.probed import probe as documented
 from wirewatch.probe.launcher import environment
-from wirewatch.probe.measurement import crossings, health_of, measure
+from wirewatch.probe.measurement import NOT_NVLINK, crossings, health_of, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY, Gpudirect, by_network, gpudirect, unproven
 from wirewatch.probe.request import ProbeOverrides, probe_now
@@ -232,3 +232,14 @@ def test_a_port_that_is_down_or_slow_is_not_counted() -> None:
 
 def test_a_slot_that_trained_too_narrow_lowers_nothing_that_is_expected() -> None:
     assert expected_of("nic-pcie-x8")[0] == 50e9
+
+
+def test_over_the_network_no_link_of_nvlink_is_uneven_and_no_wire_of_it_compared() -> None:
+    probed = over_network(GDR)
+    amounts = (1 << 30, *[2 << 30] * 17)
+    links = tuple(LinkBytes(gpu, tuple(range(18)), amounts, amounts) for gpu in range(8))
+    assert "probe.uneven" not in healths(replace(probed, links=links))
+    nvlink = replace(probed, links=links, plan=replace(probed.plan, environment=()))
+    assert "probe.uneven" in healths(nvlink)
+    assert {one.wire for one in measure(probed)} == {NOT_NVLINK}
+    assert {one.peak_ratio for one in measure(probed)} == {None}

@@ -91,6 +91,20 @@ def test_what_is_slow_once_and_then_broken_off_is_not_confirmed() -> None:
     assert (told.health, [f.health for f in told.findings]) == (Health.UNKNOWN, [Health.DEGRADED])
 
 
+def test_a_wrong_sum_is_failed_also_where_the_second_look_is_broken_off() -> None:
+    """Before: UNKNOWN, beside a finding that was FAILED."""
+    node = Idle(4)
+    node.knobs = {"wrong": 1}
+
+    def during(_: object) -> None:
+        if len(node.probes.ordered) == 2:
+            node.outcome = "preempted"
+
+    node.during = during
+    told = asked(node)
+    assert (len(node.probes.ordered), told.health) == (2, Health.FAILED)
+
+
 # --- why not
 
 

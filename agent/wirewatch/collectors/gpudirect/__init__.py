@@ -59,7 +59,7 @@ def samples(reading: GpudirectReading, memory: GpudirectMemory) -> Iterable[Samp
         return
     for gpu, device, path, nearest in all_paths(reading):
         name = "unknown" if isinstance(path, Absent) else path.name
-        yield PATH.sample(1, str(gpu.index), gpu.uuid, device, name, "true" if nearest else "false")
+        yield PATH.sample(1, str(gpu.index), gpu.uuid, device, name, "true" if path is nearest else "false")
     for check in checks(reading, known_acs(memory, reading)):
         for state in CheckState:
             yield CHECK.sample(check.state is state, check.name, state.value)

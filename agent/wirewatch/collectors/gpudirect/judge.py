@@ -1,7 +1,7 @@
 """Judging GPUDirect RDMA: each check passes, fails or is unknown; what fails for long enough is a finding."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -14,6 +14,7 @@ from wirewatch.collectors.gpudirect.read import (
     all_paths,
 )
 from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule, blind_finding
+from wirewatch.core.pci import Place
 from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
@@ -27,8 +28,6 @@ ACTIONS = {
     "iommu": "boot with iommu=pt, so that the IOMMU does not translate for the host's own devices",
     "nccl_conf": "correct /etc/nccl.conf, or remove it: every job on this host reads it",
 }
-KnownAcs = Mapping[str, tuple[str, ...] | Absent]
-"""Redirect bits that were last known to be set, by the bridge's address."""
 
 
 class CheckState(Enum):
@@ -85,16 +84,15 @@ def judge(
     return new, (*_findings(new, reading, policy, expect), *_blind(found, expect))
 
 
-def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> KnownAcs:
+def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> AcsBits:
     """What is known of each bridge; one that cannot be read now is as it was."""
-    known: dict[str, tuple[str, ...] | Absent] = {}
-    for bridge, bits in reading.acs.items():
-        last = memory.acs.get(bridge, bits) if isinstance(bits, Absent) else bits
-        known[bridge] = last if isinstance(last, Absent) else tuple(last)
-    return known
+    return {
+        bridge: memory.acs.get(bridge, bits) if isinstance(bits, Absent) else bits
+        for bridge, bits in reading.acs.items()
+    }
 
 
-def checks(reading: GpudirectReading, acs: KnownAcs) -> Iterator[GpudirectCheck]:
+def checks(reading: GpudirectReading, acs: AcsBits) -> Iterator[GpudirectCheck]:
     """All that apply here; a machine that hides its PCI bridges, as a virtual one, has no checks of them."""
     yield _stack(reading.software)
     yield _peer_memory(reading.software)
@@ -131,21 +129,21 @@ def _findings(
 def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterator[Finding]:
     places = {gpu.pci: place for gpu, place in reading.gpus}
     near = {
-        f"GPU {gpu.index} to {device}": (places[gpu.pci], reading.nics[device])
-        for gpu, device, _, nearest in all_paths(reading)
-        if nearest
+        f"GPU {gpu.index} to {device}": _bridges_of(places[gpu.pci], reading.nics[device])
+        for gpu, device, path, nearest in all_paths(reading)
+        if path is nearest
     }
     for bridge, bits in acs.items():
         if isinstance(bits, Absent) or not bits:
             continue
         evidence = f"{' '.join(bits)} set: peer-to-peer packets take a detour through the root complex"
-        pairs = [
-            words
-            for words, ends in near.items()
-            if any(not isinstance(end, Absent) and bridge in end.bridges for end in ends)
-        ]
+        pairs = [words for words, bridges in near.items() if bridge in bridges]
         evidence += f"; on the path of {', '.join(pairs)}" if pairs else ""
         yield Finding("gpudirect.acs", health, Subject(device=bridge), evidence, ACTIONS["acs"])
+
+
+def _bridges_of(*places: Place | Absent) -> frozenset[str]:
+    return frozenset(bridge for one in places if isinstance(one, Place) for bridge in one.bridges)
 
 
 def _blind(found: dict[str, GpudirectCheck], expect: Expect) -> Iterator[Finding]:
@@ -200,7 +198,7 @@ def _dma_buf(software: RdmaSoftware) -> bool | Absent:
     return software.module == "open" and (int(match[1]), int(match[2])) >= _DMA_BUF_KERNEL
 
 
-def _acs(acs: KnownAcs) -> GpudirectCheck:
+def _acs(acs: AcsBits) -> GpudirectCheck:
     known = {bridge: bits for bridge, bits in acs.items() if not isinstance(bits, Absent)}
     redirecting = "; ".join(f"{bridge}: {' '.join(bits)}" for bridge, bits in known.items() if bits)
     barred = [bits for bits in acs.values() if isinstance(bits, Absent)]
@@ -244,11 +242,10 @@ def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
     elif level is None:
         yield f"{GDR_LEVEL}={value} switches GPUDirect RDMA off"
     else:
-        paths = all_paths(reading)
-        nearest = ((gpu, path) for gpu, _, path, best in paths if best and not isinstance(path, Absent))
-        too_far = [f"GPU {gpu.index} ({path.name})" for gpu, path in nearest if path > level]
+        nearest = {gpu.index: best for gpu, _, _, best in all_paths(reading) if best is not None}
+        too_far = [f"GPU {index} ({path.name})" for index, path in nearest.items() if path > level]
         if too_far:
-            yield f"{GDR_LEVEL}={value} is nearer than the nearest NIC of {', '.join(dict.fromkeys(too_far))}"
+            yield f"{GDR_LEVEL}={value} is nearer than the nearest NIC of {', '.join(too_far)}"
 
 
 def _known(name: str, wrong: str) -> GpudirectCheck:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import inf
 
 from wirewatch.core.collector import Options, Strict, is_lost
 from wirewatch.core.nvml import as_str
@@ -36,7 +37,7 @@ class GpudirectPolicy(Strict):
 
 
 GpuPlaces = Sequence[tuple[Gpu, Place | Absent]]
-AcsBits = Mapping[str, Sequence[str] | Absent]
+AcsBits = Mapping[str, tuple[str, ...] | Absent]
 """Redirect bits that are set, by the bridge's address."""
 
 
@@ -72,7 +73,7 @@ class GpudirectMemory:
     """What was last known of bridges (`acs_looked`: monotonic seconds), of places by address or device."""
 
     acs: AcsBits = field(default_factory=dict)
-    acs_looked: float | None = None
+    acs_looked: float = -inf
     places: Mapping[str, Place] = field(default_factory=dict)
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)
@@ -86,23 +87,18 @@ def near_pairs(
     gpus: GpuPlaces, nics: Mapping[str, Place | Absent], nodes: int | None
 ) -> tuple[tuple[Place, Place], ...]:
     """GPU and NIC that talk below the root."""
-    return tuple(
-        (gpu, nic)
-        for _, gpu in gpus
-        for nic in nics.values()
-        if not isinstance(gpu, Absent)
-        and not isinstance(nic, Absent)
-        and path_between(gpu, nic, nodes=nodes) in NEAR
-    )
+    ours = [place for _, place in gpus if isinstance(place, Place)]
+    theirs = [place for place in nics.values() if isinstance(place, Place)]
+    return tuple((gpu, nic) for gpu in ours for nic in theirs if path_between(gpu, nic, nodes=nodes) in NEAR)
 
 
-def all_paths(reading: GpudirectReading) -> Iterator[tuple[Gpu, str, Path | Absent, bool]]:
-    """GPU, NIC, path, and whether it is among the nearest of that GPU."""
+def all_paths(reading: GpudirectReading) -> Iterator[tuple[Gpu, str, Path | Absent, Path | None]]:
+    """GPU, NIC, path, and the nearest path of that GPU to any NIC."""
     for gpu, place in reading.gpus:
         paths = {name: path_between(place, nic, nodes=reading.nodes) for name, nic in reading.nics.items()}
         best = min((p for p in paths.values() if not isinstance(p, Absent)), default=None)
         for name, one in paths.items():
-            yield gpu, name, one, not isinstance(one, Absent) and one is best
+            yield gpu, name, one, best
 
 
 PEERMEM: Mapping[str, str] = {
@@ -132,15 +128,15 @@ def read(hardware: Hardware, memory: GpudirectMemory, options: GpudirectOptions)
     pairs = near_pairs(places, nics, nodes)
     ends = {place.address for pair in pairs for place in pair}
     bridges = sorted({bridge for gpu, nic in pairs for bridge in bridges_between(gpu, nic)})
-    due = memory.acs_looked is None or mono - memory.acs_looked >= options.acs_interval
-    due = due or not set(bridges) <= set(memory.acs)
+    new = not set(bridges) <= set(memory.acs)
+    due = new or mono - memory.acs_looked >= options.acs_interval
     return GpudirectReading(
         gpus=places,
         nics=nics,
         nodes=nodes,
         machine=value_or(as_str(hardware.host.ask(Question("Machine")).value), ""),
         acs={bridge: _acs(sysfs, bridge) if due else memory.acs[bridge] for bridge in bridges},
-        acs_looked=mono if due or memory.acs_looked is None else memory.acs_looked,
+        acs_looked=mono if due else memory.acs_looked,
         iommu={address: _iommu(sysfs, address) for address in sorted(ends)},
         software=_software(sysfs),
     )
@@ -164,7 +160,7 @@ def _nics(
     }
 
 
-def _acs(sysfs: Sysfs, bridge: str) -> Sequence[str] | Absent:
+def _acs(sysfs: Sysfs, bridge: str) -> tuple[str, ...] | Absent:
     config = sysfs.data(f"{DEVICES}/{bridge}/config")
     return config if isinstance(config, Absent) else acs_redirects(config)
 
@@ -198,8 +194,9 @@ def _verbs(names: Sequence[str] | Absent) -> bool | Absent:
 
 def _peermem(sysfs: Sysfs) -> str | Absent:
     versions = {name: sysfs.read(path) for path, name in PEERMEM.items()}
-    loaded = (name for name, version in versions.items() if not isinstance(version, Absent))
-    barred = (v for v in versions.values() if isinstance(v, Absent) and v.why is not Why.MISSING)
+    absent = {name: version for name, version in versions.items() if isinstance(version, Absent)}
+    loaded = (name for name in versions if name not in absent)
+    barred = (version for version in absent.values() if version.why is not Why.MISSING)
     return next(loaded, None) or next(barred, "")
 
 

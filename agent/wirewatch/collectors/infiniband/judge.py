@@ -78,6 +78,9 @@ NARROW_ACTION = (
 _NEVER = Absent(Why.MISSING, "not read since the agent started")
 NOT_READ = PortReading(_NEVER, _NEVER, _NEVER, _NEVER, _NEVER)
 """The reading of a port that is known from another run alone."""
+UsualRates = Mapping[tuple[str, str | Absent], float]
+"""By board and link layer."""
+_NOTHING = Rate(0.0, 0, "")
 LANES = 4
 """Lanes of a port of an InfiniBand card."""
 _JUDGED = {**ERRORS, "link_downed": LINK_DOWNED}
@@ -155,8 +158,8 @@ def forget(memory: InfinibandMemory) -> InfinibandMemory:
     gone = {f.removeprefix("gone:") for f in memory.streaks if f.startswith("gone:")}
     ports = {
         key: replace(
-            port, was_active=_is_active(port.last), best=_rate(port.last) or 0.0, lanes=_lanes(port.last),
-            streaks={}, down_since=None,
+            port, was_active=_is_active(port.last), best=_running(port.last).bytes_per_second,
+            lanes=_running(port.last).lanes, streaks={}, down_since=None,
         )
         for key, port in memory.ports.items()
         if port.last is not NOT_READ
@@ -193,31 +196,26 @@ def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[Po
     return ports
 
 
-def _rate(port: PortReading) -> float | None:
-    active = _is_active(port)
-    return port.rate.bytes_per_second if active and not isinstance(port.rate, Absent) else None
+def _running(port: PortReading) -> Rate:
+    """The rate of a port that is active, nothing of any other."""
+    return _NOTHING if isinstance(port.rate, Absent) or not _is_active(port) else port.rate
 
 
-def _lanes(port: PortReading) -> int:
-    """The lanes of a port that is active, 0 for any other."""
-    return port.rate.lanes if _is_active(port) and not isinstance(port.rate, Absent) else 0
-
-
-def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> Mapping[tuple[str, str], float]:
+def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> UsualRates:
     """The commonest rate of active ports of one board and link layer, where most of them share it."""
     best = {
-        key: max(_rate(port) or 0.0, memory.ports[key].best if key in memory.ports else 0.0)
+        key: max(_running(port).bytes_per_second, memory.ports[key].best if key in memory.ports else 0.0)
         for key, port in reading.ports.items()
     }
     return usual(
         ((reading.identities[key[0]].board, port.layer), best[key])
         for key, port in reading.ports.items()
-        if best[key] and not isinstance(port.layer, Absent)
+        if best[key]
     )
 
 
 def _remember(
-    known: PortMemory, port: PortReading, rates: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
+    known: PortMemory, port: PortReading, rates: UsualRates, policy: InfinibandPolicy,
     expect: Expect, mono: float,
 ) -> PortMemory:  # fmt: skip
     last = _filled(port, known.last)
@@ -225,20 +223,20 @@ def _remember(
     excused = last.switched_off or grace.lasts(policy.port_grace)
     sure = not is_lost(port.state)
     active = _is_active(last)
-    best = max(known.best, _rate(port) or 0.0)
+    best = max(known.best, _running(port).bytes_per_second)
     # One that has received something, or gone down, was active since the card was started.
     received = any(value_or(port.counters.get(path, 0), 0) for path in (WORDS[1], LINK_DOWNED.path))
     used = known.was_active or active or received
-    siblings = rates.get((known.board, str(last.layer)))
+    siblings = rates.get((known.board, last.layer))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
     new = _counted(flapped, port, policy, mono)
     new = replace(
-        new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, _lanes(port)),
+        new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, _running(port).lanes),
         expected=pinned or max(best, siblings or 0.0) or None, pinned=pinned is not None,
     )  # fmt: skip
     # With fewer lanes than every card for InfiniBand has; a port may be split so on purpose.
-    split = last.layer == "InfiniBand" and not new.pinned and 0 < _lanes(last) < LANES
+    split = last.layer == "InfiniBand" and not new.pinned and 0 < _running(last).lanes < LANES
     shown = {"down": _is_down(new), "slow": _slow(new, policy) is not None, "narrow": split}
     return replace(new, streaks=streaks(known.streaks, {f: sure for f, present in shown.items() if present}))
 
@@ -295,7 +293,7 @@ def _counted(known: PortMemory, port: PortReading, policy: InfinibandPolicy, mon
 
 
 def _is_active(port: PortReading) -> bool:
-    return not isinstance(port.state, Absent) and port.state in ACTIVE
+    return port.state in ACTIVE
 
 
 def _is_down(port: PortMemory) -> bool:
@@ -353,7 +351,7 @@ def _device_streaks(
         lost = is_lost(link.width) or is_lost(link.generation)
         if _narrow(link) or (lost and known is not None and _narrow(known)):
             sure[f"pcie:{name}"] = not lost
-    if expect.rdma_ports is not None and _active_ports(reading, ports) < expect.rdma_ports:
+    if _active_ports(reading, ports) < (expect.rdma_ports or 0):
         unread = any(identity.lost for identity in reading.identities.values())
         sure["missing"] = not unread and not any(is_lost(port.state) for port in reading.ports.values())
     return streaks(memory.streaks, dict(sorted(sure.items())))
@@ -369,10 +367,10 @@ def _findings(
     yield from _ports(memory, reading, policy)
     yield from _inactive(memory, reading, policy)
     yield from _devices(memory, reading, policy)
-    if "missing" in memory.streaks:
+    active = _active_ports(reading, memory.ports)
+    due = (expect.rdma_ports or 0) - active
+    if due > 0:
         starting = sum(memory.ports[key].grace.lasts(policy.port_grace) for key in reading.ports)
-        active = _active_ports(reading, memory.ports)
-        due = (expect.rdma_ports or 0) - active
         health = Health.UNKNOWN if starting >= due else _confirmed(memory.streaks["missing"], policy)
         down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
         others = f"; not active: {', '.join(down)}" if down else ""
@@ -438,7 +436,7 @@ def _port(
         evidence = f"active at {rate}, expected {gigabits(expected)}"
         yield PORT_SLOW.finding(subject, evidence, health, SLOW_ACTION)
     elif "narrow" in port.streaks:
-        evidence = f"active at {port.last.rate}: {_lanes(port.last)} of {LANES} lanes"
+        evidence = f"active at {port.last.rate}: {_running(port.last).lanes} of {LANES} lanes"
         yield PORT_SLOW.finding(subject, evidence, Health.DEGRADED, NARROW_ACTION)
     if len(port.flaps) >= policy.flaps:
         evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"

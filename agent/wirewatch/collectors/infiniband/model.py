@@ -8,6 +8,7 @@ NVSentinel's nic-health-monitor and EKS' node monitoring agent have them.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from wirewatch.core.collector import Options, Strict
 from wirewatch.core.machine import is_guid
@@ -305,7 +306,7 @@ class InfinibandMemory:
     """What was last known, for the next poll; `forgotten`: devices that were taken out on purpose."""
 
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
-    looked: float | None = None
+    looked: float = -inf
     away: frozenset[str] = frozenset()
     strays: Mapping[str, Whereabouts] = field(default_factory=dict)
     refused: Mapping[str, CounterRefusal] = field(default_factory=dict)

@@ -42,7 +42,7 @@ def read(
     if isinstance(names, Absent):
         return names
     allowed = [n for n in names if not _excluded(n, options)]
-    due = memory.looked is None or mono - memory.looked >= options.identity_interval
+    due = mono - memory.looked >= options.identity_interval
     kept = {n: i for n, i in memory.identities.items() if not due and _is_same(sysfs, n, i, memory)}
     found = {name: kept.get(name) or _identify(sysfs, name, memory.identities.get(name)) for name in allowed}
     identities = {name: identity for name, identity in found.items() if identity is not None}
@@ -52,7 +52,7 @@ def read(
     gone = {
         identity.pci if name in identities else name: identity
         for name, identity in known.items()
-        if name not in now and not _is_taken(name, identity, identities)
+        if name not in now and not _is_taken(identity, identities)
     }
     # Cards that are gone while another has their name go by their PCI address.
     left = {n: n if n in gone else i.pci for n, i in known.items() if n in gone or gone.get(i.pci) is i}
@@ -71,7 +71,7 @@ def read(
         strays={at: where for at, where in strays.items() if at not in claimed},
         refused=refused,
         ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
-        looked=mono if due or memory.looked is None else memory.looked,
+        looked=mono if due else memory.looked,
     )
 
 
@@ -155,7 +155,7 @@ def _read_counter(
 
 @dataclass
 class _DeviceReader:
-    """Reads files below a device, and remembers the first that should be there and could not be read."""
+    """Reads files below a device, and remembers one that should be there and could not be read."""
 
     sysfs: Sysfs
     at: str
@@ -175,7 +175,7 @@ class _DeviceReader:
 
     def _known(self, value: T | Absent, last: T, none: T) -> T:
         if isinstance(value, Absent) and value.why not in _NOT_THERE:
-            self.lost = self.lost or value
+            self.lost = value
             return last
         return none if isinstance(value, Absent) else value
 
@@ -211,10 +211,8 @@ def _counters(reader: _DeviceReader, port: str, last: tuple[str, ...]) -> tuple[
     return tuple(path for at, found in names.items() for name in found if (path := f"{at}/{name}") in KNOWN)
 
 
-def _is_taken(name: str, before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
-    """Whether another card, or a bond with it, is in the card's place; without PCI its name decides."""
-    if not before.pci:
-        return name in listed
+def _is_taken(before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
+    """Whether another card, or a bond with it, is in the place of the card."""
     card = before.pci.partition(".")[0]
     return any(
         other.pci == before.pci or ("bond" in name and other.pci.partition(".")[0] == card)

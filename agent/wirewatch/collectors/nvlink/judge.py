@@ -8,6 +8,7 @@ from typing import NamedTuple
 from wirewatch.collectors.nvlink.model import (
     DEFAULT_LIMITS,
     LINK_STATES,
+    NO_SIBLINGS,
     START,
     ActiveLinks,
     DueLinks,
@@ -42,7 +43,7 @@ from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP, fabric_trou
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import Streak, Window, streaks
 from wirewatch.core.topology import NvlinkProduct, nvlink_product
-from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, value_or
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject
 from wirewatch.core.words import GB
 
 LINK_DOWN = Rule("nvlink.link_down", STARTING, "NVLinkDown")
@@ -95,11 +96,10 @@ class NvlinkCase:
                 return Health.UNKNOWN
         return self.confirmed(f"link:{link}")
 
-    def slow_health(self, link: NvlinkLink) -> Health:
+    def slow_health(self, link: int) -> Health:
         """How bad a slow link is: a rate that only our table has is no proof."""
-        proof = self.proven * self.policy.slow_ratio
-        certain = not isinstance(link.speed, Absent) and link.speed < proof
-        return self.confirmed(f"link:{link.link}") if certain else Health.DEGRADED
+        certain = self.slow[link] < self.proven * self.policy.slow_ratio
+        return self.confirmed(f"link:{link}") if certain else Health.DEGRADED
 
     @property
     def usual(self) -> str:
@@ -143,11 +143,11 @@ class NvlinkCase:
         return gone | {n: "inactive" for n, state in here.items() if state == 0}
 
     @cached_property
-    def slow(self) -> list[NvlinkLink]:
-        """Links that are up and run well under the usual rate."""
+    def slow(self) -> dict[int, float]:
+        """Links that are up and run well under the usual rate, each with its own."""
         least = max(self.listed, self.proven) * self.policy.slow_ratio
-        known = ((k, k.speed) for k in self.value.links if k.state in UP)
-        return [link for link, speed in known if not isinstance(speed, Absent) and speed < least]
+        known = ((k.link, k.speed) for k in self.value.links if k.state in UP)
+        return {link: speed for link, speed in known if not isinstance(speed, Absent) and speed < least}
 
 
 class FabricFault(NamedTuple):
@@ -173,7 +173,8 @@ def judge(
     siblings, due = find_siblings(ok.value, memories)
 
     def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
-        return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, siblings.get(gpu.name), due)
+        alike = siblings.get(gpu.name, NO_SIBLINGS)
+        return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, alike, due)
 
     return fold_gpus("nvlink", memories, ok.value, START, one)
 
@@ -224,30 +225,29 @@ def _judge_gpu(
     policy: NvlinkPolicy,
     expect: Expect,
     mono: float,
-    siblings: Siblings | None,
+    siblings: Siblings,
     due: DueLinks,
 ) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
     if value.mig:
         # Only what outlives the process is kept.
         seen, c2c = memory.seen_active, memory.c2c_active
         return NvlinkMemory(value.supported, seen_active=seen, c2c_active=c2c, fastest=memory.fastest), ()
-    product = nvlink_product(gpu.name) if siblings else None
+    product = nvlink_product(gpu.name) if siblings.counts else None
     seen = seen_active(memory, value)
     expected = _expected(product, max(len(seen), due.counts.get(gpu.key, 0)), expect, siblings)
     known = _known(value, memory.last)
     registers = not isinstance(known.fabric, Absent) and _registers(known.fabric)
-    waiting = registers or (siblings is not None and siblings.dark and expected is not None)
     new = replace(
         memory, seen_active=seen, expected=expected, last=known,
         c2c_active=memory.c2c_active | {link.link for link in value.c2c if link.state in UP},
         fastest=max(memory.fastest, usual_rate(value)),
-        grace=memory.grace.see(mono, waiting=waiting),
+        grace=memory.grace.see(mono, waiting=registers or siblings.dark),
     )  # fmt: skip
     new = _remember(new, value, policy, mono)
     listed = product.link_rate if product else 0.0
     case = NvlinkCase(
         gpu, known, new, policy, listed, _proven(listed, new.fastest, siblings, policy), expected,
-        partition=siblings is not None and expect.nvlink_links is None and siblings.partition(product),
+        partition=expect.nvlink_links is None and siblings.partition(product),
         pattern=due.patterns.get(gpu.name, frozenset()),
     )  # fmt: skip
     found = _streaks(case, value)
@@ -286,13 +286,11 @@ def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[N
     return tuple(filled(link, before.get(link.link), "state", "speed") for link in now)
 
 
-def _expected(
-    product: NvlinkProduct | None, due: int, expect: Expect, siblings: Siblings | None
-) -> int | None:
+def _expected(product: NvlinkProduct | None, due: int, expect: Expect, siblings: Siblings) -> int | None:
     """Return how many links should be active; `due`: by its past and siblings, where nothing else says."""
     if expect.nvlink_links is not None:
         return expect.nvlink_links
-    if product and len(product.counts) == 1 and not (siblings and siblings.alone):
+    if product and len(product.counts) == 1 and not siblings.alone:
         return product.counts[0]
     return due or None
 
@@ -301,10 +299,8 @@ def _registers(fabric: Fabric) -> bool:
     return 0 < fabric.state < len(FABRIC_STATES) - 1
 
 
-def _proven(listed: float, fastest: float, siblings: Siblings | None, policy: NvlinkPolicy) -> float:
+def _proven(listed: float, fastest: float, siblings: Siblings, policy: NvlinkPolicy) -> float:
     """The rate that links of this product have shown here; that of our table if any of them comes near it."""
-    if siblings is None:
-        return fastest
     near = siblings.fastest >= listed * policy.slow_ratio
     return max(fastest, siblings.rate, listed if near else 0.0)
 
@@ -356,7 +352,7 @@ def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
     unread = {f"link:{k.link}" for k in read.links if is_lost(k.state) or is_lost(k.speed)}
     unread |= {f"c2c:{k.link}" for k in read.c2c if is_lost(k.state)}
     unread |= {"fabric"} if is_lost(read.fabric) else set()
-    present = {f"link:{n}" for n in case.down} | {f"link:{k.link}" for k in case.slow}
+    present = {f"link:{n}" for n in case.down} | {f"link:{n}" for n in case.slow}
     present |= {f"c2c:{n}" for n in case.c2c_down}
     present |= {"fabric"} if _fabric_faults(case.value.fabric) else set()
     present |= {"too_few"} if _too_few(case) else set()
@@ -388,9 +384,7 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
         action = PARTITION_ACTION if case.partition and number not in case.memory.seen_active else LINK_ACTION
         yield LINK_DOWN.finding(case.of(number), evidence, case.down_health(number), action)
     if _too_few(case):
-        reported = f"{len(states)} links reported"
-        here = reported if len(states) < (case.expected or 0) else f"{_up(case)} links up"
-        evidence = f"{here}, {case.expected} expected"
+        evidence = f"{_up(case)} of {len(states)} reported links up, {case.expected} expected"
         health = Health.DEGRADED if case.partition else case.confirmed("too_few")
         yield LINKS_MISSING.finding(case.of(), evidence, health, LINK_ACTION)
 
@@ -398,14 +392,13 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
 def _slow(case: NvlinkCase) -> Iterator[Finding]:
     slow = case.slow
     if len(slow) > 1 and len(slow) == sum(link.state in UP for link in case.value.links):
-        fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / GB
-        health = max(case.slow_health(link) for link in slow)
-        evidence = f"all {len(slow)} active links at {fastest:.3f} GB/s or less, {case.usual}"
+        health = max(map(case.slow_health, slow))
+        evidence = f"all {len(slow)} active links at {max(slow.values()) / GB:.3f} GB/s or less, {case.usual}"
         yield SLOW.finding(case.of(), evidence, health, LINK_ACTION)
         return
-    for link in slow:
-        evidence = f"active at {value_or(link.speed, 0.0) / GB:.3f} GB/s, {case.usual}"
-        yield LINK_SLOW.finding(case.of(link.link), evidence, case.slow_health(link), LINK_ACTION)
+    for link, speed in slow.items():
+        evidence = f"active at {speed / GB:.3f} GB/s, {case.usual}"
+        yield LINK_SLOW.finding(case.of(link), evidence, case.slow_health(link), LINK_ACTION)
 
 
 def _errors(case: NvlinkCase) -> Iterator[Finding]:

@@ -206,6 +206,10 @@ class Siblings:
         return fewer and meant and self.virtual and self.node < BOARD
 
 
+NO_SIBLINGS = Siblings(0.0, 0.0, (), node=0, dark=False, virtual=False, registered=False)
+"""Of a product none of whose GPUs has links."""
+
+
 @dataclass(frozen=True, slots=True)
 class DueLinks:
     """How many links should be active, by GPU's key, and by product which those are of GPUs that have all."""

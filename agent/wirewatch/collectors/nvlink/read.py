@@ -32,6 +32,7 @@ from wirewatch.core.nvml import (
     as_count,
     as_int,
     as_mig_mode,
+    as_str,
     ask_gpu,
     ber,
     count_links,
@@ -243,7 +244,6 @@ def _fabric(asked: Asked) -> Fabric | Absent:
             return value
     known = {n: v for n, v in numbers.items() if not isinstance(v, Absent)}
     summary = as_int(member(info, "healthSummary"))
-    uuid = member(info, "clusterUuid")
     if known["state"] not in range(len(FABRIC_STATES)):
         return Absent(Why.MALFORMED, f"this fabric state is not known: {known['state']}")
     if not isinstance(summary, Absent) and summary not in range(len(FABRIC_SUMMARIES)):
@@ -254,7 +254,7 @@ def _fabric(asked: Asked) -> Fabric | Absent:
         mask=known["healthMask"],
         summary=value_or(summary, None),
         clique=known["cliqueId"],
-        cluster=uuid if isinstance(uuid, str) else "",
+        cluster=value_or(as_str(member(info, "clusterUuid")), ""),
     )
 
 
