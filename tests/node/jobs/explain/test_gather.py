@@ -475,3 +475,81 @@ def test_a_source_without_a_value_of_these_gpus_says_why() -> None:
     assert full[EvidenceSource.HANGS] == hangs
     for source, collector in ((EvidenceSource.GPU, GPU), (EvidenceSource.BURSTS, BURSTS)):
         assert full[source] == SourceStatus(source, watched=True, switch_on=switch_on(collector))
+
+
+def status_of(one: JobEvidence, source: EvidenceSource) -> SourceStatus:
+    (found,) = (status for status in one.sources if status.source is source)
+    return found
+
+
+def communicators(*changes: dict[str, object]) -> RunningJob:
+    (comm,) = job().communicators
+    made = tuple(replace(comm, **one) for one in changes)  # type: ignore[arg-type]
+    return replace(job(), communicators=made)
+
+
+UNTIMED: dict[str, object] = {"windows": (), "joined": 0}
+
+
+@pytest.mark.parametrize(
+    ("guard", "changed", "watched", "why"),
+    [
+        ("each communicator is timed", communicators({}, {}), 1, ""),
+        ("one of two is timed", communicators(UNTIMED, {}), 1, ""),
+        ("none has been timed", communicators(UNTIMED, UNTIMED), 0, "no window is full yet"),
+        ("one has been timed", communicators(UNTIMED, {"windows": ()}), 0,
+         "no collective has been timed lately"),
+        ("graphs in both", communicators({**UNTIMED, "captured": 2}, {**UNTIMED, "captured": 3}), 0,
+         "5 calls are in CUDA graphs, and their communicators are not timed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_job_is_timed_where_one_of_its_communicators_is(
+    guard: str, changed: RunningJob, watched: int, why: str
+) -> None:
+    tap = status_of(tapped(changed), EvidenceSource.TAP)
+    assert (tap.watched, tap.why) == (bool(watched), why), guard
+
+
+def test_a_process_beside_a_folder_of_rings_does_not_carry_the_tap() -> None:
+    (one,) = jobs_of(node(component("jobs", JobsFacts(NOW, 1.0)), component("gpu", gpus(0))), NOW)
+    assert status_of(one, EvidenceSource.TAP).why == "its processes do not carry the tap"
+
+
+def test_settings_are_watched_where_those_of_each_process_are_read() -> None:
+    settings = EvidenceSource.SETTINGS
+    (bare,) = jobs_of(node(component("gpu", gpus(0))), NOW)
+    assert status_of(bare, settings).why == "the daemon reads those of jobs with the tap"
+    assert not bare.watches(settings)
+    assert tapped(job()).watches(settings)
+    half = tapped(ranks(settings=DENIED))
+    assert (half.watches(settings), status_of(half, settings).why) == (False, str(DENIED))
+
+
+def test_a_collector_that_has_not_read_yet_says_so() -> None:
+    waiting = replace(component("bursts", None), outcome=None)
+    one = tapped(job(), waiting)
+    assert status_of(one, EvidenceSource.BURSTS).why == "its collector has not read yet"
+    assert status_of(one, EvidenceSource.HANGS).why == "its collector is off"
+
+
+def test_of_two_processes_on_a_gpu_the_one_that_sleeps_more_counts() -> None:
+    both = GpuFacts(frozenset(), {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS, PIDS + 1}))})
+    (one, *_) = jobs_of(node(component("gpu", both)), NOW)
+    for first, second, least in ((0.9, 0.4, 0.4), (DENIED, 0.7, 0.7), (0.7, DENIED, 0.7)):
+        assert with_threads(one, {PIDS: first, PIDS + 1: second}).gpus[0].thread == least
+
+
+def test_a_gpu_without_a_number_comes_after_the_others() -> None:
+    named = {n: str(n) for n in (10, 9)}
+    shares = [replace(job().gpus[0], gpu=gpu_uuid(n), index=named.get(n, "")) for n in (3, 10, 1, 9)]
+    (comm,) = job().communicators
+    one = tapped(replace(job(), gpus=tuple(shares), communicators=(replace(comm, here=()),)))
+    assert [gpu.uuid for gpu in one.gpus] == [gpu_uuid(n) for n in (9, 10, 1, 3)]
+
+
+def test_the_processes_of_a_job_are_those_of_its_gpus_and_of_ranks_without_a_gpu() -> None:
+    one = tapped(ranks(gpu=GONE, index=""))
+    assert one.pids == tuple(PIDS + n for n in range(4))
+    assert replace(one, job=GONE).pids == tuple(PIDS + n for n in range(1, 4))
+    assert not replace(one, sources=()).watches(EvidenceSource.TAP)
