@@ -260,7 +260,7 @@ def _covered(reports: Sequence[RasReport]) -> int:
     covered = 0
     for report in reports:
         ranks = {(rank.host, rank.pid) for one in report.communicators for rank in one.ranks}
-        hosts = Counter(host for host, pid in ranks if pid >= 0)
+        hosts = Counter(host for host, pid in ranks if pid != -1)
         covered += max(hosts.values(), default=0)
     return covered
 
