@@ -19,7 +19,7 @@ from wirewatch.hw.nvml.client import GRACE
 from wirewatch.hw.nvml.process import PIPE
 from wirewatch.hw.nvml.protocol import Reply, absent_code, decode_reply, encode_reply
 from wirewatch.jobs.bursts import COLLECTOR, BurstFacts, BurstFigures, BurstHint
-from wirewatch.jobs.bursts.judge import grouped, judge
+from wirewatch.jobs.bursts.judge import grouped, judge, watches
 from wirewatch.jobs.bursts.model import BurstMemory, BurstPolicy, GpuJob
 from wirewatch.jobs.bursts.read import group_of, reads_of
 
@@ -590,3 +590,20 @@ def test_a_gpu_that_is_lost_as_it_is_looked_at_leaves_its_job(machine: Machine) 
     memory = machine.node.component.memory
     assert (len(memory.jobs), memory.jobs[0].looks) == (1, {})
     assert memory.why.startswith("GPU 0: lost")
+
+
+@pytest.mark.parametrize(
+    ("guard", "gpus", "watched"),
+    [
+        ("no GPU can be read", [Absent(Why.LOST)], False),
+        ("one of two can be read", [Absent(Why.LOST), job()], True),
+        ("one of two has NVLink", [replace(job(), watched=False), job()], True),
+        ("none has NVLink", [replace(job(), watched=False)], False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_it_watches_where_one_gpu_has_nvlink(
+    guard: str, gpus: list[GpuJob | Absent], watched: object
+) -> None:
+    reading = tuple(GpuReading(Gpu(n, f"GPU-{n}"), gpu) for n, gpu in enumerate(gpus))
+    assert watches(reading) is watched, guard

@@ -229,6 +229,11 @@ def test_a_slope_needs_six_reads_that_lie_with_others_in_a_burst(
     assert one.long is fitted
 
 
+def test_a_burst_that_cuts_would_leave_no_read_of_keeps_its_slope() -> None:
+    """Every second stretch of it is slower than a pause may be."""
+    assert math.isfinite(seen(moving(0, *(900, 100) * 6, 0)).error)
+
+
 def test_three_reads_are_a_look() -> None:
     assert seen(moving(0, 500)).moved == 500
 

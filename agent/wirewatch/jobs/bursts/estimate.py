@@ -234,11 +234,8 @@ def _sharpened(alike: Sequence[float], first: int) -> float:
     """The lag in fractions of the grid: that of its last multiple, whose error is shared by all steps."""
     lag, number = float(first), 1
     while (next_ := round(lag * (number + 1) / number)) < len(alike) - 2:
-        near = max(range(next_ - 1, next_ + 2), key=alike.__getitem__)
-        if alike[near] < _LIKE:
-            break
         number += 1
-        lag = float(near)
+        lag = float(max(range(next_ - 1, next_ + 2), key=alike.__getitem__))
     return lag / number
 
 
