@@ -239,8 +239,8 @@ def test_ranks_without_a_process_are_no_processes() -> None:
 
 def listing(kind: str, *lines: str) -> str:
     """A text whose only communicator is listed with these lines."""
-    listed = "\n".join((f"#0-0 (fa93daea854b060b) {kind}", *lines, ""))
-    return text_of(ROW.format(kind), **{"errors" if kind == "INCOMPLETE" else "warnings": f"{listed}\n"})
+    listed = "\n".join((f"#0-0 (fa93daea854b060b) {kind}", *lines, "", ""))
+    return text_of(ROW.format(kind), *((listed, "") if kind == "INCOMPLETE" else ("", listed)))
 
 
 ON_GPU_2 = "-- GPU 2 managed by process 917 on node 192.0.2.2"

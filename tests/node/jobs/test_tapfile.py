@@ -58,6 +58,16 @@ def test_a_file_is_a_tap_by_its_marks_and_its_machine(tmp_path: Path) -> None:
     assert found.why is Why.MISSING
 
 
+def test_the_marks_of_a_tap_are_in_its_first_sixteen_mebibytes(tmp_path: Path) -> None:
+    for start, found in ((15 << 20, True), (17 << 20, False)):
+        path = tmp_path / str(start)
+        with path.open("wb") as file:
+            file.write(library(marks=b""))
+            file.seek(start)
+            file.write(b"ncclProfiler_v5\0wirewatch-tap\0")
+        assert (described(path) == platform.machine()) is found
+
+
 @given(st.binary(max_size=64))
 def test_any_bytes_have_a_machine_or_a_reason(data: bytes) -> None:
     assert isinstance(machine_of(data), Absent)
