@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.disks import OTHER, needs_root, open_folder
 from tests.examples import examples
 from tests.node.jobs.ringfiles import MILLISECOND, UUID, RingWriter, Written, later
 from tests.patience import HANGS
@@ -477,6 +478,26 @@ def test_a_dead_ring_is_removed_after_a_while_and_a_live_one_never(folder: Path)
         assert len(read(port).rings) == left
     assert [path.name for path in folder.iterdir()] == ["one.ring"]
     port.close()
+
+
+@needs_root
+def test_who_does_not_own_the_folder_leaves_even_a_ring_of_its_own() -> None:
+    """The sticky bit would let it; whoever owns the folder may not have read it yet."""
+    with open_folder() as shared:
+        shared.chmod(0o3777)
+        with RingWriter(shared / "dead.ring"):
+            pass
+        os.chown(shared / "dead.ring", OTHER, OTHER)
+        ticks = Ticks()
+        os.seteuid(OTHER)
+        try:
+            with closing(FileRings(shared, ticks)) as port:
+                for _ in range(3):
+                    assert len(read(port).rings) == 1
+                    ticks.seconds += 2 * rings.KEPT
+        finally:
+            os.seteuid(0)
+        assert (shared / "dead.ring").exists()
 
 
 def test_a_folder_of_another_user_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
