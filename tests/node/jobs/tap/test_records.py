@@ -184,7 +184,7 @@ def test_the_ring_holds_the_last_records(folder: Path) -> None:
                 "\n".join(f"{collective(number=n, channels=1)}\n{channel(0, n, 2 * n)}" for n in several)
             )
         ring = player.ring()
-    assert ring.written == 5000
+    assert (ring.written, ring.dropped) == (5000, 0)
     assert sorted(r.sequence for r in ring.records) == list(range(905, 5001))
     assert all(
         (r.collective, r.started, r.stopped) == (r.sequence, r.sequence, 2 * r.sequence) for r in ring.records
@@ -203,7 +203,10 @@ def test_null_pointers_and_strange_events_do_nothing(folder: Path, version: int)
             assert player.do(f"other {version} 0 5 {kind}") == "0 (nil)"
         player.do("set 6 0xffffffffffffffff")
         player.do("set 7 0x2000004")
-        for handle in (6, 7):
+        # A channel and a collective of an entry of the table that no communicator has had.
+        player.do("set 3 0x200002c")
+        player.do("set 4 0x200002b")
+        for handle in (3, 4, 6, 7):
             assert player.do(f"record {version} {handle} 22 1") == "0"
             assert player.do(f"stop {version} {handle}") == "0"
             assert player.do(f"channel {version} 0 8 {handle} 0 100").split() == ["0", "(nil)"]
@@ -238,6 +241,37 @@ def test_gpu_and_nccl_are_those_of_the_process(folder: Path, fails: str, uuid: b
         begin(player)
         ring = player.ring()
     assert (ring.uuid, ring.nccl) == (uuid, nccl)
+
+
+@pytest.mark.parametrize(("root", "kept"), [(0, 0), (254, 254), (255, 255), (300, 255), (-1, 255)])
+def test_a_root_is_kept_where_a_byte_holds_it(folder: Path, root: int, kept: int) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do(collective(of=f"Broadcast 1 {root} ncclInt8", channels=1))
+        player.all(channel(0, 1000, 2000))
+        (record,) = player.ring().records
+    assert record.root == kept
+
+
+def test_the_time_of_the_last_event_is_that_of_collectives_and_of_sends(folder: Path) -> None:
+    with Player(folder) as player:
+        begin(player)
+        assert player.ring().event == 5_000 * MS
+        player.do(f"clock {6_000 * MS}")
+        player.do(collective())
+        assert player.ring().event == 6_000 * MS
+        player.do(f"clock {7_000 * MS}")
+        player.do("p2pcall 5 0 1 0")
+        player.do("p2p 5 0 3 1 Send ncclInt8 500 1")
+        assert player.ring().event == 7_000 * MS
+
+
+def test_a_process_without_a_log_is_watched_and_its_next_communicator_says_so(folder: Path) -> None:
+    with Player(folder) as player:
+        assert player.do("init 5 0 1 1 2 0 world 0 quiet").split()[1] != "(nil)"
+        assert player.do("log") == "0 "
+        player.do("init 5 1 2 1 2 0 world")
+        assert player.do("log") == f"1 wirewatch tap {__version__}: watching, rings in {folder}"
 
 
 @pytest.mark.parametrize("name", ["x" * 63, "x" * 64, "x" * 300])
