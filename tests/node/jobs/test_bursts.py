@@ -318,6 +318,7 @@ def test_nvml_that_cannot_be_asked_is_a_reading_that_failed(machine: Machine) ->
     machine.gpus.absent = Absent(Why.MISSING, "the NVIDIA driver is not loaded")
     machine.node.poll(1, MINUTE)
     assert machine.node.component.health is Health.UNKNOWN
+    assert "the NVIDIA driver is not loaded" in str(machine.node.component.outcome)
     assert machine.node.component.samples == ()
 
 

@@ -99,6 +99,12 @@ def test_a_poll_that_skips_moments_gets_the_records_of_all(taken: Recording) -> 
     assert (zero.ring.rank, one.ring.rank, zero.last) == (0, 1, 5)
 
 
+def test_a_number_beyond_what_was_written_is_of_a_ring_that_had_this_name_before(taken: Recording) -> None:
+    time = Time(25.0)
+    (zero, one) = read(ReplayRings(player(taken, time), Stopwatch(time)), {"a.ring": 6, "b.ring": 5}).rings
+    assert (numbers(zero), zero.last, numbers(one), one.last) == ([1, 2, 3, 4, 5], 5, [], 5)
+
+
 @given(
     at=st.lists(st.integers(0, 400).map(lambda n: n / 10), min_size=1, max_size=12).map(sorted),
     loop=st.booleans(),
