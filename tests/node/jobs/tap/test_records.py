@@ -116,6 +116,8 @@ def test_a_channel_that_stops_twice_or_starts_twice_counts_once(folder: Path) ->
         player.all("stop 5 10\nstop 5 11\nrecord 5 10 22 7777")
         player.all(channel(1, 1, 2))
         (record,) = player.ring().records
+        player.all("\n".join(collective(number=n) for n in range(1100)))
+        assert player.ring().dropped == 0, "its slot is free"
     assert (record.started, record.stopped, record.longest) == (1000, 2500, 1000)
 
 
@@ -135,6 +137,23 @@ def test_a_channel_without_a_time_is_said(folder: Path) -> None:
         (3, 2, 1, 0),
     ]
     assert (ring.written, ring.dropped) == (2, 1)
+
+
+def test_a_channel_that_stops_as_it_starts_has_a_time_and_one_that_stops_before_has_none(
+    folder: Path,
+) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do(collective(number=1, channels=1))
+        player.all(channel(0, 1000, 1000))
+        player.do(collective(number=2, channels=2))
+        # The second stops after the collective began, and before it began itself.
+        player.all(channel(0, 1000, 3000) + channel(1, 2000, 1500))
+        first, second = player.ring().records
+    assert (first.started, first.stopped, first.longest, first.ended) == (1000, 1000, 0, 1)
+    assert (second.started, second.stopped, second.longest, second.ended, second.flags) == (
+        1000, 3000, 2000, 1, 0,
+    )  # fmt: skip
 
 
 def test_the_longest_channel_has_all_ones_beyond_four_seconds(folder: Path) -> None:
@@ -161,7 +180,11 @@ def test_what_never_stops_is_reclaimed_and_counted(folder: Path) -> None:
         assert player.do("channel 5 0 12 4 0 1000").split()[1] == "(nil)"
         player.do("channel 5 0 12 4 1 1000")
         ring = player.ring()
+        player.do(collective(number=1100, channels=1))
+        player.all(channel(0, 1000, 2000))
+        after = player.ring()
     assert (ring.dropped, ring.written, ring.enqueued) == (2, 0, 1099)
+    assert (after.dropped, after.written, after.enqueued) == (2, 1, 1100)
 
 
 def test_what_a_communicator_left_is_not_counted_in_the_next(folder: Path) -> None:
@@ -241,6 +264,15 @@ def test_gpu_and_nccl_are_those_of_the_process(folder: Path, fails: str, uuid: b
         begin(player)
         ring = player.ring()
     assert (ring.uuid, ring.nccl) == (uuid, nccl)
+
+
+def test_interface_4_counts_sends_whatever_their_parent_is(folder: Path) -> None:
+    """It tells of no calls: later ones count a send by its call, and so no replay of a graph."""
+    for version, sends in ((4, 1), (5, 0), (6, 0)):
+        with Player(folder) as player:
+            player.do(f"init {version} 0 1 1 2 0 -")
+            assert player.do(f"p2p {version} 0 3 0 Send ncclInt8 500 1") == "0 (nil)"
+            assert player.ring(-1).sends == sends
 
 
 @pytest.mark.parametrize(("root", "kept"), [(0, 0), (254, 254), (255, 255), (300, 255), (-1, 255)])

@@ -190,6 +190,26 @@ def test_a_captured_call_is_not_timed_and_its_communicator_never_again(folder: P
     assert sorted((ring.captured, ring.windows, ring.timing) for ring in rings) == [(0, 1, 1), (1, 1, 0)]
 
 
+def test_a_captured_call_is_not_timed_for_another_communicator(folder: Path) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do("init 5 1 2 1 2 0 other")
+        player.do(f"clock {6_000 * MS}")
+        assert player.do("call 5 1 3 1").split()[1:] == ["(nil)", str(BASE), "0"]
+        rings = [player.ring(index) for index in (0, 1)]
+    assert [(ring.windows, ring.timing) for ring in rings] == [(0, 0), (0, 0)]
+
+
+def test_a_send_within_a_window_ends_no_window(folder: Path) -> None:
+    with Player(folder) as player:
+        begin(player)
+        assert masks(player, [6_000]) == [TIMED]
+        player.do("p2pcall 5 0 1 0")
+        assert player.ring().timing == 1
+        assert masks(player, [6_100]) == [TIMED]
+        assert player.ring().windows == 1
+
+
 def test_a_communicator_after_one_with_a_graph_is_timed(folder: Path) -> None:
     with Player(folder) as player:
         begin(player)
