@@ -121,6 +121,23 @@ def test_a_channel_that_stops_twice_or_starts_twice_counts_once(folder: Path) ->
     assert (record.started, record.stopped, record.longest) == (1000, 2500, 1000)
 
 
+@pytest.mark.parametrize(
+    ("guard", "between"),
+    [
+        ("its collective stops", "stop 5 2"),
+        ("its collective has a time", "record 5 2 22 1500"),
+        ("it has a time of another kind", "record 5 10 21 1500"),
+    ],
+)
+def test_a_channel_is_stopped_by_its_own_stop_alone(folder: Path, guard: str, between: str) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do(collective(channels=1))
+        player.all(f"channel 5 0 10 2 0 1000\n{between}\nrecord 5 10 22 3000\nstop 5 10")
+        (record,) = player.ring().records
+    assert (record.started, record.stopped, record.flags) == (1000, 3000, 1), guard
+
+
 def test_a_channel_without_a_time_is_said(folder: Path) -> None:
     """Of two channels one stops without its time, of another collective both do."""
     with Player(folder) as player:
@@ -196,6 +213,9 @@ def test_what_a_communicator_left_is_not_counted_in_the_next(folder: Path) -> No
         player.all("\n".join(collective(number=n) for n in range(1100)))
         player.all("channel 5 0 10 3 0 1000\nrecord 5 10 22 2000\nstop 5 10")
         assert (player.ring().dropped, player.ring().written) == (0, 0)
+        player.do(collective(number=2000, channels=1))
+        player.all(channel(0, 1000, 2000))
+        assert [record.collective for record in player.ring().records] == [2000]
 
 
 def test_the_ring_holds_the_last_records(folder: Path) -> None:
