@@ -39,6 +39,19 @@ def test_two_hundred_milliseconds_of_every_two_seconds(folder: Path, version: in
     assert (ring.on_ms, ring.period_ms, ring.windows, ring.timing) == (200, 2000, 2, 0)
 
 
+@pytest.mark.parametrize(("on", "timed"), [("200", [True, True, False]), ("0", [False, False, False])])
+def test_a_window_has_its_first_nanosecond_and_not_the_one_after_its_last(
+    folder: Path, on: str, timed: list[bool]
+) -> None:
+    found = []
+    with Player(folder, WIREWATCH_TAP_ON_MS=on) as player:
+        begin(player)
+        for moment in (6_000 * MS, 6_200 * MS - 1, 6_200 * MS):
+            player.do(f"clock {moment}")
+            found.append(player.do("call 5 0 1 0").split()[2] == str(TIMED))
+    assert found == timed
+
+
 @pytest.mark.parametrize(
     ("version", "nccl", "why"),
     [(5, 22807, NOT_MEASURED), (6, 22907, NOT_MEASURED), (6, 23007, NOT_MEASURED), (7, 23203, NOT_MEASURED),
@@ -184,6 +197,7 @@ def test_a_captured_call_is_not_timed_and_its_communicator_never_again(folder: P
         answer = player.do(f"{kind} 5 0 3 1").split()
         assert answer[:2] == ["0", "(nil)"]
         assert answer[2:] in ([], [str(BASE), "0"])
+        assert [player.ring(index).timing for index in (0, 1)] == [0, 0]
         assert masks(player, [6_100, 8_100, 60_100]) == [BASE] * 3
         assert masks(player, [60_100], context=1) == [TIMED]
         rings = [player.ring(index) for index in (0, 1)]
