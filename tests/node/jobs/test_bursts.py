@@ -572,9 +572,12 @@ def test_a_gpu_of_a_job_without_nvlink_is_never_looked_at(machine: Machine) -> N
     assert machine.node.component.applicable is True
 
 
-def test_gpus_that_know_no_mig_and_no_rate_of_their_links_are_looked_at(machine: Machine) -> None:
+@pytest.mark.parametrize("mig", [absent_code(NOT_SUPPORTED), Absent(Why.TIMEOUT, "the driver timed out")])
+def test_gpus_that_know_no_mig_and_no_rate_of_their_links_are_looked_at(
+    machine: Machine, mig: Absent
+) -> None:
     for i in range(2):
-        machine.set(i, MIG, absent_code(NOT_SUPPORTED))
+        machine.set(i, MIG, mig)
         machine.set(i, SPEED, absent_code(NOT_SUPPORTED))
     machine.run()
     memory = machine.poll(times=SETTLED + 1)
