@@ -1,6 +1,6 @@
 """Ten injected causes each give the right first line, healthy jobs none; less is less sure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -497,8 +497,8 @@ def test_a_gpu_waits_for_its_host_where_less_runs_on_it_than_on_the_others(
     assert wall is Wall.NOT_KNOWN or "Host: the others wait for GPU 1: something runs" in answer.sentence
 
 
-def idle(thread: float | Absent, graphics: float | Absent = 0.8, utilisation: float = 0.6) -> JobAnswer:
-    found = [replace(gpu(n), graphics=graphics, utilisation=utilisation, thread=thread) for n in range(RANKS)]
+def idle(thread: float | Absent, graphics: float | Absent = 0.8) -> JobAnswer:
+    found = [replace(gpu(n), graphics=graphics, utilisation=0.6, thread=thread) for n in range(RANKS)]
     return decide(evidence(job(share=0.1), found))
 
 
@@ -509,33 +509,34 @@ BUSY = "the busiest thread of a process is on a core {} % of the time"
 
 
 @pytest.mark.parametrize(
-    ("guard", "answer", "begin", "certainty", "doubts", "because"),
+    ("guard", "seen", "begin", "certainty", "doubts", "because"),
     [
-        ("its threads sleep", idle(0.1), "Host: nothing runs on the GPUs 20 %", Certainty.HIGH, (),
+        ("its threads sleep", (0.1,), "Host: nothing runs on the GPUs 20 %", Certainty.HIGH, (),
          (IDLE.format(20), BUSY.format(10))),
-        ("its threads launch", idle(0.99), "Launch gaps: nothing runs on the GPUs 20 %", Certainty.HIGH, (),
+        ("its threads launch", (0.99,), "Launch gaps: nothing runs on the GPUs 20 %", Certainty.HIGH, (),
          (IDLE.format(20), BUSY.format(99))),
-        ("its threads do both", idle(0.93), "Host or launch gaps: nothing runs on the GPUs 20 %",
+        ("its threads do both", (0.93,), "Host or launch gaps: nothing runs on the GPUs 20 %",
          Certainty.LOW, (WOULD,), (IDLE.format(20), BUSY.format(93))),
-        ("threads are not read", idle(UNREAD), "Host or launch gaps: nothing runs on the GPUs 20 %",
+        ("threads are not read", (UNREAD,), "Host or launch gaps: nothing runs on the GPUs 20 %",
          Certainty.LOW, (WOULD,), (IDLE.format(20),)),
-        ("nearly nothing runs", idle(UNREAD, 0.05), "Host or launch gaps: nothing runs on the GPUs 95 %",
+        ("nearly nothing runs", (UNREAD, 0.05), "Host or launch gaps: nothing runs on the GPUs 95 %",
          Certainty.LOW, (WOULD,), (IDLE.format(95),)),
-        ("nothing runs", idle(UNREAD, 0.01), "Host: nothing runs on the GPUs: the job is idle",
+        ("nothing runs", (UNREAD, 0.01), "Host: nothing runs on the GPUs: the job is idle",
          Certainty.LOW, (WOULD,), (IDLE.format(99),)),
-        ("they sleep, by utilisation", idle(0.1, UNREAD), "Host: nothing runs on the GPUs 40 %",
+        ("they sleep, by utilisation", (0.1, UNREAD), "Host: nothing runs on the GPUs 40 %",
          Certainty.LOW, (COARSE,), (IDLE.format(40), BUSY.format(10))),
-        ("they launch, by utilisation", idle(0.99, UNREAD), "Launch gaps: nothing runs on the GPUs 40 %",
+        ("they launch, by utilisation", (0.99, UNREAD), "Launch gaps: nothing runs on the GPUs 40 %",
          Certainty.LOW, (COARSE,), (IDLE.format(40), BUSY.format(99))),
-        ("not read, by utilisation", idle(UNREAD, UNREAD), "Host or launch gaps: nothing runs on the GPUs",
+        ("not read, by utilisation", (UNREAD, UNREAD), "Host or launch gaps: nothing runs on the GPUs",
          Certainty.LOW, (COARSE, WOULD), (IDLE.format(40),)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_idle_gpus_are_explained_by_threads_as_surely_as_both_are_seen(
-    guard: str, answer: JobAnswer, begin: str, certainty: Certainty, doubts: tuple[str, ...],
+    guard: str, seen: Sequence[float | Absent], begin: str, certainty: Certainty, doubts: tuple[str, ...],
     because: tuple[str, ...],
 ) -> None:  # fmt: skip
+    answer = idle(*seen)
     assert answer.sentence.startswith(begin), guard
     assert (answer.certainty, answer.doubts, answer.because) == (certainty, doubts, because)
 
