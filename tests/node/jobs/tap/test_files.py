@@ -99,6 +99,9 @@ def test_finalize_marks_the_file_and_removes_it(folder: Path) -> None:
         with path.open("rb") as file:
             assert parse(file.read()).state == LIVE
             player.do(f"clock {6_000 * MS}")
+            player.do("call 5 0 1 0")
+            file.seek(0)
+            assert parse(file.read()).timing == 1
             player.do("finalize 5 0")
             file.seek(0)
             ring = parse(file.read())

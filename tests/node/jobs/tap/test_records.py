@@ -333,6 +333,12 @@ def test_a_long_name_is_cut(folder: Path, name: str) -> None:
         assert player.ring().name == b"x" * 63
 
 
+def test_a_communicator_without_a_name_has_an_empty_one(folder: Path) -> None:
+    with Player(folder) as player:
+        player.do("init 5 0 1 1 2 0 -")
+        assert (player.ring().name, player.ring().tap) == (b"", __version__.encode())
+
+
 def test_an_event_makes_no_system_call(folder: Path) -> None:
     """The kernel ends a process for anything but read and write, which the harness needs."""
     player = Player(folder, "PLAIN", WIREWATCH_TAP_ON_MS="10", WIREWATCH_TAP_PERIOD_MS="10")
