@@ -8,7 +8,7 @@ import pytest
 from tests.node.jobs.tap.playing import BASE, MS, TIMED, Player, channel, collective
 
 TIMES = [5_999, 6_000, 6_100, 6_199, 6_200, 7_999, 8_000, 8_001, 9_000]
-SWITCHED_OFF, NOT_MEASURED, CAPTURED, BROADCASTS, MASK_CHANGED = 1, 2, 4, 5, 6
+SWITCHED_OFF, NOT_MEASURED, ELSEWHERE, CAPTURED, BROADCASTS, MASK_CHANGED = 1, 2, 3, 4, 5, 6
 """`ww_untimed` of ring.h."""
 EXPECTED = [BASE, TIMED, TIMED, TIMED, BASE, BASE, TIMED, TIMED, BASE]
 
@@ -86,6 +86,17 @@ def test_a_call_outside_of_thread_local_variables_is_not_written(folder: Path) -
         assert masks(player, [6_000]) == [BASE]
         player.do("stack 0")
         assert masks(player, [6_000]) == [TIMED]
+
+
+@pytest.mark.parametrize(("version", "why"), [(5, ELSEWHERE), (7, 0)])
+def test_where_nccl_keeps_its_calls_matters_where_a_call_is_written(
+    folder: Path, version: int, why: int
+) -> None:
+    """NCCL is found by its log, which this communicator has not; interface 7 writes to the mask of init."""
+    with Player(folder, WIREWATCH_TAP_UNMEASURED="1") as player:
+        player.do(f"init {version} 0 1 1 2 0 - 0 quiet")
+        assert masks(player, [6_000], version=version) == [BASE if why else TIMED]
+        assert player.ring().untimed == why
 
 
 class TestInterface7:
