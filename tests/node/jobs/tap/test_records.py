@@ -286,13 +286,19 @@ def test_gpu_and_nccl_are_those_of_the_process(folder: Path, fails: str, uuid: b
     assert (ring.uuid, ring.nccl) == (uuid, nccl)
 
 
-def test_interface_4_counts_sends_whatever_their_parent_is(folder: Path) -> None:
-    """It tells of no calls: later ones count a send by its call, and so no replay of a graph."""
-    for version, sends in ((4, 1), (5, 0), (6, 0)):
+def test_interface_4_counts_whatever_its_parent_is(folder: Path) -> None:
+    """It tells of no calls: later ones count by a call, and so no replay of a graph."""
+    for version, counted in ((4, 1), (5, 0), (6, 0), (7, 0)):
         with Player(folder) as player:
             player.do(f"init {version} 0 1 1 2 0 -")
             assert player.do(f"p2p {version} 0 3 0 Send ncclInt8 500 1") == "0 (nil)"
-            assert player.ring(-1).sends == sends
+            assert player.do(collective(version, parent=0)) == "0 (nil)"
+            assert (player.ring(-1).sends, player.ring(-1).enqueued) == (counted, counted)
+
+
+def test_null_pointers_do_nothing_by_interface_4_either(folder: Path) -> None:
+    with Player(folder) as player:
+        assert player.do("nulls 4") == "0 (nil)"
 
 
 @pytest.mark.parametrize(("root", "kept"), [(0, 0), (254, 254), (255, 255), (300, 255), (-1, 255)])
