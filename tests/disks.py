@@ -16,11 +16,11 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 
 @contextmanager
-def small_disk(size: str = "64k", owner: int = 0) -> Iterator[Path]:
+def small_disk(size: str = "64k", owner: int = 0, more: str = "") -> Iterator[Path]:
     """A file system of its own in memory; skips where none can be mounted."""
     with open_folder() as folder:
         mount = shutil.which("mount")
-        options = f"size={size},mode=0755,uid={owner},gid={owner}"
+        options = f"size={size},mode=0755,uid={owner},gid={owner}{more}"
         if os.geteuid() or mount is None or _run(mount, "-t", "tmpfs", "-o", options, "disk", str(folder)):
             pytest.skip("only root can mount a disk, with a program for it")
         try:

@@ -26,16 +26,16 @@ def source(folder: Path) -> Path:
     return folder
 
 
-def compiler(folder: Path, product: bytes, *, status: int = 0, says: str = "") -> Path:
-    """A program named cc in a folder: it leaves its arguments in `asked`, and makes the product."""
+def compiler(folder: Path, product: bytes | None, *, status: int = 0, says: str = "") -> Path:
+    """A program named cc in a folder: it leaves its arguments in `asked`, and makes the product, if any."""
     folder.mkdir()
-    (folder / "product").write_bytes(product)
+    (folder / "product").write_bytes(product or b"")
     program = folder / "cc"
     program.write_text(
         f"#!{sys.executable}\nimport shutil, sys\nfrom pathlib import Path\n"
         f"here = Path({str(folder)!r})\n(here / 'asked').write_text('\\n'.join(sys.argv[1:]))\n"
         f"print({says!r}, file=sys.stderr)\n"
-        f"if {status} == 0:\n    shutil.copy(here / 'product', sys.argv[sys.argv.index('-o') + 1])\n"
+        f"if {product is not None}:\n    shutil.copy(here / 'product', sys.argv[sys.argv.index('-o') + 1])\n"
         f"sys.exit({status})\n"
     )
     program.chmod(0o755)

@@ -19,7 +19,7 @@ from wirewatch.hw.nvml.client import GRACE
 from wirewatch.hw.nvml.process import PIPE
 from wirewatch.hw.nvml.protocol import Reply, absent_code, decode_reply, encode_reply
 from wirewatch.jobs.bursts import COLLECTOR, BurstFacts, BurstFigures, BurstHint
-from wirewatch.jobs.bursts.judge import grouped, judge
+from wirewatch.jobs.bursts.judge import grouped, judge, watches
 from wirewatch.jobs.bursts.model import BurstMemory, BurstPolicy, GpuJob
 from wirewatch.jobs.bursts.read import group_of, reads_of
 
@@ -318,6 +318,7 @@ def test_nvml_that_cannot_be_asked_is_a_reading_that_failed(machine: Machine) ->
     machine.gpus.absent = Absent(Why.MISSING, "the NVIDIA driver is not loaded")
     machine.node.poll(1, MINUTE)
     assert machine.node.component.health is Health.UNKNOWN
+    assert "the NVIDIA driver is not loaded" in str(machine.node.component.outcome)
     assert machine.node.component.samples == ()
 
 
@@ -349,7 +350,8 @@ def job(*pids: int, group: str = "") -> GpuJob:
 def test_gpus_are_of_one_job_by_process_slurm_job_pod_or_session() -> None:
     gpus: dict[str, GpuJob | Absent] = {
         "a": job(1, group="x"), "b": job(2, group="x"), "c": job(3, group="y"), "d": job(3, 4, group="z"),
-        "e": job(5, group="alone"), "f": job(), "g": Absent(Why.LOST),
+        "e": job(5, group="alone"), "f": job(), "g": Absent(Why.LOST), "h": job(),
+        "i": replace(job(), processes=Absent(Why.LOST)),
     }  # fmt: skip
     assert [sorted(one) for one in grouped(gpus)] == [["a", "b"], ["c", "d"]]
     assert [sorted(one) for one in grouped({"a": job(1), "b": job(2), "c": job(3, group="x")})] == [
@@ -371,7 +373,9 @@ POD = "pod0f1c9c1e_2a5d_4c0e_9d0a_3a0d6f1b2c3d"
         ("12:pids:/\n4:memory:/slurm/uid_7/job_9/step_batch", "/slurm/uid_7/job_9"),
         ("0::/user.slice/user-7.slice/session-3.scope", "/user.slice/user-7.slice/session-3.scope"),
         ("0::/", ""),
+        ("1:cpu:/\n0::/user.slice/user-7.slice", "/user.slice/user-7.slice"),
         ("nonsense", ""),
+        ("name:nonsense", ""),
         (Absent(Why.MISSING, "gone"), ""),
     ],
 )
@@ -397,7 +401,9 @@ def test_an_answer_that_no_counter_gives_is_malformed(answer: Json) -> None:
     ("values", "wrong"),
     [
         ({"settle": -1.0}, "'settle'"), ({"sure": 0.0}, "'sure'"), ({"drop": 1.0}, "'drop'"),
-        ({"confirm": 0}, "'confirm'"), ({"confirm": 5}, "'looks'"), ({"references": 21}, "'most_references'"),
+        ({"confirm": 0}, "'confirm'"), ({"references": 0}, "'references'"),
+        ({"confirm": 1}, ""), ({"references": 1}, ""), ({"settle": 0.0}, ""),
+        ({"confirm": 5}, "'looks'"), ({"references": 21}, "'most_references'"),
         ({}, ""),
     ],
 )  # fmt: skip
@@ -418,14 +424,190 @@ def test_an_answer_without_reads_says_what_it_lacks(answer: Json | Absent, why: 
     assert found.why is (answer.why if isinstance(answer, Absent) else Why.MALFORMED)
 
 
+def figures(
+    size: int = 1 << 30, rate: float | Absent = RATE, error: float = 0.01, *, long: bool = True
+) -> BurstFigures:
+    return BurstFigures(0.25, 250, 1, 9, rate, error, size, 3e-3, long=long, duty=0.2, period=0.02)
+
+
+def judged(
+    *looks: BurstFigures, pids: Sequence[int] = (1, 2), peak: float | Absent = 4e11
+) -> list[BurstMemory]:
+    """What is remembered after each of these looks at the first of two GPUs."""
+    memory, policy, found = COLLECTOR.start, BurstPolicy(settle=0.0), []
+    for number, look in enumerate(looks):
+        first, second = (replace(job(pid), peak=peak) for pid in pids)
+        reading = (
+            GpuReading(Gpu(0, "GPU-0"), replace(first, burst=look)), GpuReading(Gpu(1, "GPU-1"), second),
+        )  # fmt: skip
+        memory, _ = judge(memory, Ok(reading, 0.0, float(number)), policy, Expect())
+        found.append(memory)
+    return found
+
+
 def test_of_the_plateaus_of_all_sizes_the_newest_are_kept() -> None:
     """A job whose bursts are of another size at each look must not fill the memory."""
-    two = {key: job(pid) for pid, key in enumerate(("GPU-0", "GPU-1"), 1)}
-    memory, policy = COLLECTOR.start, BurstPolicy(settle=0.0)
-    for number in range(250):
-        figures = BurstFigures(0.25, 250, 1, 9, 3e11, 0.01, 2**number, 3e-3, long=True, duty=0.2, period=0.02)
-        seen = {**two, "GPU-0": replace(two["GPU-0"], burst=figures)}
-        reading = tuple(GpuReading(Gpu(n, key), gpu) for n, (key, gpu) in enumerate(seen.items()))
-        memory, _ = judge(memory, Ok(reading, 0.0, float(number)), policy, Expect())
+    *_, memory = judged(*(figures(2**number) for number in range(250)))
     (one,) = memory.jobs
     assert [plateau.size for plateau in one.plateaus["GPU-0"]] == [2**number for number in range(50, 250)]
+
+
+UNSEEN = Absent(Why.MISSING, "no burst was whole")
+
+
+@pytest.mark.parametrize(
+    ("guard", "look", "counts"),
+    [
+        ("it is seen well", figures(), 1),
+        ("its error is too large", figures(error=0.051), 0),
+        ("no burst was whole, so that its size is not known", figures(0), 0),
+        ("it is not known", figures(rate=UNSEEN), 0),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_plateau_counts_where_it_and_its_size_are_known(
+    guard: str, look: BurstFigures, counts: int
+) -> None:
+    (memory,) = judged(look)
+    assert len(memory.jobs[0].plateaus.get("GPU-0", ())) == counts, guard
+    assert memory.jobs[0].looks["GPU-0"].figures is look
+
+
+@pytest.mark.parametrize(
+    ("guard", "sizes", "reference"),
+    [
+        ("three looks before", (100, 100, 100, 100), True),
+        ("two looks before", (100, 100, 100), False),
+        ("bursts less by 19 %", (100, 100, 100, 81), True),
+        ("bursts less by 21 %", (100, 100, 100, 79), False),
+        ("bursts more by a fifth of their own", (100, 100, 100, 125), True),
+        ("bursts more than that", (100, 100, 100, 126), False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_look_is_held_against_three_at_about_as_many_bytes(
+    guard: str, sizes: tuple[int, ...], reference: object
+) -> None:
+    *_, memory = judged(*map(figures, sizes))
+    found = memory.jobs[0].looks["GPU-0"].reference
+    assert (found == RATE) is isinstance(found, float) is reference, guard
+
+
+def test_the_past_of_a_size_is_its_first_twenty_looks() -> None:
+    *_, memory = judged(*(figures(rate=RATE + number) for number in range(30)))
+    assert [one.rate for one in memory.jobs[0].plateaus["GPU-0"]] == [RATE + number for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("guard", "peak", "long", "end"),
+    [
+        ("all is known", 4e11, True, "a burst, 58% of the wire's peak; 3 of the job's last 3 looks"),
+        ("the peak is not known", UNSEEN, True, "a burst; 3 of the job's last 3 looks"),
+        ("its bursts are short", 4e11, False, "last 3 looks; its bursts are short, so both are lower bounds"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+def test_a_hint_says_what_is_known(guard: str, peak: float | Absent, long: object, end: str) -> None:
+    low = figures(rate=0.75 * RATE, long=bool(long))
+    *_, memory = judged(*[figures()] * 3, low, low, low, peak=peak)
+    assert memory.last_hint is not None
+    assert memory.last_hint.text.endswith(end), guard
+
+
+def test_the_last_hint_is_that_of_the_newest_look() -> None:
+    machine = Machine(gpus=4)
+    machine.run(100, (0, 1), "/system.slice/slurmstepd.scope/job_7/step_0")
+    machine.run(200, (2, 3), "/system.slice/slurmstepd.scope/job_8/step_0")
+    machine.poll(times=SETTLED + 16)
+    for _ in range(10):
+        memory = machine.poll(SLOW)
+        hints = [job.hint for job in memory.jobs if job.hint]
+        assert memory.last_hint == max(hints, key=lambda hint: hint.mono, default=None)
+    assert len(hints) == 2
+
+
+def test_a_look_that_saw_nothing_says_so(machine: Machine) -> None:
+    machine.run()
+    machine.poll(times=SETTLED)
+    still: Json = {"reads": [[900 * k, 7, 7] for k in range(200)]}
+    for i in range(2):
+        machine.set(i, str(BURST), still)
+    machine.node.poll(1, MINUTE)
+    assert machine.node.component.memory.why == "GPU 0: no bytes moved over NVLink"
+
+
+def test_processes_that_cannot_be_read_end_no_job(machine: Machine) -> None:
+    machine.run()
+    before = machine.poll(times=SETTLED + 2).jobs[0]
+    machine.set(1, PROCESSES, Absent(Why.TIMEOUT, "the driver timed out"))
+    after = machine.poll().jobs
+    assert [(one.since, one.processes) for one in after] == [(before.since, before.processes)]
+
+
+def test_a_job_that_grows_is_another_and_one_beside_it_changes_nothing() -> None:
+    machine = Machine(gpus=5)
+    machine.run(100, (0, 1), "/system.slice/slurmstepd.scope/job_7/step_0")
+    (first,) = machine.poll(times=SETTLED + 2).jobs
+    machine.run(200, (2, 3), "/system.slice/slurmstepd.scope/job_8/step_0")
+    assert [one.since for one in machine.poll().jobs] == [first.since, machine.node.clock.mono() - MINUTE]
+    machine.run(100, (0, 1, 4), "/system.slice/slurmstepd.scope/job_7/step_0")
+    grown = machine.poll().jobs
+    assert [sorted(one.processes) for one in grown] == [["GPU-2", "GPU-3"], ["GPU-0", "GPU-1", "GPU-4"]]
+    assert grown[1].since == machine.node.clock.mono() - MINUTE
+
+
+def test_a_gpu_whose_processes_have_changed_is_not_looked_at(machine: Machine) -> None:
+    machine.run()
+    machine.poll(times=SETTLED)
+    machine.run(500)
+    machine.poll()
+    assert machine.gpus.looked == []
+
+
+def test_a_gpu_of_a_job_without_nvlink_is_never_looked_at(machine: Machine) -> None:
+    machine.set(0, LINKS, 0)
+    machine.run()
+    machine.poll(times=SETTLED + 4)
+    assert set(machine.gpus.looked) == {"GPU-1"}
+    assert machine.node.component.applicable is True
+
+
+@pytest.mark.parametrize("mig", [absent_code(NOT_SUPPORTED), Absent(Why.TIMEOUT, "the driver timed out")])
+def test_gpus_that_know_no_mig_and_no_rate_of_their_links_are_looked_at(
+    machine: Machine, mig: Absent
+) -> None:
+    for i in range(2):
+        machine.set(i, MIG, mig)
+        machine.set(i, SPEED, absent_code(NOT_SUPPORTED))
+    machine.run()
+    memory = machine.poll(times=SETTLED + 1)
+    assert machine.gpus.looked == ["GPU-0"]
+    assert isinstance(memory.jobs[0].looks["GPU-0"].peak, Absent)
+
+
+def test_a_gpu_that_is_lost_as_it_is_looked_at_leaves_its_job(machine: Machine) -> None:
+    machine.run()
+    machine.poll(times=SETTLED)
+    for i in range(2):
+        machine.set(i, str(BURST), absent_code(LOST))
+    machine.node.poll(1, MINUTE)
+    memory = machine.node.component.memory
+    assert (len(memory.jobs), memory.jobs[0].looks) == (1, {})
+    assert memory.why.startswith("GPU 0: lost")
+
+
+@pytest.mark.parametrize(
+    ("guard", "gpus", "watched"),
+    [
+        ("no GPU can be read", [Absent(Why.LOST)], False),
+        ("one of two can be read", [Absent(Why.LOST), job()], True),
+        ("one of two has NVLink", [replace(job(), watched=False), job()], True),
+        ("none has NVLink", [replace(job(), watched=False)], False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_it_watches_where_one_gpu_has_nvlink(
+    guard: str, gpus: list[GpuJob | Absent], watched: object
+) -> None:
+    reading = tuple(GpuReading(Gpu(n, f"GPU-{n}"), gpu) for n, gpu in enumerate(gpus))
+    assert watches(reading) is watched, guard

@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.disks import OTHER, open_folder
 from tests.node.jobs.taplibraries import library, place
 from wirewatch.jobs.tap.carriers import CarrierStatus, carriers
 from wirewatch.jobs.tap.tapfile import LIBRARY
@@ -69,8 +68,15 @@ def test_a_process_that_keeps_the_reader_waiting_ends_the_search(tmp_path: Path)
     (tmp_path / "5/maps").write_text("")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every process")
-def test_processes_that_are_closed_to_us_are_counted(tmp_path: Path) -> None:
-    process(tmp_path, 4, "")
-    (tmp_path / "4/maps").chmod(0)
-    assert carriers(tmp_path).closed == 1
+def test_processes_that_are_closed_to_us_are_counted() -> None:
+    """Root may look into every process, so that it asks as another user."""
+    user = os.geteuid()
+    with open_folder() as proc:
+        process(proc, 4, "")
+        (proc / "4/maps").chmod(0)
+        try:
+            if user == 0:
+                os.seteuid(OTHER)
+            assert carriers(proc).closed == 1
+        finally:
+            os.seteuid(user)

@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.node.jobs.ras.reports import HEALTHY, STOPPED, TEXT_SKIPPED, job
+from tests.node.jobs.ras.reports import (
+    HEALTHY,
+    ROW,
+    STOPPED,
+    TEXT_HEALTHY,
+    TEXT_SKIPPED,
+    communicator,
+    job,
+    rank,
+    report,
+    text,
+)
 from tests.node.jobs.ras.server import (
     GREETED,
     RasServer,
@@ -19,14 +31,15 @@ from tests.node.jobs.ras.server import (
     answering,
     by_turns,
     endless,
+    once,
     sending,
     serving,
     silent,
 )
-from tests.patience import HANGS
+from tests.patience import HANGS, patient
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.types import Absent, Why
-from wirewatch.jobs.ras.client import RasLimits, SocketRas, parse_listeners, split_address
+from wirewatch.jobs.ras.client import RasLimits, SocketRas, parse_listeners, reached, split_address
 
 LIMITS = RasLimits(connections=6, greeting=0.3, status=5.0)
 HURRIED = RasLimits(connections=2, greeting=0.3, status=0.5)
@@ -123,7 +136,7 @@ def test_a_job_that_does_not_answer_is_not_healthy() -> None:
     ("turn", "why"),
     [
         (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), Why.MALFORMED),
-        (sending(b"\xff" * 4000), Why.MALFORMED),
+        (sending(b"\xff" * 300), Why.MALFORMED),
         (sending(b""), Why.TIMEOUT),
         (sending(GREETED), Why.TIMEOUT),
         (sending(GREETED + b"{}"), Why.TIMEOUT),
@@ -132,6 +145,9 @@ def test_a_job_that_does_not_answer_is_not_healthy() -> None:
         (answering("garbage", json=False), Why.MALFORMED),
         (answering(HEALTHY[:-200]), Why.MALFORMED),
         (endless(b"", b"x" * 65536), Why.MALFORMED),
+        (endless(b"", b"x", pause=0.05), Why.TIMEOUT),
+        (once(b"SERVER PROTOCOL 2\n"), Why.LOST),
+        (once(b"SERVER PROTOCOL 2\nOK\n"), Why.LOST),
         (endless(GREETED, b" " * 65536), Why.MALFORMED),
         (endless(GREETED, b" ", pause=0.01), Why.TIMEOUT),
         (lambda client, _: client.close(), Why.LOST),
@@ -139,9 +155,11 @@ def test_a_job_that_does_not_answer_is_not_healthy() -> None:
 )
 def test_whoever_else_listens_is_no_job_and_takes_little_time(turn: Turn, why: Why) -> None:
     began = time.monotonic()
-    found, _ = ask(turn, limits=HURRIED)
+    found, server = ask(turn, limits=HURRIED)
     assert isinstance(found, Absent)
     assert found.why is why
+    # One that takes long leaves time for the others.
+    assert len(server.heard) in {0, HURRIED.connections}
     assert time.monotonic() - began < HANGS
 
 
@@ -242,7 +260,10 @@ def test_any_table_is_read(table: str) -> None:
         ("localhost:28028", None),
         ("127.0.0.1", None),
         ("127.0.0.1:0", None),
-        ("127.0.0.1:99999", None),
+        ("127.0.0.1:65535", ("127.0.0.1", 65535)),
+        ("127.0.0.1:65536", None),
+        ("127.0.0.1:http", None),
+        ("127.0.0.1:" + "9" * 5000, None),
         ("", None),
     ],
 )
@@ -273,3 +294,101 @@ def test_a_table_that_cannot_be_read_is_not_an_empty_one(
     found = SocketRas(proc=str(tmp_path)).listeners()
     assert isinstance(found, Absent), guard
     assert found.why is why
+
+
+def listener(address: str) -> RasListener:
+    return RasListener(address, 1000, 7, open=False)
+
+
+@pytest.mark.parametrize(
+    ("guard", "listening", "address", "found"),
+    [
+        ("its own", ["127.0.0.1:5", "0.0.0.0:5"], ("127.0.0.1", 5), ["127.0.0.1:5"]),
+        ("every address", ["127.0.0.2:5", "0.0.0.0:5"], ("127.0.0.1", 5), ["0.0.0.0:5"]),
+        ("every address of IPv6", ["[::]:5"], ("::1", 5), ["[::]:5"]),
+        ("another port", ["127.0.0.1:6", "0.0.0.0:6"], ("127.0.0.1", 5), []),
+        ("another address", ["127.0.0.2:5"], ("127.0.0.1", 5), []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_connection_reaches_who_is_bound_to_its_address_or_to_every_one(
+    guard: str, listening: list[str], address: tuple[str, int], found: list[str]
+) -> None:
+    assert [one.address for one in reached(list(map(listener, listening)), address)] == found, guard
+
+
+def test_a_job_that_no_table_lists_is_asked_too(tmp_path: Path) -> None:
+    with serving(answering(HEALTHY)) as server:
+        found = SocketRas([("127.0.0.1", server.port)], LIMITS, str(tmp_path)).ask(20.0)
+    assert not isinstance(found, Absent)
+    assert [isinstance(one.uid, Absent) for one in found] == [True]
+
+
+def test_processes_of_another_node_are_not_counted_for_this_one() -> None:
+    """Two processes here and one there; three sockets listen here, so that one is of another job."""
+    ranks = [rank(0, 11, {}), rank(1, 12, {}), {**rank(2, 11, {}), "host": "192.0.2.9"}]
+    wide, other = report(communicator(ranks, name=1)), job([21], [9], name=2)
+    with serving(*by_turns([wide, other])) as server, _sharing(server, 2):
+        found = client(server).ask(20.0)
+    assert not isinstance(found, Absent)
+    assert (len(found), server.statuses) == (2, 2)
+    with serving(*by_turns([wide, other])) as server, _sharing(server, 1):
+        client(server).ask(20.0)
+    assert server.statuses == 1
+
+
+def test_jobs_whose_text_names_no_communicator_are_told_apart_by_their_shape() -> None:
+    wide = text(ROW.format("OK").replace(" 1  ", " 3  ", 1))
+    limits = RasLimits(connections=4, greeting=LIMITS.greeting, status=LIMITS.status)
+    for answers, jobs in (((TEXT_HEALTHY, TEXT_HEALTHY), 1), ((TEXT_HEALTHY, wide), 2)):
+        with serving(*(answering(one, json=False) for one in answers)) as server, _sharing(server, 30):
+            found = client(server, limits).ask(20.0)
+        assert not isinstance(found, Absent)
+        assert len(found) == jobs
+
+
+def test_a_job_without_communicators_answers_once_however_often_it_is_asked() -> None:
+    found, server = ask(answering(report()), limits=LIMITS)
+    assert not isinstance(found, Absent)
+    assert (len(found), server.statuses) == (1, LIMITS.connections)
+
+
+def test_connections_that_the_deadline_left_no_time_for_are_not_called_silent() -> None:
+    limits = RasLimits(connections=500, greeting=0.1)
+    with serving(answering(HEALTHY), silent) as server, _sharing(server, 30):
+        found = client(server, limits).ask(patient(0.5))
+    assert not isinstance(found, Absent)
+    assert found[0].silent < 50
+
+
+def test_a_listener_that_takes_no_connection_takes_little_time() -> None:
+    """Its queue is full, as that of a process that has been stopped for long."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
+        for _ in range(4):
+            one = waiting.enter_context(socket.socket())
+            one.settimeout(0)
+            one.connect_ex(full.getsockname())
+        found = SocketRas([full.getsockname()], HURRIED).ask(5.0)
+    assert isinstance(found, Absent)
+    assert found.why is Why.TIMEOUT
+
+
+def test_the_longest_answer_and_the_longest_line_are_read() -> None:
+    answer = HEALTHY + " " * (4 * 2**20 - len(HEALTHY))
+    greeted = b"SERVER PROTOCOL 2".ljust(256) + b"\nOK\nOK\n"
+    for turn in (answering(answer), once(greeted + HEALTHY.encode())):
+        found, _ = ask(turn)
+        assert not isinstance(found, Absent)
+        assert found[0].processes == 4
+
+
+def test_of_a_long_table_the_first_mebibyte_is_read(tmp_path: Path) -> None:
+    """Those that listen come first; a node may have a million connections."""
+    folder = tmp_path / "self" / "net"
+    folder.mkdir(parents=True)
+    head, row = TABLE.splitlines()[:2]
+    lines = [head, row, *(["x" * 99] * 12000), row]
+    (folder / "tcp").write_text("\n".join(lines), "ascii")
+    found = SocketRas(proc=str(tmp_path)).listeners()
+    assert not isinstance(found, Absent)
+    assert [one.inode for one in found] == [41]

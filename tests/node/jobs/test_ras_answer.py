@@ -28,7 +28,7 @@ from tests.node.jobs.ras.reports import (
 from tests.node.jobs.ras.reports import text as text_of
 from wirewatch.core.jobs import RasCrowd, RasPhase, RasReport
 from wirewatch.core.types import Absent, Why
-from wirewatch.jobs.ras.answer import ANY_OP, LIMIT, parse_ras_json, parse_ras_text
+from wirewatch.jobs.ras.answer import ANY_OP, parse_ras_json, parse_ras_text
 
 
 def read(text: str) -> RasReport:
@@ -90,6 +90,7 @@ def test_a_dead_rank_one_that_left_and_errors_are_told_apart() -> None:
         (('"ranks": [', '"ranks": 7, "was": ['), "a report has no valid ranks"),
         (('"destroy_flag": false', '"destroy_flag": 0'), "destroy_flag"),
         (('"communicators": [', '"others": ['), "communicators"),
+        (('"communicators": [', '"communicators": [7, '), "no ranks"),
     ],
 )
 def test_what_no_report_has_is_malformed_and_named(change: tuple[str, str], odd: str) -> None:
@@ -100,7 +101,7 @@ def test_what_no_report_has_is_malformed_and_named(change: tuple[str, str], odd:
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, "[" + "[]," * 100_000 + "[]]", "x" * (LIMIT + 1), '{"a":' * 900 + "1" + "}" * 900]
+    "text", ["[" * 100_000, "[" + "[]," * 100_000 + "[]]", '{"a":' * 900 + "1" + "}" * 900]
 )
 def test_what_would_take_much_memory_is_refused(text: str) -> None:
     assert isinstance(parse_ras_json(text), Absent)
@@ -139,6 +140,7 @@ def test_a_rank_that_is_missing_is_read_from_text(text: str, why: str) -> None:
 
 def test_ranks_that_have_left_and_errors_are_read_from_text() -> None:
     ending, starting = read(TEXT_ENDING).communicators
+    assert ending.crowds == ()
     assert (ending.phase, ending.ranks[0].phase) == (RasPhase.FINALIZING, RasPhase.FINALIZING)
     assert (starting.phase, starting.alike, starting.size) == (RasPhase.STARTING, 2, 2)
     (failed,) = read(TEXT_ERROR).communicators[0].ranks
@@ -184,3 +186,107 @@ def test_a_crowd_without_a_rank_is_read_wherever_it_stands() -> None:
     rows = ROW.format("MISMATCH").replace("    0         1", "    0         2", 1)
     found = read(text_of(rows, warnings=crowd.format(0) + crowd.format(1)))
     assert [one.crowds for one in found.communicators] == [(RasCrowd(ANY_OP, 3, 641),)] * 2
+
+
+MOST = 4 * 2**20
+"""Bytes of the longest answer that is read."""
+
+
+@pytest.mark.parametrize("text", [HEALTHY, TEXT_HEALTHY], ids=["json", "text"])
+def test_an_answer_of_four_mebibytes_is_read_and_no_longer_one(text: str) -> None:
+    whole = text + " " * (MOST - len(text))
+    assert read(whole).processes == 4
+    longer = (parse_ras_json if text is HEALTHY else parse_ras_text)(f"{whole} ")
+    assert longer == Absent(Why.MALFORMED, f"RAS: an answer of more than {MOST} bytes")
+
+
+def test_a_report_without_spaces_is_read_and_one_of_commas_alone_is_not() -> None:
+    """The second would be a report too: members that nobody knows are passed over."""
+    found = json.loads(report(communicator([rank(n, 10 + n, {}) for n in range(64)])))
+    assert read(json.dumps(found, separators=(",", ":"))).processes == 64
+    refused = parse_ras_json(json.dumps({**found, "more": [0] * 100_000}))
+    assert refused == Absent(Why.MALFORMED, "RAS: too many members for a report of its length")
+
+
+def test_a_report_that_says_nothing_of_ras_itself_has_no_timeouts() -> None:
+    found = json.loads(report())
+    del found["ras"]
+    assert read(json.dumps(found)).timeouts == 0
+
+
+@pytest.mark.parametrize(
+    ("guard", "status", "phase"),
+    [
+        ("nothing was called", {}, RasPhase.RUNNING),
+        ("it aborts", {"abort_flag": True}, RasPhase.ABORTING),
+        ("it is finalized", {"finalize_called": True}, RasPhase.FINALIZING),
+        ("it is destroyed", {"destroy_flag": True}, RasPhase.FINALIZING),
+        ("it aborts while it is destroyed", {"abort_flag": True, "destroy_flag": True}, RasPhase.ABORTING),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_rank_is_in_the_phase_that_its_flags_say(
+    guard: str, status: dict[str, bool], phase: RasPhase
+) -> None:
+    (one,) = read(report(communicator([rank(0, 10, {}, **status)]))).communicators[0].ranks
+    assert one.phase is phase, guard
+
+
+def test_ranks_without_a_process_are_no_processes() -> None:
+    ranks = [rank(0, 10, {}), rank(1, -1, {}), rank(2, 10, {})]
+    assert read(report(communicator(ranks))).processes == 1
+
+
+def listing(kind: str, *lines: str) -> str:
+    """A text whose only communicator is listed with these lines."""
+    listed = "\n".join((f"#0-0 (fa93daea854b060b) {kind}", *lines, "", ""))
+    return text_of(ROW.format(kind), *((listed, "") if kind == "INCOMPLETE" else ("", listed)))
+
+
+ON_GPU_2 = "-- GPU 2 managed by process 917 on node 192.0.2.2"
+
+
+def test_ranks_that_have_launched_nothing_are_read_from_text() -> None:
+    counts = "  Communicator ranks have different AllGather operation counts"
+    one = "  Rank 2 has not launched any operations "
+    (first,) = read(
+        listing("MISMATCH", counts, "  3 ranks have launched up to operation 7", one + ON_GPU_2)
+    ).communicators
+    assert first.crowds == (RasCrowd("all_gather", 3, 7),)
+    assert [each.counts for each in first.ranks] == [{"all_gather": 0}]
+    many = "  2 ranks have not launched any operations"
+    (second,) = read(listing("MISMATCH", counts, many, f"  Rank 2 {ON_GPU_2}", many)).communicators
+    assert [each.counts for each in second.ranks] == [{"all_gather": 0}]
+    assert second.crowds == (RasCrowd("all_gather", 2, 0),)
+
+
+@pytest.mark.parametrize(
+    ("guard", "lines", "lost"),
+    [
+        (
+            "all that are missing are listed",
+            ["  Missing communicator data from 1 rank", f"  Rank 2 {ON_GPU_2}"],
+            1,
+        ),
+        (
+            "more are missing than are listed",
+            ["  Missing communicator data from 3 ranks", f"  Rank 2 {ON_GPU_2}"],
+            3,
+        ),
+        ("they are listed by number alone", ["  The missing ranks: 1, 3"], 2),
+        ("those of an unknown state are not", ["  The unknown ranks: 1, 3", f"  Rank 2 {ON_GPU_2}"], 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_ranks_that_are_missing_are_counted(guard: str, lines: list[str], lost: int) -> None:
+    found = read(listing("INCOMPLETE", *lines))
+    assert (found.communicators[0].lost, found.odd) == (lost, 0), guard
+
+
+def test_a_rank_whose_state_alone_is_said_is_no_odd_line() -> None:
+    assert read(listing("MISMATCH", "  Rank 2 has status INIT")).odd == 0
+
+
+@pytest.mark.parametrize("line", ["NCCL version 2.26.2 compiled with CUDA 12.6\n", "Warnings\n"])
+def test_a_text_without_its_version_or_its_last_section_is_no_report(line: str) -> None:
+    assert isinstance(parse_ras_text(TEXT_HEALTHY.replace(line, "")), Absent)

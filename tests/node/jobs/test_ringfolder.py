@@ -45,6 +45,14 @@ def test_a_disk_is_no_place_for_it(folder: Path) -> None:
     assert folder_remarks(folder, folder / "none") == ()
 
 
+def test_a_disk_that_is_not_listed_is_not_judged(folder: Path) -> None:
+    folder.chmod(0o3773)
+    listed = mounts(folder, "ext4")
+    assert filesystem(0, listed) == ""
+    listed.write_text("36 35 0:9999 / /run rw - ext4 /dev/sda rw\n")
+    assert folder_remarks(folder, listed) == ()
+
+
 def test_none_is_said_with_what_makes_it(folder: Path) -> None:
     (one,) = folder_remarks(folder / "none")
     assert one.startswith("not there")

@@ -12,15 +12,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.disks import OTHER, needs_root, open_folder
 from tests.examples import examples
 from tests.node.jobs.ringfiles import MILLISECOND, UUID, RingWriter, Written, later
 from tests.patience import HANGS
@@ -219,6 +221,8 @@ def test_a_record_has_its_times_in_seconds(folder: Path, ring: RingWriter) -> No
     assert (call.number, call.sequence, call.seconds, call.root) == (1, 9, 0.0005, 3)
     assert (call.algorithm, call.protocol, call.channels, call.dtype) == ("RING", "SIMPLE", 24, "float32")
     assert (call.started, call.stopped, call.enqueued) == (1e6, 1e6 + 0.001, 5.0)
+    ring.put(Written(count=1 << 48))
+    assert [(call.size_bytes, call.root) for call in only(folder, one=1).calls] == [(1 << 50, None)]
 
 
 def test_a_channel_that_took_more_than_four_seconds_took_all_of_it(folder: Path, ring: RingWriter) -> None:
@@ -266,13 +270,13 @@ def test_a_record_that_is_being_written_is_read_the_next_time(folder: Path, ring
 def test_a_record_that_is_never_completed_delays_nothing(folder: Path) -> None:
     with RingWriter(folder / "one.ring") as ring:
         ring.put(Written(), sequence=0)
-        for number in range(ringfile.IN_FLIGHT):
+        for number in range(256):
             ring.put(later(Written(), number))
         found = only(folder)
-        assert (found.missed, len(found.calls)) == (1, ringfile.IN_FLIGHT)
+        assert (found.missed, len(found.calls)) == (1, 256)
         ring.put(Written(), sequence=0)
         ring.put(Written())
-    found = only(folder, one=ringfile.IN_FLIGHT + 1)
+    found = only(folder, one=257)
     assert (found.missed, len(found.calls)) == (1, 1), "the writer is dead, and nothing is in flight"
 
 
@@ -285,7 +289,7 @@ def test_a_record_that_is_never_completed_delays_nothing(folder: Path) -> None:
         Written(ended=0),
         Written(ended=25),
         Written(longest=2 * MILLISECOND),
-        Written(count=1 << 60),
+        Written(count=(1 << 48) + 1),
     ],
 )
 def test_what_cannot_be_is_counted_and_makes_no_call(folder: Path, ring: RingWriter, record: Written) -> None:
@@ -376,7 +380,17 @@ def test_no_user_can_hide_the_rings_of_others(folder: Path, monkeypatch: pytest.
         found = poll(folder, zz=1)
     assert len(found.rings) == 2
     assert found.rings[-1].ring.name == "zz.ring", "one that was read before comes first"
-    assert all("one ring too many" in str(one.why) for one in found.refused)
+    assert [one.why.detail for one in found.refused] == [f"one ring too many of user {os.geteuid()}"] * 2
+
+
+def test_the_rings_of_all_users_together_are_no_more_than_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "RINGS", 2)
+    with RingWriter(folder / "a.ring"), RingWriter(folder / "b.ring"), RingWriter(folder / "c.ring"):
+        found = poll(folder)
+    assert [one.ring.name for one in found.rings] == ["a.ring", "b.ring"]
+    assert [one.name for one in found.refused] == ["c.ring"]
 
 
 def test_no_rings_records_take_all_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,10 +409,10 @@ def test_no_rings_records_take_all_the_time(folder: Path, monkeypatch: pytest.Mo
 
 def test_of_many_refused_files_some_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     aged(monkeypatch)
-    for number in range(rings.REFUSED + 5):
+    for number in range(64 + 5):
         (folder / f"{number}.ring").touch()
     found = poll(folder).refused
-    assert len(found) == rings.REFUSED + 1
+    assert len(found) == 64 + 1
     assert found[-1].why.detail.startswith("5 more files")
 
 
@@ -409,7 +423,17 @@ def test_another_version_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    "change", [{"ranks": 0}, {"rank": 4}, {"nodes": 5}, {"nodes": 0}, {"pid": 0}, {"pid": -1}]
+    "change",
+    [
+        {"ranks": 0},
+        {"rank": 4},
+        {"nodes": 5},
+        {"nodes": 0},
+        {"pid": 0},
+        {"pid": -1},
+        {"ranks": (1 << 24) + 1},
+        {"pid": (1 << 22) + 1},
+    ],
 )
 def test_a_communicator_that_cannot_be_is_refused(
     folder: Path, change: dict[str, int], monkeypatch: pytest.MonkeyPatch
@@ -449,11 +473,31 @@ def test_a_dead_ring_is_removed_after_a_while_and_a_live_one_never(folder: Path)
         pass
     ticks = Ticks()
     port = FileRings(folder, ticks)
-    for seconds, left in ((0.0, 2), (rings.KEPT - 1, 2), (2.0, 2), (10.0, 1), (10 * rings.KEPT, 1)):
+    for seconds, left in ((0.0, 2), (119.0, 2), (0.5, 2), (1.0, 2), (10.0, 1), (1200.0, 1)):
         ticks.seconds += seconds
         assert len(read(port).rings) == left
     assert [path.name for path in folder.iterdir()] == ["one.ring"]
     port.close()
+
+
+@needs_root
+def test_who_does_not_own_the_folder_leaves_even_a_ring_of_its_own() -> None:
+    """The sticky bit would let it; whoever owns the folder may not have read it yet."""
+    with open_folder() as shared:
+        shared.chmod(0o3777)
+        with RingWriter(shared / "dead.ring"):
+            pass
+        os.chown(shared / "dead.ring", OTHER, OTHER)
+        ticks = Ticks()
+        os.seteuid(OTHER)
+        try:
+            with closing(FileRings(shared, ticks)) as port:
+                for _ in range(3):
+                    assert len(read(port).rings) == 1
+                    ticks.seconds += 2 * rings.KEPT
+        finally:
+            os.seteuid(0)
+        assert (shared / "dead.ring").exists()
 
 
 def test_a_folder_of_another_user_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,6 +510,93 @@ def test_a_folder_of_another_user_is_left_as_it_is(folder: Path, monkeypatch: py
         port.poll({})
         ticks.seconds += 2 * rings.KEPT
     assert (folder / "dead.ring").exists()
+
+
+def test_a_process_that_runs_out_of_descriptors_within_a_poll_blames_no_file(folder: Path) -> None:
+    """The first ring takes the last one that is free, and stays open."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (
+        RingWriter(folder / "a.ring"), RingWriter(folder / "b.ring"), closing(FileRings(folder)) as port,
+    ):  # fmt: skip
+        free = os.open(folder, os.O_RDONLY)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, limits[1]))
+        try:
+            found = port.poll({})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert isinstance(found, Absent)
+        assert found.code == errno.EMFILE
+
+
+@pytest.mark.usefixtures("ring")
+def test_a_folder_that_is_gone_keeps_no_ring_open(folder: Path) -> None:
+    before = _descriptors()
+    with closing(FileRings(folder)) as port:
+        assert len(read(port).rings) == 1
+        assert _descriptors() == before + 1
+        folder.rename(folder.with_name("gone"))
+        assert isinstance(port.poll({}), Absent)
+        assert _descriptors() == before
+
+
+def test_a_communicator_that_is_over_keeps_no_ring_open(folder: Path, ring: RingWriter) -> None:
+    """Its process lives on, and so holds the lock."""
+    before = _descriptors()
+    with closing(FileRings(folder)) as port:
+        read(port)
+        ring.finalize()
+        ring.path.unlink()
+        assert [one.ring.state for one in read(port).rings] == [RingState.FINALIZED]
+        assert _descriptors() == before
+
+
+def test_a_hundred_and_twenty_eight_rings_are_kept_open(folder: Path) -> None:
+    header = RingWriter(folder / "x").header()
+    with ExitStack() as writers, closing(FileRings(folder)) as port:
+        for number in range(130):
+            file = writers.enter_context((folder / f"{number}.ring").open("wb"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.truncate(RING_BYTES)
+            file.write(header)
+            file.flush()
+        before = _descriptors()
+        assert len(read(port).rings) == 130
+        assert _descriptors() == before + 128
+
+
+def test_of_a_folder_of_many_names_some_are_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aged(monkeypatch)
+    for number in range(4100):
+        (folder / str(number)).touch()
+    assert poll(folder).refused[-1].why.detail == f"{4096 - 64} more files are not rings, or too many"
+
+
+def test_the_lock_is_given_back_before_a_ring_is_read(
+    folder: Path, ring: RingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl.flock(ring.handle, fcntl.LOCK_UN)
+
+    def after_a_writer_came(*given: Any, **named: Any) -> ringfile.RingSlice:
+        fcntl.flock(ring.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return ringfile.read_records(*given, **named)
+
+    monkeypatch.setattr(rings, "read_records", after_a_writer_came)
+    assert only(folder).ring.state is RingState.DEAD
+
+
+def test_a_ring_that_is_cut_while_it_is_read_has_nothing_new(
+    folder: Path, ring: RingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring.put(Written())
+
+    def cut(head: bytes) -> ringfile.RingHeader | Absent:
+        os.truncate(ring.path, HEADER_BYTES)
+        return ringfile.parse_header(head)
+
+    monkeypatch.setattr(rings, "parse_header", cut)
+    found = only(folder)
+    assert (found.calls, found.missed, found.last) == ((), 0, 0)
 
 
 def _descriptors() -> int:
@@ -553,6 +684,40 @@ def test_locks_are_found_by_device_and_inode(tmp_path: Path) -> None:
     )
     assert rings.lock_holders(file) == {(os.makedev(0, 0x1A), 777): 4242}
     assert rings.lock_holders(tmp_path / "none") == {}
+
+
+def test_of_a_long_list_of_locks_the_first_mebibyte_is_read(tmp_path: Path) -> None:
+    file, line = tmp_path / "locks", "1: FLOCK  ADVISORY  WRITE 42 00:1a:{} 0 EOF\n"
+    filler = "2: POSIX  ADVISORY  WRITE 2 00:1a:779 0 EOF\n" * 25_000
+    assert 1 << 20 < len(filler) < 3 << 19
+    file.write_text(line.format(7) + filler + line.format(8))
+    assert [inode for _, inode in rings.lock_holders(file)] == [7]
+
+
+HEADER_SIZE = ringfile.HEADER_LAYOUT.size
+
+
+@pytest.mark.parametrize(
+    ("guard", "change", "read"),
+    [
+        ("all of it", lambda head: head, True),
+        ("a byte less", lambda head: head[:-1], False),
+        ("a longer header", lambda head: _with(head, 12, 8192), False),
+        ("longer records", lambda head: _with(head, 16, 128), False),
+        ("more records", lambda head: _with(head, 20, 8192), False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_header_is_whole_and_of_the_layout_that_is_read(
+    folder: Path, guard: str, change: Callable[[bytes], bytes], read: object
+) -> None:
+    head = RingWriter(folder / "x").header().ljust(HEADER_SIZE, b"\0")[:HEADER_SIZE]
+    found = ringfile.parse_header(change(head))
+    assert isinstance(found, ringfile.RingHeader) is read, guard
+
+
+def _with(head: bytes, place: int, value: int) -> bytes:
+    return head[:place] + struct.pack("=I", value) + head[place + 4 :]
 
 
 WHOLE = st.binary(max_size=600)

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -97,6 +99,22 @@ def test_a_poll_that_skips_moments_gets_the_records_of_all(taken: Recording) -> 
     (zero, one) = read(ReplayRings(player(taken, time), Stopwatch(time))).rings
     assert numbers(zero) == numbers(one) == [1, 2, 3, 4, 5]
     assert (zero.ring.rank, one.ring.rank, zero.last) == (0, 1, 5)
+
+
+def test_a_number_beyond_what_was_written_is_of_a_ring_that_had_this_name_before(taken: Recording) -> None:
+    time = Time(25.0)
+    (zero, one) = read(ReplayRings(player(taken, time), Stopwatch(time)), {"a.ring": 6, "b.ring": 5}).rings
+    assert (numbers(zero), zero.last, numbers(one), one.last) == ([1, 2, 3, 4, 5], 5, [], 5)
+
+
+def test_what_was_missed_at_a_moment_is_missed_once(taken: Recording) -> None:
+    told: dict[int, Any] = {
+        number: deepcopy(answer.value) for number, (_, answer) in enumerate(taken.answers[RINGS])
+    }
+    told[0]["rings"][0] |= {"missed": 2, "implausible": 1}
+    time = Time()
+    found = followed(player(recording(TIMES, {RINGS: told}), time), time, TIMES)
+    assert [(one.missed, one.implausible) for one in found] == [(2, 1), (0, 0), (0, 0), (0, 0)]
 
 
 @given(

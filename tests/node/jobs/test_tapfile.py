@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.disks import OTHER as OTHER_USER
-from tests.disks import needs_root
+from tests.disks import needs_root, small_disk
 from tests.node.jobs.taplibraries import NUMBERS, compiler, library, place, source
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.tap import tapfile
@@ -56,6 +56,23 @@ def test_a_file_is_a_tap_by_its_marks_and_its_machine(tmp_path: Path) -> None:
     found = described(tmp_path / "none")
     assert isinstance(found, Absent)
     assert found.why is Why.MISSING
+
+
+def test_the_marks_of_a_tap_are_in_its_first_sixteen_mebibytes(tmp_path: Path) -> None:
+    for start, found in ((15 << 20, True), (17 << 20, False)):
+        path = tmp_path / str(start)
+        with path.open("wb") as file:
+            file.write(library(marks=b""))
+            file.seek(start)
+            file.write(b"ncclProfiler_v5\0wirewatch-tap\0")
+        assert (described(path) == platform.machine()) is found
+
+
+def test_a_machine_is_known_by_the_head_of_its_libraries() -> None:
+    head = library(marks=b"")
+    assert machine_of(head) == platform.machine()
+    assert isinstance(machine_of(head[:-1]), Absent)
+    assert machine_of(head[:-2] + b"\x03\0") == Absent(Why.UNSUPPORTED, "for a machine that ELF numbers 3")
 
 
 @given(st.binary(max_size=64))
@@ -113,6 +130,11 @@ def test_what_a_compiler_cannot_make_is_said_in_one_line(tmp_path: Path) -> None
     text = refused(tmp_path / "opt", code, search=str(failing))
     assert text == "cc ended with status 1: one.c:2:3: error: no such thing"
     assert "a C compiler is needed" in refused(tmp_path / "opt", code)
+    silent = compiler(tmp_path / "silent", None)
+    assert refused(tmp_path / "opt", code, search=str(silent)) == "cc ended with status 0: "
+    halfway = compiler(tmp_path / "halfway", library(), status=1, says="one.c:1: error: odd")
+    text = refused(tmp_path / "opt", code, search=str(halfway))
+    assert text == "cc ended with status 1: one.c:1: error: odd"
     strange = compiler(tmp_path / "strange", b"text")
     assert "made something else" in refused(tmp_path / "opt", code, search=str(strange))
     crossed = compiler(tmp_path / "cross", library(OTHER))
@@ -137,6 +159,26 @@ def test_where_anybody_may_replace_it_no_library_is_put(tmp_path: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     assert "run code in every job" in refused(folder, place(tmp_path / "package", library()))
+    folder.chmod(0o1777)
+    assert install(folder, places=(tmp_path / "package",)).path.exists(), "nobody replaces a file of another"
+
+
+def test_where_no_job_could_load_it_no_library_is_put(tmp_path: Path) -> None:
+    package = place(tmp_path / "package", library())
+    with small_disk("1m", more=",noexec") as disk:
+        assert "mounted noexec: no job could load it" in refused(disk, package)
+    with small_disk("1m") as disk:
+        assert install(disk, places=(package,)).path.exists()
+
+
+def test_a_file_that_cannot_be_opened_is_not_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "opt"
+    folder.mkdir()
+    (folder / LIBRARY).symlink_to(LIBRARY)
+    found = described(folder / LIBRARY)
+    assert isinstance(found, Absent)
+    assert found.why is Why.DENIED
+    assert "it is left as it is" in refused(folder, place(tmp_path / "package", library()))
 
 
 def test_a_folder_that_others_cannot_reach_is_remarked(tmp_path: Path) -> None:

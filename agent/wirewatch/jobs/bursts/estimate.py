@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 
 LONG_ENOUGH = 3e-3
 """Seconds on the wire from which the plateau of a collective is its busbw; shorter ones give a lower bound:
@@ -81,7 +81,7 @@ def figures(reads: Sequence[CounterRead]) -> BurstFigures | Absent:
     unseen = Absent(Why.MISSING, "no burst was whole" if moved else "no bytes moved over NVLink")
     plateau, error = fitted or _whole(times, whole) or (unseen, math.inf)
     length = _length(times, bursts, size, plateau)
-    duty = 0.0 if not moved else plateau if isinstance(plateau, Absent) else moved / plateau / seconds
+    on_wire = plateau if isinstance(plateau, Absent) else min(1.0, moved / plateau / seconds)
     return BurstFigures(
         seconds=seconds,
         reads=len(reads),
@@ -91,8 +91,8 @@ def figures(reads: Sequence[CounterRead]) -> BurstFigures | Absent:
         error=error,
         size=size,
         length=length,
-        long=fitted is not None and not isinstance(length, Absent) and length >= LONG_ENOUGH,
-        duty=duty if isinstance(duty, Absent) else min(1.0, duty),
+        long=fitted is not None and value_or(length, 0.0) >= LONG_ENOUGH,
+        duty=on_wire if moved else 0.0,
         period=_period(times, main),
     )
 
@@ -119,8 +119,8 @@ _FEWEST = 3
 _LEAST = 0.01
 _SAME = 0.1
 """How far the bytes of both directions may be apart where one plateau is made of both."""
-_CUTS, _PAUSE, _SETTLED = 8, 0.6, 1e-3
-"""How often bursts are cut again, below which part of the plateau, and what counts as no change."""
+_CUTS, _PAUSE = 8, 0.6
+"""How often bursts are cut again, and below which part of the plateau."""
 _POINTS = 6
 """Fewest points within bursts that make a slope."""
 _GRID = 1e-3
@@ -163,12 +163,8 @@ def _settled(times: Sequence[float], counters: Sequence[Sequence[int]]) -> tuple
     """The slope through all bursts, cut where pauses too short to be seen as such slow them down."""
     fitted = _fitted([_points(times, counter) for counter in counters])
     for _ in range(_CUTS):
-        if fitted is None:
-            return None
-        again = _fitted([_points(times, counter, _PAUSE * fitted[0]) for counter in counters])
-        if again is None or abs(again[0] / fitted[0] - 1) < _SETTLED:
-            return again or fitted
-        fitted = again
+        slowest = _PAUSE * fitted[0] if fitted else 0.0
+        fitted = _fitted([_points(times, counter, slowest) for counter in counters]) or fitted
     return fitted
 
 
@@ -176,8 +172,7 @@ def _fitted(directions: Sequence[Points]) -> tuple[float, float] | None:
     """Bytes per second and relative standard error of one slope through all bursts; None of few points."""
     points = [burst for direction in directions for burst in direction if len(burst) > 1]
     count = sum(map(len, points))
-    spare = count - len(points) - 1
-    if count < _POINTS or spare < 1:
+    if count < _POINTS:
         return None
     bytes_, product, seconds = 0.0, 0.0, 0.0
     for burst in points:
@@ -188,6 +183,7 @@ def _fitted(directions: Sequence[Points]) -> tuple[float, float] | None:
         seconds += sum((time - mid_time) ** 2 for time, _ in burst)
     slope = product / bytes_
     left = max(0.0, seconds - slope * product)
+    spare = count - len(points) - 1
     return 1 / slope, math.sqrt(left / spare / bytes_) / slope
 
 
@@ -237,12 +233,9 @@ def _period(times: Sequence[float], counter: Sequence[int]) -> float | Absent:
 def _sharpened(alike: Sequence[float], first: int) -> float:
     """The lag in fractions of the grid: that of its last multiple, whose error is shared by all steps."""
     lag, number = float(first), 1
-    while (next_ := round(lag * (number + 1) / number)) < len(alike) - 1:
-        near = max(range(next_ - 1, next_ + 2), key=lambda place: alike[min(place, len(alike) - 1)])
-        if near >= len(alike) - 1 or alike[near] < _LIKE:
-            break
+    while (next_ := round(lag * (number + 1) / number)) < len(alike) - 2:
         number += 1
-        lag = float(near)
+        lag = float(max(range(next_ - 1, next_ + 2), key=alike.__getitem__))
     return lag / number
 
 

@@ -57,7 +57,7 @@ def grouped(gpus: GpuJobs) -> list[Processes]:
     """
     groups: list[tuple[set[int | str], dict[str, frozenset[int]]]] = []
     for key, gpu in gpus.items():
-        if isinstance(gpu, Absent) or isinstance(gpu.processes, Absent) or not gpu.processes:
+        if isinstance(gpu, Absent) or isinstance(gpu.processes, Absent):
             continue
         marks: set[int | str] = {*gpu.processes, *gpu.groups.values()}
         members = {key: gpu.processes}
@@ -79,7 +79,7 @@ def _running(
     groups = grouped(gpus)
     kept = [job for job in known if _goes_on(job, gpus, groups)]
     for job in kept:
-        yield replace(job, settled=job.settled or mono - job.since >= policy.settle)
+        yield replace(job, settled=mono - job.since >= policy.settle)
     for group in groups:
         if not any(group.keys() <= job.processes.keys() for job in kept):
             yield BurstJob(group, mono)
@@ -108,12 +108,13 @@ def _looked(job: BurstJob, gpu: Gpu, seen: GpuJob, ok: Ok[BurstReading], policy:
     plateau = _counts(figures, policy)
     if plateau is None:
         return job
-    low = not isinstance(reference, Absent) and plateau.rate < (1 - policy.drop) * reference
+    below = None
     if not isinstance(reference, Absent):
-        job = replace(job, low=(*job.low, low)[-policy.looks :])
-    if not low:
+        below = reference if plateau.rate < (1 - policy.drop) * reference else None
+        job = replace(job, low=(*job.low, below is not None)[-policy.looks :])
+    if below is None:
         job = _learned(job, gpu.key, plateau, policy)
-    return replace(job, hint=_hint(job, look, plateau, ok, policy, low=low))
+    return replace(job, hint=_hint(job, look, plateau, ok, policy, below))
 
 
 def _counts(figures: BurstFigures, policy: BurstPolicy) -> Plateau | None:
@@ -144,24 +145,28 @@ def _learned(job: BurstJob, key: str, plateau: Plateau, policy: BurstPolicy) -> 
 
 
 def _hint(
-    job: BurstJob, look: BurstLook, plateau: Plateau, ok: Ok[BurstReading], policy: BurstPolicy, *, low: bool
-) -> BurstHint | None:
-    """The hint after a look that counted: it begins and goes on by low looks, and ends as they get fewer."""
+    job: BurstJob, look: BurstLook, plateau: Plateau, ok: Ok[BurstReading], policy: BurstPolicy,
+    below: float | None,
+) -> BurstHint | None:  # fmt: skip
+    """The hint after a look that counted: it begins and goes on by low looks, and ends as they get fewer.
+
+    `below`: what the look was held against, where it was low.
+    """
     count = sum(job.low)
     if count < policy.confirm:
         return None
-    if not low or isinstance(look.reference, Absent):
+    if below is None:
         return job.hint
     share = "" if isinstance(look.peak, Absent) else f", {plateau.rate / look.peak:.0%} of the wire's peak"
     least = "" if look.figures.long else "; its bursts are short, so both are lower bounds"
     text = (
         f"GPU {look.gpu}: NVLink carries {plateau.rate / GB:.0f} GB/s while a collective is on the wire, "
-        f"{plateau.rate / look.reference - 1:+.0%} against {look.reference / GB:.0f} GB/s in the job's "
+        f"{plateau.rate / below - 1:+.0%} against {below / GB:.0f} GB/s in the job's "
         f"first looks, at the same {plateau.size / MIB:.0f} MiB a burst{share}; {count} of the job's last "
         f"{len(job.low)} looks{least}"
     )
     since = job.hint.since if job.hint is not None else ok.at
-    return BurstHint(look.gpu, look.uuid, since, ok.at, ok.mono, plateau.rate, look.reference, text)
+    return BurstHint(look.gpu, look.uuid, since, ok.at, ok.mono, plateau.rate, below, text)
 
 
 def _words(burst: BurstFigures | Absent) -> str:
@@ -169,5 +174,5 @@ def _words(burst: BurstFigures | Absent) -> str:
         return str(burst)
     if isinstance(burst.plateau, Absent):
         return burst.plateau.detail
-    duty = "" if isinstance(burst.duty, Absent) else f", on the wire {burst.duty:.0%} of the time"
-    return f"{burst.plateau / GB:.0f} GB/s in {burst.bursts} whole bursts of {burst.size / MIB:.0f} MiB{duty}"
+    bursts = f"{burst.bursts} whole bursts of {burst.size / MIB:.0f} MiB"
+    return f"{burst.plateau / GB:.0f} GB/s in {bursts}, on the wire {burst.duty:.0%} of the time"

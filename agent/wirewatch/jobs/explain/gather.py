@@ -83,18 +83,13 @@ def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
     # Of its windows a fresh one says how it is now; what older ones have shown is in `late` and `wire`.
     newest = (replace(comm, windows=comm.windows[-1:] if comm.fresh else ()) for comm in job.communicators)
     job = replace(job, communicators=tuple(newest))
-    ranks = [rank for comm in job.communicators for rank in comm.here]
-    uuids = {gpu.gpu: gpu.index for gpu in job.gpus}
-    pids: dict[str, set[int]] = {uuid: set() for uuid in uuids}
+    pids: dict[str, set[int]] = {gpu.gpu: set() for gpu in job.gpus}
     settings: dict[int, JobSettings] = {}
-    for rank in ranks:
-        if isinstance(rank.gpu, Absent):
-            continue
-        uuids.setdefault(rank.gpu, rank.index)
-        if not isinstance(rank.pid, Absent):
-            pids.setdefault(rank.gpu, set()).add(rank.pid)
+    for rank in (rank for comm in job.communicators for rank in comm.here):
+        if not isinstance(rank.gpu, Absent) and not isinstance(rank.pid, Absent):
+            pids[rank.gpu].add(rank.pid)
             settings[rank.pid] = JobSettings(rank.pid, rank.settings)
-    gpus = tuple(_gpu(state, uuid, index, pids.get(uuid, ())) for uuid, index in uuids.items())
+    gpus = tuple(_gpu(state, gpu.gpu, gpu.index, pids[gpu.gpu]) for gpu in job.gpus)
     read = tuple(settings[pid] for pid in sorted(settings))
     return _completed(state, JobEvidence(job.name, now, _sorted(gpus), job, settings=read))
 
@@ -229,7 +224,7 @@ def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
     facts = state.facts(LockstepFacts)
     for source, collector, values, why in (
         (EvidenceSource.ACTIVITY, LOCKSTEP, [gpu.graphics for gpu in evidence.gpus],
-         facts.why if facts and facts.why else "no window yet"),
+         facts.why if facts else ""),
         (EvidenceSource.GPU, GPU, [gpu.throttled for gpu in evidence.gpus],
          "NVML does not say it of these GPUs"),
         (EvidenceSource.BURSTS, BURSTS, [gpu.plateau for gpu in evidence.gpus], "no look at its GPUs yet"),

@@ -43,22 +43,24 @@ def late_wall(evidence: JobEvidence) -> JobAnswer | None:
 
 def _explained(evidence: JobEvidence, late: LateRank) -> JobAnswer:
     """What the tap measured, and beside it what else is known of the late rank's GPU."""
-    gpu = _find(evidence, late.gpu, late.index)
+    gpu = _find(evidence, late.gpu)
     if evidence.more is not None and gpu is not None and evidence.more.uuid == gpu.uuid:
         return _uneven(evidence, evidence.more, late)
     who = f"rank {late.rank} on {gpu_name(late.index, late.gpu)}"
-    ranks = max((len(c.here) for c in _communicators(evidence) if c.late == late), default=0)
-    others = f"{ranks - 1} of {ranks} ranks wait" if ranks > 1 else "the others wait"
+    ours = ((len(one.here), one.nodes) for one in _communicators(evidence) if one.late == late)
+    ranks, nodes = next(ours, (0, 0))
+    others = f"{ranks - 1} of {ranks} ranks wait"
     begun = f"Collectives: {others} for {who}, which costs {percent(late.cost)} of the time"
     base = JobAnswer(
         Wall.LATE_RANK, f"{begun}.", Certainty.MEDIUM, late.cost, because=(late.text,),
-        doubts=_of_other_nodes(evidence, late),
+        doubts=_OTHER_NODES if nodes > 1 else (),
     )  # fmt: skip
     reasons = _throttled(evidence, gpu)
     if reasons:
         return replace(
             base, sentence=f"{begun}: that GPU is throttled ({', '.join(reasons)}).",
-            certainty=Certainty.HIGH, causes=reasons, because=(late.text, *_throttle_texts(evidence, gpu)),
+            certainty=Certainty.HIGH, causes=reasons,
+            because=(late.text, *_throttle_texts(evidence, late.gpu)),
             advice=("check power and cooling of that GPU; `wirewatch findings list` names the reason",),
         )  # fmt: skip
     less = _less_active(evidence, gpu)
@@ -75,25 +77,22 @@ def _explained(evidence: JobEvidence, late: LateRank) -> JobAnswer:
     return replace(base, doubts=(*base.doubts, "why that rank is late is not known"), advice=advice)
 
 
-def _of_other_nodes(evidence: JobEvidence, late: LateRank) -> tuple[str, ...]:
-    """The doubt about a late rank whose communicator spans several nodes, of which this one is seen alone."""
-    if all(comm.nodes == 1 for comm in _communicators(evidence) if comm.late == late):
-        return ()
-    return ("a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",)
+_OTHER_NODES = (
+    "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",
+)
 
 
 def _without_tap(evidence: JobEvidence) -> JobAnswer | None:
     """What the GPUs' activity alone shows."""
     hint = evidence.late
     if hint is not None:
-        gpu = _find(evidence, hint.uuid, hint.index)
-        reasons = _throttled(evidence, gpu)
+        reasons = _throttled(evidence, _find(evidence, hint.uuid))
         why = f": it is throttled ({', '.join(reasons)})" if reasons else ""
         return JobAnswer(
             Wall.LATE_RANK,
             f"Collectives: the others wait for {gpu_name(hint.index, hint.uuid)}, whose SMs never wait{why}.",
             Certainty.MEDIUM if reasons else Certainty.LOW, NOT_WATCHED, reasons,
-            because=(hint.text, *_throttle_texts(evidence, gpu)),
+            because=(hint.text, *_throttle_texts(evidence, hint.uuid)),
             doubts=("what it costs is not known without the tap",),
             advice=("`wirewatch probe` on idle GPUs says whether that GPU itself is slow",),
         )  # fmt: skip
@@ -129,7 +128,7 @@ def _uneven(evidence: JobEvidence, more: MoreWork, late: LateRank | None) -> Job
     share = late.cost if late is not None and isinstance(more.waiting, Absent) else more.waiting
     waits = f"; the others wait {percent(share)} of the time" if not isinstance(share, Absent) else ""
     doubts = () if late is not None else ("waiting is inferred from activity: the tap would measure it",)
-    if _throttled(evidence, _find(evidence, more.uuid, more.index)):
+    if _throttled(evidence, _find(evidence, more.uuid)):
         doubts = (*doubts, "that GPU is throttled too")
     return JobAnswer(
         Wall.UNEVEN_WORK,
@@ -153,8 +152,7 @@ def _throttled(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
     return tuple(r for r in gpu.throttled if not others or not all(r in one for one in others))
 
 
-def _throttle_texts(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
-    uuid = gpu.uuid if gpu else None
+def _throttle_texts(evidence: JobEvidence, uuid: str | Absent) -> tuple[str, ...]:
     return tuple(one.evidence for one in evidence.findings if one.rule == THROTTLE and one.gpu == uuid)
 
 
@@ -167,10 +165,8 @@ def _less_active(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[float, floa
     return (gpu.graphics, usual) if usual - gpu.graphics >= LESS_ACTIVE else None
 
 
-def _find(evidence: JobEvidence, uuid: str | Absent, index: str) -> JobGpu | None:
-    if not isinstance(uuid, Absent):
-        return next((gpu for gpu in evidence.gpus if gpu.uuid == uuid), None)
-    return next((gpu for gpu in evidence.gpus if index and gpu.index == index), None)
+def _find(evidence: JobEvidence, uuid: str | Absent) -> JobGpu | None:
+    return next((gpu for gpu in evidence.gpus if gpu.uuid == uuid), None)
 
 
 def _communicators(evidence: JobEvidence) -> tuple[CommunicatorTimes, ...]:
@@ -273,9 +269,9 @@ def _hang(evidence: JobEvidence) -> JobAnswer | None:
     hang = evidence.hang
     if hang is None:
         return None
-    certain = Certainty.HIGH if evidence.watches(EvidenceSource.HANGS) else Certainty.MEDIUM
-    advice = (hang.action,) if hang.action else ()
-    return JobAnswer(Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, because=hang.evidence, advice=advice)
+    return JobAnswer(
+        Wall.HANG, f"Hang: {hang.text}.", Certainty.HIGH, 1.0, because=hang.evidence, advice=(hang.action,)
+    )  # fmt: skip
 
 
 def _late_or_wire(evidence: JobEvidence) -> JobAnswer | None:
@@ -374,7 +370,7 @@ def _collectives(evidence: JobEvidence) -> JobAnswer | None:
     if isinstance(job, Absent) or not math or low_median(math) >= MATH:
         return None
     share, rows = on_wire(job), timed_rows(job)
-    if share < COLLECTIVES or not rows:
+    if share < COLLECTIVES:
         return None
     sentence = (
         f"Collectives: {percent(share)} of the time is on the wire, which gives what it should "
@@ -409,7 +405,7 @@ def _no_wall(evidence: JobEvidence) -> JobAnswer:
     missing += [] if active else ["memory, launch gaps and host are not watched"]
     begun = f"{'; '.join(seen)}, but " if seen else ""
     sentence = f"Not known what holds it up: {begun}{' and '.join(missing)}."
-    off = [one for one in evidence.sources if not one.watched and one.switch_on]
+    off = [one for one in evidence.sources if not one.watched]
     advice = tuple(f"{one.source.value}: {one.switch_on}" for one in off)
     return JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, because=tuple(seen), advice=advice)
 

@@ -29,8 +29,8 @@ def wire_in_use(evidence: JobEvidence) -> str | Absent:
     job = evidence.job
     if isinstance(job, Absent):
         return _by_bytes(evidence)
-    if any(comm.nodes > 1 for comm in job.communicators):
-        nodes = max(comm.nodes for comm in job.communicators)
+    nodes = max(comm.nodes for comm in job.communicators)
+    if nodes > 1:
         return f"{nodes} nodes: between them the network, which this node's counters show only in part"
     return _by_due(evidence, job)
 

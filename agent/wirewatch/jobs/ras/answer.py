@@ -142,7 +142,7 @@ def _place(value: Any) -> dict[str, Any]:
 
 def _processes(communicators: Sequence[RasCommunicator]) -> int:
     ranks = (rank for one in communicators for rank in one.ranks)
-    return len({(rank.host, rank.pid) for rank in ranks if rank.pid >= 0})
+    return len({(rank.host, rank.pid) for rank in ranks if rank.pid != -1})
 
 
 def _member(value: Any, name: str, kind: type[T], holds: Callable[[T], object] = lambda _: True) -> T:
@@ -305,7 +305,6 @@ class _Reader:
             block.close()
             _many(block, match)
         elif match := _COUNTS.fullmatch(line):
-            block.close()
             block.op = OPS.get(match[1], ANY_OP)
         elif match := _LOST.fullmatch(line):
             block.lost = int(match[1])
@@ -328,7 +327,6 @@ class _Reader:
         if match := _TIMEOUTS.match(line):
             self.timeouts = int(match[1])
         if not line.startswith((" ", "=")):
-            self.leave()
             self.section = line
             self.ended |= line == "Warnings"
         return True
@@ -383,7 +381,6 @@ def _of_rank(block: _Block, match: re.Match[str]) -> None:
         return
     own = _applied(block.op, match)
     if own is not None:
-        block.close()
         own(rank)
     elif block.many is not None:
         block.open_crowd = None

@@ -101,8 +101,6 @@ class SocketRas:
             if isinstance(answer, Absent):
                 silent += answer.why is Why.TIMEOUT
                 refused.append(answer)
-                if answer.why is Why.MISSING:
-                    break
                 continue
             uid = sockets[0].uid if sockets else Absent(Why.MISSING, "not in the table of sockets")
             here = _with_report(here, replace(answer, uid=uid))
@@ -147,13 +145,12 @@ class _Talk:
         Raises:
             TimeoutError: none is.
         """
-        left = self.end - time.monotonic()
-        if left <= 0:
+        now = time.monotonic()
+        if now >= self.end:
             raise TimeoutError
-        return left
+        return self.end - now
 
     def send(self, line: str) -> None:
-        self._connection.settimeout(self.left())
         self._connection.sendall(f"{line}\n".encode("ascii"))
 
     def line(self) -> str | Absent:
@@ -168,14 +165,15 @@ class _Talk:
 
     def rest(self) -> bytes | Absent:
         """All bytes until the other side closes; MALFORMED where they are too many."""
-        parts, length = [self._buffer], len(self._buffer)
-        while length <= LIMIT and len(parts) <= _PIECES:
+        data = bytearray(self._buffer)
+        for _ in range(_PIECES):
             self._connection.settimeout(self.left())
             part = self._connection.recv(1 << 16)
             if not part:
-                return b"".join(parts)
-            parts.append(part)
-            length += len(part)
+                return bytes(data)
+            data += part
+            if len(data) > LIMIT:
+                break
         return Absent(Why.MALFORMED, f"RAS: more than {LIMIT} bytes, or in more than {_PIECES} pieces")
 
     def _more(self) -> bool:
@@ -192,7 +190,7 @@ def split_address(text: str) -> Address:
         ValueError: the text is not of that form; names are not looked up.
     """
     host, _, port = text.rpartition(":")
-    number = (whole(port) or 0) if len(port) <= len("65535") else 0
+    number = whole(port) or 0
     if not 0 < number <= 0xFFFF:  # noqa: PLR2004
         raise ValueError(f"not ADDRESS:PORT: {text!r}")
     return str(ipaddress.ip_address(host.strip("[]"))), number
@@ -247,7 +245,7 @@ def _with_report(known: Sequence[RasReport], new: RasReport) -> list[RasReport]:
 
 def _identity(report: RasReport) -> frozenset[object]:
     """What tells a job from another: its communicators; of a text, which names few, its shape."""
-    if all(one.listed for one in report.communicators):
+    if any(one.listed for one in report.communicators):
         return frozenset((one.hash, one.secondary) for one in report.communicators)
     sizes = Counter[int]()
     for one in report.communicators:
@@ -260,7 +258,7 @@ def _covered(reports: Sequence[RasReport]) -> int:
     covered = 0
     for report in reports:
         ranks = {(rank.host, rank.pid) for one in report.communicators for rank in one.ranks}
-        hosts = Counter(host for host, pid in ranks if pid >= 0)
+        hosts = Counter(host for host, pid in ranks if pid != -1)
         covered += max(hosts.values(), default=0)
     return covered
 
@@ -298,12 +296,12 @@ def _shown(address: Address) -> str:
 _NOBODY = (
     errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH, errno.EHOSTUNREACH,
 )  # fmt: skip
-_WHY: Mapping[int, Why] = {
+_WHY: Mapping[int | None, Why] = {
     **dict.fromkeys(_NOBODY, Why.MISSING), errno.EACCES: Why.DENIED, errno.EPERM: Why.DENIED,
 }  # fmt: skip
 
 
 def _absent(error: OSError, address: Address) -> Absent:
     """Why a connection failed: LOST where it was cut."""
-    why = _WHY.get(error.errno or 0, Why.LOST)
+    why = _WHY.get(error.errno, Why.LOST)
     return Absent(why, f"RAS at {_shown(address)}: {error.strerror or error}", error.errno)

@@ -119,7 +119,7 @@ def parse_header(data: bytes) -> RingHeader | Absent:
         return Absent(Why.UNSUPPORTED, f"version {version} of a ring; this agent reads {VERSION}")
     if (header_bytes, record_bytes, records) != (HEADER_BYTES, RECORD_BYTES, RECORDS):
         return Absent(Why.MALFORMED, f"{records} records of {record_bytes} bytes after {header_bytes}")
-    if not 0 < ranks <= _RANKS or rank >= ranks or not 0 < nodes <= ranks or not 0 < pid <= _PID:
+    if ranks > _RANKS or rank >= ranks or not 0 < nodes <= ranks or not 0 < pid <= _PID:
         odd = f"rank {rank} of {ranks} on {nodes} nodes in process {pid}: no such communicator"
         return Absent(Why.MALFORMED, odd)
     return RingHeader(
@@ -157,13 +157,9 @@ IN_FLIGHT = 256
 
 
 def _pairs(first: bytes, second: bytes, numbers: range) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-    if first == second:
-        for number, record in zip(numbers, RECORD_LAYOUT.iter_unpack(first), strict=True):
-            yield number, record, True
-        return
-    both = zip(numbers, RECORD_LAYOUT.iter_unpack(first), RECORD_LAYOUT.iter_unpack(second), strict=True)
-    for number, before, after in both:
-        yield number, before, before == after
+    for place, (number, record) in enumerate(zip(numbers, RECORD_LAYOUT.iter_unpack(first), strict=True)):
+        here = slice(place * RECORD_BYTES, (place + 1) * RECORD_BYTES)
+        yield number, record, first[here] == second[here]
 
 
 def _call(record: tuple[int, ...], ranks: int) -> TimedCollective | None:
@@ -172,7 +168,7 @@ def _call(record: tuple[int, ...], ranks: int) -> TimedCollective | None:
         protocol, channels, ended, _flags, root, _reserved,
     ) = record  # fmt: skip
     spent = stopped - started
-    if not 0 <= spent < LONGEST_NS or not channels or not 0 < ended <= channels:
+    if not 0 <= spent < LONGEST_NS or not 0 < ended <= channels:
         return None
     if longest == _NOT_COUNTED:
         longest = spent

@@ -190,7 +190,7 @@ class FileRings:
             return False
         if not live:
             self._clear(poll, name, (about.st_dev, about.st_ino))
-        return live and not (header.finalized and not about.st_nlink)
+        return live and not header.finalized
 
     def _clear(self, poll: _Poll, name: str, inode: _Inode) -> None:
         """Remove a ring that nobody has written for a while, if the folder is ours."""
@@ -272,8 +272,7 @@ def _slice(handle: int, header: RingHeader, after: int, most: int, *, open_end: 
     begin = max(after, written - most)
     numbers = range(begin + 1, written + 1)
     first, second = _record_bytes(handle, numbers), _record_bytes(handle, numbers)
-    whole = len(numbers) * RECORD_BYTES
-    if len(first) != whole or len(second) != whole:
+    if len(first) + len(second) != 2 * len(numbers) * RECORD_BYTES:
         # Cut by its owner since its size was read.
         return RingSlice((), after, 0, 0)
     new = read_records(first, second, numbers, header.ranks, open_end=open_end)
@@ -282,12 +281,10 @@ def _slice(handle: int, header: RingHeader, after: int, most: int, *, open_end: 
 
 def _record_bytes(handle: int, numbers: range) -> bytes:
     """The bytes of records with these numbers, of which there are at most as many as the ring holds."""
-    if not numbers:
-        return b""
     first, count = (numbers.start - 1) % RECORDS, len(numbers)
     here = min(count, RECORDS - first)
     data = os.pread(handle, here * RECORD_BYTES, HEADER_BYTES + first * RECORD_BYTES)
-    return data + os.pread(handle, (count - here) * RECORD_BYTES, HEADER_BYTES) if count > here else data
+    return data + os.pread(handle, (count - here) * RECORD_BYTES, HEADER_BYTES)
 
 
 def _ours(folder: int) -> bool:

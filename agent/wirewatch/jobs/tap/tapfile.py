@@ -24,7 +24,6 @@ COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
 LINK = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack,--no-as-needed,-l:libdl.so.2")
 MACHINES: Mapping[int, str] = {62: "x86_64", 183: "aarch64"}
 """Those that ELF numbers so, and that the tap was made for."""
-ROOT = 0
 _PATIENCE = 120.0
 """Seconds for the compiler, which takes less than one."""
 _ELF = struct.Struct("<4s2B10xHH")
@@ -184,7 +183,7 @@ def _unsafe(folder: Path) -> str:
 def _remarks(folder: Path) -> list[str]:
     places = [(place, place.stat()) for place in (folder, *folder.parents)]
     closed = [place for place, about in places if not about.st_mode & 0o001]
-    owned = [(place, about.st_uid) for place, about in places if about.st_uid not in {ROOT, os.geteuid()}]
+    owned = [(place, about.st_uid) for place, about in places if about.st_uid not in {0, os.geteuid()}]
     return [
         *(f"other users' jobs cannot reach it: {place} is closed to them" for place in closed),
         *(f"user {uid}, who owns {place}, can replace it in every job that loads it" for place, uid in owned),

@@ -11,12 +11,15 @@ from tests.node.jobs.lockstepjobs import measured
 from wirewatch.cli.jobs.explain import selected
 from wirewatch.cli.jobs.explained import page
 from wirewatch.collectors.gpu import GpuFacts, GpuNow
-from wirewatch.core.collector import NodeState
+from wirewatch.collectors.nvlink import NvlinkFacts
+from wirewatch.collectors.nvlink.model import NvlinkLink
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.documents.jobs import explain
 from wirewatch.jobs.bursts import BurstFacts, BurstFigures, BurstLook
-from wirewatch.jobs.explain.evidence import EvidenceSource, JobSettings, Wall
-from wirewatch.jobs.explain.gather import jobs_of, with_settings, with_threads
+from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobSettings, SourceStatus, Wall
+from wirewatch.jobs.explain.gather import BURSTS, GPU, HANGS, jobs_of, switch_on, with_settings, with_threads
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
@@ -315,3 +318,238 @@ def test_a_fault_of_a_nic_is_of_a_job_that_uses_the_network(
     state = node(component("jobs", facts), component("gpu", gpus(0, 1, 2, 3)), component("nic", None, down))
     (one,) = jobs_of(state, NOW)
     assert [finding.rule for finding in one.findings] == found, guard
+
+
+def tapped(changed: RunningJob, *others: Component) -> JobEvidence:
+    """A job with the tap, beside what other collectors say."""
+    first, *_ = jobs_of(node(component("jobs", JobsFacts(NOW, 10.0, (changed,))), *others), NOW)
+    return first
+
+
+def ranks(**changes: object) -> RunningJob:
+    """A job of which only three ranks are as they were; its first is changed."""
+    whole_job = job()
+    (comm,) = whole_job.communicators
+    here = (replace(comm.here[0], **changes), *comm.here[1:])  # type: ignore[arg-type]
+    known = whole_job.gpus if "gpu" not in changes else whole_job.gpus[1:]
+    return replace(whole_job, communicators=(replace(comm, here=here),), gpus=known)
+
+
+@pytest.mark.parametrize(
+    ("guard", "changed", "gpus", "pids"),
+    [
+        ("all is known", ranks(), 4, 4),
+        ("the GPU of a rank is not known", ranks(gpu=GONE, index=""), 3, 3),
+        ("the process of a rank is not known", ranks(pid=GONE), 4, 3),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_rank_counts_where_its_gpu_and_its_process_are_known(
+    guard: str, changed: RunningJob, gpus: int, pids: int
+) -> None:
+    one = tapped(changed)
+    assert [gpu.uuid for gpu in one.gpus] == [gpu_uuid(n) for n in range(4 - gpus, 4)], guard
+    assert [read.pid for read in one.settings] == [PIDS + n for n in range(4 - pids, 4)]
+    assert [gpu.pids for gpu in one.gpus if gpu.pids] == [(PIDS + n,) for n in range(4 - pids, 4)]
+
+
+def test_of_the_processes_on_a_gpu_those_of_the_job_are_taken() -> None:
+    """Another program may run on the same GPU; where the tap knows no process, all are taken."""
+    beside = component("gpu", gpus(0, 1, 2, 3, shared=True))
+    assert [gpu.pids for gpu in tapped(job(), beside).gpus] == [(PIDS + n,) for n in range(4)]
+    assert tapped(ranks(pid=GONE), beside).gpus[0].pids == (PIDS,)
+
+
+def test_a_hang_of_processes_is_of_a_job_on_these_gpus_whose_processes_are_not_known() -> None:
+    (comm,) = job().communicators
+    unseen = tuple(replace(rank, pid=GONE) for rank in comm.here)
+    blind = replace(job(), communicators=(replace(comm, here=unseen),))
+    for numbers, found in (((0, 1), True), ((5, 6), False)):
+        one = tapped(blind, component("hangs", hanging(*numbers)))
+        assert (one.pids, one.hang is not None) == ((), found)
+
+
+@pytest.mark.parametrize(
+    ("guard", "owners", "name"),
+    [
+        ("no owner is known", {}, f"pid:{PIDS}"),
+        ("one owner with a name", {PIDS: "slurm:7", PIDS + 9: "slurm:7"}, "slurm:7"),
+        ("two owners with names", {PIDS: "slurm:7", PIDS + 9: "pod:8"}, f"pid:{PIDS}"),
+        ("one owner without a name", {PIDS: "parent:1", PIDS + 9: "parent:1"}, f"pid:{PIDS}"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+def test_processes_on_one_gpu_have_the_name_of_their_only_owner(
+    guard: str, owners: dict[int, str], name: str
+) -> None:
+    both = GpuFacts(frozenset(), {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS, PIDS + 9}))})
+    state = node(component("gpu", both), component("hangs", HangFacts((), (), owners)))
+    assert jobs_of(state, NOW)[0].name == name, guard
+
+
+DENIED = Absent(Why.DENIED, "process 4712 belongs to user 7")
+
+
+@pytest.mark.parametrize(
+    ("guard", "threads", "seen", "why"),
+    [
+        ("each is read", {PIDS: 0.9, PIDS + 1: 0.8}, (0.9, 0.8), ""),
+        ("one of two is read", {PIDS: 0.9, PIDS + 1: DENIED}, (0.9, DENIED), ""),
+        ("none may be read", {PIDS: DENIED, PIDS + 1: DENIED}, (DENIED, DENIED), str(DENIED)),
+        ("they are those of others", {1: 0.9}, (None, None), "none of its processes is known"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+def test_threads_are_watched_where_those_of_one_gpu_are_read(
+    guard: str, threads: dict[int, float | Absent], seen: tuple[float | Absent | None, ...], why: str
+) -> None:
+    facts = GpuFacts(frozenset(), dict(gpus(0, 1).now))
+    state = node(component("gpu", facts), component("lockstep", lockstep(0, 1)))
+    (one,) = jobs_of(state, NOW)
+    read = with_threads(one, threads)
+    for gpu, value in zip(read.gpus, seen, strict=True):
+        assert gpu.thread == value or (value is None and isinstance(gpu.thread, Absent)), guard
+    (status,) = (status for status in read.sources if status.source is EvidenceSource.THREADS)
+    assert (status.watched, status.why) == (not why, why)
+
+
+def test_the_peak_of_a_gpu_is_that_of_its_own_links_that_are_up_and_known() -> None:
+    up, asleep, down = (NvlinkLink(n, n, 10e9 + n) for n in (1, 2, 0))
+    unknown = NvlinkLink(3, 1, GONE)
+    links = {
+        Gpu(0, gpu_uuid(0)): (up, asleep, down, unknown),
+        Gpu(1, gpu_uuid(1)): (up,),
+        Gpu(2, gpu_uuid(2)): (down, unknown),
+    }
+    one = tapped(job(), component("nvlink", NvlinkFacts(links)))
+    none = Absent(Why.MISSING, "the rates of its NVLinks are not known")
+    assert [gpu.peak for gpu in one.gpus] == [20e9 + 3, 10e9 + 1, none, none]
+
+
+def test_arithmetic_is_that_of_the_busiest_unit_where_one_is_reported() -> None:
+    window = measured("data_parallel")[0][0]
+    windows = {
+        gpu_uuid(0): replace(window, math={"tensor": 0.3, "fp32": 0.7}),
+        gpu_uuid(1): replace(window, math={}),
+    }
+    facts = LockstepFacts(None, None, windows, "all wait alike", in_step=True)
+    first, second, *_ = tapped(job(), component("lockstep", facts)).gpus
+    assert first.math == 0.7
+    assert second.math == Absent(Why.UNSUPPORTED, "no arithmetic unit is reported")
+
+
+@pytest.mark.parametrize(
+    ("guard", "rule", "where", "found"),
+    [
+        ("a GPU of the job", "gpu.throttle", Subject("2", gpu_uuid(2)), 1),
+        ("a GPU of another job", "gpu.throttle", Subject("7", gpu_uuid(7)), 0),
+        ("a device of the network", "nic.down", Subject(device="mlx5_0"), 1),
+        ("the node itself", "clock.unsynchronised", Subject(), 0),
+        ("the job itself, said already", "jobs.slow_wire", Subject("2", gpu_uuid(2)), 0),
+        ("a hang, said already", "hangs.stopped", Subject("2", gpu_uuid(2)), 0),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+def test_findings_of_a_job_on_two_nodes_are_those_of_its_gpus_and_of_the_network(
+    guard: str,
+    rule: str,
+    where: Subject,
+    found: int,
+) -> None:
+    seen = Finding(rule, Health.DEGRADED, where, "evidence", "action")
+    one = tapped(job(nodes=2), component("others", None, seen))
+    assert [finding.rule for finding in one.findings] == [rule] * found, guard
+
+
+def test_a_source_without_a_value_of_these_gpus_says_why() -> None:
+    """The collectors read, but not these GPUs; a collector that reads has nothing to say of itself."""
+    others = (component("lockstep", lockstep(5)), component("gpu", gpus(5)), component("bursts", looked(5)))
+    statuses = {status.source: status for status in tapped(job(), *others, component("hangs", None)).sources}
+    why = {source: status.why for source, status in statuses.items()}
+    assert why[EvidenceSource.ACTIVITY] == "all wait alike"
+    assert why[EvidenceSource.GPU] == "NVML does not say it of these GPUs"
+    assert why[EvidenceSource.BURSTS] == "no look at its GPUs yet"
+    hangs = SourceStatus(EvidenceSource.HANGS, watched=True, switch_on=switch_on(HANGS))
+    assert statuses[EvidenceSource.HANGS] == hangs
+    full = {status.source: status for status in jobs_of(whole(), NOW)[0].sources}
+    assert full[EvidenceSource.HANGS] == hangs
+    for source, collector in ((EvidenceSource.GPU, GPU), (EvidenceSource.BURSTS, BURSTS)):
+        assert full[source] == SourceStatus(source, watched=True, switch_on=switch_on(collector))
+
+
+def status_of(one: JobEvidence, source: EvidenceSource) -> SourceStatus:
+    (found,) = (status for status in one.sources if status.source is source)
+    return found
+
+
+def communicators(*changes: dict[str, object]) -> RunningJob:
+    (comm,) = job().communicators
+    made = tuple(replace(comm, **one) for one in changes)  # type: ignore[arg-type]
+    return replace(job(), communicators=made)
+
+
+UNTIMED: dict[str, object] = {"windows": (), "joined": 0}
+
+
+@pytest.mark.parametrize(
+    ("guard", "changed", "watched", "why"),
+    [
+        ("each communicator is timed", communicators({}, {}), 1, ""),
+        ("one of two is timed", communicators(UNTIMED, {}), 1, ""),
+        ("none has been timed", communicators(UNTIMED, UNTIMED), 0, "no window is full yet"),
+        ("one has been timed", communicators(UNTIMED, {"windows": ()}), 0,
+         "no collective has been timed lately"),
+        ("graphs in both", communicators({**UNTIMED, "captured": 2}, {**UNTIMED, "captured": 3}), 0,
+         "5 calls are in CUDA graphs, and their communicators are not timed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_job_is_timed_where_one_of_its_communicators_is(
+    guard: str, changed: RunningJob, watched: int, why: str
+) -> None:
+    tap = status_of(tapped(changed), EvidenceSource.TAP)
+    assert (tap.watched, tap.why) == (bool(watched), why), guard
+
+
+def test_a_process_beside_a_folder_of_rings_does_not_carry_the_tap() -> None:
+    (one,) = jobs_of(node(component("jobs", JobsFacts(NOW, 1.0)), component("gpu", gpus(0))), NOW)
+    assert status_of(one, EvidenceSource.TAP).why == "its processes do not carry the tap"
+
+
+def test_settings_are_watched_where_those_of_each_process_are_read() -> None:
+    settings = EvidenceSource.SETTINGS
+    (bare,) = jobs_of(node(component("gpu", gpus(0))), NOW)
+    assert status_of(bare, settings).why == "the daemon reads those of jobs with the tap"
+    assert not bare.watches(settings)
+    assert tapped(job()).watches(settings)
+    half = tapped(ranks(settings=DENIED))
+    assert (half.watches(settings), status_of(half, settings).why) == (False, str(DENIED))
+
+
+def test_a_collector_that_has_not_read_yet_says_so() -> None:
+    waiting = replace(component("bursts", None), outcome=None)
+    one = tapped(job(), waiting)
+    assert status_of(one, EvidenceSource.BURSTS).why == "its collector has not read yet"
+    assert status_of(one, EvidenceSource.HANGS).why == "its collector is off"
+
+
+def test_of_two_processes_on_a_gpu_the_one_that_sleeps_more_counts() -> None:
+    both = GpuFacts(frozenset(), {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS, PIDS + 1}))})
+    (one, *_) = jobs_of(node(component("gpu", both)), NOW)
+    for first, second, least in ((0.9, 0.4, 0.4), (DENIED, 0.7, 0.7), (0.7, DENIED, 0.7)):
+        assert with_threads(one, {PIDS: first, PIDS + 1: second}).gpus[0].thread == least
+
+
+def test_a_gpu_without_a_number_comes_after_the_others() -> None:
+    named = {n: str(n) for n in (10, 9)}
+    shares = [replace(job().gpus[0], gpu=gpu_uuid(n), index=named.get(n, "")) for n in (3, 10, 1, 9)]
+    (comm,) = job().communicators
+    one = tapped(replace(job(), gpus=tuple(shares), communicators=(replace(comm, here=()),)))
+    assert [gpu.uuid for gpu in one.gpus] == [gpu_uuid(n) for n in (9, 10, 1, 3)]
+
+
+def test_the_processes_of_a_job_are_those_of_its_gpus_and_of_ranks_without_a_gpu() -> None:
+    one = tapped(ranks(gpu=GONE, index=""))
+    assert one.pids == tuple(PIDS + n for n in range(4))
+    assert replace(one, job=GONE).pids == tuple(PIDS + n for n in range(1, 4))
+    assert not replace(one, sources=()).watches(EvidenceSource.TAP)

@@ -5,7 +5,7 @@ import pytest
 from tests.node.jobs.explain.drawn import evidence, job, row
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.walls import decide
-from wirewatch.jobs.explain.words import operation
+from wirewatch.jobs.explain.words import gpu_name, operation, rate
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,16 @@ def test_elements_without_a_type_have_no_speed_and_are_not_small() -> None:
     assert not unsized.small
     sentence = decide(evidence(job(unsized))).sentence
     assert "the collectives run at a speed that is not known, since NCCL does not name" in sentence
+
+
+def test_a_rate_has_a_decimal_below_a_hundred() -> None:
+    none = Absent(Why.MISSING, "not read")
+    assert [rate(value) for value in (99.9e9, 100e9, 340.4e9, none)] == [
+        "99.9 GB/s", "100 GB/s", "340 GB/s", "-",
+    ]  # fmt: skip
+
+
+def test_a_gpu_is_named_by_its_number_or_else_by_its_uuid() -> None:
+    none = Absent(Why.MISSING, "no GPU is named")
+    named = [gpu_name("2", "GPU-2"), gpu_name("", "GPU-2"), gpu_name("", none)]
+    assert named == ["GPU 2", "GPU-2", "a GPU that is not known"]

@@ -71,6 +71,19 @@ def sending(data: bytes) -> Turn:
     return turn
 
 
+def once(data: bytes) -> Turn:
+    """These bytes and no more, whatever is asked."""
+
+    def turn(client: socket.socket, server: RasServer) -> None:
+        server.heard.append([])
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(4096):
+            pass
+
+    return turn
+
+
 def endless(head: bytes, part: bytes, pause: float = 0.0) -> Turn:
     """`head`, and then `part` again and again for as long as somebody takes it."""
 

@@ -99,6 +99,9 @@ def test_finalize_marks_the_file_and_removes_it(folder: Path) -> None:
         with path.open("rb") as file:
             assert parse(file.read()).state == LIVE
             player.do(f"clock {6_000 * MS}")
+            player.do("call 5 0 1 0")
+            file.seek(0)
+            assert parse(file.read()).timing == 1
             player.do("finalize 5 0")
             file.seek(0)
             ring = parse(file.read())
@@ -140,6 +143,8 @@ def test_the_directory_of_a_node_unless_another_is_set() -> None:
     with Player("") as player:
         answer = player.do("init 5 0 1 1 2 0 -")
         assert answer.startswith("0 ")
+        player.do("setenv WIREWATCH_TAP_DIR")
+        assert player.do("init 5 1 1 1 2 0 -").startswith("0 ")
         if not Path("/run/wirewatch-jobs").exists():
             refused(player, "its directory cannot be opened (errno 2)")
 
@@ -153,8 +158,13 @@ def test_a_link_to_a_directory(folder: Path) -> None:
 
 
 def test_a_path_too_long(folder: Path) -> None:
-    with Player(folder, WIREWATCH_TAP_DIR=str(folder) + "/." * 200) as player:
+    longest = str(folder).ljust(255, "/")
+    with Player(folder, WIREWATCH_TAP_DIR=f"{longest}/") as player:
         refused(player, "the path of its directory is too long")
+        player.do(f"setenv WIREWATCH_TAP_DIR {longest}")
+        assert player.do("init 5 0 1 1 2 0 -").endswith(f" {BASE}")
+        player.do("finalize 5 0")
+        assert player.rings() == []
 
 
 def test_a_directory_on_a_disk_would_delay_the_job(tmp_path: Path) -> None:
@@ -200,6 +210,9 @@ def test_a_limit_of_file_sizes_is_no_signal(folder: Path) -> None:
     with Player(folder) as player:
         player.do(f"limit {RING_BYTES - 1}")
         refused(player, "the limit of a file's size")
+    with Player(folder) as player:
+        player.do(f"limit {RING_BYTES}")
+        assert player.do("init 5 0 1 1 2 0 -").endswith(f" {BASE}")
 
 
 def test_room_comes_back(folder: Path) -> None:

@@ -116,7 +116,26 @@ def test_a_channel_that_stops_twice_or_starts_twice_counts_once(folder: Path) ->
         player.all("stop 5 10\nstop 5 11\nrecord 5 10 22 7777")
         player.all(channel(1, 1, 2))
         (record,) = player.ring().records
+        player.all("\n".join(collective(number=n) for n in range(1100)))
+        assert player.ring().dropped == 0, "its slot is free"
     assert (record.started, record.stopped, record.longest) == (1000, 2500, 1000)
+
+
+@pytest.mark.parametrize(
+    ("guard", "between"),
+    [
+        ("its collective stops", "stop 5 2"),
+        ("its collective has a time", "record 5 2 22 1500"),
+        ("it has a time of another kind", "record 5 10 21 1500"),
+    ],
+)
+def test_a_channel_is_stopped_by_its_own_stop_alone(folder: Path, guard: str, between: str) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do(collective(channels=1))
+        player.all(f"channel 5 0 10 2 0 1000\n{between}\nrecord 5 10 22 3000\nstop 5 10")
+        (record,) = player.ring().records
+    assert (record.started, record.stopped, record.flags) == (1000, 3000, 1), guard
 
 
 def test_a_channel_without_a_time_is_said(folder: Path) -> None:
@@ -135,6 +154,23 @@ def test_a_channel_without_a_time_is_said(folder: Path) -> None:
         (3, 2, 1, 0),
     ]
     assert (ring.written, ring.dropped) == (2, 1)
+
+
+def test_a_channel_that_stops_as_it_starts_has_a_time_and_one_that_stops_before_has_none(
+    folder: Path,
+) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do(collective(number=1, channels=1))
+        player.all(channel(0, 1000, 1000))
+        player.do(collective(number=2, channels=2))
+        # The second stops after the collective began, and before it began itself.
+        player.all(channel(0, 1000, 3000) + channel(1, 2000, 1500))
+        first, second = player.ring().records
+    assert (first.started, first.stopped, first.longest, first.ended) == (1000, 1000, 0, 1)
+    assert (second.started, second.stopped, second.longest, second.ended, second.flags) == (
+        1000, 3000, 2000, 1, 0,
+    )  # fmt: skip
 
 
 def test_the_longest_channel_has_all_ones_beyond_four_seconds(folder: Path) -> None:
@@ -161,7 +197,11 @@ def test_what_never_stops_is_reclaimed_and_counted(folder: Path) -> None:
         assert player.do("channel 5 0 12 4 0 1000").split()[1] == "(nil)"
         player.do("channel 5 0 12 4 1 1000")
         ring = player.ring()
+        player.do(collective(number=1100, channels=1))
+        player.all(channel(0, 1000, 2000))
+        after = player.ring()
     assert (ring.dropped, ring.written, ring.enqueued) == (2, 0, 1099)
+    assert (after.dropped, after.written, after.enqueued) == (2, 1, 1100)
 
 
 def test_what_a_communicator_left_is_not_counted_in_the_next(folder: Path) -> None:
@@ -173,6 +213,9 @@ def test_what_a_communicator_left_is_not_counted_in_the_next(folder: Path) -> No
         player.all("\n".join(collective(number=n) for n in range(1100)))
         player.all("channel 5 0 10 3 0 1000\nrecord 5 10 22 2000\nstop 5 10")
         assert (player.ring().dropped, player.ring().written) == (0, 0)
+        player.do(collective(number=2000, channels=1))
+        player.all(channel(0, 1000, 2000))
+        assert [record.collective for record in player.ring().records] == [2000]
 
 
 def test_the_ring_holds_the_last_records(folder: Path) -> None:
@@ -184,7 +227,7 @@ def test_the_ring_holds_the_last_records(folder: Path) -> None:
                 "\n".join(f"{collective(number=n, channels=1)}\n{channel(0, n, 2 * n)}" for n in several)
             )
         ring = player.ring()
-    assert ring.written == 5000
+    assert (ring.written, ring.dropped) == (5000, 0)
     assert sorted(r.sequence for r in ring.records) == list(range(905, 5001))
     assert all(
         (r.collective, r.started, r.stopped) == (r.sequence, r.sequence, 2 * r.sequence) for r in ring.records
@@ -203,7 +246,10 @@ def test_null_pointers_and_strange_events_do_nothing(folder: Path, version: int)
             assert player.do(f"other {version} 0 5 {kind}") == "0 (nil)"
         player.do("set 6 0xffffffffffffffff")
         player.do("set 7 0x2000004")
-        for handle in (6, 7):
+        # A channel and a collective of an entry of the table that no communicator has had.
+        player.do("set 3 0x200002c")
+        player.do("set 4 0x200002b")
+        for handle in (3, 4, 6, 7):
             assert player.do(f"record {version} {handle} 22 1") == "0"
             assert player.do(f"stop {version} {handle}") == "0"
             assert player.do(f"channel {version} 0 8 {handle} 0 100").split() == ["0", "(nil)"]
@@ -240,11 +286,63 @@ def test_gpu_and_nccl_are_those_of_the_process(folder: Path, fails: str, uuid: b
     assert (ring.uuid, ring.nccl) == (uuid, nccl)
 
 
+def test_interface_4_counts_whatever_its_parent_is(folder: Path) -> None:
+    """It tells of no calls: later ones count by a call, and so no replay of a graph."""
+    for version, counted in ((4, 1), (5, 0), (6, 0), (7, 0)):
+        with Player(folder) as player:
+            player.do(f"init {version} 0 1 1 2 0 -")
+            assert player.do(f"p2p {version} 0 3 0 Send ncclInt8 500 1") == "0 (nil)"
+            assert player.do(collective(version, parent=0)) == "0 (nil)"
+            assert (player.ring(-1).sends, player.ring(-1).enqueued) == (counted, counted)
+
+
+def test_null_pointers_do_nothing_by_interface_4_either(folder: Path) -> None:
+    with Player(folder) as player:
+        assert player.do("nulls 4") == "0 (nil)"
+
+
+@pytest.mark.parametrize(("root", "kept"), [(0, 0), (254, 254), (255, 255), (300, 255), (-1, 255)])
+def test_a_root_is_kept_where_a_byte_holds_it(folder: Path, root: int, kept: int) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do(collective(of=f"Broadcast 1 {root} ncclInt8", channels=1))
+        player.all(channel(0, 1000, 2000))
+        (record,) = player.ring().records
+    assert record.root == kept
+
+
+def test_the_time_of_the_last_event_is_that_of_collectives_and_of_sends(folder: Path) -> None:
+    with Player(folder) as player:
+        begin(player)
+        assert player.ring().event == 5_000 * MS
+        player.do(f"clock {6_000 * MS}")
+        player.do(collective())
+        assert player.ring().event == 6_000 * MS
+        player.do(f"clock {7_000 * MS}")
+        player.do("p2pcall 5 0 1 0")
+        player.do("p2p 5 0 3 1 Send ncclInt8 500 1")
+        assert player.ring().event == 7_000 * MS
+
+
+def test_a_process_without_a_log_is_watched_and_its_next_communicator_says_so(folder: Path) -> None:
+    with Player(folder) as player:
+        assert player.do("init 5 0 1 1 2 0 world 0 quiet").split()[1] != "(nil)"
+        assert player.do("log") == "0 "
+        player.do("init 5 1 2 1 2 0 world")
+        assert player.do("log") == f"1 wirewatch tap {__version__}: watching, rings in {folder}"
+
+
 @pytest.mark.parametrize("name", ["x" * 63, "x" * 64, "x" * 300])
 def test_a_long_name_is_cut(folder: Path, name: str) -> None:
     with Player(folder) as player:
         player.do(f"init 5 0 1 1 2 0 {name}")
         assert player.ring().name == b"x" * 63
+
+
+def test_a_communicator_without_a_name_has_an_empty_one(folder: Path) -> None:
+    with Player(folder) as player:
+        player.do("init 5 0 1 1 2 0 -")
+        assert (player.ring().name, player.ring().tap) == (b"", __version__.encode())
 
 
 def test_an_event_makes_no_system_call(folder: Path) -> None:

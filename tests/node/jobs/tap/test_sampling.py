@@ -8,7 +8,7 @@ import pytest
 from tests.node.jobs.tap.playing import BASE, MS, TIMED, Player, channel, collective
 
 TIMES = [5_999, 6_000, 6_100, 6_199, 6_200, 7_999, 8_000, 8_001, 9_000]
-SWITCHED_OFF, NOT_MEASURED, CAPTURED, BROADCASTS, MASK_CHANGED = 1, 2, 4, 5, 6
+SWITCHED_OFF, NOT_MEASURED, ELSEWHERE, CAPTURED, BROADCASTS, MASK_CHANGED = 1, 2, 3, 4, 5, 6
 """`ww_untimed` of ring.h."""
 EXPECTED = [BASE, TIMED, TIMED, TIMED, BASE, BASE, TIMED, TIMED, BASE]
 
@@ -37,6 +37,19 @@ def test_two_hundred_milliseconds_of_every_two_seconds(folder: Path, version: in
         assert player.do("mask 0") == str(BASE)
         ring = player.ring()
     assert (ring.on_ms, ring.period_ms, ring.windows, ring.timing) == (200, 2000, 2, 0)
+
+
+@pytest.mark.parametrize(("on", "timed"), [("200", [True, True, False]), ("0", [False, False, False])])
+def test_a_window_has_its_first_nanosecond_and_not_the_one_after_its_last(
+    folder: Path, on: str, timed: list[bool]
+) -> None:
+    found = []
+    with Player(folder, WIREWATCH_TAP_ON_MS=on) as player:
+        begin(player)
+        for moment in (6_000 * MS, 6_200 * MS - 1, 6_200 * MS):
+            player.do(f"clock {moment}")
+            found.append(player.do("call 5 0 1 0").split()[2] == str(TIMED))
+    assert found == timed
 
 
 @pytest.mark.parametrize(
@@ -73,6 +86,17 @@ def test_a_call_outside_of_thread_local_variables_is_not_written(folder: Path) -
         assert masks(player, [6_000]) == [BASE]
         player.do("stack 0")
         assert masks(player, [6_000]) == [TIMED]
+
+
+@pytest.mark.parametrize(("version", "why"), [(5, ELSEWHERE), (7, 0)])
+def test_where_nccl_keeps_its_calls_matters_where_a_call_is_written(
+    folder: Path, version: int, why: int
+) -> None:
+    """NCCL is found by its log, which this communicator has not; interface 7 writes to the mask of init."""
+    with Player(folder, WIREWATCH_TAP_UNMEASURED="1") as player:
+        player.do(f"init {version} 0 1 1 2 0 - 0 quiet")
+        assert masks(player, [6_000], version=version) == [BASE if why else TIMED]
+        assert player.ring().untimed == why
 
 
 class TestInterface7:
@@ -184,10 +208,31 @@ def test_a_captured_call_is_not_timed_and_its_communicator_never_again(folder: P
         answer = player.do(f"{kind} 5 0 3 1").split()
         assert answer[:2] == ["0", "(nil)"]
         assert answer[2:] in ([], [str(BASE), "0"])
+        assert [player.ring(index).timing for index in (0, 1)] == [0, 0]
         assert masks(player, [6_100, 8_100, 60_100]) == [BASE] * 3
         assert masks(player, [60_100], context=1) == [TIMED]
         rings = [player.ring(index) for index in (0, 1)]
     assert sorted((ring.captured, ring.windows, ring.timing) for ring in rings) == [(0, 1, 1), (1, 1, 0)]
+
+
+def test_a_captured_call_is_not_timed_for_another_communicator(folder: Path) -> None:
+    with Player(folder) as player:
+        begin(player)
+        player.do("init 5 1 2 1 2 0 other")
+        player.do(f"clock {6_000 * MS}")
+        assert player.do("call 5 1 3 1").split()[1:] == ["(nil)", str(BASE), "0"]
+        rings = [player.ring(index) for index in (0, 1)]
+    assert [(ring.windows, ring.timing) for ring in rings] == [(0, 0), (0, 0)]
+
+
+def test_a_send_within_a_window_ends_no_window(folder: Path) -> None:
+    with Player(folder) as player:
+        begin(player)
+        assert masks(player, [6_000]) == [TIMED]
+        player.do("p2pcall 5 0 1 0")
+        assert player.ring().timing == 1
+        assert masks(player, [6_100]) == [TIMED]
+        assert player.ring().windows == 1
 
 
 def test_a_communicator_after_one_with_a_graph_is_timed(folder: Path) -> None:
