@@ -146,6 +146,14 @@ def test_a_gpu_that_nvml_does_not_list_any_more_is_lost(driver: str) -> None:
     assert node.found() == {"topology.gpu_lost": Health.FAILED}
 
 
+def test_another_device_that_a_guest_was_given_is_not_the_gpu_that_was_at_its_address() -> None:
+    node = Drifting()
+    node.changes += without_the_last(node, "vfio-pci")
+    device = f"/sys/bus/pci/devices/{place_of(Node(DEMO), 7)}"
+    node.changes.append(AnswerChange("sysfs", f"read {device}/class", "set", "0x010802"))
+    assert node.found() == {"topology.gpu_lost": Health.FAILED}
+
+
 # Before: each of these was learned as the node, with seven GPUs or NICs.
 @pytest.mark.parametrize(
     ("driver", "told"),
