@@ -179,9 +179,7 @@ def _chain(place: Place) -> tuple[str, ...]:
 
 def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[PeerLinks, ...]:
     mine = (wires for wires in topology.nvlink if wires.uuid == uuid)
-    links = grouped(
-        (keys.get(one.peer, one.peer), link) for one in mine for link in one.links
-    )
+    links = grouped((keys.get(one.peer, one.peer), link) for one in mine for link in one.links)
     return tuple(PeerLinks(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
 
 

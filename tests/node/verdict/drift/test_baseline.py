@@ -145,9 +145,14 @@ def test_what_is_refused_is_said(graph: Graph, expect: Expect, told: str) -> Non
     assert (memory.learning, memory.same) == (told, 0)
 
 
-def test_what_the_operator_expects_may_be_exceeded_but_by_links() -> None:
-    expect = Expect(gpus=7, nvlink_links=18, rdma_ports=7)
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_what_the_operator_expects_may_be_exceeded_but_by_links(fewer: int) -> None:
+    expect = Expect(gpus=8 - fewer, nvlink_links=18, rdma_ports=8 - fewer)
     assert learned(*[drawn()] * 3, expect=expect)[1] is not None
+
+
+def test_three_cards_without_wires_are_on_no_switch_and_are_learned() -> None:
+    assert learned(*[drawn(bridge_lost, lambda box: box.drop_gpu(3), make=bridged)] * 3)[1] is not None
 
 
 MATTERS = {
