@@ -44,8 +44,11 @@ from tests.node.verdict.drift.edits import (
     wire_lost,
 )
 from wirewatch.core.pci import Place
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
 from wirewatch.core.types import Health
+from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind, severity
+from wirewatch.verdict.drift.diff import diff
 
 
 def racked() -> Box:
@@ -235,6 +238,31 @@ def test_bridges_put_on_other_pairs_are_reported_by_their_wires() -> None:
     ]
 
 
+OLD, NEW, LEFT = uuid(1), uuid(5), uuid(2)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (OLD, NEW, False), (OLD, LEFT, True), (LEFT, NEW, True), (LEFT, SWITCH, True),
+        (OLD, SWITCH, True), (SWITCH, NEW, True), (UNKNOWN_PEER, LEFT, False), (LEFT, UNKNOWN_PEER, False),
+    ],
+)  # fmt: skip
+def test_a_link_from_a_lost_gpu_to_a_new_one_has_not_moved_and_any_other_has(
+    was: str, now: str, *, told: bool
+) -> None:
+    def made(box: Box, peer: str) -> Box:
+        box.links = {number: {} for number in box.gpus}
+        box.links[0][0] = peer
+        return box
+
+    before, after = made(meshed(), was), meshed()
+    after.drop_gpu(1)
+    after.add_gpu(5, "NVIDIA X1", below(7, 3))
+    found = diff(graph_of(before.build()), graph_of(made(after, now).build()))
+    assert [one.part for one in found if one.kind is ChangeKind.NVLINK_PEER] == [uuid(0)] * told
+
+
 def test_a_wire_whose_far_end_was_not_read_is_told_from_this_one() -> None:
     def lost(box: Box) -> None:
         wire_lost(box)
@@ -307,6 +335,10 @@ def test_parts_that_hang_deeper_without_another_path_are_reported_by_place() -> 
         "GPU 2 (...0002) moved from pci0000:30 > 0000:30:01.0 > 0000:31:00.0 > 0000:32:03.0 "
         "to pci0000:30 > 0000:30:01.0 > 0000:fd:00.0 > 0000:fe:00.0 > 0000:31:00.0 > 0000:32:03.0"
     )
+    # For machines a place has the names of what is beside the part, and no numbers of buses.
+    assert [change.before for change in found] == [
+        f"root of {guid(2)}.0 > 01.0 > 00.0 > 03.0", f"root of {uuid(2)} > 01.0 > 00.0 > 00.0",
+    ]  # fmt: skip
 
 
 def test_a_better_path_is_information() -> None:
