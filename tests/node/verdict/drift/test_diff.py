@@ -366,6 +366,53 @@ def test_a_card_replaced_where_no_bridge_is_shown_is_known_by_its_address() -> N
     assert kinds(guest, gpu_replaced) == [("gpu_replaced", uuid(9999))]
 
 
+def test_the_only_gpu_of_a_node_is_replaced_though_no_part_is_left_that_has_a_name() -> None:
+    def single() -> Box:
+        box = Box()
+        box.add_gpu(0, "NVIDIA H200")
+        return box
+
+    assert kinds(single, lambda box: box.gpu(0, uuid=uuid(9999))) == [("gpu_replaced", uuid(9999))]
+
+
+def nowhere(box: Box) -> None:
+    box.nic(7, place=NOWHERE)
+    box.gpu(7, place=NOWHERE)
+
+
+def all_nameless(box: Box) -> None:
+    for number in box.gpus:
+        box.gpu(number, uuid=f"index:{number}")
+        box.nic(number, guid="")
+    box.unread.update(box.gpus)
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize(
+    ("besides", "known"),
+    [
+        (lambda _box: None, True), (nowhere, True), (lambda box: box.nic(7, place=below(0, 7)), False),
+        (all_nameless, False),
+    ],
+)  # fmt: skip
+def test_a_part_without_a_name_is_known_by_address_while_each_part_with_a_name_has_kept_its_own(
+    besides: Edit, *, known: bool, back: bool
+) -> None:
+    def make() -> Box:
+        box = switched()
+        box.nic(3, guid="")
+        if besides is all_nameless:
+            all_nameless(box)
+        return box
+
+    def edit(box: Box) -> None:
+        besides(box)
+        box.nic(3, firmware="28.44.1036")
+
+    found = [one.kind for one in changes(make, edit, back=back)]
+    assert (ChangeKind.NIC_FIRMWARE in found) is known
+
+
 def test_a_replaced_gpu_is_known_by_its_slot_when_the_buses_are_others() -> None:
     def other_buses(place: Place) -> Place:
         """What hangs below the root port has other numbers, since one more bus was found."""

@@ -255,6 +255,13 @@ SHAPES = (
 )  # fmt: skip
 
 
+def test_a_fingerprint_is_the_same_in_every_release() -> None:
+    """Those of other nodes and of older results were made by an older one."""
+    assert [names(make)[0] for make in (switched, bridged, meshed)] == [
+        "14aff307bb54803a", "4566f77beaf74738", "a01c9dfb813bc4a3",
+    ]  # fmt: skip
+
+
 def test_every_other_shape_has_another_fingerprint() -> None:
     found = {names(switched, edit)[0] for edit in SHAPES}
     assert len(found | {names(switched)[0]}) == len(SHAPES) + 1
