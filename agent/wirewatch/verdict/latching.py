@@ -58,7 +58,7 @@ class _LedgerStep:
             return None if entry is None else self._count(entry, None)
         if entry is None:
             return self._new(collector, finding)
-        if entry.event and self._other_boot(entry):
+        if self._other_boot(entry):
             # An event that is reported now is of this boot: it cannot be what was over in another.
             entry = replace(entry, event=0.0, last=0.0, stamp=None, newest=None)
         if covered(entry, finding):
@@ -238,9 +238,10 @@ def _suppressions(ledger: Ledger, now: Now) -> tuple[dict[Key, Suppression], dic
     hold: dict[Key, Suppression] = {}
     ended: dict[Key, Suppression] = {}
     for key, known in {**ledger.ended, **ledger.suppressions}.items():
-        here = known.mono is not None and known.boot == ledger.boot
-        one = known if here else replace(known, boot=ledger.boot, mono=now.mono, unbroken=False)
-        if now.mono - (one.mono or 0.0) < one.until - one.said.at:
+        here = known.boot == ledger.boot
+        mono = known.mono if here and known.mono is not None else now.mono
+        one = replace(known, boot=ledger.boot, mono=mono, unbroken=here and known.unbroken)
+        if now.mono - mono < one.until - one.said.at:
             (hold if one.unbroken or now.at < one.until else ended)[key] = one
     return hold, ended
 

@@ -25,22 +25,20 @@ _PORT_DOWN = "infiniband.port_down"
 def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
     """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone"."""
     mono = read_at(state, entry.collector)
-    component = state.components.get(entry.collector)
-    if mono is None or component is None or _blind(component, entry.subject):
+    if mono is None or _lasts(state, entry) or not _answers(state, entry):
         return None
-    if not component.observed.covers(entry.subject) or not _answers(state, entry):
+    component = state.components[entry.collector]
+    if _blind(component, entry.subject) or not component.observed.covers(entry.subject):
         return None
     held = entry.stage in {Stage.ACTIVE, Stage.LATCHED}
-    unproven = held and not is_current(entry.collector, probes)
-    return None if unproven or _lasts(state, entry) else mono
+    return None if held and not is_current(entry.collector, probes) else mono
 
 
 def read_at(state: NodeState, collector: str) -> float | None:
     """When (monotonic seconds) a collector last read; None when its newest turn failed or is overdue."""
     component = state.components.get(collector)
-    if component is None or not component.succeeding or not isinstance(component.outcome, Ok):
-        return None
-    return component.outcome.mono
+    outcome = component.outcome if component is not None and component.overdue_since is None else None
+    return outcome.mono if isinstance(outcome, Ok) else None
 
 
 def is_current(collector: str, probes: int) -> bool:

@@ -104,7 +104,7 @@ def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
 
 def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """All changes of NVLink among GPUs whose wires were read both times."""
-    read = [(one, other) for one, other in gpus.pairs if one.read and other.read and other.key]
+    read = [(one, other) for one, other in gpus.pairs if one.read and other.read]
     # Another product has other links.
     pairs = [(one, other) for one, other in read if one.uuid == other.uuid or one.product == other.product]
     keys = {one.key: other.key for one, other in gpus.pairs}

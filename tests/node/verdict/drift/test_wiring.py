@@ -255,10 +255,19 @@ SHAPES = (
 )  # fmt: skip
 
 
+def nested() -> Box:
+    """A NIC hangs right below a bridge, and a GPU one bridge deeper."""
+    box = Box(numa_nodes=1)
+    box.add_gpu(0, A100_SXM)
+    upper = below(0, 3)
+    box.add_nic(0, replace(upper, bridges=upper.bridges[:1]))
+    return box
+
+
 def test_a_fingerprint_is_the_same_in_every_release() -> None:
     """Those of other nodes and of older results were made by an older one."""
-    assert [names(make)[0] for make in (switched, bridged, meshed)] == [
-        "14aff307bb54803a", "4566f77beaf74738", "a01c9dfb813bc4a3",
+    assert [names(make)[0] for make in (switched, bridged, meshed, nested)] == [
+        "14aff307bb54803a", "4566f77beaf74738", "a01c9dfb813bc4a3", "dca7f6f5a37b6702",
     ]  # fmt: skip
 
 
