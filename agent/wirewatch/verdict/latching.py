@@ -63,7 +63,8 @@ class _LedgerStep:
             entry = replace(entry, event=0.0, last=0.0, stamp=None, newest=None)
         if covered(entry, finding):
             # Kept for as long as it is reported: else what is over would be new again.
-            known = replace(entry, event=finding.last, stamp=max(finding.stamp, entry.stamp or 0.0))
+            stamp = finding.stamp if entry.stamp is None else entry.stamp
+            known = replace(entry, event=finding.last, stamp=stamp)
             return self._unseen(known) or known
         if self._ended(entry, finding):
             over = replace(entry, subject=finding.subject, evidence=finding.evidence)
@@ -85,7 +86,7 @@ class _LedgerStep:
         evidence = f"{finding.evidence}; {flaps}" if flaps else finding.evidence
         return Entry(
             finding.rule, finding.subject, collector, Health.FAILED, Stage.ACTIVE, evidence,
-            finding.action, finding.since or self.now.at, finding.last or self.now.at, finding.last,
+            finding.action, finding.since, finding.last or self.now.at, finding.last,
             boot=self.ledger.boot, asked=self._asks(finding.subject),
             mono=self.now.mono if finding.last else None, stamp=_stamp(finding), newest=_stamp(finding),
         )  # fmt: skip
@@ -101,7 +102,7 @@ class _LedgerStep:
             evidence=finding.evidence, action=finding.action, last=finding.last or self.now.at,
             event=finding.last if finding.health is Health.FAILED else entry.event,
             times=entry.times + again, boot=self.ledger.boot if of_now else entry.boot, absent=0.0, probes=0,
-            since=finding.since or self.now.at if again else entry.since,
+            since=finding.since if again else entry.since,
             asked=self._asks(finding.subject) or (entry.asked and not again), acked=None,
             mono=self.now.mono if finding.last else None, newest=_stamp(finding),
             stamp=_stamp(finding) if finding.health is Health.FAILED else entry.stamp,

@@ -51,6 +51,38 @@ def test_which_event_is_over(
     assert covered(replace(OVER, **entry), finding) is expected, why  # type: ignore[arg-type]
 
 
+def remembering(entry: Entry) -> Drawn:
+    """A node that remembers this alone."""
+    node = Drawn()
+    node.look()
+    node.ledger = replace(node.ledger, entries={entry.key: entry})
+    return node
+
+
+def test_an_older_report_of_what_is_over_does_not_make_the_newest_one_new() -> None:
+    node = remembering(OVER)
+    for stamp in (49.0, 50.0):
+        node.find(XID, GPU, F, EPOCH, stamp)
+        assert node.look().health is D
+    assert node.entry(XID, GPU).stamp == 50.0
+
+
+def test_an_event_of_0_1_is_known_by_its_stamp_once_it_is_reported() -> None:
+    node = remembering(replace(OVER, **OLD))  # type: ignore[arg-type]
+    node.find(XID, GPU, F, EPOCH, 50.0)
+    assert node.look().health is D
+    assert node.entry(XID, GPU).stamp == 50.0
+    node.find(XID, GPU, F, EPOCH, 50.1)
+    assert node.look().health is F
+
+
+def test_a_milder_event_after_one_of_0_1_that_is_over_is_a_recurrence() -> None:
+    node = remembering(replace(OVER, **OLD, mono=1000.0))  # type: ignore[arg-type]
+    node.find(XID, GPU, D, EPOCH + 40.0, 90.0)
+    assert node.look().health is F
+    assert node.entry(XID, GPU).times == 2
+
+
 @pytest.mark.parametrize(
     ("why", "over", "by_address", "kept"),
     [
@@ -103,6 +135,9 @@ def test_a_fault_seen_once_counts_no_time_before_its_first_reading_without_it() 
     node.look()
     node.clear(DOWN, node.gpu())
     assert node.look(seconds=300.0).health is F
+    assert node.verdict.findings[0].evidence == (
+        f"evidence of {DOWN}; not seen now, not yet believed to be gone"
+    )
     assert node.look(seconds=300.0).health is D
 
 
