@@ -141,6 +141,26 @@ def test_a_fault_seen_once_counts_no_time_before_its_first_reading_without_it() 
     assert node.look(seconds=300.0).health is D
 
 
+def test_an_entry_says_since_when_and_when_last_and_which_event() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu())
+    node.find(XID, GPU, F, EPOCH + 3.0, 3.0)
+    node.look()
+    first = node.at
+    for _ in range(2):
+        measured, event = node.entry(DOWN, node.gpu()), node.entry(XID, GPU)
+        assert (measured.since, measured.last, measured.event) == (first, node.at, 0.0)
+        assert (measured.mono, measured.stamp, measured.newest) == (None, None, None)
+        assert (event.since, event.last, event.event) == (EPOCH + 3.0, EPOCH + 3.0, EPOCH + 3.0)
+        assert (event.mono, event.stamp, event.newest) == (node.mono, 3.0, 3.0)
+        node.look()
+    node.find(XID, GPU, D, EPOCH + 9.0, 9.0)
+    node.look()
+    event = node.entry(XID, GPU)
+    assert (event.since, event.last, event.event) == (EPOCH + 3.0, EPOCH + 9.0, EPOCH + 3.0)
+    assert (event.health, event.stamp, event.newest) == (F, 3.0, 9.0)
+
+
 def test_one_that_came_often_is_latched_only_when_it_is_believed_to_be_gone() -> None:
     node = Drawn(latch_after=2)
     for _ in range(2):

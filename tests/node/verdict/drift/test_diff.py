@@ -166,8 +166,11 @@ def test_ten_changes_at_once_are_ten_sentences() -> None:
         lambda box: box.nic(6, model=""),
         lambda box: box.gpu(3, name=""),
         lambda box: box.nic(6, ports=(("1", ""),)),
+        lambda box: box.nic(6, ports=()),
+        lambda box: box.gpu(3, clique=None),
+        lambda box: setattr(box, "numa_nodes", None),
     ],
-    ids=["firmware", "model", "product", "link layer"],
+    ids=["firmware", "model", "product", "link layer", "ports", "clique", "NUMA nodes"],
 )
 def test_what_one_of_both_does_not_know_is_no_change(edit: Edit, back: bool) -> None:  # noqa: FBT001
     assert changes(switched, edit, back=back) == ()
@@ -191,6 +194,39 @@ def test_a_lost_gpu_does_not_hide_what_it_does_not_explain() -> None:
         "GPU 1 (...0001) is gone: NVIDIA A100-SXM4-80GB at 0000:26:00.0",
         "GPU 0 (...0000): NVLink 8 -> 7 links up, link 5 down (with link 5 of GPU 2 (...0002))",
     ]
+
+
+def test_changes_are_in_the_order_of_their_kinds() -> None:
+    assert [kind for kind, _ in kinds(racked, clique, link_lost)] == ["nvlink_lost", "clique"]
+
+
+def test_links_of_a_gpu_that_got_another_product_name_are_compared() -> None:
+    assert kinds(switched, gpu_product, link_lost) == [("gpu_product", uuid(3)), ("nvlink_lost", uuid(3))]
+
+
+def test_of_a_pair_that_broke_up_the_end_that_lost_more_is_counted_and_no_wire_of_another_pair() -> None:
+    def one_end() -> Box:
+        box = bridged()
+        box.cut(1, 11)
+        return box
+
+    assert [one.text for one in changes(one_end, bridge_lost, lambda box: box.cut(2, 3))] == [
+        "GPU 2 (...0002): NVLink 12 -> 11 links up, link 3 down",
+        "NVLink island broke up into GPU 0 (...0000) | GPU 1 (...0001): 12 links down",
+    ]
+
+
+def test_pieces_of_an_island_are_in_the_order_of_their_first_gpu() -> None:
+    def halves(box: Box) -> None:
+        for one, other in ((0, 1), (0, 2), (3, 1), (3, 2)):
+            for number, peer in ((one, uuid(other)), (other, uuid(one))):
+                box.cut(number, *[link for link, far in box.links[number].items() if far == peer])
+
+    (change,) = changes(meshed, halves)
+    assert change.text == (
+        "NVLink island broke up into GPU 0 (...0000), GPU 3 (...0003) | GPU 1 (...0001), GPU 2 (...0002): "
+        "16 links down"
+    )
 
 
 def test_a_mesh_without_one_bundle_of_wires_is_still_one_island() -> None:
@@ -339,6 +375,33 @@ def test_parts_that_hang_deeper_without_another_path_are_reported_by_place() -> 
     assert [change.before for change in found] == [
         f"root of {guid(2)}.0 > 01.0 > 00.0 > 03.0", f"root of {uuid(2)} > 01.0 > 00.0 > 00.0",
     ]  # fmt: skip
+
+
+def test_a_numa_node_that_is_not_known_is_not_told() -> None:
+    def unknown(box: Box) -> None:
+        retimer(box)
+        box.shift(2, lambda place: replace(place, numa=None))
+
+    for back in (False, True):
+        assert "NUMA" not in "".join(one.text for one in changes(switched, unknown, back=back))
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_part_that_is_known_by_its_address_alone_has_not_moved(back: bool) -> None:  # noqa: FBT001
+    def nameless(box: Box) -> None:
+        box.nics.clear()
+        box.gpu(2, uuid="index:2", place=replace(box.gpus[2].place, numa=1))
+        box.unread.add(2)
+
+    assert changes(no_nics(switched), nameless, back=back) == ()
+
+
+def test_beside_other_numa_nodes_a_part_that_moved_is_told_by_its_paths() -> None:
+    found = changes(switched, clustering, lambda box: box.nic(4, place=replace(below(7, 6), numa=3)))
+    assert [one.text for one in found] == [
+        "mlx5_4 moved from PIX to SYS for GPU 4; from NODE to SYS for GPU 5; from NODE to PIX for GPU 7",
+        "node: 2 -> 4 NUMA nodes",
+    ]
 
 
 def test_a_better_path_is_information() -> None:
