@@ -159,7 +159,7 @@ class _LedgerStep:
         if entry.absent >= policy.recurrence:
             return None
         proven = entry.probes >= policy.clean_probes or not self.now.probes.watched
-        if entry.stage is Stage.PROBATION and entry.absent >= policy.probation and proven:
+        if entry.absent >= policy.probation and proven:
             return replace(entry, stage=Stage.REMEMBERED)
         return entry
 

@@ -24,14 +24,13 @@ _PORT_DOWN = "infiniband.port_down"
 
 def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
     """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone"."""
-    mono = read_at(state, entry.collector)
-    if mono is None or _lasts(state, entry) or not _answers(state, entry):
+    component = state.components.get(entry.collector)
+    if component is None or _blind(component, entry.subject) or not component.observed.covers(entry.subject):
         return None
-    component = state.components[entry.collector]
-    if _blind(component, entry.subject) or not component.observed.covers(entry.subject):
+    if _lasts(state, entry) or not _answers(state, entry):
         return None
     held = entry.stage in {Stage.ACTIVE, Stage.LATCHED}
-    return None if held and not is_current(entry.collector, probes) else mono
+    return None if held and not is_current(entry.collector, probes) else read_at(state, entry.collector)
 
 
 def read_at(state: NodeState, collector: str) -> float | None:
@@ -153,8 +152,8 @@ def needs_nothing(state: NodeState, uuid: str) -> bool:
 
 
 def _needs_none(state: NodeState, uuid: str) -> bool:
-    component, facts = state.components.get("gpu"), state.facts(GpuFacts)
-    return component is not None and component.succeeding and facts is not None and uuid in facts.well
+    facts = state.facts(GpuFacts) if read_at(state, "gpu") is not None else None
+    return facts is not None and uuid in facts.well
 
 
 def _recovery_healths(state: NodeState, uuid: str) -> list[Health]:

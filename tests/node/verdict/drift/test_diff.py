@@ -216,6 +216,39 @@ def test_of_a_pair_that_broke_up_the_end_that_lost_more_is_counted_and_no_wire_o
     ]
 
 
+def test_a_wire_inside_a_piece_of_a_broken_island_is_told_beside_it() -> None:
+    def leave(box: Box) -> None:
+        for link, peer in list(box.links[0].items()):
+            box.cut(int(peer[-1]), link)
+        box.cut(0, *list(box.links[0]))
+
+    assert [one.text for one in changes(meshed, leave, lambda box: box.cut(2, 1), lambda box: box.cut(3, 1))] == [
+        "GPU 2 (...0002): NVLink 8 -> 7 links up, link 1 down (with link 1 of GPU 3 (...0003))",
+        ("NVLink island broke up into GPU 0 (...0000) | GPU 1 (...0001), GPU 2 (...0002), GPU 3 (...0003): "
+         "12 links down"),
+    ]  # fmt: skip
+
+
+def test_what_is_known_of_a_lost_part_is_said() -> None:
+    def sparse() -> Box:
+        box = switched()
+        box.gpu(3, name="")
+        box.gpu(5, place=NOWHERE)
+        box.nic(4, model="", place=NOWHERE)
+        return box
+
+    def lose(box: Box) -> None:
+        box.drop_gpu(3)
+        box.drop_gpu(5)
+        del box.nics[4]
+
+    assert [one.text for one in changes(sparse, lose)] == [
+        "GPU 3 (...0003) is gone: GPU at 0000:46:00.0",
+        "GPU 5 (...0005) is gone: NVIDIA H200",
+        "mlx5_4 is gone: NIC, GUID 0000:00c0:ffee:0004",
+    ]
+
+
 def test_pieces_of_an_island_are_in_the_order_of_their_first_gpu() -> None:
     def halves(box: Box) -> None:
         for one, other in ((0, 1), (0, 2), (3, 1), (3, 2)):
