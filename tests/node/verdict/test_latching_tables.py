@@ -5,11 +5,21 @@ from dataclasses import replace
 import pytest
 
 from tests.node.verdict.drawn import EPOCH, HUNG, D, Drawn, F, U, address
-from wirewatch.core.types import Finding, Health, OperatorNote, Subject
-from wirewatch.verdict.latching import covered
-from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.ports import Gpu
+from wirewatch.core.types import Finding, Health, Ok, OperatorNote, Subject
+from wirewatch.verdict.latching import covered, step
+from wirewatch.verdict.ledger import Entry, Ledger, Now, Stage, VerdictPolicy
 from wirewatch.verdict.node import troubles
-from wirewatch.verdict.observation import answering_gpus
+from wirewatch.verdict.observation import (
+    answering_gpus,
+    asks_for_reset,
+    cards,
+    gone_for_good,
+    needs_nothing,
+)
 
 XID, DOWN = "xid.149", "nvlink.link_down"
 GPU = Subject(gpu="0", uuid="GPU-a", link="3")
@@ -233,3 +243,127 @@ def test_no_gpu_answers_while_the_inventory_cannot_be_read() -> None:
     node.down["inventory"] = HUNG
     node.look()
     assert answering_gpus(node.state) == frozenset()
+
+
+def test_a_fault_of_a_collector_that_was_switched_off_is_held() -> None:
+    node = remembering(replace(OVER, rule="fans.at_most", collector="fans", stage=Stage.LATCHED))
+    node.look(times=9)
+    assert node.stage("fans.at_most", GPU) is Stage.LATCHED
+
+
+@pytest.mark.parametrize(
+    ("why", "facts", "inactive", "held"),
+    [
+        ("the port is still down", True, {("mlx5_0", "1")}, True),
+        ("another port is down", True, {("mlx5_1", "1")}, False),
+        ("no port is down", True, set(), False),
+        ("nothing is known of ports", False, set(), False),
+    ],
+)
+def test_a_port_that_was_down_is_up_when_it_is_not_down_any_more(
+    why: str, inactive: set[tuple[str, str]], *, facts: bool, held: bool
+) -> None:
+    node, port = Drawn(), Subject(device="mlx5_0", port="1")
+    node.find("infiniband.port_down", port)
+    node.look()
+    node.clear("infiniband.port_down", port)
+    for _ in range(9):
+        node.look()
+        one = node.state.components["infiniband"]
+        told = InfinibandFacts({}, {}, frozenset(inactive)) if facts else None
+        node.state = node.state.with_component(replace(one, facts=told))
+        node.step()
+    expected = Stage.ACTIVE if held else Stage.PROBATION
+    assert node.stage("infiniband.port_down", port) is expected, why
+
+
+@pytest.mark.parametrize(
+    ("why", "reader", "wish", "well", "asks", "nothing"),
+    [
+        ("it asks", "gpu", (GPU, F), False, True, False),
+        ("it asks by the log, and NVML needs none", "gpu", (GPU, F), True, False, False),
+        ("its wish is milder", "gpu", (GPU, D), True, False, False),
+        ("it asks for nothing", "gpu", None, True, False, True),
+        ("it says nothing", "gpu", None, False, False, False),
+        ("another one asks", "gpu", (Subject(gpu="1", uuid="GPU-b"), F), True, False, True),
+        ("it is not read", "", None, True, False, False),
+        ("it is not read, and asks by the log", "", (GPU, F), True, True, False),
+    ],
+)  # fmt: skip
+def test_what_the_driver_asks_for(
+    why: str, reader: str, wish: tuple[Subject, Health] | None, *, well: bool, asks: bool, nothing: bool
+) -> None:
+    node = Drawn()
+    node.look()
+    if wish:
+        node.find("gpu.recovery_action", *wish)
+    node.recovery_told = well
+    node.look()
+    if not reader:
+        node.hang("gpu")
+    assert (asks_for_reset(node.state, "GPU-a"), needs_nothing(node.state, "GPU-a")) == (asks, nothing), why
+
+
+def test_the_wish_of_a_gpu_without_a_name_is_of_no_other_one() -> None:
+    node = Drawn()
+    node.find("gpu.recovery_action", Subject(gpu="0"))
+    node.look()
+    assert not asks_for_reset(node.state, "")
+
+
+@pytest.mark.parametrize(
+    ("why", "gpu", "known"),
+    [
+        ("both known", Gpu(0, "GPU-a", "0000:61:00.0"), {"0000:61:00": Subject(gpu="0", uuid="GPU-a")}),
+        ("no address", Gpu(0, "GPU-a", ""), {}),
+        ("no name", Gpu(0, "", "0000:61:00.0"), {}),
+    ],
+)
+def test_a_card_is_known_by_address_and_name(why: str, gpu: Gpu, known: dict[str, Subject]) -> None:
+    facts = InventoryFacts({gpu.key: KnownGpu(gpu, {})}, frozenset(), {}, frozenset({gpu.key}))
+    node = NodeState({"inventory": Component("inventory", None, outcome=Ok(None, 1.0, 1.0), facts=facts)})
+    assert cards(node) == known, why
+
+
+@pytest.mark.parametrize(
+    ("why", "uuid", "most", "forgotten", "gone"),
+    [
+        ("another took its place", "GPU-z", 2, (), True),
+        ("there were more", "GPU-z", 3, (), False),
+        ("none was ever counted", "GPU-z", 0, (), False),
+        ("there were more, and somebody took it out", "GPU-z", 3, ("GPU-z",), True),
+        ("it answers", "GPU-a", 2, ("GPU-a",), False),
+        ("it has no name", "", 2, ("",), False),
+    ],
+)
+def test_which_gpu_is_gone_for_good(
+    why: str, uuid: str, most: int, forgotten: tuple[str, ...], *, gone: bool
+) -> None:
+    node = Drawn()
+    node.look()
+    one = node.state.components["inventory"]
+    state = node.state.with_component(replace(one, facts=replace(one.facts, forgotten=frozenset(forgotten))))
+    assert gone_for_good(state, uuid, most) is gone, why
+    assert not gone_for_good(NodeState({}), "GPU-z", 2)
+
+
+def test_of_two_findings_with_one_name_the_worse_is_remembered() -> None:
+    for healths in ((D, F), (F, D)):
+        told = tuple(Finding(DOWN, one, GPU, one.name, "a", 1.0) for one in healths)
+        one = Component("nvlink", None, outcome=Ok(None, EPOCH, 5.0), applicable=True, findings=told)
+        after = step(Ledger("boot-1"), NodeState({"nvlink": one}), Now(EPOCH, 5.0), VerdictPolicy())
+        assert [entry.evidence for entry in after.entries.values()] == ["FAILED"]
+
+
+def test_an_acknowledged_event_that_the_log_tells_again_after_a_restart_is_over() -> None:
+    """Acknowledged while it was held and not reported: its stamp is that of the event."""
+    node = Drawn()
+    node.event(XID, GPU)
+    node.look()
+    known = node.found[XID, GPU]
+    node.restart()
+    node.clear(XID, GPU)
+    node.look(times=2)
+    node.ack(XID, GPU)
+    node.found[XID, GPU] = known
+    assert node.look().health is D

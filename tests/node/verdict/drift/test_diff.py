@@ -169,8 +169,9 @@ def test_ten_changes_at_once_are_ten_sentences() -> None:
         lambda box: box.nic(6, ports=()),
         lambda box: box.gpu(3, clique=None),
         lambda box: setattr(box, "numa_nodes", None),
+        lambda box: box.shift(2, lambda place: replace(place, numa=None)),
     ],
-    ids=["firmware", "model", "product", "link layer", "ports", "clique", "NUMA nodes"],
+    ids=["firmware", "model", "product", "link layer", "ports", "clique", "NUMA nodes", "NUMA node"],
 )
 def test_what_one_of_both_does_not_know_is_no_change(edit: Edit, back: bool) -> None:  # noqa: FBT001
     assert changes(switched, edit, back=back) == ()
@@ -222,11 +223,11 @@ def test_a_wire_inside_a_piece_of_a_broken_island_is_told_beside_it() -> None:
             box.cut(int(peer[-1]), link)
         box.cut(0, *list(box.links[0]))
 
-    assert [one.text for one in changes(meshed, leave, lambda box: box.cut(2, 1), lambda box: box.cut(3, 1))] == [
-        "GPU 2 (...0002): NVLink 8 -> 7 links up, link 1 down (with link 1 of GPU 3 (...0003))",
-        ("NVLink island broke up into GPU 0 (...0000) | GPU 1 (...0001), GPU 2 (...0002), GPU 3 (...0003): "
-         "12 links down"),
-    ]  # fmt: skip
+    inside, broken = changes(meshed, leave, lambda box: box.cut(2, 1), lambda box: box.cut(3, 1))
+    assert (inside.kind, inside.part, inside.before) == (
+        ChangeKind.NVLINK_LOST, uuid(2), f"{uuid(2)}: 1; {uuid(3)}: 1",
+    )  # fmt: skip
+    assert broken.text.endswith(": 12 links down")
 
 
 def test_what_is_known_of_a_lost_part_is_said() -> None:
@@ -435,6 +436,16 @@ def test_beside_other_numa_nodes_a_part_that_moved_is_told_by_its_paths() -> Non
         "mlx5_4 moved from PIX to SYS for GPU 4; from NODE to SYS for GPU 5; from NODE to PIX for GPU 7",
         "node: 2 -> 4 NUMA nodes",
     ]
+
+
+def test_a_place_is_known_again_by_the_first_name_beside_it() -> None:
+    def more() -> Box:
+        box = switched()
+        box.add_nic(12, below(2, 5))
+        return box
+
+    found = changes(more, retimer)
+    assert found[0].before == f"root of {guid(2)}.0 > 01.0 > 00.0 > 03.0"
 
 
 def test_a_better_path_is_information() -> None:
