@@ -441,11 +441,12 @@ def test_beside_other_numa_nodes_a_part_that_moved_is_told_by_its_paths() -> Non
 def test_a_place_is_known_again_by_the_first_name_beside_it() -> None:
     def more() -> Box:
         box = switched()
-        box.add_nic(12, below(2, 5))
+        for number in (8, 9):
+            box.add_gpu(number, "NVIDIA H200", below(2, number))
         return box
 
-    found = changes(more, retimer)
-    assert found[0].before == f"root of {guid(2)}.0 > 01.0 > 00.0 > 03.0"
+    (change,) = changes(no_nics(more), other_socket)
+    assert change.before == f"root of {uuid(8)} > 01.0 > 00.0 > 03.0, NUMA node 0"
 
 
 def test_a_better_path_is_information() -> None:
