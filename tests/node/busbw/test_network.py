@@ -40,6 +40,7 @@ def absent(conditions: Conditions, op: str = "all_reduce") -> str:
         (8, rails(8, 1), 6.25),
         (8, rails(8, 8, pcie=Pcie(5, 8)), 31.508),
         (8, rails(8, 8, pcie=Absent(Why.UNSUPPORTED, "no PCIe link")), 50.0),
+        (8, rails(8, 8, pcie=Pcie(9, 16)), 50.0),
     ],
 )
 def test_the_slower_of_port_and_pcie_times_nics_by_gpus(

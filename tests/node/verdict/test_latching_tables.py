@@ -304,6 +304,11 @@ def test_what_the_driver_asks_for(
     assert (asks_for_reset(node.state, "GPU-a"), needs_nothing(node.state, "GPU-a")) == (asks, nothing), why
 
 
+def test_where_no_collector_watches_gpus_nothing_is_asked_for_and_nothing_is_well() -> None:
+    assert not asks_for_reset(NodeState({}), "GPU-a")
+    assert not needs_nothing(NodeState({}), "GPU-a")
+
+
 def test_the_wish_of_a_gpu_without_a_name_is_of_no_other_one() -> None:
     node = Drawn()
     node.find("gpu.recovery_action", Subject(gpu="0"))
