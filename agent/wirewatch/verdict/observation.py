@@ -61,7 +61,7 @@ def _may_be(one: Subject, other: Subject) -> bool:
 def _answers(state: NodeState, entry: Entry) -> bool:
     """Whether a GPU of which only the address is known answers: nothing is reported of one that does not."""
     part = entry.subject
-    if part.uuid or not part.device or not entry.rule.startswith("xid."):
+    if not part.device or not entry.rule.startswith("xid."):
         return True
     return part.device in {gpu.gpu.pci.partition(".")[0] for gpu in _answering(state)}
 

@@ -132,6 +132,28 @@ def test_which_root_is_which_by_vote(
     assert match(graph_of(before.build()), graph_of(after.build()))[2].names == names, why
 
 
+@pytest.mark.parametrize(("stayed", "name"), [(True, "a"), (False, "x")])
+def test_of_two_votes_the_name_that_stayed_counts_while_names_last(name: str, *, stayed: bool) -> None:
+    before, after = Box(), Box()
+    for number, new, address in (
+        (0, "x", "0000:10:00.0"),
+        (1, "a", "0000:01:00.0" if stayed else "0000:11:00.0"),
+    ):
+        before.add_gpu(number, "NVIDIA H200", Place(f"0000:0{number}:00.0", "a", (), 0))
+        after.add_gpu(number, "NVIDIA H200", Place(address, new, (), 0))
+    assert match(graph_of(before.build()), graph_of(after.build()))[2].names == {"a": name}
+
+
+def test_below_a_root_only_those_vote_that_are_below_it_still() -> None:
+    before, after = Box(), Box()
+    moves = (("1", "x", "3"), ("1", "x", "3"), ("2", "y", "4"))
+    for number, (bridge, root, new) in enumerate(moves):
+        before.add_gpu(number, "NVIDIA H200", Place(f"0000:0{number}:00.0", "a", (bridge,), 0))
+        after.add_gpu(number, "NVIDIA H200", Place(f"0000:1{number}:00.0", root, (new,), 0))
+    renaming = match(graph_of(before.build()), graph_of(after.build()))[2]
+    assert renaming.names == {"a": "x", "1": "3"}
+
+
 def test_why_something_is_off_is_said_of_links_of_a_gpu_alone() -> None:
     box = switched()
     box.split.add(3)

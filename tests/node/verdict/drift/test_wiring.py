@@ -94,9 +94,10 @@ def test_a_nic_that_gives_no_guid_is_the_one_at_its_address() -> None:
     def silent(box: Box) -> None:
         box.nic(3, guid="", firmware="28.44.1036")
 
-    assert [change.text for change in changes(switched, silent)] == [
-        "mlx5_3: firmware 28.41.1000 -> 28.44.1036"
-    ]
+    for back, words in ((False, "28.41.1000 -> 28.44.1036"), (True, "28.44.1036 -> 28.41.1000")):
+        assert [change.text for change in changes(switched, silent, back=back)] == [
+            f"mlx5_3: firmware {words}"
+        ]
 
 
 def test_parts_without_a_name_go_by_their_address_wherever_they_are_named() -> None:
@@ -121,8 +122,12 @@ def test_roots_are_counted_in_the_order_of_the_least_key_below_and_a_part_nowher
     assert [gpu.spot.branch[:1] for gpu in graph_of(box.build()).gpus] == [(), (0,), (0,), (1,), (2,)]
 
 
-def test_a_single_path_that_is_not_known_is_listed() -> None:
+def test_a_single_path_or_port_that_is_not_known_is_listed() -> None:
     box = switched()
+    box.nic(2, ports=(("1", "InfiniBand"), ("2", "")))
+    assert graph_of(box.build()).unknown == (
+        Unknown(guid(2), Aspect.PORTS), Unknown("nvidia_peermem", Aspect.VERSION),
+    )  # fmt: skip
     box.gpu(1, place=replace(box.gpus[1].place, root=""))
     assert {one.part for one in graph_of(box.build()).unknown if one.what is Aspect.PATHS} == {
         guid(n) for n in range(8)
