@@ -11,7 +11,7 @@ from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Finding, Health, Ok, OperatorNote, Subject
 from wirewatch.verdict.latching import covered, step
-from wirewatch.verdict.ledger import Entry, Ledger, Now, Stage, VerdictPolicy
+from wirewatch.verdict.ledger import DAY, Entry, Ledger, Now, Probes, Stage, VerdictPolicy
 from wirewatch.verdict.node import troubles
 from wirewatch.verdict.observation import (
     answering_gpus,
@@ -252,21 +252,22 @@ def test_a_fault_of_a_collector_that_was_switched_off_is_held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "facts", "inactive", "held"),
+    ("why", "rule", "facts", "inactive", "held"),
     [
-        ("the port is still down", True, {("mlx5_0", "1")}, True),
-        ("another port is down", True, {("mlx5_1", "1")}, False),
-        ("no port is down", True, set(), False),
-        ("nothing is known of ports", False, set(), False),
+        ("the port is still down", "infiniband.port_down", True, {("mlx5_0", "1")}, True),
+        ("another fault of it is over", "infiniband.port_slow", True, {("mlx5_0", "1")}, False),
+        ("another port is down", "infiniband.port_down", True, {("mlx5_1", "1")}, False),
+        ("no port is down", "infiniband.port_down", True, set(), False),
+        ("nothing is known of ports", "infiniband.port_down", False, set(), False),
     ],
 )
 def test_a_port_that_was_down_is_up_when_it_is_not_down_any_more(
-    why: str, inactive: set[tuple[str, str]], *, facts: bool, held: bool
+    why: str, rule: str, inactive: set[tuple[str, str]], *, facts: bool, held: bool
 ) -> None:
     node, port = Drawn(), Subject(device="mlx5_0", port="1")
-    node.find("infiniband.port_down", port)
+    node.find(rule, port)
     node.look()
-    node.clear("infiniband.port_down", port)
+    node.clear(rule, port)
     for _ in range(9):
         node.look()
         one = node.state.components["infiniband"]
@@ -274,7 +275,7 @@ def test_a_port_that_was_down_is_up_when_it_is_not_down_any_more(
         node.state = node.state.with_component(replace(one, facts=told))
         node.step()
     expected = Stage.ACTIVE if held else Stage.PROBATION
-    assert node.stage("infiniband.port_down", port) is expected, why
+    assert node.stage(rule, port) is expected, why
 
 
 @pytest.mark.parametrize(
@@ -372,3 +373,69 @@ def test_an_acknowledged_event_that_the_log_tells_again_after_a_restart_is_over(
     node.ack(XID, GPU)
     node.found[XID, GPU] = known
     assert node.look().health is D
+
+
+MEASURED = replace(OVER, rule=DOWN, collector="nvlink", event=0.0, mono=1015.0, **OLD)  # type: ignore[arg-type]
+"""On probation, and read at the first look of `remembering`."""
+
+
+@pytest.mark.parametrize(
+    ("why", "entry", "before", "now", "stage"),
+    [
+        ("a day and clean probes", {}, (0, False, True), (0, False, True), Stage.REMEMBERED),
+        ("not yet a day", {"absent": DAY - 16.0}, (0, False, True), (0, False, True), Stage.PROBATION),
+        ("a probe short", {"probes": 2}, (0, False, True), (0, False, True), Stage.PROBATION),
+        ("no probe can run", {"probes": 0}, (0, False, False), (0, False, False), Stage.REMEMBERED),
+        ("a probe more, which is clean", {"probes": 2}, (0, False, True), (1, True, True), Stage.REMEMBERED),
+        ("a probe more, which is not", {}, (0, False, True), (1, False, True), Stage.PROBATION),
+        ("the same probe, which was not clean", {}, (1, False, True), (1, False, True), Stage.REMEMBERED),
+        ("the same probe, which was clean", {"probes": 2}, (1, True, True), (1, True, True), Stage.PROBATION),
+    ],
+)  # fmt: skip
+def test_when_probation_is_over(
+    why: str, entry: dict[str, object], before: tuple[int, bool, bool], now: tuple[int, bool, bool],
+    stage: Stage,
+) -> None:  # fmt: skip
+    one = replace(MEASURED, **{"absent": DAY - 15.0, "probes": 3, **entry})  # type: ignore[arg-type]
+    node = remembering(one)
+    node.ledger = replace(node.ledger, complete=before[0])
+    node.probes = Probes(*now)
+    node.look()
+    assert node.stage(DOWN, GPU) is stage, why
+
+
+def test_what_is_remembered_is_forgotten_after_a_week() -> None:
+    for absent, known in ((7 * DAY - 16.0, Stage.REMEMBERED), (7 * DAY - 15.0, None)):
+        node = remembering(replace(MEASURED, stage=Stage.REMEMBERED, absent=absent))
+        node.look()
+        assert node.stage(DOWN, GPU) is known
+
+
+@pytest.mark.parametrize(
+    ("why", "entry", "wants", "asked"),
+    [
+        ("it asked before, and is there still", {"stage": Stage.ACTIVE, "asked": True}, False, True),
+        ("it asks now", {"stage": Stage.ACTIVE}, True, True),
+        ("it never asked", {"stage": Stage.ACTIVE}, False, False),
+        ("it asked while it was over", {"asked": True}, False, False),
+        ("it is back, and asks now", {}, True, True),
+    ],
+)
+def test_whether_a_reset_was_asked_for_since(
+    why: str, entry: dict[str, object], *, wants: bool, asked: bool
+) -> None:
+    node = remembering(replace(MEASURED, **entry))  # type: ignore[arg-type]
+    node.wants = {"GPU-a"} if wants else set()
+    node.find(DOWN, GPU)
+    node.look()
+    assert node.entry(DOWN, GPU).asked is asked, why
+
+
+def test_a_fault_of_a_probe_is_of_this_boot_once_a_probe_of_this_boot_finds_it() -> None:
+    node = remembering(replace(MEASURED, rule="probe.busbw", collector="probe", boot="boot-0"))
+    node.find("probe.busbw", GPU)
+    node.look()
+    assert node.entry("probe.busbw", GPU).boot == "boot-0"
+    node.probed(clean=False)
+    node.look()
+    assert node.entry("probe.busbw", GPU).boot == "boot-1"

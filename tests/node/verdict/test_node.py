@@ -108,6 +108,16 @@ def test_what_is_milder_now_says_why_it_counts_as_failed(times: int, words: str)
     assert (one.finding.health, one.finding.evidence) == (F, f"evidence; {words}")
 
 
+@pytest.mark.parametrize("last", [0.0, 5.0])
+def test_an_event_says_how_to_end_it_once_it_is_repaired(last: float) -> None:
+    told = Finding("xid.79", F, Subject(uuid="GPU-a"), "e", "reset it", 1.0, last, last)
+    state = node(replace(read("xid"), findings=(told,)))
+    entry = replace(HELD, rule="xid.79", collector="xid", stage=Stage.ACTIVE)
+    (one,) = judge_node(state, Ledger(entries={entry.key: entry})).standings
+    more = f"; once repaired: `wirewatch findings ack {one.id}`" if last else ""
+    assert one.finding.action == f"reset it{more}"
+
+
 def test_a_fault_that_is_held_and_suppressed_is_listed_once() -> None:
     given = Suppression(HELD.rule, HELD.subject, F, 9.0, SAID)
     ledger = Ledger(entries={HELD.key: HELD}, suppressions={given.key: given})

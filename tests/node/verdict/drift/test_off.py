@@ -172,6 +172,27 @@ def test_nothing_is_learned_while_the_pci_tree_shows_another_gpu(driver: str, to
     assert node.memory.doubts
 
 
+@pytest.mark.parametrize(
+    ("what", "change", "told"),
+    [
+        ("driver", ("errno", "EACCES"), "denied: "),
+        ("physfn", ("set", "/sys/bus/pci/devices/0000:01:00.0"), None),
+    ],
+)
+def test_a_gpu_of_the_pci_tree_is_told_unless_it_is_a_virtual_function(
+    what: str, change: tuple[str, str], told: str | None
+) -> None:
+    node = Drifting(learn=False)
+    at = place_of(node, 7)
+    node.changes += [
+        *without_the_last(node, "nvidia"),
+        AnswerChange("sysfs", f"link /sys/bus/pci/devices/{at}/{what}", *change),
+    ]
+    node.found(times=1)
+    assert (f"GPU at {at}: {told}" in node.memory.watch.learning) is (told is not None)
+    assert (f"GPU at {at}" in node.memory.watch.learning) is (told is not None)
+
+
 def test_seven_gpus_on_a_switch_are_not_learned() -> None:
     """Also where the eighth is not even in the PCI tree."""
     node = Drifting(learn=False)
