@@ -348,6 +348,7 @@ def test_which_gpu_is_gone_for_good(
     node = Drawn()
     node.look()
     one = node.state.components["inventory"]
+    assert isinstance(one.facts, InventoryFacts)
     state = node.state.with_component(replace(one, facts=replace(one.facts, forgotten=frozenset(forgotten))))
     assert gone_for_good(state, uuid, most) is gone, why
     assert not gone_for_good(NodeState({}), "GPU-z", 2)
@@ -439,3 +440,13 @@ def test_a_fault_of_a_probe_is_of_this_boot_once_a_probe_of_this_boot_finds_it()
     node.probed(clean=False)
     node.look()
     assert node.entry("probe.busbw", GPU).boot == "boot-1"
+
+
+@pytest.mark.parametrize(("stage", "again"), [(Stage.ACTIVE, False), (Stage.PROBATION, True)])
+def test_since_when_it_is_there_is_kept_over_a_restart_unless_it_was_over(
+    stage: Stage, *, again: bool
+) -> None:
+    node = remembering(replace(MEASURED, stage=stage, since=EPOCH - 9.0))
+    node.find(DOWN, GPU)
+    node.look()
+    assert node.entry(DOWN, GPU).since == (node.at if again else EPOCH - 9.0)
