@@ -237,10 +237,14 @@ def test_a_pair_is_explained_by_what_its_end_lets_through(
 @pytest.mark.parametrize(
     ("left", "copies", "named"),
     [
-        ((0.57, 0.5), None, "compute 0"), ((0.57, 0.5), False, "compute 0"), ((0.57, 0.5), True, "memory 0"),
-        ((0.82, 0.34), None, "memory 0"), ((0.82, 0.34), False, "compute 0"), ((0.82, 0.34), True, "memory 0"),
+        ((0.57, 0.5), None, "compute 0"),
+        ((0.57, 0.5), False, "compute 0"),
+        ((0.57, 0.5), True, "memory 0"),
+        ((0.82, 0.34), None, "memory 0"),
+        ((0.82, 0.34), False, "compute 0"),
+        ((0.82, 0.34), True, "memory 0"),
     ],
-)  # fmt: skip
+)
 def test_what_another_process_mostly_uses_is_the_cause(
     left: tuple[float, float], named: str, *, copies: bool | None
 ) -> None:
@@ -250,12 +254,20 @@ def test_what_another_process_mostly_uses_is_the_cause(
     assert told(one.unit) == named
 
 
-def test_of_gpus_that_are_slow_alike_the_worst_is_told_and_of_its_pairs_the_score() -> None:
-    left = {f"compute {n}": 0.85 for n in range(4)} | {"compute 1": 0.5, "pair 2>3": 0.5}
-    found = name_stragglers(probe(4, left), history(4), POLICY)
-    (node,) = found.uniform
+def test_of_gpus_that_are_slow_alike_the_worst_is_told() -> None:
+    left = {f"compute {n}": 0.85 for n in range(4)} | {"compute 1": 0.5}
+    (node,) = name_stragglers(probe(4, left), history(4), POLICY).uniform
     assert (node.resource, round(node.worst, 2)) == (Resource.COMPUTE, 0.5)
-    assert found.scores[Unit(Resource.PAIR, gpu(2))] > 10 > found.scores[Unit(Resource.PAIR, gpu(1))]
+
+
+def test_of_the_pairs_that_a_gpu_sends_by_the_worst_gives_its_score() -> None:
+    scores = name_stragglers(probe(4, {"pair 2>3": 0.5}), history(4), POLICY).scores
+    assert scores[Unit(Resource.PAIR, gpu(2))] > 10 > scores[Unit(Resource.PAIR, gpu(1))]
+
+
+def test_a_pair_of_two_slow_ends_is_slow_by_the_slower_one() -> None:
+    found = name_stragglers(probe(8, {"source 0": 0.8, "destination 3": 0.5}), history(8), POLICY).slow
+    assert {told(one.unit): round(one.worst, 2) for one in found} == {"source 0": 0.2, "destination 3": 0.5}
 
 
 def test_of_pairs_that_are_slow_alike_the_worst_is_told() -> None:
