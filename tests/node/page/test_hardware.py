@@ -147,6 +147,33 @@ def test_the_state_of_a_gpu_is_that_of_its_findings(
     assert row[0].text == ("DEGRADED" if is_of else "OK"), why
 
 
+def test_what_is_acknowledged_or_suppressed_of_a_gpu_is_noted_beside_ok() -> None:
+    content = state("healthy")
+    (template,) = state("link-down").findings.findings
+    told = [
+        replace(template, subject=dict(GPU), stage="suppressed"),
+        replace(template, subject=dict(GPU), stage="live", rule="pcie.width"),
+        replace(template, subject={"gpu": "1", "uuid": "GPU-1"}, stage="acknowledged", rule="xid.79"),
+    ]
+    content = replace(content, findings=replace(content.findings, findings=told), topology=None)
+    row = cells(gpus_section(content, readings(), (NAME,)))
+    assert (row[0].text, row[0].note) == ("OK", "nvlink.link_down suppressed")
+
+
+@pytest.mark.parametrize(
+    ("inventory", "text", "tone"),
+    [
+        ([collector("inventory")], "The driver lists no GPU.", "quiet"),
+        ([collector("inventory", success=False)], "Not known: this part or its driver does not report it.",
+         "unknown"),
+        ([], "Not known: the collector inventory is switched off.", "unknown"),
+    ],
+)  # fmt: skip
+def test_without_a_gpu_the_reason_is_said(inventory: Sequence[CollectorState], text: str, tone: str) -> None:
+    (line,) = gpus_section(state("healthy"), readings(collectors=inventory), ()).lines
+    assert (line.text, line.tone) == (text, tone)
+
+
 def test_more_findings_of_a_gpu_are_counted_and_blind_collectors_named() -> None:
     content = state("healthy")
     (template,) = state("link-down").health.findings
@@ -164,10 +191,11 @@ def port(info: Mapping[str, str] = INFO, *series: Series) -> tuple[Cell, ...]:
     return cells(ports_section(readings(Series("rdma_port_info", dict(info), 1.0), *series)))
 
 
-def up(name: str = "rdma_port_state", **states: float) -> list[Series]:
+def up(name: str, states: Mapping[str, float]) -> list[Series]:
     return [Series(name, {**PORT, "state": one}, value) for one, value in states.items()]
 
 
+LINK_UP = up("rdma_port_physical_state", {"link_up": 1.0})
 RATE, DUE = "rdma_port_rate_bytes_per_second", "rdma_port_rate_expected_bytes_per_second"
 
 
@@ -182,7 +210,7 @@ def test_the_rate_of_a_port(rate: float | None, expected: float | None, cell: tu
     given = [
         Series(name, PORT, value) for name, value in ((RATE, rate), (DUE, expected)) if value is not None
     ]
-    row = port(INFO, *up(active=1.0), *up("rdma_port_physical_state", link_up=1.0), *given)
+    row = port(INFO, *up("rdma_port_state", {"active": 1.0}), *LINK_UP, *given)
     assert [said(one) for one in row[:3]] == [("active", "good"), ("link up", "good"), cell]
 
 
@@ -194,8 +222,8 @@ def test_the_rate_of_a_port(rate: float | None, expected: float | None, cell: tu
     ],
 )  # fmt: skip
 def test_the_state_of_a_port(states: Mapping[str, float], cell: tuple[str, str]) -> None:
-    known = [*up("rdma_port_physical_state", link_up=1.0), Series(RATE, PORT, 50e9)]
-    assert said(port(INFO, *up(**states), *known)[0]) == cell
+    known = [*LINK_UP, Series(RATE, PORT, 50e9)]
+    assert said(port(INFO, *up("rdma_port_state", states), *known)[0]) == cell
 
 
 def test_what_else_is_known_of_a_port() -> None:

@@ -217,7 +217,7 @@ def test_a_pair_is_beside_its_end_by_history_as_by_peers_where_one_of_them_is_no
         left = Ceiling(end, 0.0, 0.0).leaves(pair)
         assert left.own is not None
         assert left.peers is not None
-        assert (left.own.part, left.peers.part) == (pytest.approx(own), pytest.approx(peers))
+        assert [left.own.part, left.peers.part] == pytest.approx([own, peers])
 
 
 @pytest.mark.parametrize(
