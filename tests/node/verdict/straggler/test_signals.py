@@ -282,6 +282,8 @@ def test_an_end_keeps_its_own_loss_where_the_middle_of_its_pairs_shows_none() ->
     end = Ceiling(deviation(0.3, 0.3), 1.0, 1.0)
     assert end.of([deviation(0.2), deviation(0.4)], POLICY).deviation.own == Loss(0.2, SURE, 1.0)
     assert end.of([deviation(0.2, 0.0), deviation(None, 0.2)], POLICY) == end
+    counted = [replace(deviation(0.2), count=n) for n in (9, 5, 7)]
+    assert end.of(counted, POLICY).deviation.count == 5
 
 
 def test_a_cause_does_not_hide_how_bad_the_worst_of_its_pairs_is() -> None:
