@@ -132,3 +132,10 @@ def test_a_collector_that_never_answered_and_whose_blindness_is_suppressed_count
     given = Suppression("gpu.blind", Subject(), U, 9.0, SAID)
     assert judge_node(state, Ledger(suppressions={given.key: given})).health is Health.OK
     assert judge_node(node(hung), Ledger(suppressions={given.key: given})).health is U
+
+
+def test_what_counts_stands_before_what_is_suppressed_however_bad_that_is() -> None:
+    given = Suppression("a.0", Subject(), F, 9.0, SAID)
+    verdict = judge_node(node(read("a", F), read("b", D)), Ledger(suppressions={given.key: given}))
+    assert [one.finding.rule for one in verdict.standings] == ["b.0", "a.0"]
+    assert (verdict.health, [one.rule for one in verdict.findings]) == (D, ["b.0"])
