@@ -86,21 +86,18 @@ def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Ab
     """Return the busbw to expect of a message of nccl-tests' size; Absent, never a guess, without one."""
     if op not in FACTORS or conditions.group.ranks < 2:  # noqa: PLR2004
         return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op} with {conditions.group.ranks} GPU")
-    rail = wire(conditions)
-    algorithm, why = choose(conditions, op)
+    rail, (algorithm, why) = wire(conditions), choose(conditions, op)
     pinned = conditions.pins.get(f"{op}@{size_bytes}")
     if pinned is not None:
         return _pinned(rail, algorithm, pinned, size_bytes)
     if size_bytes < LEAST_BYTES:
         return Absent(Why.UNSUPPORTED, f"messages under {size(LEAST_BYTES)} measure latency, not bandwidth")
-    reference = rail if isinstance(rail, Absent) else _reference(conditions, op, algorithm, rail)
     most = conditions.pins.get(op)
     if most is not None:
-        return _under(conditions, rail, algorithm, reference, most, op, size_bytes)
-    found = _expected(conditions.group.ranks, rail, reference, why, size_bytes)
-    if algorithm == NVLS and not isinstance(rail, Absent) and not isinstance(found, Absent):
-        return _faster(conditions, op, rail, found, size_bytes)
-    return found
+        return _under(conditions, rail, algorithm, most, op, size_bytes)
+    if isinstance(rail, Absent):
+        return rail
+    return _by_reference(conditions, op, rail, (algorithm, why), size_bytes)
 
 
 def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
@@ -158,11 +155,11 @@ def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
     links = max(peers) if conditions.links is None else conditions.links
     product = nvlink_product(gpu.name)
     shown = conditions.link_rate
-    if product is None and isinstance(shown, Absent):
-        name = gpu.name or "a product without name"
-        return Absent(shown.why, f"the rate of a link of {name}: {shown.detail}")
     each = product.link_rate if product else shown
-    if isinstance(each, Absent) or links < 1:
+    if isinstance(each, Absent):
+        name = gpu.name or "a product without name"
+        return Absent(each.why, f"the rate of a link of {name}: {each.detail}")
+    if links < 1:
         return Absent(Why.MISSING, "no NVLink link is up, and none is known to be due")
     lines = [f"{links} NVLink links x {_short(each)} GB/s = {rate(links * each)} each way"]
     if live < links:
@@ -187,12 +184,10 @@ def _arch(conditions: Conditions) -> str | Absent:
 
 def _reference(conditions: Conditions, op: str, algorithm: str, rail: GroupWire) -> Reference | Absent:
     group, arch = conditions.group, _arch(conditions)
-    wanted = ReferenceQuery(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing)
-    found = find(wanted)
-    if isinstance(found, Absent) and isinstance(arch, Absent) and group.kind is not WireKind.PCIE:
+    if isinstance(arch, Absent) and group.kind is not WireKind.PCIE:
         # An unknown product explains more than a missing reference.
         return arch
-    return found
+    return find(ReferenceQuery(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing))
 
 
 def _pinned(rail: GroupWire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
@@ -201,10 +196,10 @@ def _pinned(rail: GroupWire | Absent, algorithm: str, value: float, size_bytes: 
 
 
 def _under(
-    conditions: Conditions, rail: GroupWire | Absent, algorithm: str, reference: Reference | Absent,
-    most: float, op: str, size_bytes: int,
-) -> Expectation:  # fmt: skip
+    conditions: Conditions, rail: GroupWire | Absent, algorithm: str, most: float, op: str, size_bytes: int
+) -> Expectation:
     """Below an asymptote that the operator gave, with the reference's latency term where there is one."""
+    reference = rail if isinstance(rail, Absent) else _reference(conditions, op, algorithm, rail)
     latency = reference if isinstance(reference, Absent) else fitted(reference).latency
     busbw, line = _at(most, latency, factor(op, conditions.group.ranks), size_bytes)
     derivation = (*wire_lines(rail), f"large messages: {rate(most)}, {_PINNED}", line)
@@ -212,12 +207,8 @@ def _under(
 
 
 def _expected(
-    ranks: int, rail: GroupWire | Absent, reference: Reference | Absent, why: tuple[str, ...], size_bytes: int
-) -> Expectation | Absent:
-    if isinstance(rail, Absent):
-        return rail
-    if isinstance(reference, Absent):
-        return reference
+    ranks: int, rail: GroupWire, reference: Reference, why: tuple[str, ...], size_bytes: int
+) -> Expectation:
     model = fitted(reference)
     most = model.efficiency * rail.rate
     busbw, line = _at(most, model.latency, factor(reference.op, ranks), size_bytes)
@@ -232,19 +223,21 @@ def _expected(
     return Expectation(busbw, most, reference.algorithm, confidence, reference.source, derivation)
 
 
-def _faster(
-    conditions: Conditions, op: str, rail: GroupWire, nvls: Expectation, size_bytes: int
-) -> Expectation:
-    """Return NVLS, or Ring where its line gives more at this size: NCCL's tuner takes the faster."""
-    reference = _reference(conditions, op, RING, rail)
-    if isinstance(reference, Absent) or isinstance(fitted(reference).latency, Absent):
-        return nvls
-    gives = f"at {size(size_bytes)} NVLS's line gives {rate(nvls.busbw)}"
-    why = (f"NCCL's tuner takes the faster of NVLS and Ring: {gives}",)
-    ring = _expected(conditions.group.ranks, rail, reference, why, size_bytes)
-    if isinstance(ring, Absent) or ring.busbw <= nvls.busbw:
-        return nvls
-    return replace(ring, asymptote=nvls.asymptote)
+def _by_reference(
+    conditions: Conditions, op: str, rail: GroupWire, choice: tuple[str, tuple[str, ...]], size_bytes: int
+) -> Expectation | Absent:
+    """By the chosen algorithm, or by Ring where its line gives more at this size: NCCL's tuner takes that."""
+    ranks, (algorithm, why) = conditions.group.ranks, choice
+    reference, other = (_reference(conditions, op, one, rail) for one in (algorithm, RING))
+    if isinstance(reference, Absent):
+        return reference
+    found = _expected(ranks, rail, reference, why, size_bytes)
+    if isinstance(other, Absent) or isinstance(fitted(other).latency, Absent):
+        return found
+    gives = f"at {size(size_bytes)} NVLS's line gives {rate(found.busbw)}"
+    faster = (f"NCCL's tuner takes the faster of NVLS and Ring: {gives}",)
+    ring = _expected(ranks, rail, other, faster, size_bytes)
+    return found if ring.busbw <= found.busbw else replace(ring, asymptote=found.asymptote)
 
 
 def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> tuple[float, str]:

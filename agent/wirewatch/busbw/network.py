@@ -120,7 +120,7 @@ def _barred(one: RdmaPort, allowed: str) -> str:
         return f"link layer {one.layer or 'not known'}"
     if isinstance(one.rate, Absent):
         return "its rate is not known"
-    if allowed and not allows_hca(allowed, one.device, number(one.port)):
+    if not allows_hca(allowed, one.device, number(one.port)):
         return f"{IB_HCA}={allowed}"
     return ""
 
@@ -128,7 +128,7 @@ def _barred(one: RdmaPort, allowed: str) -> str:
 def _order(one: RdmaPort, gpu: int, pcie: Pcie | Absent) -> tuple[bool, float, int]:
     """To NCCL host bridges of one NUMA node are as near as one bridge."""
     name = one.paths[gpu] if gpu < len(one.paths) else ""
-    path = min(Path[name], Path.PHB) if name == Path.NODE.name else Path[name] if name else _NOT_KNOWN
+    path = Path.PHB if name == Path.NODE.name else Path[name] if name else _NOT_KNOWN
     slots = [known[0] for known in (_slot_rate(pcie), _slot_rate(one.pcie)) if known is not None]
     return path >= Path.SYS, -min([_rate(one), *slots]), int(path)
 

@@ -303,12 +303,11 @@ def same_wire(reference: Reference, wire: float) -> bool:
 
 
 def _fits(reference: Reference, wanted: ReferenceQuery) -> bool:
-    anywhere = wanted.path is None or isinstance(wanted.path, Absent)
     return (
         (reference.kind, reference.algorithm, reference.op) == (wanted.kind, wanted.algorithm, wanted.op)
         and reference.fits[0] <= wanted.ranks <= reference.fits[1]
         and reference.architecture in {"", wanted.architecture}
-        and (not reference.paths or anywhere or wanted.path in reference.paths)
+        and (not reference.paths or isinstance(wanted.path, Absent) or wanted.path in reference.paths)
     )
 
 

@@ -80,7 +80,7 @@ class BaselineStore:
                 log.info("not accepted any more, since it is as before: %s", one.text)
         return True
 
-    def reject(self, baseline: Baseline, trouble: str) -> None:
+    def reject(self, baseline: Baseline | None, trouble: str) -> None:
         """Drop the baseline of another node, and put its file aside, whose name `trouble` then ends with."""
         with self._turn:
             if self._held.baseline is not baseline:

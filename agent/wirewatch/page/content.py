@@ -20,7 +20,7 @@ from wirewatch.jobs.times import JobsFacts
 from wirewatch.page.tables import moment
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
-from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
+from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, Judged, Standing
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
 
 def _ending(one: Standing, entry: Entry | None, policy: VerdictPolicy, *, watched: bool) -> str:
     rule = one.finding.rule
-    if one.stage == SUPPRESSED and one.suppression is not None:
+    if one.suppression is not None:
         until = moment(one.suppression.until, one.suppression.until).text
         unsuppress = f"`wirewatch findings unsuppress {one.id}`"
         return f"{until}, a worse health, or {unsuppress}; it does not count until then"

@@ -58,12 +58,13 @@ class _LedgerStep:
             return None if entry is None else self._count(entry, None)
         if entry is None:
             return self._new(collector, finding)
-        if entry.event and self._other_boot(entry):
+        if self._other_boot(entry):
             # An event that is reported now is of this boot: it cannot be what was over in another.
             entry = replace(entry, event=0.0, last=0.0, stamp=None, newest=None)
         if covered(entry, finding):
             # Kept for as long as it is reported: else what is over would be new again.
-            known = replace(entry, event=finding.last, stamp=max(finding.stamp, entry.stamp or 0.0))
+            stamp = finding.stamp if entry.stamp is None else entry.stamp
+            known = replace(entry, event=finding.last, stamp=stamp)
             return self._unseen(known) or known
         if self._ended(entry, finding):
             over = replace(entry, subject=finding.subject, evidence=finding.evidence)
@@ -85,7 +86,7 @@ class _LedgerStep:
         evidence = f"{finding.evidence}; {flaps}" if flaps else finding.evidence
         return Entry(
             finding.rule, finding.subject, collector, Health.FAILED, Stage.ACTIVE, evidence,
-            finding.action, finding.since or self.now.at, finding.last or self.now.at, finding.last,
+            finding.action, finding.since, finding.last or self.now.at, finding.last,
             boot=self.ledger.boot, asked=self._asks(finding.subject),
             mono=self.now.mono if finding.last else None, stamp=_stamp(finding), newest=_stamp(finding),
         )  # fmt: skip
@@ -101,7 +102,7 @@ class _LedgerStep:
             evidence=finding.evidence, action=finding.action, last=finding.last or self.now.at,
             event=finding.last if finding.health is Health.FAILED else entry.event,
             times=entry.times + again, boot=self.ledger.boot if of_now else entry.boot, absent=0.0, probes=0,
-            since=finding.since or self.now.at if again else entry.since,
+            since=finding.since if again else entry.since,
             asked=self._asks(finding.subject) or (entry.asked and not again), acked=None,
             mono=self.now.mono if finding.last else None, newest=_stamp(finding),
             stamp=_stamp(finding) if finding.health is Health.FAILED else entry.stamp,
@@ -158,7 +159,7 @@ class _LedgerStep:
         if entry.absent >= policy.recurrence:
             return None
         proven = entry.probes >= policy.clean_probes or not self.now.probes.watched
-        if entry.stage is Stage.PROBATION and entry.absent >= policy.probation and proven:
+        if entry.absent >= policy.probation and proven:
             return replace(entry, stage=Stage.REMEMBERED)
         return entry
 
@@ -238,9 +239,10 @@ def _suppressions(ledger: Ledger, now: Now) -> tuple[dict[Key, Suppression], dic
     hold: dict[Key, Suppression] = {}
     ended: dict[Key, Suppression] = {}
     for key, known in {**ledger.ended, **ledger.suppressions}.items():
-        here = known.mono is not None and known.boot == ledger.boot
-        one = known if here else replace(known, boot=ledger.boot, mono=now.mono, unbroken=False)
-        if now.mono - (one.mono or 0.0) < one.until - one.said.at:
+        here = known.boot == ledger.boot
+        mono = known.mono if here and known.mono is not None else now.mono
+        one = replace(known, boot=ledger.boot, mono=mono, unbroken=here and known.unbroken)
+        if now.mono - mono < one.until - one.said.at:
             (hold if one.unbroken or now.at < one.until else ended)[key] = one
     return hold, ended
 

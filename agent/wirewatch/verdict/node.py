@@ -120,7 +120,7 @@ def judge_node(
     )
     bases = [health for health in map(_base, state.components.values()) if health is not None]
     health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
-    takes_part = any(c.applicable or c.outcome is None for c in state.components.values())
+    takes_part = any(component.applicable for component in state.components.values())
     parts = ([s for s in every if s.takes_part is part] for part in (True, False))
     standings = tuple(one for standings in parts for one in _by_cause(standings))
     findings = tuple(s.finding for s in standings if s.takes_part)
@@ -162,7 +162,7 @@ def _base(component: Component) -> Health | None:
     """A component's health apart from its findings; None when it takes no part."""
     if component.outcome is None and not component.findings:
         return Health.UNKNOWN
-    return Health.OK if component.applicable or component.findings else None
+    return Health.OK if component.applicable else None
 
 
 def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
@@ -221,9 +221,7 @@ def _held(entry: Entry) -> Standing:
     if probation:
         action = f"{STAY}{action}"
     health = Health.DEGRADED if probation else entry.health
-    finding = Finding(
-        entry.rule, health, entry.subject, evidence, action, entry.since, entry.event, entry.stamp or 0.0
-    )
+    finding = Finding(entry.rule, health, entry.subject, evidence, action, entry.since, entry.event)
     stage = {Stage.ACTIVE: LIVE, Stage.LATCHED: LATCHED, Stage.PROBATION: PROBATION}[entry.stage]
     return Standing(finding, stage, entry.collector, None, entry.times, entry.acked)
 
@@ -250,4 +248,5 @@ def _cause(finding: Finding) -> Cause:
 
 def _place(part: Subject) -> Cause:
     """The GPU, or the device and port; the links of a GPU go with it."""
-    return (part.uuid or part.gpu, "", "") if part.uuid or part.gpu else ("", part.device, part.port)
+    gpu = part.uuid or part.gpu
+    return (gpu, "", "") if gpu else ("", part.device, part.port)

@@ -24,23 +24,20 @@ _PORT_DOWN = "infiniband.port_down"
 
 def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
     """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone"."""
-    mono = read_at(state, entry.collector)
     component = state.components.get(entry.collector)
-    if mono is None or component is None or _blind(component, entry.subject):
+    if component is None or _blind(component, entry.subject) or not component.observed.covers(entry.subject):
         return None
-    if not component.observed.covers(entry.subject) or not _answers(state, entry):
+    if _lasts(state, entry) or not _answers(state, entry):
         return None
     held = entry.stage in {Stage.ACTIVE, Stage.LATCHED}
-    unproven = held and not is_current(entry.collector, probes)
-    return None if unproven or _lasts(state, entry) else mono
+    return None if held and not is_current(entry.collector, probes) else read_at(state, entry.collector)
 
 
 def read_at(state: NodeState, collector: str) -> float | None:
     """When (monotonic seconds) a collector last read; None when its newest turn failed or is overdue."""
     component = state.components.get(collector)
-    if component is None or not component.succeeding or not isinstance(component.outcome, Ok):
-        return None
-    return component.outcome.mono
+    outcome = component.outcome if component is not None and component.overdue_since is None else None
+    return outcome.mono if isinstance(outcome, Ok) else None
 
 
 def is_current(collector: str, probes: int) -> bool:
@@ -64,7 +61,7 @@ def _may_be(one: Subject, other: Subject) -> bool:
 def _answers(state: NodeState, entry: Entry) -> bool:
     """Whether a GPU of which only the address is known answers: nothing is reported of one that does not."""
     part = entry.subject
-    if part.uuid or not part.device or not entry.rule.startswith("xid."):
+    if not part.device or not entry.rule.startswith("xid."):
         return True
     return part.device in {gpu.gpu.pci.partition(".")[0] for gpu in _answering(state)}
 
@@ -155,8 +152,8 @@ def needs_nothing(state: NodeState, uuid: str) -> bool:
 
 
 def _needs_none(state: NodeState, uuid: str) -> bool:
-    component, facts = state.components.get("gpu"), state.facts(GpuFacts)
-    return component is not None and component.succeeding and facts is not None and uuid in facts.well
+    facts = state.facts(GpuFacts) if read_at(state, "gpu") is not None else None
+    return facts is not None and uuid in facts.well
 
 
 def _recovery_healths(state: NodeState, uuid: str) -> list[Health]:

@@ -61,7 +61,7 @@ def _noted(standing: Standing, boot: str) -> Entry:
 def _over(standing: Standing, entry: Entry, said: OperatorNote, mono: float) -> Entry:
     finding = standing.finding
     stage = Stage.PROBATION if entry.health is Health.FAILED else Stage.REMEMBERED
-    if standing.measured is not None and finding.last:
+    if standing.measured is not None:
         entry = replace(entry, event=finding.last, stamp=finding.stamp, newest=finding.stamp)
     return replace(entry, stage=stage, last=said.at, acked=said, absent=0.0, probes=0, asked=False, mono=mono)
 

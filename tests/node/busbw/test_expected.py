@@ -24,7 +24,7 @@ from tests.node.busbw.nodes import (
 )
 from tests.node.busbw.tables import GIB, H100_FOUR, MIB, rows
 from tests.node.busbw.tables import H200 as H200_TABLE
-from wirewatch.busbw.expected import Expectation, GroupWire, choose, expect, pcie_rate, wire
+from wirewatch.busbw.expected import Expectation, GroupWire, choose, expect, pcie_rate, wire, wire_lines
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.probe import Conditions, Pcie
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Group, Topology, WireKind, groups, islands
@@ -173,6 +173,18 @@ def test_which_algorithm_nccl_s_defaults_take(product: str, ranks: int, op: str,
     assert choose(Conditions(whole(switched(product, ranks, links))), op)[0] == algorithm
 
 
+def test_nvls_is_of_a_switch_alone() -> None:
+    assert choose(Conditions(whole(node([H200] * 8, {}, sockets(8)))), "all_reduce")[0] == "Ring"
+
+
+def test_a_wire_counts_the_links_that_are_up_apart() -> None:
+    found = wire(Conditions(whole(switched(H200, 8, lost=3, of=2)), link_rate=26.562e9))
+    assert isinstance(found, GroupWire)
+    assert (found.rate, found.live) == (18 * 26.562e9, 15 * 26.562e9)
+    assert len(found.lines) == 2
+    assert rate(switched(H200, 2), Conditions(whole(switched(H200, 2)), links=1)) == 26.562e9
+
+
 @pytest.mark.parametrize("value", ["0", "00", "0x0", "off", "false", " 0"])
 def test_nvls_switched_off_in_any_way_that_nccl_understands(value: str) -> None:
     conditions = Conditions(whole(switched(H200, 8)), settings={"NCCL_NVLS_ENABLE": value})
@@ -245,7 +257,18 @@ def test_there_is_no_wire_for_one_gpu_without_links_or_on_a_strange_slot() -> No
     one = wire(Conditions(Group(alone.gpus, alone.kind, alone.links, whole=True)))
     none_due = wire(Conditions(whole(switched(H200, 2)), links=0))
     strange = wire(Conditions(whole(node([L40S] * 2, {})), pcie=Pcie(9, 16)))
-    assert [type(told) for told in (one, none_due, strange)] == [Absent] * 3
+    untold = wire(Conditions(Group(alone.gpus, WireKind.UNKNOWN, alone.links, whole=True)))
+    assert [told.detail for told in (one, none_due, strange, untold) if isinstance(told, Absent)] == [
+        "one GPU alone has no wire to another",
+        "GPU 0: no NVLink link is up, and none is known to be due",
+        "not a PCIe link: generation 9, 16 lanes",
+        "wires that are not known",
+    ]
+
+
+def test_how_a_wire_follows_is_said_and_that_it_is_not_known() -> None:
+    assert wire_lines(GroupWire(1e9, ("one", "two"), 1e9)) == ("one", "two")
+    assert wire_lines(Absent(Why.MISSING, "why")) == ("the wire is not known: missing: why",)
 
 
 def test_the_operator_s_count_of_links_wins() -> None:
@@ -325,7 +348,15 @@ def test_between_sockets_and_without_a_slot_nothing_is_expected_of_pcie() -> Non
 
 @pytest.mark.parametrize(
     ("generation", "lanes", "rate"),
-    [(1, 16, 4e9), (3, 16, 15.754e9), (4, 16, 31.508e9), (5, 16, 63.015e9), (5, 8, 31.508e9), (6, 16, 121e9)],
+    [
+        (1, 16, 4e9),
+        (3, 16, 15.754e9),
+        (4, 16, 31.508e9),
+        (5, 16, 63.015e9),
+        (5, 8, 31.508e9),
+        (5, 1, 3.9385e9),
+        (6, 16, 121e9),
+    ],
 )
 def test_pcie_rates(generation: int, lanes: int, rate: float) -> None:
     assert pcie_rate(generation, lanes) == pytest.approx(rate, rel=1e-3)
@@ -340,6 +371,7 @@ def test_what_is_no_pcie_link_has_no_rate(generation: int, lanes: int) -> None:
     ("topology", "detail"),
     [
         (switched("NVIDIA R100", 8), "rate of a link of NVIDIA R100"),
+        (switched("", 8), "rate of a link of a product without name"),
         (meshed(A100, 3, 6), "no reference for Ring all_reduce of 3 Ampere GPUs"),
         (switched(B200, 2), "no reference for Ring all_reduce of 2 Blackwell GPUs"),
         (node([H200, H200, A100], {i: {SWITCH: 12} for i in range(3)}), "several architectures"),
@@ -349,6 +381,19 @@ def test_what_is_no_pcie_link_has_no_rate(generation: int, lanes: int) -> None:
 )
 def test_without_reference_or_knowledge_nothing_is_expected(topology: Topology, detail: str) -> None:
     assert detail in absent(Conditions(whole(topology))).detail
+
+
+def test_a_group_of_several_architectures_is_named() -> None:
+    links = {i: {SWITCH: 12} for i in range(3)}
+    told = absent(Conditions(whole(node([H200, H200, ""], links)), link_rate=25e9))
+    assert told.detail == "GPUs of several architectures: NVIDIA H200, without a name"
+
+
+@pytest.mark.parametrize(("share", "lines"), [(1.005, 1), (1.015, 2), (0.985, 2)])
+def test_a_rate_within_one_per_cent_of_the_product_s_is_the_same(share: float, lines: int) -> None:
+    found = wire(Conditions(whole(switched(B200, 8)), link_rate=share * 50e9))
+    assert isinstance(found, GroupWire)
+    assert len(found.lines) == lines
 
 
 def test_an_unknown_product_with_a_known_rate_is_still_not_guessed() -> None:
@@ -362,7 +407,7 @@ def test_one_gpu_small_messages_and_strange_collectives_have_no_bandwidth() -> N
     assert "1 GPU" in absent(Conditions(alone)).detail
     group = whole(switched(H200, 8))
     assert "measure latency" in absent(Conditions(group), size=LEAST_BYTES - 1).detail
-    assert isinstance(absent(Conditions(group), op="allreduce"), Absent)
+    assert absent(Conditions(group), op="allreduce").detail == "no bus bandwidth of allreduce with 8 GPU"
     assert "pairwise sendrecv" in absent(Conditions(group), op="sendrecv").detail
 
 

@@ -77,6 +77,15 @@ def test_the_order_of_the_points_does_not_matter(points: list[tuple[int, float]]
     assert found.bytes_per_second == pytest.approx(205.53e9, rel=1e-3)
 
 
+def test_of_messages_on_no_line_all_count_alike_or_the_largest_decide() -> None:
+    points = [(1, 1.0), (10, 2.0), (100, 20.0)]
+    alike, largest = fit(points), fit(points, alike=False)
+    assert isinstance(alike, Line)
+    assert isinstance(largest, Line)
+    assert largest.seconds(100) == pytest.approx(20.0, rel=1e-3)
+    assert alike.seconds(100) < 17.0
+
+
 def test_two_sizes_predict_eight_h200_at_four_times_the_larger_one() -> None:
     table = rows(H200.format("all_reduce"))
     points = [(size, table[size].seconds) for size in (64 * MIB, 256 * MIB)]

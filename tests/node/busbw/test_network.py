@@ -40,6 +40,7 @@ def absent(conditions: Conditions, op: str = "all_reduce") -> str:
         (8, rails(8, 1), 6.25),
         (8, rails(8, 8, pcie=Pcie(5, 8)), 31.508),
         (8, rails(8, 8, pcie=Absent(Why.UNSUPPORTED, "no PCIe link")), 50.0),
+        (8, rails(8, 8, pcie=Pcie(9, 16)), 50.0),
     ],
 )
 def test_the_slower_of_port_and_pcie_times_nics_by_gpus(
@@ -71,6 +72,13 @@ def test_it_is_derived_line_by_line() -> None:
     )
 
 
+def test_of_many_ports_twelve_are_named() -> None:
+    named = ", ".join(f"mlx5_{n}:1" for n in range(12))
+    assert expected(on_switch(8, [port(n, ["PIX"] * 8) for n in range(14)])).derivation[0] == (
+        f"counted: {named} and 2 more"
+    )
+
+
 def test_two_ports_of_a_card_share_its_slot() -> None:
     """As two functions of one card, or two ports of one device."""
     one, other = rails(2, 2)
@@ -81,6 +89,12 @@ def test_two_ports_of_a_card_share_its_slot() -> None:
         found = expected(on_switch(2, every))
         assert found.busbw == pytest.approx(63.015e9 / 2, rel=1e-4)
         assert "2 ports of 400 Gb/s = 100.0 GB/s" in found.derivation[1]
+
+
+def test_where_no_card_is_known_each_device_is_one() -> None:
+    assert expected(on_switch(8, rails(8, 8, card=""))).busbw == 50e9
+    one, other = (port(0, ["PIX", "PIX"], card="", port=number) for number in "12")
+    assert expected(on_switch(2, [one, other])).busbw == pytest.approx(63.015e9 / 2, rel=1e-4)
 
 
 def test_the_slowest_nic_sets_the_pace() -> None:
@@ -143,7 +157,8 @@ def test_to_nccl_bandwidth_comes_before_the_path(
 
 def test_where_no_path_is_known_the_fastest_ports_are_taken() -> None:
     """As in a virtual machine, beside a network card of the hypervisor's."""
-    ports = [*(port(n, [""] * 8) for n in range(8)), port(9, [""] * 8, rate=RDMA_100G, layer="Ethernet")]
+    every = [*(port(n, [""] * 8) for n in range(4)), *(port(n, []) for n in range(4, 8))]
+    ports = [*every, port(9, [""] * 8, rate=RDMA_100G, layer="Ethernet")]
     counted, left_out = count_ports(on_switch(8, ports))
     assert [one.device for one in counted] == [f"mlx5_{n}" for n in range(8)]
     assert left_out == ("mlx5_9:1 (every GPU has others that are faster to reach, or as fast and nearer)",)
@@ -180,6 +195,10 @@ def test_settings_that_leave_the_ports_change_nothing(settings: Mapping[str, str
 def test_a_root_that_alone_sends_or_receives_and_one_gpu_have_no_reference() -> None:
     for op in ("gather", "scatter", "allreduce"):
         assert op in absent(on_switch(4, rails(4, 2)), op)
+    alone = on_switch(2, rails(2, 1))
+    one = replace(alone, group=replace(alone.group, gpus=alone.group.gpus[:1]))
+    assert absent(one) == "no reference for all_reduce of 1 GPUs over the network"
+    assert expected(alone).busbw == 25e9
     unlisted = replace(on_switch(4, ()), network=Absent(Why.DENIED, "permission denied"))
     assert absent(unlisted) == "no reference: the RDMA ports cannot be listed: permission denied"
 

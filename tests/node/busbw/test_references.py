@@ -142,6 +142,7 @@ def test_the_same_wire_comes_before_the_same_number_of_gpus() -> None:
     assert h100.ranks == 6
     assert same_wire(h800, 8 * 26.5e9)
     assert not same_wire(h800, HOPPER)
+    assert not same_wire(h800, 8 * 26.562e9 * 1.015)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Pieces of the page by themselves: times, tables, anchors of the runbook, names, drawings of other nodes."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,13 +12,28 @@ from dashboards.runbook import entries, page
 from tests.node.busbw.nodes import H200, node, sockets, uuid
 from tests.node.page.pages import content_of
 from tests.support import EPOCH, Node
-from wirewatch.core.topology import Topology
+from wirewatch.core.pci import Place
+from wirewatch.core.topology import SWITCH, GpuPart, NicPart, NicPath, Topology
 from wirewatch.core.words import ago, span
+from wirewatch.documents.health import ReportedFinding
+from wirewatch.documents.state import CollectorState, Series
 from wirewatch.page.content import PageContent
-from wirewatch.page.drawing import draw
+from wirewatch.page.drawing import DrawingState, Links, _Layout, draw, groups, nearest, words
 from wirewatch.page.findings import SHARED, anchor, heading, link
-from wirewatch.page.model import Cell, Column, Drawing
-from wirewatch.page.tables import GpuName, Readings, moment, number, table, unique, unknown
+from wirewatch.page.model import Cell, Column, Drawing, Style
+from wirewatch.page.tables import (
+    NOT_GIVEN,
+    NOT_YET,
+    GpuName,
+    Readings,
+    moment,
+    number,
+    order,
+    plain,
+    table,
+    unique,
+    unknown,
+)
 from wirewatch.verdict.node import judge_state
 
 
@@ -135,3 +151,168 @@ def test_a_link_whose_other_end_is_not_known_is_drawn_so() -> None:
     assert [wire.text for wire in made.wires if wire.text] == ["4 ?"]
     assert "an unknown peer" in made.words[0]
     assert uuid(0)
+
+
+def gpu_at(number: int, numa: int | None = 0, root: str = "pci0000:10", *bridges: str) -> GpuPart:
+    return GpuPart(uuid(number), number, H200, Place(f"0000:1{number}:00.0", root, bridges, numa))
+
+
+def nic_at(name: str, numa: int | None = 0, root: str = "pci0000:10", *bridges: str) -> NicPart:
+    place = Place("0000:19:00.0", root, bridges, numa)
+    return NicPart("guid", name, "MT4129", "1", place, (("1", "InfiniBand"),))
+
+
+def graph_of(
+    gpus: Sequence[GpuPart], nics: Sequence[NicPart] = (), paths: Sequence[NicPath] = ()
+) -> Topology:
+    return Topology(tuple(gpus), tuple(nics), (), tuple(paths), 2, ())
+
+
+def test_parts_are_drawn_by_node_and_root_port_those_with_gpus_first() -> None:
+    gpus = [gpu_at(1), gpu_at(0), gpu_at(2, 1, "pci0000:20", "b1"), gpu_at(3, None, "")]
+    nics = [
+        nic_at("mlx5_10"),
+        nic_at("mlx5_9"),
+        nic_at("mlx5_1", 0, "pci0000:05"),
+        nic_at("mlx5_2", 1, "pci0000:20", "b2"),
+    ]
+    made = [
+        (one.numa, one.root, one.bridge, [gpu.index for gpu in one.gpus], [nic.device for nic in one.nics])
+        for one in groups(graph_of(gpus, nics))
+    ]
+    assert made == [
+        (0, "pci0000:10", "", [0, 1], ["mlx5_9", "mlx5_10"]),
+        (0, "pci0000:05", "", [], ["mlx5_1"]),
+        (1, "pci0000:20", "b1", [2], []),
+        (1, "pci0000:20", "b2", [], ["mlx5_2"]),
+        (None, "", "", [3], []),
+    ]
+
+
+def test_the_nearest_nics_are_those_by_the_nearest_known_path() -> None:
+    paths = [
+        NicPath(uuid(0), name, path)
+        for name, path in (("mlx5_10", "PXB"), ("mlx5_2", "PXB"), ("mlx5_1", "SYS"), ("mlx5_0", ""))
+    ]
+    graph = graph_of([gpu_at(0)], paths=[*paths, NicPath(uuid(1), "mlx5_7", "PIX")])
+    assert nearest(graph, uuid(0)) == ("PXB", "mlx5_2, mlx5_10")
+    assert nearest(graph, uuid(5)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("links", "said", "text", "style"),
+    [
+        (Links(SWITCH, 18, 18), "18 of 18 NVLink links up to the switch", "18/18", "good"),
+        (
+            Links(SWITCH, 17, 18, ("7",)),
+            "17 of 18 NVLink links up to the switch, link 7 down",
+            "17/18",
+            "bad",
+        ),
+        (Links(SWITCH, 18, None), "18 NVLink links up to the switch", "18", "plain"),
+        (Links(SWITCH, 0, 18, (), unread=True), "NVLink to the switch could not be read", "?", "unknown"),
+        (Links("else", 4, 4), "4 of 4 NVLink links up to an unknown peer", "4/4 ?", "good"),
+    ],
+)
+def test_links_are_drawn_as_they_are(links: Links, said: str, text: str, style: str) -> None:
+    graph = graph_of([gpu_at(0)])
+    state = DrawingState({}, {}, {uuid(0): (links,)}, {uuid(0): ("", "")}, {}, {})
+    assert (
+        next(iter(words(graph, state)))
+        == f"GPU 0, 0000:10:00.0, NUMA node 0: {said}; no NIC with a known path."
+    )
+    assert links.short is (style == "bad")
+    drawing = _Layout(graph, state).drawing()
+    assert [(wire.text, wire.style) for wire in drawing.wires if wire.text] == [(text, style)]
+
+
+@pytest.mark.parametrize(
+    ("port", "said"),
+    [
+        (("400", "good"), ", 400 Gb/s"), (("down", "bad"), ", down"), (("?", "unknown"), ", state not known"),
+        (None, ""),
+    ],
+)  # fmt: skip
+def test_a_port_is_drawn_as_it_is(port: tuple[str, Style] | None, said: str) -> None:
+    graph = graph_of([], [nic_at("mlx5_bond_long")])
+    ports = {} if port is None else {"mlx5_bond_long": port}
+    state = DrawingState({}, {}, {}, {}, ports, {})
+    assert list(words(graph, state)) == [
+        f"mlx5_bond_long, 0000:19:00.0, NUMA node 0: port 1 InfiniBand{said}."
+    ]
+    drawing = _Layout(graph, state).drawing()
+    assert [wire.text for wire in drawing.wires if wire.text] == ([] if port is None else [port[0]])
+    assert "mlx5_bon\u2026" in [box.text for box in drawing.boxes]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "name"),
+    [
+        ([gpu_at(0, 0, "pci0000:10", "b")], [nic_at("n", 0, "pci0000:10", "b")], "PCIe switch"),
+        ([gpu_at(0, 0, "pci0000:10", "b")], [], "PCIe"),
+        ([gpu_at(0)], [nic_at("n")], "PCIe"),
+        ([gpu_at(0, 0, "")], [nic_at("n", 0, "")], "PCI not known"),
+    ],
+)
+def test_what_joins_parts_is_named(gpus: Sequence[GpuPart], nics: Sequence[NicPart], name: str) -> None:
+    state = DrawingState({}, {}, {one.uuid: () for one in gpus}, {one.uuid: ("", "") for one in gpus}, {}, {})
+    boxes = _Layout(graph_of(gpus, nics), state).drawing().boxes
+    assert [box.text for box in boxes if box.style == "quiet"] == [name]
+
+
+COLLECTOR = CollectorState(
+    "gpu", "ok", applicable=True, success=True, error=None, overdue_since=None, last_success=EPOCH,
+    duration_seconds=0.0, failures=0, findings=[], samples=[],
+)  # fmt: skip
+BLIND = ReportedFinding("gpu.blind", "unknown", {"gpu": "0", "uuid": "GPU-0"}, "lost", "a", EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "why"),
+    [
+        ({}, None, NOT_GIVEN),
+        ({"last_success": 0.0}, None, NOT_YET),
+        ({"error": "denied"}, None, "denied"),
+        ({"overdue_since": EPOCH - 70, "error": "denied"}, None,
+         "gpu is overdue since 2026-11-21 01:03:40 UTC, 1 min 10 s ago"),
+        ({"findings": [BLIND]}, {"gpu": "0", "uuid": "GPU-0"}, "lost"),
+        ({"findings": [BLIND]}, {"gpu": "1", "uuid": "GPU-1"}, NOT_GIVEN),
+        ({"findings": [BLIND]}, None, NOT_GIVEN),
+        ({"findings": [BLIND]}, {"device": "mlx5_0"}, NOT_GIVEN),
+        ({"findings": [replace(BLIND, subject={})], "error": "denied"}, None, "lost"),
+        ({"findings": [replace(BLIND, rule="gpu.hot")]}, {"gpu": "0", "uuid": "GPU-0"}, NOT_GIVEN),
+    ],
+)  # fmt: skip
+def test_why_a_number_is_not_known(change: dict[str, object], part: dict[str, str] | None, why: str) -> None:
+    one = replace(COLLECTOR, **change)  # type: ignore[arg-type]
+    here = Readings({}, {"gpu": one}, EPOCH)
+    assert here.why("gpu", part) == why
+    assert here.why("pcie") == "the collector pcie is switched off"
+
+
+@pytest.mark.parametrize(
+    ("applicable", "findings", "applies"),
+    [(True, [], True), (None, [], True), (False, [], False), (False, [BLIND], True)],
+)
+def test_what_may_have_something_to_watch(
+    *, applicable: bool | None, findings: list[ReportedFinding], applies: bool
+) -> None:
+    here = Readings({}, {"gpu": replace(COLLECTOR, applicable=applicable, findings=findings)}, EPOCH)
+    assert here.applies("gpu") is applies
+    assert here.applies("pcie")
+    assert (here.nothing("gpu", "none").text == "none") is not applies
+
+
+def test_a_state_is_the_one_that_holds_and_empty_where_none_does() -> None:
+    def here(**values: float) -> Readings:
+        return Readings({"s": [Series("s", {"state": one}, at) for one, at in values.items()]}, {}, EPOCH)
+
+    assert (here(up=0.0, down=1.0).state("s", {}), here(up=0.0).state("s", {}), here().state("s", {})) == (
+        "down", "", None,
+    )  # fmt: skip
+
+
+def test_numbers_are_in_order_before_other_names() -> None:
+    names = ["b", "10", "9", "a", "9999999999", "999999999"]
+    assert sorted(names, key=order) == ["9", "10", "999999999", "9999999999", "a", "b"]
+    assert (plain(1234.0), plain(0.25), plain(2.5)) == ("1,234", "0.2", "2.5")

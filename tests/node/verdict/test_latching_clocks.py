@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.node.collectors.drawn import Gpus, Watched
-from tests.node.verdict.drawn import D, Drawn, F
+from tests.node.verdict.drawn import EPOCH, D, Drawn, F
 from tests.support import StillClock
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import Health, OperatorNote
+from wirewatch.core.types import Health, OperatorNote, Subject
 from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.verdict.latching import step
-from wirewatch.verdict.ledger import Ledger, Now, Stage, VerdictPolicy
+from wirewatch.verdict.ledger import Ledger, Now, Stage, Suppression, VerdictPolicy
 from wirewatch.verdict.node import Standing, judge_node
 from wirewatch.verdict.orders import acknowledge
 
@@ -169,6 +169,36 @@ def test_a_suppression_that_is_over_by_a_wrong_clock_is_kept_over_restarts_and_c
     node.look()
     node.suppress(DOWN, node.gpu(), HOUR)
     assert (len(node.ledger.suppressions), len(node.ledger.ended)) == (1, 0)
+
+
+GIVEN = Suppression(
+    DOWN, Subject(), D, EPOCH + HOUR, OperatorNote("ann", "a part", EPOCH), "boot-1", 1000.0, unbroken=True
+)
+OVER = {"until": EPOCH - 1.0, "said": OperatorNote("ann", "a part", EPOCH - 1.0 - HOUR)}
+LONG = {"until": EPOCH + YEAR, "said": OperatorNote("ann", "a part", EPOCH + YEAR - HOUR)}
+BY_DATE = {"mono": None, "unbroken": False}
+OTHER_BOOT = {"boot": "boot-0", "mono": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("why", "change", "seconds", "holds"),
+    [
+        ("given in this boot", {}, HOUR - 1.0, True),
+        ("given in this boot, and over", {}, HOUR, False),
+        ("given in this boot, over by the clock alone", OVER, 0.0, True),
+        ("given in this boot, not over by the clock alone", LONG, HOUR, False),
+        ("known in this boot, over by the clock", {"unbroken": False, **OVER}, 0.0, False),
+        ("known in this boot, not over by the clock alone", {"unbroken": False, **LONG}, HOUR, False),
+        ("without the second of the order", BY_DATE, HOUR - 1.0, True),
+        ("without the second of the order, over by the clock", {**BY_DATE, **OVER}, 0.0, False),
+        ("given in another boot", OTHER_BOOT, HOUR - 1.0, True),
+        ("given in another boot, over by the clock", {**OTHER_BOOT, **OVER}, 0.0, False),
+    ],
+)  # fmt: skip
+def test_which_suppression_holds(why: str, change: dict[str, object], seconds: float, *, holds: bool) -> None:
+    ledger = Ledger("boot-1", suppressions={GIVEN.key: replace(GIVEN, **change)})  # type: ignore[arg-type]
+    now = Now(EPOCH + seconds, 1000.0 + seconds)
+    assert bool(step(ledger, NodeState({}), now, VerdictPolicy()).suppressions) is holds, why
 
 
 # Files of wirewatch 0.1, which have no stamps

@@ -1,13 +1,19 @@
 """The node's verdict of a few components: what is watched, what is worst, and what may start."""
 
+from dataclasses import replace
+
 import pytest
 
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import Finding, Health, Ok, Subject
-from wirewatch.verdict.node import judge_node
+from wirewatch.core.fold import overdue
+from wirewatch.core.types import Finding, Health, Ok, OperatorNote, Subject
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression
+from wirewatch.verdict.node import SUPPRESSED, judge_node
 
 D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 READ = Ok(None, 1.0, 1.0)
+SAID = OperatorNote("ann", "cable", 1.0)
+HELD = Entry("nvlink.down", Subject(uuid="GPU-a"), "nvlink", F, Stage.PROBATION, "e", "a", 1.0, 2.0)
 
 
 def node(*components: Component) -> NodeState:
@@ -56,3 +62,80 @@ def test_the_worst_finding_stands_first_whichever_component_it_is_of() -> None:
     verdict = judge_node(node(read("a", D), read("b", U, F), read("c", D)))
     assert [finding.health for finding in verdict.findings] == [F, U, D, D]
     assert verdict.findings[0].rule == "b.1"
+
+
+@pytest.mark.parametrize(
+    ("why", "change", "evidence", "action"),
+    [
+        ("seen until now", {"stage": Stage.ACTIVE, "mono": 5.0},
+         "e; not seen now, not yet believed to be gone", "a"),
+        ("not read", {"stage": Stage.ACTIVE}, "e; not seen now, because its part is not read",
+         "a; if the part is gone for good: `wirewatch findings ack {}`"),
+        ("held, and not read", {"stage": Stage.LATCHED},
+         "e; not seen since, but absence does not prove a repair",
+         "a; once repaired: `wirewatch findings ack {}`"),
+        ("on probation, and not read", {}, "e; over, on probation", "none, unless it comes back; then: a"),
+        ("acknowledged", {"acked": SAID}, "e; over, on probation; acknowledged by ann: cable",
+         "none, unless it comes back; then: a"),
+        ("acknowledged and seen again", {"acked": SAID, "stage": Stage.ACTIVE, "mono": 5.0},
+         "e; not seen now, not yet believed to be gone", "a"),
+        ("once more", {"times": 2}, "e; over, on probation; occurred 2 times within days",
+         "none, unless it comes back; then: a"),
+        ("lost memory", {"rule": LOST, "stage": Stage.ACTIVE, "mono": 5.0}, "e", "a"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_fault_that_is_not_found_now(
+    why: str, change: dict[str, object], evidence: str, action: str
+) -> None:
+    entry = replace(HELD, **change)  # type: ignore[arg-type]
+    (one,) = judge_node(node(read("nvlink")), Ledger(entries={entry.key: entry})).standings
+    health = D if entry.stage is Stage.PROBATION else F
+    assert (one.finding.evidence, one.finding.action) == (evidence, action.format(one.id)), why
+    assert (one.finding.health, one.times, one.acked, one.measured) == (
+        health,
+        entry.times,
+        entry.acked,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "words"), [(1, "counts as FAILED until it is gone"), (2, "occurred 2 times within days")]
+)
+def test_what_is_milder_now_says_why_it_counts_as_failed(times: int, words: str) -> None:
+    entry = replace(HELD, rule="nvlink.0", subject=Subject(), stage=Stage.ACTIVE, times=times)
+    (one,) = judge_node(node(read("nvlink", D)), Ledger(entries={entry.key: entry})).standings
+    assert (one.finding.health, one.finding.evidence) == (F, f"evidence; {words}")
+
+
+@pytest.mark.parametrize("last", [0.0, 5.0])
+def test_an_event_says_how_to_end_it_once_it_is_repaired(last: float) -> None:
+    told = Finding("xid.79", F, Subject(uuid="GPU-a"), "e", "reset it", 1.0, last, last)
+    state = node(replace(read("xid"), findings=(told,)))
+    entry = replace(HELD, rule="xid.79", collector="xid", stage=Stage.ACTIVE)
+    (one,) = judge_node(state, Ledger(entries={entry.key: entry})).standings
+    more = f"; once repaired: `wirewatch findings ack {one.id}`" if last else ""
+    assert one.finding.action == f"reset it{more}"
+
+
+def test_a_fault_that_is_held_and_suppressed_is_listed_once() -> None:
+    given = Suppression(HELD.rule, HELD.subject, F, 9.0, SAID)
+    ledger = Ledger(entries={HELD.key: HELD}, suppressions={given.key: given})
+    (one,) = judge_node(node(read("nvlink")), ledger).standings
+    assert (one.stage, one.finding.health) == (SUPPRESSED, D)
+
+
+def test_a_collector_that_never_answered_and_whose_blindness_is_suppressed_counts_no_more() -> None:
+    hung = overdue(Component("gpu", None), 5.0, 10.0)
+    state = node(read("nvlink"), hung)
+    assert judge_node(state).health is U
+    given = Suppression("gpu.blind", Subject(), U, 9.0, SAID)
+    assert judge_node(state, Ledger(suppressions={given.key: given})).health is Health.OK
+    assert judge_node(node(hung), Ledger(suppressions={given.key: given})).health is U
+
+
+def test_what_counts_stands_before_what_is_suppressed_however_bad_that_is() -> None:
+    given = Suppression("a.0", Subject(), F, 9.0, SAID)
+    verdict = judge_node(node(read("a", F), read("b", D)), Ledger(suppressions={given.key: given}))
+    assert [one.finding.rule for one in verdict.standings] == ["b.0", "a.0"]
+    assert (verdict.health, [one.rule for one in verdict.findings]) == (D, ["b.0"])

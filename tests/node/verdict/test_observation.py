@@ -137,10 +137,13 @@ def test_a_place_within_a_gpu_is_read_with_the_gpu() -> None:
     assert node.look(times=5).health is D
 
 
-@pytest.mark.parametrize(("blind", "held"), [("0", True), ("1", False)])
-def test_of_gpus_without_names_the_index_is_the_name(blind: str, held: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(
+    ("other", "held"),
+    [(Subject(gpu="0"), True), (Subject(gpu="1"), False), (Subject(gpu="1", uuid="GPU-b"), True)],
+)
+def test_of_gpus_without_names_the_index_is_the_name(other: Subject, *, held: bool) -> None:
     node = Drawn()
-    nameless, other = Subject(gpu="0"), Subject(gpu=blind)
+    nameless = Subject(gpu="0")
     node.find(DOWN, nameless)
     node.look(times=3)
     node.clear(DOWN, nameless)

@@ -148,12 +148,21 @@ def test_uplinks_are_cleared_by_runs_across_leafs_alone() -> None:
     assert after(known, inside).parts == known.parts
     assert after(known, told(at=AT + HOUR)).parts == ()
     assert after(known, replace(inside, measured=((Measure.RAILS, None),))).parts == ()
+    assert after(told(part(PartKind.LEAF)), inside).parts == ()
 
 
 def test_what_is_named_again_is_of_the_newer_result() -> None:
     made = after(told(part()), told(part(PartKind.NODE, loss(0.4)), at=AT + HOUR))
     (one,) = made.parts
     assert (one.at, one.losses[0].loss) == (AT + HOUR, 0.4)
+    unjudged = told(part(PartKind.NODE, loss(0.4)), at=AT + HOUR, judged=False)
+    assert after(told(part()), unjudged).parts == made.parts
+
+
+@pytest.mark.parametrize(("nodes", "words"), [(1, ""), (2, ", a clique of 2 nodes that ran as one")])
+def test_a_clique_is_said_to_be_one(nodes: int, words: str) -> None:
+    _, (one,) = judge(PairsMemory(), Ok(HeldResult(told(part(), nodes=nodes)), AT, 0.0), POLICY, Expect())
+    assert one.evidence.startswith(f"as n1{words}: sends 20.0% slower")
 
 
 def test_acknowledged_is_what_has_that_rule_and_place() -> None:
@@ -207,7 +216,8 @@ def test_names_that_would_command_a_terminal_and_rails_of_the_fleet_are_refused(
     assert unfit(told(part())) == ""
     assert unfit(told(replace(part(), peer="\x1b[2J"))) == "a name that cannot be printed"
     assert unfit(told(member="a\nb")) == "a name that cannot be printed"
-    assert unfit(told(replace(part(), kind=PartKind.RAIL))) == "a rail of the whole fleet concerns no node"
+    rail = replace(part(), kind=PartKind.RAIL)
+    assert unfit(told(part(), rail)) == "a rail of the whole fleet concerns no node"
 
 
 RESULTS = st.from_type(PairsResult)

@@ -210,7 +210,7 @@ def _models(graph: Graph) -> Counter[str]:
 
 def _layers(graph: Graph) -> Counter[str]:
     """Ports by link layer; a NIC whose ports are not known may have as many as any other."""
-    most = max((len(nic.ports) for nic in graph.nics), default=0) or 1
+    most = max((1, *(len(nic.ports) for nic in graph.nics)))
     layers = Counter(f"{layer} ports" if layer else "" for nic in graph.nics for _, layer in nic.ports)
     layers[""] += most * sum(not nic.ports for nic in graph.nics)
     return layers

@@ -79,8 +79,7 @@ def graph_of(topology: Topology) -> Graph:
 
 def physical(sysfs: Sysfs, topology: Topology) -> Topology:
     """Without virtual functions: they are made and unmade by design, and their wire is their card's."""
-    places = ((nic.device, nic.place.address) for nic in topology.nics)
-    virtual = {device for device, address in places if address and is_virtual(sysfs, address)}
+    virtual = {nic.device for nic in topology.nics if is_virtual(sysfs, nic.place.address)}
     return replace(
         topology,
         nics=tuple(nic for nic in topology.nics if nic.device not in virtual),
@@ -122,8 +121,6 @@ def with_away(graph: Graph, before: Graph, away: AbstractSet[str]) -> Graph:
     nics = [nic for nic in before.nics if nic.key in away and nic.key not in here]
     lent = (gpu for gpu in before.gpus if gpu.key in away and gpu.key not in here)
     gpus = [replace(gpu, wires=(), read=False, off=AWAY) for gpu in lent]
-    if not nics and not gpus:
-        return graph
     unknown = (Unknown(gpu.key, Aspect.NVLINK) for gpu in gpus)
     alone = (GpuIsland(WireKind.UNKNOWN.name.lower(), (gpu.key,)) for gpu in gpus)
     return replace(
@@ -160,7 +157,7 @@ def _branches(leaves: Iterable[tuple[str, Place]]) -> Mapping[tuple[str, ...], t
     """Canonical branch by chain of today's names, root first."""
     least: dict[tuple[str, ...], str] = {}
     for key, place in leaves:
-        chain = (place.root, *place.bridges) if place.root else ()
+        chain = _chain(place)
         for depth in range(1, len(chain) + 1):
             least[chain[:depth]] = min(key, least.get(chain[:depth], key))
     branches: dict[tuple[str, ...], tuple[int, ...]] = {(): ()}
@@ -173,20 +170,21 @@ def _branches(leaves: Iterable[tuple[str, Place]]) -> Mapping[tuple[str, ...], t
 
 
 def _spot(place: Place, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> TreePlace:
-    chain = (place.root, *place.bridges) if place.root else ()
-    return TreePlace(branches[chain], place.numa, place.root, place.bridges, place.address)
+    return TreePlace(branches[_chain(place)], place.numa, place.root, place.bridges, place.address)
+
+
+def _chain(place: Place) -> tuple[str, ...]:
+    return (place.root, *place.bridges) if place.root else ()
 
 
 def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[PeerLinks, ...]:
     mine = (wires for wires in topology.nvlink if wires.uuid == uuid)
-    links = grouped(
-        (keys.get(one.peer, one.peer) or UNKNOWN_PEER, link) for one in mine for link in one.links
-    )
+    links = grouped((keys.get(one.peer, one.peer), link) for one in mine for link in one.links)
     return tuple(PeerLinks(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
 
 
 def _paths(topology: Topology, device: str, keys: Mapping[str, str]) -> tuple[PciPath, ...]:
-    paths = {keys[one.uuid]: one.path for one in topology.paths if one.device == device and one.uuid in keys}
+    paths = {keys[one.uuid]: one.path for one in topology.paths if one.device == device}
     return tuple(PciPath(key, paths[key]) for key in sorted(paths) if key)
 
 

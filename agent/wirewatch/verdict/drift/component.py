@@ -53,7 +53,7 @@ class BaselineHolder(Protocol):
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
         """Put a baseline in the place of `over`; False, and nothing happens, where another one holds."""
 
-    def reject(self, baseline: Baseline, trouble: str) -> None:
+    def reject(self, baseline: Baseline | None, trouble: str) -> None:
         """Drop a baseline that is not of this node; nothing happens where another one holds."""
 
 
@@ -69,7 +69,7 @@ class BaselineInMemory:
         self.baseline, self.trouble = baseline, ""
         return True
 
-    def reject(self, baseline: Baseline, trouble: str) -> None:
+    def reject(self, baseline: Baseline | None, trouble: str) -> None:
         if self.baseline is baseline:
             self.baseline, self.trouble = None, trouble
 
@@ -166,8 +166,7 @@ def _judge(
     against = (*findings_hold(reading.troubles), *doubts)
     for one in graphs:
         watch, new = fold_drift(watch, compared, one, ok.at, against, policy, reading.away)
-    compared = compared or new
-    found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
+    found = [] if compared is None else list(findings(watch, compared, policy, ok.at))
     if around.given is not None:
         found += against_given(around.given, graph_of(reading.topology), reading.lent)
     trouble = foreign or reading.trouble
@@ -179,7 +178,7 @@ def _judge(
 
 def keep(keeps: BaselineHolder, state: DriftMemory) -> None:
     """Keep what the last reading found out about the baseline that it was compared with."""
-    if state.foreign and state.read is not None:
+    if state.foreign:
         keeps.reject(state.read, state.foreign)
     if state.baseline is not None and state.baseline is not state.read:
         keeps.put(state.baseline, None if state.foreign else state.read)

@@ -79,9 +79,6 @@ class Direction:
 
 Pair = tuple[str, str]
 """Keys of a GPU and a NIC of the graph after."""
-_NUMA_ONLY = frozenset({Path.NODE.name, Path.SYS.name})
-
-
 Paths = Mapping[Pair, tuple[str, str]]
 """Path by pair, before and after, where both are known and differ."""
 
@@ -104,7 +101,7 @@ def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
 
 def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """All changes of NVLink among GPUs whose wires were read both times."""
-    read = [(one, other) for one, other in gpus.pairs if one.read and other.read and other.key]
+    read = [(one, other) for one, other in gpus.pairs if one.read and other.read]
     # Another product has other links.
     pairs = [(one, other) for one, other in read if one.uuid == other.uuid or one.product == other.product]
     keys = {one.key: other.key for one, other in gpus.pairs}
@@ -148,10 +145,8 @@ def place_changes(
     was |= {now.key: then.key for then, now in nics.pairs}
     paths = _changed(gpus, nics)
     if renumbered:
-        far = {
-            pair: set(ends) != _NUMA_ONLY or not moved.keys().isdisjoint(pair) for pair, ends in paths.items()
-        }
-        paths = {pair: ends for pair, ends in paths.items() if far[pair]}
+        # Where neither end moved, the path is another by the nodes alone.
+        paths = {pair: ends for pair, ends in paths.items() if not moved.keys().isdisjoint(pair)}
     reported = set[str]()
     while paths:
         key = _to_blame(paths, moved, gpus)

@@ -119,7 +119,7 @@ def fold_drift(
         over = {one for one, count in new.back if count >= policy.confirm}
         kept = tuple(one for one in baseline.accepted if one not in over)
         return new, None if kept == baseline.accepted else replace(baseline, accepted=kept)
-    alike = memory.same + 1 if memory.same and memory.graph == graph else 1
+    alike = memory.same + 1 if memory.graph == graph else 1
     same = 0 if doubts else alike
     if same < policy.learn:
         reason = "; ".join(doubts) or f"{same} of {policy.learn} readings alike, nothing wrong"
@@ -186,8 +186,9 @@ def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:
 
 def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
     """Return one finding for each rule and part; a replaced part is DEGRADED for `replaced_for` seconds."""
+    graphs = [graph for graph in (memory.graph, baseline.graph) if graph]
     groups = grouped(
-        ((one.change.kind.value, _subject(one.change, memory.graph, baseline.graph)), (one, health))
+        ((one.change.kind.value, _subject(one.change, graphs), health), one)
         for one in standing(memory, baseline)
         if one.streak >= policy.confirm and (health := _health(one, policy, at)) is not Health.OK
     )
@@ -195,13 +196,13 @@ def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: fl
     return tuple(
         Finding(
             f"topology.{kind}",
-            max(health for _, health in group),
+            health,
             subject,
-            "; ".join((*(one.change.text for one, _ in group), basis)),
-            severity(group[0][0].change).action,
-            since=min(one.since for one, _ in group),
+            "; ".join((*(one.change.text for one in group), basis)),
+            severity(group[0].change).action,
+            since=group[0].since,
         )
-        for (kind, subject), group in groups.items()
+        for (kind, subject, health), group in groups.items()
     )
 
 
@@ -227,8 +228,7 @@ def _compared(
     ]
     order = list(ChangeKind)
     ordered = tuple(sorted(now, key=lambda one: order.index(one.change.kind)))
-    undone = memory.back if _is_against(memory, baseline) else ()
-    gone = _back(undone, baseline, changes, graph, away)
+    gone = _back(memory.back, baseline, changes, graph, away)
     return DriftWatch(graph, ordered, against=(baseline.graph, baseline.said), back=gone)
 
 
@@ -266,13 +266,12 @@ def _health(seen: WatchedChange, policy: DriftPolicy, at: float) -> Health:
     return max(how.health, Health.DEGRADED) if on_probation else how.health
 
 
-def _subject(change: TopologyChange, now: Graph | None, before: Graph) -> Subject:
-    """The part as it is called now; a lost one as it was called."""
+def _subject(change: TopologyChange, graphs: Sequence[Graph]) -> Subject:
+    """The part as it is called in the newest graph, which is the first; a lost one as it was called."""
     if not change.part:
         return Subject()
-    newest = now.parts if now is not None else ()
-    parts = (*before.parts, *newest) if change.kind in _LOST else (*newest, *before.parts)
-    part = next((part for part in parts if part.key == change.part), None)
+    ordered = reversed(graphs) if change.kind in _LOST else graphs
+    part = next((part for graph in ordered for part in graph.parts if part.key == change.part), None)
     if part is None:
         is_nic = change.kind.value.startswith("nic_")
         return Subject(device=change.part) if is_nic else Subject(uuid=change.part)

@@ -125,8 +125,8 @@ class NicNode:
     @property
     def name(self) -> str:
         """A name that no other part anywhere has; empty where it is not known."""
-        lasting = self.guid and self.key != self.spot.address
-        return f"{self.guid}.{function(self.spot.address)}" if lasting else ""
+        by_address = self.key == self.spot.address
+        return "" if by_address else f"{self.guid}.{function(self.spot.address)}"
 
 
 Node = GpuNode | NicNode
@@ -328,9 +328,9 @@ def device_number(address: str) -> str:
 def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNode], Renaming]:
     """Which parts before are which parts after: GPUs, NICs, and roots and bridges by their names."""
     gpus = _by_names(before.gpus, after.gpus, [lambda gpu: gpu.name])
-    nics = _by_names(before.nics, after.nics, [lambda nic: nic.name, lambda nic: nic.name and nic.guid])
+    nics = _by_names(before.nics, after.nics, [lambda nic: nic.name, lambda nic: nic.guid])
     voters = [Voter(one.spot, other.spot, (0, other.key)) for one, other in gpus]
-    voters += [Voter(one.spot, other.spot, (1, min(one.name, other.name))) for one, other in nics]
+    voters += [Voter(one.spot, other.spot, (1, one.name)) for one, other in nics]
     known = [voter for voter in voters if voter.before.address and voter.after.address]
     stayed = sum(voter.before.address == voter.after.address for voter in known)
     lasting = 2 * stayed >= len(known)
@@ -378,7 +378,7 @@ def _facts(graph: Graph, part: Node, *, names: bool) -> tuple[object, ...]:
 
 def _relation(graph: Graph, one: Node, other: Node) -> tuple[int, int, bool]:
     between = 0
-    if isinstance(one, GpuNode) and isinstance(other, GpuNode):
+    if isinstance(one, GpuNode):
         between = sum(len(wire.links) for wire in one.wires if wire.peer == other.key)
     branches = zip(one.spot.branch, other.spot.branch, strict=False)
     shared = next((i for i, (a, b) in enumerate(branches) if a != b), None)

@@ -373,7 +373,7 @@ def _explained(pairs: Sequence[Deviation], policy: StragglerPolicy) -> Matrix:
         middles | {unit: one.deviation for unit, one in faulty.items()},
         rest,
         {unit: tuple(ones) for unit, ones in slow_by.items()},
-        {pair: tuple(ends) for pair, ends in causes.items() if ends and not set(ends) & faulty.keys()},
+        {pair: tuple(ends) for pair, ends in causes.items()},
     )
 
 

@@ -173,9 +173,9 @@ class Deviation:
     def slow(self, policy: StragglerPolicy) -> bool:
         return self.decisive_loss(policy) is not None
 
-    def is_own_slow(self, policy: StragglerPolicy) -> bool:
-        """Whether it is slow against its own history, whatever its peers do."""
-        return replace(self, peers=None).slow(policy)
+    def own_loss(self, policy: StragglerPolicy) -> Loss | None:
+        """The loss that makes it slow against its own history, whatever its peers do."""
+        return replace(self, peers=None).decisive_loss(policy)
 
     def decisive_loss(self, policy: StragglerPolicy) -> Loss | None:
         """The loss that makes it slow, the larger of both; None when it is not."""
@@ -225,10 +225,10 @@ def deviations(
 
 def common(ones: Sequence[Deviation], policy: StragglerPolicy) -> float:
     """What all of several units have lost against their own histories; 0 unless every one is slow."""
-    losses = [one.own for one in ones if one.own is not None and one.is_own_slow(policy)]
-    if len(ones) < 2 or len(losses) < len(ones):  # noqa: PLR2004
+    parts = [loss.part for one in ones if (loss := one.own_loss(policy)) is not None]
+    if len(ones) < 2 or len(parts) < len(ones):  # noqa: PLR2004
         return 0.0
-    return low_median(loss.part for loss in losses)
+    return low_median(parts)
 
 
 def without(one: Deviation, lost: float) -> Deviation:
@@ -331,7 +331,7 @@ def _alone(unit: Unit, measured: Signals, references: RateHistory, policy: Strag
 
 def _steady(one: Deviation, policy: StragglerPolicy) -> float:
     """What peers are compared by: the history of one that is as it was; near the limit no noise decides."""
-    return one.rate if one.own is None or one.is_own_slow(policy) else one.own.usual
+    return one.rate if one.own is None or one.own_loss(policy) is not None else one.own.usual
 
 
 def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> Loss | None:

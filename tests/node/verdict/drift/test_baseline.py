@@ -145,9 +145,14 @@ def test_what_is_refused_is_said(graph: Graph, expect: Expect, told: str) -> Non
     assert (memory.learning, memory.same) == (told, 0)
 
 
-def test_what_the_operator_expects_may_be_exceeded_but_by_links() -> None:
-    expect = Expect(gpus=7, nvlink_links=18, rdma_ports=7)
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_what_the_operator_expects_may_be_exceeded_but_by_links(fewer: int) -> None:
+    expect = Expect(gpus=8 - fewer, nvlink_links=18, rdma_ports=8 - fewer)
     assert learned(*[drawn()] * 3, expect=expect)[1] is not None
+
+
+def test_three_cards_without_wires_are_on_no_switch_and_are_learned() -> None:
+    assert learned(*[drawn(bridge_lost, lambda box: box.drop_gpu(3), make=bridged)] * 3)[1] is not None
 
 
 MATTERS = {
@@ -170,6 +175,10 @@ def test_what_must_be_known(what: str) -> None:
     omit: Edit = lambda box: {**OF_GPUS, **OF_NICS}[what](box, 1)  # noqa: E731
     baseline = learned(*[drawn(omit)] * 3)[1]
     assert (baseline is None) is (what in MATTERS)
+
+
+def test_the_clique_of_a_gpu_need_not_be_known() -> None:
+    assert learned(*[drawn(lambda box: box.gpu(1, clique=None))] * 3)[1] is not None
 
 
 def test_numa_nodes_that_no_part_gives_are_a_fact_of_the_machine() -> None:
@@ -361,6 +370,28 @@ def test_a_port_that_is_not_known_may_be_any() -> None:
     assert health(drawn(), another(lambda box: box.nic(4, ports=(("1", ""),)))) is OK
     (found,) = against_given(drawn(two_ports), another(two_ports, gone))
     assert found.evidence == "15 of 16 InfiniBand ports" + BY
+
+
+def test_where_no_nic_shows_its_ports_each_may_have_one() -> None:
+    def silent(box: Box) -> None:
+        for number in box.nics:
+            box.nic(number, ports=())
+
+    assert health(drawn(), another(silent)) is OK
+    assert health(drawn(), another(silent, nic_lost)) is FAILED
+
+
+def test_what_both_do_not_know_hides_no_difference() -> None:
+    """This node's own graph was given for its product: what is not known has the same words in both."""
+    blind: Edit = lambda box: box.gpu(1, name="")  # noqa: E731
+    assert health(drawn(blind), drawn(blind)) is UNKNOWN
+    out_of_sight: Edit = lambda box: OF_GPUS["peers"](box, 1)  # noqa: E731
+    given_graph = drawn(out_of_sight, make=meshed)
+    assert health(given_graph, drawn(out_of_sight, make=meshed)) is OK
+    (found,) = against_given(given_graph, drawn(out_of_sight, lambda box: box.add_nic(1), make=meshed))
+    assert (found.evidence, found.health) == (
+        "1 instead of 0 MT4129 NICs; 1 instead of 0 InfiniBand ports" + BY, DEGRADED,
+    )  # fmt: skip
 
 
 def test_wires_that_are_never_seen_are_not_asked() -> None:

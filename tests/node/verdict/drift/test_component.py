@@ -5,7 +5,7 @@ import pytest
 from tests.node.verdict.drift.readings import changes
 from tests.support import Node
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Health, OperatorNote
+from wirewatch.core.types import Failed, Health, OperatorNote
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.verdict.drift.baseline import BASELINE, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
@@ -144,6 +144,52 @@ def test_a_baseline_of_another_node_is_dropped_and_said() -> None:
     assert (kept.baseline, kept.trouble) == (None, "of another node")
 
 
+def test_a_baseline_of_another_node_is_said_at_once_and_nothing_is_compared_with_it() -> None:
+    kept = BaselineInMemory(learned_baseline())
+    node = Node(DEMO, (AnswerChange("nvml", "gpu2/Field(165,7)", "set", 0),))
+    around = DriftContext(kept, foreign=lambda _baseline, _graph: "of another node")
+    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), around)
+    for _ in range(2):
+        node.poll("drift")
+        (finding,) = node.state.components["drift"].findings
+        assert (finding.rule, finding.health, finding.evidence) == (
+            BASELINE, Health.UNKNOWN, "of another node",
+        )  # fmt: skip
+    assert kept.baseline is None
+
+
+def test_another_baseline_than_the_one_that_holds_is_not_replaced() -> None:
+    one, other = learned_baseline(), learned_baseline()
+    kept = BaselineInMemory(one)
+    assert not kept.put(other, None)
+    kept.reject(other, "of another node")
+    assert (kept.baseline, kept.trouble) == (one, "")
+
+
+def test_a_baseline_that_holds_is_not_put_again() -> None:
+    baseline = learned_baseline()
+    kept = BaselineInMemory(baseline, "a put ends this")
+    keep(kept, DriftMemory(baseline=baseline, read=baseline))
+    assert kept.trouble == "a put ends this"
+
+
+def test_the_first_reading_counts_once_while_there_is_no_baseline() -> None:
+    node = Node(DEMO)
+    node.poll("drift")
+    state = node.state.components["drift"].memory
+    assert isinstance(state, DriftMemory)
+    assert (state.watch.same, state.baseline) == (1, None)
+
+
+def test_a_reading_without_the_driver_says_why_it_failed() -> None:
+    node = Node(DEMO)
+    node.change("Count()", "code", 12)
+    node.poll("drift")
+    outcome = node.state.components["drift"].outcome
+    assert isinstance(outcome, Failed)
+    assert "libnvidia-ml.so.1 not found" in str(outcome.absent)
+
+
 def test_what_cannot_be_read_of_a_baseline_is_said_until_another_is_learned() -> None:
     node, kept = Node(DEMO), BaselineInMemory(None, "topology.json: not JSON")
     node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), DriftContext(kept))
@@ -151,8 +197,10 @@ def test_what_cannot_be_read_of_a_baseline_is_said_until_another_is_learned() ->
     (finding,) = node.state.components["drift"].findings
     assert (finding.rule, finding.health) == (BASELINE, Health.UNKNOWN)
     assert finding.evidence == "topology.json: not JSON"
-    node.poll("drift", times=3, every=1.0)
-    assert (rules(node), kept.trouble) == ({}, "")
+    for found in ({BASELINE: Health.UNKNOWN}, {}, {}):
+        node.poll("drift", every=1.0)
+        assert rules(node) == found
+    assert kept.trouble == ""
 
 
 def learned_baseline() -> Baseline:

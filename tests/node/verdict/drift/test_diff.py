@@ -44,8 +44,11 @@ from tests.node.verdict.drift.edits import (
     wire_lost,
 )
 from wirewatch.core.pci import Place
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
 from wirewatch.core.types import Health
+from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind, severity
+from wirewatch.verdict.drift.diff import diff
 
 
 def racked() -> Box:
@@ -163,8 +166,12 @@ def test_ten_changes_at_once_are_ten_sentences() -> None:
         lambda box: box.nic(6, model=""),
         lambda box: box.gpu(3, name=""),
         lambda box: box.nic(6, ports=(("1", ""),)),
+        lambda box: box.nic(6, ports=()),
+        lambda box: box.gpu(3, clique=None),
+        lambda box: setattr(box, "numa_nodes", None),
+        lambda box: box.shift(2, lambda place: replace(place, numa=None)),
     ],
-    ids=["firmware", "model", "product", "link layer"],
+    ids=["firmware", "model", "product", "link layer", "ports", "clique", "NUMA nodes", "NUMA node"],
 )
 def test_what_one_of_both_does_not_know_is_no_change(edit: Edit, back: bool) -> None:  # noqa: FBT001
     assert changes(switched, edit, back=back) == ()
@@ -188,6 +195,72 @@ def test_a_lost_gpu_does_not_hide_what_it_does_not_explain() -> None:
         "GPU 1 (...0001) is gone: NVIDIA A100-SXM4-80GB at 0000:26:00.0",
         "GPU 0 (...0000): NVLink 8 -> 7 links up, link 5 down (with link 5 of GPU 2 (...0002))",
     ]
+
+
+def test_changes_are_in_the_order_of_their_kinds() -> None:
+    assert [kind for kind, _ in kinds(racked, clique, link_lost)] == ["nvlink_lost", "clique"]
+
+
+def test_links_of_a_gpu_that_got_another_product_name_are_compared() -> None:
+    assert kinds(switched, gpu_product, link_lost) == [("gpu_product", uuid(3)), ("nvlink_lost", uuid(3))]
+
+
+def test_of_a_pair_that_broke_up_the_end_that_lost_more_is_counted_and_no_wire_of_another_pair() -> None:
+    def one_end() -> Box:
+        box = bridged()
+        box.cut(1, 11)
+        return box
+
+    assert [one.text for one in changes(one_end, bridge_lost, lambda box: box.cut(2, 3))] == [
+        "GPU 2 (...0002): NVLink 12 -> 11 links up, link 3 down",
+        "NVLink island broke up into GPU 0 (...0000) | GPU 1 (...0001): 12 links down",
+    ]
+
+
+def test_a_wire_inside_a_piece_of_a_broken_island_is_told_beside_it() -> None:
+    def leave(box: Box) -> None:
+        for link, peer in list(box.links[0].items()):
+            box.cut(int(peer[-1]), link)
+        box.cut(0, *list(box.links[0]))
+
+    inside, broken = changes(meshed, leave, lambda box: box.cut(2, 1), lambda box: box.cut(3, 1))
+    assert (inside.kind, inside.part, inside.before) == (
+        ChangeKind.NVLINK_LOST, uuid(2), f"{uuid(2)}: 1; {uuid(3)}: 1",
+    )  # fmt: skip
+    assert broken.text.endswith(": 12 links down")
+
+
+def test_what_is_known_of_a_lost_part_is_said() -> None:
+    def sparse() -> Box:
+        box = switched()
+        box.gpu(3, name="")
+        box.gpu(5, place=NOWHERE)
+        box.nic(4, model="", place=NOWHERE)
+        return box
+
+    def lose(box: Box) -> None:
+        box.drop_gpu(3)
+        box.drop_gpu(5)
+        del box.nics[4]
+
+    assert [one.text for one in changes(sparse, lose)] == [
+        "GPU 3 (...0003) is gone: GPU at 0000:46:00.0",
+        "GPU 5 (...0005) is gone: NVIDIA H200",
+        "mlx5_4 is gone: NIC, GUID 0000:00c0:ffee:0004",
+    ]
+
+
+def test_pieces_of_an_island_are_in_the_order_of_their_first_gpu() -> None:
+    def halves(box: Box) -> None:
+        for one, other in ((0, 1), (0, 2), (3, 1), (3, 2)):
+            for number, peer in ((one, uuid(other)), (other, uuid(one))):
+                box.cut(number, *[link for link, far in box.links[number].items() if far == peer])
+
+    (change,) = changes(meshed, halves)
+    assert change.text == (
+        "NVLink island broke up into GPU 0 (...0000), GPU 3 (...0003) | GPU 1 (...0001), GPU 2 (...0002): "
+        "16 links down"
+    )
 
 
 def test_a_mesh_without_one_bundle_of_wires_is_still_one_island() -> None:
@@ -233,6 +306,31 @@ def test_bridges_put_on_other_pairs_are_reported_by_their_wires() -> None:
         "GPU 2 (...0002): NVLink links 0-11 go to GPU 0 (...0000) instead of GPU 3 (...0003)",
         "GPU 3 (...0003): NVLink links 0-11 go to GPU 1 (...0001) instead of GPU 2 (...0002)",
     ]
+
+
+OLD, NEW, LEFT = uuid(1), uuid(5), uuid(2)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (OLD, NEW, False), (OLD, LEFT, True), (LEFT, NEW, True), (LEFT, SWITCH, True),
+        (OLD, SWITCH, True), (SWITCH, NEW, True), (UNKNOWN_PEER, LEFT, False), (LEFT, UNKNOWN_PEER, False),
+    ],
+)  # fmt: skip
+def test_a_link_from_a_lost_gpu_to_a_new_one_has_not_moved_and_any_other_has(
+    was: str, now: str, *, told: bool
+) -> None:
+    def made(box: Box, peer: str) -> Box:
+        box.links = {number: {} for number in box.gpus}
+        box.links[0][0] = peer
+        return box
+
+    before, after = made(meshed(), was), meshed()
+    after.drop_gpu(1)
+    after.add_gpu(5, "NVIDIA X1", below(7, 3))
+    found = diff(graph_of(before.build()), graph_of(made(after, now).build()))
+    assert [one.part for one in found if one.kind is ChangeKind.NVLINK_PEER] == [uuid(0)] * told
 
 
 def test_a_wire_whose_far_end_was_not_read_is_told_from_this_one() -> None:
@@ -307,6 +405,48 @@ def test_parts_that_hang_deeper_without_another_path_are_reported_by_place() -> 
         "GPU 2 (...0002) moved from pci0000:30 > 0000:30:01.0 > 0000:31:00.0 > 0000:32:03.0 "
         "to pci0000:30 > 0000:30:01.0 > 0000:fd:00.0 > 0000:fe:00.0 > 0000:31:00.0 > 0000:32:03.0"
     )
+    # For machines a place has the names of what is beside the part, and no numbers of buses.
+    assert [change.before for change in found] == [
+        f"root of {guid(2)}.0 > 01.0 > 00.0 > 03.0", f"root of {uuid(2)} > 01.0 > 00.0 > 00.0",
+    ]  # fmt: skip
+
+
+def test_a_numa_node_that_is_not_known_is_not_told() -> None:
+    def unknown(box: Box) -> None:
+        retimer(box)
+        box.shift(2, lambda place: replace(place, numa=None))
+
+    for back in (False, True):
+        assert "NUMA" not in "".join(one.text for one in changes(switched, unknown, back=back))
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_part_that_is_known_by_its_address_alone_has_not_moved(back: bool) -> None:  # noqa: FBT001
+    def nameless(box: Box) -> None:
+        box.nics.clear()
+        box.gpu(2, uuid="index:2", place=replace(box.gpus[2].place, numa=1))
+        box.unread.add(2)
+
+    assert changes(no_nics(switched), nameless, back=back) == ()
+
+
+def test_beside_other_numa_nodes_a_part_that_moved_is_told_by_its_paths() -> None:
+    found = changes(switched, clustering, lambda box: box.nic(4, place=replace(below(7, 6), numa=3)))
+    assert [one.text for one in found] == [
+        "mlx5_4 moved from PIX to SYS for GPU 4; from NODE to SYS for GPU 5; from NODE to PIX for GPU 7",
+        "node: 2 -> 4 NUMA nodes",
+    ]
+
+
+def test_a_place_is_known_again_by_the_first_name_beside_it() -> None:
+    def more() -> Box:
+        box = switched()
+        for number in (8, 9):
+            box.add_gpu(number, "NVIDIA H200", below(2, number))
+        return box
+
+    (change,) = changes(no_nics(more), other_socket)
+    assert change.before == f"root of {uuid(8)} > 01.0 > 00.0 > 03.0, NUMA node 0"
 
 
 def test_a_better_path_is_information() -> None:
@@ -332,6 +472,53 @@ def test_a_card_replaced_where_no_bridge_is_shown_is_known_by_its_address() -> N
         return box
 
     assert kinds(guest, gpu_replaced) == [("gpu_replaced", uuid(9999))]
+
+
+def test_the_only_gpu_of_a_node_is_replaced_though_no_part_is_left_that_has_a_name() -> None:
+    def single() -> Box:
+        box = Box()
+        box.add_gpu(0, "NVIDIA H200")
+        return box
+
+    assert kinds(single, lambda box: box.gpu(0, uuid=uuid(9999))) == [("gpu_replaced", uuid(9999))]
+
+
+def nowhere(box: Box) -> None:
+    box.nic(7, place=NOWHERE)
+    box.gpu(7, place=NOWHERE)
+
+
+def all_nameless(box: Box) -> None:
+    for number in box.gpus:
+        box.gpu(number, uuid=f"index:{number}")
+        box.nic(number, guid="")
+    box.unread.update(box.gpus)
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize(
+    ("besides", "known"),
+    [
+        (lambda _box: None, True), (nowhere, True), (lambda box: box.nic(7, place=below(0, 7)), False),
+        (all_nameless, False),
+    ],
+)  # fmt: skip
+def test_a_part_without_a_name_is_known_by_address_while_each_part_with_a_name_has_kept_its_own(
+    besides: Edit, *, known: bool, back: bool
+) -> None:
+    def make() -> Box:
+        box = switched()
+        box.nic(3, guid="")
+        if besides is all_nameless:
+            all_nameless(box)
+        return box
+
+    def edit(box: Box) -> None:
+        besides(box)
+        box.nic(3, firmware="28.44.1036")
+
+    found = [one.kind for one in changes(make, edit, back=back)]
+    assert (ChangeKind.NIC_FIRMWARE in found) is known
 
 
 def test_a_replaced_gpu_is_known_by_its_slot_when_the_buses_are_others() -> None:

@@ -146,6 +146,14 @@ def test_a_gpu_that_nvml_does_not_list_any_more_is_lost(driver: str) -> None:
     assert node.found() == {"topology.gpu_lost": Health.FAILED}
 
 
+def test_another_device_that_a_guest_was_given_is_not_the_gpu_that_was_at_its_address() -> None:
+    node = Drifting()
+    node.changes += without_the_last(node, "vfio-pci")
+    device = f"/sys/bus/pci/devices/{place_of(Node(DEMO), 7)}"
+    node.changes.append(AnswerChange("sysfs", f"read {device}/class", "set", "0x010802"))
+    assert node.found() == {"topology.gpu_lost": Health.FAILED}
+
+
 # Before: each of these was learned as the node, with seven GPUs or NICs.
 @pytest.mark.parametrize(
     ("driver", "told"),
@@ -162,6 +170,27 @@ def test_nothing_is_learned_while_the_pci_tree_shows_another_gpu(driver: str, to
     assert node.memory.baseline is None
     assert f"GPU at {place_of(Node(DEMO), 7)}: {told}" in node.memory.watch.learning
     assert node.memory.doubts
+
+
+@pytest.mark.parametrize(
+    ("what", "change", "told"),
+    [
+        ("driver", ("errno", "EACCES"), "denied: "),
+        ("physfn", ("set", "/sys/bus/pci/devices/0000:01:00.0"), None),
+    ],
+)
+def test_a_gpu_of_the_pci_tree_is_told_unless_it_is_a_virtual_function(
+    what: str, change: tuple[str, str], told: str | None
+) -> None:
+    node = Drifting(learn=False)
+    at = place_of(node, 7)
+    node.changes += [
+        *without_the_last(node, "nvidia"),
+        AnswerChange("sysfs", f"link /sys/bus/pci/devices/{at}/{what}", *change),
+    ]
+    node.found(times=1)
+    assert (f"GPU at {at}: {told}" in node.memory.watch.learning) is (told is not None)
+    assert (f"GPU at {at}" in node.memory.watch.learning) is (told is not None)
 
 
 def test_seven_gpus_on_a_switch_are_not_learned() -> None:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from tests.node.verdict.drift.drawn import Box, bridged, changes, guid, meshed, switched, uuid
+from wirewatch.core.pci import Place
 from wirewatch.core.topology import UNKNOWN_PEER
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind
-from wirewatch.verdict.drift.wiring import Aspect, Renaming, TreePlace, Unknown, Voter, unknown_text
+from wirewatch.verdict.drift.wiring import Aspect, Renaming, TreePlace, Unknown, Voter, match, unknown_text
 
 NAMES = {"pci0000:10": "pci0000:20", "0000:10:01.0": "0000:20:01.0"}
 TAKEN = {**NAMES, "pci0000:30": "pci0000:40"}
@@ -98,6 +99,59 @@ def test_a_part_has_hardly_moved_when_its_numa_node_and_its_ports_are_the_same(
     after: TreePlace, *, settled: bool
 ) -> None:
     assert Voter(OLD, after, (0, "GPU-a")).settled is settled
+
+
+@pytest.mark.parametrize(
+    ("why", "moves", "names"),
+    [
+        ("more votes", [("gpu", "a", "y", 0), ("gpu", "a", "x", 0), ("gpu", "a", "x", 0)], {"a": "x"}),
+        ("two roots are not one", [("gpu", "a", "x", 0), ("gpu", "a", "x", 0), ("gpu", "b", "x", 0)],
+         {"a": "x"}),
+        ("one has hardly moved", [("gpu", "a", "y", 1), ("gpu", "a", "x", 0)], {"a": "x"}),
+        ("one of several has hardly moved",
+         [("gpu", "a", "y", 1), ("gpu", "a", "y", 1), ("gpu", "a", "x", 1), ("gpu", "a", "x", 0)],
+         {"a": "x"}),
+        ("no other choice", [("gpu", "a", "x", 0), ("gpu", "a", "y", 0), ("gpu", "b", "x", 0)],
+         {"a": "y", "b": "x"}),
+        ("a GPU's vote", [("nic", "a", "y", 0), ("gpu", "a", "x", 0)], {"a": "x"}),
+        ("the vote of the first GPU",
+         [("gpu", "a", "x", 0), ("gpu", "a", "y", 0), ("gpu", "a", "y", 0), ("nic", "a", "x", 0)],
+         {"a": "x"}),
+    ],
+)  # fmt: skip
+def test_which_root_is_which_by_vote(
+    why: str, moves: list[tuple[str, str, str, int]], names: Mapping[str, str]
+) -> None:
+    before, after = Box(), Box()
+    for number, (kind, old, new, numa) in enumerate(moves):
+        for box, place in (
+            (before, Place(f"0000:0{number}:00.0", old, (), 0)),
+            (after, Place(f"0000:1{number}:00.0", new, (), numa)),
+        ):
+            box.add_gpu(number, "NVIDIA H200", place) if kind == "gpu" else box.add_nic(number, place)
+    assert match(graph_of(before.build()), graph_of(after.build()))[2].names == names, why
+
+
+@pytest.mark.parametrize(("stayed", "name"), [(True, "a"), (False, "x")])
+def test_of_two_votes_the_name_that_stayed_counts_while_names_last(name: str, *, stayed: bool) -> None:
+    before, after = Box(), Box()
+    for number, new, address in (
+        (0, "x", "0000:10:00.0"),
+        (1, "a", "0000:01:00.0" if stayed else "0000:11:00.0"),
+    ):
+        before.add_gpu(number, "NVIDIA H200", Place(f"0000:0{number}:00.0", "a", (), 0))
+        after.add_gpu(number, "NVIDIA H200", Place(address, new, (), 0))
+    assert match(graph_of(before.build()), graph_of(after.build()))[2].names == {"a": name}
+
+
+def test_below_a_root_only_those_vote_that_are_below_it_still() -> None:
+    before, after = Box(), Box()
+    moves = (("1", "x", "3"), ("1", "x", "3"), ("2", "y", "4"))
+    for number, (bridge, root, new) in enumerate(moves):
+        before.add_gpu(number, "NVIDIA H200", Place(f"0000:0{number}:00.0", "a", (bridge,), 0))
+        after.add_gpu(number, "NVIDIA H200", Place(f"0000:1{number}:00.0", root, (new,), 0))
+    renaming = match(graph_of(before.build()), graph_of(after.build()))[2]
+    assert renaming.names == {"a": "x", "1": "3"}
 
 
 def test_why_something_is_off_is_said_of_links_of_a_gpu_alone() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.node.verdict.drift.drawn import Box, bridged, meshed, renumbered, switched
+from tests.node.verdict.drift.drawn import Box, Edit, bridged, meshed, renumbered, switched
 from tests.node.verdict.drift.edits import (
     driver,
     gpu_lost,
@@ -16,7 +16,7 @@ from tests.node.verdict.drift.edits import (
     nic_moved,
     nic_ports,
 )
-from tests.node.verdict.drift.omissions import OF_GPUS
+from tests.node.verdict.drift.omissions import OF_GPUS, OF_NICS
 from tests.node.verdict.drift.readings import (
     POLICY,
     SAID,
@@ -93,6 +93,32 @@ def test_a_blind_spot_elsewhere_hides_nothing() -> None:
     assert changes(compared(BASE, [drawn(link_lost), drawn(link_lost), elsewhere])) == ()
 
 
+@pytest.mark.parametrize(
+    ("change", "hiding"),
+    [
+        (link_lost, lambda box: box.gpu(3, clique=None)),
+        (link_lost, lambda box: OF_NICS["guid"](box, 5)),
+        (nic_lost, lambda box: OF_GPUS["uuid"](box, 6)),
+        (nic_ports, lambda box: OF_NICS["firmware"](box, 6)),
+    ],
+)
+def test_what_has_nothing_to_do_with_a_change_does_not_hide_that_it_is_over(
+    change: Edit, hiding: Edit
+) -> None:
+    sure = compared(BASE, [drawn(change), drawn(change)])
+    assert len(told(sure, BASE)) == 1
+    assert changes(compared(BASE, [drawn(hiding)], sure)) == ()
+
+
+def test_a_nic_that_does_not_give_its_name_may_be_the_lost_one() -> None:
+    def nameless(box: Box) -> None:
+        nic_lost(box)
+        OF_NICS["guid"](box, 6)
+
+    sure = compared(BASE, [drawn(nic_lost), drawn(nic_lost), drawn(nameless)])
+    assert rules(told(sure, BASE)) == {("topology.nic_lost", "", "mlx5_4")}
+
+
 def test_a_lost_gpu_stays_lost_while_one_does_not_give_its_name() -> None:
     def nameless(box: Box) -> None:
         gpu_lost(box)
@@ -124,6 +150,13 @@ def test_a_fault_stands_until_the_loss_of_its_part_is_sure() -> None:
 def test_an_unsure_change_does_not_hold_another_that_was_never_sure() -> None:
     memory = compared(BASE, [drawn(link_lost), drawn(nic_lost)])
     assert [change.kind for change in changes(memory)] == [ChangeKind.NIC_LOST]
+
+
+def test_beside_an_unsure_change_a_fault_that_goes_on_is_told_once() -> None:
+    more = drawn(link_lost, nic_lost, lambda box: box.cut(3, 8))
+    memory = compared(BASE, [drawn(link_lost), drawn(link_lost), more])
+    assert [change.kind for change in changes(memory)] == [ChangeKind.NVLINK_LOST, ChangeKind.NIC_LOST]
+    assert changes(memory)[0].text == "GPU 3 (...0003): NVLink 18 -> 16 links up, links 7, 8 down"
 
 
 def test_every_kind_is_counted_with_information() -> None:
@@ -286,6 +319,13 @@ def test_what_cannot_be_seen_ends_no_acceptance() -> None:
     memory, still = followed(baseline, [drawn(), *[blind] * 5])
     assert still is baseline
     assert followed(still, [drawn()], memory)[1] == BASE
+
+
+def test_a_part_whose_loss_was_accepted_as_well_ends_no_acceptance() -> None:
+    baseline = all_accepted(BASE, compared(BASE, [drawn(link_lost)] * 2))
+    baseline = all_accepted(baseline, compared(baseline, [drawn(gpu_lost)] * 2))
+    assert len(baseline.accepted) == 2
+    assert followed(baseline, [drawn(gpu_lost)] * 5)[1] is baseline
 
 
 def test_a_nic_that_was_given_away_ends_no_acceptance() -> None:

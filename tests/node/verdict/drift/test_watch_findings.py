@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.node.verdict.drift.drawn import Box, Edit, bridged, renumbered, switched
+from tests.node.verdict.drift.drawn import NOWHERE, Box, Edit, bridged, renumbered, switched
 from tests.node.verdict.drift.edits import (
     bridge_lost,
     clustering,
@@ -237,3 +237,12 @@ def test_nothing_that_got_better_alarms() -> None:
 def test_labels_are_fit_for_a_metric() -> None:
     assert all(kind.value == kind.name.lower() for kind in ChangeKind)
     assert len(ChangeKind) <= 20
+
+
+def test_a_change_of_the_node_is_of_no_nic_without_a_name_and_a_place() -> None:
+    def nameless(box: Box) -> None:
+        box.nic(5, guid="", place=NOWHERE)
+
+    base = accepted(nameless)
+    memory = compared(base, [drawn(nameless, clustering)] * 2)
+    assert [(one.rule, one.subject) for one in told(memory, base)] == [("topology.numa", Subject())]

@@ -23,7 +23,7 @@ from tests.node.verdict.drift.drawn import (
 )
 from wirewatch.core.pci import Place
 from wirewatch.core.types import Absent
-from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.canonical import graph_of, with_away
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.wiring import (
     Aspect,
@@ -94,9 +94,57 @@ def test_a_nic_that_gives_no_guid_is_the_one_at_its_address() -> None:
     def silent(box: Box) -> None:
         box.nic(3, guid="", firmware="28.44.1036")
 
-    assert [change.text for change in changes(switched, silent)] == [
-        "mlx5_3: firmware 28.41.1000 -> 28.44.1036"
-    ]
+    for back, words in ((False, "28.41.1000 -> 28.44.1036"), (True, "28.44.1036 -> 28.41.1000")):
+        assert [change.text for change in changes(switched, silent, back=back)] == [
+            f"mlx5_3: firmware {words}"
+        ]
+
+
+def test_parts_without_a_name_go_by_their_address_wherever_they_are_named() -> None:
+    box = bridged()
+    box.gpu(1, uuid="index:1")
+    box.links[0] = dict.fromkeys(range(12), "index:1")
+    box.nic(1, guid="")
+    graph, address = graph_of(box.build()), box.gpus[1].place.address
+    assert graph.islands[0] == GpuIsland("pair", (address, uuid(0)))
+    assert [wire.peer for gpu in graph.gpus if gpu.uuid == uuid(0) for wire in gpu.wires] == [address]
+    assert {reach.gpu for nic in graph.nics for reach in nic.paths} == {address, uuid(0), uuid(2), uuid(3)}
+    assert [nic.key for nic in graph.nics if not nic.guid] == [box.nics[1].place.address]
+    assert fingerprint(graph) == fingerprint(graph_of(bridged().build()))
+
+
+def test_roots_are_counted_in_the_order_of_the_least_key_below_and_a_part_nowhere_is_below_none() -> None:
+    box = Box()
+    for number, slot in ((0, 2), (1, 1), (2, 1), (3, 2), (4, 0)):
+        box.add_gpu(number, A100_SXM, below(slot, number))
+    assert [gpu.spot.branch[0] for gpu in graph_of(box.build()).gpus] == [0, 1, 1, 0, 2]
+    box.gpu(0, place=NOWHERE)
+    assert [gpu.spot.branch[:1] for gpu in graph_of(box.build()).gpus] == [(), (0,), (0,), (1,), (2,)]
+
+
+def test_a_single_path_or_port_that_is_not_known_is_listed() -> None:
+    box = switched()
+    box.nic(2, ports=(("1", "InfiniBand"), ("2", "")))
+    assert graph_of(box.build()).unknown == (
+        Unknown(guid(2), Aspect.PORTS), Unknown("nvidia_peermem", Aspect.VERSION),
+    )  # fmt: skip
+    box.gpu(1, place=replace(box.gpus[1].place, root=""))
+    assert {one.part for one in graph_of(box.build()).unknown if one.what is Aspect.PATHS} == {
+        guid(n) for n in range(8)
+    }
+
+
+def test_parts_that_are_away_and_here_all_the_same_are_as_they_are_now() -> None:
+    """Given away between two readings of a start: the first still shows them."""
+    now, before = graph_of(meshed().build()), graph_of(bridged().build())
+    box = bridged()
+    box.nic(1, firmware="28.44.1036")
+    box.cut(1, 3)
+    here, away = graph_of(box.build()), frozenset({uuid(1), guid(1)})
+    assert with_away(here, before, away) == here
+    assert with_away(now, before, frozenset()) == now
+    lent = with_away(now, before, away)
+    assert (lent.gpus, [nic.key for nic in lent.nics]) == (now.gpus, [guid(1)])
 
 
 def test_a_loss_beside_a_part_without_a_name_is_reported_when_the_part_is_known_by_address() -> None:
@@ -210,6 +258,22 @@ SHAPES = (
     told.gpu_lost, told.gpu_new, told.gpu_product, told.link_lost, told.nic_lost, told.nic_model,
     told.nic_ports, told.nic_moved, told.gpu_moved, told.retimer, told.clustering,
 )  # fmt: skip
+
+
+def nested() -> Box:
+    """A NIC hangs right below a bridge, and a GPU one bridge deeper."""
+    box = Box(numa_nodes=1)
+    box.add_gpu(0, A100_SXM)
+    upper = below(0, 3)
+    box.add_nic(0, replace(upper, bridges=upper.bridges[:1]))
+    return box
+
+
+def test_a_fingerprint_is_the_same_in_every_release() -> None:
+    """Those of other nodes and of older results were made by an older one."""
+    assert [names(make)[0] for make in (switched, bridged, meshed, nested)] == [
+        "14aff307bb54803a", "4566f77beaf74738", "a01c9dfb813bc4a3", "dca7f6f5a37b6702",
+    ]  # fmt: skip
 
 
 def test_every_other_shape_has_another_fingerprint() -> None:

@@ -5,19 +5,21 @@ from dataclasses import replace
 import pytest
 
 from tests.node.probe.drawn import drawn, gloo, on_switch
-from tests.node.verdict.straggler.nodes import POLICY, history, probe, told
+from tests.node.verdict.straggler.nodes import POLICY, gpu, history, probe, told
 from wirewatch.core.probe import LinkBytes, Micro
 from wirewatch.core.topology import WireKind
 from wirewatch.verdict.straggler.naming import Ceiling, name_stragglers
 from wirewatch.verdict.straggler.signals import (
     Deviation,
     Loss,
+    RateHistory,
     Resource,
     Signals,
     StragglerPolicy,
     Unit,
     common,
     deviations,
+    learn,
     memory_rate,
     product_seconds,
     signals,
@@ -57,6 +59,20 @@ def test_what_took_no_time_has_no_rate() -> None:
 def test_a_probe_without_gpus_or_results_has_no_kind() -> None:
     assert signals(gloo()) == Signals("", {}, {})
     assert signals(replace(GOOD, document=None)) == Signals("", {}, {})
+    assert signals(replace(GOOD, outcome="preempted")) == Signals("", {}, {})
+
+
+@pytest.mark.parametrize(("kind", "wire"), [(WireKind.SWITCH, "NVSwitch [0, 1, 2, 3] "), (WireKind.PCIE, "")])
+def test_a_pair_goes_by_the_even_wire_of_the_smallest_group_of_both(kind: WireKind, wire: str) -> None:
+    (one,) = GOOD.conditions
+    conditions = tuple(replace(one, group=replace(one.group, kind=each)) for each in (kind, WireKind.PAIR))
+    plan = replace(GOOD.plan, groups=((0, 1, 2, 3), (0, 1)))
+    found = signals(replace(GOOD, plan=plan, conditions=conditions)).wires
+    for copy in GOOD.shown.copies:
+        start = "an NVLink bridge [0, 1] " if {copy.source, copy.destination} == {0, 1} else wire
+        how = "direct" if copy.direct else "through the host"
+        unit = Unit(Resource.PAIR, UUIDS[copy.source], UUIDS[copy.destination])
+        assert found[unit] == f"{start}{how}"
 
 
 @pytest.mark.parametrize(
@@ -179,10 +195,95 @@ def test_a_gpu_alone_has_no_peers() -> None:
     assert {one.peers for one in deviations(probe(1), history(1), POLICY).values()} == {None}
 
 
+def test_one_that_is_slower_than_it_was_is_compared_with_its_peers_as_it_is_now() -> None:
+    references = RateHistory()
+    for number in range(12):
+        references = learn(references, probe(4, {"compute 2": 0.95}), 600.0 * number)
+    found = deviations(probe(4, {"compute 2": 0.8}), references, POLICY)[Unit(Resource.COMPUTE, gpu(2))]
+    assert found.own is not None
+    assert found.peers is not None
+    assert found.own.part == pytest.approx(1 - 0.8 / 0.95)
+    assert found.peers.part > 0.18
+
+
+def test_a_pair_is_beside_its_end_by_history_as_by_peers_where_one_of_them_is_not_known() -> None:
+    pair = deviation(0.3, 0.3)
+    for end, own, peers in (
+        (deviation(0.3, 0.1), 0.0, 1 - 0.7 / 0.9),
+        (deviation(0.3), 0.0, 0.0),
+        (deviation(None, 0.3), 0.0, 0.0),
+        (deviation(), 0.3, 0.3),
+    ):
+        left = Ceiling(end, 0.0, 0.0).leaves(pair)
+        assert left.own is not None
+        assert left.peers is not None
+        assert [left.own.part, left.peers.part] == pytest.approx([own, peers])
+
+
+@pytest.mark.parametrize(
+    ("why", "part", "usual", "explained"),
+    [
+        ("hardly more than the end", 0.29, 1.0, True), ("far more than the end", 0.6, 1.0, False),
+        ("far more, but no slower than what the end lets through", 0.6, 2.0, True),
+    ],
+)  # fmt: skip
+def test_a_pair_is_explained_by_what_its_end_lets_through(
+    why: str, part: float, usual: float, *, explained: bool
+) -> None:
+    pair = Deviation(UNIT, usual * (1 - part), Loss(part, SURE, usual))
+    assert Ceiling(deviation(0.2), 0.8, 0.0).explains(pair, POLICY) is explained, why
+
+
+@pytest.mark.parametrize(
+    ("left", "copies", "named"),
+    [
+        ((0.57, 0.5), None, "compute 0"),
+        ((0.57, 0.5), False, "compute 0"),
+        ((0.57, 0.5), True, "memory 0"),
+        ((0.82, 0.34), None, "memory 0"),
+        ((0.82, 0.34), False, "compute 0"),
+        ((0.82, 0.34), True, "memory 0"),
+    ],
+)
+def test_what_another_process_mostly_uses_is_the_cause(
+    left: tuple[float, float], named: str, *, copies: bool | None
+) -> None:
+    faults = dict(zip(("compute 0", "memory 0"), left, strict=True))
+    others = {} if copies is None else {gpu(0): copies}
+    (one,) = name_stragglers(replace(probe(4, faults), others=others), history(4), POLICY).slow
+    assert told(one.unit) == named
+
+
+def test_of_gpus_that_are_slow_alike_the_worst_is_told() -> None:
+    left = {f"compute {n}": 0.85 for n in range(4)} | {"compute 1": 0.5}
+    (node,) = name_stragglers(probe(4, left), history(4), POLICY).uniform
+    assert (node.resource, round(node.worst, 2)) == (Resource.COMPUTE, 0.5)
+
+
+def test_of_the_pairs_that_a_gpu_sends_by_the_worst_gives_its_score() -> None:
+    scores = name_stragglers(probe(4, {"pair 2>3": 0.5}), history(4), POLICY).scores
+    assert scores[Unit(Resource.PAIR, gpu(2))] > 10 > scores[Unit(Resource.PAIR, gpu(1))]
+
+
+def test_a_pair_of_two_slow_ends_is_slow_by_the_slower_one() -> None:
+    found = name_stragglers(probe(8, {"source 0": 0.8, "destination 3": 0.5}), history(8), POLICY)
+    worst = {told(one.unit): round(one.worst, 2) for one in found.slow}
+    assert worst == {"source 0": 0.2, "destination 3": 0.5}
+    assert found.scores[Unit(Resource.PAIR, gpu(0))] < 1
+
+
+def test_of_pairs_that_are_slow_alike_the_worst_is_told() -> None:
+    left = {f"source {n}": 0.8 for n in range(4)} | {"pair 0>1": 0.5}
+    (node,) = name_stragglers(probe(4, left), history(4), POLICY).uniform
+    assert (node.resource, round(node.worst, 2)) == (Resource.PAIR, 0.5)
+
+
 def test_an_end_keeps_its_own_loss_where_the_middle_of_its_pairs_shows_none() -> None:
     end = Ceiling(deviation(0.3, 0.3), 1.0, 1.0)
     assert end.of([deviation(0.2), deviation(0.4)], POLICY).deviation.own == Loss(0.2, SURE, 1.0)
     assert end.of([deviation(0.2, 0.0), deviation(None, 0.2)], POLICY) == end
+    counted = [replace(deviation(0.2), count=n) for n in (9, 5, 7)]
+    assert end.of(counted, POLICY).deviation.count == 5
 
 
 def test_a_cause_does_not_hide_how_bad_the_worst_of_its_pairs_is() -> None:
