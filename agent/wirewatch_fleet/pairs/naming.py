@@ -236,7 +236,7 @@ def _beside(
 ) -> AlikeLoss | None:
     rates = [
         other.rate for some in earlier for other in some
-        if (other.measure, other.across) == (one.measure, one.across) and other.rate > 0
+        if (other.measure, other.across) == (one.measure, one.across)
     ]  # fmt: skip
     if not rates:
         return None

@@ -56,9 +56,7 @@ class Observation:
         self.ends = ((self.sender, ways[0]), (self.receiver, ways[1]))
 
     def explained(self, rail: str = ALL_RAILS) -> float:
-        """The loss that something named explains, of one rail or of the median of them."""
-        if not self.rails_masked:
-            return self.masked
+        """The loss that something named explains, of one rail or of all of them."""
         if rail:
             return max(self.masked, self.rails_masked.get(rail, 0.0))
         if self.rails_masked.keys() >= self.losses.keys():
@@ -88,7 +86,7 @@ def all_but_a_quarter(losses: Iterable[float]) -> float:
 def observations(
     rounds: Sequence[MeasuredRound], measure: Measure, leafs: Mapping[str, str]
 ) -> list[Observation]:
-    """Of one measure, in the order of rounds; rates that are not above 0 are left out."""
+    """Of one measure, in the order of rounds."""
     return [
         Observation(measure, one.round.number, a, b, _across(leafs, a, b), logs, full)
         for one in rounds
@@ -113,7 +111,7 @@ def _directions(run: PairRun, measure: Measure) -> Iterator[tuple[str, str, dict
 
 
 def _logs(rates: Mapping[str, float | None]) -> dict[str, float]:
-    return {rail: math.log(rate) for rail, rate in rates.items() if rate is not None and rate > 0}
+    return {rail: math.log(rate) for rail, rate in rates.items() if rate is not None}
 
 
 def _across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:

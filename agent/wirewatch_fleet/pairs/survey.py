@@ -444,6 +444,7 @@ def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> lis
         there = 1 if one.ends[0] == end else 0
         loss = one.losses.get(rail) if rail else one.loss
         if loss is not None:
-            explained = one.explained(rail) if one.rails_masked else one.masked
-            points.append(RoundLoss(one.round, loss - one.paces[there], explained, one.ends[there][0]))
+            points.append(
+                RoundLoss(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0])
+            )
     return points

@@ -143,7 +143,7 @@ def test_undo_gives_back_what_has_no_condition_any_more() -> None:
     assert (played.times("patch"), played.times("event")) == ([(FIRST, "a")], [(FIRST, "a")])
 
 
-@pytest.mark.parametrize("between", [[], [(30.0, ("DELETED", raw("a")))]])
+@pytest.mark.parametrize("between", [[], [(18.0, ("DELETED", raw("a")))]])
 def test_a_node_is_the_last_until_its_step_is_done_or_it_is_gone(between: list[Any]) -> None:
     """After that the older fault has its place again."""
     refused = [RequestResult.CONFLICT] if not between else [RequestResult.CONFLICT] * 3
@@ -284,6 +284,13 @@ class TestNvsentinel:
         assert played.times("request") == [(FIRST, "wirewatch-bad"), (FIRST + 6, "wirewatch-bad")]
         assert caplog.text.count("NVSentinel has no request for bad") == 1
         assert played.bodies[0]["spec"]["healthEvent"]["message"] == ""
+
+    def test_none_is_requested_after_a_step_that_was_refused_until_all_nodes_are_listed(self) -> None:
+        nodes = [raw("handed", marked=mark("nvsentinel")), raw("bad")]
+        played = Played(nodes, {"patch": [RequestResult.CONFLICT]})
+        lead(played, 30.0, period=5.0)
+        (_, again), (requested,) = played.times("patch"), played.times("request")
+        assert requested == (again[0], "wirewatch-handed")
 
     def test_a_node_of_the_same_name_is_another(self) -> None:
         marked = raw("bad", marked=mark("nvsentinel"))
