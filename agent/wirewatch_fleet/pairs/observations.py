@@ -88,7 +88,7 @@ def observations(
 ) -> list[Observation]:
     """Of one measure, in the order of rounds."""
     return [
-        Observation(measure, one.round.number, a, b, _across(leafs, a, b), logs, full)
+        Observation(measure, one.round.number, a, b, across(leafs, a, b), logs, full)
         for one in rounds
         for full in [one.round.purpose is not RoundPurpose.CONFIRM]
         for run in one.runs
@@ -114,7 +114,8 @@ def _logs(rates: Mapping[str, float | None]) -> dict[str, float]:
     return {rail: math.log(rate) for rail, rate in rates.items() if rate is not None}
 
 
-def _across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:
+def across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:
+    """Tell whether a run is across leafs; None where one of them is not known."""
     if a not in leafs or b not in leafs:
         return None
     return leafs[a] != leafs[b]
@@ -171,4 +172,4 @@ def typical_rate(every: Sequence[Observation]) -> dict[bool | None, float]:
     for one in every:
         rail = next(iter(one.logs))
         levels.setdefault(one.across, {})[one.round] = one.logs[rail] + one.losses[rail]
-    return {across: math.exp(median(rounds.values())) for across, rounds in levels.items()}
+    return {kind: math.exp(median(rounds.values())) for kind, rounds in levels.items()}
