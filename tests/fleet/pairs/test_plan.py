@@ -100,7 +100,7 @@ def test_a_clique_is_one_member() -> None:
 def leafed(*groups: str) -> PairFleet:
     """Members by the first letter of their names; of "?" no leaf is known."""
     return PairFleet(tuple(
-        PairMember(f"{leaf}{n}", "" if leaf == "?" else leaf) for leaf, *many in groups for n in range(int("".join(many)))
+        PairMember(f"{one[0]}{n}", one[0].strip("?")) for one in groups for n in range(int(one[1:]))
     ))  # fmt: skip
 
 
@@ -167,11 +167,9 @@ def confirming(
     return ConfirmingRound(known, leafs, frozenset(there), before, Random(seed)).pairs()  # noqa: S311
 
 
-def partners(known: Assessment, name: str, leafs: Mapping[str, str] = {}, **more: Sequence[str]) -> set[str]:
+def partners(known: Assessment, name: str, leafs: Mapping[str, str] = {}) -> set[str]:  # noqa: B006
     """Whom a suspect may get, by many seeds."""
-    made = [
-        pair for seed in range(60) for pair in confirming(known, leafs, seed=seed, **more) if name in pair
-    ]
+    made = [pair for seed in range(60) for pair in confirming(known, leafs, seed=seed) if name in pair]
     return {one for pair in made for one in pair} - {name}
 
 
