@@ -168,6 +168,7 @@ def patched(marked: str | None, **spec: Any) -> dict[str, Any]:
         (node(), "cordon", patched(mark("cordon", at=NOW), unschedulable=True)),
         (node(), "nvsentinel", patched(mark("nvsentinel", at=NOW))),
         (node(health="ok", taints=[OURS], marked=mark()), "undo", patched(None, taints=None)),
+        (node(health="ok", taints=[GPU, OURS], marked=mark()), "undo", patched(None, taints=[GPU])),
         (
             node(health="ok", cordoned=True, marked=mark("cordon")),
             "undo",

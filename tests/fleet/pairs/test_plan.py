@@ -167,7 +167,7 @@ def confirming(
     return ConfirmingRound(known, leafs, frozenset(there), before, Random(seed)).pairs()  # noqa: S311
 
 
-def partners(known: Assessment, name: str, leafs: Mapping[str, str] = {}) -> set[str]:  # noqa: B006
+def partners(known: Assessment, name: str, leafs: Mapping[str, str] = {}) -> set[str]:
     """Whom a suspect may get, by many seeds."""
     made = [pair for seed in range(60) for pair in confirming(known, leafs, seed=seed) if name in pair]
     return {one for pair in made for one in pair} - {name}
