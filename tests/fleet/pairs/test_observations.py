@@ -143,6 +143,12 @@ def test_a_round_has_a_typical_rate_of_its_own_where_most_took_part(
     assert found == ({1: {0.0}, 2: {0.0}} if own else {1: {0.0}, 2: {0.1}})
 
 
+def test_runs_of_suspects_do_not_say_what_is_typical() -> None:
+    every = [*seen_often(24, 0.1), *seen_often(24, 0.3, 2, full=False)]
+    weigh(every)
+    assert losses(every) == {1: {0.0}, 2: {-0.2}}
+
+
 def test_without_any_round_of_all_members_those_of_suspects_say_what_is_typical() -> None:
     every = [*seen_often(3, 0.0, 4, full=False), *seen_often(9, 0.2, 5, full=False)]
     weigh(every)
@@ -158,9 +164,9 @@ def test_typical_is_the_upper_quartile_of_each_class_at_first() -> None:
     assert every[-1].loss == 0.0
 
 
-def beside_clean(clean: Callable[[Observation, str], bool]) -> float:
+def beside_clean(clean: Callable[[Observation, str], bool], *, full: bool = True) -> float:
     """The loss of the slowest of 24, by what is clean."""
-    every = [seen(n / 100) for n in range(24)]
+    every = [seen(n / 100, full=full) for n in range(24)]
     weigh(every, clean)
     return round(every[0].loss, 6)
 
@@ -168,7 +174,8 @@ def beside_clean(clean: Callable[[Observation, str], bool]) -> float:
 @pytest.mark.parametrize(("clean", "loss"), [(24, 0.115), (8, 0.035), (7, 0.17)])
 def test_typical_is_the_median_of_what_is_clean_where_that_is_enough(clean: int, loss: float) -> None:
     """Of fewer than eight values it would say little: then the upper quartile of all counts again."""
-    assert beside_clean(lambda one, _rail: one.logs["0"] < clean / 100 - 0.001) == loss
+    for full in (True, False):
+        assert beside_clean(lambda one, _rail: one.logs["0"] < clean / 100 - 0.001, full=full) == loss
 
 
 def test_what_was_masked_is_judged_anew() -> None:
