@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -34,9 +35,13 @@ def result(document: RoundsDocument, *named: SlowEntry) -> PairsDocument:
     return replace(pairs_document(document), named=list(named), suspects=list(named[:1]))
 
 
+def axes_of(document: RoundsDocument, *named: SlowEntry) -> Any:
+    return figure_of(document, result(document, *named)).axes[0]
+
+
 def points(figure: Figure) -> dict[tuple[int, int], tuple[float, float]]:
     """By the places of receiver and sender: percent slower, and the size."""
-    (drawn, *_) = figure.axes[0].collections
+    drawn: Any = figure.axes[0].collections[0]
     places = [(round(x), round(y)) for x, y in drawn.get_offsets()]
     sizes = drawn.get_sizes()
     return {
@@ -85,7 +90,7 @@ def test_runs_of_each_kind_have_their_own_median() -> None:
 
 def test_a_fleet_is_drawn_in_the_order_of_leafs_with_a_line_between_them() -> None:
     document = made(*ALIKE)
-    (axes, *_) = figure_of(document, result(document)).axes
+    axes = axes_of(document)
     names = ["?1", "a1", "a2", "a3", "b1", "b2"]
     assert [one.get_text() for one in axes.get_xticklabels()] == names
     assert [one.get_text() for one in axes.get_yticklabels()] == names
@@ -108,7 +113,7 @@ def test_a_drawing_has_a_bar_of_its_colours() -> None:
 def test_forty_members_have_their_names_at_the_axes(size: int, names: int) -> None:
     members = [PairMember(f"n{n:02}") for n in range(size)]
     document = made(PairRun("n00", "n01", 1.0, 1.0), members=members)
-    (axes, *_) = figure_of(document, result(document)).axes
+    axes = axes_of(document)
     shown = [one.get_text() for one in axes.get_xticklabels() if one.get_text().startswith("n")]
     assert len(shown) == names
 
@@ -130,7 +135,7 @@ def test_what_is_slow_is_large_enough_to_be_seen(size: int, lost: float, drawn: 
 
 def texts(*named: SlowEntry, members: list[PairMember] = SIX) -> list[str]:
     document = made(PairRun(members[0].name, members[1].name, 1.0, 1.0), members=members)
-    (axes, *_) = figure_of(document, result(document, *named)).axes
+    axes = axes_of(document, *named)
     return [one.get_text() for one in axes.texts]
 
 
@@ -152,10 +157,10 @@ def test_nodes_and_pairs_that_are_named_have_a_label(named: tuple[SlowEntry, ...
 
 def test_a_pair_has_a_circle_at_its_place() -> None:
     document = made(*ALIKE)
-    (axes, *_) = figure_of(document, result(document, slow(PartKind.PAIR, "a1", "b1"))).axes
+    axes = axes_of(document, slow(PartKind.PAIR, "a1", "b1"))
     (_, circle) = axes.collections
     assert circle.get_offsets().tolist() == [[4.0, 1.0]]
-    (axes, *_) = figure_of(document, result(document, slow(PartKind.NODE, "a1"))).axes
+    axes = axes_of(document, slow(PartKind.NODE, "a1"))
     assert len(axes.collections) == 1
 
 
@@ -163,10 +168,10 @@ def test_twelve_labels_are_written_apart_from_each_other() -> None:
     members = [PairMember(f"n{n:03}") for n in range(100)]
     document = made(PairRun("n000", "n001", 1.0, 1.0), members=members)
     named = [slow(PartKind.NODE, f"n{n:03}") for n in (*range(14), 90)]
-    (axes, *_) = figure_of(document, result(document, *named)).axes
+    axes = axes_of(document, *named)
     heights = [round(one.xyann[1], 6) for one in axes.texts]
     assert heights == [round(2.8 * n, 6) for n in range(12)]
-    (axes, *_) = figure_of(document, result(document, named[0], named[-1])).axes
+    axes = axes_of(document, named[0], named[-1])
     assert [one.xyann[1] for one in axes.texts] == [0, 90]
 
 

@@ -48,9 +48,9 @@ def test_a_round_is_shown_when_it_begins_and_when_it_was_measured() -> None:
     _, view = run(engine)
     assert view.shown == [f"{what} {number}" for number in (1, 2, 3) for what in ("began", "measured")]
     assert (engine.time, engine.cancels) == (0.0, 3)
-    engine = PlayedEngine(NODES, after=0.3)
+    engine = PlayedEngine(NODES, after=0.5)
     run(engine)
-    assert engine.time == pytest.approx(3 * 0.4)
+    assert engine.time == pytest.approx(3 * 0.6)
 
 
 def test_nothing_begins_once_it_is_ended() -> None:
