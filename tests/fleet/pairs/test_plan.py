@@ -326,6 +326,14 @@ def test_members_without_a_good_partner_run_with_each_other_inside_their_leaf_fi
     assert all(leafs[a] == leafs[b] for a, b in pairs)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_who_has_a_good_partner_is_in_nobodys_way(seed: int) -> None:
+    """One of three gets the only good one; the other two run with each other."""
+    known = replace(NOBODY, thin=("n01", "n02", "n03"), members=NOBODY.members[:4])
+    pairs = confirming(known, there=NAMES[:4], seed=seed)
+    assert {name for pair in pairs for name in pair} == set(NAMES[:4])
+
+
 TYPICAL = (TypicalRate(Measure.SEND, None, 1e9),)
 
 
