@@ -138,7 +138,8 @@ def test_nobody_listens() -> None:
 @pytest.mark.parametrize(
     "url",
     ["prometheus:9090", "ftp://x", "file:///etc/passwd", "http://", "http://a b", "http://[::1", "http://h:99999",
-     "http://h\u00e9", "http://h/\x7f", "http://h:0", "http://h/?query=up", "http://h/#x", "http://me:pw@h", "http://h\n", ""],
+     "http://h\u00e9", "http://h/\x7f", "http://h:0", "http://h/?query=up",
+     "http://h/#x", "http://me:pw@h", "http://h\n", ""],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(AccessError):
