@@ -223,7 +223,7 @@ class Survey:
     def _name_group(
         self, place: SlowPlace, way: Way, judged: JudgedPart, some: Sequence[Observation]
     ) -> None:
-        within = self.within(place, way) if place.kind is PartKind.LEAF else []
+        within = self.within(place) if place.kind is PartKind.LEAF else []
         if self.as_slow_inside(place, judged.loss, within):
             place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
             some = [*some, *within]
@@ -235,12 +235,12 @@ class Survey:
         for one in some:
             one.mask(judged.loss, place.rail)
 
-    def within(self, leaf: SlowPlace, way: Way) -> list[Observation]:
+    def within(self, leaf: SlowPlace) -> list[Observation]:
         """Runs between two members of a leaf."""
         return [
-            one for (name, end), many in self.ends.items()
-            if end is way and self.leafs.get(name) == leaf.name
-            for one in many if one.across is False and leaf.rail in {ALL_RAILS, *one.losses}
+            one for one in self.every
+            if one.across is False and self.leafs[one.sender] == leaf.name
+            and leaf.rail in {ALL_RAILS, *one.losses}
         ]  # fmt: skip
 
     def as_slow_inside(self, leaf: SlowPlace, loss: float, within: Sequence[Observation]) -> bool:
@@ -259,7 +259,7 @@ class Survey:
         """
         leafs = (one for one in self.named if one.place.across)
         for leaf, named in grouped((one.place, one.way) for one in leafs).items():
-            within = self.within(leaf, named[0])
+            within = self.within(leaf)
             points = [
                 RoundLoss(one.round, loss, one.explained(leaf.rail), f"{n}")
                 for n, (one, loss) in enumerate(zip(within, _losses(within, leaf.rail), strict=True))
