@@ -15,6 +15,7 @@ from wirewatch_fleet.cli.peer import peer
 from wirewatch_fleet.cli.probe import ENGINES, probe
 from wirewatch_fleet.pairs.document import ROUNDS
 from wirewatch_fleet.rounds.engine import NodesError, PairNode, PairState, RoundEngineError
+from wirewatch_fleet.rounds.kubernetes import KubernetesRounds
 from wirewatch_fleet.rounds.plan import encode_pair_plan, pair_plan
 
 NODES = tuple(PairNode(f"n{number}", gpus=8, leaf=f"leaf{number // 4}") for number in range(8))
@@ -126,6 +127,7 @@ def test_a_slow_node_is_printed_as_fleet_pairs_prints_it(tmp_path: Path, played:
     again = ran(tmp_path)
     assert again.exit_code == 2
     assert "nothing is left to measure" in again.output
+    assert " rounds are in " in again.output
     measured = utc(ROUNDS.validate_json((tmp_path / "rounds.json").read_bytes()).at)
     assert f"rounds.json already, from {measured} on; another file begins afresh" in again.output
 
@@ -261,6 +263,38 @@ def to_kubernetes(folder: Path) -> Result:
     template.write_text('{"spec": {"containers": [{"name": "pair", "image": "wirewatch"}]}}', "utf-8")
     options = ["--kubernetes", "--namespace", "probes", "--pod-template", str(template), "--dry-run"]
     return CliRunner().invoke(probe, [*options, "--results", str(folder / "rounds.json")])
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "uid", "owner"),
+    [
+        ("10.0.0.1", True, "u-1", ("probe-x", "u-1")),
+        ("", True, "u-1", None),
+        ("10.0.0.1", False, "u-1", None),
+        ("10.0.0.1", True, "", None),
+    ],
+    ids=["in a pod", "not in a cluster", "without a ServiceAccount", "a pod that does not know itself"],
+)
+def test_what_a_pod_starts_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, token: bool, uid: str,  # noqa: FBT001
+    owner: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("wirewatch_fleet.cli.probe.CREDENTIALS", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name, value in {"KUBERNETES_SERVICE_HOST": host, "POD_NAME": "probe-x", "POD_UID": uid}.items():
+        if value:
+            monkeypatch.setenv(name, value)
+    if token:
+        (tmp_path / "token").write_text("t", "ascii")
+    template = tmp_path / "pair.json"
+    template.write_text('{"spec": {"containers": [{"name": "pair", "image": "x"}]}}', "utf-8")
+    chosen = {
+        "namespace": "probes", "pod_template": template, "queue": "", "priority_class": "", "selector": "",
+        "leaf_label": (), "gpu_resource": "nvidia.com/gpu", "engine": "gloo", "gpus": 2, "port": 28700,
+    }  # fmt: skip
+    engine = ENGINES["kubernetes"](("n[1-2]",), chosen)
+    assert isinstance(engine, KubernetesRounds)
+    assert (engine.options.owner, engine.options.nodes, engine.options.gpus) == (owner, ("n1", "n2"), 0)
 
 
 CLUSTER = """
