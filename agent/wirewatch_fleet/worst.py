@@ -194,8 +194,8 @@ class FleetTable:
     @property
     def health(self) -> Health:
         """The worst of all; UNKNOWN where no node is known."""
-        worst = max((HEALTH[one.state] for one in self.nodes), default=Health.OK)
-        return worst if self.known else max(worst, Health.UNKNOWN)
+        none = Health.OK if self.known else Health.UNKNOWN
+        return max((HEALTH[one.state] for one in self.nodes), default=none)
 
 
 def table(answers: Answers) -> FleetTable:

@@ -60,6 +60,9 @@ def test_tls_by_its_own_ca_alone(tmp_path: Path) -> None:
             instant(Access(api.url, tls=tls(None, None, None)), "up", NOW)
 
 
+MATRIX = {"resultType": "matrix", "result": []}
+
+
 def _replied(status: int, body: bytes) -> PromApi:
     return PromApi(answer=lambda handler: reply(handler, status, body))
 
@@ -83,6 +86,8 @@ def _replied(status: int, body: bytes) -> PromApi:
         (_replied(200, b"[]"), "not from a Prometheus"),
         (_replied(200, json.dumps({"status": "error", "data": None}).encode()), "not from a Prometheus"),
         (_replied(200, json.dumps(vector([{"metric": {}}])).encode()), "not from a Prometheus"),
+        (_replied(200, json.dumps({**vector([]), "status": "error"}).encode()), "not from a Prometheus"),
+        (_replied(200, json.dumps({**vector([]), "data": MATRIX}).encode()), "not from a Prometheus"),
         (_replied(200, b"[" * 100_000), "not from a Prometheus"),
         (_replied(302, b""), "HTTP 302"),
     ],
@@ -133,7 +138,8 @@ def test_nobody_listens() -> None:
 @pytest.mark.parametrize(
     "url",
     ["prometheus:9090", "ftp://x", "file:///etc/passwd", "http://", "http://a b", "http://[::1", "http://h:99999",
-     "http://h/?query=up", "http://h/#x", "http://me:pw@h", "http://h\n", ""],
+     "http://h\u00e9", "http://h/\x7f", "http://h:0", "http://h/?query=up",
+     "http://h/#x", "http://me:pw@h", "http://h\n", ""],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(AccessError):

@@ -89,6 +89,47 @@ def test_no_node_at_all_is_not_well() -> None:
     assert (made.nodes, made.known, made.health) == ((), 0, Health.UNKNOWN)
 
 
+def test_of_the_same_state_the_newest_comes_first_and_one_without_a_time_last() -> None:
+    state = [SeriesValue({"cluster": c, "node": n, "rule": "a.b"}, 1.0) for c, n in ("bn", "an", "ao", "am")]
+    since = [
+        SeriesValue({**one.labels}, at)
+        for one, at in zip(state, (NOW - 5, NOW - 9, NOW - 5, 1.0), strict=True)
+    ]
+    made = table(Answers(state, since, [], []))
+    assert [(one.cluster, one.node) for one in made.nodes] == [("a", "o"), ("b", "n"), ("a", "n"), ("a", "m")]
+    assert [one.since for one in made.nodes] == [NOW - 5, NOW - 5, NOW - 9, None]
+
+
+def test_a_node_with_two_reasons_is_one_of_those_that_are_known() -> None:
+    state = [SeriesValue({"node": "n", "rule": rule}, 1.0) for rule in ("a.b", "a.c")]
+    made = table(Answers(state, [], [], []))
+    assert (made.known, made.counts["ok"], made.counts["degraded"]) == (1, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "findings"), [(3.0, 3), (0.0, 0), (999_999.0, 999_999), (1e6, 0), (-1.0, 0)]
+)
+def test_a_number_of_findings_that_no_node_has_is_none(value: float, findings: int) -> None:
+    count = [SeriesValue({"node": "n"}, value)]
+    made = table(Answers([SeriesValue({"node": "n", "rule": "a.b"}, 1.0)], [], count, []))
+    assert made.nodes[0].findings == findings
+
+
+@pytest.mark.parametrize(
+    ("state", "warnings", "health"),
+    [
+        ([], [], "ok"), ([], ["half"], "unknown"), ([1.0], [], "degraded"), ([1.0], ["half"], "unknown"),
+        ([4.0], ["half"], "failed"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_not_whole_is_at_least_not_known(
+    state: list[float], warnings: list[str], health: str
+) -> None:
+    rows = [SeriesValue({"node": "n", "rule": "a.b"}, value) for value in state]
+    made = table(Answers(rows, [], [], [SeriesValue({"node": "n"}, NOW)]))
+    assert document(made, NOW, "http://x", (), warnings).health == health
+
+
 def test_a_state_of_a_newer_version_is_not_known() -> None:
     made = table(Answers([SeriesValue({"node": "n", "rule": "x.y"}, 9.0)], [], [], []))
     assert made.nodes[0].state == "unknown"

@@ -63,6 +63,7 @@ def _composed(config: "Config") -> "Controller":
         Unusable: the API server or the namespace is not known, or a library is not installed.
     """
     try:
+        from wirewatch_fleet.controller.cluster import connected
         from wirewatch_fleet.controller.loop import Controller
     except ModuleNotFoundError as error:
         raise Unusable(f"{error.name} is not installed: pip install 'wirewatch[controller]'") from error
@@ -76,7 +77,7 @@ def _composed(config: "Config") -> "Controller":
         "dry run: no node is changed" if ours.dry_run else f"nodes are changed: {ours.act}",
         ours.budget.cluster, ours.budget.pool, ours.budget.rack,
     )  # fmt: skip
-    return Controller(where, _identity(ours.namespace, where.folder), ours, SystemClock())
+    return Controller(lambda: connected(where), _identity(ours.namespace, where.folder), ours, SystemClock())
 
 
 def _identity(namespace: str, folder: Path) -> "Identity":

@@ -399,7 +399,7 @@ def _pair_words(options: "CampaignOptions") -> str:
 
 def _most(known: Announced, members: int) -> str:
     options = known.options
-    left = max(0, options.limits.most - len(known.made.rounds))
+    left = options.limits.most - len(known.made.rounds)
     seconds = left * (options.patience + options.seconds)
     held = left * members * options.work.gpus * options.work.seconds
     gpus = f", {held:,.0f} GPU-seconds" if options.work.gpus else ", no GPU"

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -70,16 +69,15 @@ class ClusterSession:
             while True:
                 try:
                     event = await anext(stream)
+                    kind, node = event["type"], event["raw_object"]
                 except StopAsyncIteration:
                     return
                 except ERRORS as error:
                     raise failed(error) from error
-                except KeyError as error:  # the library's, of an error without a reason
-                    raise failed(ValueError(f"a watch whose error has no {error}")) from error
-                if not isinstance(event, Mapping):
-                    raise RequestFailed(Outcome(RequestResult.STRANGE, "a watch that is not JSON"))
-                if event["type"] != "BOOKMARK":
-                    yield event["type"], event["raw_object"]
+                except Exception as error:  # the library's, of a line that is no event
+                    raise failed(ValueError(f"not an event of a watch: {error!r}")) from error
+                if kind != "BOOKMARK":
+                    yield kind, node
 
     async def patch_node(self, name: str, patch: Document) -> Document:
         """The node after the patch."""
@@ -113,7 +111,7 @@ class TimedLease(LeaseLock):
 
     A request that hangs ends, an API server that is away is no exception, and only what was renewed counts.
     `last`: the result of the last request, None before the first; `renewed`: when the last good renewal
-    began, in monotonic seconds.
+    began, by the event loop's clock.
     """
 
     def __init__(self, name: str, namespace: str, identity: str, client: ApiClient) -> None:
@@ -136,7 +134,7 @@ class TimedLease(LeaseLock):
             return found
         self.last = failed(answer).outcome
         # The library reads the code from the body, which a proxy writes as it likes.
-        status = answer.status if isinstance(answer, ApiException) and answer.status else 0
+        status = answer.status if isinstance(answer, ApiException) else 0
         told = ApiException(status=status, reason=self.last.detail)
         told.body = json.dumps({"code": status}).encode()
         return False, told
@@ -150,7 +148,7 @@ class TimedLease(LeaseLock):
         return await self._renewing(super().update(name, namespace, updated_record))
 
     async def _renewing(self, request: Awaitable[bool]) -> bool:
-        began = time.monotonic()
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(REQUEST):
                 good = await request

@@ -157,12 +157,16 @@ BUDGETS = frozenset({Ground.BUDGET_CLUSTER, Ground.BUDGET_POOL, Ground.BUDGET_RA
 
 @dataclass(frozen=True, slots=True)
 class NodeDecision:
-    """About a node that is FAILED or has our mark: the step, None for none, its ground, the numbers."""
+    """About a node that is FAILED or has our mark: the step, None for none, its ground, the numbers.
+
+    `reason`: of the condition for which a node is taken out.
+    """
 
     node: FleetNode
     step: NodeStep | None
     ground: Ground
     detail: str = ""
+    reason: str = ""
 
     @property
     def refused(self) -> bool:
@@ -182,10 +186,10 @@ class ControllerPlan:
     nodes: int
     last: Collection[str] = ()
 
-    def steps(self) -> Iterable[NodeDecision]:
-        """Those with something to do: what is given back first."""
-        due = [one for one in self.decisions if one.step is not None]
-        return sorted(due, key=lambda one: (one.node.name in self.last, one.step is NodeStep.TAKE_OUT))
+    def steps(self) -> Iterable[tuple[NodeStep, NodeDecision]]:
+        """The steps and the decisions for them: what is given back first."""
+        due = [(one.step, one) for one in self.decisions if one.step is not None]
+        return sorted(due, key=lambda one: (one[1].node.name in self.last, one[0] is NodeStep.TAKE_OUT))
 
 
 def decide(
@@ -277,7 +281,8 @@ def _about_failed(
     if used := brake.holds(node):
         return NodeDecision(node, None, Ground(f"budget_{used.scope.value}"), str(used))
     brake.take(node)
-    return NodeDecision(node, NodeStep.TAKE_OUT, Ground.CONFIRMED, f"{condition.reason}: {condition.message}")
+    reason = condition.reason
+    return NodeDecision(node, NodeStep.TAKE_OUT, Ground.CONFIRMED, f"{reason}: {condition.message}", reason)
 
 
 def patch_of(decision: NodeDecision, settings: ControllerSection, now: float) -> Patch:
@@ -289,8 +294,7 @@ def patch_of(decision: NodeDecision, settings: ControllerSection, now: float) ->
     node = decision.node
     if decision.step is NodeStep.TAKE_OUT:
         did = NodeMeasure(settings.act)
-        mark = Mark(did, stamp(now), node.condition.reason if node.condition else "")
-        return _patch(node, mark.text(), _out(node, did))
+        return _patch(node, Mark(did, stamp(now), decision.reason).text(), _out(node, did))
     return _patch(node, None, _back(node) if decision.step is NodeStep.GIVE_BACK else {})
 
 

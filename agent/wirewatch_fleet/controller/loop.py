@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-import time
 from collections import Counter
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from random import random
 from typing import Any
@@ -16,14 +15,8 @@ from kubernetes_asyncio.leaderelection.leaderelection import LeaderElection
 from wirewatch.config import ControllerSection
 from wirewatch.core.ports import Clock
 from wirewatch.core.words import stamp
-from wirewatch.kubernetes.apiserver import ApiEndpoint, RequestResult
-from wirewatch_fleet.controller.cluster import (
-    REQUEST,
-    ClusterSession,
-    Maintenance,
-    TimedLease,
-    connected,
-)
+from wirewatch.kubernetes.apiserver import RequestResult
+from wirewatch_fleet.controller.cluster import REQUEST, ClusterSession, Maintenance, TimedLease
 from wirewatch_fleet.controller.decide import (
     BUDGETS,
     ControllerPlan,
@@ -46,6 +39,7 @@ TURNING = 60.0
 NOTICE = 300.0
 """Seconds from now at which a maintenance begins that NVSentinel is asked for."""
 log = logging.getLogger(__name__)
+Connect = Callable[[], AbstractAsyncContextManager[ClusterSession]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +54,9 @@ class Controller:
     """Campaigns for the lease for ever, and leads while it has it."""
 
     def __init__(
-        self, where: ApiEndpoint, identity: Identity, settings: ControllerSection, clock: Clock
+        self, connect: Connect, identity: Identity, settings: ControllerSection, clock: Clock
     ) -> None:
-        self._where, self.identity, self.settings, self.clock = where, identity, settings, clock
+        self._connect, self.identity, self.settings, self.clock = connect, identity, settings, clock
         self._trouble = ""
         self._turned = clock.mono()
         self._steps: Counter[Count] = Counter()
@@ -78,7 +72,7 @@ class Controller:
         wait = 1.0
         while True:
             try:
-                async with connected(self._where) as cluster:
+                async with self._connect() as cluster:
                     await self._campaign(cluster)
                 wait = 1.0
             except RequestFailed as error:
@@ -261,10 +255,10 @@ class Leadership:
 
     async def _take(self, plan: ControllerPlan) -> bool:
         """The steps of a plan, one after another; whether none was refused, and the lease still is ours."""
-        for decision in plan.steps():
+        for step, decision in plan.steps():
             if not self._may_act():
                 return False
-            await self._carry_out(decision)
+            await self._carry_out(step, decision)
         return self._may_act()
 
     def _may_act(self) -> bool:
@@ -280,13 +274,12 @@ class Leadership:
     def _surely_leads(self) -> bool:
         """Whether the lease is ours for longer than a request lasts, by our own clock."""
         renewed = self._lease.renewed
-        return renewed is not None and time.monotonic() + REQUEST < renewed + self._settings.lease
+        now = asyncio.get_running_loop().time()
+        return renewed is not None and now + REQUEST < renewed + self._settings.lease
 
-    async def _carry_out(self, decision: NodeDecision) -> None:
+    async def _carry_out(self, step: NodeStep, decision: NodeDecision) -> None:
         """One step; in a dry run it is only told."""
-        step, name = decision.step, decision.node.name
-        if step is None:
-            return
+        name = decision.node.name
         if self._settings.dry_run:
             await self._tell(decision)
             return

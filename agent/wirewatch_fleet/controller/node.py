@@ -115,7 +115,7 @@ def node_of(raw: Mapping[str, Any]) -> FleetNode:
             about["name"], about.get("uid", ""), about["resourceVersion"], dict(about.get("labels") or {}),
             _taints(spec.get("taints") or ()), bool(spec.get("unschedulable")),
             conditions.get("Ready", {}).get("status") == "True", "deletionTimestamp" in about,
-            _reported(conditions.get(TYPE)), mark, foreign=found is not None and mark is None,
+            _reported(conditions.get(TYPE, {})), mark, foreign=found is not None and mark is None,
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a node: {error!r}") from error
@@ -143,10 +143,8 @@ def _taints(raw: Sequence[Mapping[str, Any]]) -> tuple[Taint, ...]:
     return tuple(Taint(one["key"], one["effect"], one.get("value") or "", one) for one in raw)
 
 
-def _reported(raw: Mapping[str, Any] | None) -> Reported | None:
+def _reported(raw: Mapping[str, Any]) -> Reported | None:
     """The condition, None for none or for one whose times cannot be read."""
-    if raw is None:
-        return None
     try:
         return Reported(
             ConditionStatus(raw["status"]), raw.get("reason") or "", raw.get("message") or "",
@@ -160,9 +158,10 @@ def _unix(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _mark(text: str | None) -> Mark | None:
+def _mark(text: Any) -> Mark | None:
+    """The mark of an annotation's value, None for none or for one that we did not write so."""
     try:
-        values = json.loads(text or "")
+        values = json.loads(text)
         return Mark(NodeMeasure(values["did"]), str(values["at"]), str(values["reason"]))
     except (ValueError, KeyError, TypeError, RecursionError):  # the last: JSON of many levels
         return None

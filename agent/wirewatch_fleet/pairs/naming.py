@@ -17,7 +17,7 @@ from wirewatch_fleet.pairs.model import (
     SlowPlace,
     WayLoss,
 )
-from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, observations, typical_rate
+from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, across, observations, typical_rate
 from wirewatch_fleet.pairs.spread import JudgedPart, NamingBar
 from wirewatch_fleet.pairs.survey import KINDS, Found, Survey
 
@@ -86,8 +86,8 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
         ),
         silent,
         tuple(
-            TypicalRate(survey.every[0].measure, across, rate)
-            for survey in surveys for across, rate in typical_rate(survey.every).items()
+            TypicalRate(survey.every[0].measure, kind, rate)
+            for survey in surveys for kind, rate in typical_rate(survey.every).items()
         ),
         None if first is None else -math.expm1(-first.spread.deviation(1)),
         None if first is None else _seen_from(first, limits, len(names)),
@@ -155,7 +155,7 @@ def _paces(
     answered = Counter(name for run in ended for name in (run.first, run.second))
     return tuple(
         MemberPace(
-            name, max(runs[name], answered[name]), answered[name],
+            name, runs[name], answered[name],
             *(_pace(survey, name, way) for way in (Way.SENDS, Way.RECEIVES)),
         )
         for name in (one.name for one in fleet.members)
@@ -182,7 +182,7 @@ def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) ->
     ends: list[tuple[str, Way]] = [end for end in ((name, way) for way in Way) if end in survey.ends]
     judged = [survey.nodes[end] for end in ends]
     partners = min(limits.first, members - 1)
-    return not judged or any(
+    return any(
         one.rounds < limits.first or len(one.partners) < partners for one in judged
     ) or len(ends) < min(2, len(survey.ways))  # fmt: skip
 
@@ -196,8 +196,7 @@ def explained(
     named: Collection[NamedPart], sender: str, receiver: str, leafs: Mapping[str, str], rail: str = ALL_RAILS
 ) -> float:
     """The greatest loss of what is named on the way from one member to another; 0 for none."""
-    across = leafs[sender] != leafs[receiver] if sender in leafs and receiver in leafs else None
-    one = Observation(Measure.SEND, 0, sender, receiver, across, {ALL_RAILS: 0.0})
+    one = Observation(Measure.SEND, 0, sender, receiver, across(leafs, sender, receiver), {ALL_RAILS: 0.0})
     return max(
         (way.loss for part in named for way in part.losses
          if part.place.rail in {ALL_RAILS, rail} and covers(part.place, way.way, one, leafs)),
@@ -236,7 +235,7 @@ def _beside(
 ) -> AlikeLoss | None:
     rates = [
         other.rate for some in earlier for other in some
-        if (other.measure, other.across) == (one.measure, one.across) and other.rate > 0
+        if (other.measure, other.across) == (one.measure, one.across)
     ]  # fmt: skip
     if not rates:
         return None

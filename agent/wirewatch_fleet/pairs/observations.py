@@ -56,9 +56,7 @@ class Observation:
         self.ends = ((self.sender, ways[0]), (self.receiver, ways[1]))
 
     def explained(self, rail: str = ALL_RAILS) -> float:
-        """The loss that something named explains, of one rail or of the median of them."""
-        if not self.rails_masked:
-            return self.masked
+        """The loss that something named explains, of one rail or of all of them."""
         if rail:
             return max(self.masked, self.rails_masked.get(rail, 0.0))
         if self.rails_masked.keys() >= self.losses.keys():
@@ -88,9 +86,9 @@ def all_but_a_quarter(losses: Iterable[float]) -> float:
 def observations(
     rounds: Sequence[MeasuredRound], measure: Measure, leafs: Mapping[str, str]
 ) -> list[Observation]:
-    """Of one measure, in the order of rounds; rates that are not above 0 are left out."""
+    """Of one measure, in the order of rounds."""
     return [
-        Observation(measure, one.round.number, a, b, _across(leafs, a, b), logs, full)
+        Observation(measure, one.round.number, a, b, across(leafs, a, b), logs, full)
         for one in rounds
         for full in [one.round.purpose is not RoundPurpose.CONFIRM]
         for run in one.runs
@@ -113,10 +111,11 @@ def _directions(run: PairRun, measure: Measure) -> Iterator[tuple[str, str, dict
 
 
 def _logs(rates: Mapping[str, float | None]) -> dict[str, float]:
-    return {rail: math.log(rate) for rail, rate in rates.items() if rate is not None and rate > 0}
+    return {rail: math.log(rate) for rail, rate in rates.items() if rate is not None}
 
 
-def _across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:
+def across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:
+    """Tell whether a run is across leafs; None where one of them is not known."""
     if a not in leafs or b not in leafs:
         return None
     return leafs[a] != leafs[b]
@@ -173,4 +172,4 @@ def typical_rate(every: Sequence[Observation]) -> dict[bool | None, float]:
     for one in every:
         rail = next(iter(one.logs))
         levels.setdefault(one.across, {})[one.round] = one.logs[rail] + one.losses[rail]
-    return {across: math.exp(median(rounds.values())) for across, rounds in levels.items()}
+    return {kind: math.exp(median(rounds.values())) for kind, rounds in levels.items()}

@@ -10,8 +10,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from wirewatch.core.pairs import PartKind
-from wirewatch_fleet.pairs.document import PairsDocument, RoundsDocument, measured_of
+from wirewatch_fleet.pairs.document import PairsDocument, RoundsDocument, fleet_of, measured_of
 from wirewatch_fleet.pairs.model import PairRun
+from wirewatch_fleet.pairs.observations import across
 
 Axes = Any
 """matplotlib's."""
@@ -37,24 +38,29 @@ def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None
     Raises:
         OSError: it cannot be written.
     """
-    order = sorted(made.members, key=lambda one: (one.leaf, one.name))
-    places = {one.name: place for place, one in enumerate(order)}
     settings = {"svg.fonttype": "none", "svg.hashsalt": "pairs", "font.size": 9, "text.parse_math": False}
     with rc_context(settings):
-        figure = Figure(figsize=(SIDE + 1.2, SIDE), layout="constrained")
-        axes = figure.add_subplot()
-        drawn = _matrix(axes, places, _points(made, {one.name: one.leaf for one in made.members}))
-        axes.set_title(
-            f"{len(order)} nodes, {result.rounds} rounds: {len(result.named)} named, "
-            f"{len(result.suspects)} suspected", loc="left", fontsize=10,
-        )  # fmt: skip
-        _axes(axes, [one.name for one in order], [one.leaf for one in order])
-        _labels(axes, result, places)
-        figure.colorbar(drawn, label=f"slower than typical (%; {SLOWEST} and more alike)", shrink=0.7)
         text = io.BytesIO()
         metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {}
-        figure.savefig(text, format=path.suffix[1:], metadata=metadata, dpi=110)
+        figure_of(made, result).savefig(text, format=path.suffix[1:], metadata=metadata, dpi=110)
     path.write_bytes(text.getvalue())
+
+
+def figure_of(made: RoundsDocument, result: PairsDocument) -> Figure:
+    """Return the drawing of `draw_matrix`."""
+    order = sorted(made.members, key=lambda one: (one.leaf, one.name))
+    places = {one.name: place for place, one in enumerate(order)}
+    figure = Figure(figsize=(SIDE + 1.2, SIDE), layout="constrained")
+    axes = figure.add_subplot()
+    drawn = _matrix(axes, places, _points(made))
+    axes.set_title(
+        f"{len(order)} nodes, {result.rounds} rounds: {len(result.named)} named, "
+        f"{len(result.suspects)} suspected", loc="left", fontsize=10,
+    )  # fmt: skip
+    _axes(axes, [one.name for one in order], [one.leaf for one in order])
+    _labels(axes, result, places)
+    figure.colorbar(drawn, label=f"slower than typical (%; {SLOWEST} and more alike)", shrink=0.7)
+    return figure
 
 
 def _matrix(axes: Axes, places: dict[str, int], points: list[tuple[str, str, float]]) -> Any:
@@ -71,19 +77,20 @@ def _matrix(axes: Axes, places: dict[str, int], points: list[tuple[str, str, flo
     )  # fmt: skip
 
 
-def _points(made: RoundsDocument, leafs: dict[str, str]) -> list[tuple[str, str, float]]:
+def _points(made: RoundsDocument) -> list[tuple[str, str, float]]:
     """Sender, receiver, and percent slower than the median of the runs of its kind; the slowest come last."""
+    leafs = fleet_of(made).leafs()
     rates = [
-        (a, b, bool(leafs[a]) and leafs[a] != leafs[b], rate)
+        (a, b, across(leafs, a, b), rate)
         for one in measured_of(made) for run in one.runs
         for a, b, rate in ((run.first, run.second, _rate(run, 0)), (run.second, run.first, _rate(run, 1)))
         if rate is not None
     ]  # fmt: skip
     typical = {
-        across: median(rate for _, _, kind, rate in rates if kind is across)
-        for across in {kind for _, _, kind, _ in rates}
+        kind: median(rate for _, _, its, rate in rates if its is kind)
+        for kind in {its for _, _, its, _ in rates}
     }
-    found = ((a, b, 100 * -math.expm1(math.log(rate / typical[across]))) for a, b, across, rate in rates)
+    found = ((a, b, 100 * -math.expm1(math.log(rate / typical[kind]))) for a, b, kind, rate in rates)
     return sorted(found, key=lambda one: one[2])
 
 

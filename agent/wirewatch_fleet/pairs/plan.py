@@ -57,8 +57,6 @@ def _mend(pairs: list[list[str]], place: int, wrong: Callable[[str, str], bool],
     pair = pairs[place]
     for _ in range(TRIES):
         other = pairs[chance.randrange(len(pairs))]
-        if other is pair:
-            continue
         side = chance.randrange(2)
         before = 1 + wrong(*other)
         pair[1], other[side] = other[side], pair[1]
@@ -133,7 +131,7 @@ def next_step(
             return PlannedRound(planned, None)
     known = assess(fleet, rounds, limits)
     if len(rounds) < limits.most:
-        pairs = _Confirming(known, fleet.leafs(), frozenset(there), met, chance).pairs()
+        pairs = ConfirmingRound(known, fleet.leafs(), frozenset(there), met, chance).pairs()
         if pairs:
             return PlannedRound(PairRound(number, RoundPurpose.CONFIRM, pairs), known)
     return PairsVerdict(known, len(rounds), health(known, limits))
@@ -166,7 +164,7 @@ def _first(
 
 
 def _same(leafs: Mapping[str, str], a: str, b: str) -> bool:
-    return a in leafs and leafs[a] == leafs.get(b)
+    return leafs.get(a, "") == leafs.get(b)
 
 
 class _Asked(NamedTuple):
@@ -178,7 +176,7 @@ class _Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Confirming:
+class ConfirmingRound:
     """Builds the pairs of one later round; each member is in one pair at most."""
 
     known: Assessment
@@ -190,6 +188,7 @@ class _Confirming:
     made: list[Pair] = field(default_factory=list)
 
     def pairs(self) -> tuple[Pair, ...]:
+        """Return the pairs that would tell most, of those who are there."""
         suspects = self.known.suspects
         good = self._good(suspects)
         met = meetings(self.before)
@@ -199,8 +198,7 @@ class _Confirming:
         asked = [_asked(name, part) for part in suspects for name in self._members(part)]
         asked += [_Asked(name, {Way.TOGETHER: 0.0}) for name in self.known.thin]
         for one in asked:
-            if one.name in self.there and one.name not in self.used:
-                self._with_good(one, good, met)
+            self._with_good(one, good, met)
         self._left(met)
         return tuple(self.made)
 
@@ -223,7 +221,7 @@ class _Confirming:
         if place.kind is PartKind.NODE:
             return [place.name]
         if place.kind is PartKind.LEAF:
-            inside_it = sorted(name for name, leaf in self.leafs.items() if leaf == place.name)
+            inside_it = sorted(name for name in self.there if self.leafs.get(name) == place.name)
             self.chance.shuffle(inside_it)
             return inside_it[:LEAF_MEMBERS]
         if place.kind is PartKind.RAIL:
@@ -236,18 +234,8 @@ class _Confirming:
         name = asked.name
         free = [one for one in good if one not in self.used and one != name]
         ours = [one for one in free if _same(self.leafs, name, one)]
-        outside = any(
-            part.place.kind is PartKind.LEAF and part.place.name == self.leafs.get(name)
-            for part in self.known.suspects
-        )
         ranked = sorted(
-            (
-                *self._in_the_way(asked, one),
-                outside and _same(self.leafs, name, one),
-                met(name, one),
-                place,
-                one,
-            )
+            (*self._in_the_way(asked, one), met(name, one), place, one)
             for place, one in enumerate((*free[:CHOICES], *ours[:CHOICES]))
         )
         if ranked and ranked[0][0] < len(asked.losses):
@@ -280,7 +268,7 @@ class _Confirming:
             self._add(*pair)
 
     def _add(self, a: str, b: str) -> None:
-        if {a, b} <= self.there and a != b and not self.used & {a, b}:
+        if {a, b} <= self.there and not self.used & {a, b}:
             self.used |= {a, b}
             self.made.append((a, b))
 

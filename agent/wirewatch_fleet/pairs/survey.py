@@ -45,7 +45,7 @@ class Offsets:
     def without(self, end: End, one: Observation) -> float:
         """A member's own loss by all its runs but this one, drawn towards 0 as far as so few can be wrong."""
         total, count = self.sums.get(end, (0.0, 0))
-        if count and one.explained() <= 0:
+        if one.explained() <= 0:
             total, count = total - _cut(one.loss, self.most), count - 1
         if not count:
             return 0.0
@@ -140,34 +140,36 @@ class Survey:
             one.see_loss()
         self.named, self.suspects = [], []
         self._see_spread()
-        self._groups(self._rail_parts())
-        self._groups(self._leaf_parts())
+        self._groups(self.rail_parts())
+        self._groups(self.leaf_parts())
         self._leafs_inside()
         self._see_spread()
         self._nodes()
 
     def _see_spread(self) -> None:
         """How healthy nodes differ, and each one's own pace, by what nothing explains so far."""
-        least = self._bar(1).least
+        least = self.bar(1).least
         well = {end: [one for one in some if one not in self.doubtful] for end, some in self.ends.items()}
         for one in self.every:
             one.paces = (0.0, 0.0)
         set_paces(self.every, healthy_spread((_points(end, some) for end, some in well.items()), least))
         self.spread = healthy_spread((_points(end, some) for end, some in well.items()), least)
 
-    def _bar(self, parts: int) -> NamingBar:
+    def bar(self, parts: int) -> NamingBar:
+        """Return what it takes to be named, of so many parts that are looked at."""
         return NamingBar(parts, self.limits.error / KINDS, self.limits)
 
     # Rails of the whole fleet, and leafs: many members at once.
 
-    def _rail_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
+    def rail_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
+        """Yield each rail of the whole fleet, where there are several, with its runs."""
         rails = self.rails
         if len(rails) > 1:
             for rail in rails:
                 some = [one for one in self.every if rail in one.losses]
                 yield SlowPlace(PartKind.RAIL, rail, rail=rail), Way.TOGETHER, some
 
-    def _leaf_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
+    def leaf_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
         """First whole leafs, then single rails of them; both by what leaves or enters them."""
         across = [one for one in self.every if one.across]
         groups = grouped(((self.leafs[name], way), one) for one in across for name, way in one.ends)
@@ -178,17 +180,17 @@ class Survey:
 
     def _groups(self, parts: Iterable[tuple[SlowPlace, Way, Sequence[Observation]]]) -> None:
         """Name groups, the slowest first, and mask what they explain; all rails before single ones."""
-        listed = [(place, way, some, self._rounds_of(place, some)) for place, way, some in parts]
-        losses = healthy_spread((points for *_, points in listed), self._bar(1).least).losses
+        listed = [(place, way, some, self.rounds_of(place, some)) for place, way, some in parts]
+        losses = healthy_spread((points for *_, points in listed), self.bar(1).least).losses
         spread = HealthySpread(self.spread.between, self.spread.within, losses)
         for rail in (False, True):
             these = [one for one in listed if bool(one[0].rail) is rail]
-            bar = self._bar(len(these))
+            bar = self.bar(len(these))
             found = [(judge(points, spread, bar), place, way, some) for place, way, some, points in these]
             for before, place, way, some in sorted(found, key=lambda one: -one[0].deviations):
                 if not before.suspected:
                     continue
-                now = judge(self._rounds_of(place, some), spread, bar)
+                now = judge(self.rounds_of(place, some), spread, bar)
                 if now.named:
                     self._name_group(place, way, now, some)
                 elif now.suspected:
@@ -197,7 +199,7 @@ class Survey:
                     for one in some:
                         one.mask(now.loss, place.rail)
 
-    def _rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[RoundLoss]:
+    def rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[RoundLoss]:
         """A group in each round; of a leaf, only where it ran with several others, if there are several."""
         rounds = grouped((one.round, one) for one in some if not place.rail or place.rail in one.losses)
         several = place.kind is PartKind.LEAF and len(set(self.leafs.values())) > 2  # noqa: PLR2004
@@ -216,13 +218,13 @@ class Survey:
         others = Counter(
             other for one in runs for name, _ in one.ends if (other := self.leafs.get(name, "")) != leaf
         )
-        return not others or max(others.values()) > ONE_LEAF * len(runs)
+        return max(others.values()) > ONE_LEAF * len(runs)
 
     def _name_group(
         self, place: SlowPlace, way: Way, judged: JudgedPart, some: Sequence[Observation]
     ) -> None:
-        within = self._within(place, way) if place.kind is PartKind.LEAF else []
-        if self._as_slow_inside(place, judged.loss, within):
+        within = self.within(place) if place.kind is PartKind.LEAF else []
+        if self.as_slow_inside(place, judged.loss, within):
             place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
             some = [*some, *within]
         self._name(place, way, judged, some)
@@ -233,20 +235,20 @@ class Survey:
         for one in some:
             one.mask(judged.loss, place.rail)
 
-    def _within(self, leaf: SlowPlace, way: Way) -> list[Observation]:
+    def within(self, leaf: SlowPlace) -> list[Observation]:
         """Runs between two members of a leaf."""
         return [
-            one for (name, end), many in self.ends.items()
-            if end is way and self.leafs.get(name) == leaf.name
-            for one in many if one.across is False and leaf.rail in {ALL_RAILS, *one.losses}
+            one for one in self.every
+            if one.across is False and self.leafs[one.sender] == leaf.name
+            and leaf.rail in {ALL_RAILS, *one.losses}
         ]  # fmt: skip
 
-    def _as_slow_inside(self, leaf: SlowPlace, loss: float, within: Sequence[Observation]) -> bool:
+    def as_slow_inside(self, leaf: SlowPlace, loss: float, within: Sequence[Observation]) -> bool:
         """Whether a leaf is as slow inside as it is towards others, as far as that can be told apart.
 
         Runs inside of which something named explains more than that, its other direction, say nothing of it.
         """
-        apart = max(self._bar(1).least, NEARLY * loss)
+        apart = max(self.bar(1).least, NEARLY * loss)
         told = _losses((one for one in within if one.explained(leaf.rail) <= loss + apart), leaf.rail)
         return len(told) >= GROUP and all_but_a_quarter(told) >= max(loss / 2, loss - apart)
 
@@ -255,14 +257,14 @@ class Survey:
 
         Both ends of such a run are in the leaf, so it shows all directions in which the leaf is named.
         """
-        leafs = (one for one in self.named if one.place.kind is PartKind.LEAF and one.place.across)
+        leafs = (one for one in self.named if one.place.across)
         for leaf, named in grouped((one.place, one.way) for one in leafs).items():
-            within = self._within(leaf, named[0])
+            within = self.within(leaf)
             points = [
                 RoundLoss(one.round, loss, one.explained(leaf.rail), f"{n}")
                 for n, (one, loss) in enumerate(zip(within, _losses(within, leaf.rail), strict=True))
             ]
-            judged = judge(points, self.spread, self._bar(len(self.ends)))
+            judged = judge(points, self.spread, self.bar(len(self.ends)))
             if judged.rounds >= GROUP and judged.named:
                 for way in named:
                     self._name(SlowPlace(PartKind.LEAF, leaf.name, rail=leaf.rail), way, judged, within)
@@ -270,7 +272,7 @@ class Survey:
     # Nodes, their rails, and pairs.
 
     def _nodes(self) -> None:
-        bar = self._bar(len(self.ends))
+        bar = self.bar(len(self.ends))
         self.nodes = {end: judge(_points(end, self.ends[end]), self.spread, bar) for end in self.ends}
         waiting = [end for end, judged in self.nodes.items() if judged.suspected]
         named: set[str] = set()
@@ -279,9 +281,9 @@ class Survey:
             for end in sorted(waiting, key=lambda one: -self.nodes[one].deviations):
                 # Where one direction of a node is named, the other is one of few to ask about, not of all.
                 judged = judge(
-                    _points(end, self.ends[end]), self.spread, self._bar(4) if end[0] in named else bar
+                    _points(end, self.ends[end]), self.spread, self.bar(4) if end[0] in named else bar
                 )
-                if judged.named and self._confirmed(end, judged):
+                if judged.named and self.confirmed(end, judged):
                     named.add(end[0])
                     self.named.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], judged))
                     for one in self.ends[end]:
@@ -297,7 +299,7 @@ class Survey:
                 for one in self.ends[end]:
                     one.mask(judged.loss)
 
-    def _confirmed(self, end: End, judged: JudgedPart) -> bool:
+    def confirmed(self, end: End, judged: JudgedPart) -> bool:
         """Slow with two partners at least, one of whom is well with others."""
         if len(judged.slow_with) <= 1:
             return False
@@ -305,30 +307,30 @@ class Survey:
         return any(self._good((partner, back)) for partner in judged.slow_with)
 
     def _good(self, end: End) -> bool:
-        judged = self.nodes.get(end)
-        return judged is not None and not judged.suspected and judged.rounds > judged.slow
+        judged = self.nodes[end]
+        return not judged.suspected and judged.rounds > judged.slow
 
     def _node_rails(self) -> None:
         rails = self.rails
         if len(rails) <= 1:
             return
-        bar = self._bar(len(self.ends) * len(rails))
+        bar = self.bar(len(self.ends) * len(rails))
         step = -(-len(self.ends) // SAMPLED)
         sampled = list(self.ends)[::step]
         spread = healthy_spread(
             (_points(end, self.ends[end], rail) for end in sampled for rail in rails), bar.least
         )
         found: list[tuple[JudgedPart, End, str]] = []
-        for end, rail in self._slow_rails(bar.least):
+        for end, rail in self.slow_rails(bar.least):
             judged = judge(_points(end, self.ends[end], rail), spread, bar)
             if judged.suspected:
                 found.append((judged, end, rail))
         named: set[tuple[str, str]] = set()
         for _, end, rail in sorted(found, key=lambda one: -one[0].deviations):
             # As of a node: where one direction is named, the other is one of few.
-            asked = self._bar(4) if (end[0], rail) in named else bar
+            asked = self.bar(4) if (end[0], rail) in named else bar
             judged = judge(_points(end, self.ends[end], rail), spread, asked)
-            if not judged.suspected or self._on_all_rails(end, judged):
+            if not judged.suspected or self.on_all_rails(end, judged):
                 continue
             part = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
             if judged.named and len(judged.slow_with) > 1:
@@ -339,16 +341,16 @@ class Survey:
             for one in self.ends[end]:
                 one.mask(judged.loss, rail)
 
-    def _on_all_rails(self, end: End, rail: JudgedPart) -> bool:
+    def on_all_rails(self, end: End, rail: JudgedPart) -> bool:
         """Whether a node is about as slow as one of its rails: then it is asked about as a whole."""
-        whole = judge(_points(end, self.ends[end]), self.spread, self._bar(len(self.ends)))
-        least = max(self._bar(1).least, rail.loss / 2)
+        whole = judge(_points(end, self.ends[end]), self.spread, self.bar(len(self.ends)))
+        least = max(self.bar(1).least, rail.loss / 2)
         if self._named_node(end) or 2 * whole.slow <= whole.rounds or whole.loss < least:
             return False
-        self._suspect_node(end, whole)
+        self.suspect_node(end, whole)
         return True
 
-    def _suspect_node(self, end: End, judged: JudgedPart, rail: str = ALL_RAILS) -> None:
+    def suspect_node(self, end: End, judged: JudgedPart, rail: str = ALL_RAILS) -> None:
         """Ask about a node, or a rail of it, instead of what is narrower."""
         found = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
         if all((one.place, one.way) != (found.place, found.way) for one in self.suspects):
@@ -356,7 +358,7 @@ class Survey:
         for one in self.ends[end]:
             one.mask(judged.loss, rail)
 
-    def _slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
+    def slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
         """Ends and rails of which any run is slow and not explained."""
         slow = {
             (end, rail)
@@ -369,33 +371,34 @@ class Survey:
 
     def _pairs(self) -> None:
         met = grouped(((one.sender, one.receiver), one) for one in self.every)
-        bar = self._bar(len(met))
+        bar = self.bar(len(met))
         spread = healthy_spread((self._pair_points(some) for some in met.values()), bar.least)
         together = HealthySpread(max(spread.between, spread.within), spread.within, spread.losses)
         for (a, b), some in met.items():
             if any(one.loss > bar.least for one in some):
-                self._pair(SlowPlace(PartKind.PAIR, a, b), some, together, bar)
+                self.judge_pair(SlowPlace(PartKind.PAIR, a, b), some, together, bar)
         rails = self.rails
         if len(rails) <= 1:
             return
-        bar = self._bar(len(met) * len(rails))
+        bar = self.bar(len(met) * len(rails))
         for (a, b), some in met.items():
             slow = {rail for one in some for rail, loss in one.losses.items()
                     if loss > bar.least and loss > one.explained(rail)}  # fmt: skip
             for rail in sorted(slow):
-                self._pair(SlowPlace(PartKind.PAIR, a, b, rail), some, together, bar)
+                self.judge_pair(SlowPlace(PartKind.PAIR, a, b, rail), some, together, bar)
 
-    def _pair(
+    def judge_pair(
         self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: NamingBar
     ) -> None:
+        """Name a pair, or suspect it, or one of its ends where that is as slow with others."""
         judged = judge(self._pair_points(some, place.rail), spread, bar)
-        if not judged.suspected or not all(self._known_apart(end) for end in some[0].ends):
+        if not judged.suspected or not all(self.known_apart(end) for end in some[0].ends):
             return
-        slow = [end for end in some[0].ends if self._slow_with_others(end, place, judged.loss / 2)]
+        slow = [end for end in some[0].ends if self.slow_with_others(end, place, judged.loss / 2)]
         if slow:
             for end in slow:
                 alone = judge(_points(end, self.ends[end], place.rail), self.spread, bar)
-                self._suspect_node(end, alone, place.rail)
+                self.suspect_node(end, alone, place.rail)
             return
         part = Found(place, some[0].ends[0][1], judged)
         (self.named if judged.named else self.suspects).append(part)
@@ -412,14 +415,14 @@ class Survey:
                 )
         return points
 
-    def _known_apart(self, end: End) -> bool:
+    def known_apart(self, end: End) -> bool:
         """Whether a member of a pair is known apart from it: named itself, or not suspected with others."""
         if self._named_node(end):
             return True
         others = {one.receiver if one.sender == end[0] else one.sender for one in self.ends[end]}
         return not self.nodes[end].suspected and len(others) - 1 >= OTHERS
 
-    def _slow_with_others(self, end: End, pair: SlowPlace, least: float) -> bool:
+    def slow_with_others(self, end: End, pair: SlowPlace, least: float) -> bool:
         """Whether a member of a pair loses so much with others too: then the pair's own runs tell nothing."""
         others = [
             one.loss for one in _points(end, self.ends[end], pair.rail)
@@ -444,6 +447,7 @@ def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> lis
         there = 1 if one.ends[0] == end else 0
         loss = one.losses.get(rail) if rail else one.loss
         if loss is not None:
-            explained = one.explained(rail) if one.rails_masked else one.masked
-            points.append(RoundLoss(one.round, loss - one.paces[there], explained, one.ends[there][0]))
+            points.append(
+                RoundLoss(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0])
+            )
     return points

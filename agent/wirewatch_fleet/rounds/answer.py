@@ -1,6 +1,7 @@
 """What one node of a pair answers, `wirewatch.fleet-peer/1`, and what both answers amount to."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,6 @@ from wirewatch_fleet.pairs.model import Name, PairEnd, PairRun, Rails, Rate, Str
 
 LONGEST = 300
 """Characters of a reason."""
-_MARK = b'"wirewatch.fleet-peer/1"'
 Cause = Literal["", "refused", "preempted", "failed"]
 """Why there is nothing: the gate refused, a user's job came, or it could not be done."""
 _WEIGHT: dict[Cause, int] = {"refused": 0, "preempted": 1, "failed": 2, "": 3}
@@ -54,12 +54,8 @@ def encode_answer(answer: PeerAnswer) -> str:
 def answers_in(text: str) -> Iterator[PeerAnswer]:
     """The answers among the lines of what a pair printed; others, and lines that were cut, are left out."""
     for line in text.encode("utf-8", "replace").splitlines():
-        at = line.find(b"{")
-        if _MARK in line and at >= 0:
-            try:
-                yield PEER.validate_json(line[at:])
-            except ValidationError:
-                continue
+        with suppress(ValidationError):
+            yield PEER.validate_json(line[line.find(b"{") :])
 
 
 def run_of(first: str, second: str, said: str) -> PairRun:

@@ -284,7 +284,7 @@ def _meet(name: str, first: PairNode, options: PairJobsOptions) -> str:
     """HOST:PORT where the first node of a pair listens."""
     if not on_hosts(options):
         return f"{name}.{options.namespace}.svc:{options.port}"
-    host = first.address or first.name
+    host = first.address
     return f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
 
 
@@ -301,19 +301,23 @@ def _conditions(one: Document) -> Sequence[Document]:
     return one.get("status", {}).get("conditions") or ()
 
 
+def _states(pod: Document) -> Sequence[Document]:
+    """Return how its containers are, as the kubelet says."""
+    return [one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses") or ()]
+
+
 def _started(pod: Document) -> bool:
     """Whether it can have printed anything."""
-    states = [one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses") or ()]
-    return any("running" in one or "terminated" in one for one in states)
+    return any("running" in one or "terminated" in one for one in _states(pod))
 
 
 def _failure(pod: Document) -> str:
     """Why a pod failed, by the API server."""
     if why := _disruption(pod):
         return why
-    for one in pod.get("status", {}).get("containerStatuses") or ():
-        ended = one.get("state", {}).get("terminated")
-        if ended and ended.get("exitCode"):
+    for state in _states(pod):
+        ended = state.get("terminated", {})
+        if ended.get("exitCode"):
             return _words(_place(pod), ended.get("reason"), f"exit code {ended['exitCode']}")
     return ""
 
@@ -340,9 +344,8 @@ def _waiting(pod: Document) -> str:
     for one in _conditions(pod):
         if one["type"] == "PodScheduled" and one["status"] == "False":
             return str(one.get("message") or one.get("reason") or "not scheduled")
-    for one in pod.get("status", {}).get("containerStatuses") or ():
-        waits = one.get("state", {}).get("waiting")
-        if waits:
+    for state in _states(pod):
+        if waits := state.get("waiting"):
             place = pod["spec"].get("nodeName", "")
             return f"{place}: {waits.get('reason', '')} {waits.get('message', '')}".strip()
     return ""

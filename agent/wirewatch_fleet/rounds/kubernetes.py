@@ -86,7 +86,7 @@ class KubernetesRounds:
         self._order, self._known, self._taken, self._asked = order, {}, {}, self.mono()
         refused = self._run(lambda client: self._start(client, order))
         self._heard = self.mono()
-        if order.pairs and len(refused) == len(order.pairs):
+        if len(refused) == len(order.pairs):
             raise RoundEngineError(f"no Job of the round could be made: {next(iter(refused.values()))}")
         for place, why in refused.items():
             self._known[place] = PairProgress(*order.pairs[place], PairState.FAILED, why)

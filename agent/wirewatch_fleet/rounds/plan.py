@@ -1,7 +1,6 @@
 """What two nodes of a pair are asked to measure: `wirewatch.fleet-pair-plan/1`."""
 
 import json
-import math
 import re
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
@@ -112,7 +111,7 @@ def wrong_work(work: PairWork) -> str:
         return f"{asked} GiB are more than the {most} GiB that a pair may send at a time"
     if work.seconds > LONGEST_SECONDS:
         return f"{work.seconds:g} s are more than the {LONGEST_SECONDS:g} s that a pair may take"
-    if not math.isfinite(work.seconds) or work.patience >= work.seconds:
+    if work.patience >= work.seconds:
         return f"one that waits {work.patience:g} s for the other cannot end in {work.seconds:g} s"
     odd = next((name for name in work.environment if not _VARIABLE.fullmatch(name)), None)
     return "" if odd is None else f"{odd!r} is not the name of a variable"

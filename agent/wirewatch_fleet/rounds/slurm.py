@@ -183,7 +183,7 @@ class SlurmRounds:
 
     def _address(self, name: str) -> str:
         node = self._nodes.get(name)
-        return node.address if node is not None and node.address else name
+        return name if node is None else node.address
 
     def _ask(self, live: Sequence[_PairStep]) -> None:
         """How the controller sees the jobs; one that does not answer now is asked again later."""

@@ -15,6 +15,7 @@ from wirewatch_fleet.cli.peer import peer
 from wirewatch_fleet.cli.probe import ENGINES, probe
 from wirewatch_fleet.pairs.document import ROUNDS
 from wirewatch_fleet.rounds.engine import NodesError, PairNode, PairState, RoundEngineError
+from wirewatch_fleet.rounds.kubernetes import KubernetesRounds
 from wirewatch_fleet.rounds.plan import encode_pair_plan, pair_plan
 
 NODES = tuple(PairNode(f"n{number}", gpus=8, leaf=f"leaf{number // 4}") for number in range(8))
@@ -45,6 +46,70 @@ def test_a_dry_run_says_what_and_starts_nothing(tmp_path: Path, played: PlayedEn
     assert not (tmp_path / "rounds.json").exists()
 
 
+BARE = tuple(replace(one, leaf="") for one in NODES)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "said"),
+    [
+        (NODES, (), [
+            "8 nodes in 2 leafs: n[0-7]", "round 1 (across), 4 pairs: n",
+            "each pair sends 256 MiB each way on each of 8 rails, on all at once, then an all_reduce, by",
+            "by distributed: 20 s at most on 2 x 8 GPUs",
+            "16 min, 10,240 GPU-seconds; mostly 3 rounds and small ones",
+        ]),
+        (BARE, ("--rounds", "1"), ["8 nodes: n[0-7]", "round 1 (random)", "; mostly 1 rounds"]),
+        (NODES, ("--engine", "gloo"), [
+            "each pair sends 4 MiB each way, then an all_reduce, by gloo: 20 s at most on 2 x 1 processes",
+            "16 min, no GPU;",
+        ]),
+        (NODES, ("--engine", "gloo", "--gpus", "2", "--size", "1M"), [
+            "sends 1 MiB each way on each of 2 rails", "2 x 2 processes",
+        ]),
+        ((*NODES[:7], replace(NODES[7], gpus=4, busy="allocated")), ("--nodes", "n[0-7]", "--gpus", "8"), [
+            "not idle, in no pair: n7 (allocated)", "8 nodes in 2 leafs",
+        ]),
+        ((*NODES[:7], replace(NODES[7], gpus=None)), ("--gpus", "8"), ["2 x 8 GPUs"]),
+        ((*NODES, PairNode("n9", gpus=4, busy="down")), (), ["2 x 8 GPUs", "n9 (down)"]),
+    ],
+    ids=["all", "no leafs", "processors", "some processors", "one is busy", "not counted", "other GPUs"],
+)  # fmt: skip
+def test_a_dry_run_says_what_each_pair_would_do(
+    tmp_path: Path, played: PlayedEngine, nodes: tuple[PairNode, ...], options: Sequence[str],
+    said: Sequence[str],
+) -> None:  # fmt: skip
+    played.nodes = nodes
+    result = ran(tmp_path, "--dry-run", *options)
+    assert result.exit_code == 0, result.output
+    assert all(one in result.output for one in said), result.output
+    assert ("not idle" in result.output) is any(one.busy for one in nodes)
+    assert " already, from " not in result.output
+
+
+def test_one_round_that_is_kept_is_said(tmp_path: Path, played: PlayedEngine) -> None:
+    assert ran(tmp_path, "--rounds", "1").exit_code == 0
+    result = ran(tmp_path, "--dry-run")
+    assert f"1 round is in {tmp_path / 'rounds.json'} already, from " in result.output
+    assert "at most 7 rounds" in result.output
+    assert len(played.orders) == 1
+
+
+def test_what_the_workers_are_told(tmp_path: Path, played: PlayedEngine) -> None:
+    ran(tmp_path, "--rounds", "1", "--interface", "eth1", "--env", "A=b=c", "--limit", "30s", "--wait", "5s")
+    (order,) = played.orders
+    assert order.work.environment == {"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1", "A": "b=c"}
+    assert (order.work.seconds, order.work.patience, order.seconds, order.patience) == (30.0, 15.0, 70.0, 5.0)
+
+
+def test_with_results_of_the_same_nodes_it_goes_on_whatever_is_busy_by_now(
+    tmp_path: Path, played: PlayedEngine
+) -> None:
+    assert ran(tmp_path, "--rounds", "1").exit_code == 0
+    played.nodes = (*NODES[:7], replace(NODES[7], busy="allocated"))
+    assert "8 nodes in 2 leafs" in ran(tmp_path, "--dry-run").output
+    assert ran(tmp_path, "--dry-run", "--nodes", "n[0-7]").exit_code == 0
+
+
 def test_healthy_ends_with_0_and_keeps_what_was_measured(tmp_path: Path, played: PlayedEngine) -> None:
     result = ran(tmp_path)
     assert result.exit_code == 0, result.output
@@ -62,6 +127,7 @@ def test_a_slow_node_is_printed_as_fleet_pairs_prints_it(tmp_path: Path, played:
     again = ran(tmp_path)
     assert again.exit_code == 2
     assert "nothing is left to measure" in again.output
+    assert " rounds are in " in again.output
     measured = utc(ROUNDS.validate_json((tmp_path / "rounds.json").read_bytes()).at)
     assert f"rounds.json already, from {measured} on; another file begins afresh" in again.output
 
@@ -83,7 +149,10 @@ def test_what_failed_is_reported_with_its_reason(tmp_path: Path, played: PlayedE
 @pytest.mark.parametrize(
     ("options", "nodes", "said"),
     [
-        ((), NODES[:1], "it takes two idle nodes"),
+        ((), NODES[:1], "it takes two idle nodes\n"),
+        ((), (NODES[0], replace(NODES[1], busy="down")), "it takes two idle nodes; n1 is down"),
+        ((), tuple(replace(one, gpus=0) for one in NODES), "different numbers of GPUs"),
+        ((), (*NODES, PairNode("n9")), "different numbers of GPUs"),
         ((), tuple(replace(one, gpus=None) for one in NODES), "counts no GPUs there: give --gpus"),
         ((), (*NODES, PairNode("n9", gpus=4)), "different numbers of GPUs"),
         (("--env", "A"), NODES, "--env A: not NAME=VALUE"),
@@ -194,6 +263,38 @@ def to_kubernetes(folder: Path) -> Result:
     template.write_text('{"spec": {"containers": [{"name": "pair", "image": "wirewatch"}]}}', "utf-8")
     options = ["--kubernetes", "--namespace", "probes", "--pod-template", str(template), "--dry-run"]
     return CliRunner().invoke(probe, [*options, "--results", str(folder / "rounds.json")])
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "uid", "owner"),
+    [
+        ("10.0.0.1", True, "u-1", ("probe-x", "u-1")),
+        ("", True, "u-1", None),
+        ("10.0.0.1", False, "u-1", None),
+        ("10.0.0.1", True, "", None),
+    ],
+    ids=["in a pod", "not in a cluster", "without a ServiceAccount", "a pod that does not know itself"],
+)
+def test_what_a_pod_starts_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, token: bool, uid: str,  # noqa: FBT001
+    owner: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("wirewatch_fleet.cli.probe.CREDENTIALS", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name, value in {"KUBERNETES_SERVICE_HOST": host, "POD_NAME": "probe-x", "POD_UID": uid}.items():
+        if value:
+            monkeypatch.setenv(name, value)
+    if token:
+        (tmp_path / "token").write_text("t", "ascii")
+    template = tmp_path / "pair.json"
+    template.write_text('{"spec": {"containers": [{"name": "pair", "image": "x"}]}}', "utf-8")
+    chosen = {
+        "namespace": "probes", "pod_template": template, "queue": "", "priority_class": "", "selector": "",
+        "leaf_label": (), "gpu_resource": "nvidia.com/gpu", "engine": "gloo", "gpus": 2, "port": 28700,
+    }  # fmt: skip
+    engine = ENGINES["kubernetes"](("n[1-2]",), chosen)
+    assert isinstance(engine, KubernetesRounds)
+    assert (engine.options.owner, engine.options.nodes, engine.options.gpus) == (owner, ("n1", "n2"), 0)
 
 
 CLUSTER = """

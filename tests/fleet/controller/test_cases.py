@@ -45,9 +45,9 @@ def test_the_brake_leaves_nodes_as_the_table_says(case: BrakeCase, act: str) -> 
         ours = ours.model_copy(update={"budget": BudgetSection(cluster=case.most + 2, pool=1000, rack=1000)})
     for _ in range(4):
         plan = decide([node_of(one) for one in fleet.values()], ours, NOW)
-        for step in plan.steps():
-            name = step.node.name
-            fleet[name] = apply(fleet[name], patch_of(step, ours, NOW))
+        for _, decision in plan.steps():
+            name = decision.node.name
+            fleet[name] = apply(fleet[name], patch_of(decision, ours, NOW))
     assert not list(plan.steps()), "it does not come to rest"
     out = {name: owner for name, one in fleet.items() if (owner := whose(one, case.nodes[name][1]))}
     assert left_as(case, out), out

@@ -4,13 +4,16 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 
 from tests.fleet.controller.api import TOKEN, NodesApi, serving
 from tests.fleet.controller.drawn import raw
+from tests.fleet.controller.leading import jumping, passed
 from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.controller import cluster
 from wirewatch_fleet.controller.cluster import ClusterSession, connected
@@ -69,6 +72,102 @@ def test_a_watch_from_a_version_that_is_forgotten_is_reported_by_its_number(tmp_
         assert told.value.outcome.detail.startswith("410")
 
     play(api, tmp_path, script)
+
+
+class PlayedClient(ApiClient):
+    """Asks nobody. A watch says these lines, an error ends it; every other request waits for ever."""
+
+    def __init__(self, *lines: bytes | Exception) -> None:
+        super().__init__(Configuration())
+        self.lines = [*lines]
+        self.query: dict[str, str] = {}
+        self.silence = 0.0
+        self.content = self
+
+    async def request(self, *_: Any, **named: Any) -> "PlayedClient":
+        self.query = dict(named["query_params"])
+        if "watch" not in self.query:
+            await asyncio.sleep(3600.0)
+        self.silence = named["_request_timeout"].sock_read
+        return self
+
+    async def readline(self) -> bytes:
+        line = self.lines.pop(0)
+        if isinstance(line, Exception):
+            raise line
+        return line
+
+    def release(self) -> None:
+        """The library's last word to an answer."""
+
+
+GONE = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}'
+
+
+@pytest.mark.parametrize(
+    ("line", "result", "detail"),
+    [
+        (GONE, RequestResult.REJECTED, "410"),
+        (b'{"code": 500, "reason": "a", "message": "b"}', RequestResult.SERVER_ERROR, "500"),
+        (TimeoutError(), RequestResult.UNREACHABLE, "no answer in time"),
+        (OSError("reset"), RequestResult.UNREACHABLE, "reset"),
+        (b"\xff", RequestResult.STRANGE, ""),
+        (b"no JSON", RequestResult.STRANGE, "not an event of a watch"),
+        (b"[]", RequestResult.STRANGE, "not an event of a watch"),
+        (b'{"message": "x"}', RequestResult.STRANGE, "not an event of a watch"),
+        (b'{"type": "BOOKMARK", "object": {}}', RequestResult.STRANGE, "not an event of a watch"),
+        (b'{"type": "ERROR", "object": {"code": 410}}', RequestResult.STRANGE, "not an event of a watch"),
+    ],
+)
+def test_a_watch_that_ends_with_something_else_says_so(
+    line: bytes | Exception, result: RequestResult, detail: str
+) -> None:
+    """Nothing that a line may be ends the program."""
+
+    async def run() -> None:
+        async with PlayedClient(line) as client:
+            with pytest.raises(RequestFailed) as told:
+                await anext(ClusterSession(client).changes("", "1"))
+        assert told.value.outcome.result is result
+        assert told.value.outcome.detail.startswith(detail)
+
+    asyncio.run(run())
+
+
+def test_a_watch_may_lose_a_bookmark_and_is_renewed_as_often_as_an_agent_repeats_itself() -> None:
+    """An API server sends a bookmark each minute; an agent repeats its condition every five minutes."""
+
+    async def run() -> None:
+        async with PlayedClient(b"") as client:
+            assert not [one async for one in ClusterSession(client).changes("gpu=yes", "7")]
+        assert (client.query["labelSelector"], client.query["resourceVersion"]) == ("gpu=yes", "7")
+        assert 2 * 60 < client.silence < float(client.query["timeoutSeconds"]) <= 300
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("ask", "seconds"),
+    [
+        (lambda session: session.nodes(""), 60.0),
+        (lambda session: session.patch_node("a", {}), 5.0),
+        (lambda session: session.write_event({}), 5.0),
+        (lambda session: session.request_maintenance({}), 5.0),
+        (lambda session: session.end_maintenance("a"), 5.0),
+    ],
+)
+def test_no_request_is_waited_for_longer_than_a_lease_allows(
+    ask: Callable[[ClusterSession], Awaitable[Any]], seconds: float
+) -> None:
+    """A page of a list, which changes nothing, has a minute."""
+
+    async def run() -> None:
+        async with PlayedClient() as client:
+            with pytest.raises(RequestFailed, match="no answer in time"):
+                await ask(ClusterSession(client))
+        assert passed() == seconds
+
+    jumping(run)
 
 
 @pytest.mark.parametrize(

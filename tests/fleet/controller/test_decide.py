@@ -168,6 +168,7 @@ def patched(marked: str | None, **spec: Any) -> dict[str, Any]:
         (node(), "cordon", patched(mark("cordon", at=NOW), unschedulable=True)),
         (node(), "nvsentinel", patched(mark("nvsentinel", at=NOW))),
         (node(health="ok", taints=[OURS], marked=mark()), "undo", patched(None, taints=None)),
+        (node(health="ok", taints=[GPU, OURS], marked=mark()), "undo", patched(None, taints=[GPU])),
         (
             node(health="ok", cordoned=True, marked=mark("cordon")),
             "undo",
@@ -197,7 +198,7 @@ def test_the_oldest_fault_has_the_first_place() -> None:
 def test_who_was_refused_has_the_last_place() -> None:
     fleet = [node("a", since=900.0), node("b"), node("c", "ok", taints=[OURS], marked=mark())]
     free = decide(fleet, settings(), NOW, last={"a", "c"})
-    assert [one.node.name for one in free.steps()] == ["b", "c", "a"]
+    assert [one.node.name for _, one in free.steps()] == ["b", "c", "a"]
     held = decide(fleet, settings(budget=BudgetSection(cluster=2, pool=9, rack=9)), NOW, last={"a"})
     assert {one.node.name: one.step for one in held.decisions} == {
         "a": None, "b": NodeStep.TAKE_OUT, "c": NodeStep.GIVE_BACK,
@@ -295,10 +296,10 @@ def test_whatever_the_fleet_no_budget_is_passed_and_only_its_own_is_undone(
     before = {one["metadata"]["name"]: one for one in fleet}
     plan = decide([node_of(one) for one in fleet], ours, NOW)
     after = dict(before)
-    for step in plan.steps():
-        name = step.node.name
-        after[name] = apply(before[name], patch_of(step, ours, NOW))
-        _only_ours_changed(before[name], after[name], step)
+    for _, decision in plan.steps():
+        name = decision.node.name
+        after[name] = apply(before[name], patch_of(decision, ours, NOW))
+        _only_ours_changed(before[name], after[name], decision)
     _within(plan, before, after, ours)
 
 
@@ -332,10 +333,10 @@ def _within(
         return [one for one in nodes if one.condition or one.mark or one.foreign]
 
     was = {(one.scope, one.name): one.used for one in Brake(fleet(before), ours).budgets()}
-    for step in plan.steps():
-        if step.step is NodeStep.TAKE_OUT:
-            assert not obstacles(step.node, ours.dedicated_taints)
-            assert obstacles(node_of(after[step.node.name]), ours.dedicated_taints)
+    for step, decision in plan.steps():
+        if step is NodeStep.TAKE_OUT:
+            assert not obstacles(decision.node, ours.dedicated_taints)
+            assert obstacles(node_of(after[decision.node.name]), ours.dedicated_taints)
     for one in plan.budgets:
         assert one.used <= max(one.limit, was[one.scope, one.name])
     assert plan.budgets[0].scope is Scope.CLUSTER

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.controller.drawn import OTHERS, OURS, mark, raw
+from tests.fleet.controller.drawn import NOW, OTHERS, OURS, mark, raw
 from tests.fleet.controller.leading import Played, lead, refusal
 from wirewatch.config import BudgetSection
+from wirewatch.core.words import stamp
 from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.controller.decide import NodeStep
 from wirewatch_fleet.kubeclient import RequestFailed
@@ -52,10 +53,36 @@ def test_a_node_that_is_given_back_without_an_answer_keeps_no_place() -> None:
     assert played.times("patch") == [(FIRST, "a"), (FIRST + 3, "b")]
 
 
-def test_a_patch_that_is_refused_keeps_no_place_and_its_node_is_the_last() -> None:
-    played = Played([raw("a", since=900.0), raw("b")], {"patch": [RequestResult.CONFLICT]})
-    lead(played, 60.0, budget=ONE, lease=60, period=5.0)
-    assert [name for _, name in played.times("patch")] == ["a", "b"]
+@pytest.mark.parametrize(
+    ("stuck", "places", "tried"),
+    [
+        (raw("a", since=900.0), 1, ["a", "b"]),
+        (raw("a", "ok", taints=[OURS], marked=mark()), 2, ["a", "b", "a"]),
+    ],
+)
+def test_a_patch_that_is_refused_keeps_no_place_and_its_node_is_the_last(
+    stuck: dict[str, Any], places: int, tried: list[str]
+) -> None:
+    """Oldest first, or given back first, it would keep all others waiting for ever."""
+    played = Played([stuck, raw("b")], {"patch": [RequestResult.CONFLICT]})
+    lead(played, 60.0, budget=BudgetSection(cluster=places, pool=9, rack=9), lease=60, period=5.0)
+    assert [name for _, name in played.times("patch")] == tried
+
+
+def test_the_budget_holds_while_ten_fail_at_once() -> None:
+    played = Played([raw(f"n{number}", since=600.0 + number) for number in range(10)])
+    lead(played, 60.0, budget=BudgetSection(cluster=2, pool=10, rack=10), period=5.0)
+    assert played.times("patch") == [(FIRST, "n9"), (FIRST, "n8")]
+
+
+def test_steps_do_not_wait_until_what_is_left_has_been_reported() -> None:
+    """Events that are refused keep no node in use."""
+    refused = {"event": [RequestResult.FORBIDDEN] * 4}
+    played = Played([raw(f"n{number}") for number in range(6)], refused)
+    lead(played, 100.0, budget=ONE, period=5.0)
+    assert [kind for _, kind, _ in played.asked[:4]] == ["list", "watch", "patch", "event"]
+    assert played.times("patch") == [(FIRST, "n0")]
+    assert {name for _, name in played.times("event")} == {f"n{number}" for number in range(6)}
 
 
 def test_after_each_failure_it_waits_twice_as_long_and_lists_all_nodes(
@@ -91,7 +118,7 @@ def test_the_first_step_that_fails_is_the_last_of_its_plan() -> None:
 def test_what_is_due_is_published_before_it_is_done_and_what_is_done_after() -> None:
     made = lead(Played([raw("a")], {"patch": [RequestResult.CONFLICT]}), FIRST + 1, period=300.0)
     assert made.report.plan is not None
-    assert [one.node.name for one in made.report.plan.steps()] == ["a"]
+    assert [one.node.name for _, one in made.report.plan.steps()] == ["a"]
     made = lead(Played([raw("a")]), FIRST + 1, period=300.0)
     assert made.report.plan is not None
     assert not [*made.report.plan.steps()]
@@ -116,7 +143,7 @@ def test_undo_gives_back_what_has_no_condition_any_more() -> None:
     assert (played.times("patch"), played.times("event")) == ([(FIRST, "a")], [(FIRST, "a")])
 
 
-@pytest.mark.parametrize("between", [[], [(30.0, ("DELETED", raw("a")))]])
+@pytest.mark.parametrize("between", [[], [(18.0, ("DELETED", raw("a")))]])
 def test_a_node_is_the_last_until_its_step_is_done_or_it_is_gone(between: list[Any]) -> None:
     """After that the older fault has its place again."""
     refused = [RequestResult.CONFLICT] if not between else [RequestResult.CONFLICT] * 3
@@ -147,6 +174,7 @@ def test_a_dry_run_needs_no_lease_and_patches_nothing() -> None:
     lead(played, 60.0, renewed=None, dry_run=True)
     assert {kind for _, kind, _ in played.asked} == {"list", "watch", "event"}
     assert played.times("event") == [(FIRST, "bad")]
+    assert played.bodies[0]["message"].startswith("dry run: would be tainted")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +269,10 @@ class TestNvsentinel:
         assert played.times("end") == [(31.0, "wirewatch-bad")]
         assert played.times("patch") == [(FIRST, "bad"), (31.0, "bad")]
         spec = next(one["spec"] for one in played.bodies if one.get("kind") == "MaintenanceRequest")
-        assert spec["startTime"] > spec["healthEvent"]["generatedTimestamp"]
+        assert (spec["healthEvent"]["generatedTimestamp"], spec["startTime"]) == (
+            stamp(NOW),
+            stamp(NOW + 300),
+        )
         assert spec["healthEvent"]["errorCode"] == ["NvlinkLinkDown"]
         assert spec["healthEvent"]["message"] == "nvlink.link_down GPU 2 link 7"
 
@@ -253,6 +284,13 @@ class TestNvsentinel:
         assert played.times("request") == [(FIRST, "wirewatch-bad"), (FIRST + 6, "wirewatch-bad")]
         assert caplog.text.count("NVSentinel has no request for bad") == 1
         assert played.bodies[0]["spec"]["healthEvent"]["message"] == ""
+
+    def test_none_is_requested_after_a_step_that_was_refused_until_all_nodes_are_listed(self) -> None:
+        nodes = [raw("handed", marked=mark("nvsentinel")), raw("bad")]
+        played = Played(nodes, {"patch": [RequestResult.CONFLICT]})
+        lead(played, 30.0, period=5.0)
+        (_, again), (requested,) = played.times("patch"), played.times("request")
+        assert requested == (again[0], "wirewatch-handed")
 
     def test_a_node_of_the_same_name_is_another(self) -> None:
         marked = raw("bad", marked=mark("nvsentinel"))

@@ -1,20 +1,22 @@
-"""The controller's loop against an API server in this process: takes, holds back, gives back, gives way."""
+"""The controller's campaign: over TLS against an API server in this process, else on a clock that jumps."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fleet.controller.api import NodesApi, serving
-from tests.fleet.controller.drawn import NOW, OTHERS, OURS, mark, raw, settings
+from tests.fleet.controller.drawn import NOW, OTHERS, OURS, raw, settings
+from tests.fleet.controller.leading import Played, campaign, nowhere
 from tests.patience import HANGS
-from wirewatch.config import BudgetSection
-from wirewatch.kubernetes.apiserver import ApiEndpoint, RequestResult
+from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.controller import cluster, loop
+from wirewatch_fleet.controller.cluster import connected
 from wirewatch_fleet.controller.decide import NodeStep
 from wirewatch_fleet.controller.loop import Controller, Identity
 
@@ -31,7 +33,7 @@ class FixedClock:
         return time.monotonic()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests answer at once here, so none before us can be on its way for seconds."""
     monkeypatch.setattr(loop, "REQUEST", 0.1)
@@ -49,8 +51,8 @@ def play(
 
     async def run() -> Controller:
         async with serving(api, folder) as where:
-            identity = Identity("us", "wirewatch")
-            made = Controller(where, identity, settings(lease=6, period=1.0, **changed), FixedClock())
+            ours = settings(lease=6, period=1.0, **changed)
+            made = Controller(lambda: connected(where), Identity("us", "wirewatch"), ours, FixedClock())
             running = asyncio.create_task(made.run())
             try:
                 await script(made)
@@ -68,6 +70,7 @@ async def until(look: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_failed_node_is_taken_out_with_its_mark_and_given_back_when_it_is_fit(tmp_path: Path) -> None:
     api = NodesApi(raw("bad", taints=[OTHERS]), raw("well", "ok"))
 
@@ -86,157 +89,79 @@ def test_a_failed_node_is_taken_out_with_its_mark_and_given_back_when_it_is_fit(
     }  # fmt: skip
 
 
-def test_the_budget_holds_while_ten_fail_at_once(tmp_path: Path) -> None:
-    api = NodesApi(*(raw(f"n{number}", since=600.0 + number) for number in range(10)))
-
-    async def script(_: Controller) -> None:
-        await until(lambda: len(api.tainted) == 2 and len(api.events) >= 10)
-
-    play(api, tmp_path, script, budget=BudgetSection(cluster=2, pool=10, rack=10))
-    assert api.tainted == {"n9", "n8"}
-    assert len(api.patches) == 2
+LACKING = "403: the ServiceAccount lacks a right"
+ALWAYS = 1000
+LEASE = "wirewatch/wirewatch-controller"
 
 
-def test_steps_do_not_wait_until_what_is_left_has_been_reported(tmp_path: Path) -> None:
-    """Events that are refused, or take their time, keep no node in use."""
-    api = NodesApi(*(raw(f"n{number}") for number in range(6)))
-    api.refused["POST", "events"] = [403] * 4
-
-    async def script(_: Controller) -> None:
-        await until(lambda: len(api.events) == 5)
-
-    play(api, tmp_path, script, budget=BudgetSection(cluster=1, pool=10, rack=10))
-    assert len(api.patches) == 1
-    assert api.order.index(("PATCH", "nodes")) < api.order.index(("POST", "events"))
-    assert {one["involvedObject"]["name"] for one in api.events} == {f"n{number}" for number in range(1, 6)}
+def test_who_loses_the_lease_does_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    """The lease is ours until 32.5 s; from a request's length before that no step begins."""
+    played = Played([raw("well", "ok")], says=[(29.0, ("ADDED", raw("bad")))], taken=20.0)
+    made = campaign(played, 100.0, lease=15, period=5.0)
+    assert [kind for _, kind, _ in played.asked[:4]] == ["connect", "read lease", "make lease", "read lease"]
+    assert (played.times("list"), played.times("patch")) == ([(5.0, "")], [])
+    assert {kind for at, kind, _ in played.asked if at > 20} == {"read lease", "connect"}
+    assert (made.report.leader, made.report.plan, made.report.synced_at) == (False, None, NOW)
+    assert "us has lost the lease" in caplog.text
+    assert "does not give what is asked" not in caplog.text
 
 
-def test_a_dry_run_says_what_it_would_do_and_patches_nothing(tmp_path: Path) -> None:
-    api = NodesApi(raw("bad"))
-
-    async def script(_: Controller) -> None:
-        await until(lambda: bool(api.events))
-
-    play(api, tmp_path, script, dry_run=True)
-    assert not api.patches
-    assert "would" in api.events[0]["message"] or "dry run" in api.events[0]["message"]
+def test_who_waits_for_the_lease_asks_for_nothing_else() -> None:
+    played = Played([raw("bad")], taken=0.0)
+    campaign(played, 1.0)
+    played.asked.clear()
+    made = campaign(played, 100.0, lease=15)
+    assert {kind for _, kind, _ in played.asked} == {"connect", "read lease"}
+    assert (made.asked, made.report.leader, made.report.plan) == (True, False, None)
 
 
-def test_undo_takes_back_its_own_alone(tmp_path: Path) -> None:
-    api = NodesApi(raw("ours", taints=[OTHERS, OURS], marked=mark()), raw("theirs", taints=[OTHERS]))
+def test_a_leader_that_cannot_list_the_nodes_says_so_and_begins_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    played = Played([raw("bad")], {"list": [RequestResult.SERVER_ERROR]})
+    made = campaign(played, 60.0, lease=15)
+    (first, _), (again, _) = played.times("connect")
+    assert (first, 6.0 <= again <= 7.0) == (0.0, True)
+    assert [name for _, name in played.times("patch")] == ["bad"]
+    assert made.report.steps == {TAKEN_OUT: 1}
+    assert caplog.text.count("the API server does not give what is asked") == 1
+    assert caplog.text.count("the API server answers again") == 1
 
-    async def script(_: Controller) -> None:
-        await until(lambda: api.nodes["ours"]["spec"].get("taints") == [OTHERS])
 
-    play(api, tmp_path, script, act="undo")
-    assert {name for name, _ in api.patches} == {"ours"}
-
-
-def test_a_step_that_fails_is_tried_again_on_what_is_listed_anew(tmp_path: Path) -> None:
-    api = NodesApi(raw("bad"))
-    api.refused["PATCH", "nodes"] = [500]
-
-    async def script(made: Controller) -> None:
-        await until(lambda: TAKEN_OUT in made.report.steps)
-
-    made = play(api, tmp_path, script)
-    assert api.tainted == {"bad"}
-    assert made.report.steps[NodeStep.TAKE_OUT, RequestResult.SERVER_ERROR] == 1
-    assert made.report.steps[TAKEN_OUT] == 1
+def test_without_credentials_it_tries_again_later_and_later(caplog: pytest.LogCaptureFixture) -> None:
+    """Each wait is twice the last, up to 30 s, and by chance up to a half shorter."""
+    played = Played([raw("bad")], {"connect": [RequestResult.NO_CREDENTIALS] * 7})
+    made = campaign(played, 300.0)
+    tries = [at for at, _ in played.times("connect")]
+    waits = [round(b - a, 1) for a, b in pairwise(tries)]
+    assert len(waits) == 7
+    for wait, longest in zip(waits, (2, 4, 8, 16, 30, 30, 30), strict=True):
+        assert longest / 2 <= wait <= longest
+    assert caplog.text.count("the API server does not give what is asked") == 1
+    assert [name for _, name in played.times("patch")] == ["bad"]
+    assert made.asked
 
 
 @pytest.mark.parametrize(
-    ("stuck", "places"), [(raw("a", since=900.0), 1), (raw("a", "ok", taints=[OURS], marked=mark()), 2)]
+    ("results", "lacking", "others", "again"),
+    [
+        ([RequestResult.FORBIDDEN] * ALWAYS, 1, 0, 0),
+        ([RequestResult.FORBIDDEN] * 2, 1, 0, 1),
+        ([RequestResult.FORBIDDEN, RequestResult.SERVER_ERROR, RequestResult.FORBIDDEN], 2, 1, 1),
+    ],
 )
-def test_a_node_whose_patches_are_refused_delays_no_other(
-    stuck: dict[str, Any], places: int, tmp_path: Path
+def test_a_lease_that_cannot_be_read_is_told_once_for_each_reason(
+    results: list[RequestResult], lacking: int, others: int, again: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Oldest first, it would have the budget's one place for ever, and all others none."""
-    api = NodesApi(stuck, raw("b"), *(raw(f"well{n}", "ok") for n in range(2)))
-    api.never = {"a"}
-
-    async def script(made: Controller) -> None:
-        await until(lambda: TAKEN_OUT in made.report.steps and api.refusals["a"] > 0)
-
-    made = play(api, tmp_path, script, budget=BudgetSection(cluster=places, pool=9, rack=9))
-    assert made.report.steps[TAKEN_OUT] == 1
-    assert {name for name, _ in api.patches} == {"b"}
-
-
-def test_an_unreadable_annotation_concerns_its_node_alone(tmp_path: Path) -> None:
-    deep = "[" * 100_000
-    api = NodesApi(raw("odd", marked=deep, since=900.0), raw("bad"))
-
-    async def script(_: Controller) -> None:
-        await until(lambda: api.tainted == {"bad"})
-
-    play(api, tmp_path, script)
-    assert {name for name, _ in api.patches} == {"bad"}
-
-
-@pytest.mark.parametrize("code", [410, 500])
-def test_a_watch_that_ends_with_an_error_is_followed_by_a_list(code: int, tmp_path: Path) -> None:
-    api = NodesApi(raw("well", "ok"))
-
-    async def script(made: Controller) -> None:
-        await until(lambda: bool(api.watched) and made.report.plan is not None)
-        # What the watch did not say is in the list after it.
-        api.nodes["bad"] = raw("bad")
-        api.say(
-            {
-                "type": "ERROR",
-                "object": {"kind": "Status", "code": code, "reason": "Expired", "message": "too old"},
-            }
-        )
-        await until(lambda: api.tainted == {"bad"})
-
-    play(api, tmp_path, script)
-
-
-def test_a_node_that_is_deleted_while_it_is_out_leaves_the_budget_to_others(tmp_path: Path) -> None:
-    api = NodesApi(raw("a", taints=[OURS], marked=mark()), raw("b"), raw("c", "ok"))
-
-    async def script(_: Controller) -> None:
-        await until(lambda: bool(api.watched) and len(api.events) > 0)
-        assert "InterconnectBudgetUsed" in {one["reason"] for one in api.events}
-        gone = api.nodes.pop("a")
-        api.say({"type": "DELETED", "object": gone})
-        await until(lambda: api.tainted == {"b"})
-
-    play(api, tmp_path, script, budget=BudgetSection(cluster=1, pool=9, rack=9))
-
-
-def test_who_loses_the_lease_does_nothing_more(tmp_path: Path) -> None:
-    api = NodesApi(raw("well", "ok"))
-
-    async def script(made: Controller) -> None:
-        await until(lambda: made.report.leader)
-        assert api.lease is not None
-        stolen = {**api.lease, "spec": {**api.lease["spec"], "holderIdentity": "another"}}
-        api.refused["PUT", "leases"] = [409] * 100
-        api.hold(stolen)
-        await until(lambda: not made.report.leader)
-        api.put(raw("well", "failed"))
-        before = api.asked_for_lease
-        await until(lambda: api.asked_for_lease > before + 2)
-
-    play(api, tmp_path, script)
-    assert not api.patches
-
-
-def test_a_right_that_is_lacking_is_reported_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    api = NodesApi(raw("bad"))
-    api.refused["GET", "leases"] = [403, 403]
-
-    async def script(made: Controller) -> None:
-        await until(lambda: api.tainted == {"bad"} and made.asked)
-
     caplog.set_level(logging.INFO)
-    play(api, tmp_path, script)
-    assert caplog.text.count("403: the ServiceAccount lacks a right") == 1
-    assert caplog.text.count("the API server answers again") == 1
+    played = Played([raw("bad")], {"read lease": results})
+    made = campaign(played, 60.0, lease=15)
+    assert (caplog.text.count(LACKING), caplog.text.count("(500")) == (lacking, others)
+    assert caplog.text.count("the API server answers again") == again
+    assert played.times("read lease")[:3] == [(0.0, LEASE), (2.5, LEASE), (5.0, LEASE)]
+    assert made.asked is bool(again)
+    assert bool(played.times("patch")) is bool(again)
 
 
 class SetClock(FixedClock):
@@ -250,7 +175,6 @@ class SetClock(FixedClock):
 
 def test_a_loop_is_stuck_after_a_minute_and_a_lease() -> None:
     clock = SetClock()
-    where = ApiEndpoint("127.0.0.1", 1, Path(), "")
-    made = Controller(where, Identity("us", "wirewatch"), settings(lease=15), clock)
+    made = Controller(nowhere, Identity("us", "wirewatch"), settings(lease=15), clock)
     for clock.at, turns in ((74.0, True), (76.0, False)):
         assert made.turning() is turns

@@ -1,5 +1,7 @@
+from collections.abc import Sequence
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +48,39 @@ def test_across_leafs_where_it_can_be_and_within_them_where_it_shall() -> None:
     assert all(leafs[a] != leafs[b] for a, b in pairs)
     pairs, _ = inside(names, leafs, lambda _a, _b: False, drawing(1), {})
     assert all(leafs[a] == leafs[b] for a, b in pairs)
+
+
+def test_pairs_of_different_seeds_differ() -> None:
+    names = [f"n{n}" for n in range(16)]
+    found = {matching(names, lambda _a, _b: False, drawing(seed), {}) for seed in range(4)}
+    assert len(found) == 4
+
+
+def test_a_wrong_pair_is_undone_whatever_the_draw() -> None:
+    """Two leafs of four: each member has a partner across, and none is lost again once it is found."""
+    names = [f"{leaf}{n}" for leaf in "ab" for n in range(4)]
+    for seed in range(200):
+        pairs, _ = matching(names, lambda a, b: a[0] == b[0], drawing(seed), {})
+        assert all(a[0] != b[0] for a, b in pairs)
+
+
+def test_where_no_swap_helps_the_pairs_stay_as_they_were_drawn() -> None:
+    """It is given up after some tries for each pair."""
+    names, asked = [f"n{n}" for n in range(40)], list[Sequence[str]]()
+
+    def wrong(a: str, b: str) -> bool:
+        asked.append((a, b))
+        return True
+
+    drawn = matching(names, lambda _a, _b: False, drawing(1), {})
+    assert matching(names, wrong, drawing(1), {}) == drawn
+    assert len(asked) == 20 * (1 + 3 * 40)
+
+
+@pytest.mark.parametrize(("name", "rests"), [("a", 0), ("b", 1), ("c", 2)])
+def test_the_one_that_has_rested_least_rests(name: str, rests: int) -> None:
+    rested = dict.fromkeys("abc", 3) | {name: rests}
+    assert matching(["a", "b", "c"], lambda _a, _b: False, drawing(2), rested)[1] == (name,)
 
 
 def test_odd_leafs_leave_one_each_and_those_run_together() -> None:

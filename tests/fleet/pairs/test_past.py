@@ -1,3 +1,7 @@
+"""Whether all are slower alike than they were, beside earlier results."""
+
+import pytest
+
 from wirewatch.core.pairs import Measure
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS
 from wirewatch_fleet.pairs.naming import TypicalRate, alike
@@ -27,3 +31,26 @@ def test_only_runs_of_one_kind_are_compared() -> None:
 
 def test_faster_is_no_fault() -> None:
     assert not alike(typical(60e9), [typical(50e9)] * 3, DEFAULT_LIMITS)
+
+
+def test_without_a_past_nothing_is_slower() -> None:
+    assert not alike(typical(40e9), [], DEFAULT_LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("rate", "past", "slower"),
+    [
+        (47.8e9, [50e9, 50e9, 50e9], True),
+        (48.8e9, [50e9, 50e9, 50e9], False),
+        (47.8e9, [50e9, 50e9], False),
+        (46.8e9, [50e9, 50e9], True),
+        (45e9, [50e9, 51e9, 49e9], False),
+        (43e9, [50e9, 51e9, 49e9], True),
+    ],
+    ids=["by the least", "by less", "beside two", "beside two by more", "as much as they differ", "by more"],
+)
+def test_it_takes_the_least_loss_and_more_than_earlier_results_differ(
+    rate: float, past: list[float], *, slower: bool
+) -> None:
+    """Four robust deviations of them: here 12 %."""
+    assert bool(alike(typical(rate), [typical(one) for one in past], DEFAULT_LIMITS)) is slower

@@ -28,6 +28,9 @@ class PlayedApi:
         self.logs: dict[str, str] = {}
         self.refuse: dict[tuple[str, str], tuple[int, str]] = {}
         self.asked: list[tuple[str, str]] = []
+        self.queries: list[dict[str, list[str]]] = []
+        self.not_made: set[str] = set()
+        """Names of Jobs that are refused."""
         self.late: list[Document] = []
         """Jobs whose creation is under way: one is made after each deletion."""
         api = self
@@ -72,7 +75,11 @@ class PlayedApi:
         kind, name, asked = found["kind"], found["name"], parse_qs(parts.query)
         what = f"{kind}/log" if found["log"] else kind
         self.asked.append((method, what))
-        if refusal := self.refuse.get((method, what)):
+        self.queries.append(asked)
+        refusal = self.refuse.get((method, what))
+        if method == "POST" and body["metadata"]["name"] in self.not_made:
+            refusal = 422, "not this one"
+        if refusal:
             status, message = refusal
             return (
                 status,

@@ -73,11 +73,15 @@ class PlayedEngine:
 
 @dataclass
 class PlayedView:
-    """Passes the engine's time; `until`: ended from then on. `kept`: all that was kept, in order."""
+    """Passes the engine's time; `until`: ended from then on.
+
+    `kept`: all that was kept, in order; `shown`: the numbers of rounds that began, and of those measured.
+    """
 
     engine: PlayedEngine
     until: Callable[[PlayedEngine], bool] = lambda _: False
     kept: list[RoundsDocument] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
 
     def mono(self) -> float:
         return self.engine.time
@@ -92,7 +96,7 @@ class PlayedView:
         self.kept.append(made)
 
     def began(self, order: RoundOrder) -> None:
-        """Not shown."""
+        self.shown.append(f"began {order.number}")
 
     def measured(self, measured: MeasuredRound) -> None:
-        """Not shown."""
+        self.shown.append(f"measured {measured.round.number}")

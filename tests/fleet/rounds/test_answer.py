@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.fleet.rounds.playedengine import answers
 from wirewatch_fleet.pairs.model import PairEnd
-from wirewatch_fleet.rounds.answer import LONGEST, PeerAnswer, answers_in, encode_answer, run_of
+from wirewatch_fleet.rounds.answer import PeerAnswer, answers_in, encode_answer, failed_run, run_of
 
 GOOD = PeerAnswer(
     "wirewatch.fleet-peer/1", 1e9, "a", "a", "b", sends=4e9, receives=3e9, all_reduce=2e9,
@@ -56,4 +58,29 @@ def test_an_answer_without_any_rate_is_none() -> None:
 
 
 def test_a_long_reason_is_cut() -> None:
-    assert len(run_of("a", "b", said(replace(REFUSED, why="x" * 1000))).failed) == LONGEST
+    assert len(run_of("a", "b", said(replace(REFUSED, why="x" * 1000))).failed) == 300
+
+
+def test_of_two_ends_with_the_same_reason_the_first_speaks() -> None:
+    text = said(replace(LOST, name="b"), LOST)
+    assert run_of("a", "b", text).failed == "a: failed: gloo says: closed by peer"
+
+
+@pytest.mark.parametrize(
+    ("why", "failed"), [("", "no answer"), ("\n", "no answer"), ("x\ty", "xy"), ("z" * 301, "z" * 300)]
+)
+def test_a_failed_run_always_says_why(why: str, failed: str) -> None:
+    assert failed_run("a", "b", why).failed == failed
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_without_a_word_of_either_it_says_so(text: str) -> None:
+    assert run_of("a", "b", text).failed == "no answer of either"
+
+
+@pytest.mark.parametrize(
+    "line", ['{"schema": 1}', "wirewatch.fleet-peer/1", '"wirewatch.fleet-peer/1"', "{" * 100_000, "5", ""]
+)
+def test_what_is_no_answer_is_passed_over(line: str) -> None:
+    (one,) = answers_in(f"{line}\n{encode_answer(GOOD)}\n")
+    assert one == GOOD

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fleet.rounds.playedengine import OPTIONS, PlayedEngine, PlayedView
+from tests.fleet.rounds.playedengine import OPTIONS, PlayedEngine, PlayedView, answers
 from wirewatch_fleet.pairs.document import (
     ROUNDS,
     RoundsDocument,
@@ -40,6 +40,62 @@ def test_nothing_slow_takes_three_rounds_and_names_no_node() -> None:
     made, _ = run(PlayedEngine(NODES))
     found = pairs_document(made)
     assert (found.health, found.rounds, found.named) == ("ok", 3, [])
+
+
+def test_a_round_is_shown_when_it_begins_and_when_it_was_measured() -> None:
+    """No pair is waited for once all have ended, and each is asked about five times a second till then."""
+    engine = PlayedEngine(NODES, after=0.0)
+    _, view = run(engine)
+    assert view.shown == [f"{what} {number}" for number in (1, 2, 3) for what in ("began", "measured")]
+    assert (engine.time, engine.cancels) == (0.0, 3)
+    engine = PlayedEngine(NODES, after=0.5)
+    run(engine)
+    assert engine.time == pytest.approx(3 * 0.6)
+
+
+def test_nothing_begins_once_it_is_ended() -> None:
+    engine = PlayedEngine(NODES)
+    view = PlayedView(engine, until=lambda _: True)
+    assert run_rounds(engine, NOTHING, OPTIONS, view) == NOTHING
+    assert not engine.orders
+
+
+class _Timed(PlayedEngine):
+    """Pairs with n0 wait until `admitted`, and answer `after` seconds after that; those with n1 at `late`."""
+
+    admitted, late = 0.0, 0.0
+
+    def _one(self, first: str, second: str) -> PairProgress:
+        since = self.time - self._since
+        if "n0" in {first, second} and since < self.admitted:
+            return PairProgress(first, second, PairState.WAITING)
+        after = self.admitted + self.after if "n0" in {first, second} else self.after
+        if since < (self.late if "n1" in {first, second} else after):
+            return PairProgress(first, second, PairState.RUNNING)
+        told = answers(first, second)
+        return PairProgress(first, second, PairState.DONE, told)
+
+
+@pytest.mark.parametrize(
+    ("admitted", "late", "failed"),
+    [
+        (50.0, 2.0, {}),
+        (61.0, 2.0, {"n0": "not admitted within 60 s: no reason given"}),
+        (50.0, 40.0, {"n1": "no answer within 30 s"}),
+    ],
+    ids=["long after the round began", "never", "after it was given up"],
+)
+def test_a_pair_has_its_time_from_when_it_was_admitted(
+    admitted: float, late: float, failed: dict[str, str]
+) -> None:
+    engine = _Timed(NODES, after=25.0)
+    engine.admitted, engine.late = admitted, late
+    one_round = replace(OPTIONS, limits=replace(OPTIONS.limits, first=1, most=1))
+    made = run_rounds(engine, NOTHING, one_round, PlayedView(engine))
+    runs = made.rounds[0].runs
+    for name in ("n0", "n1"):
+        told = {run.failed for run in runs if name in {run.first, run.second}}
+        assert told == {failed.get(name, "")}
 
 
 def test_what_was_measured_is_kept_when_its_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from wirewatch_fleet.rounds.jobs import (
     PairJobsOptions,
     TemplateError,
     checked,
+    deleted,
+    disrupted,
     job,
     job_progress,
     nodes_of,
@@ -87,10 +89,32 @@ def test_each_pod_says_which_node_it_is_on_whatever_the_template_says() -> None:
     assert "args" not in pod_of(made(options=replace(OPTIONS, template=own)))["containers"][0]
 
 
+def templated(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """The pod of a pair by a template with little in it."""
+    whole = {"containers": [{"name": "pair", "image": "x", **container}], **spec}
+    return pod_of(made(options=replace(OPTIONS, template={"metadata": {"labels": None}, "spec": whole})))
+
+
+def test_what_a_template_says_is_kept_and_what_is_null_there_is_not_there() -> None:
+    pod = templated(
+        {"args": ["mine"], "env": [{"name": "A", "value": "1"}]}, terminationGracePeriodSeconds=30
+    )
+    assert (pod["terminationGracePeriodSeconds"], pod["containers"][0]["args"]) == (30, ["mine"])
+    assert [one["name"] for one in pod["containers"][0]["env"]] == [
+        "WIREWATCH_PAIR_PLAN", "NODE_NAME", "POD_UID", "A",
+    ]  # fmt: skip
+    bare = templated({"env": None, "resources": {"limits": None}})["containers"][0]
+    assert bare["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert len(bare["env"]) == 3
+
+
 def test_nothing_stays_when_no_process_is_left_to_delete_it() -> None:
     spec = made(options=replace(OPTIONS, owner=("probe-x", "u-1")))["spec"]
     assert spec["activeDeadlineSeconds"] == 120 + 60 + 30
-    assert spec["ttlSecondsAfterFinished"] > 0
+    assert (spec["ttlSecondsAfterFinished"], spec["template"]["spec"]["terminationGracePeriodSeconds"]) == (
+        600,
+        5,
+    )
     (owner,) = made(options=replace(OPTIONS, owner=("probe-x", "u-1")))["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Pod", "probe-x", "u-1")
     assert made()["metadata"]["ownerReferences"] == []
@@ -107,7 +131,9 @@ def test_who_is_first_waits_for_as_long_as_the_other_may_take_to_start() -> None
     work = plan_of(made()).work
     assert (work.patience, work.seconds) == (120.0, 140.0)
     long = plan_of(made(order=replace(ORDER, patience=7000.0))).work
-    assert long.patience < long.seconds <= 3600
+    assert (long.patience, long.seconds) == (1800.0, 1820.0)
+    work = replace(ORDER.work, seconds=3500.0)
+    assert plan_of(made(order=replace(ORDER, work=work))).work.seconds == 3600.0
 
 
 def test_they_meet_at_a_service_of_both_or_at_the_first_nodes_own_address() -> None:
@@ -131,6 +157,7 @@ def test_processors_ask_for_no_gpus() -> None:
 
 @pytest.mark.parametrize("wrong", [
     None, [], {}, {"spec": {}}, {"spec": {"containers": []}}, {"spec": {"containers": ["x"]}},
+    {"spec": 5}, {"spec": {"containers": 5}}, {"spec": {"containers": {"a": 1}}},
     {"spec": {"containers": [{"name": "a"}]}}, {"spec": {"containers": [{"image": "a"}]}},
 ])  # fmt: skip
 def test_a_template_that_cannot_be_used(wrong: object) -> None:
@@ -139,7 +166,7 @@ def test_a_template_that_cannot_be_used(wrong: object) -> None:
     assert checked(TEMPLATE) is TEMPLATE
 
 
-def node(name: str = "n1", gpus: int = 8, ready: str = "True", **more: Any) -> dict[str, Any]:
+def node(name: str = "n1", gpus: int | str = 8, ready: str = "True", **more: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": {"clique": "c1", **more.pop("labels", {})}}, "spec": more,
         "status": {
@@ -149,6 +176,11 @@ def node(name: str = "n1", gpus: int = 8, ready: str = "True", **more: Any) -> d
             ],
         },
     }  # fmt: skip
+
+
+def without_conditions(conditions: list[dict[str, str]] | None) -> dict[str, Any]:
+    made = node()
+    return {**made, "status": {**made["status"], "conditions": conditions}}
 
 
 def taint(key: str, effect: str = "NoSchedule", value: str = "") -> list[dict[str, str]]:
@@ -166,11 +198,64 @@ def taint(key: str, effect: str = "NoSchedule", value: str = "") -> list[dict[st
         (node(taints=taint("slow", "PreferNoSchedule")), 0, ""),
         (node(gpus=0), 0, "it has 0 nvidia.com/gpu"),
         (node(), 1, "pods have 1 of its 8 nvidia.com/gpu"),
+        (node(gpus="many"), 0, "it has 0 nvidia.com/gpu"),
+        (node(taints=None), 0, ""),
+        (without_conditions(None), 0, "not ready"),
+        (without_conditions([{"type": "MemoryPressure", "status": "True"}]), 0, "not ready"),
+        (node(unschedulable=True, ready="False"), 0, "cordoned; not ready"),
     ],
 )
 def test_who_is_idle(given: dict[str, Any], used: int, busy: str) -> None:
     (one,) = nodes_of([given], OPTIONS, {"n1": used})
     assert (one.busy, one.address, one.leaf) == (busy, "10.0.0.1", "c1")
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "tolerated"),
+    [
+        (None, False),
+        ([], False),
+        ([{"operator": "Exists"}], True),
+        ([{"operator": "Exists", "key": "k"}], True),
+        ([{"operator": "Exists", "key": "other"}], False),
+        ([{"operator": "Exists", "effect": "NoSchedule"}], True),
+        ([{"operator": "Exists", "effect": ""}], True),
+        ([{"operator": "Exists", "effect": "NoExecute"}], False),
+        ([{"key": "k", "value": "v"}], True),
+        ([{"key": "k", "value": "v", "operator": "Equal"}], True),
+        ([{"key": "k", "value": "w"}], False),
+        ([{"key": "k"}], False),
+        ([{"key": "other", "value": "v"}], False),
+        ([{"key": "k", "value": "v", "operator": "In"}], False),
+        ([{"key": "other"}, {"operator": "Exists"}], True),
+    ],
+)
+def test_a_taint_is_in_the_way_unless_the_template_tolerates_it(
+    tolerations: list[dict[str, str]] | None, *, tolerated: bool
+) -> None:
+    template = {"spec": {**TEMPLATE["spec"], "tolerations": tolerations}}
+    given = node(taints=taint("k", value="v"))
+    (one,) = nodes_of([given], replace(OPTIONS, template=template), {})
+    assert one.busy == ("" if tolerated else "taint k")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "has", "used", "busy"),
+    [
+        (None, 1, 0, ""), (None, 0, 0, "it has 0 nvidia.com/gpu"), (0, 0, 0, ""), (0, 8, 8, ""),
+        (8, 4, 0, "it has 4 nvidia.com/gpu"), (4, 8, 5, "pods have 5 of its 8 nvidia.com/gpu"),
+    ],
+)  # fmt: skip
+def test_a_node_has_the_gpus_that_are_asked_for(gpus: int | None, has: int, used: int, busy: str) -> None:
+    (one,) = nodes_of([node(gpus=has)], replace(OPTIONS, gpus=gpus), {"n1": used})
+    assert (one.busy, one.gpus) == (busy, has)
+
+
+def test_a_node_without_an_address_of_its_own_is_reached_by_its_name() -> None:
+    given = node()
+    del given["status"]["addresses"]
+    (one,) = nodes_of([given], OPTIONS, {})
+    assert one.address == "n1"
 
 
 def test_a_node_with_room_for_what_is_asked_is_idle_and_its_first_label_is_its_leaf() -> None:
@@ -217,6 +302,42 @@ TAKEN: dict[str, Any] = {"conditions": [{
 EVICTED = {"reason": "Evicted", "message": "memory"}
 
 
+TERMINATED: dict[str, Any] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+EXITED: dict[str, Any] = {"terminated": {"exitCode": 3, "reason": "Error"}}
+
+
+def states(*some: dict[str, Any]) -> dict[str, Any]:
+    """Of several containers."""
+    return {"containerStatuses": [{"state": one} for one in some]}
+
+
+def scheduled(status: str, kind: str = "PodScheduled", **more: str) -> dict[str, Any]:
+    return pod("n1a", "Pending", conditions=[{"type": kind, "status": status, **more}])
+
+
+def test_why_the_cluster_ends_a_pod() -> None:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    nowhere = {**pod("n1a", "Failed", **EVICTED), "spec": {}}
+    assert disrupted([]) == disrupted([N1, pod("n2a", "Running", **ready)]) == ""
+    assert disrupted([N1, pod("n2a", "Running", **TAKEN)]) == "n2: PreemptionByScheduler: for p9"
+    assert disrupted([nowhere]) == "n1a: Evicted: memory"
+
+
+@pytest.mark.parametrize(
+    ("there", "gone", "said"),
+    [
+        ("n1 n2", "", ""), ("", "n1 n2", ""), ("", "", ""), ("n1", "n2", "the pod of n2 was deleted"),
+        ("n2", "", "the pod of n1 was deleted"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_is_deleted_while_the_other_is_there_is_named(there: str, gone: str, said: str) -> None:
+    pods = [pod(name, "Running") for name in there.split()]
+    leaving = [pod(name, "Running") for name in gone.split()]
+    for one in leaving:
+        one["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    assert deleted([*pods, *leaving], ("n1", "n2")) == said
+
+
 def with_condition(kind: str, **more: str) -> dict[str, Any]:
     return {**made(), "status": {"conditions": [{"type": kind, "status": "True", **more}]}}
 
@@ -242,6 +363,42 @@ N1, N2 = pod("n1a", "Running", **RUNNING), pod("n2a", "Running", **RUNNING)
         (LATE, [pod("n1a", "Failed", **ENDED)], FAIL, "n1: Error: exit code 3", ("n1a",)),
         (LATE, [pod("n1a", "Failed", **TAKEN)], FAIL, "n1: PreemptionByScheduler: for p9", ()),
         (LATE, [pod("n1a", "Failed", **EVICTED)], FAIL, "n1: Evicted: memory", ()),
+        (
+            LATE,
+            [pod("n1a", "Failed", **states(TERMINATED, {"running": {}}, EXITED))],
+            FAIL,
+            "n1: Error: exit code 3",
+            ("n1a",),
+        ),
+        (with_condition("Failed"), [], FAIL, "failed", ()),
+        (
+            {**made(), "status": {"conditions": [{"type": "Complete", "status": "False"}]}},
+            [N1, N2],
+            RUN,
+            "",
+            ("n1a", "n2a"),
+        ),
+        ({**made(), "spec": {"suspend": True}}, [N1, N2], WAIT, "it is suspended", ()),
+        (made(), [N1, pod("n2a", "Pending", containerStatuses=None)], WAIT, "its pods start", ()),
+        (
+            made(),
+            [pod("n1a", "Running", **states({"waiting": {}}, {"running": {}})), N2],
+            RUN,
+            "",
+            ("n1a", "n2a"),
+        ),
+        (
+            made(),
+            [pod("n1a", "Failed", **states(TERMINATED)), pod("n2a", "Succeeded", **states({}))],
+            RUN,
+            "",
+            ("n1a",),
+        ),
+        (made(), [scheduled("False", reason="Unschedulable")], WAIT, "Unschedulable", ()),
+        (made(), [scheduled("False", reason="Unschedulable", message="full")], WAIT, "full", ()),
+        (made(), [scheduled("False")], WAIT, "not scheduled", ()),
+        (made(), [scheduled("True", message="on n1")], WAIT, "its pods start", ()),
+        (made(), [scheduled("False", "Ready", message="not ready")], WAIT, "its pods start", ()),
     ],
 )
 def test_how_far_a_job_is(

@@ -11,7 +11,7 @@ from tests.fleet.rounds.playedengine import answers
 from wirewatch_fleet.rounds.answer import PeerAnswer, encode_answer, run_of
 from wirewatch_fleet.rounds.engine import NodesError, PairState, RoundEngineError, RoundOrder
 from wirewatch_fleet.rounds.jobs import CAMPAIGN, PairJobsOptions
-from wirewatch_fleet.rounds.kubernetes import ASK_SECONDS, AWAY_SECONDS, KubernetesRounds
+from wirewatch_fleet.rounds.kubernetes import KubernetesRounds
 from wirewatch_fleet.rounds.plan import PairWork
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "pair", "image": "x"}]}}
@@ -35,7 +35,7 @@ class Rig:
         return engine
 
     def polled(self, engine: KubernetesRounds) -> list[tuple[PairState, str]]:
-        self.now += ASK_SECONDS
+        self.now += 2.0
         return [(one.state, one.said) for one in engine.poll()]
 
 
@@ -166,7 +166,7 @@ def test_an_api_server_that_is_away_for_a_while_is_no_end_of_the_round(rig: Rig)
     rig.api.pods_of(FIRST, "Running")
     seen = [state for state, _ in rig.polled(engine)]
     rig.api.refuse["GET", "jobs"] = (503, "etcd is away")
-    rig.now += AWAY_SECONDS / 2
+    rig.now += 55.0
     assert [state for state, _ in rig.polled(engine)] == seen
     del rig.api.refuse["GET", "jobs"]
     rig.api.pods_of(FIRST, "Succeeded", *answers("n1", "n2").splitlines()[1:])
@@ -178,7 +178,7 @@ def test_an_api_server_that_stays_away_in_a_round_is_reported(rig: Rig) -> None:
     engine = rig.started()
     rig.api.refuse["GET", "jobs"] = (503, "etcd is away")
     rig.polled(engine)
-    rig.now += AWAY_SECONDS
+    rig.now += 60.0
     with pytest.raises(RoundEngineError, match="etcd is away"):
         rig.polled(engine)
 
@@ -212,6 +212,98 @@ def test_jobs_that_stay_are_said(rig: Rig) -> None:
     rig.api.late = [rig.api.kept["jobs"][SECOND]] * 10
     with pytest.raises(RoundEngineError, match=f"not deleted: {SECOND}"):
         engine.cancel()
+    assert rig.api.asked.count(("DELETE", "jobs")) == 5
+
+
+def test_a_job_that_is_being_deleted_is_not_waited_for(rig: Rig) -> None:
+    """Its pods may take a while to end."""
+    engine = rig.started()
+    leaving = rig.api.kept["jobs"][SECOND]
+    leaving["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    rig.api.late = [leaving] * 2
+    engine.cancel()
+    assert rig.api.asked.count(("DELETE", "jobs")) == 1
+
+
+def test_before_any_round_there_is_nothing_to_see_or_to_end(rig: Rig) -> None:
+    engine = rig.engine()
+    assert engine.poll() == ()
+    engine.cancel()
+    assert not rig.api.asked
+
+
+def test_a_pair_whose_job_is_refused_has_failed_and_the_others_go_on(rig: Rig) -> None:
+    rig.api.not_made = {FIRST}
+    engine = rig.started()
+    (first, why), (second, _) = [(one.state, one.said) for one in engine.poll()]
+    assert (first, second) == (PairState.FAILED, PairState.WAITING)
+    assert why.startswith("refused by the API server: ")
+    assert "not this one" in why
+
+
+def test_no_more_than_a_mebibyte_of_output_is_read(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Succeeded", *answers("n1", "n2").splitlines()[1:])
+    rig.api.ends(FIRST)
+    rig.polled(engine)
+    assert {one["limitBytes"][0] for one in rig.api.queries if "limitBytes" in one} == {f"{1 << 20}"}
+
+
+def test_a_node_that_refused_explains_what_its_partner_says_of_a_pod_that_is_gone(rig: Rig) -> None:
+    engine = rig.started()
+    refused = replace(GONE, name="n1", cause="refused", why="busy: process 12")
+    rig.api.pods_of(FIRST, "Failed", encode_answer(refused), encode_answer(GONE))
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "p9"}
+    rig.api.kept["pods"][f"{FIRST}-1"]["status"]["conditions"] = [taken]
+    rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
+    state, said = rig.polled(engine)[0]
+    assert (state, run_of("n1", "n2", said).failed) == (PairState.DONE, "n1: refused: busy: process 12")
+
+
+def test_of_pods_that_ended_without_a_word_it_is_said(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Succeeded")
+    rig.api.ends(FIRST)
+    assert rig.polled(engine)[0] == (PairState.FAILED, "its pods ended without an answer")
+
+
+def test_of_processors_no_pods_are_asked_about(rig: Rig) -> None:
+    rig.options = replace(rig.options, gpus=0)
+    rig.engine().members()
+    assert ("GET", "pods") not in rig.api.asked
+
+
+def test_pods_that_cannot_be_listed_for_another_reason_are_an_error(rig: Rig) -> None:
+    rig.api.refuse["GET", "pods"] = (503, "etcd is away")
+    with pytest.raises(RoundEngineError, match="etcd is away"):
+        rig.engine().members()
+
+
+LOW = {"spec": {**TEMPLATE["spec"], "priorityClassName": "low", "hostNetwork": True}}
+
+
+@pytest.mark.parametrize(
+    ("options", "order", "said"),
+    [
+        ({}, ORDER, [
+            "namespace probes, with 8 nvidia.com/gpu each", "by the scheduler, priority the default;",
+            "a headless Service, port 28700", "camp-r1-p0 on n1 and n2",
+        ]),
+        ({"queue": "q", "priority": "lowest", "port": 5}, ORDER, [
+            "admitted by Kueue's queue q, priority lowest; they meet at a headless Service, port 5",
+        ]),
+        ({"template": LOW}, ORDER, ["priority low; they meet at the first node's address"]),
+        ({"template": LOW, "priority": "lowest"}, ORDER, ["priority lowest;"]),
+        ({}, replace(ORDER, pairs=(), work=PairWork("gloo")), ["with no GPUs each", "-p0 on A and B"]),
+    ],
+)  # fmt: skip
+def test_what_would_be_started_is_said(
+    rig: Rig, options: dict[str, Any], order: RoundOrder, said: list[str]
+) -> None:
+    rig.options = replace(rig.options, **options)
+    lines = rig.engine().describe(order)
+    assert len(lines) == 3
+    assert all(any(one in line for line in lines) for one in said), lines
 
 
 def test_a_job_that_was_deleted_has_failed(rig: Rig) -> None:

@@ -5,9 +5,42 @@ import json
 import pytest
 
 from tests.fleet.rounds.playedengine import WORK
-from wirewatch_fleet.rounds.plan import PlanError, decode_pair_plan, encode_pair_plan, pair_plan
+from wirewatch_fleet.rounds.plan import (
+    PairWork,
+    PlanError,
+    decode_pair_plan,
+    encode_pair_plan,
+    pair_plan,
+    wrong_work,
+)
 
 GOOD = pair_plan("a", "b", "10.0.0.1:28900", WORK)
+
+
+def test_a_text_that_is_no_json_is_named_as_a_whole() -> None:
+    with pytest.raises(PlanError, match="the text: Invalid JSON"):
+        decode_pair_plan("x")
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (PairWork(), ""),
+        (PairWork(size_bytes=16 << 30), ""),
+        (PairWork(size_bytes=(16 << 30) + 16), "16 GiB are more than the 16 GiB"),
+        (PairWork(seconds=3600.0), ""),
+        (PairWork(seconds=3601.0), "3601 s are more than the 3600 s"),
+        (PairWork(seconds=10.0, patience=10.0), "cannot end in 10 s"),
+        (PairWork(environment={"A": "1", "B-": "1"}), "'B-' is not the name of a variable"),
+    ],
+)
+def test_what_a_pair_cannot_do_is_said(work: PairWork, said: str) -> None:
+    assert said in wrong_work(work)
+    assert bool(wrong_work(work)) is bool(said)
+
+
+def test_processors_hold_no_gpus() -> None:
+    assert (PairWork(ranks=4).gpus, PairWork("gloo", ranks=4).gpus) == (4, 0)
 
 
 def test_it_comes_back_as_it_was() -> None:
@@ -28,6 +61,7 @@ def test_where_they_meet(meet: str, address: tuple[str, int]) -> None:
         ({"second": "a"}, {}, "a is both nodes"),
         ({"meet": "n1"}, {}, "not HOST:PORT"),
         ({"meet": "n1:0"}, {}, "not HOST:PORT"),
+        ({"meet": "n1:65536"}, {}, "not HOST:PORT"),
         ({"meet": "fd00::1:5"}, {}, "not HOST:PORT"),
         ({"schema": "wirewatch.fleet-pair-plan/2"}, {}, "schema"),
         ({"more": 1}, {}, "more"),

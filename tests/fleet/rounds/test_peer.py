@@ -27,6 +27,7 @@ from wirewatch_fleet.rounds.plan import PairWork, pair_plan
 
 WORK = PairWork("distributed", ranks=2, size_bytes=1 << 20, iterations=4, environment={"NCCL_IB_HCA": "mlx5"})
 PLAN = pair_plan("a", "b", "10.0.0.1:28700", WORK)
+VERSIONS = {"nccl": "2.28.9"}
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 
 
@@ -42,12 +43,16 @@ class Node(Watched):
         self.transports = ["NET/IB/0/GDRDMA", "P2P/CUMEM"]
         self.files.texts |= {
             f"{PORT}/counters/port_xmit_data": "1000", f"{PORT}/counters/symbol_error": "5",
+            f"{PORT}/counters/port_rcv_data": "100", f"{PORT}/counters/link_downed": "4",
+            "/sys/class/net/eth0/statistics/rx_bytes": "60",
             "/sys/class/net/eth0/statistics/tx_bytes": "50", "/sys/class/net/lo/statistics/tx_bytes": "9",
         }  # fmt: skip
 
     def _run(self, order: Order) -> Probed:
         self.files.texts[f"{PORT}/counters/port_xmit_data"] = "3000"
         self.files.texts[f"{PORT}/counters/symbol_error"] = "7"
+        self.files.texts[f"{PORT}/counters/port_rcv_data"] = "600"
+        self.files.texts[f"{PORT}/counters/link_downed"] = "0"
         # Each later case takes 1 ms more than the one before it.
         timed = tuple(
             Timed(
@@ -62,9 +67,9 @@ class Node(Watched):
             PROBED_SCHEMA, 1e9, "command", forced=False, outcome=self.outcome, why="" if good else "as drawn",
             plan=order.plan, gpus=tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in order.gpus), conditions=(),
             settings={}, seconds=9.0, held_seconds=5.0,
-            document=Document("wirewatch.worker/1", "distributed", {}, timed) if good else None,
-            account=Account("2.28.9", (comm,), (), (), (), (), 0, "IB"),
-            parts=(Part("cases", 1.0, (Moved(1, 5, 5, {"crc": 3, "replay": 0}),)),),
+            document=Document("wirewatch.worker/1", "distributed", VERSIONS, timed) if good else None,
+            account=Account("2.28.9", (comm,), (), (), (), (), 0, "IB") if self.transports else None,
+            parts=(Part("cases", 1.0, (Moved(1, 5, 5, {"crc": 3, "replay": 0}),)),) if order.gpus[1:] else (),
         )  # fmt: skip
 
 
@@ -103,7 +108,8 @@ def test_rates_follow_from_times_and_what_grew_is_reported() -> None:
     assert answer.receives == pytest.approx(2 * size / 6e-3)
     assert answer.all_reduce == pytest.approx(2 * 3 / 4 * size / 7e-3)
     assert (answer.end.transport, answer.end.gpudirect) == ("NET/IB", True)
-    assert answer.end.sent == {"mlx5_0:1": 8000}
+    assert (answer.end.sent, answer.end.received) == ({"mlx5_0:1": 8000}, {"mlx5_0:1": 2000})
+    assert answer.end.versions == VERSIONS
     assert answer.end.errors == {"mlx5_0:1 symbol_error": 2, "GPU 1 NVLink crc": 3}
     assert (answer.seconds, answer.gpu_seconds) == (9.0, 10.0)
     (order,) = node.probes.ordered
@@ -115,6 +121,40 @@ def test_one_connection_beside_gpudirect_is_reported() -> None:
     node.transports = ["NET/IB/0/GDRDMA", "NET/IB/1"]
     answer = take_part(node.hardware, PeerRequest(PLAN, "a"), ProbeOptions())
     assert (answer.end.transport, answer.end.gpudirect) == ("NET/IB", False)
+
+
+@pytest.mark.parametrize("transports", [[], ["P2P/CUMEM", "SHM"]])
+def test_without_a_network_in_nccls_log_none_is_named(transports: list[str]) -> None:
+    node = Node()
+    node.transports = transports
+    answer = take_part(node.hardware, PeerRequest(PLAN, "a"), ProbeOptions())
+    assert (answer.cause, answer.end.transport, answer.end.gpudirect) == ("", "", None)
+
+
+def test_processors_take_no_gpu_and_ask_about_none() -> None:
+    node = Node()
+    node.probes.name, node.transports = "gloo", []
+    node.gpus.table["GPU-1", "ComputeRunningProcesses()"] = [{"pid": 4711, "usedGpuMemory": 1}]
+    plan = replace(PLAN, work=replace(WORK, engine="gloo"))
+    answer = take_part(node.hardware, PeerRequest(plan, "a"), ProbeOptions())
+    assert (answer.cause, answer.end.transport, answer.end.gpudirect) == ("", "gloo", None)
+    (order,) = node.probes.ordered
+    assert (order.gpus, order.plan.gpus) == ((), ("cpu:0", "cpu:1"))
+
+
+def test_of_one_gpu_a_node_only_the_whole_is_measured() -> None:
+    node = Node(1)
+    plan = replace(PLAN, work=replace(WORK, ranks=1))
+    answer = take_part(node.hardware, PeerRequest(plan, "a"), ProbeOptions())
+    assert (answer.cause, len(answer.rails)) == ("", 0)
+    assert answer.sends == pytest.approx((1 << 20) / 1e-3)
+
+
+def test_gpus_that_cannot_be_listed_are_refused() -> None:
+    node = Node()
+    node.gpus.absent = Absent(Why.LOST, "no driver")
+    cause, why = part(node)
+    assert (cause, why.startswith("blind: the GPUs cannot be listed: ")) == ("refused", True)
 
 
 def test_gpus_that_others_use_are_refused_with_the_reason() -> None:

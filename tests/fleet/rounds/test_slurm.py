@@ -71,6 +71,79 @@ def test_nodes_with_leaf_gpus_and_why_one_is_not_idle(tmp_path: Path) -> None:
     assert (found["n1"].gpus, found["n5"].gpus, found["n10"].address) == (8, None, "10.0.0.10")
 
 
+STATES = {
+    "idle": "", "idle+": "idle", "": "in no state", "allocated": "allocated", "mixed": "mixed",
+    "reserved": "reserved", "maint": "maint", "down": "down", "drained": "drained", "idle*": "not responding",
+    "idle~": "powered down", "idle#": "powering up", "idle%": "powering down", "idle-": "planned",
+    "down*": "not responding", "unknown": "unknown",
+}  # fmt: skip
+
+
+OF_OTHERS = ("", "allocated", "mixed", "reserved", "maint", "drained")
+
+
+@pytest.mark.parametrize(
+    ("options", "differs"),
+    [
+        (SlurmOptions(), {}),
+        (SlurmOptions(reservation="r"), {"reserved": "", "maint": ""}),
+        (
+            SlurmOptions(job="7"),
+            dict.fromkeys(["", "allocated", "mixed", "reserved", "maint", "drained"], ""),
+        ),
+    ],
+    ids=["a partition", "a reservation", "an allocation"],
+)
+def test_what_a_node_is_busy_with_by_its_state(
+    tmp_path: Path, options: SlurmOptions, differs: dict[str, str]
+) -> None:
+    """In an allocation only a node that runs nothing is busy; a flag says so whatever the state is."""
+    rows = "".join(f"n{place}|{state}|gpu:8|a{place}\n" for place, state in enumerate(STATES))
+    script = f"case $* in *reservation*) echo 'Nodes=n[0-{len(STATES) - 1}]';; *) exit 1;; esac"
+    made = engine(tmp_path, options, sinfo=f"cat <<'E'\n{rows}E", scontrol=script)
+    made.environment = {**made.environment, "SLURM_JOB_NODELIST": f"n[0-{len(STATES) - 1}]"}
+    busy = {state: one.busy for state, one in zip(STATES, made.members(), strict=True)}
+    assert busy == {**STATES, "idle+": "", **differs}
+
+
+@pytest.mark.parametrize(
+    "scontrol", [f"cat <<'E'\n{TOPOLOGY}E\nexit 1", "echo 'SwitchName=a Level=0 Nodes=n[1-'", "none"]
+)
+def test_without_a_topology_no_leaf_is_known(tmp_path: Path, scontrol: str) -> None:
+    made = engine(tmp_path, sinfo="printf 'n1|idle||\\n'", scontrol=scontrol)
+    if scontrol == "none":
+        (tmp_path / "scontrol").unlink()
+        made.search = str(tmp_path)
+    assert {one.leaf for one in made.members()} == {""}
+
+
+def test_what_is_asked_of_slurm(tmp_path: Path) -> None:
+    """By its configuration, if one is given; of one partition, and of nodes that were named."""
+    script = 'echo "${SLURM_CONF-none}" >> $0.conf; printf "n1|idle||\n"'
+    made = engine(tmp_path, SlurmOptions(partition="p", nodes=("n1", "n1")), sinfo=script)
+    (one,) = made.members()
+    assert (one.address, one.gpus) == ("n1", None)
+    made.environment = {**made.environment, "SLURM_CONF": "/etc/s.conf"}
+    made.members()
+    assert (tmp_path / "sinfo.conf").read_text("utf-8").split() == ["none", "/etc/s.conf"]
+    assert asked(tmp_path, "sinfo")[0].endswith("--format=%N|%T|%G|%o --nodes=n1 --partition=p")
+    engine(tmp_path, sinfo=script).members()
+    assert asked(tmp_path, "sinfo")[-1].endswith("--format=%N|%T|%G|%o")
+
+
+def test_a_reservation_without_nodes_is_asked_about_as_a_whole(tmp_path: Path) -> None:
+    made = engine(tmp_path, SlurmOptions(reservation="r"), scontrol="echo 'ReservationName=r'")
+    assert len(made.members()) == 7
+
+
+def test_without_slurm_it_is_said(tmp_path: Path) -> None:
+    made = engine(tmp_path)
+    (tmp_path / "sinfo").unlink()
+    made.search = str(tmp_path)
+    with pytest.raises(RoundEngineError, match=r"^Slurm: .*sinfo"):
+        made.members()
+
+
 def test_those_of_a_reservation_are_idle_in_it(tmp_path: Path) -> None:
     script = "case $* in *reservation*) echo 'ReservationName=r Nodes=n[1,3] NodeCnt=2';; esac"
     made = engine(tmp_path, SlurmOptions(reservation="r"), scontrol=script)
@@ -143,13 +216,36 @@ def test_each_pair_gets_its_plan_and_its_answers_come_back(tmp_path: Path) -> No
 
 
 def test_pairs_of_nodes_with_one_address_meet_at_ports_of_their_own(tmp_path: Path) -> None:
-    same = "n1|idle||h\nn2|idle||h\nn3|idle||h\nn4|idle||h\n"
+    same = "n1|idle||fd00::1\nn2|idle||h\nn3|idle||fd00::1\nn4|idle||h\n"
     made = engine(tmp_path, sinfo=f"printf '{same}'", srun='echo "$WIREWATCH_PAIR_PLAN" >> $HERE/plans')
     made.members()
     made.start(ORDER)
     ended(made)
     plans = [decode_pair_plan(line) for line in (tmp_path / "plans").read_text("utf-8").splitlines()]
-    assert {one.meet for one in plans} == {"h:28700", "h:28701"}
+    assert {one.meet for one in plans} == {"[fd00::1]:28700", "[fd00::1]:28701"}
+
+
+@pytest.mark.parametrize(
+    ("job", "seconds", "squeue", "times"),
+    [("", 0.0, "", 3), ("", 60.0, "", 0), ("7", 0.0, "", 0), ("", 0.0, "exit 1", 3), ("", 0.0, "rm", 0)],
+    ids=["each time", "not so soon", "steps", "in vain", "no squeue"],
+)
+def test_the_controller_is_asked_now_and_then_about_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, seconds: float, squeue: str, times: int
+) -> None:
+    """What it prints when it fails is no answer."""
+    monkeypatch.setattr("wirewatch_fleet.rounds.slurm.ASK_SECONDS", seconds)
+    script = f'echo "x|RUNNING|None"; {squeue}'
+    made = engine(tmp_path, SlurmOptions(job=job), srun="exec sleep 60", squeue=script)
+    if squeue == "rm":
+        (tmp_path / "squeue").unlink()
+        made.search = str(tmp_path)
+    made.start(ORDER)
+    for _ in range(3):
+        told = made.poll()
+    made.cancel()
+    assert [one.said for one in told] == ["not yet in the queue" if times and not squeue else ""] * 2
+    assert ((tmp_path / "squeue.asked").exists() and len(asked(tmp_path, "squeue"))) == times
 
 
 def test_what_waits_says_why_and_what_runs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +293,8 @@ def test_the_dry_run_shows_the_command(tmp_path: Path) -> None:
     told = engine(tmp_path).describe(ORDER)
     assert "a job of its own on two whole nodes" in told[0]
     assert "srun --nodes=2" in told[1]
+    assert " --immediate=20 " in told[1]
+    assert "--nodelist=A,B" in engine(tmp_path).describe(RoundOrder(1, (), WORK, 70.0, 9.5))[1]
     assert "a step of job 7," in engine(tmp_path, SlurmOptions(job="7")).describe(ORDER)[0]
 
 
