@@ -6,7 +6,6 @@ import resource
 import sys
 import time
 from collections.abc import Generator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,20 +83,8 @@ def descendants() -> float:
 def forkserver() -> list[int]:
     """Return the process that forks this one's commands, once it was started."""
     processes = sys.modules.get("tests.processes")
-    return _forkserver() if processes is not None and processes.server.cache_info().currsize else []
-
-
-@cache
-def _forkserver() -> list[int]:
-    mine = (path for path in Path("/proc").glob("[0-9]*") if _parent(path) == os.getpid())
-    return [int(path.name) for path in mine if b"tests.forkserver" in (path / "cmdline").read_bytes()]
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except OSError:
-        return 0
+    called = processes is not None and processes.server.cache_info().currsize
+    return [processes.server().pid] if processes is not None and called else []
 
 
 def cpu(pid: int) -> tuple[float, float]:
