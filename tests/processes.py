@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT = HANGS
 Output = IO[bytes] | int | None
 _place: list[str] = []
+started: list[int] = []
+"""The process that forks servers, where it is this one that has started it."""
 
 
 class Process:
@@ -170,6 +172,7 @@ def _started() -> str:
         ends = [callers.fileno(), theirs.fileno()]
         command = [sys.executable, "-m", "tests.forkserver", *map(str, ends)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends, cwd=ROOT)
+    started.append(process.pid)
 
     def end() -> None:
         if server.cache_info().currsize:

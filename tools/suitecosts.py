@@ -67,6 +67,7 @@ class Costs:
         names = self.workers[0]["parts"]
         parts = {name: sum(worker["parts"][name] for worker in self.workers) for name in names}
         tests = {name: cost for worker in self.workers for name, cost in worker["tests"].items()}
+        parts["forkservers"] += sum(cpu(pid)[0] for pid in forkserver())
         return {"parts": {**parts, "controller": time.process_time()}, "tests": tests}
 
 
@@ -75,16 +76,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def descendants() -> float:
-    """Return the seconds of what this process started: what ended, and its forkserver with its children."""
+    """Return the seconds of what this process started: what ended, and its forkservers with their children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime + sum(cpu(pid)[0] + cpu(pid)[1] for pid in forkserver())
 
 
 def forkserver() -> list[int]:
-    """Return the process that forks this one's commands, once it was started."""
+    """Return the processes that fork this one's commands, as far as they were started."""
     processes = sys.modules.get("tests.processes")
-    called = processes is not None and processes.server.cache_info().currsize
-    return [processes.server().pid] if processes is not None and called else []
+    if processes is None:
+        return []
+    called = [processes.server().pid] if processes.server.cache_info().currsize else []
+    return [*called, *processes.started]
 
 
 def cpu(pid: int) -> tuple[float, float]:
