@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def descendants() -> float:
-    """Return the seconds of what this process started: what ended, and its forkservers with their children."""
+    """Return the seconds of what this process started: what ended, and what forks, with its children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime + sum(cpu(pid)[0] + cpu(pid)[1] for pid in forkserver())
 
