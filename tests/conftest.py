@@ -7,10 +7,12 @@ before a release (`EXAMPLES=1`) new ones are drawn.
 import gc
 import signal
 from collections.abc import MutableSequence
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tests import processes
 from tests.examples import SHARE, examples
 from tests.patience import SLOWNESS
 from tests.release import Release
@@ -36,6 +38,14 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Skips())
     config.pluginmanager.register(Release())
+    if place := getattr(config, "workerinput", {}).get("forks"):
+        processes.call(place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All workers call one process, which imports everything once."""
+    node.workerinput["forks"] = processes.shared()
 
 
 def pytest_collection_modifyitems(items: MutableSequence[pytest.Item]) -> None:

@@ -1,8 +1,10 @@
-"""A process that has imported all of wirewatch, and forks a process of its own for each command.
+"""A process that imports all of wirewatch once, and forks a process of its own for each command.
 
 A new interpreter imports for most of a second before `serve` begins, and a test of what the daemon does need
 not wait for that. A module runs as under `python -m`: as `__main__`, with the arguments, environment, working
 directory and descriptors of the request, until it ends with an exit status of its own.
+
+All processes of a test run call the same one. It forks a server for each of them, which forks its commands.
 """
 
 import gc
@@ -18,6 +20,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,18 +35,46 @@ NOT_IMPORTED = ("wirewatch.worker", "wirewatch.hw.nvml.child", *(f"{name}.__main
 
 
 def main() -> None:
-    """Import everything, fork for each request, and in the child run what was asked for."""
-    for name in _modules():
-        importlib.import_module(name)
-    # Children share the memory of what is never collected.
-    gc.collect()
-    gc.freeze()
-    with socket.socket(fileno=int(sys.argv[1])) as requests:
-        requests.send(b"ready")
+    """Fork a server for each process that calls, in it fork for each request, and there run the command."""
+    callers, starter = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    with callers, starter:
+        requests = _called(callers, starter)
+    if requests is None:
+        return
+    with requests:
         words = _serve(requests)
     if words:
         sys.argv = words
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+def _called(callers: socket.socket, starter: socket.socket) -> socket.socket | None:
+    """Fork for each process that calls; returns the connection in a child, None at the end."""
+    with selectors.DefaultSelector() as selector:
+        for end in (callers, starter):
+            selector.register(end, selectors.EVENT_READ)
+        while all(key.fileobj is callers for key, _ in selector.select()):
+            requests, _ = callers.accept()
+            _prepare()
+            if os.fork() == 0:
+                requests.send(str(os.getpid()).encode())
+                return requests
+            requests.close()
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    return None
+
+
+@cache
+def _prepare() -> None:
+    """Import everything and read the bundled recordings, which no command changes."""
+    for name in _modules():
+        importlib.import_module(name)
+    _read_once()
+    # Children share the memory of what is never collected.
+    gc.collect()
+    gc.freeze()
 
 
 def _modules() -> Iterator[str]:
@@ -51,6 +82,20 @@ def _modules() -> Iterator[str]:
         if find_spec(name) is not None:
             found = pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}.")
             yield from (one.name for one in found if not one.name.startswith(NOT_IMPORTED))
+
+
+def _read_once() -> None:
+    hardware: Any = importlib.import_module("wirewatch.cli.hardware")
+    overlay: Any = importlib.import_module("wirewatch.hw.overlay")
+    recording: Any = importlib.import_module("wirewatch.hw.recording")
+    read = recording.load_recording
+    kept = {recording.BUNDLED / name: read(name) for name in recording.bundled_names()}
+
+    def load(name: str) -> object:
+        return kept.get(recording.find(name)) or read(name)
+
+    for module in (hardware, overlay):
+        module.load_recording = load
 
 
 def _serve(requests: socket.socket) -> list[str]:

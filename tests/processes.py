@@ -8,19 +8,23 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, NamedTuple, Self
 
 from tests.patience import HANGS
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT = HANGS
 Output = IO[bytes] | int | None
+_place: list[str] = []
+started: list[int] = []
+"""The process that forks servers, where it is this one that has started it."""
 
 
 class Process:
@@ -43,7 +47,7 @@ class Process:
         try:
             descriptors = array("i", [nothing, out, err, status])
             attached = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)
-            server().sendmsg([json.dumps(request).encode()], [attached])
+            server().requests.sendmsg([json.dumps(request).encode()], [attached])
         finally:
             for descriptor in (nothing, out, err, status):
                 os.close(descriptor)
@@ -131,18 +135,51 @@ def _output(wanted: Output) -> tuple[IO[bytes] | None, int]:
     return None, os.dup(wanted.fileno())
 
 
+class Server(NamedTuple):
+    """The process that forks this one's commands, and the way to it; it ends when this one does."""
+
+    requests: socket.socket
+    pid: int
+
+
 @cache
-def server() -> socket.socket:
-    """The way to the process that forks, once it has imported everything; it ends when this one does."""
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        command = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT)
-    assert mine.recv(16) == b"ready"
+def server() -> Server:
+    """Call the process that has imported everything, and return the server that it forks."""
+    requests = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    requests.connect(shared())
+    return Server(requests, int(requests.recv(16)))
+
+
+def call(place: str) -> None:
+    """From now on call the process there, which another process of this run has started."""
+    _place.append(place)
+
+
+def shared() -> str:
+    """Return the place of the process that forks servers; it is started where nobody has named one."""
+    if not _place:
+        call(_started())
+    return _place[0]
+
+
+def _started() -> str:
+    folder = tempfile.TemporaryDirectory(prefix="wirewatch-forks-")
+    place = str(Path(folder.name, "callers"))
+    mine, theirs = socket.socketpair()
+    with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as callers:
+        callers.bind(place)
+        callers.listen()
+        ends = [callers.fileno(), theirs.fileno()]
+        command = [sys.executable, "-m", "tests.forkserver", *map(str, ends)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends, cwd=ROOT)
+    started.append(process.pid)
 
     def end() -> None:
+        if server.cache_info().currsize:
+            server().requests.close()
         mine.close()
         process.wait(TIMEOUT)
+        folder.cleanup()
 
     atexit.register(end)
-    return mine
+    return place

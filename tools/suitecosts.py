@@ -6,7 +6,6 @@ import resource
 import sys
 import time
 from collections.abc import Generator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +67,7 @@ class Costs:
         names = self.workers[0]["parts"]
         parts = {name: sum(worker["parts"][name] for worker in self.workers) for name in names}
         tests = {name: cost for worker in self.workers for name, cost in worker["tests"].items()}
+        parts["forkservers"] += sum(cpu(pid)[0] for pid in forkserver())
         return {"parts": {**parts, "controller": time.process_time()}, "tests": tests}
 
 
@@ -76,28 +76,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def descendants() -> float:
-    """Return the seconds of what this process started: what ended, and its forkserver with its children."""
+    """Return the seconds of what this process started: what ended, and what forks, with its children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime + sum(cpu(pid)[0] + cpu(pid)[1] for pid in forkserver())
 
 
 def forkserver() -> list[int]:
-    """Return the process that forks this one's commands, once it was started."""
+    """Return the processes that fork this one's commands, as far as they were started."""
     processes = sys.modules.get("tests.processes")
-    return _forkserver() if processes is not None and processes.server.cache_info().currsize else []
-
-
-@cache
-def _forkserver() -> list[int]:
-    mine = (path for path in Path("/proc").glob("[0-9]*") if _parent(path) == os.getpid())
-    return [int(path.name) for path in mine if b"tests.forkserver" in (path / "cmdline").read_bytes()]
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except OSError:
-        return 0
+    if processes is None:
+        return []
+    called = [processes.server().pid] if processes.server.cache_info().currsize else []
+    return [*called, *processes.started]
 
 
 def cpu(pid: int) -> tuple[float, float]:

@@ -73,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "settings", "said", "last"),
     [
-        (["test_some.py", "-n", "1"], {}, "3 passed", "3 cases are left to a release"),
+        (["test_some.py", "-p", "xdist", "-n", "1"], {}, "3 passed", "3 cases are left to a release"),
         (["test_some.py"], {"RELEASE": "1"}, "3 failed, 3 passed", ""),
         (["test_some.py::test_dear"], {}, "1 failed", ""),
     ],
@@ -85,7 +85,7 @@ def test_a_run_says_how_many_are_left(
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, *words],
         capture_output=True, text=True, check=False, cwd=folder,
-        env={**plain, "PYTHONPATH": str(ROOT), **settings},
+        env={**plain, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **settings},
     )  # fmt: skip
     assert said in done.stdout
     assert ("left to a release" in done.stdout, last in done.stdout) == (bool(last), True)

@@ -109,7 +109,10 @@ def tree(folder: Path) -> Path:
     return folder
 
 
-def test_a_mutant_dies_by_a_test_that_passes_without_it(tmp_path: Path) -> None:
+def test_a_mutant_dies_by_a_test_that_passes_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     root, place = tree(tmp_path / "root"), tmp_path / "copy"
     (root / "tools").symlink_to(ROOT / "tools")
     path = root / "tests/node/core/test_a.py"

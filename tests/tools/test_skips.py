@@ -42,7 +42,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-ra", "-q", "--rootdir", folder, "-p", "no:cacheprovider",
          "--continue-on-collection-errors", folder],
-        capture_output=True, text=True, check=False, cwd=folder, env={"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False, cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     return done.stdout
 

@@ -8,7 +8,7 @@ import gzip
 import json
 import os
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -71,7 +71,8 @@ class Recording:
     def at(self, key: Key, moment: int) -> Answer | None:
         """The latest answer not after a moment; None when the question was never asked by then."""
         answers = self.answers.get(key, ())
-        place = bisect_right(answers, moment, key=lambda item: item[0])
+        # A moment alone is less than the same moment with an answer, so that no answer is ever compared.
+        place = bisect_left(answers, (moment + 1,))
         return answers[place - 1][1] if place else None
 
     def growth(self, key: Key) -> int:

@@ -13,6 +13,7 @@ from tests.node.cli.replies import finding, health, reply, replying, server
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.node.verdict.drift.test_diff_recordings import recorded
+from tests.patience import patient
 from wirewatch.core.types import OperatorNote
 from wirewatch.daemon.baselines import save_baseline
 from wirewatch.verdict.drift.baseline import Baseline
@@ -186,7 +187,8 @@ def test_where_nothing_can_be_probed_no_probe_is_required(
 def test_without_time_to_see_it_again_a_fault_is_not_yet_believed(tmp_path: Path) -> None:
     config = tmp_path / "wirewatch.toml"
     config.write_text("[policy.nvlink]\nconfirm = 10_000_000\n", "utf-8")
-    done = check(*DEMO[:2], *overlay(tmp_path, LINK_DOWN), "--config", str(config), "--deadline", "3s")
+    deadline = f"{patient(1.0):.1f}s"
+    done = check(*DEMO[:2], *overlay(tmp_path, LINK_DOWN), "--config", str(config), "--deadline", deadline)
     assert (done.code, done.line.split()[:2]) == (3, ["UNKNOWN", "nvlink.link_down"])
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,13 +17,14 @@ import pytest
 from proof.hardware.processes import children
 from tests.groups import dies
 from tests.node.cli.schemas import complaints
+from tests.node.daemon.nobody import NOBODY
 from tests.node.daemon.proberprocess import DEMO, ProberProcess, working
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.daemon.test_service_probe import PROBES, probes, value
 from tests.node.hw.children import is_dead, until
 from tests.node.hw.recordings import overlay_file
 from tests.patience import HANGS
-from tests.processes import run_wirewatch
+from tests.processes import Process, run_wirewatch
 from wirewatch import __version__
 from wirewatch.client import request
 from wirewatch.core.types import Expect
@@ -37,7 +37,7 @@ from wirewatch.probe.remote import LostOrder, ProbeAnswer, RemoteProber
 from wirewatch.probe.setup import ProbeRequest, Variation
 
 STOP = HANGS
-CONFIG, NOBODY = 78, 65534
+CONFIG = 78
 QUICK = ProbeOptions(settle=0.0)
 WANTED = remote.PROBE_REQUEST.dump_json(ProbeRequest(QUICK, "command", live=False))
 FOREIGN = """
@@ -85,23 +85,12 @@ def no_finding(running: Daemon) -> None:
 
 def as_nobody(prober: ProberProcess, ask: str) -> str:
     """Why somebody of another user is refused; `ask` is what he asks, "" of the answer where he is not."""
-    script = f"""
-import os, sys
-from wirewatch.hw.host import SystemClock
-from wirewatch.probe.remote import RemoteProber
-from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.setup import ProbeRequest
-there, soon = RemoteProber(sys.argv[1], SystemClock(), live=False), SystemClock().mono() + 20
-forced = ProbeRequest(ProbeOptions(settle=0.0), "command", force=True)
-os.setgroups([])
-os.setgid({NOBODY})
-os.setuid({NOBODY})
-print(getattr({ask}, "detail", ""))
-"""
-    command = [sys.executable, "-c", script, prober.socket]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    with Process(
+        ("tests.node.daemon.nobody", prober.socket, ask), subprocess.PIPE, subprocess.PIPE
+    ) as process:
+        out, wrong = process.communicate(HANGS)
+    assert process.wait() == 0, wrong
+    return out.strip()
 
 
 # --- from end to end
@@ -319,7 +308,7 @@ def test_once_nobody_asks_any_more_no_handle_is_held(tmp_path: Path) -> None:
     with working(tmp_path, "good", daemon__prober__IDLE=0.5) as prober:
         assert attempt(prober).probed.outcome == "ok"
         until(lambda: children(prober.process.pid) == [])
-        assert "every GPU handle is closed until the next one" in prober.log
+        until(lambda: "every GPU handle is closed until the next one" in prober.log)
         assert attempt(prober).probed.outcome == "ok"
 
 
@@ -415,7 +404,7 @@ def open_folder() -> Iterator[Path]:
 
 @ROOT
 def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
-    look = "there.facts('auto', soon)"
+    look = "facts"
     with working(open_folder, "good") as prober:
         place = Path(prober.socket)
         assert place.stat().st_mode & 0o777 == 0o660
@@ -426,7 +415,7 @@ def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
     with working(open_folder, "good", "--group", str(NOBODY)) as prober:
         assert Path(prober.socket).stat().st_gid == NOBODY
         assert as_nobody(prober, look) == ""
-        assert "only root may force a probe" in as_nobody(prober, "there.run(forced, soon)")
+        assert "only root may force a probe" in as_nobody(prober, "force")
         assert not prober.pid_file.exists()
         assert attempt(prober, force=True).probed.forced is True
 
@@ -465,28 +454,32 @@ def test_within_is_counted_from_the_question(tmp_path: Path) -> None:
         assert (late.refusal.reason, late.probed) == (SkipReason.PROBER_AWAY, None)
 
 
-def test_what_it_would_measure_is_reported_where_the_worker_would_run(tmp_path: Path) -> None:
-    with working(tmp_path, "good") as prober:
-        terms = elsewhere(prober).terms(QUICK, Expect())
-        came = attempt(prober)
-        assert getattr(terms, "plan", None) == came.probed.plan
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProberProcess]:
+    with working(tmp_path_factory.mktemp("good"), "good") as prober:
+        yield prober
 
 
-def test_a_machine_is_not_judged_by_a_recording(tmp_path: Path) -> None:
-    with working(tmp_path, "good") as prober:
-        there, soon = RemoteProber(prober.socket, SystemClock(), live=True), SystemClock().mono() + 10
-        told = "the prober works on a recording, and its caller on a machine"
-        for engine in ("auto", "nccl"):
-            looked = there.facts(engine, soon)
-            assert not isinstance(looked, Refusal)
-            assert looked.refusal == Refusal(SkipReason.PROBER_AWAY, told)
-        came = there.run(ProbeRequest(QUICK, "command"), soon)
-        assert isinstance(came, ProbeAnswer)
-        assert (came.refusal, came.probed) == (Refusal(SkipReason.PROBER_AWAY, told), None)
-        # The gloo engine touches neither.
-        looked = there.facts("gloo", soon)
+def test_what_it_would_measure_is_reported_where_the_worker_would_run(good: ProberProcess) -> None:
+    terms = elsewhere(good).terms(QUICK, Expect())
+    came = attempt(good)
+    assert getattr(terms, "plan", None) == came.probed.plan
+
+
+def test_a_machine_is_not_judged_by_a_recording(good: ProberProcess) -> None:
+    there, soon = RemoteProber(good.socket, SystemClock(), live=True), SystemClock().mono() + 10
+    told = "the prober works on a recording, and its caller on a machine"
+    for engine in ("auto", "nccl"):
+        looked = there.facts(engine, soon)
         assert not isinstance(looked, Refusal)
-        assert looked.refusal is None
+        assert looked.refusal == Refusal(SkipReason.PROBER_AWAY, told)
+    came = there.run(ProbeRequest(QUICK, "command"), soon)
+    assert isinstance(came, ProbeAnswer)
+    assert (came.refusal, came.probed) == (Refusal(SkipReason.PROBER_AWAY, told), None)
+    # The gloo engine touches neither.
+    looked = there.facts("gloo", soon)
+    assert not isinstance(looked, Refusal)
+    assert looked.refusal is None
 
 
 def test_where_it_cannot_listen_it_says_so_in_one_line(tmp_path: Path) -> None:
@@ -500,8 +493,7 @@ def test_where_it_cannot_listen_it_says_so_in_one_line(tmp_path: Path) -> None:
         assert line.startswith("wirewatch: cannot listen on ")
 
 
-def test_a_second_prober_is_refused(tmp_path: Path) -> None:
-    with working(tmp_path, "good") as prober:
-        done = run_wirewatch("prober", "--replay", DEMO, "--socket", prober.socket)
-        assert (done.returncode, "answers there" in done.stderr) == (CONFIG, True)
-        assert not isinstance(attempt(prober), LostOrder)
+def test_a_second_prober_is_refused(good: ProberProcess) -> None:
+    done = run_wirewatch("prober", "--replay", DEMO, "--socket", good.socket)
+    assert (done.returncode, "answers there" in done.stderr) == (CONFIG, True)
+    assert not isinstance(attempt(good), LostOrder)

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.hw.children import until
@@ -53,16 +55,6 @@ def drift(running: Daemon) -> dict[str, Any]:
     return document
 
 
-def learned(folder: Path) -> None:
-    """A daemon that has learned, and ended."""
-    with daemon(folder) as running:
-        running.wait(DRIFT, '"origin":"learned"')
-        path = folder / "state" / "baseline.json"
-        running.wait("/metrics", "wirewatch_topology_baseline_timestamp_seconds 1")
-        until(path.exists)
-        assert running.terminate()[0] == 0
-
-
 def rules(running: Daemon) -> dict[str, str]:
     return {one["rule"]: one["health"] for one in running.get("/api/v1/findings").json()["findings"]}
 
@@ -70,8 +62,8 @@ def rules(running: Daemon) -> dict[str, str]:
 SOON = DOWN.replace("set = 0", f"from = {patient(6)}\nset = 0")
 
 
+@pytest.mark.usefixtures("learned")
 def test_lost_links_are_reported_accepted_and_stay_accepted(tmp_path: Path) -> None:
-    learned(tmp_path)
     with daemon(tmp_path, DOWN) as running:
         running.wait("/api/v1/findings", '"topology.nvlink_lost"')
         assert rules(running)["topology.nvlink_lost"] == "failed"
@@ -100,8 +92,8 @@ def test_lost_links_are_reported_accepted_and_stay_accepted(tmp_path: Path) -> N
         assert drift(running)["changes"] == []
 
 
+@pytest.mark.usefixtures("learned")
 def test_all_that_is_there_can_be_accepted_at_once(tmp_path: Path) -> None:
-    learned(tmp_path)
     with daemon(tmp_path, DOWN) as running:
         running.wait("/api/v1/findings", '"topology.nvlink_lost"')
         code, _, err = order(tmp_path, "accept", "--why", "looked at it")
@@ -112,9 +104,9 @@ def test_all_that_is_there_can_be_accepted_at_once(tmp_path: Path) -> None:
         assert "accepted by night-shift: two links less" in order(tmp_path, "baseline")[1]
 
 
+@pytest.mark.usefixtures("learned")
 def test_what_is_accepted_is_read_after_the_order(tmp_path: Path) -> None:
     """Before: the reading of ten minutes ago was accepted, while two links were down."""
-    learned(tmp_path)
     with daemon(tmp_path, SOON, every=600.0, nvlink=True) as running:
         running.wait(DRIFT, '"origin":"learned"')
         running.wait("/api/v1/findings", '"nvlink.link_down"')
@@ -137,8 +129,8 @@ def test_a_change_can_be_accepted_as_soon_as_a_baseline_was_learned(tmp_path: Pa
         assert drift(running)["baseline"]["origin"] == "learned"
 
 
+@pytest.mark.usefixtures("learned")
 def test_while_the_gpus_are_released_nothing_is_accepted(tmp_path: Path) -> None:
-    learned(tmp_path)
     with daemon(tmp_path) as running:
         running.wait(DRIFT, '"origin":"learned"')
         assert run_wirewatch("release", "--for", "1h", "--socket", f"{tmp_path}/w.sock").returncode == OK
@@ -156,8 +148,8 @@ def test_a_node_born_with_sixteen_links_does_not_learn_them(tmp_path: Path) -> N
     assert not (tmp_path / "state" / "baseline.json").exists()
 
 
+@pytest.mark.usefixtures("learned")
 def test_a_damaged_baseline_is_put_aside_and_named(tmp_path: Path) -> None:
-    learned(tmp_path)
     path = tmp_path / "state" / "baseline.json"
     damaged = path.read_bytes()[:-100]
     path.write_bytes(damaged)
@@ -172,8 +164,8 @@ def test_a_damaged_baseline_is_put_aside_and_named(tmp_path: Path) -> None:
     assert aside.read_bytes() == damaged
 
 
+@pytest.mark.usefixtures("learned")
 def test_another_nodes_baseline_is_put_aside(tmp_path: Path) -> None:
-    learned(tmp_path)
     path = tmp_path / "state" / "baseline.json"
     path.write_text(
         path.read_text("utf-8").replace("GPU-00000000-0000-4000-8000-", "GPU-00000000-0000-4000-9000-")
@@ -187,9 +179,9 @@ def test_another_nodes_baseline_is_put_aside(tmp_path: Path) -> None:
         assert aside.read_bytes() == foreign
 
 
+@pytest.mark.usefixtures("learned")
 def test_what_takes_the_place_of_another_nodes_baseline_loses_nothing(tmp_path: Path) -> None:
     """Accepted in the moment in which the other's file is still there."""
-    learned(tmp_path)
     path = tmp_path / "state" / "baseline.json"
     path.write_text(
         path.read_text("utf-8").replace("GPU-00000000-0000-4000-8000-", "GPU-00000000-0000-4000-9000-")

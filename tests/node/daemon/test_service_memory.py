@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.daemon.process import Daemon
-from tests.node.daemon.test_service_drift import config, learned, order
+from tests.node.daemon.test_service_drift import config, order
 from tests.node.hw.children import until
 from tests.processes import run_wirewatch
 
@@ -57,14 +57,12 @@ def check(folder: Path, *overlays: str) -> tuple[str, set[str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, learned: Path) -> Path:
     """A state folder of a daemon under which all was well, and faults to come."""
-    learned(tmp_path)
-    until((tmp_path / "state" / "machine.json").exists)
     for name, text in (("polling", POLLING), ("seven", SEVEN), ("other", OTHER)):
         (tmp_path / f"{name}.toml").write_text(text, "utf-8")
     # At the usual intervals: a play of minutes has a thousand polls at those of the daemon here.
-    (tmp_path / "check.toml").write_text(f'[state]\ndirectory = "{tmp_path}/state"\n{NO_PROBE}', "utf-8")
+    (tmp_path / "check.toml").write_text(f'[state]\ndirectory = "{learned}"\n{NO_PROBE}', "utf-8")
     return tmp_path
 
 
