@@ -1,5 +1,6 @@
 """What NCCL's defaults should give a communicator's collectives here, and what explains a gap. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -111,9 +112,7 @@ def _within_tree(row: OperationTimes, conditions: Conditions) -> OperationTimes:
     if row.algorithm.upper() != TREE.upper() or row.ranks <= PAIR:
         return row
     ring = expect(replace(conditions, multicast=False), row.op, row.bytes)
-    if isinstance(ring, Absent) or ring.algorithm != RING:
-        return row
-    most = ring.busbw * (row.ranks - 1) / row.ranks
+    most = math.inf if isinstance(ring, Absent) else ring.busbw * (row.ranks - 1) / row.ranks
     got, best = (one if isinstance(one, Absent) else min(one, most) for one in (row.busbw, row.best))
     return replace(row, busbw=got, best=best)
 
@@ -123,11 +122,9 @@ def _expect(conditions: Conditions, row: OperationTimes) -> Expectation | Absent
 
     Whether the driver offers multicast is not known here. Where it does not, Ring is NCCL's default.
     """
-    found = expect(conditions, row.op, row.bytes)
-    by_ring = row.algorithm.upper() == RING.upper() and isinstance(conditions.multicast, Absent)
-    if isinstance(found, Absent) or found.algorithm != NVLS or not by_ring:
-        return found
-    return expect(replace(conditions, multicast=False), row.op, row.bytes)
+    if row.algorithm.upper() == RING.upper():
+        conditions = replace(conditions, multicast=False)
+    return expect(conditions, row.op, row.bytes)
 
 
 def _floor(conditions: Conditions, op: str) -> float | Absent:
