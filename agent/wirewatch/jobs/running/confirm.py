@@ -130,10 +130,7 @@ def slow_rows(windows: Sequence[CommunicatorWindow], policy: JobsPolicy) -> tupl
     """
     last = windows[-policy.windows :]
     seen = grouped(
-        (_key(row), row)
-        for window in last
-        for row in window.collectives
-        if _slow(row, window.late, policy)
+        (_key(row), row) for window in last for row in window.collectives if _slow(row, window.late, policy)
     )
     found = [
         SlowRow(rows[-1], len(rows), len(last), _ratio(rows), _always_last(rows[-1], policy))

@@ -82,9 +82,7 @@ def _gpus(
 ) -> Iterator[GpuTime]:
     """Each GPU's shares of the time over the newest windows of all communicators that it is in."""
     newest = ((one, {time.rank: time for time in one.memory.windows[-1].ranks}) for one in fresh)
-    times = grouped(
-        (str(rank.gpu), of[rank.rank]) for one, of in newest for rank in one.here
-    )
+    times = grouped((str(rank.gpu), of[rank.rank]) for one, of in newest for rank in one.here)
     ranks = {str(rank.gpu): rank for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
     rings = (ring.ring for one in ours for ring in one.group.rings)
     grown = grouped((str(ring.gpu), memory.rings[ring.name]) for ring in rings)

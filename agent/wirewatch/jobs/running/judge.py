@@ -8,7 +8,7 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Finding, Ok, Subject
 from wirewatch.core.words import count
 from wirewatch.jobs.running.confirm import elsewhere, late_rank, late_votes, slow_rows, slow_wire
-from wirewatch.jobs.running.expected import conditions_of, inside_settings, with_expected
+from wirewatch.jobs.running.expected import conditions_of, explaining_settings, with_expected
 from wirewatch.jobs.running.grouping import (
     JobGroup,
     RingGroup,
@@ -209,7 +209,7 @@ def _witnesses(
                 "go another way"
             )
             break
-    for text in inside_settings(settings_of_rank(one.here[0], reading)):
+    for text in explaining_settings(settings_of_rank(one.here[0], reading)):
         yield f"the job's own {text}"
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""

@@ -25,11 +25,7 @@ Totals = Mapping[tuple[str, str], int]
 def progress(known: Mapping[str, RingProgress], rings: Iterable[RingReading]) -> dict[str, RingProgress]:
     """Every ring after a reading; one that is gone is forgotten after a while."""
     found = {one.ring.name: _grown(known.get(one.ring.name, RingProgress()), one) for one in rings}
-    kept = {
-        name: replace(one, gone=one.gone + 1)
-        for name, one in known.items()
-        if one.gone < KEEPS
-    }
+    kept = {name: replace(one, gone=one.gone + 1) for name, one in known.items() if one.gone < KEEPS}
     return {**kept, **found}
 
 
