@@ -27,15 +27,17 @@ def of(count: int, node: Topology | None = None, settings: Mapping[str, str] | N
 
 
 def expected(
-    conditions: Conditions | Absent, settings: Mapping[str, str] | None = None, **but: object
+    conditions: Conditions | Absent,
+    row: Mapping[str, object] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> OperationTimes:
     """A row of 256 MiB that got 526 GB/s by Ring, or differs by this, with what is expected of it."""
-    row = OperationTimes(
+    made = OperationTimes(
         op=ALL_REDUCE, size_bytes=256 * MIB, ranks=4, joined=10, calls=10, bytes=256 * MIB,
         wire_seconds=1e-3, low=1e-3, high=1e-3, bias=0.0, algorithm="RING", protocol="SIMPLE", channels=24,
         busbw=526e9, best=526e9,
     )  # fmt: skip
-    window = CommunicatorWindow(0.0, 5.0, (replace(row, **but),), ())  # type: ignore[arg-type]
+    window = CommunicatorWindow(0.0, 5.0, (replace(made, **row or {}),), ())  # type: ignore[arg-type]
     (found,) = with_expected(window, conditions, settings or {}).collectives
     return found
 
@@ -54,7 +56,7 @@ def expected(
 def test_a_guard_alone_decides_by_which_algorithm_it_is_expected(
     guard: str, conditions: Conditions, row: Mapping[str, object], busbw: float
 ) -> None:
-    found = expected(conditions, **row)
+    found = expected(conditions, row)
     assert found.expected == pytest.approx(busbw, rel=0.01), guard
     assert found.trusted
     assert found.derivation
@@ -78,7 +80,7 @@ TREE = {"algorithm": "TREE", "busbw": 360e9, "best": 526e9}
 def test_a_guard_alone_decides_what_a_tree_can_have(
     guard: str, row: Mapping[str, object], got: float, best: float
 ) -> None:
-    found = expected(of(4), **row)
+    found = expected(of(4), row)
     assert found.busbw == pytest.approx(got, rel=0.01), guard
     assert found.best == pytest.approx(best, rel=0.01)
 
@@ -109,14 +111,14 @@ P2P = "NCCL_P2P_DISABLE=1: GPUs do not reach each other: through host memory, me
 def test_a_guard_alone_decides_what_explains_a_gap(
     guard: str, conditions: Conditions, row: Mapping[str, object], explained: Sequence[str]
 ) -> None:
-    found = expected(conditions, **row)
+    found = expected(conditions, row)
     assert found.explained == explained, guard
     assert found.other_way is bool(explained)
 
 
 def test_a_setting_explains_a_gap_unless_it_is_expected() -> None:
     settings = {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1", **NVLS_OFF}
-    found = expected(of(8, settings=settings), settings, ranks=8)
+    found = expected(of(8, settings=settings), {"ranks": 8}, settings)
     assert (found.explained, found.other_way) == ((P2P,), False)
     assert inside_settings(settings) == (P2P, "NCCL_NVLS_ENABLE=0: no NVLink SHARP: Ring instead")
 
@@ -137,7 +139,7 @@ def test_a_setting_explains_a_gap_unless_it_is_expected() -> None:
 def test_a_guard_alone_decides_which_floor_a_small_message_has(
     guard: str, conditions: Conditions, op: str, seconds: float | None
 ) -> None:
-    found = expected(conditions, op=op, size_bytes=8192, bytes=8192)
+    found = expected(conditions, {"op": op, "size_bytes": 8192, "bytes": 8192})
     assert found.floor == seconds or (seconds is None and isinstance(found.floor, Absent)), guard
     assert isinstance(found.expected, Absent)
     assert found.expected.detail == "a small message is held against the floor"
@@ -147,10 +149,10 @@ def test_nothing_is_expected_where_the_wires_are_not_known() -> None:
     away = conditions_of(AROUND, [uuid(0), uuid(1)], 2, {})
     assert isinstance(away, Absent)
     for row in ({}, {"algorithm": "TREE"}):
-        found = expected(away, NVLS_OFF, **row)
+        found = expected(away, row, NVLS_OFF)
         assert (found.expected, found.explained, found.trusted) == (away, (), False)
-    assert expected(away, size_bytes=8192).floor == away
-    (unsized,) = (expected(of(4), size_bytes=0, bytes=0).expected,)
+    assert expected(away, {"size_bytes": 8192}).floor == away
+    (unsized,) = (expected(of(4), {"size_bytes": 0, "bytes": 0}).expected,)
     assert isinstance(unsized, Absent)
     assert "does not name the type" in unsized.detail
 
@@ -162,8 +164,8 @@ def test_only_the_wires_of_its_own_gpus_count() -> None:
 
 
 def test_what_is_expected_of_an_old_table_carries_no_verdict() -> None:
-    assert not expected(of(8, topology(8, A100)), ranks=8).trusted
-    assert expected(of(8), ranks=8).trusted
+    assert not expected(of(8, topology(8, A100)), {"ranks": 8}).trusted
+    assert expected(of(8), {"ranks": 8}).trusted
 
 
 @pytest.mark.parametrize(
