@@ -94,7 +94,7 @@ def test_a_guard_alone_decides_whether_a_job_looks_stuck(
 ) -> None:
     """It begins to, or goes on to where it did before."""
     last: dict[str, GpuLoad | Absent] = {
-        key: LOST if but is None else replace(one, **but)  # type: ignore[type-var]
+        key: LOST if but is None else replace(one, **but)
         for key, one in two(sent=MIB).items()
         for but in [loads.get(key, {})]
     }

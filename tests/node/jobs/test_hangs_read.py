@@ -143,7 +143,8 @@ def test_each_network_namespace_s_listeners_are_read_once_and_who_cannot_be_aske
     job = drawn()
     job.owners = {0: "0::/x/slurmstepd.scope/job_42/step_0"}
     job.draw()
-    listeners = {FIRST: LOST, FIRST + 1: [RasListener("a", UID, 1, open=True)] * 2}
+    twice = [RasListener("a", UID, 1, open=True)] * 2
+    listeners: dict[int | None, Sequence[RasListener] | Absent] = {FIRST: LOST, FIRST + 1: twice}
     job.watched.hardware = replace(job.watched.hardware, ras=Namespaces(listeners))
     assert seen(job).listeners == (RasListener("a", UID, 1, open=True),)
 

@@ -464,9 +464,8 @@ def test_a_guard_alone_decides_whether_there_is_a_ratio(
 
 
 def test_a_job_s_processes_are_those_that_are_known() -> None:
-    ranks = (
-        JobRank(n, uuid(n), str(n), pid, 1, "", RingState.LIVE, {}) for n, pid in enumerate((9, 7, NO_GPU))
-    )
+    pids: tuple[int | Absent, ...] = (9, 7, NO_GPU)
+    ranks = (JobRank(n, uuid(n), str(n), pid, 1, "", RingState.LIVE, {}) for n, pid in enumerate(pids))
     assert job(here=tuple(ranks)).pids == (7, 9)
     assert (job(windows=()).communicators[0].newest, job().communicators[0].newest is None) == (None, False)
     sizes = {0: False, 1: True, MIB - 1: True, MIB: False}
@@ -484,6 +483,6 @@ def test_a_job_s_processes_are_those_that_are_known() -> None:
         ("windows", 8, ""), ("windows", 9, "must not be below confirm, nor above 8"),
     ],
 )  # fmt: skip
-def test_a_policy_that_cannot_be_meant_is_wrong(name: str, value: float, wrong: str) -> None:
+def test_a_policy_that_cannot_be_meant_is_wrong(name: str, value: Any, wrong: str) -> None:
     said = replace(POLICY, **{name: value}).wrong()
     assert (wrong in said) if wrong else (said == "")

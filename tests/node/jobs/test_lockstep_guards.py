@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.node.jobs.lockstepjobs import LOST, NOT_ASKED, Row, Story, reading, use
-from tests.node.jobs.test_lockstep_read import CLOCK, HEALTHY, MIG, PROCESSES, SINCE, SLOW, Machine, as_json
+from tests.node.jobs.test_lockstep_read import CLOCK, HEALTHY, MIG, PROCESSES, SLOW, Machine, as_json
 from wirewatch.core.types import Absent, Expect, Ok, Why
 from wirewatch.hw.nvml.protocol import absent_code
-from wirewatch.jobs.lockstep import judge_and_log
+from wirewatch.jobs.lockstep import LockstepFacts, judge_and_log
 from wirewatch.jobs.lockstep.judge import watches
 from wirewatch.jobs.lockstep.model import (
     GpuUse,
@@ -24,7 +24,7 @@ from wirewatch.jobs.lockstep.model import (
     goes_on,
     samples,
 )
-from wirewatch.jobs.lockstep.read import METRICS, window_of
+from wirewatch.jobs.lockstep.read import METRICS, SINCE, window_of
 
 UNSUPPORTED = Absent(Why.UNSUPPORTED, "no GPM")
 UNREAD = Absent(Why.TIMEOUT, "the driver timed out")
@@ -284,7 +284,7 @@ def test_facts_have_the_windows_of_those_gpus_that_have_one() -> None:
         ("most_references", 2, "must not be below references"), ("most_references", 3, ""),
     ],
 )  # fmt: skip
-def test_a_policy_that_cannot_be_meant_is_wrong(name: str, value: float, wrong: str) -> None:
+def test_a_policy_that_cannot_be_meant_is_wrong(name: str, value: Any, wrong: str) -> None:
     said = replace(LockstepPolicy(), **{name: value}).wrong()
     assert (wrong in said) if wrong else (said == "")
 
@@ -320,15 +320,21 @@ def test_of_a_job_that_has_changed_no_sample_is_taken() -> None:
     assert machine.gpus.looks() == looks
 
 
+def windows_of(machine: Machine) -> Mapping[str, GpuWindow]:
+    known = machine.node.component.facts
+    assert isinstance(known, LockstepFacts)
+    return known.windows
+
+
 def test_a_clock_is_in_hertz_and_one_that_is_not_read_costs_itself_alone() -> None:
     machine = Machine()
     machine.run(HEALTHY)
     machine.poll(7)
-    windows = machine.node.component.facts.windows
+    windows = windows_of(machine)
     assert [one.clock for one in windows.values()] == pytest.approx([one.clock for one in HEALTHY])
     machine.set("GPU-0", CLOCK, absent_code(999))
     machine.poll()
-    windows = machine.node.component.facts.windows
+    windows = windows_of(machine)
     assert isinstance(windows["GPU-0"].clock, Absent)
     assert windows["GPU-0"].seconds == HEALTHY[0].seconds
 
