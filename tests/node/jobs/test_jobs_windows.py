@@ -205,6 +205,14 @@ def test_what_a_window_does_not_show_is_what_the_one_before_it_showed(
     assert (found.late, found.cost) == (late, cost), guard
 
 
+@pytest.mark.parametrize(("rank", "late", "cost"), [(1, 1, 0.1), (0, None, 0.0)])
+def test_what_is_new_is_seen_where_that_rank_has_met_the_others(
+    rank: int, late: int | None, cost: float
+) -> None:
+    found = window(AHEAD, met=(RankMeeting(rank, 1.0, 0.1),) * 4)
+    assert (found.late, found.cost) == (late, pytest.approx(cost))
+
+
 def steps(*held: Mapping[int, float]) -> Found:
     """Steps of ten collectives after a second of computing each; in the first some ranks come far later."""
     return [
