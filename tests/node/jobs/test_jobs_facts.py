@@ -96,7 +96,6 @@ def test_the_worst_of_a_job_s_communicators_is_the_job_s() -> None:
     assert job.late == late(0.2)
     assert job.wire == wire(0.3, "link")
     assert [one.wire for one in job.communicators] == [wire(0.3, "link"), wire(0.4, "link")]
-    assert job.since == min(one.ring.created for one in reading.rings.rings)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +125,16 @@ def test_the_newest_hint_is_the_one_that_began_last_and_stays() -> None:
     assert found.last_hint is not None
     assert found.last_hint.kind == "wire"
     assert facts(judged, reading, {"memory": WINDOW}, last=found.last_hint).last_hint == found.last_hint
+
+
+def test_a_job_is_as_old_as_its_oldest_ring_and_lives_while_one_of_its_communicators_does() -> None:
+    def ended(one: RingReading) -> RingReading:
+        state = RingState.FINALIZED if one.ring.communicator == 2 else RingState.LIVE
+        return replace(one, ring=replace(one.ring, state=state, created=100.0 + one.ring.rank))
+
+    judged, reading = poll(*BOTH, change=ended)
+    (job,) = facts(judged, reading, {"memory": WINDOW}, {"memory": WINDOW}).jobs
+    assert (job.since, job.live) == (100.0, True)
 
 
 def test_a_rank_without_a_gpu_makes_no_gpu_of_its_job() -> None:
