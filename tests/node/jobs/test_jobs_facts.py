@@ -137,6 +137,15 @@ def test_a_job_is_as_old_as_its_oldest_ring_and_lives_while_one_of_its_communica
     assert (job.since, job.live) == (100.0, True)
 
 
+def test_a_gpu_is_late_as_in_the_communicator_in_which_it_is_most_often() -> None:
+    judged, reading = poll(*BOTH)
+    ranks = tuple(RankTime(n, 0.2, 0.1, 0.6, 0.0) for n in range(4))
+    often = CommunicatorMemory(windows=(CommunicatorWindow(0.0, 5.0, (), ranks),))
+    (job,) = facts(judged, reading, {"memory": WINDOW}, {"memory": often}).jobs
+    gpu = job.gpus[0]
+    assert (gpu.late, gpu.in_collectives, gpu.waiting) == (0.6, pytest.approx(0.3), 0.1)
+
+
 def test_a_rank_without_a_gpu_makes_no_gpu_of_its_job() -> None:
     def nameless(one: RingReading) -> RingReading:
         return replace(one, ring=replace(one.ring, gpu=NO_GPU)) if one.ring.rank == 1 else one
