@@ -175,6 +175,8 @@ def test_of_communicators_that_are_alike_one_with_the_newest_ring_is_followed_fi
     [
         ("no tap times", (ring(0, on=0.0), ring(1, on=0.0)), TimesDoubt.OFF),
         ("one tap times", (ring(0, on=0.0), ring(1, on=0.2)), TimesDoubt.FEW),
+        ("one tap says why it does not", (ring(0, untimed=0), ring(1, untimed=5)), TimesDoubt.BROADCAST),
+        ("a tap says something that is not known", (ring(0, untimed=99),), TimesDoubt.FEW),
         ("many calls, none in a moment of timing", (ring(0, counts=RingCounts(enqueued=1000)),),
          TimesDoubt.UNKNOWN_NCCL),
         ("not so many calls", (ring(0, counts=RingCounts(enqueued=999)),), TimesDoubt.FEW),
