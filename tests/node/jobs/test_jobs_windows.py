@@ -210,7 +210,8 @@ def test_what_is_new_is_seen_where_that_rank_has_met_the_others(
     rank: int, late: int | None, cost: float
 ) -> None:
     found = window(AHEAD, met=(RankMeeting(rank, 1.0, 0.1),) * 4)
-    assert (found.late, found.cost) == (late, pytest.approx(cost))
+    assert found.late == late
+    assert found.cost == pytest.approx(cost)
 
 
 def steps(*held: Mapping[int, float]) -> Found:
