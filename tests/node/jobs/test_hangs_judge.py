@@ -24,6 +24,8 @@ from wirewatch.jobs.hangs.model import (
     JobLook,
     JobProcess,
     WatchedJob,
+    keep,
+    recall,
 )
 
 LOST = Absent(Why.LOST, "lost")
@@ -272,6 +274,22 @@ def test_a_guard_alone_decides_whether_a_hang_is_counted(
     assert memory.total == total, guard
     again, _ = polled(memory, reading(two(sent=MIB)), 70.0)
     assert again.total == total
+
+
+@pytest.mark.parametrize(
+    ("known", "hang"),
+    [
+        (job(HangKind.ERROR), HangKind.ERROR),
+        (job(None, diagnosis=None, counted=HangKind.ERROR), HangKind.ERROR),
+        (job(HangKind.STOPPED, counted=HangKind.ERROR), HangKind.STOPPED),
+        (job(None), None),
+    ],
+    ids=["it hangs", "it hung before the last start", "it hangs in another way", "it does not"],
+)
+def test_a_hang_is_known_over_any_number_of_starts(known: WatchedJob, hang: HangKind | None) -> None:
+    again = recall(keep(HangMemory(jobs={OWNER: known, "slurm:9": replace(known, moved=False)})))
+    assert {owner: one.counted for owner, one in again.jobs.items()} == {OWNER: hang}
+    assert keep(again) == keep(recall(keep(again)))
 
 
 def test_sixteen_hangs_are_remembered_the_newest() -> None:
