@@ -340,9 +340,9 @@ class JobsFacts:
     def rows(self) -> Iterator[OperationTimes]:
         """Every operation and size of the newest windows of all jobs that still run and are timed."""
         for job in self.jobs:
-            for one in job.communicators if job.live else ():
-                if one.newest is not None and one.fresh and one.doubt is None:
-                    yield from one.newest.collectives
+            for one in job.communicators:
+                if one.fresh and one.doubt is None:
+                    yield from (row for window in one.windows[-1:] for row in window.collectives)
 
 
 def _over(got: float | Absent, expected: float | Absent) -> float | None:

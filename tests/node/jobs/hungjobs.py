@@ -92,7 +92,7 @@ class HungJob:
         """So many polls of the job as it is; what happens between them is `work`'s."""
         found: tuple[Finding, ...] = ()
         for _ in range(times):
-            self._draw()
+            self.draw()
             found = self.watched.poll(1, polled.get("every", EVERY))
         return found
 
@@ -114,7 +114,8 @@ class HungJob:
     def rules(self) -> Mapping[str, Finding]:
         return {one.rule: one for one in self.watched.component.findings}
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Write what a poll reads."""
         for number, one in enumerate(self.ranks):
             gpu, pid = f"GPU-{number}", self.pid(number)
             busy, watts = one.load

@@ -256,7 +256,7 @@ class DrawnJob:
             calls=dict(self.made),
             bytes=dict(self.sent),
         )
-        return RingReading(replace(one.ring, counts=counts), tuple(new))
+        return RingReading(replace(one.ring, counts=counts), tuple(new), last=after + len(new))
 
     def processes(self) -> dict[str, RingProcess]:
         return {one.ring.name: RingProcess(self.shape.owner, self.shape.settings) for one in self.ranks}

@@ -128,6 +128,14 @@ BOTH_LOST = (report(comm(rank(0), rank(1, missing="dead")), comm(rank(1, missing
             NONE,
         ),
         (
+            "crowds that stand still go on by nothing",
+            Seen(
+                (report(comm(rank(0), rank(1), crowds=(RasCrowd(OP, 2, 300),))),),
+                (report(comm(rank(0), rank(1), crowds=(RasCrowd(OP, 2, 300),))),),
+            ),
+            SYMMETRIC,
+        ),
+        (
             "crowds of the older answer alone go on by nothing",
             Seen(then=(report(comm(rank(0), rank(1), crowds=(RasCrowd(OP, 2, 300),))),)),
             SYMMETRIC,
@@ -152,12 +160,16 @@ AWAY = f"rank 1 (GPU 1 as the job counts, process 77 on host {ELSEWHERE}) does n
 
 
 def silent(
-    *others: RasRank, known: bool = True, gone: Mapping[int, str] | None = None, **but: object
+    *others: RasRank,
+    known: bool = True,
+    gone: Mapping[int, str] | None = None,
+    held: Mapping[str, frozenset[int]] | None = None,
+    **but: object,
 ) -> Seen:
     """Rank 1 is silent at both looks, beside others; `known`: NVML knows the processes."""
     lost = replace(rank(1), missing="dead", **but)  # type: ignore[arg-type]
     answer = (report(comm(rank(0), lost, *others)),)
-    return Seen(answer, answer, held=None if known else FOREIGN, gone=gone)
+    return Seen(answer, answer, held=held if known else FOREIGN, gone=gone)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +181,17 @@ def silent(
             replace(silent(), before=STOP, after=STOP),
             ["rank 1 (GPU 1, process 4001) is stopped by a signal"],
         ),
+        (
+            "ended and silent, named once",
+            silent(held={"GPU-0": frozenset({4000})}, gone={4001: "GPU-1"}),
+            ["rank 1 (GPU 1, process 4001) has ended"],
+        ),
+        (
+            "a process of this number on another host",
+            silent(rank(2, 901), host=ELSEWHERE),
+            [AWAY.replace("process 77", "process 901")],
+        ),
+        ("a process here that is not known", silent(pid=77), [AWAY.replace(f" on host {ELSEWHERE}", "")]),
         (
             "an ended process without an id stands for no rank elsewhere",
             silent(host=ELSEWHERE, pid=77, gone={0: "GPU-1"}),
@@ -228,3 +251,159 @@ def test_a_guard_alone_decides_which_report_is_the_jobs_own(
         assert found.why is Why.MISSING
     else:
         assert found == own, guard
+
+
+IDLE = (0.0, 122.0)
+
+
+def compared(
+    *comms: RasCommunicator,
+    loads: Mapping[str, tuple[float | Absent, float]] | None = None,
+    held: Mapping[str, frozenset[int]] | None = None,
+    files: Mapping[int, int | Absent] | None = None,
+    ras: bool = True,
+    policy: HangPolicy | None = None,
+) -> Diagnosis:
+    """Two looks, alike but for the files of processes, at a job that looks stuck for five minutes by then."""
+    held = held or {"GPU-0": frozenset({4000}), "GPU-1": frozenset({4001})}
+    answer = (report(*comms),) if ras else SILENT
+    older = JobLook(400.0, RUNNING, answer, ())
+    newer = {pid: replace(one, files=(files or {}).get(pid, 0)) for pid, one in RUNNING.items()}
+    looks = (older, JobLook(460.0, newer, answer, ()))
+    job = WatchedJob(held, moved=True, since=100.0, looks=looks)
+    shown = {key: GpuLoad(frozenset(), *(loads or {}).get(key, WAIT), LIMIT, 0) for key in held}
+    other = {"GPU-3": GpuLoad(frozenset(), 0.0, 600.0, LIMIT, 0)}
+    case = case_of(job, GPUS, {**shown, **other}, policy or HangPolicy())
+    assert case is not None
+    return diagnose(case)
+
+
+def counted(name: str, *counts: int, pids: Sequence[int] = ()) -> RasCommunicator:
+    """A communicator whose ranks have launched so many."""
+    made = (rank(number, *pids[number : number + 1], counts={OP: n}) for number, n in enumerate(counts))
+    return comm(*made, name=name)
+
+
+BEHIND = "has launched 299 all_reduce, others 300 (communicator {} of 2)"
+RANK_0, RANK_1 = "rank 0 (GPU 0, process 4000)", "rank 1 (GPU 1, process 4001)"
+AS_MUCH = "has launched as much as the others by RAS, and its GPU is idle"
+
+
+@pytest.mark.parametrize(
+    ("guard", "comms", "loads", "named"),
+    [
+        ("it has launched less", [counted("0xa", 300, 299)], {}, [f"{RANK_1} {BEHIND.format('0xa')}"]),
+        ("each is ahead somewhere, and one is idle", [counted("0xa", 300, 299), counted("0xb", 299, 300)],
+         {"GPU-0": IDLE}, [f"{RANK_0} {BEHIND.format('0xb')}"]),
+        ("each is ahead somewhere, and none is idle", [counted("0xa", 300, 299), counted("0xb", 299, 300)],
+         {}, [f"{RANK_1} {BEHIND.format('0xa')}", f"{RANK_0} {BEHIND.format('0xb')}"]),
+        ("it has launched less, and the other is idle", [counted("0xa", 300, 299)], {"GPU-0": IDLE},
+         [f"{RANK_1} {BEHIND.format('0xa')}"]),
+        ("all have launched as much, and one is idle", [counted("0xa", 300, 300)], {"GPU-0": IDLE},
+         [f"{RANK_0} {AS_MUCH}"]),
+        ("as good as idle", [counted("0xa", 300, 300)], {"GPU-0": (0.04, 122.0)}, [f"{RANK_0} {AS_MUCH}"]),
+        ("a little busy", [counted("0xa", 300, 300)], {"GPU-0": (0.06, 122.0)}, []),
+        ("whether it is busy is not known", [counted("0xa", 300, 300)], {"GPU-0": (UNREAD, 122.0)}, []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_guard_alone_decides_for_whom_the_others_wait(
+    guard: str,
+    comms: Sequence[RasCommunicator],
+    loads: Mapping[str, tuple[float | Absent, float]],
+    named: list[str],
+) -> None:
+    found = compared(*comms, loads=loads)
+    assert [one.text for one in found.culprits] == named, guard
+    assert found.kind is (HangKind.ASYMMETRIC if named else SYMMETRIC)
+
+
+@pytest.mark.parametrize(
+    ("guard", "comms", "how"),
+    [
+        ("as much as each other", [counted("0xa", 300, 300)], "all have launched as much as each other"),
+        ("of one rank no counts are known", [comm(rank(0), rank(1, counts={}))],
+         "all have launched as much as each other"),
+        ("of none are", [comm(rank(0, counts={}), rank(1, counts={}))], "this NCCL shows no counts"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_guard_alone_decides_how_a_symmetric_hang_is_told(
+    guard: str, comms: Sequence[RasCommunicator], how: str
+) -> None:
+    assert f": {how}, and none completes" in compared(*comms).text, guard
+
+
+MB = 10**6
+LATE_BOTH = [counted("0xa", 300, 299), counted("0xb", 299, 300)]
+
+
+@pytest.mark.parametrize("ras", [True, False])
+@pytest.mark.parametrize(
+    ("guard", "files", "rate"),
+    [
+        ("one of them works on files", {4000: 0, 4001: 60 * MB}, 1),
+        ("none does by enough", {4000: 59 * MB, 4001: 0}, 0),
+        ("the most counts", {4000: 600 * MB, 4001: 60 * MB}, 10),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_whether_files_are_worked_on(
+    guard: str, files: Mapping[int, int], rate: int, *, ras: bool
+) -> None:
+    found = compared(*LATE_BOTH, loads={"GPU-0": IDLE, "GPU-1": IDLE}, files=files, ras=ras)
+    assert (found.kind is None) is bool(rate), guard
+    assert (f"at work on files ({rate} MB/s)" in found.text) is bool(rate)
+
+
+@pytest.mark.parametrize(
+    ("files", "doubt"),
+    [({4001: UNREAD}, f" (whether it is at work on files cannot be seen: {UNREAD})"), ({}, "")],
+)
+def test_it_is_said_where_files_cannot_be_seen(files: Mapping[int, int | Absent], doubt: str) -> None:
+    found = compared(counted("0xa", 300, 299), files=files)
+    assert f"; the others wait in what it has not launched{doubt}; 2 GPUs" in found.text
+
+
+@pytest.mark.parametrize(
+    ("guard", "held", "ras", "named"),
+    [
+        ("processes that NVML and RAS know", None, True, [f"{RANK_0} {AS_MUCH}"]),
+        ("NVML knows them by other numbers, RAS by these", FOREIGN, True, [f"{RANK_0} {AS_MUCH}"]),
+        ("NVML knows them by other numbers, and RAS is silent", FOREIGN, False,
+         ["GPU 0, process 1000000 its GPU is idle while others wait"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_guard_alone_decides_which_process_of_an_idle_gpu_is_named(
+    guard: str, held: Mapping[str, frozenset[int]] | None, ras: bool, named: list[str]  # noqa: FBT001
+) -> None:  # fmt: skip
+    found = compared(counted("0xa", 300, 300), loads={"GPU-0": IDLE}, held=held, ras=ras)
+    assert [one.text for one in found.culprits] == named, guard
+
+
+def test_nothing_is_suspected_before_five_minutes() -> None:
+    for unasked, kind in ((360.0, HangKind.SUSPECTED), (360.1, None)):
+        assert compared(ras=False, policy=HangPolicy(unasked=unasked)).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("watts", "said"),
+    [((125.0, 122.4), "122-125 W"), ((122.4, 125.0), "122-125 W"), ((125.2, 124.8), "125 W")],
+)
+def test_the_power_of_the_job_s_own_gpus_is_told(watts: tuple[float, float], said: str) -> None:
+    loads = {f"GPU-{number}": (1.0, power) for number, power in enumerate(watts)}
+    assert f"; 2 GPUs at {said}, no byte" in compared(counted("0xa", 300, 300), loads=loads).text
+
+
+def test_of_many_culprits_four_are_named_and_a_snapshot_is_bounded() -> None:
+    ranks = [rank(0), *[rank(n, 70 + n, host=ELSEWHERE, counts={OP: 299}) for n in range(1, 300)]]
+    found = compared(comm(*ranks, rank(300, 901)))
+    assert found.text.count("has launched 299") == 4
+    assert len(found.culprits) == 299
+    assert len(found.snapshot) == 1500
+    assert found.snapshot.startswith(
+        "GPU 0, process 4000, state R\nGPU 1, process 4001, state R\nNCCL 2.28.9"
+    )
+    silent_too = compared(ras=False).snapshot
+    assert silent_too.endswith("RAS: missing: nobody listens")

@@ -9,10 +9,11 @@ import pytest
 from tests.node.jobs.ringjobs import AROUND, uuid
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, RingState, TimedCollective
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Conditions
-from wirewatch.core.types import Absent, Ok
+from wirewatch.core.types import Absent, Ok, Why
 from wirewatch.jobs.running.confirm import (
     LateVotes,
     chance,
+    elsewhere,
     late_rank,
     late_votes,
     slow_rows,
@@ -144,8 +145,12 @@ def slow(ratio: float, **values: object) -> CommunicatorWindow:
         (slow(0.69, trusted=False, other_way=True), True),
         (slow(0.71, trusted=False, other_way=True), False),
         (slow(0.3, joined=3), False),
-        (slow(0.3, votes={2: 8}), False),
+        (slow(0.3, joined=4), True),
+        (slow(0.3, votes={2: 8}, waits={0: 0.4e-3, 2: 0.0}), False),
+        (slow(0.3, votes={2: 8, 1: 2}, waits={0: 0.4e-3, 2: 0.0}), False),
         (slow(0.3, votes={2: 7, 1: 3}), True),
+        (slow(0.3, waits={0: 0.4e-3, 2: 0.0}), True),
+        (replace(slow(0.3, waits={0: 0.4e-3, 2: 0.0}), late=2), False),
         (slow(0.3, votes={2: 10}, waits={0: 0.3e-3, 2: 0.0}), True),
         (slow(0.3, votes={2: 10}, waits={0: 0.4e-3, 2: 0.0}), False),
         (replace(slow(0.3, votes={2: 10}, waits={0: 0.3e-3, 2: 0.0}), late=2), True),
@@ -267,7 +272,7 @@ REMEMBERED = replace(
     windows=(window(joined(8, late=0, gap=0.0)),),
     closed=99.0, slots={9: 1}, met=(RankMeeting(1, 0.1, 0.1),), even=({0: 0.0, 1: 0.1},),
 )  # fmt: skip
-OF_RANKS = ("pending", "window", "seen", "stride", "windows", "slots", "met", "even")
+OF_RANKS = ("pending", "window", "seen", "stride", "windows", "closed", "slots", "met", "even")
 """Fields of a communicator's memory that hold for its ranks alone."""
 
 
@@ -366,6 +371,123 @@ def test_gaps_by_clocks_that_hold_nonsense_are_none() -> None:
     assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 1e308)), BOTH) == {}
     assert gaps({}, BOTH) == gaps({}, frozenset()) == {}
     assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 0.5)), BOTH) == {("all_reduce", 5): 0.0}
+
+
+def named(*late: int | None, grown: float | None = None, cost: float = 0.2) -> list[CommunicatorWindow]:
+    """Windows that each name such a rank."""
+    made = window(joined(40, late=10, gap=0.02))
+    return [replace(made, late=rank, cost=cost, grown=grown) for rank in late]
+
+
+@pytest.mark.parametrize(
+    ("guard", "windows", "rank"),
+    [
+        ("the rank that most windows name", named(0, 1, 1, 1), 1),
+        ("and not one that fewer name", named(1, 0, 0, 0), 0),
+        ("nobody", named(None, None, None, None), None),
+        ("too few name it", named(1, 1, None, None), None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_who_is_believed_to_be_late(
+    guard: str, windows: Sequence[CommunicatorWindow], rank: int | None
+) -> None:
+    found = late_votes(windows, dict.fromkeys(range(12), rank), 2, POLICY)
+    assert (None if found is None else found.rank) == rank, guard
+
+
+def test_what_a_late_rank_costs_and_how_far_it_fell_behind_is_of_the_windows_that_name_it() -> None:
+    windows = [*named(0, cost=0.5, grown=0.5), *named(1, 1, cost=0.1, grown=0.08), *named(1, cost=0.2)]
+    found = late_votes(windows, dict.fromkeys(range(12), 1), 2, POLICY)
+    assert found is not None
+    assert (found.cost, found.grown) == (0.1, 0.08)
+    unknown = late_votes(named(1, 1, 1), dict.fromkeys(range(12), 1), 2, POLICY)
+    assert unknown is not None
+    assert unknown.grown is None
+
+
+@pytest.mark.parametrize(
+    ("grown", "said"),
+    [(0.05, ", and it fell behind by 5% while the job ran"), (0.04, ""), (None, "")],
+)
+def test_a_rank_is_said_to_have_fallen_behind_where_that_is_most_of_its_cost(
+    grown: float | None, said: str
+) -> None:
+    rank = JobRank(1, "GPU-1", "1", 4001, 4001, "2.28.9", RingState.LIVE, {})
+    found = late_rank(LateVotes(1, 3, 4, 240, 266, 0.09, grown), rank, 0.0, 1)
+    assert found.text.endswith(f"; the others lose 9% of the time to it{said}")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "index", "said"),
+    [
+        ("GPU-1", "5", "rank 1 (GPU 5) is late"),
+        ("GPU-1", "", "rank 1 (GPU-1) is late"),
+        (Absent(Why.MISSING), "", "rank 1 (a GPU not known) is late"),
+    ],
+)
+def test_a_late_rank_is_said_with_its_gpu_as_far_as_that_is_known(
+    gpu: str | Absent, index: str, said: str
+) -> None:
+    rank = JobRank(1, gpu, index, 4001, 4001, "2.28.9", RingState.LIVE, {})
+    assert late_rank(LateVotes(1, 3, 4, 240, 266, 0.09), rank, 0.0, 1).text.startswith(said)
+
+
+def test_a_slow_wire_is_said_with_what_is_known_of_it() -> None:
+    (plain,) = slow_rows([slow(0.3)] * 3, POLICY)
+    text = (
+        "all_reduce of 256 MiB on 4 ranks gives 0.3 GB/s at best of 1.0 expected (30%, 3 of 3 windows), "
+        "on all ranks alike, and nobody is late (1 to 1 ms"
+    )
+    assert slow_wire(plain, 0.0, ()).text == f"{text})"
+    row = replace(plain.row, bias=70e-6, explained=("LL", "P2P off"), trusted=False)
+    assert slow_wire(replace(plain, row=row), 0.0, ()).text == (
+        f"{text}, 70 us of each taken off since it runs behind other work); what is expected there is not "
+        "sure; LL; P2P off"
+    )
+
+
+def test_operations_whose_wire_is_slow_are_told_the_slowest_first() -> None:
+    ops = [slow(ratio, op=op).collectives[0] for op, ratio in (("broadcast", 0.5), ("all_gather", 0.4))]
+    windows = [replace(slow(0.3), collectives=tuple(ops))] * 3
+    found = slow_rows(windows, POLICY)
+    assert [one.row.op for one in found] == ["all_gather", "broadcast"]
+    assert [one.ratio for one in found] == pytest.approx([0.4, 0.5])
+
+
+def across(times: float, op: str = "all_reduce", **but: object) -> CommunicatorWindow:
+    """A window in which a collective takes so many times its best, beside one that takes as long as ever."""
+    rows = [slow(0.3, wire_seconds=1e-3 * times, op=op), slow(0.3, op="all_gather")]
+    return replace(rows[0], collectives=tuple(one.collectives[0] for one in rows), **but)  # type: ignore[arg-type]
+
+
+SLOW = across(1.6)
+
+
+@pytest.mark.parametrize(
+    ("guard", "windows", "nodes", "said"),
+    [
+        ("three of four windows are slow on all ranks alike", [SLOW, SLOW, across(1.0), SLOW], 2, True),
+        ("a little slower is nothing", [across(1.4)] * 4, 2, False),
+        ("two windows are few", [SLOW, SLOW, across(1.0), across(1.0)], 2, False),
+        ("three windows long ago", [SLOW, SLOW, SLOW, across(1.0), across(1.0)], 2, False),
+        ("there is no other node", [SLOW] * 4, 1, False),
+        ("the ranks here do not wait alike", [across(1.6, alike=False)] * 4, 2, False),
+        ("a rank here is late", [across(1.6, late=1)] * 4, 2, False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_whether_another_node_is_waited_for(
+    guard: str, windows: Sequence[CommunicatorWindow], nodes: int, *, said: bool
+) -> None:
+    found = elsewhere(windows, nodes, POLICY)
+    assert bool(found) is said, guard
+    assert ("all_reduce of 256 MiB takes 1.6 ms, 1.6 times its best here" in found) is said
+
+
+def test_another_node_is_waited_for_by_the_best_of_all_windows() -> None:
+    long_ago = replace(SLOW, collectives=tuple(replace(row, low=0.5e-3) for row in SLOW.collectives))
+    assert "3.2 times its best here" in elsewhere([long_ago, *[SLOW] * 4], 2, POLICY)
 
 
 @pytest.mark.parametrize(

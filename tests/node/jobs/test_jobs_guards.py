@@ -95,6 +95,7 @@ def test_a_live_communicator_is_followed_beside_as_many_dead_ones_as_there_may_b
     groups, left_out = ring_groups([*dead, ring(MOST_COMMUNICATORS + 1)])
     assert groups[0].live
     assert (len(groups), left_out) == (MOST_COMMUNICATORS, 1)
+    assert MOST_COMMUNICATORS == 256
 
 
 def test_a_ring_that_is_not_listed_is_remembered_for_three_polls() -> None:
@@ -161,6 +162,7 @@ def test_the_first_files_that_are_no_rings_are_offered() -> None:
     refused = tuple(RefusedRing(f"{n}", NO_GPU) for n in range(MOST_REFUSED + 1))
     facts = polled(JobsReading(RingsReading((), refused), around=AROUND))
     assert facts.refused == refused[:-1]
+    assert len(facts.refused) == 16
     assert facts.folder is None
     assert polled(JobsReading(NO_GPU)).refused == ()
     assert polled(JobsReading(NO_GPU)).folder == NO_GPU

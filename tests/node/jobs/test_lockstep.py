@@ -145,7 +145,6 @@ def test_two_processes_on_a_gpu_from_the_start_are_no_job() -> None:
         story.read([use(NOT_ASKED, 100), use(NOT_ASKED, 101, 102)])
         assert story.memory.reason is WindowReason.SHARED
         assert story.memory.job is None
-        assert not story.memory.settled
 
 
 def test_a_gpu_that_is_slow_from_the_start_is_named_only_where_it_stands_out_by_itself() -> None:

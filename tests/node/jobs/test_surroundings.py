@@ -12,11 +12,11 @@ from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.ports import Gpu
 from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
 from wirewatch.core.topology import Topology, WireKind
-from wirewatch.core.types import Absent, Finding, Health, Ok, Subject, Why
-from wirewatch.jobs.running import COLLECTOR, JobSurroundings
+from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Subject, Why
+from wirewatch.jobs.running import COLLECTOR, JobSurroundings, NvlinkSent
 from wirewatch.jobs.running.expected import conditions_of
 from wirewatch.jobs.surroundings import surroundings, with_surroundings, witnesses
-from wirewatch.verdict.node import judge_state
+from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, LIVE, Standing, Verdict, judge_state
 
 UNREAD = Absent(Why.TIMEOUT, "the driver hangs")
 NVLINK_UP = "gpu2/Field(165,7)"
@@ -141,3 +141,72 @@ def test_the_rate_of_a_link_is_that_of_links_that_are_up(
     state = replace(node.state, components={**node.state.components, "nvlink": component})
     judged = judge_state(state)
     assert surroundings(judged.state, judged.verdict, None, {}).link_rate == rate, guard
+
+
+DOWN = Finding("nvlink.link_down", Health.FAILED, Subject("2", "GPU-2", "7"), "link 7 is down", "look")
+
+
+def verdict(*standings: Standing) -> Verdict:
+    return Verdict(Health.FAILED, (), standings)
+
+
+def standing(stage: str = LIVE, under: tuple[Standing, ...] = (), **but: object) -> Standing:
+    finding = replace(DOWN, **but)  # type: ignore[arg-type]
+    return replace(Standing(finding, stage, "nvlink", finding.health), same_cause=under)
+
+
+@pytest.mark.parametrize(
+    ("guard", "standings", "count"),
+    [
+        ("a fault that holds now", [standing()], 1),
+        ("a fault that is remembered", [standing(LATCHED)], 0),
+        ("a fault that is acknowledged", [standing(ACKNOWLEDGED)], 0),
+        ("what is not known", [standing(health=Health.UNKNOWN)], 0),
+        ("what is well", [standing(health=Health.OK)], 0),
+        ("a fault that comes under another one", [standing(rule="xid.79", under=(standing(),))], 2),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_what_is_a_witness(guard: str, standings: list[Standing], count: int) -> None:
+    found = list(witnesses(verdict(*standings)))
+    assert len(found) == count, guard
+    assert all((one.subject, one.text) == (DOWN.subject, DOWN.evidence) for one in found)
+
+
+def test_eight_witnesses_are_handed_on_the_worst_first() -> None:
+    many = [standing(evidence=f"{number}") for number in range(12)]
+    found = surroundings(NodeState({}), verdict(*many), None, {}).witnesses
+    assert [one.text for one in found] == [f"{number}" for number in range(8)]
+
+
+SENT = NvlinkFacts({Gpu(0, "GPU-0"): (NvlinkLink(0, 1, 26e9),)}, sent={"GPU-0": 5})
+NVLINK = Component("nvlink", None, Ok(None, 1.0, 70.0), facts=SENT)
+
+
+@pytest.mark.parametrize(
+    ("guard", "components", "sent"),
+    [
+        ("read just now", {"nvlink": NVLINK}, NvlinkSent(70.0, {"GPU-0": 5})),
+        (
+            "it cannot be read any more",
+            {"nvlink": replace(NVLINK, outcome=Failed(UNREAD, 1.0, 70.0))},
+            NvlinkSent(),
+        ),
+        ("nothing is known of it", {"nvlink": replace(NVLINK, facts=None)}, NvlinkSent()),
+        ("it is not watched", {}, NvlinkSent()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_whether_nvlink_s_counters_are_handed_on(
+    guard: str, components: dict[str, Component], sent: NvlinkSent
+) -> None:
+    assert surroundings(NodeState(components), verdict(), None, {}).nvlink == sent, guard
+
+
+def test_where_there_is_no_folder_of_rings_nothing_is_handed_to_its_reading() -> None:
+    node = Node("h200x8", also=("jobs",))
+    node.poll()
+    judged = judge_state(node.state)
+    blind = replace(COLLECTOR, read=lambda _hardware, _memory, _options: UNREAD)
+    made = with_surroundings(blind, lambda: judged, None, {})
+    assert made.read(node.hardware, made.start, made.options) == UNREAD

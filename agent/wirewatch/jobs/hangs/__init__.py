@@ -32,9 +32,10 @@ def judge_and_log(
 ) -> tuple[HangMemory, tuple[Finding, ...]]:
     """`judge`, with a line in the log for what a look has shown and no finding says."""
     new, findings = judge(memory, ok, policy, expect)
+    before = {owner: job.diagnosis for owner, job in memory.jobs.items()}
     for owner, job in new.jobs.items():
-        said, before = job.diagnosis, memory.jobs.get(owner)
-        if said is not None and said.kind is None and (before is None or before.diagnosis != said):
+        said = job.diagnosis
+        if said is not None and said.kind is None and before.get(owner) != said:
             log.info("%s looks stuck, and no hang is found: %s", job.looks[-1].about, said.text)
     return new, findings
 

@@ -98,7 +98,7 @@ def case_of(job: WatchedJob, gpus: Mapping[str, Gpu], loads: GpuLoads, policy: H
     hosts = Counter[str]()
     if not isinstance(now, Absent):
         peers = {(rank.host, rank.pid) for _, rank in _ranks(now) if rank.pid in inner}
-        hosts.update(host for host, _ in peers)
+        hosts.update(host for host, _ in sorted(peers))
     host = hosts.most_common(1)[0][0] if hosts else ""
     places = _places(job, gpus, now, host, inner)
     return HungCase(job, gpus, loads, older, newer, policy, before, now, host, inner, places)
@@ -155,12 +155,12 @@ def own_report(look: JobLook) -> RasReport | Absent:
     uids = {one.uid for one in look.processes.values() if not isinstance(one.uid, Absent)}
     scores = []
     for report in look.ras:
-        pids = {rank.pid for _, rank in _ranks(report) if rank.pid >= 0}
-        if isinstance(report.uid, Absent) or not uids or report.uid in uids:
-            scores.append((len(pids & inner) + (not pids and report.processes >= len(inner) > 0), report))
-    score, best = max(scores, key=lambda one: one[0], default=(0, None))
-    if score and best:
-        return best
+        pids = {rank.pid for _, rank in _ranks(report)} - {-1}
+        score = len(pids & inner) + (not pids and report.processes >= len(inner) > 0)
+        if score and (isinstance(report.uid, Absent) or not uids or report.uid in uids):
+            scores.append((score, report))
+    if scores:
+        return max(scores, key=lambda one: one[0])[1]
     return _reason(look, Absent(Why.MISSING, "RAS answered for other jobs, not for this one"))
 
 

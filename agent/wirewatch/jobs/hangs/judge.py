@@ -150,8 +150,7 @@ def _looked(
     if case is None:
         return job
     diagnosis = diagnose(case)
-    same = diagnosis.kind is not None and diagnosis.kind is job.hang
-    return replace(job, diagnosis=diagnosis, found=job.found if same else ok.at)
+    return replace(job, diagnosis=diagnosis, found=job.found if diagnosis.kind is job.hang else ok.at)
 
 
 def _remembered(memory: HangMemory, jobs: Mapping[str, WatchedJob], at: float) -> HangMemory:
@@ -235,7 +234,7 @@ def _continued(
     Processes that are gone stay part of it: the others may wait for them.
     """
     if known is None:
-        return WatchedJob(now) if now else None
+        return WatchedJob(now)
     kept = {key: pids for key, pids in known.processes.items() if key in unread}
     seen = {**kept, **now}
     if not seen:
@@ -279,11 +278,11 @@ def _stuck(loads: GpuLoads, gpus: int, policy: HangPolicy) -> bool | None:
     busy = [load.busy for load in known if not isinstance(load.busy, Absent)]
     if False in powers:
         return False
-    if len(known) == gpus and len(busy) == gpus and max(busy, default=0.0) < ALL_BUSY:
-        return False
-    if len(known) < gpus or None in powers or len(busy) < gpus:
+    if len(busy) < gpus:
         return None
-    return True
+    if max(busy) < ALL_BUSY:
+        return False
+    return None if None in powers else True
 
 
 def _low(load: GpuLoad, policy: HangPolicy) -> bool | None:

@@ -201,7 +201,7 @@ def _pids(item: GpuReading[GpuLoad]) -> Iterable[int]:
 def _named(answers: Sequence[RasReport] | Absent) -> Sequence[int]:
     """The processes that RAS names, not too many of them."""
     ranks = (rank for one in value_or(answers, ()) for comm in one.communicators for rank in comm.ranks)
-    return sorted({rank.pid for rank in ranks if rank.pid > 0})[:_NAMED]
+    return sorted({rank.pid for rank in ranks})[:_NAMED]
 
 
 def _about(sysfs: Sysfs, owner: str) -> str:

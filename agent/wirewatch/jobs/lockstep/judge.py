@@ -32,14 +32,12 @@ def judge(
     known = {key: use.supported for key, use in uses.items() if not isinstance(use, Absent)}
     memory = replace(memory, supported={**memory.supported, **known}, busy={})
     job, idle = _job(memory.job, uses, ok.mono)
-    if job is None or job is not memory.job:
-        memory = replace(memory, settled=False, suspect=Suspect(), hint=None, loaded=Suspect(), uneven=None)
-    memory = replace(memory, job=job)
+    if job is not memory.job:
+        memory = replace(memory, job=job, suspect=Suspect(), hint=None, loaded=Suspect(), uneven=None)
     if job is None:
         return _with_result(memory, idle, ok.value), ()
-    if not memory.settled:
-        settled = ok.mono - job.since >= policy.settle
-        memory = replace(memory, settled=settled)
+    if not job.settled:
+        memory = replace(memory, job=replace(job, settled=ok.mono - job.since >= policy.settle))
         return _with_result(memory, WindowResult(WindowReason.SETTLING), ok.value), ()
     return _follow(memory, job, ok, policy), ()
 
@@ -90,7 +88,7 @@ def _job(known: LockstepJob | None, uses: GpuUses, mono: float) -> tuple[Lockste
         return None, WindowResult(WindowReason.NO_JOB)
     if shared is not None:
         return None, WindowResult(WindowReason.SHARED, shared, f"{len(busy[shared])} processes")
-    job = LockstepJob({key: min(processes) for key, processes in busy.items()}, mono)
+    job = LockstepJob({key: process for key, (process,) in busy.items()}, mono)
     return job, WindowResult(WindowReason.NO_JOB)
 
 
@@ -119,7 +117,7 @@ def _follow(
     if windows:
         job = _with_clocks(job, windows, policy)
         seen = _compare(windows, _clocks(job), before, policy)
-    if windows and seen.reason is not WindowReason.WINDOW:
+    if seen.reason is not WindowReason.WINDOW:
         memory = replace(memory, busy={key: window.sm for key, window in windows.items()})
     if seen.reason is WindowReason.NOBODY and len(job.gaps) < policy.most_references:
         job = replace(job, gaps=(*job.gaps, seen.gaps))

@@ -152,12 +152,13 @@ _IN_STEP = frozenset(
 class LockstepJob:
     """Processes by GPU (`Gpu.key`), one each, first seen at `since` (monotonic seconds).
 
-    `gaps`: of each reference window, how much busier each GPU was than the others. `clocks`: of each GPU,
-    the last ones, in Hz.
+    `settled`: the job is judged from now on. `gaps`: of each reference window, how much busier each GPU was
+    than the others. `clocks`: of each GPU, the last ones, in Hz.
     """
 
     processes: Mapping[str, int]
     since: float
+    settled: bool = False
     gaps: tuple[Mapping[str, float], ...] = ()
     clocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
@@ -227,14 +228,13 @@ class UnevenWork:
 class LockstepMemory:
     """What a window leaves for the next one.
 
-    `settled`: the job is judged from now on. `reason` and `why`, in words, are the newest window's. `busy`:
-    the SMs' busy share by GPU, of that window alone. `last_hint` stays when the hint is over. `loaded`: whom
-    windows showed to have more work than the others; `uneven`, once enough of them did.
+    `reason` and `why`, in words, are the newest window's. `busy`: the SMs' busy share by GPU, of that window
+    alone. `last_hint` stays when the hint is over. `loaded`: whom windows showed to have more work than the
+    others; `uneven`, once enough of them did.
     """
 
     supported: Mapping[str, Supported] = field(default_factory=dict)
     job: LockstepJob | None = None
-    settled: bool = False
     suspect: Suspect = Suspect()
     reason: WindowReason = WindowReason.NO_JOB
     why: str = ""
@@ -314,7 +314,7 @@ def goes_on(job: LockstepJob, uses: Mapping[str, GpuUse | Absent]) -> bool:
 
 def samples(reading: LockstepReading, memory: LockstepMemory) -> Iterable[Sample]:
     """The series of the GPUs of the job that is watched; none while there is no such job."""
-    if memory.job is None or not memory.settled:
+    if memory.job is None or not memory.job.settled:
         return
     for item in reading:
         if item.gpu.key in memory.job.processes and not isinstance(item.value, Absent):

@@ -36,7 +36,7 @@ def read(hardware: Hardware, memory: LockstepMemory, _options: LockstepOptions) 
     nvml = hardware.nvml
     reading = read_gpus(nvml, lambda gpu: _use(nvml, gpu, memory.supported.get(gpu.key, Supported())))
     job = memory.job
-    if isinstance(reading, Absent) or job is None or not memory.settled:
+    if isinstance(reading, Absent) or job is None or not job.settled:
         return reading
     if not goes_on(job, {item.gpu.key: item.value for item in reading}):
         return reading

@@ -84,7 +84,7 @@ def _is_no_chance(rank: int, slots: Mapping[int, int | None], ranks: int, policy
 
     Any of its ranks could be, so that there are as many chances.
     """
-    even, mine = max(_EVEN, 1 / max(1, ranks)), 0
+    even, mine = max(_EVEN, 1 / ranks), 0
     for count, slot in enumerate(sorted(slots, reverse=True), 1):
         mine += slots[slot] == rank
         if ranks * chance(mine, count, even) <= policy.chance:
@@ -130,10 +130,7 @@ def slow_rows(windows: Sequence[CommunicatorWindow], policy: JobsPolicy) -> tupl
     """
     last = windows[-policy.windows :]
     seen = grouped(
-        (_key(row), row)
-        for window in last
-        for row in window.collectives
-        if _slow(row, policy) and (window.late is None or _outweighs(row))
+        (_key(row), row) for window in last for row in window.collectives if _slow(row, window.late, policy)
     )
     found = [
         SlowRow(rows[-1], len(rows), len(last), _ratio(rows), _always_last(rows[-1], policy))
@@ -171,16 +168,15 @@ def elsewhere(windows: Sequence[CommunicatorWindow], nodes: int, policy: JobsPol
     last = windows[-policy.windows :]
     rows = grouped((_key(row), row.low) for window in windows for row in window.collectives)
     best = {key: min(some) for key, some in rows.items()}
-    worst: tuple[float, OperationTimes] | None = None
-    agree = 0
+    found: list[tuple[float, OperationTimes]] = []
     for window in last:
-        slow = [(row.wire_seconds / best[_key(row)], row) for row in window.collectives]
-        if window.alike and window.late is None and slow and max(share for share, _ in slow) >= SLOWER:
-            agree += 1
-            worst = max(slow, key=lambda one: one[0])
-    if nodes < 2 or agree < policy.confirm or worst is None:  # noqa: PLR2004
+        times = ((row.wire_seconds / best[_key(row)], row) for row in window.collectives)
+        share, row = max(times, key=lambda one: one[0])
+        if window.alike and window.late is None and share >= SLOWER:
+            found.append((share, row))
+    if nodes < 2 or len(found) < policy.confirm:  # noqa: PLR2004
         return ""
-    share, row = worst
+    share, row = found[-1]
     return (
         f"all ranks of this node wait alike: {operation(row)} takes "
         f"{row.wire_seconds * 1e3:.3g} ms, {share:.1f} times its best here; the late rank, or the slow wire, "
@@ -193,11 +189,14 @@ def operation(row: OperationTimes) -> str:
     return f"{row.op} of {human(row.size_bytes)}" if row.size_bytes else row.op
 
 
-def _slow(row: OperationTimes, policy: JobsPolicy) -> bool:
+def _slow(row: OperationTimes, late: int | None, policy: JobsPolicy) -> bool:
+    """Tell whether a wire is slow; with a late rank, if far more time is lost on the wire than by waiting."""
     ratio = row.best_ratio
     if ratio is None or row.joined < LEAST_ROW or ratio >= _limit(row, policy):
         return False
-    return _always_last(row, policy) is None or _outweighs(row)
+    if late is None and _always_last(row, policy) is None:
+        return True
+    return row.wire_seconds * (1 - ratio) > OUTWEIGHS * max(row.waits.values())
 
 
 def _limit(row: OperationTimes, policy: JobsPolicy) -> float:
@@ -210,13 +209,6 @@ def _limit(row: OperationTimes, policy: JobsPolicy) -> float:
 def _always_last(row: OperationTimes, policy: JobsPolicy) -> int | None:
     rank = max(row.votes, key=lambda one: row.votes[one], default=None)
     return None if rank is None or row.votes[rank] < policy.votes * row.joined else rank
-
-
-def _outweighs(row: OperationTimes) -> bool:
-    """Whether more time is lost on the wire than the ranks wait for each other, by far."""
-    if row.best_ratio is None or not row.waits:
-        return False
-    return row.wire_seconds * (1 - row.best_ratio) > OUTWEIGHS * max(row.waits.values())
 
 
 def _ratio(rows: Iterable[OperationTimes]) -> float:

@@ -1,5 +1,6 @@
 """What NCCL's defaults should give a communicator's collectives here, and what explains a gap. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -58,14 +59,18 @@ def with_expected(
 
 def algorithm_words(algorithm: str, protocol: str = "") -> str:
     """Algorithm and protocol as people write them: `Ring, Simple`."""
-    some = (one.capitalize() if one.isupper() else one for one in (algorithm, protocol))
-    return ", ".join(_WORDS.get(one.upper(), one) for one in some if one)
+    return ", ".join(_WORDS.get(one.upper(), one) for one in (algorithm, protocol) if one)
 
 
 def inside_settings(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Settings that slow collectives inside a node, with what they do, in words."""
     found = slowing_settings(settings)
     return tuple(f"{name}={value}: {effect}" for name, value, effect in found if name not in _BETWEEN)
+
+
+def explaining_settings(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Return those that explain a gap. NVLS that a job switches off is not expected of it."""
+    return inside_settings({name: value for name, value in settings.items() if name != NVLS_ENABLE})
 
 
 def _group(topology: Topology, keys: frozenset[str]) -> Group | None:
@@ -88,10 +93,7 @@ def _with_expected(
         return replace(row, expected=_UNSIZED)
     found = conditions if isinstance(conditions, Absent) else _expect(conditions, row)
     ways = _ways(row, None if isinstance(found, Absent) else found)
-    if not isinstance(found, Absent) and found.algorithm != NVLS:
-        # What is expected here has no NVLS, so its absence explains no gap.
-        settings = {name: value for name, value in settings.items() if name != NVLS_ENABLE}
-    row = replace(row, explained=(*ways, *inside_settings(settings)), other_way=bool(ways))
+    row = replace(row, explained=(*ways, *explaining_settings(settings)), other_way=bool(ways))
     if isinstance(found, Absent):
         return replace(row, expected=found)
     row = replace(
@@ -111,9 +113,7 @@ def _within_tree(row: OperationTimes, conditions: Conditions) -> OperationTimes:
     if row.algorithm.upper() != TREE.upper() or row.ranks <= PAIR:
         return row
     ring = expect(replace(conditions, multicast=False), row.op, row.bytes)
-    if isinstance(ring, Absent) or ring.algorithm != RING:
-        return row
-    most = ring.busbw * (row.ranks - 1) / row.ranks
+    most = math.inf if isinstance(ring, Absent) else ring.busbw * (row.ranks - 1) / row.ranks
     got, best = (one if isinstance(one, Absent) else min(one, most) for one in (row.busbw, row.best))
     return replace(row, busbw=got, best=best)
 
@@ -123,11 +123,9 @@ def _expect(conditions: Conditions, row: OperationTimes) -> Expectation | Absent
 
     Whether the driver offers multicast is not known here. Where it does not, Ring is NCCL's default.
     """
-    found = expect(conditions, row.op, row.bytes)
-    by_ring = row.algorithm.upper() == RING.upper() and isinstance(conditions.multicast, Absent)
-    if isinstance(found, Absent) or found.algorithm != NVLS or not by_ring:
-        return found
-    return expect(replace(conditions, multicast=False), row.op, row.bytes)
+    if row.algorithm.upper() == RING.upper():
+        conditions = replace(conditions, multicast=False)
+    return expect(conditions, row.op, row.bytes)
 
 
 def _floor(conditions: Conditions, op: str) -> float | Absent:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from wirewatch.busbw.expected import expect
-from wirewatch.busbw.formulas import FACTORS, factor
+from wirewatch.busbw.formulas import factor
 from wirewatch.core.owners import CONTAINER
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Ok, value_or
@@ -82,9 +82,7 @@ def _gpus(
 ) -> Iterator[GpuTime]:
     """Each GPU's shares of the time over the newest windows of all communicators that it is in."""
     newest = ((one, {time.rank: time for time in one.memory.windows[-1].ranks}) for one in fresh)
-    times = grouped(
-        (str(rank.gpu), of[rank.rank]) for one, of in newest for rank in one.here if rank.rank in of
-    )
+    times = grouped((str(rank.gpu), of[rank.rank]) for one, of in newest for rank in one.here)
     ranks = {str(rank.gpu): rank for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
     rings = (ring.ring for one in ours for ring in one.group.rings)
     grown = grouped((str(ring.gpu), memory.rings[ring.name]) for ring in rings)
@@ -163,7 +161,7 @@ def _leaving(
 
 
 def _calls(one: JudgedCommunicator) -> float:
-    """Calls a second of the operation that it makes most, in its newest window."""
+    """Return its calls a second in its newest window."""
     window = one.memory.windows[-1] if one.memory.windows else None
     if window is None or window.seconds <= 0:
         return 0.0
@@ -180,11 +178,11 @@ def _saved(
     total = sum(row.joined * row.wire_seconds for row in window.collectives)
     saved = 0.0
     for row in window.collectives:
-        due = None if row.op not in FACTORS else expect(conditions, row.op, row.bytes)
-        if due is not None and not isinstance(due, Absent):
+        due = expect(conditions, row.op, row.bytes)
+        if not isinstance(due, Absent):
             inside = factor(row.op, row.ranks) * row.bytes / due.busbw
             saved += row.joined * max(0.0, row.wire_seconds - inside)
-    return share * saved / total if total > 0 else None
+    return share * saved / total
 
 
 def _folded(how: Callable[[list[int]], int], maps: Iterable[Mapping[str, int]]) -> dict[str, int]:

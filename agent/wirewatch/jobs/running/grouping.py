@@ -43,8 +43,8 @@ class RingGroup:
 
     @property
     def live(self) -> bool:
-        """Whether one of its processes still runs."""
-        return any(one.ring.state is RingState.LIVE for one in self.rings)
+        """Tell whether its processes still run: it is made of live rings, or has none of them."""
+        return self.rings[0].ring.state is RingState.LIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...],
     found = grouped(((one.ring.uid, one.ring.communicator), one) for one in readings)
     every = [_ring_group(key, rings) for key, rings in found.items()]
     every.sort(key=lambda group: (not group.live, -max(one.ring.created for one in group.rings), group.key))
-    return tuple(every[:MOST_COMMUNICATORS]), max(0, len(every) - MOST_COMMUNICATORS)
+    return tuple(every[:MOST_COMMUNICATORS]), len(every[MOST_COMMUNICATORS:])
 
 
 def untimed(group: RingGroup) -> TimesDoubt:
@@ -76,7 +76,7 @@ def untimed(group: RingGroup) -> TimesDoubt:
     rings = [one.ring for one in group.rings]
     if told := [UNTIMED[ring.untimed] for ring in rings if ring.untimed in UNTIMED]:
         return told[0]
-    if rings and not any(ring.on for ring in rings):
+    if not any(ring.on for ring in rings):
         return TimesDoubt.OFF
     never = [
         ring for ring in rings
@@ -131,11 +131,11 @@ def _ring_group(key: CommunicatorKey, rings: Sequence[RingReading]) -> RingGroup
     doubt = None
     if len(set(ranks)) < len(ranks):
         doubt = TimesDoubt.TWICE
-    elif len(shapes) > 1 or nodes < 1:
+    elif len(shapes) > 1:
         doubt = TimesDoubt.UNLIKE
     elif len(set(gpus)) < len(gpus):
         doubt = TimesDoubt.SAME_GPU
-    elif (nodes == 1 and len(ranks) < size) or len(ranks) * nodes < size:
+    elif len(ranks) * nodes < size:
         doubt = TimesDoubt.UNSEEN
     elif len(ranks) < TWO:
         doubt = TimesDoubt.ALONE

@@ -45,9 +45,7 @@ def records_of(readings: Iterable[RingReading]) -> tuple[RankRecords, ...]:
     """
     known = [RankRecords(one.ring.rank, tuple(filter(_usable, one.calls))) for one in readings]
     most = max((len(one.calls) for one in known), default=0)
-    step = 1 << max(0, math.ceil(math.log2(most / MOST_NEW))) if most > MOST_NEW else 1
-    if step == 1:
-        return tuple(known)
+    step = 1 << math.ceil(math.log2(most / MOST_NEW)) if most > MOST_NEW else 1
     return tuple(
         RankRecords(one.rank, tuple(c for c in one.calls if c.sequence % step == 0)) for one in known
     )
@@ -71,9 +69,7 @@ def join(
                 _add(pending, one.rank, call, poll)
     whole = {key: one for key, one in pending.items() if ranks <= one.records.keys()}
     left = {key: one for key, one in pending.items() if key not in whole and poll - one.poll < PATIENCE}
-    if len(left) > MOST_PENDING:
-        newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-MOST_PENDING:]
-        left = {key: left[key] for key in newest}
+    newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-MOST_PENDING:]
     once = {key: one for key, one in whole.items() if not one.replayed}
     before = gaps({key: one.records for key, one in once.items()}, ranks)
     found = [_joined(key, one, ranks, before.get(key)) for key, one in once.items()]
@@ -81,9 +77,9 @@ def join(
     kept = _kept(memory, found)
     return replace(
         kept,
-        pending=left,
+        pending={key: left[key] for key in newest},
         ended=_ended(memory.ended, whole),
-        partial=memory.partial + len(pending) - len(whole) - len(left),
+        partial=memory.partial + len(pending) - len(whole) - len(newest),
         replayed=memory.replayed + replayed,
         joined=memory.joined + len(found),
     )
@@ -125,8 +121,7 @@ def gaps(
     Only where none is missing between the two: NCCL numbers those of each operation, so that a number left
     out, and an operation seen for the first time, say that there may be others anywhere before it.
     """
-    clock = min(ranks, default=0)
-    ordered = sorted(calls, key=lambda key: calls[key][clock].started)
+    ordered = sorted(calls, key=lambda key: sum(calls[key][rank].started for rank in ranks))
     doubtful = set[int]()
     last: dict[str, tuple[int, int]] = {}
     for place, (op, sequence) in enumerate(ordered):

@@ -8,7 +8,7 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Finding, Ok, Subject
 from wirewatch.core.words import count
 from wirewatch.jobs.running.confirm import elsewhere, late_rank, late_votes, slow_rows, slow_wire
-from wirewatch.jobs.running.expected import conditions_of, inside_settings, with_expected
+from wirewatch.jobs.running.expected import conditions_of, explaining_settings, with_expected
 from wirewatch.jobs.running.grouping import (
     JobGroup,
     RingGroup,
@@ -26,9 +26,10 @@ from wirewatch.jobs.running.model import (
     JobsMemory,
     JobsPolicy,
     JobsReading,
+    NvlinkDue,
     Witness,
 )
-from wirewatch.jobs.running.progress import nvlink_due, progress, totals, went_elsewhere
+from wirewatch.jobs.running.progress import LOOKS, nvlink_due, progress, totals
 from wirewatch.jobs.running.windows import roll
 from wirewatch.jobs.times import JobRank, LateRank, SlowWire, TimesDoubt
 
@@ -128,9 +129,9 @@ def _communicator(
     memory = known or CommunicatorMemory(ranks=who)
     if memory.ranks != who:
         # Other ranks than before: what was joined is of another set, and no window spans both.
-        memory = replace(
-            memory, ranks=who, pending={}, window=(), seen=0, stride=1, windows=(), begun=None, slots={},
-            met=(), even=(),
+        memory = CommunicatorMemory(
+            ended=memory.ended, joined=memory.joined, partial=memory.partial, replayed=memory.replayed,
+            ranks=who,
         )  # fmt: skip
     if group.doubt in NOT_JOINED:
         return JudgedCommunicator(group, memory, here, group.doubt)
@@ -143,7 +144,7 @@ def _communicator(
     fresh = group.live and memory.closed is not None and ok.mono - memory.closed <= policy.stale
     if doubt is not None or not fresh:
         forgotten = replace(memory, late_since=None, wire_since={})
-        return JudgedCommunicator(group, forgotten, here, doubt, fresh and bool(memory.windows))
+        return JudgedCommunicator(group, forgotten, here, doubt, fresh)
     return _believed(JudgedCommunicator(group, memory, here, None, fresh), ok.at, policy)
 
 
@@ -168,7 +169,7 @@ def _believed(one: JudgedCommunicator, at: float, policy: JobsPolicy) -> JudgedC
         since = known if known and known[0] == votes.rank else (votes.rank, at)
         rank = next(rank for rank in one.here if rank.rank == votes.rank)
         late = late_rank(votes, rank, since[1], one.group.nodes)
-    rows = slow_rows(windows, policy) if one.group.nodes == 1 else ()
+    rows = slow_rows(windows, policy)
     begun = {(found.row.op, found.row.size_bytes): at for found in rows}
     begun |= {key: since for key, since in memory.wire_since.items() if key in begun}
     wires = tuple(slow_wire(found, begun[found.row.op, found.row.size_bytes], ()) for found in rows)
@@ -201,14 +202,14 @@ def _witnesses(
         if _concerns(witness, frozenset(gpus)):
             yield f"{witness.rule} of {witness.subject}: {witness.text}"
     for gpu, rank in gpus.items():
-        looked = memory.due.get(gpu)
-        if looked is not None and looked.share is not None and went_elsewhere(looked):
+        looked = memory.due.get(gpu, NvlinkDue())
+        if looked.low >= LOOKS:
             yield (
                 f"NVLink of GPU {rank.index} carried {looked.share:.0%} of what its collectives send: they "
                 "go another way"
             )
             break
-    for text in inside_settings(settings_of_rank(one.here[0], reading)):
+    for text in explaining_settings(settings_of_rank(one.here[0], reading)):
         yield f"the job's own {text}"
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""

@@ -184,6 +184,6 @@ def _longest(stretches: Sequence[Lateness]) -> Sequence[Lateness]:
 
 def _new(stretches: Sequence[Lateness]) -> float:
     """The share of all lateness that came at the first collective of ranks that had gone ahead before."""
-    came = (new.late for old, new in pairwise(stretches) if old.ahead and not new.ahead and new.late > 0)
-    total = math.fsum(one.late for one in stretches if one.late > 0)
-    return min(1.0, math.fsum(came) / total) if total > 0 else 0.0
+    came = (max(0.0, new.late) for old, new in pairwise(stretches) if old.ahead and not new.ahead)
+    total = math.fsum(max(0.0, one.late) for one in stretches)
+    return math.fsum(came) / total if total > 0 else 0.0

@@ -90,8 +90,9 @@ def _wires(facts: JobsFacts) -> Iterator[Sample]:
             yield BUSBW.sample(row.busbw, *key)
         if not isinstance(row.expected, Absent):
             yield EXPECTED.sample(row.expected, *key)
-        if row.ratio is not None and row.trusted:
-            yield RATIO.sample(row.ratio, *key)
+        ratio = row.ratio if row.trusted else None
+        if ratio is not None:
+            yield RATIO.sample(ratio, *key)
 
 
 def _rank(row: OperationTimes) -> tuple[bool, float]:
@@ -104,7 +105,7 @@ def _gpus(facts: JobsFacts, indexes: dict[str, str]) -> Iterator[Sample]:
     waits: dict[str, float] = {}
     lates: dict[str, float] = {}
     for job in facts.jobs:
-        for one in job.gpus if job.live else ():
+        for one in job.gpus:
             if one.gpu in indexes and one.measured:
                 waits[one.gpu] = min(1.0, waits.get(one.gpu, 0.0) + one.waiting)
                 lates[one.gpu] = max(lates.get(one.gpu, 0.0), one.late)

@@ -276,7 +276,7 @@ class NvlinkDue:
     """What a GPU's collectives had to send so far (`due`, bytes), beside what NVLink sent.
 
     `looked`, `sent` and `then`: when NVLink's counter was last read (monotonic seconds), its value, and what
-    was due by then. `share`: what NVLink carried of what was due between the last two such moments, None
+    was due by then. `share`: what NVLink carried of what was due between the last two such moments, all of it
     while that is not known; `low`: in how many in a row that was too little.
     """
 
@@ -284,7 +284,7 @@ class NvlinkDue:
     looked: float = 0.0
     sent: int | None = None
     then: float = 0.0
-    share: float | None = None
+    share: float = 1.0
     low: int = 0
 
 

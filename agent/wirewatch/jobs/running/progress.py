@@ -25,11 +25,7 @@ Totals = Mapping[tuple[str, str], int]
 def progress(known: Mapping[str, RingProgress], rings: Iterable[RingReading]) -> dict[str, RingProgress]:
     """Every ring after a reading; one that is gone is forgotten after a while."""
     found = {one.ring.name: _grown(known.get(one.ring.name, RingProgress()), one) for one in rings}
-    kept = {
-        name: replace(one, gone=one.gone + 1)
-        for name, one in known.items()
-        if name not in found and one.gone < KEEPS
-    }
+    kept = {name: replace(one, gone=one.gone + 1) for name, one in known.items() if one.gone < KEEPS}
     return {**kept, **found}
 
 
@@ -72,11 +68,6 @@ def nvlink_due(
     return {gpu: _looked(known.get(gpu, NvlinkDue()), due[gpu], gpu, nvlink, policy) for gpu in sorted(gpus)}
 
 
-def went_elsewhere(one: NvlinkDue | None) -> bool:
-    """Whether NVLink did not carry what a GPU's collectives sent."""
-    return one is not None and one.low >= LOOKS
-
-
 def _looked(known: NvlinkDue, grown: float, gpu: str, nvlink: NvlinkSent, policy: JobsPolicy) -> NvlinkDue:
     due = known.due + grown
     sent = nvlink.sent.get(gpu)
@@ -95,7 +86,7 @@ def _grown(known: RingProgress, reading: RingReading) -> RingProgress:
     counts, raw = reading.ring.counts, known.raw
     return RingProgress(
         # Behind what was lost, too: it is counted once.
-        last=reading.last or max((call.number for call in reading.calls), default=known.last),
+        last=reading.last,
         raw=counts,
         calls=_sum(known.calls, raw.calls, counts.calls),
         bytes=_sum(known.bytes, raw.bytes, counts.bytes),

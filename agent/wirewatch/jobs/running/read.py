@@ -24,8 +24,6 @@ def read(hardware: Hardware, memory: JobsMemory, options: JobsOptions) -> JobsRe
 
 def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:
     """As many as are followed: those that live first, then the newest."""
-    if len(rings) <= MOST_RINGS:
-        return rings
     order = sorted(rings, key=lambda one: (one.ring.state is not RingState.LIVE, -one.ring.created))
     return tuple(order[:MOST_RINGS])
 

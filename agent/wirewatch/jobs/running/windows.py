@@ -127,7 +127,7 @@ def window_of(
     if late.rank is None:
         late = _held_up(found, policy.votes, policy.cost)
     window = CommunicatorWindow(
-        begun, max(0.0, ended - begun), times, ranks, late.rank, late.cost, _alike(found), late.grown
+        begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown
     )
     return window, met
 
@@ -142,15 +142,8 @@ def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of the others are at or below; always one of them.
-
-    Raises:
-        ValueError: no values.
-    """
-    if not values:
-        raise ValueError("no quantile of nothing")
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+    """Return the value that `share` of all, above 0, are at or below; always one of them."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
 def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
@@ -167,18 +160,21 @@ def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, i
     return slots
 
 
-def _most_late(votes: Sequence[int | None]) -> tuple[int | None, float]:
-    """Who is late most often, and in what share of the collectives in which any rank is late."""
+def _most_late(votes: Sequence[int | None]) -> tuple[int, float]:
+    """Return who is late most often, and in what share of the collectives in which any rank is late.
+
+    Where ranks are late too seldom to say so, it is rank -1, and the share is 0.
+    """
     named = Counter(rank for rank in votes if rank is not None)
     decided = named.total()
-    if not decided or decided < DECIDED * len(votes):
-        return None, 0.0
+    if decided < DECIDED * len(votes):
+        return -1, 0.0
     rank, times = min(named.items(), key=lambda item: (-item[1], item[0]))
     return rank, times / decided
 
 
 def _power(size: int | None) -> int:
-    return 0 if not size or size < 0 else 1 << (size.bit_length() - 1)
+    return 1 << (size.bit_length() - 1) if size else 0
 
 
 def _rates(found: Sequence[JoinedCollective]) -> dict[str, float]:
@@ -264,7 +260,7 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
     """
     found = memory.window
     latest, share = _most_late([vote(one.seconds, policy) for one in found])
-    if latest is None or share < policy.votes:
+    if share < policy.votes:
         return LateInWindow()
     alone = next(one.behind for one in ranks if one.rank == latest)
     beside = overlap(found, latest)
@@ -272,9 +268,8 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
     lost = lost_by(found, latest, alone, met) if beside else alone
     grown = None if beside else _grown(memory.even, latest, alone)
     if lost is None:
-        before = memory.windows[-1] if memory.windows else None
-        known = before is not None and before.late == latest
-        return LateInWindow(latest, before.cost) if before is not None and known else LateInWindow()
+        known = [window.cost for window in memory.windows[-1:] if window.late == latest]
+        return LateInWindow(latest, known[0]) if known else LateInWindow()
     slowed = grown is not None and lost >= SLIGHT * policy.cost and grown >= GREW * policy.cost
     if lost < policy.cost and not slowed:
         return LateInWindow()
@@ -284,7 +279,7 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
 
 def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> float | None:
     """By how much a rank is farther behind than while nobody was late; None after too few such windows."""
-    usual = [window[rank] for window in even if rank in window]
+    usual = [window[rank] for window in even]
     return behind - low_median(usual) if len(usual) >= LEAST_EVEN else None
 
 
