@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +118,22 @@ class TimedLease(LeaseLock):
         super().__init__(name, namespace, identity, client)
         self.renewed: float | None = None
         self.last: Outcome | None = None
+        self._refused: ApiException | None = None
+        lease = self.api_instance
+        lease.create_namespaced_lease = self._noting(lease.create_namespaced_lease)
+        lease.replace_namespaced_lease = self._noting(lease.replace_namespaced_lease)
+
+    def _noting(self, request: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return a request of the library that keeps why it was refused: the library logs that alone."""
+
+        async def noted(*arguments: Any, **named: Any) -> Any:
+            try:
+                return await request(*arguments, **named)
+            except ApiException as error:
+                self._refused = error
+                raise
+
+        return noted
 
     async def get(
         self, name: str, namespace: str
@@ -148,7 +164,7 @@ class TimedLease(LeaseLock):
         return await self._renewing(super().update(name, namespace, updated_record))
 
     async def _renewing(self, request: Awaitable[bool]) -> bool:
-        began = asyncio.get_running_loop().time()
+        began, self._refused = asyncio.get_running_loop().time(), None
         try:
             async with asyncio.timeout(REQUEST):
                 good = await request
@@ -157,6 +173,8 @@ class TimedLease(LeaseLock):
             return False
         if good:
             self.renewed = began
+        elif self._refused is not None:
+            self.last = failed(self._refused).outcome
         else:
             self.last = Outcome(RequestResult.CONFLICT, "the lease is not given to us")
         return good
