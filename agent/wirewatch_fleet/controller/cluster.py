@@ -3,13 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from kubernetes_asyncio.client import ApiClient, CoreV1Api, CustomObjectsApi
+from kubernetes_asyncio.client import ApiClient, CoordinationV1Api, CoreV1Api, CustomObjectsApi
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
@@ -106,6 +106,28 @@ class ClusterSession:
         return TimedLease(name, namespace, identity, self._client)
 
 
+class NotingLeases(CoordinationV1Api):
+    """The library's requests about leases; `refused`: why the last was not done, which its lock only logs."""
+
+    refused: ApiException | None = None
+
+    async def create_namespaced_lease(self, *arguments: Any, **named: Any) -> Any:
+        """Create a lease as the library does."""
+        return await self._noting(super().create_namespaced_lease(*arguments, **named))
+
+    async def replace_namespaced_lease(self, *arguments: Any, **named: Any) -> Any:
+        """Replace a lease as the library does."""
+        return await self._noting(super().replace_namespaced_lease(*arguments, **named))
+
+    async def _noting(self, request: Awaitable[Any]) -> Any:
+        self.refused = None
+        try:
+            return await request
+        except ApiException as error:
+            self.refused = error
+            raise
+
+
 class TimedLease(LeaseLock):
     """The library's lock, by whose side is known until when it surely is ours.
 
@@ -118,22 +140,7 @@ class TimedLease(LeaseLock):
         super().__init__(name, namespace, identity, client)
         self.renewed: float | None = None
         self.last: Outcome | None = None
-        self._refused: ApiException | None = None
-        lease = self.api_instance
-        lease.create_namespaced_lease = self._noting(lease.create_namespaced_lease)
-        lease.replace_namespaced_lease = self._noting(lease.replace_namespaced_lease)
-
-    def _noting(self, request: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a request of the library that keeps why it was refused: the library logs that alone."""
-
-        async def noted(*arguments: Any, **named: Any) -> Any:
-            try:
-                return await request(*arguments, **named)
-            except ApiException as error:
-                self._refused = error
-                raise
-
-        return noted
+        self._leases = self.api_instance = NotingLeases(client)
 
     async def get(
         self, name: str, namespace: str
@@ -164,7 +171,7 @@ class TimedLease(LeaseLock):
         return await self._renewing(super().update(name, namespace, updated_record))
 
     async def _renewing(self, request: Awaitable[bool]) -> bool:
-        began, self._refused = asyncio.get_running_loop().time(), None
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(REQUEST):
                 good = await request
@@ -173,8 +180,8 @@ class TimedLease(LeaseLock):
             return False
         if good:
             self.renewed = began
-        elif self._refused is not None:
-            self.last = failed(self._refused).outcome
+        elif self._leases.refused is not None:
+            self.last = failed(self._leases.refused).outcome
         else:
             self.last = Outcome(RequestResult.CONFLICT, "the lease is not given to us")
         return good
