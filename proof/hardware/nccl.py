@@ -195,7 +195,7 @@ def _cost_timed(report: Report, taps: Taps, pairs: int, shape: str) -> None:
 
 
 def _ras(address: str) -> dict[str, str]:
-    """What one address answers, as it is."""
+    """Return the answer of one address as it is."""
     host, port = re.sub(r"[\[\]]", "", address.rsplit(":", 1)[0]), int(address.rsplit(":", 1)[1])
     text = b""
     try:

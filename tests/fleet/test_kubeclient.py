@@ -99,7 +99,7 @@ def test_a_configuration_that_is_not_there_is_named(named: str, monkeypatch: pyt
 
 
 class Answer:
-    """What a call gives."""
+    """Return the result of a call."""
 
     def __init__(self, status: int, text: bytes) -> None:
         self.status, self.text, self.headers = status, text, dict[str, str]()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from kubernetes_asyncio.client import ApiClient, CoreV1Api, CustomObjectsApi
+from kubernetes_asyncio.client import ApiClient, CoordinationV1Api, CoreV1Api, CustomObjectsApi
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
@@ -106,6 +106,28 @@ class ClusterSession:
         return TimedLease(name, namespace, identity, self._client)
 
 
+class NotingLeases(CoordinationV1Api):
+    """The library's requests about leases; `refused`: why the last was not done, which its lock only logs."""
+
+    refused: ApiException | None = None
+
+    async def create_namespaced_lease(self, *arguments: Any, **named: Any) -> Any:
+        """Create a lease as the library does."""
+        return await self._noting(super().create_namespaced_lease(*arguments, **named))
+
+    async def replace_namespaced_lease(self, *arguments: Any, **named: Any) -> Any:
+        """Replace a lease as the library does."""
+        return await self._noting(super().replace_namespaced_lease(*arguments, **named))
+
+    async def _noting(self, request: Awaitable[Any]) -> Any:
+        self.refused = None
+        try:
+            return await request
+        except ApiException as error:
+            self.refused = error
+            raise
+
+
 class TimedLease(LeaseLock):
     """The library's lock, by whose side is known until when it surely is ours.
 
@@ -118,6 +140,7 @@ class TimedLease(LeaseLock):
         super().__init__(name, namespace, identity, client)
         self.renewed: float | None = None
         self.last: Outcome | None = None
+        self._leases = self.api_instance = NotingLeases(client)
 
     async def get(
         self, name: str, namespace: str
@@ -157,6 +180,8 @@ class TimedLease(LeaseLock):
             return False
         if good:
             self.renewed = began
+        elif self._leases.refused is not None:
+            self.last = failed(self._leases.refused).outcome
         else:
             self.last = Outcome(RequestResult.CONFLICT, "the lease is not given to us")
         return good

@@ -34,7 +34,7 @@ PLAIN, BROADCASTS, UNEVEN, SENDS, OTHER, GRAPH = "plain", "broadcasts", "uneven"
 
 
 class Between:
-    """What happens between two timed calls, by the name of a phase."""
+    """Calls that happen between two timed ones, by the name of a phase."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks

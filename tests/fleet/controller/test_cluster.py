@@ -269,7 +269,12 @@ def test_a_lease_that_is_not_read_says_why_as_the_library_reads_it(
 
 
 @pytest.mark.parametrize(
-    ("status", "result"), [(409, RequestResult.CONFLICT), (0, RequestResult.UNREACHABLE)]
+    ("status", "result"),
+    [
+        (409, RequestResult.CONFLICT),
+        (403, RequestResult.FORBIDDEN),
+        (0, RequestResult.UNREACHABLE),
+    ],
 )
 def test_only_a_good_renewal_makes_the_lease_ours_for_longer(
     status: int, result: RequestResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -294,5 +299,23 @@ def test_only_a_good_renewal_makes_the_lease_ours_for_longer(
         assert lease.renewed == made
         assert await lease.update(name, "wirewatch", record)
         assert lease.renewed > made
+
+    play(api, tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("status", "result"), [(403, RequestResult.FORBIDDEN), (409, RequestResult.CONFLICT)]
+)
+def test_a_lease_that_may_not_be_made_says_why(status: int, result: RequestResult, tmp_path: Path) -> None:
+    """A ServiceAccount without the right to create one waits for ever: the log must name the right."""
+    api = NodesApi()
+    api.refused["POST", "leases"] = [status]
+    at = "2027-01-15 08:00:00.000001"
+
+    async def script(session: ClusterSession) -> None:
+        lease = session.lease("wirewatch-controller", "wirewatch", "us")
+        record = LeaderElectionRecord("us", "15", at, at)
+        assert not await lease.create("wirewatch-controller", "wirewatch", record)
+        assert (lease.renewed, lease.last and lease.last.result) == (None, result)
 
     play(api, tmp_path, script)

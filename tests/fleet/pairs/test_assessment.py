@@ -1,4 +1,4 @@
-"""What lies on the way of a run, and what is known of each member: each condition where it alone decides."""
+"""The way of a run and the knowledge of each member: each condition where it alone decides."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -115,7 +115,7 @@ def test_leafs_are_judged_by_what_leaves_or_enters_them_whole_and_by_rail() -> N
 def rounds_of(
     place: SlowPlace, count: int, others: str = "yz", leafs: Mapping[str, str] = LEAFS
 ) -> list[tuple[float, float]]:
-    """What so many runs of leaf x say of it, the first of them quicker than the others."""
+    """Judge leaf x after so many runs, the first of them quicker than the others."""
     every = [
         seen(f"x{n}", f"{others[n % len(others)]}{n}", {"0": 0.1 * (n > 0), "1": 0.3}, across=True,
              masked=0.05)

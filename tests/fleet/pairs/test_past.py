@@ -1,4 +1,4 @@
-"""Whether all are slower alike than they were, beside earlier results."""
+"""All nodes slower alike than they were, beside earlier results."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether a part is slower than healthy ones differ: each condition where it alone refuses."""
+"""A part slower than healthy ones differ: each condition where it alone refuses."""
 
 import math
 from collections.abc import Sequence

@@ -233,7 +233,7 @@ def test_pairs_of_nodes_with_one_address_meet_at_ports_of_their_own(tmp_path: Pa
 def test_the_controller_is_asked_now_and_then_about_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, seconds: float, squeue: str, times: int
 ) -> None:
-    """What it prints when it fails is no answer."""
+    """Its output when it fails is no answer."""
     monkeypatch.setattr("wirewatch_fleet.rounds.slurm.ASK_SECONDS", seconds)
     script = f'echo "x|RUNNING|None"; {squeue}'
     made = engine(tmp_path, SlurmOptions(job=job), srun="exec sleep 60", squeue=script)

@@ -433,7 +433,7 @@ def figures(
 def judged(
     *looks: BurstFigures, pids: Sequence[int] = (1, 2), peak: float | Absent = 4e11
 ) -> list[BurstMemory]:
-    """What is remembered after each of these looks at the first of two GPUs."""
+    """Return the memory after each of these looks at the first of two GPUs."""
     memory, policy, found = COLLECTOR.start, BurstPolicy(settle=0.0), []
     for number, look in enumerate(looks):
         first, second = (replace(job(pid), peak=peak) for pid in pids)

@@ -19,7 +19,7 @@ MIXED = replace(topology(), gpus=(*topology(1, A100).gpus, *topology().gpus[1:])
 
 
 def of(count: int, node: Topology | None = None, settings: Mapping[str, str] | None = None) -> Conditions:
-    """What bus bandwidth is expected by, of the first GPUs of a node."""
+    """Return the facts by which bus bandwidth of the first GPUs of a node is expected."""
     around = replace(AROUND, topology=node or topology())
     found = conditions_of(around, [uuid(number) for number in range(count)], 1, settings or {})
     assert isinstance(found, Conditions)

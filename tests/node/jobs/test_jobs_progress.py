@@ -57,7 +57,7 @@ def counted(sent: int, op: str = "all_gather", **but: object) -> RingReading:
 
 
 def due(*polls: tuple[RingReading | None, NvlinkSent]) -> Mapping[str, NvlinkDue]:
-    """What is due after these polls: a ring, and NVLink's counters as they were last read."""
+    """Return the readings due after these polls: a ring, and NVLink's counters as last read."""
     known: Mapping[str, NvlinkDue] = {}
     before: Mapping[str, RingProgress] = {}
     for ring, nvlink in polls:

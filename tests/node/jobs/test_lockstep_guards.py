@@ -32,7 +32,7 @@ NO_GPM = "no GPM: before Hopper, or a driver that does not know it"
 
 
 def one(**but: Any) -> GpuWindow:
-    """What a GPU of a job does that works as all others do."""
+    """A GPU of a job that works as all others do."""
     made = GpuWindow(7.5, 0.99, 0.8, 0.5, 1e9, 1e9, {"tensor": 0.4}, 1.98e9)
     return replace(made, **but)
 

@@ -212,7 +212,7 @@ def _counters(reader: _DeviceReader, port: str, last: tuple[str, ...]) -> tuple[
 
 
 def _is_taken(before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
-    """Whether another card, or a bond with it, is in the place of the card."""
+    """Tell whether another card, or a bond with it, is in the place of the card."""
     card = before.pci.partition(".")[0]
     return any(
         other.pci == before.pci or ("bond" in name and other.pci.partition(".")[0] == card)

@@ -1,4 +1,4 @@
-"""What the library needs and gives: it loads with every glibc since 2.17, and gives four symbols."""
+"""The library loads with every glibc since 2.17 and gives four symbols."""
 
 import re
 import shutil
