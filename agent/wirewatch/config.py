@@ -152,6 +152,11 @@ class JobsSection(_Section):
 
     A folder that does not exist is not a fault.
     """
+    inspector: str = ""
+    """Folder in which NCCL Inspector leaves its files, itself or in folders below it: docs/inspector.md.
+
+    "" for none.
+    """
     ras: tuple[Annotated[str, AfterValidator(_ras_address)], ...] = ADDRESSES
     """Addresses, IP and port, at which NCCL's RAS of a job is asked when the job seems to hang.
 

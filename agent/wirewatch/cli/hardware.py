@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.config import Config
-from wirewatch.core.ports import Clock, Hardware, NoRas, NoRings
+from wirewatch.core.ports import Clock, Hardware, NoRas
 from wirewatch.hw.command import SystemCommand
 from wirewatch.hw.files import SystemKmsg, SystemSysfs
 from wirewatch.hw.host import SystemClock, SystemHost
@@ -26,6 +26,7 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.hw.slurm import SystemSlurm
+from wirewatch.jobs.inspector.files import job_rings
 from wirewatch.jobs.ras.client import SocketRas, split_address
 from wirewatch.jobs.ras.recorded import ReplayRas
 from wirewatch.jobs.tap.recorded import RecordedSysfs, ReplayRings, RingsHere
@@ -45,7 +46,7 @@ def live(
         nvml, sysfs, SystemHost(), SystemKmsg(), SystemCommand(), SystemKubelet(config.kubernetes.socket),
         SystemSlurm(config.slurm.node, config.slurm.conf), clock,
         ProbeRunner(RunnerPorts(nvml, sysfs, clock), state),
-        rings=FileRings(config.jobs.rings) if config.jobs.rings else NoRings(),
+        rings=job_rings(config.jobs.rings, config.jobs.inspector),
         ras=SocketRas([split_address(one) for one in config.jobs.ras]) if config.jobs.ras else NoRas(),
     )  # fmt: skip
     return hardware, nvml

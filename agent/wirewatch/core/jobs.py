@@ -1,4 +1,4 @@
-"""What running jobs tell of themselves: the rings that the tap writes inside them, and NCCL's RAS.
+"""What running jobs tell of themselves: rings of the tap inside them, NCCL Inspector's lines, NCCL's RAS.
 
 Both are hostile input: a job's owner may write anything. Adapters check shapes and bounds; these are the
 values that they make.
@@ -49,7 +49,8 @@ class Ring:
     GPU. `pid`: as the process sees itself; `host_pid` as this machine does, where the lock's holder can be
     seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not known. `created`: Unix seconds.
     `on`, `period`: seconds; channels are timed for `on` of every `period`. `untimed`: why they are not,
-    or not any more, by `ww_untimed` of agent/tap/ring.h; 0 while they are.
+    or not any more, by `ww_untimed` of agent/tap/ring.h; 0 while they are. `source`: which other program
+    timed it, with the version of NCCL and the clock; empty for the tap.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Ring:
     on: float = 0.0
     period: float = 0.0
     untimed: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ class TimedCollective:
     `number`: of the record in its ring. `sequence`: NCCL's number of this op in this communicator, the same
     on every rank. `size_bytes`: the message as nccl-tests counts it; None where NCCL does not name its type.
     `seconds`: of the longest channel, with the wait for other ranks in it. `started`, `stopped`: seconds of
-    the GPU's own clock. `enqueued`: seconds of this machine's monotonic clock.
+    the GPU's own clock, None where not written. `enqueued`: seconds of this machine's monotonic clock; where
+    no start was written, when the line was. `channels`: 0 where not known.
     """
 
     number: int
@@ -92,8 +95,8 @@ class TimedCollective:
     protocol: str
     channels: int
     seconds: float
-    started: float
-    stopped: float
+    started: float | None
+    stopped: float | None
     enqueued: float
     root: int | None = None
 

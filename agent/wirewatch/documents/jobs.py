@@ -53,6 +53,7 @@ class RingStatus:
     timed and have none; `captured` calls went into CUDA graphs, after which the communicator is not timed any
     more. `sends`: sends and receives, which are not timed. `quiet_seconds`: since the last event.
     `timing_on_seconds` of every `timing_period_seconds`; `untimed` says why calls are counted and not timed.
+    `source`: what timed it, if not the tap.
     """
 
     name: str
@@ -79,6 +80,7 @@ class RingStatus:
     timing_on_seconds: float
     timing_period_seconds: float
     untimed: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,5 +159,5 @@ def _status(ring: Ring, mono: float) -> RingStatus:
         quiet_seconds=max(0.0, mono - counts.event), collectives=counts.enqueued, timed=counts.written,
         dropped=counts.dropped, captured=counts.captured, sends=counts.sends, timing_on_seconds=ring.on,
         timing_period_seconds=ring.period,
-        untimed=UNTIMED[ring.untimed].value if ring.untimed in UNTIMED else "",
+        untimed=UNTIMED[ring.untimed].value if ring.untimed in UNTIMED else "", source=ring.source,
     )  # fmt: skip

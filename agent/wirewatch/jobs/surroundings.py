@@ -13,11 +13,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from wirewatch.collectors.gpu import GpuFacts
 from wirewatch.collectors.nvlink import NvlinkFacts
 from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.core.ports import Hardware
+from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Absent, Health, Ok, Why
+from wirewatch.core.types import Absent, Health, Ok, Why, value_or
 from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.lockstep import LockstepFacts
 from wirewatch.jobs.running import NAME, JobSurroundings, NvlinkSent, Witness
@@ -57,6 +59,8 @@ def surroundings(
 ) -> JobSurroundings:
     """What a node's components know by now; `links`, `pins`: as the operator states them."""
     topology, nvlink = state.facts(Topology), state.facts(NvlinkFacts)
+    now = known.now if (known := state.facts(GpuFacts)) else {}
+    held = grouped((pid, uuid) for uuid, one in now.items() for pid in value_or(one.pids, ()))
     outcome = state.components["nvlink"].outcome if "nvlink" in state.components else None
     return JobSurroundings(
         topology=_NOT_YET if topology is None else topology,
@@ -65,6 +69,7 @@ def surroundings(
         pins=pins,
         nvlink=NvlinkSent(outcome.mono, nvlink.sent) if isinstance(outcome, Ok) and nvlink else NvlinkSent(),
         witnesses=tuple(witnesses(verdict))[:MOST],
+        gpus={pid: gpus[0] for pid, gpus in held.items() if len(gpus) == 1},
     )
 
 

@@ -31,13 +31,19 @@ class TimesDoubt(Enum):
     BROADCAST = "its tap counts since a broadcast: this NCCL would give it times of other collectives"
     OVERRIDDEN = "its tap only counts: somebody took the channels out of NCCL's mask"
     UNKNOWN_NCCL = "its tap only counts: this NCCL keeps its calls where the tap does not know them"
+    FORMAT = "NCCL Inspector writes as with NCCL 2.31 or later, whose times are those of other collectives"
+    SHIFTED = "NCCL Inspector may write times of other collectives since an operation that it does not name"
+    CPU_CLOCK = "NCCL Inspector took the times by the CPU's clock, which does not say who waits"
+    SPARSE = "NCCL Inspector writes fewer than half of its collectives, so that ranks rarely write the same"
 
 
+INSPECTOR_FORMAT, INSPECTOR_SHIFTED, INSPECTOR_CPU, INSPECTOR_SPARSE = range(64, 68)
 UNTIMED: Mapping[int, TimesDoubt] = {
     1: TimesDoubt.OFF, 2: TimesDoubt.NOT_MEASURED, 3: TimesDoubt.UNKNOWN_NCCL, 5: TimesDoubt.BROADCAST,
-    6: TimesDoubt.OVERRIDDEN,
+    6: TimesDoubt.OVERRIDDEN, INSPECTOR_FORMAT: TimesDoubt.FORMAT, INSPECTOR_SHIFTED: TimesDoubt.SHIFTED,
+    INSPECTOR_CPU: TimesDoubt.CPU_CLOCK, INSPECTOR_SPARSE: TimesDoubt.SPARSE,
 }  # fmt: skip
-"""Why a tap counts and times nothing, by `ww_untimed` of agent/tap/ring.h; of graphs the counters tell."""
+"""Why nothing is timed, for a tap by `ww_untimed` of agent/tap/ring.h; of graphs the counters tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +164,8 @@ class LateRank:
     """The rank for which the others wait: in `windows` of the last `of`, `votes` of `voted` collectives.
 
     `cost`: the share of the time that the others lose, the median over ranks and windows: what they wait,
-    without lateness that is only older (ADR 0075). `since` in Unix seconds. `text` says it with these
-    numbers.
+    without lateness that is only older (ADR 0075); `at_most` so much where starts are not known. `since` in
+    Unix seconds. `text` says it with these numbers.
     """
 
     rank: int
@@ -173,6 +179,7 @@ class LateRank:
     cost: float
     since: float
     text: str
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +214,8 @@ class CommunicatorTimes:
     `dropped` ones that the tap could not keep; `calls`, `bytes` and `unsized` by operation of the rank that
     made most, `sends` sends and receives, which are not judged, `captured` calls that went into CUDA graphs.
     `fresh`: the newest window is of now. `elsewhere`: all local ranks wait alike for a rank of another node,
-    in words; empty where not so.
+    in words; empty where not so. `source`: what timed it, if not the tap: then starts, gaps, algorithms and
+    protocols are not known, and only calls that were written are counted.
     """
 
     id: str
@@ -230,6 +238,7 @@ class CommunicatorTimes:
     calls: Mapping[str, int] = field(default_factory=dict)
     bytes: Mapping[str, int] = field(default_factory=dict)
     unsized: Mapping[str, int] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def newest(self) -> CommunicatorWindow | None:

@@ -61,7 +61,9 @@ def _tapped(facts: JobsFacts) -> Section:
         "By the tap in them: the shortest duration over the GPUs of a collective is the wire, what others "
         "have more is waiting. Computing beside collectives lowers their bus bandwidth on healthy nodes too."
     )
-    lines = [Sentence(f"{count(len(jobs), 'running job')} with the tap."), Sentence(line, "quiet")]
+    other = any(comm.source for job in jobs for comm in job.communicators)
+    carried = f"{count(len(jobs), 'running job')} with the tap{' or NCCL Inspector' * other}."
+    lines = [Sentence(carried), Sentence(line, "quiet")]
     if facts.left_out:
         lines.append(Sentence(f"{count(facts.left_out, 'communicator')} more than are followed.", "unknown"))
     rows = [(Cell(job.name), _job(job)) for job in jobs[:JOBS]]

@@ -1,8 +1,10 @@
 """`wirewatch jobs install | uninstall | status` as a process."""
 
 import json
+import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.node.cli.schemas import complaints
+from tests.node.jobs.inspector.writing import line
 from tests.node.jobs.ringfiles import UUID, RingWriter, Written
 from tests.node.jobs.taplibraries import compiler, library, place
 from tests.processes import run_wirewatch
@@ -53,6 +56,25 @@ def document(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
     assert complaints("wirewatch.jobs-status.1", done.stdout) == []
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+@pytest.mark.usefixtures("job")
+def test_status_shows_what_nccl_inspector_times_beside_it(rings: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    made = lines / f"{os.uname().nodename}-pid{os.getpid()}.log"
+    made.write_bytes(line(time.time(), pid=os.getpid()) + b"rubbish\n")
+    config = tmp_path / "both.toml"
+    config.write_text(f'[jobs]\nrings = "{rings}"\ninspector = "{lines}"\n')
+    done = jobs("status", "--config", str(config))
+    assert done.returncode == OK
+    assert f"3 rings in {rings} and {lines}" in done.stdout
+    assert "1 ring by NCCL Inspector, 2.30, GPU clock" in done.stdout
+    assert f"refused: {made.name}: malformed: 1 line not of Inspector" in done.stdout
+    (found,) = [
+        one for one in document(jobs("status", "--config", str(config), "--json"))["rings"] if one["source"]
+    ]
+    assert (found["rank"], found["ranks"], found["gpu"], found["pid"]) == (0, 2, None, os.getpid())
 
 
 @pytest.mark.usefixtures("job")

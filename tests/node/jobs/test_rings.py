@@ -744,6 +744,8 @@ def _whatever(folder: Path, data: bytes, after: int = 0) -> None:
         assert one.last <= ring.counts.written
         for call in one.calls:
             assert 0 <= call.seconds < 3600
+            assert call.started is not None
+            assert call.stopped is not None
             assert call.stopped >= call.started
             assert call.size_bytes is None or 0 <= call.size_bytes <= ringfile.LARGEST
             assert after < call.number <= one.last or after > ring.counts.written

@@ -171,8 +171,9 @@ def _row(row: OperationTimes) -> tuple[str, ...]:
     seconds = f"{row.wire_seconds / MICRO:.0f} us" if row.small else f"{row.wire_seconds * 1e3:.3g} ms"
     due = row.floor if row.small else row.expected
     expected = "-" if isinstance(due, Absent) else f"{due / MICRO:.0f} us" if row.small else rate(due)
+    way += f", {row.channels} channels" if row.channels else ""
     return (
-        operation(row.op, row.bytes), f"{way}, {row.channels} channels", str(row.ranks), str(row.joined),
+        operation(row.op, row.bytes), way, str(row.ranks), str(row.joined),
         seconds, rate(row.busbw), rate(row.best), expected, percent(ratio),
     )  # fmt: skip
 
@@ -190,7 +191,8 @@ def _said(comm: CommunicatorTimes) -> Iterator[str]:
         late = comm.late
         yield (
             f"who waits for whom: all for rank {late.rank} on {gpu_name(late.index, late.gpu)}, last in "
-            f"{late.votes} of {late.voted} collectives; the others lose {percent(late.cost)} of the time"
+            f"{late.votes} of {late.voted} collectives; the others lose {'at most ' * late.at_most}"
+            f"{percent(late.cost)} of the time"
         )
     if comm.elsewhere:
         yield comm.elsewhere

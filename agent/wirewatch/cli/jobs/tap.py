@@ -43,7 +43,7 @@ def install(*, folder: Path, compiler: str | None, config_file: Path | None) -> 
     from wirewatch.jobs.tap.tapfile import TapError
     from wirewatch.jobs.tap.tapfile import install as put
 
-    rings = _rings_folder(config_file)
+    rings, _ = _folders(config_file)
     try:
         done = put(folder.absolute(), compiler)
     except TapError as error:
@@ -94,30 +94,28 @@ def status(
 
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording; give --replay too")
-    document = _played(replay, overlays) if replay else _here(_rings_folder(config_file))
+    document = _played(replay, overlays) if replay else _here(*_folders(config_file))
     click.echo(STATUS.dump_json(document, indent=1).decode() if as_json else shown(_text(document)))
     context.exit(INTERNAL if not document.read and document.why != "missing" else 0)
 
 
-def _rings_folder(config_file: Path | None) -> str:
+def _folders(config_file: Path | None) -> tuple[str, str]:
     from wirewatch.catalogue import discover
     from wirewatch.config import load
 
-    return load(config_file, discover())[0].jobs.rings
+    jobs = load(config_file, discover())[0].jobs
+    return jobs.rings, jobs.inspector
 
 
-def _here(folder: str) -> "JobsStatusDocument":
-    from wirewatch.core.types import Absent, Why
+def _here(folder: str, inspector: str) -> "JobsStatusDocument":
     from wirewatch.documents.jobs import jobs_status
+    from wirewatch.jobs.inspector.files import job_rings
     from wirewatch.jobs.tap.carriers import carriers
-    from wirewatch.jobs.tap.rings import FileRings
     from wirewatch.jobs.tap.tapfile import folder_remarks
 
-    off = Absent(Why.MISSING, "the configuration names no folder of rings")
-    port = FileRings(folder) if folder else None
-    found = off if port is None else port.poll({})
-    now = (time.time(), time.monotonic())
-    return jobs_status(folder, found, carriers(), folder_remarks(Path(folder)) if folder else (), now)
+    found = job_rings(folder, inspector).poll({})
+    now, both = (time.time(), time.monotonic()), " and ".join(filter(None, (folder, inspector)))
+    return jobs_status(both, found, carriers(), folder_remarks(Path(folder)) if folder else (), now)
 
 
 def _played(replay: str, overlays: tuple[str, ...]) -> "JobsStatusDocument":
@@ -186,6 +184,8 @@ def _text(document: "JobsStatusDocument") -> Iterator[str]:
         yield from table(header, [_row(one) for one in document.rings])
     for why in sorted({one.untimed for one in document.rings if one.untimed}):
         yield f"{count(sum(one.untimed == why for one in document.rings), 'ring')} without times: {why}"
+    for source in sorted({one.source for one in document.rings if one.source}):
+        yield f"{count(sum(one.source == source for one in document.rings), 'ring')} by {source}"
     yield from (f"{document.folder}: {remark}" for remark in document.remarks)
     yield from (f"refused: {one.name}: {one.why}" for one in document.refused)
     known = {one.host_pid for one in document.rings}

@@ -50,10 +50,11 @@ def _explained(evidence: JobEvidence, late: LateRank) -> JobAnswer:
     ours = ((len(one.here), one.nodes) for one in _communicators(evidence) if one.late == late)
     ranks, nodes = next(ours, (0, 0))
     others = f"{ranks - 1} of {ranks} ranks wait"
-    begun = f"Collectives: {others} for {who}, which costs {percent(late.cost)} of the time"
+    cost = f"{'at most ' * late.at_most}{percent(late.cost)}"
+    begun = f"Collectives: {others} for {who}, which costs {cost} of the time"
     base = JobAnswer(
-        Wall.LATE_RANK, f"{begun}.", Certainty.MEDIUM, late.cost, because=(late.text,),
-        doubts=_OTHER_NODES if nodes > 1 else (),
+        Wall.LATE_RANK, f"{begun}.", Certainty.LOW if late.at_most else Certainty.MEDIUM, late.cost,
+        because=(late.text,), doubts=_OTHER_NODES if nodes > 1 else (),
     )  # fmt: skip
     reasons = _throttled(evidence, gpu)
     if reasons:
@@ -398,6 +399,7 @@ def _no_wall(evidence: JobEvidence) -> JobAnswer:
         seen.append("the GPUs are kept busy below the limit of their memory")
     if timed and active:
         others = all(map(evidence.watches, (EvidenceSource.GPU, EvidenceSource.HANGS)))
+        others = others and not any(comm.source for comm in _communicators(evidence))
         certain = Certainty.HIGH if others else Certainty.MEDIUM
         sentence = f"No wall of this node: {', and '.join(seen)}."
         return JobAnswer(Wall.NOTHING, sentence, certain, 0.0, because=tuple(seen))
@@ -428,6 +430,10 @@ def _doubts(evidence: JobEvidence, answer: JobAnswer) -> tuple[str, ...]:
         f"{one.source.value}: not watched: {one.why or one.switch_on}"
         for one in evidence.sources
         if not one.watched and one.source in _MATTERS[answer.wall]
+    ]
+    found += [
+        f"timed by {source}: without starts, algorithms and protocols, so that waiting may cost less"
+        for source in sorted({comm.source for comm in _communicators(evidence)} - {""})
     ]
     judged = ((comm.id, comm.doubt) for comm in _communicators(evidence))
     return (*found, *(f"communicator {id_} is not judged: {doubt.value}" for id_, doubt in judged if doubt))

@@ -104,8 +104,10 @@ def chance(votes: int, voted: int, even: float) -> float:
     return math.exp(-voted * (share * math.log(share / even) + other))
 
 
-def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> LateRank:
-    """The late rank with its GPU, and a sentence that says all this."""
+def late_rank(
+    found: LateVotes, rank: JobRank, since: float, nodes: int, *, at_most: bool = False
+) -> LateRank:
+    """The late rank with its GPU, and a sentence that says all this; `at_most`: it may cost less."""
     gpu = f"GPU {rank.index}" if rank.index else value_or(rank.gpu, "a GPU not known")
     others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
     often = 2 * found.votes >= found.voted
@@ -114,11 +116,11 @@ def late_rank(found: LateVotes, rank: JobRank, since: float, nodes: int) -> Late
     text = (
         f"rank {found.rank} ({gpu}) is {'late' if often else 'held up'}: last in {found.votes} of "
         f"{found.voted} collectives of {found.windows} of {found.of} windows{'' if often else ', by far'}; "
-        f"{others} lose {found.cost:.0%} of the time to it{grown}"
+        f"{others} lose {'at most ' * at_most}{found.cost:.0%} of the time to it{grown}"
     )
     return LateRank(
         found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,
-        found.cost, since, text,
+        found.cost, since, text, at_most,
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
         sends=max(ring.sends for ring in grown), captured=max(ring.captured for ring in grown),
         calls=_folded(max, (ring.calls for ring in grown)),
         bytes=_folded(max, (ring.bytes for ring in grown)),
-        unsized=_folded(max, (ring.unsized for ring in grown)),
+        unsized=_folded(max, (ring.unsized for ring in grown)), source=one.group.source,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ communicator. A job is what shares processes, or an owner that this node knows.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wirewatch.core.jobs import Ring, RingReading, RingState
 from wirewatch.core.statistics import grouped
@@ -39,7 +39,12 @@ class RingGroup:
     @property
     def shape(self) -> Shape:
         """How many ranks it has in all, and which of them are here and may be waited for."""
-        return Shape(self.ranks, frozenset(one.ring.rank for one in self.rings))
+        return Shape(self.ranks, frozenset(one.ring.rank for one in self.rings), coarse=bool(self.source))
+
+    @property
+    def source(self) -> str:
+        """What timed it, if not the tap alone."""
+        return next((one.ring.source for one in self.rings if one.ring.source), "")
 
     @property
     def live(self) -> bool:
@@ -58,9 +63,13 @@ class JobGroup:
 
 
 def possible(reading: JobsReading) -> tuple[RingReading, ...]:
-    """The rings that a communicator can have; a ring may hold anything."""
+    """The rings that a communicator can have; a ring may hold anything. Each with its process' GPU."""
     rings = () if isinstance(reading.rings, Absent) else reading.rings.rings
-    return tuple(one for one in rings if 0 <= one.ring.rank < one.ring.ranks <= MOST_RANKS)
+    return tuple(
+        replace(one, ring=replace(one.ring, gpu=gpu)) if (gpu := _gpu(one.ring, reading)) else one
+        for one in rings
+        if 0 <= one.ring.rank < one.ring.ranks <= MOST_RANKS
+    )
 
 
 def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...], int]:
@@ -76,10 +85,11 @@ def untimed(group: RingGroup) -> TimesDoubt:
     rings = [one.ring for one in group.rings]
     if told := [UNTIMED[ring.untimed] for ring in rings if ring.untimed in UNTIMED]:
         return told[0]
-    if not any(ring.on for ring in rings):
+    tapped = [ring for ring in rings if not ring.source]
+    if tapped and not any(ring.on for ring in tapped):
         return TimesDoubt.OFF
     never = [
-        ring for ring in rings
+        ring for ring in tapped
         if ring.counts.enqueued >= MANY_CALLS and not (ring.counts.windows or ring.counts.captured)
     ]  # fmt: skip
     return TimesDoubt.UNKNOWN_NCCL if never else TimesDoubt.FEW
@@ -140,6 +150,15 @@ def _ring_group(key: CommunicatorKey, rings: Sequence[RingReading]) -> RingGroup
     elif len(ranks) < TWO:
         doubt = TimesDoubt.ALONE
     return RingGroup(key, tuple(running), size, nodes, doubt)
+
+
+def _gpu(ring: Ring, reading: JobsReading) -> str | None:
+    """The GPU of a ring that does not know it: the only one on which its process computes.
+
+    Inspector's file of a process that cannot be seen has the name of this machine, and so this number here.
+    """
+    pid = value_or(ring.host_pid, ring.pid if ring.source else -1)
+    return reading.around.gpus.get(pid) if isinstance(ring.gpu, Absent) else None
 
 
 def _process_key(ring: Ring) -> Hashable:

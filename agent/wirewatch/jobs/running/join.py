@@ -23,8 +23,8 @@ from wirewatch.jobs.running.model import (
 
 LONGEST = 3600.0
 """Seconds; no collective takes longer."""
-PATIENCE = 2
-"""Polls for which a collective waits for the records of other ranks."""
+PATIENCE, COARSE_PATIENCE = 2, 15
+"""Polls for which a collective waits for the records of other ranks; Inspector writes now and then."""
 MOST_NEW = 512
 """Records of one ring and poll that are joined; of more those with rounder numbers, on all ranks."""
 
@@ -52,8 +52,9 @@ def records_of(readings: Iterable[RingReading]) -> tuple[RankRecords, ...]:
 
 
 def join(
-    memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int
-) -> CommunicatorMemory:
+    memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int,
+    patience: int = PATIENCE,
+) -> CommunicatorMemory:  # fmt: skip
     """The memory with what is complete now in its window; what waits too long is counted as partial.
 
     Args:
@@ -61,6 +62,7 @@ def join(
         records: what each rank timed since the last poll.
         ranks: those that must have timed a collective for it to count.
         poll: the number of this poll.
+        patience: polls for which a collective waits for other ranks.
     """
     pending = dict(memory.pending)
     for one in records:
@@ -68,7 +70,7 @@ def join(
             if (call.op, call.sequence) in pending or call.sequence > memory.ended.get(call.op, -1):
                 _add(pending, one.rank, call, poll)
     whole = {key: one for key, one in pending.items() if ranks <= one.records.keys()}
-    left = {key: one for key, one in pending.items() if key not in whole and poll - one.poll < PATIENCE}
+    left = {key: one for key, one in pending.items() if key not in whole and poll - one.poll < patience}
     newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-MOST_PENDING:]
     once = {key: one for key, one in whole.items() if not one.replayed}
     before = gaps({key: one.records for key, one in once.items()}, ranks)
@@ -119,9 +121,12 @@ def gaps(
     """Seconds between the end of one collective and the start of the next, the mean of the ranks.
 
     Only where none is missing between the two: NCCL numbers those of each operation, so that a number left
-    out, and an operation seen for the first time, say that there may be others anywhere before it.
+    out, and an operation seen for the first time, say that there may be others anywhere before it. None are
+    known where starts were not written.
     """
-    ordered = sorted(calls, key=lambda key: sum(calls[key][rank].started for rank in ranks))
+    if any(call.started is None or call.stopped is None for some in calls.values() for call in some.values()):
+        return {}
+    ordered = sorted(calls, key=lambda key: sum(calls[key][rank].started or 0.0 for rank in ranks))
     doubtful = set[int]()
     last: dict[str, tuple[int, int]] = {}
     for place, (op, sequence) in enumerate(ordered):
@@ -137,7 +142,8 @@ def gaps(
 def _gap(
     first: Mapping[int, TimedCollective], then: Mapping[int, TimedCollective], ranks: frozenset[int]
 ) -> float:
-    return sum(then[rank].started - first[rank].stopped for rank in ranks) / len(ranks)
+    between = ((then[rank].started or 0.0) - (first[rank].stopped or 0.0) for rank in ranks)
+    return sum(between) / len(ranks)
 
 
 def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: float | None) -> JoinedCollective:

@@ -19,7 +19,7 @@ from wirewatch.jobs.running.grouping import (
     settings_of_rank,
     untimed,
 )
-from wirewatch.jobs.running.join import join, records_of
+from wirewatch.jobs.running.join import COARSE_PATIENCE, PATIENCE, join, records_of
 from wirewatch.jobs.running.model import (
     CommunicatorKey,
     CommunicatorMemory,
@@ -51,6 +51,9 @@ SLOW_WIRE = Rule(
     rehearse="it takes a job with the tap and `NCCL_P2P_DISABLE=1`: docs/jobs.md",
 )
 RULES = (SLOW_WIRE,)
+COARSE_COST = 2.0
+"""Times as much that a late rank must cost where starts are not known: then waiting beside computing counts
+too. Healthy data parallel training showed 8 % so (ADR 0075)."""
 NOT_JOINED = frozenset({TimesDoubt.TWICE, TimesDoubt.UNLIKE})
 """Rings that contradict each other are not joined at all."""
 
@@ -124,6 +127,8 @@ def _communicator(
     known: CommunicatorMemory | None, group: RingGroup, reading: JobsReading, ok: Ok[JobsReading],
     policy: JobsPolicy, poll: int,
 ) -> JudgedCommunicator:  # fmt: skip
+    if group.shape.coarse:
+        policy = replace(policy, cost=min(1.0, COARSE_COST * policy.cost))
     here = tuple(job_rank(one.ring, reading) for one in group.rings)
     who = tuple((rank.rank, str(rank.gpu)) for rank in here)
     memory = known or CommunicatorMemory(ranks=who)
@@ -135,7 +140,8 @@ def _communicator(
         )  # fmt: skip
     if group.doubt in NOT_JOINED:
         return JudgedCommunicator(group, memory, here, group.doubt)
-    memory = join(memory, records_of(group.rings), group.shape.here, poll)
+    patience = COARSE_PATIENCE if group.shape.coarse else PATIENCE
+    memory = join(memory, records_of(group.rings), group.shape.here, poll, patience)
     before = memory.windows
     memory = roll(memory, group.shape, ok.mono, policy)
     if memory.windows is not before:
@@ -154,6 +160,7 @@ def _expected(
     """The memory, with what is expected of its newest window."""
     gpus = [rank.gpu for rank in here if not isinstance(rank.gpu, Absent)]
     settings = settings_of_rank(here[0], reading)
+    gpus = gpus if len(gpus) == len(here) else []
     conditions = conditions_of(reading.around, gpus, group.nodes, settings)
     *older, newest = memory.windows
     return replace(memory, windows=(*older, with_expected(newest, conditions, settings)))
@@ -168,7 +175,7 @@ def _believed(one: JudgedCommunicator, at: float, policy: JobsPolicy) -> JudgedC
         known = memory.late_since
         since = known if known and known[0] == votes.rank else (votes.rank, at)
         rank = next(rank for rank in one.here if rank.rank == votes.rank)
-        late = late_rank(votes, rank, since[1], one.group.nodes)
+        late = late_rank(votes, rank, since[1], one.group.nodes, at_most=one.group.shape.coarse)
     rows = slow_rows(windows, policy)
     begun = {(found.row.op, found.row.size_bytes): at for found in rows}
     begun |= {key: since for key, since in memory.wire_since.items() if key in begun}

@@ -129,6 +129,7 @@ class JobSurroundings:
 
     `link_rate`: bytes per second of one NVLink link each way, `links`: how many a GPU must have by the
     operator. `pins`: the operator's busbw as `Conditions` has them. `witnesses`: findings that hold now.
+    `gpus`: the GPU (UUID) of each process that computes on one alone.
     """
 
     topology: Topology | Absent = _NO_TOPOLOGY
@@ -137,6 +138,7 @@ class JobSurroundings:
     pins: Mapping[str, float] = field(default_factory=dict)
     nvlink: NvlinkSent = NvlinkSent()
     witnesses: tuple[Witness, ...] = ()
+    gpus: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

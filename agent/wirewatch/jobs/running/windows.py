@@ -39,6 +39,9 @@ KEPT_EVEN, LEAST_EVEN = 8, 3
 """Windows in which nobody was late that are kept, and how many it takes to say how far behind is usual."""
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
+COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
+"""Part of the shortest window that lines must be apart: those written at once do not say of what time they
+are; and part of their time in which the first ones were written."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
 _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
@@ -63,10 +66,14 @@ Row = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A communicator as all of its rings agree: how many ranks it has in all, and which are here."""
+    """A communicator as all of its rings agree: how many ranks it has in all, and which are here.
+
+    `coarse`: starts are not known, and a collective is at the moment at which its line was written.
+    """
 
     ranks: int
     here: frozenset[int]
+    coarse: bool = False
 
 
 class LateInWindow(NamedTuple):
@@ -97,9 +104,11 @@ def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPoli
     begun = replace(memory, begun=mono, window=(), seen=0, stride=1)
     if age < 0:
         return begun
-    if age < policy.longest and not (age >= policy.window and count >= policy.joined):
+    times = [one.at for one in memory.window] or [mono]
+    wide = not shape.coarse or max(times) - min(times) >= COARSE_SPREAD * policy.window
+    if age < policy.longest and not (age >= policy.window and count >= policy.joined and wide):
         return memory
-    if count < policy.fewest:
+    if count < policy.fewest or not wide:
         return begun
     window, met = window_of(memory, shape, policy)
     windows = (*memory.windows, window)
@@ -116,7 +125,7 @@ def window_of(
 ) -> tuple[CommunicatorWindow, tuple[RankMeeting, ...]]:
     """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
     found = memory.window
-    rates = _rates(found)
+    rates = _rates(found, coarse=shape.coarse)
     begun, ended = min(one.at for one in found), max(one.at for one in found)
     rows = grouped(((one.op, _power(one.bytes)), one) for one in found)
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:MOST_ROWS]
@@ -177,16 +186,19 @@ def _power(size: int | None) -> int:
     return 1 << (size.bit_length() - 1) if size else 0
 
 
-def _rates(found: Sequence[JoinedCollective]) -> dict[str, float]:
+def _rates(found: Sequence[JoinedCollective], *, coarse: bool) -> dict[str, float]:
     """Calls a second of each operation, timed or not: NCCL numbers them all.
 
-    From the first to the last that was timed. 0 where no time passed between them: no share is known.
+    From the first to the last that was timed. 0 where no time passed between them: no share is known. Where
+    they were written together, from the last of the first ones: these are of the time before.
     """
     rates: dict[str, float] = {}
     for op, some in grouped((one.op, one) for one in found).items():
         mine = sorted(some, key=lambda one: one.sequence)
-        seconds = mine[-1].at - mine[0].at
-        calls = mine[-1].sequence - mine[0].sequence
+        together = mine[0].at + FIRST_ONES * (mine[-1].at - mine[0].at)
+        begin = max(n for n, one in enumerate(mine) if n == 0 or (coarse and one.at <= together))
+        seconds = mine[-1].at - mine[begin].at
+        calls = mine[-1].sequence - mine[begin].sequence
         rates[op] = calls / seconds if seconds > 0 else 0.0
     return rates
 

@@ -210,9 +210,10 @@ def _moved(one: RingReading, seconds: float) -> RingReading:
 
 
 def _shifted(call: TimedCollective, records: int, seconds: float) -> TimedCollective:
+    begun, ended = (None if one is None else one + seconds for one in (call.started, call.stopped))
     return replace(
-        call, number=call.number + records, sequence=call.sequence + records, started=call.started + seconds,
-        stopped=call.stopped + seconds, enqueued=call.enqueued + seconds,
+        call, number=call.number + records, sequence=call.sequence + records, started=begun, stopped=ended,
+        enqueued=call.enqueued + seconds,
     )  # fmt: skip
 
 

@@ -14,11 +14,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from wirewatch.core.jobs import RefusedRing, Ring, RingReading, RingsReading, RingState
+from wirewatch.core.ports import Rings
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import absent_errno
 from wirewatch.jobs.tap.ringfile import (
@@ -47,6 +49,7 @@ FRESH = 5.0
 KEPT = 120.0
 """Seconds for which a ring stays there after nobody writes it any more, for other readers."""
 LOCKS = Path("/proc/locks")
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LOCK = re.compile(r"\d+: FLOCK +ADVISORY +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.ASCII)
@@ -63,15 +66,24 @@ _GONE = Absent(Why.LOST, "its process is gone")
 _Inode = tuple[int, int]
 
 
+@contextmanager
+def closed(handle: int) -> Iterator[int]:
+    """Close a file or folder at the end."""
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
 @dataclass
-class _Poll:
-    """One poll of the folder: who holds locks, what was read and refused so far.
+class RingsPoll:
+    """One poll of a folder: who holds locks, what was read and refused so far.
 
     `before`, `left`: since when a ring has had no writer, in monotonic seconds, by the last poll and by this.
     """
 
     folder: int
-    before: Mapping[_Inode, float]
+    before: Mapping[_Inode, float] = field(default_factory=dict)
     left: dict[_Inode, float] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     owners: Counter[int] = field(default_factory=Counter)
@@ -86,6 +98,32 @@ class _Poll:
             self.refused.append(RefusedRing(ascii(name)[1:-1][:128], why))
         else:
             self.more += 1
+
+    def open(self, name: str, folder: int) -> int | None:
+        """Open a file that anybody may have put there; None where it is refused, or was removed meanwhile."""
+        try:
+            return os.open(name, _FLAGS, dir_fd=folder)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in _OURS:
+                raise
+            self.refuse(name, _MEANS.get(error.errno) or absent_errno(error.errno, name))
+            return None
+
+    @contextmanager
+    def refusing(self, name: str) -> Iterator[None]:
+        """Refuse a file that cannot be read."""
+        try:
+            yield
+        except OSError as error:
+            self.refuse(name, absent_errno(error.errno, name))
+
+    def reading(self) -> RingsReading:
+        """Return all that was read and refused."""
+        why = Absent(Why.MALFORMED, f"{self.more} more files are not rings, or too many")
+        refused = (*self.refused, *([RefusedRing("...", why)] if self.more else []))
+        return RingsReading(tuple(sorted(self.rings, key=lambda one: one.ring.name)), refused)
 
     def holder(self, inode: _Inode) -> int | Absent:
         """The process of this machine that holds the lock on a file, where it can be seen."""
@@ -112,7 +150,7 @@ class FileRings:
         """Every ring with its records after the number given for its name; MISSING: no such folder."""
         with self._turn:
             try:
-                folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                folder = os.open(self._folder, FOLDER)
             except OSError as error:
                 self._close()
                 return absent_errno(error.errno, str(self._folder))
@@ -134,7 +172,7 @@ class FileRings:
         self._open = {}
 
     def _read_all(self, folder: int, after: Mapping[str, int]) -> RingsReading:
-        poll = _Poll(folder, before=self._left)
+        poll = RingsPoll(folder, before=self._left)
         for name, handle in list(self._open.items()):
             # First those that were read before: new files cannot crowd them out.
             if not self._read(poll, name, handle, after):
@@ -143,33 +181,23 @@ class FileRings:
             if name not in self._open:
                 self._try(poll, name, after)
         self._left = poll.left
-        if poll.more:
-            why = Absent(Why.MALFORMED, f"{poll.more} more files are not rings, or too many")
-            poll.refused.append(RefusedRing("...", why))
-        return RingsReading(tuple(sorted(poll.rings, key=lambda one: one.ring.name)), tuple(poll.refused))
+        return poll.reading()
 
-    def _try(self, poll: _Poll, name: str, after: Mapping[str, int]) -> None:
+    def _try(self, poll: RingsPoll, name: str, after: Mapping[str, int]) -> None:
         """Open a file and read it; whatever it is, others are read too."""
         if name in poll.seen:
             return
         if not _NAME.fullmatch(name):
             poll.refuse(name, Absent(Why.MALFORMED, "not a name that the tap gives"))
             return
-        try:
-            handle = os.open(name, _FLAGS, dir_fd=poll.folder)
-        except FileNotFoundError:
-            return  # removed since the folder was listed
-        except OSError as error:
-            if error.errno in _OURS:
-                raise
-            poll.refuse(name, _MEANS.get(error.errno) or absent_errno(error.errno, name))
+        if (handle := poll.open(name, poll.folder)) is None:
             return
         if self._read(poll, name, handle, after) and len(self._open) < OPEN:
             self._open[name] = handle
         else:
             os.close(handle)
 
-    def _read(self, poll: _Poll, name: str, handle: int, after: Mapping[str, int]) -> bool:
+    def _read(self, poll: RingsPoll, name: str, handle: int, after: Mapping[str, int]) -> bool:
         """Read a file that is open into the poll; returns whether more may come through this descriptor."""
         poll.seen.add(name)
         try:
@@ -192,7 +220,7 @@ class FileRings:
             self._clear(poll, name, (about.st_dev, about.st_ino))
         return live and not header.finalized
 
-    def _clear(self, poll: _Poll, name: str, inode: _Inode) -> None:
+    def _clear(self, poll: RingsPoll, name: str, inode: _Inode) -> None:
         """Remove a ring that nobody has written for a while, if the folder is ours."""
         since = poll.before.get(inode, self._mono())
         if self._mono() - since < KEPT or not _ours(poll.folder):
@@ -205,8 +233,33 @@ class FileRings:
             poll.left[inode] = since
 
 
+@dataclass(frozen=True, slots=True)
+class SeveralRings:
+    """Two rings ports as one; what cannot be read is among the refused, and hides not the other."""
+
+    first: Rings
+    second: Rings
+
+    def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
+        """All rings of both; Absent where neither can be read."""
+        found = (self.first.poll(after), self.second.poll(after))
+        one, two = sorted(found, key=lambda one: isinstance(one, Absent))
+        if isinstance(one, Absent):
+            return two if one.why is Why.MISSING else one
+        if isinstance(two, Absent):
+            two = RingsReading(refused=(RefusedRing("...", two),) * (two.why is not Why.MISSING))
+        return RingsReading(one.rings + two.rings, one.refused + two.refused)
+
+
 def _reading(
-    poll: _Poll, name: str, handle: int, about: os.stat_result, header: RingHeader, after: int, *, live: bool
+    poll: RingsPoll,
+    name: str,
+    handle: int,
+    about: os.stat_result,
+    header: RingHeader,
+    after: int,
+    *,
+    live: bool,
 ) -> RingReading:
     state = RingState.FINALIZED if header.finalized else RingState.LIVE if live else RingState.DEAD
     inode = (about.st_dev, about.st_ino)

@@ -102,6 +102,8 @@ def test_a_reader_beside_it_sees_no_torn_record(folder: Path) -> None:
                 after[ring.ring.name] = ring.last
                 assert ring.implausible == 0
                 for call in ring.calls:
+                    assert call.started is not None
+                    assert call.stopped is not None
                     assert round(call.started * 1e9) == call.sequence * 1000
                     early = last_stop(call.sequence) - round(call.stopped * 1e9)
                     assert 0 <= early < CHANNELS

@@ -1,0 +1,1 @@
+"""NCCL Inspector's files: lines, folders and what is judged of them."""
