@@ -11,7 +11,7 @@ from typing import Any
 COLL, KERNEL_CHANNEL, COLL_API = 1 << 1, 1 << 6, 1 << 9
 CHANNEL_STOPPED = 22
 _P = ctypes.c_void_p
-_LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_ulong, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p)
+_LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 class Collective(ctypes.Structure):
@@ -64,7 +64,7 @@ class _Profiler(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("init", ctypes.CFUNCTYPE(
             ctypes.c_int, ctypes.POINTER(_P), ctypes.c_uint64, ctypes.POINTER(ctypes.c_int), ctypes.c_char_p,
-            ctypes.c_int, ctypes.c_int, ctypes.c_int, _LOG,
+            ctypes.c_int, ctypes.c_int, ctypes.c_int, _P,
         )),
         ("start", ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.POINTER(_P), ctypes.POINTER(Event))),
         ("stop", ctypes.CFUNCTYPE(ctypes.c_int, _P)),
@@ -78,14 +78,18 @@ class Plugin:
 
     Args:
         library: the plugin's file.
+        standin: what stands in for NCCL's library: it has the log and the place of a thread's call.
         log: gets each line that the plugin logs, as its format.
     """
 
-    def __init__(self, library: Path, log: Callable[[str], None]) -> None:
+    def __init__(self, library: Path, standin: ctypes.CDLL, log: Callable[[str], None]) -> None:
         self._profiler = _Profiler.in_dll(ctypes.CDLL(str(library)), "ncclProfiler_v5")
         self._mask = ctypes.c_int(0)
-        self._calling = _Calling()
-        self._log = _LOG(lambda _level, _system, _file, _line, text: log(text.decode()))
+        standin.played_calling.restype = _P
+        self._calling = _Calling.from_address(standin.played_calling())
+        self._listener = _LISTENER(lambda text: log(text.decode()))
+        standin.played_listen(self._listener)
+        self._log = ctypes.cast(standin.played_log, _P)
 
     def init(self, communicator: int, name: str, ranks: int, rank: int) -> int | None:
         """The plugin's context for a communicator; None where it gives none.

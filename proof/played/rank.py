@@ -149,8 +149,8 @@ class PlayedRank:
 def main(words: list[str]) -> int:
     """Play one rank to its end."""
     rank, library, standin, begin, score = words
-    ctypes.CDLL(standin, mode=ctypes.RTLD_GLOBAL)
-    plugin = Plugin(Path(library), lambda text: print(text, flush=True))
+    nccl = ctypes.CDLL(standin, mode=ctypes.RTLD_GLOBAL)
+    plugin = Plugin(Path(library), nccl, lambda text: print(text, flush=True))
     PlayedRank(int(rank), plugin, float(begin), parsed(score)).play()
     return 0
 

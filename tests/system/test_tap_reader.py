@@ -70,7 +70,7 @@ def test_the_reader_finds_what_a_job_did(library: Path, folder: Path) -> None:
         ring = one.ring
         assert (ring.communicator, ring.rank, ring.ranks, ring.nodes) == (COMMUNICATOR, 1, 2, 1)
         assert (ring.state, ring.pid, ring.host_pid) == (RingState.LIVE, process.pid, process.pid)
-        assert (ring.comm_name, ring.interface, ring.uid) == ("tensor", 4, os.geteuid())
+        assert (ring.comm_name, ring.interface, ring.uid) == ("tensor", 5, os.geteuid())
         assert ring.counts.calls == {"all_gather": 20}
         assert ring.counts.bytes == {"all_gather": 20 * SIZE * 2 * 2}
         assert [call.sequence for call in one.calls] == list(range(20))
