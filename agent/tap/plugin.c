@@ -200,7 +200,7 @@ void ww_settle_mask(const struct ww_communicator *of) {
     bool needed = false;
     if (!ww_lock(&mask_lock, SHORT)) return;
     for (uint32_t i = 0; i < WW_COMMUNICATORS; i++)
-        needed |= __atomic_load_n(&communicators[i].ticket, __ATOMIC_ACQUIRE) && communicators[i].whole
+        needed |= __atomic_load_n(&communicators[i].ticket, __ATOMIC_ACQUIRE)
                   && __atomic_load_n(&communicators[i].mask, __ATOMIC_RELAXED) == mask
                   && ww_is_timed(&communicators[i]);
     if (!needed) __atomic_fetch_and(mask, ~NCCL_KERNEL_CHANNEL, __ATOMIC_RELAXED);

@@ -127,8 +127,9 @@ void ww_time_call(struct ww_communicator *communicator, void **handle, const str
 
 void ww_time_no_more(struct ww_communicator *communicator, enum ww_untimed why) {
     uint32_t timed = WW_TIMED;
-    if (__atomic_compare_exchange_n(&communicator->untimed, &timed, why, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    if (__atomic_compare_exchange_n(&communicator->untimed, &timed, why, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         __atomic_store_n(&ww_header(communicator)->untimed, why, __ATOMIC_RELAXED);
-    if (communicator->whole && !timed) ww_settle_mask(communicator);
+        ww_settle_mask(communicator);
+    }
     note(communicator, false);
 }

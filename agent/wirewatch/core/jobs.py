@@ -1,4 +1,4 @@
-"""What running jobs tell of themselves: rings of the tap inside them, NCCL Inspector's lines, NCCL's RAS.
+"""Readings of running jobs: rings of the tap inside them, NCCL Inspector's lines, NCCL's RAS.
 
 Both are hostile input: a job's owner may write anything. Adapters check shapes and bounds; these are the
 values that they make.

@@ -390,7 +390,7 @@ class Survey:
     def judge_pair(
         self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: NamingBar
     ) -> None:
-        """Name a pair, or suspect it, or one of its ends where that is as slow with others."""
+        """Name a pair, suspect it, or suspect an end of it that is as slow with others."""
         judged = judge(self._pair_points(some, place.rail), spread, bar)
         if not judged.suspected or not all(self.known_apart(end) for end in some[0].ends):
             return

@@ -207,7 +207,7 @@ class Siblings:
 
 
 NO_SIBLINGS = Siblings(0.0, 0.0, (), node=0, dark=False, virtual=False, registered=False)
-"""Of a product none of whose GPUs has links."""
+"""Siblings of a GPU whose product has no links."""
 
 
 @dataclass(frozen=True, slots=True)

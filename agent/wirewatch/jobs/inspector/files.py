@@ -41,7 +41,7 @@ LISTED, FOLDERS = 4096, 64
 OLD, KEPT = 60.0, 120.0
 """Seconds after which a line says nothing of now, and a file whose process is not seen has no writer."""
 LATELY, ENOUGH = 256, 16
-"""Newest lines of a communicator by which its kind is told, and how many it takes to call them sparse."""
+"""How many of the newest lines decide whether a communicator is sparse, and the fewest that can."""
 SEARCHED, SLACK = 30.0, 2.0
 """Seconds between two looks at all processes, and by which clocks of files and of processes may differ."""
 _NAME = re.compile(r".+-pid[1-9]\d{0,6}\.log", re.DOTALL | re.ASCII)

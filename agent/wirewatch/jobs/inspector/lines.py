@@ -81,7 +81,7 @@ class InspectedLine:
 
     @property
     def proven(self) -> bool:
-        """Whether NCCL that writes so gives a call its own time: measured with 2.28.9 and 2.30.7."""
+        """Tell whether such an NCCL gives each call its own time: measured with 2.28.9 and 2.30.7."""
         return self.metadata.inspector_output_format_version.startswith(PROVEN)
 
     @property

@@ -43,7 +43,7 @@ class RingGroup:
 
     @property
     def source(self) -> str:
-        """What timed it, if not the tap alone."""
+        """Return the source of its times where that is not the tap alone."""
         return next((one.ring.source for one in self.rings if one.ring.source), "")
 
     @property
@@ -119,7 +119,8 @@ def job_rank(ring: Ring, reading: JobsReading) -> JobRank:
     """The rank of a ring with what this machine knows of its process and its GPU."""
     process = reading.processes.get(ring.name, _UNKNOWN)
     index = reading.indexes.get(str(ring.gpu), "")
-    sampling = ring.on / ring.period if 0 < ring.on <= ring.period else 0.0
+    timed = not ring.untimed and 0 < ring.on <= ring.period
+    sampling = ring.on / ring.period if timed else 0.0
     return JobRank(
         ring.rank, ring.gpu, index, ring.host_pid, ring.pid, ring.nccl, ring.state, process.settings, sampling
     )

@@ -143,6 +143,17 @@ class TestInterface7:
         player.do("init 7 2 3 1 2 0 third")
         assert player.do("mask 0") == str(TIMED)
 
+    def test_a_communicator_that_is_gone_needs_no_channels(self, player: Player) -> None:
+        player.do("init 7 1 2 1 2 0 second")
+        player.do("finalize 7 1")
+        player.do("call 7 0 1 1")
+        assert player.do("mask 0") == str(BASE)
+
+    def test_another_nccl_of_the_process_has_channels_of_its_own(self, player: Player) -> None:
+        player.do("init 7 1 2 1 2 0 second 1")
+        player.do("call 7 0 1 1")
+        assert (player.do("mask 0"), player.do("mask 1")) == (str(BASE), str(TIMED))
+
     def test_it_can_be_switched_off(self, folder: Path) -> None:
         with Player(folder, WIREWATCH_TAP_UNMEASURED="1", WIREWATCH_TAP_ON_MS="0") as player:
             begin(player, 7)
