@@ -31,6 +31,7 @@ Made by `make generated` from the results in [nccl](nccl), which
   them nothing, broadcasts, gathers of uneven parts, sends and receives, a second communicator, or
   replays of a CUDA graph. The tap times calls only with versions of its list. With others it counts
   them, writes so into its ring, and `wirewatch explain` says so.
+- **As installed**: a job of all these calls in turn under the tap without any setting.
 - **RAS, log**: a job's real answer and log are read by `wirewatch` as they should be.
 
 """
@@ -61,10 +62,10 @@ def number(version: str) -> tuple[int, ...]:
 
 def page(by_version: dict[str, dict[str, Any]]) -> str:
     """Return the page of these results."""
-    rows = ["| NCCL | probe | tap | RAS | log |", "| -- | -- | -- | -- | -- |"]
+    rows = ["| NCCL | probe | tap | as installed | RAS | log |", f"|{' -- |' * 6}"]
     for version in sorted({*NAMED, *by_version}, key=number):
         one = by_version.get(version, {})
-        cells = (version, probe(one), tap(version, one), *recorded(version))
+        cells = (version, probe(one), tap(version, one), installed(one), *recorded(version))
         rows.append(f"| {' | '.join(cells)} |")
     details = [f"- {version}: {line}" for version, one in by_version.items() for line in _details(one)]
     return formatted(HEAD + "\n".join([*rows, "", "## In detail", "", *details]) + "\n")
@@ -90,6 +91,15 @@ def tap(version: str, one: dict[str, Any]) -> str:
     hung = [row["calls_between"] for row in trials if not row["ends"]]
     told = [f"{right} of {right + wrong} times right", *(f"a job with {one} did not end" for one in hung)]
     return f"{does}; {'; '.join([*told, *failures])}"
+
+
+def installed(one: dict[str, Any]) -> str:
+    """Return how a job with the tap as users have it ended, and how many of its calls were timed."""
+    if "installed" not in one:
+        return NOT
+    found = one["installed"]
+    ended = "ended" if found["ends"] else "**did not end**"
+    return f"{ended}; {found['timed']} of {found['calls']} calls timed, {found['wrong']} wrong"
 
 
 def recorded(version: str) -> tuple[str, str]:

@@ -70,6 +70,7 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
         "--kinds", nargs="+", metavar="KIND",
         help="kills: nvml, worker, daemon; runningjobs: healthy, late, wire; tap, probe: their pieces",
     )  # fmt: skip
+    parser.add_argument("--inspector", type=Path, metavar="LIB", help="runningjobs: this plugin, not the tap")
     parser.add_argument("--gpus", nargs="+", type=int, metavar="N", help="as if there were these GPUs alone")
     parser.add_argument(
         "--engine",

@@ -1,6 +1,7 @@
 """nccl: the NCCL that is installed here, beside nccl-tests and CUDA events: probe, log, RAS, and the tap.
 
-Some four minutes of several GPUs. `--kinds` for pieces of it: bandwidth, tap, cost.
+Some five minutes of several GPUs. `--kinds` for pieces of it: bandwidth, installed, tap, cost. `installed` is
+the tap as users run it; `tap` and `cost` time what the tap's list of versions refuses.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from wirewatch.core.jobs import RingReading
 from wirewatch.core.probe import MIB, PRIMITIVES
 from wirewatch.jobs.ras.client import ADDRESSES
 
-KINDS = ("bandwidth", "tap", "cost")
+KINDS = ("bandwidth", "installed", "tap", "cost")
 SIZES = (16 * MIB, 64 * MIB, 256 * MIB)
 WITHIN: Mapping[int, float] = {256 * MIB: 0.03}
 FACTOR, LAUNCH = 0.15, 40e-6
@@ -39,7 +40,7 @@ UNMEASURED = {"WIREWATCH_TAP_UNMEASURED": "1"}
 HALF = {**UNMEASURED, "WIREWATCH_TAP_ON_MS": "1000", "WIREWATCH_TAP_PERIOD_MS": "2000"}
 ENDS = 60.0
 """Seconds after its last phase in which a job must have ended."""
-JOBS = ("data_parallel", "small", "decode")
+JOBS = ("data_parallel", "sharded", "small", "decode")
 """Of proof.hardware.jobs.costs, which needs torch."""
 LOG_LINES = 4000
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,ENV,TUNING,NET"}
@@ -55,6 +56,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         asked = Asked(here, time.monotonic() + 300)
         pieces = {
             "bandwidth": lambda: _bandwidth(report, asked, options.nccl_tests),
+            "installed": lambda: _mixed(report, taps, Path(folder), PHASES, {}),
             "tap": lambda: _every_mixture(report, taps, Path(folder)),
             "cost": lambda: _cost(report, taps, options.trials or PAIRS),
         }
@@ -103,18 +105,21 @@ def _oracle(asked: Asked, folder: Path | None, op: str, into: dict[tuple[str, in
 def _every_mixture(report: Report, taps: Taps, folder: Path) -> None:
     """A job for each kind of calls: what one does to the times stays until the communicator ends."""
     for phase in PHASES:
-        report.attempt(f"tap, {phase}", partial(_mixed, report, taps, folder, (phase,)))
+        report.attempt(f"tap, {phase}", partial(_mixed, report, taps, folder, (phase,), HALF))
 
 
-def _mixed(report: Report, taps: Taps, folder: Path, phases: Sequence[str]) -> None:
+def _mixed(
+    report: Report, taps: Taps, folder: Path, phases: Sequence[str], settings: Mapping[str, str]
+) -> None:
     """A job of many kinds of calls under the tap: each time of the tap beside that of CUDA events."""
-    log, what = folder / f"log-{phases[0]}", phases[0]
+    what = phases[0] if settings else "installed"
+    log = folder / f"log-{what}"
     debug = {
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,ENV,TUNING,NET",
         "NCCL_DEBUG_FILE": f"{log}.%p",
     }
-    with Job("mixed", *phases, settings=taps.settings({**HALF, **debug})) as job:
+    with Job("mixed", *phases, settings=taps.settings({**settings, **debug})) as job:
         first = int(job.wait("READY", READY))
         report.note(**{f"ras_{what}": [_ras(address) for address in ADDRESSES]})
         ended = _ended(job, len(phases))

@@ -3,7 +3,7 @@
 A late rank 20 times (10 % more work, or 10 % slower), P2P off, Tree and LL 20 times, and healthy jobs of
 every shape for two minutes each, watched by everything that accuses jobs: the tap, the look for hangs with
 its threshold at 10 s, the look for the GPU that never waits. Some 40 minutes of two GPUs, less with --kinds,
---trials, --each, --shapes.
+--trials, --each, --shapes. With `--inspector LIB`, jobs load that build of NCCL Inspector instead of the tap.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from proof.hardware.daemon import DEFAULTS, Daemon
+from proof.hardware.inspected import Inspected
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.probing import probing
@@ -43,7 +44,6 @@ again = 4.0
 """
 LATE_IN = ("data_parallel", "tensor_parallel")
 SLOW_IN = "data_parallel"
-PERCENT = 10
 LOOK = 0.5
 PAIR = 2
 SETTLED = 12.0
@@ -119,13 +119,17 @@ def run(report: Report, options: argparse.Namespace) -> None:
     kinds = chosen(options.kinds, KINDS)
     trials: list[JobTrial] = []
     with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-jobs-", dir=TMPFS) as folder:
-        taps = Taps(Path(folder), follow=False)
-        report.note(gpus=[gpu.uuid for gpu in here.gpus])
-        config = f'{DEFAULTS}[jobs]\nrings = "{taps.rings}"\n'
+        source = (
+            Inspected(Path(folder), options.inspector)
+            if options.inspector
+            else Taps(Path(folder), follow=False)
+        )
+        report.note(gpus=[gpu.uuid for gpu in here.gpus], source=source.config)
+        config = f"{DEFAULTS}[jobs]\n{source.config}\n"
         if "healthy" in kinds:
             with Daemon(f"{config}{WATCHED}") as daemon:
                 for shape in shapes:
-                    report.attempt(shape, partial(_healthy, report, daemon, taps, shape, options.each))
+                    report.attempt(shape, partial(_healthy, report, daemon, source, shape, options.each))
         if set(kinds) <= {"healthy"}:
             return
         with Daemon(config) as daemon:
@@ -133,11 +137,11 @@ def run(report: Report, options: argparse.Namespace) -> None:
             for shape in LATE_IN:
                 mine = [case for case in cases if case[0] == shape]
                 if mine:
-                    report.attempt(f"late in {shape}", partial(_late, report, daemon, taps, mine, trials))
+                    report.attempt(f"late in {shape}", partial(_late, report, daemon, source, mine, trials))
             wires = slow_wires(len(here.gpus), options.shapes)
             for number in range(count) if "wire" in kinds else ():
                 what = wires[number % len(wires)]
-                report.attempt(what, partial(_wire, report, daemon, taps, what, WIRES[what], trials))
+                report.attempt(what, partial(_wire, report, daemon, source, what, WIRES[what], trials))
     judge(report, trials, {kind: count for kind in kinds if kind != "healthy" and count})
 
 
@@ -208,9 +212,9 @@ class HealthySeen:
         self.looks = scrape.value("job_ras_looks_total") or 0.0
 
 
-def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: float) -> None:
+def _healthy(report: Report, daemon: Daemon, source: Taps | Inspected, shape: str, seconds: float) -> None:
     seen = HealthySeen()
-    with Job("shapes", shape, settings=taps.settings()) as job:
+    with Job("shapes", shape, settings=source.settings()) as job:
         job.wait("READY", READY)
         began = time.monotonic()
         while (ran := time.monotonic() - began) < seconds:
@@ -232,14 +236,18 @@ def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: fl
 
 
 def _late(
-    report: Report, daemon: Daemon, taps: Taps, cases: Sequence[tuple[str, int, str]], trials: list[JobTrial]
+    report: Report,
+    daemon: Daemon,
+    source: Taps | Inspected,
+    cases: Sequence[tuple[str, int, str]],
+    trials: list[JobTrial],
 ) -> None:
-    with Job("shapes", cases[0][0], settings=taps.settings()) as job:
+    with Job("shapes", cases[0][0], settings=source.settings()) as job:
         job.wait("READY", READY)
         time.sleep(SETTLED)
         for shape, gpu, how in cases:
-            job.send(f"slow {gpu} {PERCENT} {how}")
-            what = f"late, {shape}, {PERCENT} % {how} on {gpu}"
+            job.send(f"slow {gpu} {source.percent} {how}")
+            what = f"late, {shape}, {source.percent} % {how} on {gpu}"
             _keep(report, watch(lambda: look(daemon), what, LATE, [f"GPU {gpu}"], WITHIN), trials)
             job.send("healthy")
             _cleared(daemon)
@@ -253,11 +261,11 @@ def _cleared(daemon: Daemon) -> None:
 
 
 def _wire(
-    report: Report, daemon: Daemon, taps: Taps, what: str, settings: Mapping[str, str],
+    report: Report, daemon: Daemon, source: Taps | Inspected, what: str, settings: Mapping[str, str],
     trials: list[JobTrial],
 ) -> None:  # fmt: skip
     words = [next(iter(settings))] if what == "P2P off" else [what]
-    with Job("shapes", SLOW_IN, settings=taps.settings(settings)) as job:
+    with Job("shapes", SLOW_IN, settings=source.settings(settings)) as job:
         job.wait("READY", READY)
         _keep(report, watch(lambda: look(daemon), what, WIRE, words, WITHIN), trials)
         job.must_run()

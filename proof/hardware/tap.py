@@ -75,6 +75,9 @@ class Polled(Protocol):
 class Taps:
     """The library, built here, and the rings in a folder of TMPFS; `follow`: they are read all the time."""
 
+    percent = 10
+    """How much slower a rank is that must be named."""
+
     def __init__(self, folder: Path, *, follow: bool = True) -> None:
         self.library, self.rings = Path("build/tap/libwirewatch-tap.so").resolve(), folder / "rings"
         self.rings.mkdir()
@@ -88,6 +91,11 @@ class Taps:
         self._over = threading.Event()
         if follow:
             threading.Thread(target=self._follow, daemon=True).start()
+
+    @property
+    def config(self) -> str:
+        """Return the line for the agent, below `[jobs]`."""
+        return f'rings = "{self.rings}"'
 
     def close(self) -> None:
         """No more is read."""

@@ -67,4 +67,17 @@ def test_a_cell_of_the_probe_says_how_far_it_is_off_and_needs_the_large_size() -
 
 def test_a_version_without_results_is_not_measured() -> None:
     (line,) = [one for one in ncclversions.page({}).splitlines() if one.startswith("| 2.27.5 ")]
-    assert [cell.strip() for cell in line.split("|")[2:-1]] == [NOT, f"counts; {NOT}", NOT, NOT]
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == [NOT, f"counts; {NOT}", NOT, NOT, NOT]
+
+
+@pytest.mark.parametrize(("ends", "how"), [(True, "ended"), (False, "**did not end**")])
+def test_a_job_with_the_tap_as_installed_ends_or_not(*, ends: bool, how: str) -> None:
+    found = {"ends": ends, "calls": 432, "timed": 30, "wrong": 1}
+    assert ncclversions.installed({"installed": found}) == f"{how}; 30 of 432 calls timed, 1 wrong"
+
+
+def test_a_version_that_is_counted_was_never_timed_as_installed() -> None:
+    counted = {name: one for name, one in RESULTS.items() if name not in ncclversions.timed()}
+    shown = [one["installed"] for one in counted.values() if "installed" in one]
+    assert len(shown) >= 4
+    assert all(one["ends"] and not one["timed"] and one["enqueued"] > 0 for one in shown)

@@ -1,4 +1,4 @@
-"""Steps of three jobs one after another, one process a GPU: what a step takes, with whatever watches it.
+"""Steps of four jobs one after another, one process a GPU: what a step takes, with whatever watches it.
 
 python -m proof.hardware.jobs.costs [JOB ...]     `TIMED {"shape", "median", "steps"}` in seconds, then DONE
 """
@@ -18,8 +18,8 @@ import torch.multiprocessing as mp
 from proof.hardware.jobs.listening import say
 from proof.hardware.jobs.shapes import SHAPES, Orders, Rank
 
-STEPS: Mapping[str, int] = {"data_parallel": 150, "decode": 300, "small": 800}
-"""Some 5, 3 and 2 seconds."""
+STEPS: Mapping[str, int] = {"data_parallel": 150, "sharded": 150, "decode": 300, "small": 800}
+"""Some 5, 5, 3 and 2 seconds."""
 AT_ONCE: Mapping[str, int] = {"decode": 30}
 """Steps between two looks at the clock: what one look takes differs by more than the tap may cost."""
 WARM_UP = 0.15

@@ -28,6 +28,8 @@ LESS_ACTIVE = 0.08
 """A GPU on which so much less of the time something runs than on the others is kept waiting by its host.
 
 Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
+WAITING = 0.03
+"""Share of the time from which on it is not said that nobody waits."""
 THROTTLE = "gpu.throttle"
 
 
@@ -393,23 +395,33 @@ def _no_wall(evidence: JobEvidence) -> JobAnswer:
     timed = bool(rows) and any(comm.doubt is None for comm in _communicators(evidence))
     active = evidence.watches(EvidenceSource.ACTIVITY)
     seen = []
+    waits = _waits_for_whom(evidence) if timed else ""
     if timed:
-        seen.append(f"nobody waits for a rank, the collectives run at {speed(rows)}")
+        nobody = "" if waits else "nobody waits for a rank, "
+        seen.append(f"{nobody}the collectives run at {speed(rows)}")
     if active:
         seen.append("the GPUs are kept busy below the limit of their memory")
-    if timed and active:
+    if timed and active and not waits:
         others = all(map(evidence.watches, (EvidenceSource.GPU, EvidenceSource.HANGS)))
         others = others and not any(comm.source for comm in _communicators(evidence))
         certain = Certainty.HIGH if others else Certainty.MEDIUM
         sentence = f"No wall of this node: {', and '.join(seen)}."
         return JobAnswer(Wall.NOTHING, sentence, certain, 0.0, because=tuple(seen))
-    missing = [] if timed else ["its collectives are not timed"]
+    missing = [waits] if waits else [] if timed else ["its collectives are not timed"]
     missing += [] if active else ["memory, launch gaps and host are not watched"]
     begun = f"{'; '.join(seen)}, but " if seen else ""
     sentence = f"Not known what holds it up: {begun}{' and '.join(missing)}."
     off = [one for one in evidence.sources if not one.watched]
     advice = tuple(f"{one.source.value}: {one.switch_on}" for one in off)
     return JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, because=tuple(seen), advice=advice)
+
+
+def _waits_for_whom(evidence: JobEvidence) -> str:
+    """Say how long a rank waits, where that may cost nothing: its source writes no starts."""
+    gpus = () if isinstance(evidence.job, Absent) else evidence.job.gpus
+    most = max((gpu.waiting for gpu in gpus), default=0.0)
+    hides = most >= WAITING and any(comm.source for comm in _communicators(evidence))
+    return f"a rank waits {percent(most)} of the time, which may hide behind its computing" if hides else ""
 
 
 def speed(rows: Sequence[OperationTimes]) -> str:

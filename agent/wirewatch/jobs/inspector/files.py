@@ -92,10 +92,12 @@ class _Told:
         self.by_gpu.append(call.coll_timing_source == GPU_CLOCK)
         if self.by_gpu[-1]:
             self.number += 1
+            seconds = call.coll_exec_time_us / 1e6
+            started, stopped = (at - seconds, at) if self.first.at_once else (None, None)
             self.new.append(
                 TimedCollective(
                     self.number, op, call.coll_sn, size, dtype="", algorithm="", protocol="", channels=0,
-                    seconds=call.coll_exec_time_us / 1e6, started=None, stopped=None, enqueued=at,
+                    seconds=seconds, started=started, stopped=stopped, enqueued=at,
                 )
             )  # fmt: skip
 

@@ -85,6 +85,11 @@ class InspectedLine:
         return self.metadata.inspector_output_format_version.startswith(PROVEN)
 
     @property
+    def at_once(self) -> bool:
+        """Tell whether the line came right after its collective: before NCCL 2.30, which keeps them first."""
+        return self.proven and self.header.comm_name is None
+
+    @property
     def nccl(self) -> str:
         """Return the versions of NCCL whose Inspector writes so."""
         named = "2.28 or 2.29" if self.header.comm_name is None else "2.30"

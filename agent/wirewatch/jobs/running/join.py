@@ -25,8 +25,8 @@ LONGEST = 3600.0
 """Seconds; no collective takes longer."""
 PATIENCE, COARSE_PATIENCE = 2, 15
 """Polls for which a collective waits for the records of other ranks; Inspector writes now and then."""
-MOST_NEW = 512
-"""Records of one ring and poll that are joined; of more those with rounder numbers, on all ranks."""
+MOST_NEW, RUN = 512, 32
+"""Records of one ring and poll that are joined: of more, runs of so many numbers, the same on all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class RankRecords:
 def records_of(readings: Iterable[RingReading]) -> tuple[RankRecords, ...]:
     """The usable records of the rings of one communicator, thinned alike on every rank.
 
-    A sequence number is the same on every rank, so that those divisible by a power of two are the same
-    collectives everywhere.
+    A sequence number is the same on every rank, and so is a run of numbers. Within a run collectives follow
+    each other, so that the time between them is known.
     """
     known = [RankRecords(one.ring.rank, tuple(filter(_usable, one.calls))) for one in readings]
     most = max((len(one.calls) for one in known), default=0)
     step = 1 << math.ceil(math.log2(most / MOST_NEW)) if most > MOST_NEW else 1
     return tuple(
-        RankRecords(one.rank, tuple(c for c in one.calls if c.sequence % step == 0)) for one in known
+        RankRecords(one.rank, tuple(c for c in one.calls if c.sequence // RUN % step == 0)) for one in known
     )
 
 

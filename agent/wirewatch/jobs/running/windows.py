@@ -42,6 +42,8 @@ SHARED_WAIT = 0.1
 COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
 """Part of the shortest window that lines must be apart: those written at once do not say of what time they
 are; and part of their time in which the first ones were written."""
+FOLLOWED = 0.5
+"""Share of Inspector's collectives in front of which computing must be known: waiting may hide behind it."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
 _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
@@ -132,7 +134,8 @@ def window_of(
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
     ranks = _rank_times(found, rates, shape, policy)
     met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
-    late = _late(replace(memory, met=met), ranks, policy)
+    followed = sum(one.before is not None for one in found) >= FOLLOWED * len(found)
+    late = _late(replace(memory, met=met), ranks, policy) if followed or not shape.coarse else LateInWindow()
     if late.rank is None:
         late = _held_up(found, policy.votes, policy.cost)
     window = CommunicatorWindow(

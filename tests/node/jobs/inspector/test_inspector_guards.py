@@ -132,6 +132,16 @@ def test_that_no_wall_is_found_is_never_sure_without_starts() -> None:
     assert (seen.wall, seen.certainty) == (Wall.NOTHING, Certainty.MEDIUM)
 
 
+@pytest.mark.parametrize(("waiting", "wall"), [(0.029, Wall.NOTHING), (0.031, Wall.NOT_KNOWN)])
+def test_a_rank_that_waits_is_not_called_nobody(waiting: float, wall: Wall) -> None:
+    answer = decide(evidence(job(row(), share=0.2, waiting=waiting, source=SOURCE)))
+    assert answer.wall is wall
+    assert ("nobody waits" in answer.sentence) == (wall is Wall.NOTHING)
+    hidden = "but a rank waits 3.1 % of the time, which may hide behind its computing."
+    assert answer.sentence.endswith(hidden) == (wall is Wall.NOT_KNOWN)
+    assert decide(evidence(job(row(), share=0.2, waiting=waiting))).wall is Wall.NOTHING
+
+
 def test_the_page_shows_no_channels_where_none_are_known() -> None:
     made = row(algorithm="", protocol="", channels=0)
     text = "\n".join(page(explain(evidence(job(made, source=SOURCE)), 0.0, "live"), 200))

@@ -1,7 +1,9 @@
 """Lines that NCCL's own Inspector wrote, built from the source of 2.28.9 and of 2.30.7, are judged.
 
-No GPU was there: a program played the events of two ranks of a drawn job to it, for 26 s each: a healthy job,
-one whose rank 1 computes a quarter longer, and one whose wire gives 25 GB/s. It wrote each 2 and each 200 ms.
+Played: no GPU was there. A program gave it the events of two ranks of a drawn job, for 26 s each: a healthy
+job, one whose rank 1 computes a quarter longer, and one whose wire gives 25 GB/s. It wrote each 2 and each
+200 ms. With `h200` in the name: of jobs on two H200, 2026-11-28, torch 2.11, driver 580.159.04, which
+`python -m proof.hardware runningjobs --inspector` ran.
 """
 
 import gzip
@@ -54,11 +56,33 @@ class Written(DrawnNode):
         return JobsReading(found, around=self.around)
 
 
-@pytest.mark.parametrize("nccl", SOURCES)
-@pytest.mark.parametrize(("kind", "late", "wires"), [("healthy", [], 0), ("late", ["1"], 0), ("slow", [], 1)])
-def test_what_its_lines_say(tmp_path: Path, nccl: str, kind: str, late: list[str], wires: int) -> None:
-    node = Written(tmp_path, f"{nccl}-{kind}.log.gz")
-    facts = node.poll(14)
+PLAYED = [
+    (kind, nccl, wires) for nccl in SOURCES for kind, wires in (("healthy", 0), ("late", 0), ("slow", 1))
+]
+
+
+@pytest.mark.parametrize(("kind", "nccl", "wires"), PLAYED)
+def test_lines_of_a_played_job(tmp_path: Path, kind: str, nccl: str, wires: int) -> None:
+    facts = Written(tmp_path, f"{nccl}-{kind}.log.gz").poll(14)
     ((one,),) = [job.communicators for job in facts.jobs]
     assert (one.doubt, one.source, one.joined > 80) == (None, SOURCES[nccl], True)
+    # NCCL 2.30 writes many at once: no line says how long a rank computed before.
+    late = ["1"] if (kind, nccl) == ("late", "2.28.9") else []
     assert (lates(facts), len(slow(facts))) == (late, wires)
+
+
+@pytest.mark.parametrize(("kind", "late", "wires"), [("healthy", [], 0), ("late", ["1"], 0), ("slow", [], 1)])
+def test_lines_of_a_job_on_two_gpus(tmp_path: Path, kind: str, late: list[str], wires: int) -> None:
+    """Data parallel: as it is, with a quarter more work on rank 1, with P2P off."""
+    facts = Written(tmp_path, f"2.28.9-h200-{kind}.log.gz").poll(14)
+    assert (lates(facts), len(slow(facts))) == (late, wires)
+
+
+def test_healthy_ddp_on_two_gpus_names_nobody(tmp_path: Path) -> None:
+    """A rank waits 17 % of the time, beside its computing: a step takes no longer for it."""
+    node = Written(tmp_path, "2.28.9-h200-ddp.log.gz")
+    for _ in range(11):
+        facts = node.poll()
+        assert lates(facts) == []
+    ((one,),) = [job.communicators for job in facts.jobs]
+    assert max(rank.waiting for rank in one.windows[-1].ranks) > 0.1
