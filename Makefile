@@ -146,7 +146,7 @@ build/tap/libwirewatch-tap.so: $(TAP_SOURCES) Makefile
 TAP_PLAIN := -O2
 TAP_ADDRESS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 TAP_THREAD := -O1 -fsanitize=thread
-tap-tests: $(foreach kind,PLAIN ADDRESS THREAD,$(foreach file,tap.so harness storm order libcuda.so.1,build/tap/$(kind)/$(file)))
+tap-tests: $(foreach kind,PLAIN ADDRESS THREAD,$(foreach file,tap.so harness storm order guards libcuda.so.1,build/tap/$(kind)/$(file)))
 build/tap/%/tap.so: $(TAP_SOURCES) Makefile
 	@mkdir -p $(@D)
 	$(CC) $(TAP_CFLAGS) $(TAP_$*) -fvisibility=hidden -o $@.new $(filter %.c,$^) $(TAP_LDFLAGS)
@@ -156,9 +156,10 @@ build/tap/%/harness build/tap/%/storm: tests/node/jobs/tap/harness.c tests/node/
 	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/harness tests/node/jobs/tap/harness.c -ldl
 	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/storm tests/node/jobs/tap/storm.c -ldl
 
-build/tap/%/order: tests/node/jobs/tap/order.c $(TAP_SOURCES) Makefile
+build/tap/%/order build/tap/%/guards: tests/node/jobs/tap/order.c tests/node/jobs/tap/guards.c $(TAP_SOURCES) Makefile
 	@mkdir -p $(@D)
-	$(CC) $(TAP_CFLAGS) $(TAP_$*) -o $@ $<
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -o build/tap/$*/order tests/node/jobs/tap/order.c
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -o build/tap/$*/guards tests/node/jobs/tap/guards.c -ldl
 build/tap/%/libcuda.so.1: tests/node/jobs/tap/libraries.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(TAP_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $<

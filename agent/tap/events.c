@@ -25,10 +25,8 @@ static bool lock_named(struct ww_slot *slot, uint64_t name) {
 
 /* Locks a slot whatever it holds, unless another thread is at it, and says whether timed channels are in it. */
 static bool lock_any(struct ww_slot *slot, uint64_t ticket, bool *unfinished) {
-    uint64_t guard = __atomic_load_n(&slot->guard, __ATOMIC_RELAXED);
+    uint64_t guard = __atomic_fetch_or(&slot->guard, BUSY, __ATOMIC_ACQUIRE);
     if (guard & BUSY) return false;
-    if (!__atomic_compare_exchange_n(&slot->guard, &guard, guard | BUSY, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return false;
     *unfinished = guard && slot->started && slot->ticket == ticket;
     return true;
 }

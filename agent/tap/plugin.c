@@ -140,7 +140,7 @@ static uint64_t start(uint64_t type, uint64_t context, const struct nccl_event *
     uint64_t ticket;
     struct ww_communicator *communicator;
     if (type == NCCL_KERNEL_CHANNEL) return start_channel(event);
-    communicator = ww_kind(context) == WW_COMMUNICATOR ? watched(context, &ticket) : NULL;
+    communicator = watched(context, &ticket);
     if (!communicator || ticket != context) return 0;
     switch (type) {
     case NCCL_GROUP:

@@ -30,14 +30,15 @@ __asm__(".symver dlclose, dlclose@" OLDEST);
 /* The loaded library that has this address in it, or NULL; to be closed. */
 static void *library_of(void *address, int flags) {
     Dl_info found;
-    if (!dladdr || !dlopen || !address || !dladdr(address, &found) || !found.dli_fname) return NULL;
+    if (!dlopen || !dladdr(address, &found)) return NULL;
     return dlopen(found.dli_fname, RTLD_NOW | RTLD_NOLOAD | flags);
 }
 
-static void *symbol(void *library, const char *name) { return dlsym && library ? dlsym(library, name) : NULL; }
+/* Of a library, or of any that the process shows to all. */
+static void *symbol(void *library, const char *name) { return dlsym ? dlsym(library, name) : NULL; }
 
 static void close_library(void *library) {
-    if (dlclose && library) dlclose(library);
+    if (library) dlclose(library);
 }
 
 static void *address_of(nccl_log log) {
@@ -51,7 +52,7 @@ int32_t ww_nccl_version(nccl_log log) {
     int version = 0;
     void *library = library_of(address_of(log), 0);
     void *found = symbol(library, "ncclGetVersion");
-    if (!found && dlsym) found = dlsym(RTLD_DEFAULT, "ncclGetVersion");
+    if (!found) found = symbol(RTLD_DEFAULT, "ncclGetVersion");
     memcpy(&get_version, &found, sizeof found);
     if (!get_version || get_version(&version)) version = 0;
     close_library(library);
@@ -86,11 +87,11 @@ struct ww_block ww_thread_block(nccl_log log) {
 
 extern void *__tls_get_addr(void *); /* of the dynamic linker: where the calling thread has a module's variables */
 
+/* Of a block that is there. */
 bool ww_within(const struct ww_block *block, const void *place, size_t size) {
     unsigned long index[2] = {block->module, 0};
-    uintptr_t first = block->module ? (uintptr_t)__tls_get_addr(index) : 0;
-    uintptr_t from = (uintptr_t)place;
-    return first && from >= first && size <= block->size && from - first <= block->size - size;
+    uintptr_t after = (uintptr_t)place - (uintptr_t)__tls_get_addr(index); /* more than any size where it is before */
+    return size <= block->size && after <= block->size - size;
 }
 
 static bool uuid_of_current_context(void *cuda, unsigned char uuid[16]) {

@@ -15,7 +15,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -23,13 +22,13 @@
 
 #define TMPFS 0x01021994
 #define RAMFS 0x858458f6
-enum { NONBLOCKING = 1, INTERRUPTIONS = 100 };
+enum { INTERRUPTIONS = 100 };
 
 /* Looked up once for each communicator: what is in the environment later is of no interest. */
 static bool choose_directory(char *directory) {
     const char *chosen = getenv("WIREWATCH_TAP_DIR");
     int length = snprintf(directory, WW_DIRECTORY, "%s", chosen && *chosen ? chosen : "/run/wirewatch-jobs");
-    return length > 0 && length < WW_DIRECTORY;
+    return length < WW_DIRECTORY;
 }
 
 static int open_directory(const char *path) { return open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }
@@ -37,26 +36,24 @@ static int open_directory(const char *path) { return open(path, O_PATH | O_DIREC
 /* Writes a name that nobody can guess. */
 static bool choose_name(char *name, size_t size) {
     uint64_t random = 0;
-    if (syscall(SYS_getrandom, &random, sizeof random, NONBLOCKING) != (long)sizeof random) {
-        int source = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-        ssize_t got = source < 0 ? -1 : read(source, &random, sizeof random);
-        if (source >= 0) close(source);
-        if (got != (ssize_t)sizeof random) return false;
-    }
+    int source = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    ssize_t got = read(source, &random, sizeof random);
+    close(source);
     snprintf(name, size, "%016llx.ring", (unsigned long long)random);
-    return true;
+    return got == (ssize_t)sizeof random;
 }
 
 /* Whether a file of the ring's size may be made: beyond the limit the kernel sends SIGXFSZ, which ends a job. */
 static bool within_limit(void) {
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= WW_RING_BYTES;
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    return limit.rlim_cur >= WW_RING_BYTES;
 }
 
 static const char *reserve(int file) {
-    struct statfs about;
+    struct statfs about = {0};
     int failed = EINTR;
-    if (fstatfs(file, &about)) return "the file system of its directory cannot be asked";
+    fstatfs(file, &about);
     if ((uint32_t)about.f_type != TMPFS && (uint32_t)about.f_type != RAMFS)
         return "its directory is not on tmpfs, and a disk would delay the job";
     for (int i = 0; failed == EINTR && i < INTERRUPTIONS; i++) failed = posix_fallocate(file, 0, WW_RING_BYTES);
@@ -124,22 +121,30 @@ static void undo(struct ww_communicator *communicator, int directory) {
     errno = saved;
 }
 
+static const char *make(struct ww_communicator *communicator, int directory) {
+    const char *failed;
+    int file;
+    if (!choose_name(communicator->name, sizeof communicator->name)) return "no random name";
+    file = openat(directory, communicator->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
+    if (file < 0) return "the ring cannot be made in its directory";
+    communicator->file = file + 1;
+    failed = reserve(file);
+    if (!failed) failed = map(communicator, file);
+    if (failed) undo(communicator, directory);
+    communicator->file = 0;
+    close(file);
+    return failed;
+}
+
 const char *ww_ring_open(struct ww_communicator *communicator, const struct ww_called *called) {
     const char *failed;
-    int directory, file;
+    int directory;
     if (!within_limit()) return "the limit of a file's size is below that of the ring";
-    if (!choose_name(communicator->name, sizeof communicator->name)) return "no random name";
     if (!choose_directory(communicator->directory)) return "the path of its directory is too long";
     directory = open_directory(communicator->directory);
     if (directory < 0) return "its directory cannot be opened";
-    file = openat(directory, communicator->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
-    communicator->file = file + 1;
-    failed = file < 0 ? "the ring cannot be made in its directory" : reserve(file);
-    if (!failed) failed = map(communicator, file);
+    failed = make(communicator, directory);
     if (!failed) fill_header(communicator, called);
-    if (failed && file >= 0) undo(communicator, directory);
-    communicator->file = 0;
-    if (file >= 0) close(file);
     close(directory);
     return failed;
 }
@@ -154,10 +159,8 @@ bool ww_ring_close(struct ww_communicator *communicator, bool quiet) {
     __atomic_store_n(&header->timing, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&header->event_ns, ww_monotonic_ns(), __ATOMIC_RELAXED);
     __atomic_store_n(&header->state, WW_FINALIZED, __ATOMIC_RELEASE);
-    if (directory >= 0) {
-        unlinkat(directory, communicator->name, 0);
-        close(directory);
-    }
+    unlinkat(directory, communicator->name, 0);
+    close(directory);
     return quiet && map_nowhere(communicator);
 }
 

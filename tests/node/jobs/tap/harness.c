@@ -244,10 +244,17 @@ static int limit(uint64_t bytes) {
 }
 
 /* Another library of the process; NCCL's log is its own from now on. */
+static void *held;
 static int load_other(const char *path) {
-    void *other = dlopen(path, RTLD_NOW | RTLD_LOCAL), *log = other ? dlsym(other, "library_log") : NULL;
+    void *log = (held = dlopen(path, RTLD_NOW | RTLD_LOCAL)) ? dlsym(held, "library_log") : NULL;
     if (log) memcpy(&logged_by, &log, sizeof log);
     return printf("%s\n", log ? "loaded" : dlerror());
+}
+
+/* Gives it back, and says whether nobody else holds it. */
+static int unload_other(const char *path) {
+    dlclose(held);
+    return printf("%s\n", dlopen(path, RTLD_NOW | RTLD_NOLOAD) ? "still loaded" : "gone");
 }
 
 /* Takes the places that a ring may have had, or looks whether what was put there is still there. */
@@ -272,6 +279,7 @@ static int close_files(void) {
 static int plain(char **w) {
     if (!strcmp(w[0], "load")) return load(w);
     if (!strcmp(w[0], "library")) return load_other(w[1]);
+    if (!strcmp(w[0], "unlibrary")) return unload_other(w[1]);
     if (!strcmp(w[0], "unload")) return printf("%d\n", dlclose(library));
     if (!strcmp(w[0], "clock")) return printf("%" PRIu64 "\n", drawn_clock_ns = number(w[1]));
     if (!strcmp(w[0], "mask")) return printf("%d\n", masks[number(w[1]) & 3]);

@@ -1,5 +1,6 @@
 """From NCCL's events to records and counters, by every interface; and events as they must not come."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from tests.node.jobs.tap.playing import MS, Player, built, channel, collective
 from tests.node.jobs.tap.ringbytes import LIVE, RING_BYTES, Record
 from wirewatch import __version__
 
+LIBRARIES = Path(__file__).with_name("libraries.c")
+UUID = b"GPU-30313233-3435-3637-3839-3a3b3c3d3e3f"
+"""Of the card in it."""
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND, RECEIVE = 2, 1, 8, 11, 6
 
 
@@ -82,7 +86,7 @@ DATATYPES = (
     "Float8e4m3", "Float8e5m2",
 )  # fmt: skip
 ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-ODD = ("-", "~", "A", "AllReduceX", "allreduce", "nccl", "ncclFloat", "LL12", "Float32", "x" * 100)
+ODD = ("-", "~", "A", "AllReduceX", "allreduce", "nccl", "ncclFloat", "LL12", "Float32", "xxxxInt8", "x" * 100)
 
 
 def test_every_word_has_its_number_and_all_others_have_none(folder: Path) -> None:
@@ -271,10 +275,10 @@ def test_a_group_has_a_handle_where_nccl_needs_one(folder: Path, version: int, *
 @pytest.mark.parametrize(
     ("fails", "uuid", "nccl"),
     [
-        ("", b"GPU-30313233-3435-3637-3839-3a3b3c3d3e3f", 22809),
+        ("", UUID, 22809),
         ("context", b"", 22809),
         ("uuid", b"", 22809),
-        ("version", b"GPU-30313233-3435-3637-3839-3a3b3c3d3e3f", 0),
+        ("version", UUID, 0),
     ],
 )
 def test_gpu_and_nccl_are_those_of_the_process(folder: Path, fails: str, uuid: bytes, nccl: int) -> None:
@@ -284,6 +288,41 @@ def test_gpu_and_nccl_are_those_of_the_process(folder: Path, fails: str, uuid: b
         begin(player)
         ring = player.ring()
     assert (ring.uuid, ring.nccl) == (uuid, nccl)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "uuid", "nccl"),
+    [
+        ("nothing", UUID, 22809),
+        ("cuCtxGetDevice", b"", 22809),
+        ("cuDeviceGetUuid_v2", b"", 22809),
+        ("ncclGetVersion", UUID, 22808),
+    ],
+)
+def test_a_library_that_lacks_a_function_is_not_asked(
+    folder: Path, tmp_path: Path, lacks: str, uuid: bytes, nccl: int
+) -> None:
+    """NCCL's version is then that of the process; the tap holds no library when it has asked it."""
+    library = tmp_path / "libcuda.so.1"
+    options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", f"-D{lacks}=not_{lacks}"]
+    subprocess.run(["cc", *options, "-o", library, LIBRARIES], check=True)
+    with Player(folder) as player:
+        player.do("nccl 22808")
+        assert player.do(f"library {library}") == "loaded"
+        begin(player)
+        ring = player.ring()
+        assert player.do(f"unlibrary {library}") == "gone"
+    assert (ring.uuid, ring.nccl) == (uuid, nccl)
+
+
+def test_a_driver_of_before_11_4_has_the_uuid_by_an_older_name(folder: Path, tmp_path: Path) -> None:
+    library = tmp_path / "libcuda.so.1"
+    options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-DcuDeviceGetUuid_v2=cuDeviceGetUuid"]
+    subprocess.run(["cc", *options, "-o", library, LIBRARIES], check=True)
+    with Player(folder) as player:
+        player.do(f"library {library}")
+        begin(player)
+        assert player.ring().uuid == UUID
 
 
 def test_interface_4_counts_whatever_its_parent_is(folder: Path) -> None:
