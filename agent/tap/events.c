@@ -106,7 +106,7 @@ static void fill(struct ww_slot *slot, uint64_t ticket, const struct nccl_collec
     slot->algorithm = ww_algorithm(collective->algorithm);
     slot->protocol = ww_protocol(collective->protocol);
     slot->channels = collective->channels;
-    slot->root = collective->root >= 0 && collective->root < 255 ? (uint8_t)collective->root : 255;
+    slot->root = (uint32_t)collective->root < 255 ? (uint8_t)collective->root : 255;
 }
 
 /* Takes the next slot but those that another thread is at. What it held is as old as the pool is large. */

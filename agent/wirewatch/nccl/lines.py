@@ -202,8 +202,8 @@ def _init(m: re.Match[str]) -> Init | None:
     if m["step"] != "Init":
         return None
     numbers = (int(m["rank"]), int(m["ranks"]), int(m["cuda"]), _logged(m["nvml"]), int(m["bus"], 16))
-    split = f"{m['count'] or 0}.{m['color']}" if m["parent"] else ""
-    return Init(m["pointer"], *numbers, m["id"] or "", m["parent"] or "", split, m["state"] == "COMPLETE")
+    split, named = f"{m['count'] or 0}.{m['color']}" if m["parent"] else "", m.groupdict("")
+    return Init(m["pointer"], *numbers, named["id"], named["parent"], split, m["state"] == "COMPLETE")
 
 
 def _link(m: re.Match[str]) -> Link:

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -64,9 +65,6 @@ class Messages:
         size = 0
         for line in lines:
             self.lines += 1
-            if _NCCL not in line:
-                self.foreign += 1
-                continue
             block.append(line if line.endswith("\n") else f"{line}\n")
             numbers.append(self.lines)
             size += len(line)
@@ -96,15 +94,16 @@ class Messages:
         """
         for mark in marks:
             self._see(mark)
-        known: dict[tuple[str, str, bool], str] = {}
-        hosts = []
-        for mark in marks:
-            at, host = mark.start("host"), mark["host"]
-            key = (mark["pid"], host, at > 0 and text[at - 1] not in "\r\n")
-            if host and key not in known:
-                known[key] = _host(host, self._hosts.get(mark["pid"], {}), behind=key[2])
-            hosts.append(known[key] if host else "")
-        return hosts
+
+        @cache
+        def whole(pid: str, host: str, before: str) -> str:
+            return _host(host, self._hosts.get(pid, {}), behind=before not in "\r\n")
+
+        # Before the first character of a block stands its last, a line end.
+        return [
+            whole(mark["pid"], mark["host"], text[mark.start("host") - 1]) if mark["host"] else ""
+            for mark in marks
+        ]
 
     def _see(self, mark: re.Match[str]) -> None:
         if not mark["host"]:

@@ -64,18 +64,14 @@ def reader(name: str) -> str:
 def meant(name: str) -> str:
     """Return the variable that a name may be meant for; NCCL itself heeds each letter and its case."""
     upper = name.strip().upper().replace("-", "_")
-    start, underscore, rest = upper.partition("_")
-    if upper in _variables():
-        return upper
-    near = underscore and start not in _NEIGHBOURS and get_close_matches(f"{start}_", [PREFIX], 1, 0.7)
+    start, _, rest = upper.partition("_")
+    near = start not in _NEIGHBOURS and get_close_matches(f"{start}_", [PREFIX], 1, 0.7)
     if near and f"{PREFIX}{rest}" in _variables():
         return f"{PREFIX}{rest}"
     if not upper.startswith(PREFIX):
         return ""
     current = [one.name for one in _variables().values() if one.last is None]
-    squeezed = {one.replace("_", ""): one for one in current}
-    exact = squeezed.get(upper.replace("_", ""), "")
-    return exact or next(iter(get_close_matches(upper, current, 1, _LIKE)), "")
+    return next(iter(get_close_matches(upper, current, 1, _LIKE)), "")
 
 
 @cache
@@ -85,7 +81,7 @@ def _variables() -> Mapping[str, Variable]:
         since = OLDEST
         for word in text.split():
             if word.endswith(":"):
-                since = version(word.removesuffix(":")) or OLDEST
+                since = tuple(map(int, word.removesuffix(":").split(".")))
             else:
                 name = f"{PREFIX}{word}"
                 last, instead = _GONE.get(word, ("", ""))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.node.nccl.texts import ALL, V2_28, say
 from wirewatch.core.account import Account, Call
+from wirewatch.nccl import messages as nccl_messages
 from wirewatch.nccl.log import algorithms, fallbacks, parse_nccl_log
 from wirewatch.nccl.messages import Message, Messages
 
@@ -75,6 +76,25 @@ def test_a_message_without_its_beginning_is_reported() -> None:
     whole = say(LINK)
     for cut in range(whole.index("NCCL") + 1):
         assert texts(whole[cut:]) == [LINK]
+
+
+def test_a_message_without_its_beginning_leaves_the_one_before_it_whole() -> None:
+    assert texts(say(AGREED) + f"NCCL INFO {LINK}\n") == [AGREED, LINK]
+
+
+def test_a_message_is_kept_as_far_as_nccl_writes_it() -> None:
+    """1023 characters with the blank before them."""
+    assert texts(say("x" * 2000)) == ["x" * 1022]
+
+
+def test_what_is_remembered_of_hosts_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line without a host takes no place; beyond the limit a host has what stands before it."""
+    assert (nccl_messages.BLOCK, nccl_messages.HOSTS) == (1 << 20, 20_000)
+    monkeypatch.setattr(nccl_messages, "HOSTS", 2)
+    several = [("node7", 1), ("node8", 2), ("node9", 3)]
+    log = f"NCCL INFO {LINK}\n" + "".join(say(LINK, host=host, pid=pid) for host, pid in several)
+    torn = "".join(f"-1{say(LINK, host=host, pid=pid)}" for host, pid in several)
+    assert [m.process[0] for m in messages(log + torn)][4:] == ["node7", "node8", "-1node9"]
 
 
 def test_traces_and_calls_end_a_line_and_say_nothing() -> None:

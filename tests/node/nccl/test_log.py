@@ -7,7 +7,7 @@ from tests.recorded import HERE
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl import log
-from wirewatch.nccl.lines import Setting
+from wirewatch.nccl.lines import Fact, GdrPath, Nic, SearchedPaths, Setting, fact, path_name
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size, parse_nccl_log, wire
 
 NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
@@ -225,6 +225,40 @@ def test_a_line_that_is_cut_or_of_a_new_form_is_counted_and_says_nothing(text: s
 )
 def test_other_lines_are_not_missed(text: str) -> None:
     assert parse_nccl_log(say(text)).not_understood == 0
+
+
+def test_what_is_not_read_is_counted() -> None:
+    told = log.NcclLog().read(["of a program\n", say("Channel 00/24 : 0 1"), "NCCL of a program\n"])
+    assert (told.count, told.other, told.lines, told.foreign) == (1, 1, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("GPU Direct RDMA Enabled for GPU 41000 / HCA 42000 (distance 3 <= 5), read 0",
+         GdrPath("41000", "42000", enabled=True, distance=3, most=5)),
+        ("GPU Direct RDMA Disabled for GPU/0-41000 (rank 1) - NET/0-2 (distance 6 > 5)",
+         GdrPath("GPU/0-41000 (rank 1)", "NET/0-2", enabled=False, distance=6, most=5)),
+        ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", Nic("IB", "mlx5_0", direct=False)),
+        ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", Nic("IB", "mlx5_0", direct=True)),
+        ("Pattern 4, crossNic 0, nChannels 12, bw 30.0/30.0, type NVL/PIX, sameChannels 1",
+         SearchedPaths("NVL", "PIX")),
+    ],
+)  # fmt: skip
+def test_a_line_about_paths_states_one_fact(text: str, stated: Fact) -> None:
+    assert fact(text) == stated
+
+
+@pytest.mark.parametrize(
+    ("number", "version", "name"),
+    [
+        (0, "2.28.9", "LOC"), (11, "2.28.9", "DIS"), (12, "2.28.9", ""), (99, "2.28.9", ""),
+        (6, "2.11.4", "SYS"), (7, "2.11.4", ""), (7, "2.26.2", "PHB"), (0, Absent(Why.MISSING), ""),
+        (0, "new", ""),
+    ],
+)  # fmt: skip
+def test_a_number_is_a_path_where_that_version_has_it(number: int, version: str | Absent, name: str) -> None:
+    assert path_name(number, version) == name
 
 
 def test_values_of_settings_keep_what_is_theirs() -> None:

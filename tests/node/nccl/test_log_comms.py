@@ -73,6 +73,26 @@ def test_a_channel_that_fits_no_communicator_is_reported_without_one(
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "connections"),
+        ("Init timings - x: rank 0 nranks 2 total 1.50 (kernels 0.1)", "init_seconds"),
+        ("2 coll channels, 2 p2p channels, 2 p2p channels per peer", "channels"),
+        ("comm 0x5 rank 0 nRanks 2 nNodes 3 localRanks 2 localRank 0 MNNVL 0", "nodes"),
+    ],
+)
+def test_a_line_of_no_communicator_stands_in_one_without_an_id(line: str, shown: str) -> None:
+    """Each such line alone; a log of none of them has no communicator."""
+    (one,) = comms(say(line))
+    (empty,) = comms(say(init("START", 0)))
+    assert (one.id, one.devices, one.finished) == ("", {}, ())
+    assert getattr(one, shown) != getattr(empty, shown)
+    assert len({name for name in ("connections", "init_seconds", "channels", "nodes")
+                if getattr(one, name) != getattr(empty, name)}) == 1  # fmt: skip
+    assert comms(say("Using network Socket")) == ()
+
+
 CHANNEL = "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
 
 
@@ -98,6 +118,23 @@ def test_a_thread_that_has_set_up_two_may_later_make_channels_for_either() -> No
     )
     one, other = comms(both_done + say(CHANNEL) * 2)
     assert (len(one.connections), len(other.connections)) == (1, 1)
+
+
+def test_a_channel_before_the_lines_of_its_communicator_goes_by_its_devices() -> None:
+    """Before 2.18.3 there is no line for the beginning, and another thread may make the channel."""
+    ends = "".join(
+        say(init("COMPLETE", rank, name="", nvml=False), rank, thread=6000 + rank) for rank in (0, 1)
+    )
+    (comm,) = comms(say("Channel 00 : 0[41000] -> 1[42000] via P2P/IPC", thread=5000) + ends)
+    assert comm.connections == (Connection(0, 1, "P2P/IPC", 1),)
+
+
+def test_a_channel_is_of_what_was_begun_before_it_and_of_the_last_of_these() -> None:
+    """Two were begun before it, the first of which was done last; a third comes after it."""
+    begun = [say(init("START", 0, rest=f"commId 0xab{n} ", comm=n), thread=6000 + n) for n in (0, 1, 2)]
+    done = [say(init("COMPLETE", 0, rest=f"commId 0xab{n} ", comm=n), thread=6000 + n) for n in (1, 0)]
+    found = comms("".join([*begun[:2], *done, say(CHANNEL, thread=5000), begun[2]]))
+    assert [len(one.connections) for one in found] == [0, 1, 0]
 
 
 def test_a_channel_whose_line_lost_its_beginning_goes_by_its_devices() -> None:
@@ -155,6 +192,23 @@ def test_those_split_off_go_by_parent_and_color(count: str) -> None:
     assert [d.cuda for d in right.devices.values()] == [2, 3]
     assert right.connections == (Connection(1, 0, "P2P/CUMEM", 1),)
     assert left.finished == right.finished == (0, 1)
+
+
+@pytest.mark.parametrize(("color", "kept"), [(1234567, True), (12345678, False)])
+def test_a_split_of_a_split_has_its_parents_name_until_that_is_long(color: int, kept: bool) -> None:  # noqa: FBT001
+    """Of 99 characters all of it stands in the split's, of 100 the pointer stands for it."""
+    text = say(init("START", 0, rest="commId 0x1234567890abcdef "))
+    for above, own in enumerate([1234567890] * 3 + [color, 0]):
+        rest = f"parent {pointer(0, above)} splitCount 999999999 color {own} key 0"
+        text += say(init("START", 0, rest=rest, comm=above + 1))
+    *_, parent, last = comms(text)
+    assert (len(parent.id) == 99) == kept
+    assert last.id == f"{parent.id if kept else pointer(0, 4)}/999999999.0"
+
+
+def test_a_split_of_what_the_log_lacks_has_an_unknown_parent() -> None:
+    (comm,) = comms(say(init("START", 0, rest="parent 0x77 splitCount 1 color 0 key 0")))
+    assert comm.id == "?/1.0"
 
 
 def test_before_2_16_the_ranks_of_two_communicators_are_not_mixed() -> None:

@@ -53,7 +53,8 @@ def test_a_version_reads_the_names_of_its_time(name: str, nccl: str, missing: bo
         ("NCLL_ALGO", "NCCL_ALGO"), ("NCC_DEBUG", "NCCL_DEBUG"), ("NCCL_IB_GIDINDEX", "NCCL_IB_GID_INDEX"),
         ("NCCL_SOCKET_IF_NAME", "NCCL_SOCKET_IFNAME"), ("NCCL-DEBUG", "NCCL_DEBUG"),
         ("NCCL_IB_CROSS_NIC", "NCCL_CROSS_NIC"),
-        ("NCCL_FOO", ""), ("RCCL_DEBUG", ""), ("PATH", ""), ("DEBUG", ""), ("TORCH_NCCL_BLOCKING_WAIT", ""),
+        ("NCCL_FOO", ""), ("RCCL_DEBUG", ""), ("PATH", ""), ("DEBUG", ""), ("GPU_DEBUG", ""),
+        ("TORCH_NCCL_BLOCKING_WAIT", ""),
     ],
 )  # fmt: skip
 def test_a_wrong_name_is_meant_for_the_one_that_is_alike(name: str, right: str) -> None:

@@ -86,7 +86,19 @@ DATATYPES = (
     "Float8e4m3", "Float8e5m2",
 )  # fmt: skip
 ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-ODD = ("-", "~", "A", "AllReduceX", "allreduce", "nccl", "ncclFloat", "LL12", "Float32", "xxxxInt8", "x" * 100)
+ODD = (
+    "-",
+    "~",
+    "A",
+    "x" * 100,
+    "AllReduceX",
+    "allreduce",
+    "nccl",
+    "ncclFloat",
+    "LL12",
+    "Float32",
+    "xxxxInt8",
+)
 
 
 def test_every_word_has_its_number_and_all_others_have_none(folder: Path) -> None:
