@@ -193,7 +193,7 @@ void ww_record_stop(struct ww_communicator *communicator, uint64_t handle, uint6
     uint64_t name = ww_generation(handle), bit = UINT64_C(1) << number;
     struct ww_slot *slot = &communicator->pool->slots[index];
     if (!lock_named(slot, name)) return;
-    if ((slot->started & bit) && !((slot->stopped | slot->ended) & bit))
+    if (!((slot->stopped | slot->ended) & bit))
         add_stop(slot, communicator->pool->starts[index][number], bit, stopped_ns);
     unlock(slot, name);
 }
@@ -202,7 +202,7 @@ void ww_stop_channel(struct ww_communicator *communicator, uint64_t handle) {
     uint64_t name = ww_generation(handle), bit = UINT64_C(1) << ww_channel(handle);
     struct ww_slot *slot = &communicator->pool->slots[ww_slot(handle)];
     if (!lock_named(slot, name)) return;
-    if (slot->started & bit) slot->ended |= bit;
+    slot->ended |= bit;
     if (__builtin_popcountll(slot->ended) == slot->channels) {
         publish(communicator, slot);
         name = 0;

@@ -96,8 +96,7 @@ static bool open_at(const struct ww_communicator *communicator, uint64_t now_ns)
 /* Writes down whether channels are timed now. */
 static void note(struct ww_communicator *communicator, bool timed) {
     struct ww_header *header = ww_header(communicator);
-    if (__atomic_load_n(&header->timing, __ATOMIC_RELAXED) == (uint32_t)timed) return;
-    if (__atomic_exchange_n(&header->timing, (uint32_t)timed, __ATOMIC_RELAXED) != (uint32_t)timed && timed)
+    if (__atomic_exchange_n(&header->timing, (uint32_t)timed, __ATOMIC_RELAXED) < (uint32_t)timed)
         ww_add(&header->windows, 1);
 }
 

@@ -169,15 +169,14 @@ class NcclLog:
         """Keep a line unless it repeats more often than there are communicators, each of which may say it."""
         key = (logged.process, logged.thread, logged.fact)
         times = self._repeats.get(key, 0)
-        nameless = isinstance(logged.fact, Init) and not logged.fact.id
-        if times > self._begun[logged.process] and not nameless:
+        if times > self._begun[logged.process]:
             return
         if len(self._facts) >= AT_MOST:
             self.left_out[_kind(logged.fact)] += 1
             return
         self._facts.append(logged)
         self._repeats[key] = times + 1
-        if isinstance(logged.fact, Init) and (nameless or not times):
+        if isinstance(logged.fact, Init) and not (logged.fact.id and times):
             self._begun.update({logged.process, NOWHERE})
 
     def _calls(self) -> tuple[Call, ...]:

@@ -46,7 +46,7 @@ _MARK = re.compile(
     re.ASCII | re.MULTILINE,
 )
 _NCCL, _LEVEL = "NCCL ", len("NCCL ABORT ")
-_LINE = re.compile(r"[^\r\n]*")
+_LINE_END = re.compile(r"[\r\n]")
 
 
 class Messages:
@@ -82,9 +82,8 @@ class Messages:
         self.foreign += len(lines) - len(set(places))
         stops = [*starts, len(text)][1:]
         for mark, host, place, stop in zip(marks, hosts, places, stops, strict=True):
-            found = _LINE.match(text, mark.end(), stop)
+            said = _LINE_END.split(text[mark.end() : stop], 1)[0][:LONGEST].strip()
             process = (host, int(mark["pid"])) if host else NOWHERE
-            said = found[0][:LONGEST].strip() if found else ""
             yield Message(numbers[place], process, int(mark["tid"] or 0), mark["level"], said)
 
     def _of(self, text: str, marks: Sequence[re.Match[str]]) -> list[str]:

@@ -120,6 +120,21 @@ def test_a_thread_that_has_set_up_two_may_later_make_channels_for_either() -> No
     assert (len(one.connections), len(other.connections)) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "known"),
+    [(63, 0, True), (64, 0, False), (0, 66, True)],
+    ids=["the last that is looked at", "one too many since", "however many come later"],
+)
+def test_the_communicators_begun_next_to_a_channel_are_looked_at(
+    before: int, after: int, *, known: bool
+) -> None:
+    """Only the first has the channel's ranks on its devices."""
+    others = [say(init("START", 0, rest=f"commId 0xab{n} ", comm=n % 10, gpu=5)) for n in range(1, 70)]
+    begun = say(init("START", 0, rest="commId 0xab0 "), thread=6000) + "".join(others[:before])
+    found = comms(begun + say(CHANNEL, thread=5000) + "".join(others[:after]))
+    assert [bool(one.connections) for one in (found[0], found[-1])] == [known, not known]
+
+
 def test_a_channel_before_the_lines_of_its_communicator_goes_by_its_devices() -> None:
     """Before 2.18.3 there is no line for the beginning, and another thread may make the channel."""
     ends = "".join(

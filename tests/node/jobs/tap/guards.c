@@ -13,13 +13,15 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "../../../../agent/tap/tap.h"
 
 static const char *failing = "";
 static int error, calls, waits, most_waits, broken;
-static bool at_zero;
+static bool at_zero, first_free;
+static long kind_of_disk; /* 0: as it is */
 static uint64_t *released; /* a guard whose thread is done after `most_waits` looks at it */
 
 static bool fails(const char *call) {
@@ -40,6 +42,21 @@ static void *mapped(void *at, size_t size, int access, int flags, int file, off_
     return fails(what) ? MAP_FAILED : mmap(at, size, access, flags, file, offset);
 }
 
+static int asked_disk(int file, struct statfs *about) {
+    int failed = fstatfs(file, about);
+    if (kind_of_disk) about->f_type = kind_of_disk;
+    return failed;
+}
+
+/* With `first_free` by the descriptor 0, as in a process that has closed it. */
+static int made(int directory, const char *name, int how, mode_t mode) {
+    int file = openat(directory, name, how, mode);
+    if (!first_free || file < 0) return file;
+    dup2(file, 0);
+    close(file);
+    return 0;
+}
+
 static void *(*linked_dlopen)(const char *, int) = dlopen; /* NULL where glibc has them in a library of its own */
 static void *(*linked_dlsym)(void *, const char *) = dlsym;
 
@@ -48,6 +65,8 @@ static void *(*linked_dlsym)(void *, const char *) = dlsym;
 #define madvise(at, size, how) (fails("madvise") ? -1 : madvise(at, size, how))
 #define read(file, to, size) (fails("read") ? -1 : read(file, to, size))
 #define fchmod(file, mode) (fails("fchmod") ? -1 : fchmod(file, mode))
+#define fstatfs asked_disk
+#define openat made
 #define flock(file, how) (fails("flock") ? -1 : flock(file, how))
 #define posix_fallocate(file, from, size) (fails("posix_fallocate") ? error : posix_fallocate(file, from, size))
 #define dlopen linked_dlopen
@@ -95,6 +114,15 @@ static void play(uint64_t handle) {
     ww_stop_channel(watched_one, handle);
 }
 
+/* Nothing is held, and no other communicator kept out, once a call has ended. */
+static bool all_free(void) { return !mask_lock && !watched_one->publishing && watched_one->taken == (context != NULL); }
+
+static void ended(void) {
+    finalize(context);
+    context = NULL;
+    check(all_free(), "a communicator that is gone holds nothing");
+}
+
 static void slots(void) {
     uint64_t first, handle;
     struct ww_slot *slot;
@@ -119,7 +147,8 @@ static void slots(void) {
     slot->started = 0; /* what it holds has a name of its own */
     play(handle);
     check(slot->guard == (ww_generation(first) + WW_SLOTS) << 1, "a late stop gives no slot another name");
-    finalize(context);
+    check(all_free(), "the lock is free after each event");
+    ended();
 }
 
 static void pool(void) {
@@ -137,14 +166,18 @@ static void pool(void) {
     header()->timing = 1;
     check(!enqueue() && header()->dropped == 1, "one that is timed does");
     slot_of(handle)->started = 1;
-    memset(watched_one->pool->starts, 0x11, sizeof watched_one->pool->starts);
+    memset(watched_one->pool->starts, 0x22, sizeof watched_one->pool->starts);
     ww_count_unfinished(watched_one, watched_one->ticket);
     check(header()->dropped == 1 && slot_of(handle)->guard & BUSY, "at the end a busy slot is left to its thread");
-    check(watched_one->pool->starts[0][0] == 0x11111111, "nothing beyond the slots is touched");
+    check(watched_one->pool->starts[0][0] == 0x22222222, "nothing beyond the slots is touched");
     for (size_t i = 0; i < WW_SLOTS; i++) watched_one->pool->slots[i].guard = 0;
     watched_one->collectives = WW_GENERATIONS;
     check(ww_generation(enqueue()) == 1, "no collective has the name of none");
-    finalize(context);
+    slot_of(2 << 9)->guard = 9 << 1;
+    slot_of(2 << 9)->started = 1;
+    slot_of(2 << 9)->ticket = 1;
+    check(ww_generation(enqueue()) == 2 && header()->dropped == 1, "what another communicator left is not counted");
+    ended();
     watched_one->collectives = watched_one->lost = 0;
 }
 
@@ -165,21 +198,26 @@ static void records(void) {
     check(header()->dropped == 1, "nothing is counted as lost for a communicator that came since");
     start_of(lost);
     check(header()->dropped == 2, "it is counted for its own");
+    check(all_free(), "the lock is free after it");
     watched_one->publishing = 1;
     finalize(context);
     check(watched_one->taken && watched_one->publishing, "an entry that a thread writes to is given to nobody");
     watched_one->publishing = watched_one->taken = 0;
+    context = NULL;
 }
 
 static void masks(void) {
     int before;
     begin();
+    check(all_free(), "the mask's lock is free after init");
     mask_lock = 1;
     before = mask;
     ww_time_no_more(watched_one, WW_CAPTURED);
     check(mask == before && mask_lock, "a mask is left alone while another thread decides about it");
     mask_lock = 0;
-    finalize(context);
+    ww_settle_mask(watched_one);
+    check(mask == BASE && all_free(), "one that nobody needs loses its channels");
+    ended();
     check(!mask, "a mask goes with the last communicator");
 }
 
@@ -187,11 +225,46 @@ static void masks(void) {
 static void refused(const char *call, int with, const char *why) {
     const struct ww_called called = {&context, &mask, "guards", 7, 1, 2, 0, NULL, 7, 0};
     const char *failed, *directory = "";
-    failing = call, error = with, calls = 0;
+    failing = call, error = with, calls = errno = 0;
     failed = watch(&called, &directory);
     failing = "";
     check(failed && !strcmp(failed, why) && errno == with, why);
     check(!watched_one->taken && !watched_one->file, "its entry is free");
+}
+
+static bool maps_a_ring(void) {
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) found |= strstr(line, ".ring") != NULL;
+    if (maps) fclose(maps);
+    return found;
+}
+
+static void folders(void) {
+    char chosen[WW_DIRECTORY], *set = strdup(getenv("WIREWATCH_TAP_DIR"));
+    unsetenv("WIREWATCH_TAP_DIR");
+    check(choose_directory(chosen) && !strcmp(chosen, "/run/wirewatch-jobs"), "a node's folder unless another is set");
+    setenv("WIREWATCH_TAP_DIR", "", 1);
+    check(choose_directory(chosen) && !strcmp(chosen, "/run/wirewatch-jobs"), "an empty name sets none");
+    setenv("WIREWATCH_TAP_DIR", set, 1);
+    free(set);
+    kind_of_disk = 0xef53; /* ext4 */
+    refused("", 0, "its directory is not on tmpfs, and a disk would delay the job");
+    kind_of_disk = RAMFS;
+    begin();
+    check(context, "a file system without swap is in memory too");
+    kind_of_disk = 0;
+    ended();
+    first_free = true;
+    begin();
+    check(context, "a ring may have the descriptor 0");
+    first_free = false;
+    ended();
+    close(0);
+    begin();
+    check(context, "and so may its folder");
+    ended();
 }
 
 static void rings(void) {
@@ -204,6 +277,7 @@ static void rings(void) {
     refused("flock", EWOULDBLOCK, "the ring cannot be locked");
     refused("map the ring", ENOMEM, "the ring cannot be mapped");
     refused("madvise", EINVAL, "the ring cannot be kept from children");
+    check(!maps_a_ring(), "a ring that is not used is not mapped");
     refused("map the pool", ENOMEM, "no memory");
     begin();
     failing = "map nowhere";
@@ -212,6 +286,7 @@ static void rings(void) {
     check(watched_one->taken, "an entry whose ring is still mapped is given to nobody");
     check(!at_zero, "nothing is mapped where null pointers point");
     watched_one->taken = watched_one->publishing = 0;
+    context = NULL;
 }
 
 static void child(void) {
@@ -226,6 +301,7 @@ static void child(void) {
     check(fcntl(file, F_GETFD) == -1, "a child keeps no descriptor of a ring that was being made");
     check(msync(slots, 1, MS_ASYNC) && errno == ENOMEM, "nor the slots");
     check(!mask_lock, "nor a lock of another thread");
+    context = NULL;
     directory = open_directory(watched_one->directory);
     unlinkat(directory, watched_one->name, 0);
     close(directory);
@@ -262,7 +338,7 @@ static void libraries(void) {
 }
 
 int main(void) {
-    void (*const parts[])(void) = {rings, slots, pool, records, masks, child, places, libraries};
+    void (*const parts[])(void) = {rings, folders, slots, pool, records, masks, child, places, libraries};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i]();
     return broken != 0;
 }
