@@ -1,9 +1,12 @@
 """Default limits of the probe from both sides, closely: one that moves by a tenth is noticed."""
 
+from types import ModuleType
+
 import pytest
 
 from tests.node.probe.drawn import drawn, on_switch
 from wirewatch.core.probe import Conditions
+from wirewatch.probe import collector, gate, launcher, model, remote, restore, runner, setup
 from wirewatch.probe.findings import probe_findings
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy, left
@@ -40,6 +43,30 @@ def test_a_link_may_carry_a_fifth_less_than_the_others(part: float, told: bool) 
 
 def test_two_probes_confirm_and_three_that_cannot_be_done_are_reported() -> None:
     assert (POLICY.confirm, POLICY.failures) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("module", "limits"),
+    [
+        (collector, {"GUESSED_SECONDS": 6.0, "CONFIRM_SECONDS": 60.0, "ASK_AGAIN_SECONDS": 300.0}),
+        (collector, {"SOON": 1e-3}),
+        (gate, {"PROHIBITED": 2}),
+        (launcher, {"KILL_SECONDS": 5.0, "REAP_SECONDS": 1.0, "QUIET": 2.0, "_POLL_SECONDS": 0.005}),
+        (launcher, {"LIMIT": 8 << 20, "TAIL": 64 << 10}),
+        (model, {"GIB": 1 << 30, "ELEMENT": 4, "HOUR": HOUR}),
+        (remote, {"OK": 200, "FACTS_SECONDS": 35.0, "RESUME_SECONDS": 2.0}),
+        (restore, {"REMEMBERED": 50, "SAMPLED": 40, "ADDED": 200, "WITHOUT_DAEMON": 10, "TWICE": 2,
+                   "PROBER_SECONDS": 1.0, "BUSY_SECONDS": 0.3}),
+        (runner, {"GUARD_SECONDS": 0.02, "CLOCKS_AFTER": 0.003, "LOG_LIMIT": 16 << 20, "_POLL_SECONDS": 0.01,
+                  "ALLOCATIONS_SECONDS": 1.0}),
+        (setup, {"MBYTES": 1e6}),
+    ],
+)  # fmt: skip
+def test_how_long_parts_of_a_probe_may_take_and_how_much_is_read(
+    module: ModuleType, limits: dict[str, float]
+) -> None:
+    """These decide how soon a probe gives way and what a daemon reads: a change of any is meant."""
+    assert {name: getattr(module, name) for name in limits} == limits
 
 
 def test_what_probes_may_cost_and_how_long_they_count() -> None:

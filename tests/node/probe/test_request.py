@@ -11,12 +11,13 @@ from tests.node.probe.histories import stored
 from tests.node.probe.idle import DENIED, Idle
 from wirewatch.core.collector import NodeState
 from wirewatch.core.ports import Order, Pod, SlurmJob
-from wirewatch.core.probe import Probed
+from wirewatch.core.probe import OPS, Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.documents.probed import probes_of
 from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
-from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.request import ENGINES_SIZES, ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.setup import Variation
 from wirewatch.statefolder import open_state
 
 MIB = 1 << 20
@@ -248,6 +249,72 @@ def test_gloo_asks_no_gpu() -> None:
     told = asked(node, engine="gloo", options=ProbeOptions(ranks=3))
     assert told.health is Health.OK
     assert node.probes.ordered[0].plan.gpus == ("cpu:0", "cpu:1", "cpu:2")
+
+
+@pytest.mark.parametrize(
+    ("source", "engine", "missing"),
+    [
+        ("replay", "torch", ("engine torch",)), ("replay", "auto", ()), ("replay", None, ()),
+        ("live", "torch", ()),
+    ],
+)  # fmt: skip
+def test_an_engine_that_is_named_is_missing_in_a_recording_alone(
+    source: str, engine: str | None, missing: tuple[str, ...]
+) -> None:
+    node = Idle(2)
+    node.hardware = replace(node.hardware, source=source)
+    node.probes.name = Absent(Why.MISSING, "nothing is installed")
+    assert asked(node, engine=engine).not_recorded == missing
+    node.probes.name = "nccl"
+    node.busy(1, 4711)
+    told = asked(node, engine=engine)
+    assert (reason(told), told.not_recorded) == ("busy", ())
+
+
+@pytest.mark.parametrize(
+    ("owner", "by", "gpus", "refused"),
+    [
+        ("slurm:7", "recording", ("GPU-1", "GPU-2"), False),
+        ("slurm:7", "recording", ("GPU-0", "GPU-1"), True),
+        ("slurm:7", "command", ("GPU-0", "GPU-1"), False),
+        (None, "recording", ("GPU-0", "GPU-1", "GPU-2", "GPU-9"), False),
+    ],
+)  # fmt: skip
+def test_a_recorded_probe_of_other_gpus_is_not_the_owners(
+    owner: str | None, by: str, gpus: tuple[str, ...], *, refused: bool
+) -> None:
+    node = Idle(4)
+    node.jobs.told = [SlurmJob("7", "RUNNING", (1, 2))] if owner else []
+    inner = node.probes.result
+    assert inner is not None
+    node.probes.result = lambda order: replace(
+        inner(order),
+        by=by,
+        plan=replace(inner(order).plan, gpus=gpus),  # type: ignore[arg-type]
+    )
+    told = asked(node, owner=owner)
+    assert (told.refusal is not None) == refused
+    if refused:
+        assert reason(told) == "blind"
+        assert told.why == "the recorded probe is of 2 GPUs, not of the 2 that slurm:7 holds"
+
+
+def test_engines_side_by_side_measure_what_every_daemon_could_at_one_size() -> None:
+    """Whatever the configuration names; what is asked for goes before both."""
+    ((name, one),) = ProbeOverrides(engines=("torch",)).several()
+    assert (name, one.engine, one.engines, one.ops, one.sizes) == ("torch", "torch", (), OPS, ENGINES_SIZES)
+    ((_, one),) = ProbeOverrides(engines=("torch",), ops=("all_gather",), sizes=(8,)).several()
+    assert (one.ops, one.sizes) == (("all_gather",), (8,))
+
+
+def test_without_gpus_nothing_is_expected_of_a_network() -> None:
+    node = Idle(2)
+    wish = {"variation": Variation(network=True)}
+    node.busy(1, 4711)
+    assert len(asked(node, **wish).conditions) == 1
+    assert asked(node).conditions == ()
+    node.gpus.absent = Absent(Why.MISSING, "no driver", 9)
+    assert asked(node, **wish).conditions == ()
 
 
 # --- kept

@@ -1,22 +1,15 @@
 """Which engine is found, in a Python with packages of our own making and no others."""
 
-import subprocess
+import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.node.probe.rig import ROOT
-from tests.patience import HANGS
-
-ASK = """
-import sys
-sys.path[:0] = sys.argv[2:]
 from wirewatch.probe.setup import find_engine
-print(find_engine(sys.argv[1]))
-print("torch" in sys.modules)
-"""
+
+ROOTS = ("nccl", "cuda", "torch")
 NCCL = {"nccl/__init__.py": "", "nccl/bindings/__init__.py": "", "cuda/core.py": "", "cuda/bindings.py": ""}
 PARTS = ("nccl/bindings/__init__.py", "cuda/core.py", "cuda/bindings.py")
 TORCH = {"torch/__init__.py": "raise OSError('imported')", "torch/lib/libtorch_cuda.so": ""}
@@ -25,17 +18,28 @@ NONE = "missing: no engine: "
 BOTH = f"{NONE}nccl4py and cuda-core (pip install 'wirewatch[nccl]') nor torch with CUDA is installed"
 
 
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The only folder of packages: among those of the site the engines may really be."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] not in ROOTS}
+    own = dict(sys.modules)
+    for name in own.keys() - kept.keys():
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] in ROOTS]:
+        del sys.modules[name]
+    sys.modules.update(own)
+
+
 def found(folder: Path, files: Mapping[str, str], wanted: str = "auto") -> str:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
-    done = subprocess.run(
-        # Without the site's packages, among which the engines may really be.
-        [sys.executable, "-I", "-S", "-c", ASK, wanted, str(folder), str(ROOT / "agent")],
-        capture_output=True, text=True, check=True, timeout=HANGS,
-    )  # fmt: skip
-    engine, imported = done.stdout.splitlines()
-    assert imported == "False"
+    importlib.invalidate_caches()
+    engine = str(find_engine(wanted))
+    assert "torch" not in sys.modules
     return engine
 
 
@@ -58,6 +62,6 @@ def found(folder: Path, files: Mapping[str, str], wanted: str = "auto") -> str:
     ],
 )
 def test_the_engine_is_what_is_installed(
-    tmp_path: Path, files: Mapping[str, str], wanted: str, engine: str
+    packages: Path, files: Mapping[str, str], wanted: str, engine: str
 ) -> None:
-    assert found(tmp_path, files, wanted).startswith(engine)
+    assert found(packages, files, wanted).startswith(engine)
