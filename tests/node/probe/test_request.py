@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -281,7 +281,7 @@ def test_an_engine_that_is_named_is_missing_in_a_recording_alone(
     ],
 )  # fmt: skip
 def test_a_recorded_probe_of_other_gpus_is_not_the_owners(
-    owner: str | None, by: str, gpus: tuple[str, ...], *, refused: bool
+    owner: str | None, by: Literal["recording", "command"], gpus: tuple[str, ...], *, refused: bool
 ) -> None:
     node = Idle(4)
     node.jobs.told = [SlurmJob("7", "RUNNING", (1, 2))] if owner else []
@@ -309,12 +309,12 @@ def test_engines_side_by_side_measure_what_every_daemon_could_at_one_size() -> N
 
 def test_without_gpus_nothing_is_expected_of_a_network() -> None:
     node = Idle(2)
-    wish = {"variation": Variation(network=True)}
+    network = Variation(network=True)
     node.busy(1, 4711)
-    assert len(asked(node, **wish).conditions) == 1
+    assert len(asked(node, variation=network).conditions) == 1
     assert asked(node).conditions == ()
     node.gpus.absent = Absent(Why.MISSING, "no driver", 9)
-    assert asked(node, **wish).conditions == ()
+    assert asked(node, variation=network).conditions == ()
 
 
 # --- kept
