@@ -1,10 +1,15 @@
 """`wirewatch fleet controller`: what it cannot start with is one line and exit code 78 or 64."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from wirewatch.cli import CONFIG, USAGE, run
+from wirewatch.config import Config
+from wirewatch.core.types import Unusable
+from wirewatch_fleet.cli import controller as controller_module
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,64 @@ def test_a_wrong_configuration_is_one_line(
 def test_a_wrong_measure_on_the_command_line_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fleet", "controller", "--act", "drain"]) == USAGE
     assert "'drain'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ((), {}), (("--listen", "h:1"), {"listen": "h:1"}), (("--act", "undo"), {"act": "undo"}),
+        (("--no-dry-run",), {"dry_run": False}), (("--dry-run",), {"dry_run": True}),
+    ],
+)  # fmt: skip
+def test_an_option_stands_for_what_is_configured(
+    words: tuple[str, ...], changed: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Config] = []
+
+    def composed(config: Config) -> None:
+        seen.append(config)
+        raise Unusable("far enough")
+
+    monkeypatch.setattr(controller_module, "_composed", composed)
+    file = tmp_path / "wirewatch.toml"
+    file.write_text('[controller]\nlisten = "c:9"\nact = "cordon"\ndry_run = false', "utf-8")
+    assert run(["fleet", "controller", "--config", str(file), *words]) == CONFIG
+    (config,) = seen
+    kept = {"listen": "c:9", "act": "cordon", "dry_run": False}
+    assert {name: getattr(config.controller, name) for name in kept} == {**kept, **changed}
+
+
+@pytest.mark.parametrize(
+    ("given", "file", "pod", "here"),
+    [
+        ("ours", b"of-the-pod\n", "p-0", ("p-0", "ours")),
+        ("", b"of-the-pod\n", "p-0", ("p-0", "of-the-pod")),
+        ("ours", None, "", (f"{socket.gethostname()}-{os.getpid()}", "ours")),
+    ],
+)  # fmt: skip
+def test_a_controller_is_known_by_its_pod_and_holds_a_lease_in_its_namespace(
+    given: str,
+    file: bytes | None,
+    pod: str,
+    here: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if file is not None:
+        (tmp_path / "namespace").write_bytes(file)
+    monkeypatch.setenv("POD_NAME", pod)
+    made = controller_module._identity(given, tmp_path)  # noqa: SLF001
+    assert (made.name, made.namespace) == here
+
+
+@pytest.mark.parametrize(
+    ("file", "why"), [(None, "No such file or directory"), (b"\xff", "'utf-8' codec can't decode")]
+)
+def test_without_a_namespace_it_says_why(file: bytes | None, why: str, tmp_path: Path) -> None:
+    if file is not None:
+        (tmp_path / "namespace").write_bytes(file)
+    with pytest.raises(Unusable) as caught:
+        controller_module._identity("", tmp_path)  # noqa: SLF001
+    assert str(caught.value).startswith(
+        f"controller.namespace: not given, and {tmp_path / 'namespace'}: {why}"
+    )

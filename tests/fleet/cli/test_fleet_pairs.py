@@ -224,6 +224,15 @@ def test_a_picture_is_svg_or_png(tmp_path: Path) -> None:
     assert "ends in .svg or .png" in str(result.exception)
 
 
+def test_a_picture_takes_a_library_and_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = ran(tmp_path, measured(), "--picture", str(tmp_path / "no" / "x.svg"))
+    assert (result.exit_code, "x.svg: No such file or directory" in result.output) == (2, True)
+    monkeypatch.setattr("wirewatch_fleet.cli.pairs.find_spec", lambda _name: None)
+    result = ran(tmp_path, measured(), "--picture", str(tmp_path / "x.svg"))
+    assert (result.exit_code, "--picture takes matplotlib" in result.output) == (2, True)
+    assert ran(tmp_path, measured()).exit_code == 0
+
+
 def test_each_member_has_its_partners_and_a_clique_its_nodes() -> None:
     made = measured()
     members = [replace(made.members[0], nodes=("tray0", "tray1")), *made.members[1:]]

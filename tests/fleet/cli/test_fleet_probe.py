@@ -4,19 +4,33 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.fleet.rounds.playedengine import WORK, PlayedEngine
 from wirewatch.core.words import utc
+from wirewatch_fleet.cli import peer as peer_module
+from wirewatch_fleet.cli.pairs import LISTED, SUSPECTS
 from wirewatch_fleet.cli.peer import peer
-from wirewatch_fleet.cli.probe import ENGINES, probe
+from wirewatch_fleet.cli.probe import (
+    ENGINES,
+    GLOO_SIZE,
+    NO_ANSWER,
+    START_SECONDS,
+    ShownCampaign,
+    probe,
+    slurm_engine,
+)
 from wirewatch_fleet.pairs.document import ROUNDS
+from wirewatch_fleet.rounds.answer import PeerAnswer
 from wirewatch_fleet.rounds.engine import NodesError, PairNode, PairState, RoundEngineError
+from wirewatch_fleet.rounds.jobs import LEAFS
 from wirewatch_fleet.rounds.kubernetes import KubernetesRounds
 from wirewatch_fleet.rounds.plan import encode_pair_plan, pair_plan
+from wirewatch_fleet.rounds.slurm import SlurmRounds
 
 NODES = tuple(PairNode(f"n{number}", gpus=8, leaf=f"leaf{number // 4}") for number in range(8))
 
@@ -297,6 +311,108 @@ def test_what_a_pod_starts_goes_with_it(
     assert (engine.options.owner, engine.options.nodes, engine.options.gpus) == (owner, ("n1", "n2"), 0)
 
 
+CHOSEN: dict[str, Any] = {
+    "namespace": "probes", "queue": "", "priority_class": "", "selector": "", "leaf_label": (),
+    "gpu_resource": "nvidia.com/gpu", "engine": "distributed", "gpus": 2, "port": 28700,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, {"namespace": "probes", "gpus": 2, "leafs": LEAFS, "nodes": ("n1", "n2")}),
+        ({"engine": "gloo"}, {"gpus": 0}), ({"leaf_label": ("my/leaf",)}, {"leafs": ("my/leaf",)}),
+        ({"namespace": ""}, {"namespace": "of-the-pod"}),
+    ],
+    ids=["as it is", "processors hold no GPU", "leafs by another label", "the namespace of the pod"],
+)  # fmt: skip
+def test_jobs_of_kubernetes_are_what_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], said: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("wirewatch_fleet.cli.probe.CREDENTIALS", str(tmp_path))
+    (tmp_path / "namespace").write_text("of-the-pod\n", "ascii")
+    template = tmp_path / "pair.json"
+    template.write_text('{"spec": {"containers": [{"name": "pair", "image": "x"}]}}', "utf-8")
+    engine = ENGINES["kubernetes"](("n[1-2]", "n2"), {**CHOSEN, "pod_template": template, **given})
+    assert isinstance(engine, KubernetesRounds)
+    assert {name: getattr(engine.options, name) for name in said} == said
+
+
+@pytest.mark.parametrize(
+    ("template", "nodes", "namespace", "why"),
+    [
+        (None, "n1", "x", "--kubernetes takes --pod-template"),
+        ("absent", "n1", "x", "absent: No such file or directory"),
+        ("latin", "n1", "x", "latin: it is not text"),
+        ("list", "n1", "x", "list: not a pod template: "), ("torn", "n1", "x", "torn: not a pod template: "),
+        ("good", "n[1", "x", "--nodes: "), ("good", "n1", "", "--namespace: outside of a pod"),
+    ],
+)  # fmt: skip
+def test_what_is_no_job_of_kubernetes_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    template: str | None,
+    nodes: str,
+    namespace: str,
+    why: str,
+) -> None:
+    monkeypatch.setattr("wirewatch_fleet.cli.probe.CREDENTIALS", str(tmp_path / "no-pod"))
+    good = b'{"spec": {"containers": [{"name": "pair", "image": "x"}]}}'
+    for name, content in {"latin": b"\xff", "list": b"[]", "torn": good[:9], "good": good}.items():
+        (tmp_path / name).write_bytes(content)
+    file = None if template is None else tmp_path / template
+    with pytest.raises(click.UsageError) as caught:
+        ENGINES["kubernetes"]((nodes,), {**CHOSEN, "pod_template": file, "namespace": namespace})
+    assert str(caught.value).removeprefix(f"{tmp_path}/").startswith(why)
+    assert "None" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "job"),
+    [({}, "77"), ({"partition": "gpu"}, ""), ({"reservation": "night"}, "")],
+    ids=["of this allocation", "in a partition", "in a reservation"],
+)
+def test_pairs_are_steps_of_an_allocation_unless_they_are_to_run_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], job: str
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    texts = dict.fromkeys(("partition", "reservation", "account", "qos", "gres"), "")
+    engine = slurm_engine(("n1",), {**texts, "command": "srun-me 'a b'", "port": 28700, **given})
+    assert isinstance(engine, SlurmRounds)
+    assert (engine.options.job, engine.options.command) == (job, ("srun-me", "a b"))
+    monkeypatch.delenv("SLURM_JOB_ID")
+    engine = slurm_engine(("n1",), {**texts, "command": "x", "port": 28700, **given})
+    assert isinstance(engine, SlurmRounds)
+    assert engine.options.job == ""
+
+
+@pytest.mark.usefixtures("played")
+def test_a_signal_ends_the_rounds_and_says_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_rounds(_engine: Any, made: Any, _options: Any, view: ShownCampaign) -> Any:
+        assert not view.ended()
+        view.ended_by.append("SIGTERM")
+        assert view.ended()
+        return made
+
+    monkeypatch.setattr("wirewatch_fleet.rounds.campaign.run_rounds", run_rounds)
+    result = ran(tmp_path)
+    assert result.exit_code == 3
+    assert result.stderr.endswith("ended by SIGTERM; 0 rounds are kept, the same command goes on\n")
+
+
+def test_limits_of_rounds_are_as_they_are_documented() -> None:
+    assert (START_SECONDS, GLOO_SIZE, NO_ANSWER, LISTED, SUSPECTS) == (40.0, 4 << 20, 69, 8, 10)
+
+
+def test_rounds_wait_for_as_long_as_they_say(tmp_path: Path) -> None:
+    view = ShownCampaign(tmp_path / "rounds.json")
+    began = view.mono()
+    view.wait(0.02)
+    assert view.mono() - began >= 0.02
+
+
 CLUSTER = """
 current-context: c
 contexts: [{name: c, context: {cluster: a, user: u}}]
@@ -347,3 +463,30 @@ def test_a_peer_without_a_plan_that_it_can_follow(text: str, name: str, said: st
     result = CliRunner().invoke(peer, ["--plan", text, "--as", name])
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "job", "owner"),
+    [((), "", None), ((), "7", "slurm:7"), (("--owner", "pod:u-1"), "7", "pod:u-1")],
+    ids=["nobody's", "its own job's", "the owner that is named"],
+)
+@pytest.mark.parametrize(("cause", "code"), [("", 0), ("refused", 3)])
+def test_a_peer_answers_for_its_owner_and_ends_with_3_where_nothing_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+    words: Sequence[str],
+    job: str,
+    owner: str | None,
+    cause: Literal["", "refused"],
+    code: int,
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def measured(_config: Any, _plan: Any, name: str, owner: str | None) -> PeerAnswer:
+        asked.append((name, owner))
+        return PeerAnswer("wirewatch.fleet-peer/1", 1e9, name, "a", "b", cause=cause)
+
+    monkeypatch.setattr(peer_module, "_measured", measured)
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    result = CliRunner().invoke(peer, ["--plan", PLAN, "--as", "b", *words])
+    assert (result.exit_code, asked) == (code, [("b", owner)])
+    assert json.loads(result.stdout)["name"] == "b"

@@ -4,13 +4,16 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
 from wirewatch.client import request
 from wirewatch.core.pairs import Measure, PartKind, Way
+from wirewatch_fleet.cli import tell as tell_module
 from wirewatch_fleet.pairs.document import PAIRS, MemberEntry, PairsDocument, SlowEntry
 from wirewatch_fleet.pairs.model import WayLoss
 from wirewatch_fleet.pairs.naming import TypicalRate
@@ -220,6 +223,44 @@ def test_a_result_ends_with_its_age(tmp_path: Path) -> None:
     with daemon(tmp_path, "[policy.pairs]\nlasts = 300.0\n") as later:
         later.ready()
         assert rules(later) == {}
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ((), "nothing is slow between the nodes"), ((slow(0.1),), "1 part is slow"),
+        ((slow(0.1), slow(0.2, PartKind.PAIR, peer="n2")), "2 parts are slow"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("node", "by"), [(None, None), ("n1", "night-shift")], ids=["by its variable", "by its name"]
+)
+def test_what_is_told_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[SlowEntry, ...], told: str,
+    node: str | None, by: str | None,
+) -> None:  # fmt: skip
+    """The daemon's answer is played: its findings follow the line, or are the only output."""
+    orders: list[tuple[str, Any]] = []
+
+    def order(_socket: object, target: str, body: Any) -> dict[str, object]:
+        orders.append((target, body))
+        return {"health": "ok"}
+
+    monkeypatch.setattr(tell_module, "order", order)
+    monkeypatch.setattr(tell_module, "listing", lambda document: f"all: {document['health']}")
+    monkeypatch.setattr(tell_module, "user", lambda: "the-user")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    words = [*(("--node", node) if node else ()), *(("--by", by) if by else ())]
+    file = result(tmp_path, *named, at=time.time())
+    done = CliRunner().invoke(tell_module.tell, [file, *words])
+    assert done.stdout == f"told: as n1, {told}\nall: ok\n"
+    done = CliRunner().invoke(tell_module.tell, [file, "--json", *words])
+    assert json.loads(done.stdout) == {"health": "ok"}
+    assert [(target, body["by"], body["result"]["member"]) for target, body in orders] == [
+        ("/pairs", by or "the-user", "n1")
+    ] * 2
+    done = CliRunner().invoke(tell_module.tell, [file, "--json", "--node", "n3"])
+    assert (done.stdout, done.stderr) == ("", "nothing to tell: n3 gave no answer in 3 runs\n")
 
 
 def test_a_node_that_does_not_listen_says_so(tmp_path: Path) -> None:
