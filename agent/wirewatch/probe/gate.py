@@ -346,14 +346,14 @@ def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
     folders = sysfs.entries(LOGS)
     if isinstance(folders, Absent):
         return folders
-    parts = (folder.split("_", 2) for folder in folders)
-    named = grouped(((part[0], part[1]), part[2]) for part in parts if part[2:] and part[2])
+    parts = ((space, *rest.partition("_")) for space, _, rest in (one.partition("_") for one in folders))
+    named = grouped(((space, name), uid) for space, name, _, uid in parts if uid)
     alive = _alive(sysfs)
     return alive if isinstance(alive, Absent) else PodLife(named, alive)
 
 
 def _holders(sources: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> frozenset[str]:
-    known = [holdings for holdings in sources if holdings is not None and not isinstance(holdings, Absent)]
+    known = [holdings for holdings in sources if isinstance(holdings, tuple)]
     return frozenset(h.holder for holdings in known for h in holdings if key in h.gpus)
 
 

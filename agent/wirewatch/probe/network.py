@@ -103,7 +103,7 @@ def rdma_ports(sysfs: Sysfs, topology: Topology, gpus: Sequence[GpuPart]) -> tup
     listed = {nic.place.address for nic in topology.nics if nic.place.address}
     found = []
     for nic in topology.nics:
-        if nic.place.address and physical_function(sysfs, nic.place.address) in listed:
+        if physical_function(sysfs, nic.place.address) in listed:
             continue
         ways = tuple(paths.get((gpu.uuid, nic.device), "") for gpu in gpus)
         pcie = _pcie(sysfs, nic)
@@ -138,8 +138,7 @@ def _pcie(sysfs: Sysfs, nic: NicPart) -> Pcie | Absent:
 def _other_than_asked(account: Account | None, *, on: bool) -> str:
     """What a log shows instead of GPUDirect on or off; sockets prove neither."""
     if not went_by_rdma(account):
-        transports = ", ".join(_transports(account)) or "no connection that NCCL's log names"
-        return f"GPUDirect RDMA takes an RDMA port, and this went over {transports}"
+        return f"GPUDirect RDMA takes an RDMA port, and this went over {', '.join(_transports(account))}"
     found = gpudirect(account)
     if found is (Gpudirect.PROVEN if on else Gpudirect.REFUTED):
         return ""
@@ -157,4 +156,4 @@ def _wires(account: Account | None) -> set[TransportWire]:
 
 def _transports(account: Account | None) -> list[str]:
     found = dict.fromkeys(one.transport for one in _connections(account))
-    return [*found, *(["NVLS"] if "nvls" in _wires(account) and "NVLS" not in found else [])]
+    return [*found, *(["NVLS"] if "nvls" in _wires(account) else [])]

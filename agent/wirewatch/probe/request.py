@@ -287,11 +287,10 @@ def _one(
 
 def _shut(run: ProbeRun) -> Refusal | None:
     """Why no further probe is begun after this one; an engine that is not there keeps no other away."""
-    if run.refusal is not None:
-        return None if run.refusal.reason is SkipReason.NO_ENGINE else run.refusal
-    ends = {"preempted": SkipReason.BUSY, "stuck": SkipReason.LOCKED}
-    reason = ends.get(run.probed.outcome) if run.probed else None
-    return Refusal(reason, run.probed.why) if run.probed and reason else None
+    if run.probed is None:
+        return None if run.has_no_engine else run.refusal
+    reason = {"preempted": SkipReason.BUSY, "stuck": SkipReason.LOCKED}.get(run.probed.outcome)
+    return Refusal(reason, run.probed.why) if reason else None
 
 
 def _refused(hardware: Hardware, refusal: Refusal, wish: ProbeOverrides) -> ProbeResult:

@@ -22,6 +22,7 @@ from tests.node.probe import workers
 from tests.node.probe.rig import PLAN, ROOT, open_files
 from tests.patience import HANGS
 from wirewatch.core.probe import Plan
+from wirewatch.probe import launcher as launcher_module
 from wirewatch.probe.launcher import StartError, Worker, environment
 
 JSON: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
@@ -147,6 +148,30 @@ def test_the_end_takes_all_that_the_worker_started(tmp_path: Path) -> None:
         assert heard(worker) == "all_reduce.0"
         assert len(living(worker.pid)) == 2
     assert dies(worker.pid)
+
+
+def test_one_that_is_not_done_is_ended_at_once_and_one_that_is_may_end_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_module, "KILL_SECONDS", HANGS)
+    began = time.monotonic()
+    with started("silent", tmp_path) as worker:
+        pass
+    assert worker.hung
+    assert time.monotonic() - began < HANGS / 2
+    with started("good", tmp_path) as worker:
+        until_the_end(worker)
+    assert not worker.hung
+
+
+def test_a_stray_of_another_session_delays_no_end(tmp_path: Path) -> None:
+    """It has the pipes still open, and no signal to the worker's group reaches it."""
+    with started("straying", tmp_path) as worker:
+        stray = int(heard(worker) or "0")
+        began = time.monotonic()
+        worker.kill()
+    assert time.monotonic() - began < workers.STRAY
+    os.kill(stray, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

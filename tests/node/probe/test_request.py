@@ -14,9 +14,9 @@ from wirewatch.core.ports import Order, Pod, SlurmJob
 from wirewatch.core.probe import OPS, Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.documents.probed import probes_of
-from wirewatch.probe.gate import SkipReason
+from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
-from wirewatch.probe.request import ENGINES_SIZES, ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.request import ENGINES_SIZES, ProbeOverrides, ProbeResult, ProbeRun, probe_now
 from wirewatch.probe.setup import Variation
 from wirewatch.statefolder import open_state
 
@@ -90,6 +90,7 @@ def test_what_is_slow_once_and_then_broken_off_is_not_confirmed() -> None:
     node.during = during
     told = asked(node)
     assert (told.health, [f.health for f in told.findings]) == (Health.UNKNOWN, [Health.DEGRADED])
+    assert told.measured == ()
 
 
 def test_a_wrong_sum_is_failed_also_where_the_second_look_is_broken_off() -> None:
@@ -290,7 +291,7 @@ def test_a_recorded_probe_of_other_gpus_is_not_the_owners(
     node.probes.result = lambda order: replace(
         inner(order),
         by=by,
-        plan=replace(inner(order).plan, gpus=gpus),  # type: ignore[arg-type]
+        plan=replace(inner(order).plan, gpus=gpus),
     )
     told = asked(node, owner=owner)
     assert (told.refusal is not None) == refused
@@ -315,6 +316,14 @@ def test_without_gpus_nothing_is_expected_of_a_network() -> None:
     assert asked(node).conditions == ()
     node.gpus.absent = Absent(Why.MISSING, "no driver", 9)
     assert asked(node, variation=network).conditions == ()
+
+
+def test_what_was_not_run_has_no_reason_of_its_own() -> None:
+    assert ProbeResult(0.0, None, (), None).why == ""
+    assert ProbeRun("torch").problem == "not run"
+    absent = Refusal(SkipReason.NO_ENGINE, "nothing is installed")
+    assert ProbeRun("on", refusal=absent).problem == "no_engine: nothing is installed"
+    assert ProbeRun("torch", refusal=absent).problem.startswith("not installed: it needs torch")
 
 
 # --- kept

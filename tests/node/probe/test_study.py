@@ -296,6 +296,37 @@ def test_a_run_that_does_not_end_is_said_and_one_that_gave_way_is_the_last(
         assert made.runs[2].problem.endswith(": a job came")
 
 
+@pytest.mark.parametrize(("outcomes", "shown"), [(("failed", "ok"), 1), (("failed", "failed"), 0)])
+def test_the_first_that_came_to_its_end_is_shown_else_the_first(
+    outcomes: tuple[str, str], shown: int
+) -> None:
+    node, probes = node_with()
+    names = ("nccl", "torch")
+    for name, outcome in zip(names, outcomes, strict=True):
+        if outcome != "ok":
+            probes.ended[name] = {"outcome": outcome, "why": name, "document": None, "account": None}
+    found = asked(node, ProbeOverrides(engines=names))
+    assert found.probed is not None
+    assert found.probed.plan.engine == names[shown]
+    assert found.at == found.probed.at
+
+
+def test_what_keeps_one_away_keeps_all_that_follow_away() -> None:
+    """Though the GPUs are free again when the second could begin."""
+    node, probes = node_with()
+    node.busy(0, 4711)
+    engine = probes.engine
+
+    def free_later(wanted: str) -> str | Absent:
+        node.busy(0, *([4711] if wanted == "nccl" else []))
+        return engine(wanted)
+
+    probes.engine = free_later  # type: ignore[method-assign]
+    found = asked(node, ProbeOverrides(engines=("nccl", "torch")))
+    assert [run.refusal and run.refusal.reason for run in found.runs] == [SkipReason.BUSY] * 2
+    assert probes.ordered == []
+
+
 def test_a_wrong_value_of_one_engine_names_the_engine() -> None:
     node, probes = node_with()
     inner = probes.result
@@ -338,6 +369,9 @@ def test_a_difference_stands_beside_the_spread_of_both(
     other: tuple[float, float, float], share: float, *, beyond: bool | None
 ) -> None:
     base = one_run("nccl", 300.0, 296.0, 303.5)
+    alone = one_run("alone", 300.0, 300.0, 300.0)
+    (found,) = run_differences((alone, one_run("torch", *other)))
+    assert (found.against_spread, found.beyond_spread) == (None, None)
     (found,) = run_differences((base, one_run("torch", *other)))
     assert (found.run, found.against, found.beyond_spread) == ("torch", "nccl", beyond)
     assert found.difference == pytest.approx(share, rel=1e-6)

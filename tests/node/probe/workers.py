@@ -20,7 +20,7 @@ COMMAND = ("-I", "-S", str(Path(__file__).resolve()))
 """What Python is to be given to become such a worker."""
 DELAYS = {"slow_reader": 0.3, "deaf": 3600.0}
 """Seconds before a worker listens."""
-FOR_EVER = 3600
+FOR_EVER, STRAY = 3600, 20.0
 CASE = 0.005
 """Seconds that `reporting` takes for a case."""
 TALK = 10_000_000
@@ -133,6 +133,17 @@ def parent(ends: Ends) -> None:
     """Leaves a child behind, which has the descriptors still open."""
     if os.fork() == 0:
         time.sleep(FOR_EVER)
+    good(ends)
+
+
+def straying(ends: Ends) -> None:
+    """Leaves a child behind in a session of its own, whose id is a mark."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        time.sleep(STRAY)
+        os._exit(0)
+    ends.mark(str(child).encode())
     good(ends)
 
 
@@ -290,9 +301,9 @@ def deaf(_ends: Ends) -> None:
 WORKERS: dict[str, Callable[[Ends], None]] = {
     made.__name__: made
     for made in (
-        good, reporting, rushed, latin, lingering, traced, traced_silent, parent, fallen_parent, garbage,
-        half, stalled, nan, long, strange, flood, endless_mark, silent, stubborn, mute, crash, exit3, empty,
-        talkative, out_of_memory, environment, slow_reader, deaf, ranks,
+        good, reporting, rushed, latin, lingering, traced, traced_silent, parent, fallen_parent, straying,
+        garbage, half, stalled, nan, long, strange, flood, endless_mark, silent, stubborn, mute, crash, exit3,
+        empty, talkative, out_of_memory, environment, slow_reader, deaf, ranks,
     )
 }  # fmt: skip
 
