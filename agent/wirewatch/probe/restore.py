@@ -44,14 +44,14 @@ Ended = tuple[Probed, float]
 
 
 def persistent(
-    collector: ProbeCollector, history: History, boot_id: str, expect: Expect | None = None,
+    collector: ProbeCollector, history: History, boot_id: str, expect: Expect,
     prober: RemoteProber | None = None,
 ) -> ProbeCollector:  # fmt: skip
     """The collector, with every probe that it runs kept, and those that commands have run folded.
 
     `expect`, `prober`: those of the collector, since a probe against other figures is not comparable.
     """
-    commands = CommandProbes(history, boot_id, expect or Expect(), prober)
+    commands = CommandProbes(history, boot_id, expect, prober)
 
     def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         others, seen = commands.read(hardware, memory.seen, options)

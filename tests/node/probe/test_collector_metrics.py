@@ -10,7 +10,7 @@ from tests.node.probe.drawn import OFF, broken, drawn, gloo, on_pcie, on_switch,
 from tests.support import EPOCH
 from wirewatch.core.account import Account
 from wirewatch.core.probe import Probed
-from wirewatch.core.types import Sample
+from wirewatch.core.types import Finding, Health, Sample, Subject
 from wirewatch.nccl.log import TransportWire
 from wirewatch.probe import collector as exposed
 from wirewatch.probe.collector import METRICS, OUTCOMES, WORST_FIRST, samples, transport
@@ -206,6 +206,19 @@ def test_runs_cost_and_time_are_reported_of_every_probe() -> None:
     assert series(told, "probe_gpu_seconds_total") == {(): pytest.approx(4 * 1.1824)}
     assert series(told, "probe_last_success_timestamp_seconds") == {(): EPOCH}
     assert series(told, "probe_duration_seconds") == {(): 1.4955}
+
+
+@pytest.mark.parametrize(
+    ("rule", "uuid", "signal"),
+    [
+        ("probe.uneven", "GPU-1", "link"), ("straggler.memory", "GPU-1", "memory"),
+        ("probe.busbw", "GPU-1", None), ("probe.uneven", "", None), ("straggler.memory", "", None),
+    ],
+)  # fmt: skip
+def test_a_slow_part_of_a_gpu_that_is_known_has_a_series(rule: str, uuid: str, signal: str | None) -> None:
+    slow = Finding(rule, Health.DEGRADED, Subject(gpu="1", uuid=uuid), "slow", "look")
+    found = series(exported(ProbeMemory(held=(slow,))), "straggler")
+    assert found == ({("1", uuid, signal): 1.0} if signal else {})
 
 
 def test_what_is_not_fresh_is_withdrawn_but_for_its_age() -> None:

@@ -207,7 +207,9 @@ def test_a_change_of_users_and_what_cannot_be_read_begin_the_count_again(
 
 def test_what_stays_unreadable_never_settles_and_slurm_does_not_count() -> None:
     blind = [replace(facts(2, float(n)), pods=ABSENT) for n in range(5)]
-    assert [still.since["GPU-0"] for still in turns(blind)] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    unseen = [replace(facts(1, float(n)), uses=(replace(use(0), processes=ABSENT),)) for n in range(5)]
+    for told in (blind, unseen):
+        assert [still.since["GPU-0"] for still in turns(told)] == [0.0, 1.0, 2.0, 3.0, 4.0]
     asked = [replace(facts(2, float(n)), slurm=((), None, ABSENT)[n % 3]) for n in range(6)]
     assert {still.since["GPU-0"] for still in turns(asked)} == {0.0}
 

@@ -89,6 +89,7 @@ def test_what_is_slow_once_and_then_broken_off_is_not_confirmed() -> None:
 
     node.during = during
     told = asked(node)
+    assert len(node.probes.ordered) == 2
     assert (told.health, [f.health for f in told.findings]) == (Health.UNKNOWN, [Health.DEGRADED])
     assert told.measured == ()
 
@@ -313,7 +314,7 @@ def test_without_gpus_nothing_is_expected_of_a_network() -> None:
     network = Variation(network=True)
     node.busy(1, 4711)
     assert len(asked(node, variation=network).conditions) == 1
-    assert asked(node).conditions == ()
+    assert asked(node).conditions == asked(Idle(2), variation=network).conditions == ()
     node.gpus.absent = Absent(Why.MISSING, "no driver", 9)
     assert asked(node, variation=network).conditions == ()
 

@@ -11,7 +11,7 @@ from tests.node.probe.histories import stored
 from tests.node.probe.idle import Idle
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Probed
-from wirewatch.core.types import Absent, Health, Why
+from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.probe.collector import next_due
 from wirewatch.probe.history import History, ProbeRecord
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
@@ -161,7 +161,7 @@ def test_a_component_that_keeps_does_so_for_every_probe_and_nothing_else(
     history: History, path: Path
 ) -> None:
     node = Idle(2)
-    node.collector = persistent(node.collector, history, "boot-1")
+    node.collector = persistent(node.collector, history, "boot-1", Expect())
     node.probe(2)
     node.outcome = "timeout"
     node.probe()
@@ -180,7 +180,7 @@ def test_an_unwritable_history_costs_nothing_else(tmp_path: Path, caplog: pytest
     (tmp_path / "file").write_text("no folder")
     node = Idle(2)
     history = History.open(tmp_path / "file" / "probes.sqlite", node.clock)
-    node.collector = persistent(node.collector, history, "boot-1")
+    node.collector = persistent(node.collector, history, "boot-1", Expect())
     with caplog.at_level(logging.WARNING):
         node.knobs = {"speed": 0.5}
         node.probe(2)

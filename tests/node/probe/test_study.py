@@ -445,3 +445,12 @@ def test_results_of_different_sizes_are_not_compared() -> None:
     base = one_run("a", 300.0, 299.0, 301.0)
     apart: tuple[Measured, ...] = tuple(replace(one, size_bytes=1) for one in base.measured)
     assert run_differences((base, replace(base, name="b", measured=apart))) == ()
+
+
+def test_what_took_no_time_is_compared_with_nothing() -> None:
+    base = one_run("a", 300.0, 299.0, 301.0)
+    timeless: tuple[Measured, ...] = tuple(replace(one, busbw=0.0) for one in base.measured)
+    odd = replace(base, name="b", measured=timeless)
+    assert run_differences((odd, base)) == ()
+    (found,) = run_differences((base, odd))
+    assert (found.difference, found.spread, found.beyond_spread) == (-1.0, None, None)
