@@ -41,6 +41,8 @@ OUTCOMES = [
     ("long", "garbage", f"{NONSENSE}its document is longer than 8388608 bytes"),
     ("flood", "garbage", f"{NONSENSE}it writes more than 1000 lines"),
     ("endless_mark", "garbage", f"{NONSENSE}it writes more than 1000 lines, or one of 4096 bytes and more"),
+    ("wordy", "garbage", f"{NONSENSE}it writes more than 1000 lines, or one of 4096 bytes and more"),
+    ("many", "ok", ""),
     ("silent", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("stubborn", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("deaf", "timeout", "no result after 0.6 s; killed"),
@@ -306,7 +308,7 @@ def test_settings_of_nccl_are_those_that_the_worker_inherits(rig: Rig) -> None:
 
 
 def test_one_of_several_probers_has_the_lock_and_the_others_are_told_whose_it_is(
-    rig: Rig, tmp_path: Path
+    rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = open_state(tmp_path / "state")
     around = RunnerPorts(rig.nvml, rig.files, StillClock())
@@ -318,9 +320,12 @@ def test_one_of_several_probers_has_the_lock_and_the_others_are_told_whose_it_is
         assert str(os.getpid()) in somebody
     with other.lock() as nobody:
         assert nobody is None
+    assert caplog.messages == []  # a lock that is held is let go of
     shutil.rmtree(state.directory)
-    with one.lock() as unknown:
-        assert unknown is not None
-        assert "No such file or directory" in unknown
+    for _ in range(2):
+        with one.lock() as unknown:
+            assert unknown is not None
+            assert "No such file or directory" in unknown
+    assert caplog.messages == [f"no probe can run: {unknown}"]
     with rig.prober.lock() as stateless:
         assert stateless is None

@@ -214,6 +214,20 @@ def flood(ends: Ends) -> None:
         ends.mark(b"all_reduce.0", waits=False)
 
 
+def wordy(ends: Ends) -> None:
+    """One mark that is too long, with its end."""
+    ends.mark(b"x" * 5000)
+    good(ends)
+
+
+def many(ends: Ends) -> None:
+    """As many marks as there may be, the longest that there may be among them."""
+    ends.mark(b"x" * 4096, waits=False)
+    for _ in range(1000 - 1 - len(ends.plan["groups"]) * len(ends.plan["ops"]) - 3):
+        ends.mark(b"more", waits=False)
+    rushed(ends)
+
+
 def endless_mark(ends: Ends) -> None:
     while True:
         os.write(ends.marks, b"x" * 1000)
@@ -302,8 +316,8 @@ WORKERS: dict[str, Callable[[Ends], None]] = {
     made.__name__: made
     for made in (
         good, reporting, rushed, latin, lingering, traced, traced_silent, parent, fallen_parent, straying,
-        garbage, half, stalled, nan, long, strange, flood, endless_mark, silent, stubborn, mute, crash, exit3,
-        empty, talkative, out_of_memory, environment, slow_reader, deaf, ranks,
+        garbage, half, stalled, nan, long, strange, flood, endless_mark, silent, stubborn, mute, crash,
+        exit3, empty, talkative, out_of_memory, environment, slow_reader, deaf, ranks, wordy, many,
     )
 }  # fmt: skip
 
