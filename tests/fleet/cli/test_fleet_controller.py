@@ -1,14 +1,20 @@
 """`wirewatch fleet controller`: what it cannot start with is one line and exit code 78 or 64."""
 
+import asyncio
 import os
 import socket
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from wirewatch.cli import CONFIG, USAGE, run
-from wirewatch.config import Config
+from wirewatch.cli.guarded import guard
+from wirewatch.config import Config, Listen
 from wirewatch.core.types import Unusable
+from wirewatch.signals import SIGNALS
 from wirewatch_fleet.cli import controller as controller_module
 
 
@@ -103,3 +109,43 @@ def test_without_a_namespace_it_says_why(file: bytes | None, why: str, tmp_path:
     assert str(caught.value).startswith(
         f"controller.namespace: not given, and {tmp_path / 'namespace'}: {why}"
     )
+
+
+class Working:
+    """Stands for the controller: it works until something happens to it."""
+
+    report, turning, asked = None, True, ""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        self.happens, self.cancelled = happens, False
+
+    async def run(self) -> None:
+        self.happens()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled = True
+
+
+def serve(ours: Any) -> None:
+    with ExitStack() as stack:
+        port = guard(Listen(address="127.0.0.1:0"), None, None, stack)
+        asyncio.run(controller_module._serve(ours, port))  # noqa: SLF001
+
+
+def test_a_signal_ends_the_controller_and_its_work() -> None:
+    def comes() -> None:
+        assert SIGNALS._stop is not None  # noqa: SLF001
+        SIGNALS._stop("SIGTERM")  # noqa: SLF001
+
+    ours = Working(comes)
+    serve(ours)
+    assert ours.cancelled
+
+
+def test_work_that_breaks_ends_the_controller_with_its_reason() -> None:
+    def breaks() -> None:
+        raise RuntimeError("the lease is lost")
+
+    with pytest.raises(RuntimeError, match="the lease is lost"):
+        serve(Working(breaks))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import resource
 import signal
 import subprocess
 from pathlib import Path
@@ -40,6 +41,8 @@ def test_a_fleet_is_discovered_and_scraped_and_ends_at_a_signal(tmp_path: Path) 
         line = process.stdout.readline().decode()
         found = re.fullmatch(r"3 nodes, 6 series; targets: (http://127\.0\.0\.1:\d+)/targets\n", line)
         assert found, line
+        limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert limits[0] == limits[1], "a connection for each target"
         listed = json.loads(get(f"{found[1]}/targets"))
         assert [one["labels"]["node"] for one in listed] == ["gpu-0001", "gpu-0002", "gpu-0003"]
         paths = [f"http://{one['targets'][0]}{one['labels']['__metrics_path__']}" for one in listed]

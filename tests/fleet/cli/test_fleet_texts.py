@@ -1,5 +1,6 @@
 """The texts of `wirewatch fleet pairs` and `wirewatch fleet status`, line by line, and who asks."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,15 +8,17 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.words import utc
+from wirewatch_fleet.cli import status as status_module
 from wirewatch_fleet.cli.pairs import pairs_lines
 from wirewatch_fleet.cli.status import PrometheusAccess, text_of
 from wirewatch_fleet.pairs.document import NextRound, PairsDocument, SlowEntry
 from wirewatch_fleet.pairs.model import RoundPurpose, WayLoss
 from wirewatch_fleet.pairs.naming import AlikeLoss, TypicalRate
-from wirewatch_fleet.prometheus import AccessError
+from wirewatch_fleet.prometheus import Access, AccessError, NoPrometheus
 from wirewatch_fleet.worst import BadNodeReport, FleetStatusDocument
 
 AT = 1_795_000_000.0
@@ -179,6 +182,43 @@ def test_a_text_is_said_once_for_all_reasons_that_share_it() -> None:
 )  # fmt: skip
 def test_the_first_line_says_how_many_of_which(changed: Mapping[str, Any], first: str) -> None:
     assert next(iter(text_of(replace(STATUS, **changed)))).startswith(first)
+
+
+@pytest.mark.parametrize(("health", "code"), [("ok", 0), ("degraded", 1), ("failed", 2), ("unknown", 3)])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_worst_of_all_is_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, health: str, code: int, form: str
+) -> None:
+    found = replace(STATUS, health=health)  # type: ignore[arg-type]
+    monkeypatch.setattr(status_module, "_asked", lambda _access, _clusters: found)
+    words = ["--prometheus", "http://h", *(["--json"] if form == "json" else [])]
+    done = CliRunner().invoke(status_module.status, words)
+    assert done.exit_code == code
+    if form == "json":
+        assert json.loads(done.stdout)["health"] == health
+    else:
+        assert done.stdout.startswith(f"{health.upper()}: 6 nodes: 1 FAILED, 5 OK\n")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "taken"), [("0", False), ("1s", True), ("3600s", True), ("3601s", False)]
+)
+def test_a_query_takes_an_hour_at_most_and_no_answer_has_its_own_code(
+    monkeypatch: pytest.MonkeyPatch,
+    timeout: str,
+    taken: bool,  # noqa: FBT001
+) -> None:
+    seconds: list[float] = []
+
+    def asked(access: Access, _clusters: Sequence[str]) -> None:
+        seconds.append(access.timeout)
+        raise NoPrometheus("http://h: refused")
+
+    monkeypatch.setattr(status_module, "_asked", asked)
+    done = CliRunner().invoke(status_module.status, ["--prometheus", "http://h", "--timeout", timeout])
+    assert (done.exit_code, seconds) == ((69, [float(timeout.strip("s"))]) if taken else (2, []))
+    assert (done.stderr == "wirewatch: http://h: refused\n") is taken
+    assert ("--timeout must be above 0, and at most 3600 s" in done.stderr) is not taken
 
 
 NOBODY: dict[str, Any] = dict.fromkeys(
