@@ -146,7 +146,7 @@ class _Groups:
         """Return the group of this id with (or else without) the rank at the pointer: ids may repeat."""
         parent = self.at_pointer(logged, init.parent)
         above = parent.group.id if parent and len(parent.group.id) < NAME else init.parent if parent else "?"
-        split = f"{above}/{init.split}" if init.parent else ""
+        split = f"{above}/{init.split}" if init.split else ""
         name = init.id or split
         known = self._members.get((name, init.ranks, init.rank, init.pointer))
         if name and known:

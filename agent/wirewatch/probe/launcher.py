@@ -194,7 +194,7 @@ class Worker:
             # What it wrote among its marks and was not read yet; nothing more is waited for.
             os.set_blocking(self._mark, False)
             with suppress(BlockingIOError):
-                while not self.nonsense and (data := os.read(self._mark, 1 << 16)):
+                while data := os.read(self._mark, 1 << 16):
                     self._take(self._mark, data)
             self._stdin.close()
             self._close(self._document, self._mark)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.node.nccl.texts import init, links, pointer, say
 from wirewatch.core.account import Comm, Connection
-from wirewatch.nccl.log import parse_nccl_log
+from wirewatch.nccl.log import NcclLog, parse_nccl_log
 
 
 def comms(text: str) -> tuple[Comm, ...]:
@@ -254,6 +254,14 @@ def test_memory_that_is_used_again_belongs_to_the_last() -> None:
         for n in (1, 2)
     )
     assert [(comm.nodes, comm.nvls) for comm in comms(text)] == [(1, (0,)), (2, (0,))]
+
+
+def test_what_is_said_of_a_communicator_has_its_line_and_its_process() -> None:
+    lines = (set_up((0, 1), 0) + link((0, 0), (1, 1)) * 2 + link((1, 1), (0, 0))).splitlines()
+    (found,) = NcclLog().read(lines).comms()
+    assert (found.line, found.channels_line) == (1, 3)
+    assert found.lines == {(0, 1, "P2P/CUMEM"): 7, (1, 0, "P2P/CUMEM"): 9}
+    assert found.processes == {0: ("node7", 4711), 1: ("node7", 4711)}
 
 
 def test_a_set_up_that_does_not_end_is_not_finished() -> None:

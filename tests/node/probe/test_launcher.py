@@ -137,6 +137,22 @@ def test_one_that_never_listens_delays_nothing(tmp_path: Path) -> None:
     assert time.monotonic() - began < HANGS
 
 
+def test_one_that_begins_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be silent for long before its document, not in it."""
+    monkeypatch.setattr(launcher_module, "QUIET", 0.01)
+    with started("slow_reader", tmp_path) as worker:
+        assert heard(worker) == "2"
+
+
+def test_once_it_was_waited_for_its_number_may_be_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started("good", tmp_path) as worker:
+        until_the_end(worker)
+    monkeypatch.setattr(os, "waitid", lambda *_: None)
+    assert worker.exited()
+
+
 def test_a_plan_that_no_pipe_holds_arrives_whole(tmp_path: Path) -> None:
     big = replace(PLAN, gpus=tuple(f"GPU-{n:032}" for n in range(3_000)))
     with started("slow_reader", tmp_path, big) as worker:

@@ -1,13 +1,15 @@
 """The budget of GPU-seconds, and when the next probe is due."""
 
 import statistics
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.probe.idle import Idle
-from wirewatch.probe.model import HOUR, ProbeOptions, Spent, due, left, spend
+from wirewatch.probe.model import HOUR, ProbeOptions, ProbePolicy, Spent, due, left, spend
+from wirewatch.verdict.straggler.signals import StragglerPolicy
 
 NODES = [[f"GPU-{node:04d}-{gpu}" for gpu in range(8)] for node in range(512)]
 
@@ -115,6 +117,21 @@ def test_a_budget_below_one_probe_allows_one_an_hour() -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ({"confirm": 0}, "must be above 0: 'confirm'"), ({"confirm": 1, "failures": 1, "learn": 1}, ""),
+        ({"ratio": 0.0}, "must be above 0 and at most 1: 'ratio'"), ({"ratio": 1.0}, ""),
+        ({"ratio": 1.1, "learn": 0}, "must be above 0: 'learn'; must be above 0 and at most 1: 'ratio'"),
+        ({"straggler": StragglerPolicy(confirm=0)}, "straggler: "),
+    ],
+)  # fmt: skip
+def test_a_policy_that_cannot_be_meant_is_reported(policy: dict[str, Any], told: str) -> None:
+    wrong = ProbePolicy(**policy).wrong()
+    assert wrong.startswith(told)
+    assert bool(wrong) == bool(told)
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         ({}, ""),
@@ -133,6 +150,12 @@ def test_a_budget_below_one_probe_allows_one_an_hour() -> None:
         ({"pins": {"all_reduce@268435456": 3e11, "all_gather": 1e11}}, ""),
         ({"settle": -1.0}, "settle"),
         ({"ranks": 0}, "ranks"),
+        ({"unseen_bytes": -1}, "must not be below 0: 'unseen_bytes'"),
+        ({"latency_sizes": (0,)}, "multiples of 4 B"),
+        ({"pins": {"all_reduce": 0.0}}, "pins are named OP"),
+        ({"pins": {"alltoall": 1e9}}, "pins are named OP"),
+        ({"unseen_bytes": 0, "free_bytes": 0, "ranks": 1, "settle": 0.0, "jitter": 0.0, "budget": 1.0}, ""),
+        ({"latency_sizes": (4,), "bandwidth": ((8, 1),), "ops": ("all_reduce",)}, ""),
     ],
 )
 def test_options_that_cannot_be_meant_are_reported(options: dict[str, object], told: str) -> None:

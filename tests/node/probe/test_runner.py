@@ -20,7 +20,7 @@ from tests.patience import HANGS
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Clocks, LinkBytes, Probed
 from wirewatch.core.types import Absent, Why
-from wirewatch.probe import launcher, workfolder
+from wirewatch.probe import launcher, runner, workfolder
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.statefolder import open_state
 
@@ -43,6 +43,7 @@ OUTCOMES = [
     ("endless_mark", "garbage", f"{NONSENSE}it writes more than 1000 lines, or one of 4096 bytes and more"),
     ("wordy", "garbage", f"{NONSENSE}it writes more than 1000 lines, or one of 4096 bytes and more"),
     ("many", "ok", ""),
+    ("halting", "ok", ""),
     ("silent", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("stubborn", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("deaf", "timeout", "no result after 0.6 s; killed"),
@@ -95,7 +96,7 @@ def test_what_was_ordered_comes_back_with_the_result(rig: Rig) -> None:
     probed = rig.run("good", forced=True)
     assert (probed.at, probed.by, probed.forced) == (EPOCH, "command", True)
     assert (probed.settings, [g.uuid for g in probed.gpus]) == ({"NCCL_ALGO": "Ring"}, ["GPU-0", "GPU-1"])
-    assert probed.plan == PLAN
+    assert (probed.plan, probed.account) == (PLAN, None)
     assert 0 < probed.held_seconds < probed.seconds
     assert probed.document is not None
     assert probed.held_seconds == pytest.approx(probed.seconds - probed.document.cost.imported)
@@ -148,6 +149,16 @@ def test_links_memory_and_clocks_are_read_around_the_worker(rig: Rig) -> None:
     assert probed.clocks == (Clocks(0, 1.98e9, 2.619e9, 0), Clocks(1, 1.98e9, 2.619e9, 0))
     assert probed.links[0] == LinkBytes(0, (0, 1), (0, 6 * 1024), (0, 0))
     assert probed.links[1] == LinkBytes(1, (0, 1), (0, 0), (0, 0))
+
+
+def test_clocks_are_read_when_the_gpus_are_at_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some time after the last part has begun, which is when it was counted last."""
+    monkeypatch.setattr(runner, "CLOCKS_AFTER", 0.1)
+    asked: list[tuple[str, float]] = []
+    rig.nvml.before = lambda _gpu, question: asked.append((question, time.monotonic()))
+    assert rig.run("good").clocks
+    first = next(n for n, (question, _) in enumerate(asked) if question.startswith("ClockInfo"))
+    assert asked[first][1] - max(at for question, at in asked[:first] if question == TALLY) >= 0.1
 
 
 def test_links_are_read_before_the_first_part_however_slow_nvml_is(rig: Rig) -> None:

@@ -102,6 +102,16 @@ def test_a_worker_that_does_not_die_is_named(rig: Rig) -> None:
     assert rig.run("good").outcome == "ok"
 
 
+def test_who_waits_for_the_end_of_a_probe_hears_of_it(rig: Rig) -> None:
+    assert all(rig.prober.finished(0.01) for _ in range(2))
+    pool, probe = started(rig, "silent")
+    with pool:
+        assert not rig.prober.finished(0.01)
+        assert gives_way(rig) is None
+        probe.result(SOON)
+    assert rig.prober.finished(0.01)
+
+
 def test_a_probe_that_is_over_is_as_it_was(rig: Rig) -> None:
     assert rig.run("good").outcome == "ok"
     assert gives_way(rig) is None

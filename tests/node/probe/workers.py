@@ -228,6 +228,15 @@ def many(ends: Ends) -> None:
     rushed(ends)
 
 
+def halting(ends: Ends) -> None:
+    """Takes a while in the middle of its document."""
+    ends.all_marks()
+    text = json.dumps(document(ends.plan)).encode()
+    ends.tell(text[: len(text) // 2])
+    time.sleep(0.2)
+    ends.tell(text[len(text) // 2 :])
+
+
 def endless_mark(ends: Ends) -> None:
     while True:
         os.write(ends.marks, b"x" * 1000)
@@ -318,6 +327,7 @@ WORKERS: dict[str, Callable[[Ends], None]] = {
         good, reporting, rushed, latin, lingering, traced, traced_silent, parent, fallen_parent, straying,
         garbage, half, stalled, nan, long, strange, flood, endless_mark, silent, stubborn, mute, crash,
         exit3, empty, talkative, out_of_memory, environment, slow_reader, deaf, ranks, wordy, many,
+        halting,
     )
 }  # fmt: skip
 

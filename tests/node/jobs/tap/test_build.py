@@ -17,7 +17,7 @@ SOURCES = sorted(str(path) for path in (ROOT / "agent" / "tap").glob("*.c"))
 IMPORTS = {
     # Of files and memory, at init and finalize.
     "open", "openat", "close", "read", "unlinkat", "fchmod", "fstatfs", "flock", "posix_fallocate",
-    "getrlimit", "mmap", "munmap", "madvise", "syscall", "getenv", "getpid", "snprintf", "__register_atfork",
+    "getrlimit", "mmap", "munmap", "madvise", "getenv", "getpid", "snprintf", "__register_atfork",
     # Where they are, weak.
     "dlopen", "dlsym", "dladdr", "dlclose", "dl_iterate_phdr",
     # Of events.
