@@ -288,9 +288,10 @@ def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
         signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)
         if found.subject.uuid and (found.rule == UNEVEN or found.rule.startswith(STRAGGLER_RULES)):
             yield STRAGGLER.sample(1, found.subject.gpu, found.subject.uuid, signal)
-    if memory.fresh and memory.last is not None:
-        yield from results(memory.last, memory.measured)
-        places = {gpu.uuid: str(gpu.index) for gpu in memory.last.gpus}
+    last = memory.last if memory.fresh else None
+    if last is not None:
+        yield from results(last, memory.measured)
+        places = {gpu.uuid: str(gpu.index) for gpu in last.gpus}
         for unit, score in memory.stragglers.named.scores.items():
             if unit.uuid in places:
                 yield SCORE.sample(score, places[unit.uuid], unit.uuid, unit.resource.value)

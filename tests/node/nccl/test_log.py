@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.node.nccl.texts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28, V2_30, say
+from tests.node.nccl.texts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28, V2_30, init, say
 from tests.recorded import HERE
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
@@ -336,6 +336,16 @@ def test_what_is_kept_of_a_log_has_limits(monkeypatch: pytest.MonkeyPatch) -> No
     assert (told.not_understood, len(told.torn)) == (7, 5)
     told.read([say(f"Channel 0{n}/0 : 0[0] -> 1[1] via P2P/CUMEM") for n in range(5)])
     assert told.left_out["Link"] == 2
+
+
+def test_lines_that_repeat_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each communicator may say a line, and once more is kept: here two beginnings and two channels."""
+    monkeypatch.setattr(log, "AT_MOST", 4)
+    begun, channel = say(init("START", 0)), say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")
+    told = log.NcclLog().read([*[begun] * 5, *[channel] * 9])
+    assert told.left_out == {}
+    assert [one.comm.connections for one in told.comms()] == [(Connection(0, 1, "P2P/CUMEM", 1),)]
+    assert told.read([say("Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM")]).left_out == {"Link": 1}
 
 
 def test_versions_one_after_the_other_in_one_file_lose_nothing() -> None:

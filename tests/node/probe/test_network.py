@@ -75,6 +75,13 @@ def test_what_did_not_go_over_the_nics_shows_nothing_of_them(
     assert health_of(probed, ()) is (Health.UNKNOWN if why else Health.OK)
 
 
+def test_sockets_are_right_where_no_group_has_an_rdma_port() -> None:
+    with_ports, without = over_network(SOCKET), over_network(SOCKET, ports=())
+    conditions = (*without.conditions, *with_ports.conditions)
+    assert unproven(without) == ""
+    assert unproven(replace(without, conditions=conditions)).startswith("NCCL took TCP sockets")
+
+
 def test_nvls_is_no_network() -> None:
     probed = over_network(GDR)
     assert probed.account is not None

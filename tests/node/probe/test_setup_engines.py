@@ -54,6 +54,7 @@ def found(folder: Path, files: Mapping[str, str], wanted: str = "auto") -> str:
         ({**NCCL, **TORCH}, "torch", "torch"),
         (CPU_TORCH, "auto", BOTH),
         (CPU_TORCH, "gloo", "gloo"),
+        ({"torch.py": "raise OSError('imported')"}, "torch", f"{NONE}torch with CUDA is installed"),
         ({}, "gloo", f"{NONE}torch and numpy (pip install 'wirewatch[torch]') is installed"),
         *[({n: t for n, t in NCCL.items() if n != part}, "auto", BOTH) for part in PARTS],
         ({**NCCL, "nccl/__init__.py": "raise RuntimeError('broken')"}, "auto", BOTH),
