@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -36,7 +37,9 @@ def test_a_fleet_is_discovered_and_scraped_and_ends_at_a_signal(tmp_path: Path) 
     page = tmp_path / "page"
     page.write_text(PAGE, "utf-8")
     words = ("wirewatch", "fleet", "simulate", "--nodes", "3", "--listen", "127.0.0.1:0", "--page", str(page))
-    with Process((*words, "--fault", "silent=1", "--cluster", "lab"), subprocess.PIPE) as process:
+    words = (*words, "--fault", "silent=1", "--cluster", "lab")
+    with Process(words, subprocess.PIPE) as process, ExitStack() as stack:
+        stack.callback(process.kill)
         assert process.stdout is not None
         line = process.stdout.readline().decode()
         found = re.fullmatch(r"3 nodes, 6 series; targets: (http://127\.0\.0\.1:\d+)/targets\n", line)

@@ -87,6 +87,20 @@ def test_a_message_is_kept_as_far_as_nccl_writes_it() -> None:
     assert texts(say("x" * 2000)) == ["x" * 1022]
 
 
+def test_lines_without_their_ends_are_not_joined() -> None:
+    lines = [say(LINK).strip(), "a line of the program", say(AGREED).strip()]
+    assert [message.text for message in Messages().of(lines)] == [LINK, AGREED]
+
+
+@pytest.mark.parametrize(("block", "first"), [(1, "-1node7"), (1 << 20, "node7")])
+def test_so_many_characters_are_looked_at_together(
+    block: int, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines that follow tell where a host begins, if they are in the same block."""
+    monkeypatch.setattr(nccl_messages, "BLOCK", block)
+    assert [m.process[0] for m in messages(f"-1{say(LINK)}{say(LINK) * 2}")] == [first, "node7", "node7"]
+
+
 def test_what_is_remembered_of_hosts_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line without a host takes no place; beyond the limit a host has what stands before it."""
     assert (nccl_messages.BLOCK, nccl_messages.HOSTS) == (1 << 20, 20_000)
