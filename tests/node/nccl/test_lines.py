@@ -42,8 +42,8 @@ def texts(log: str) -> list[str]:
 )
 def test_a_message_behind_another_text_is_whole_and_of_its_process(before: str) -> None:
     log = before + say(AGREED) + say(LINK)
-    assert [(m.process, m.text) for m in messages(log)] == [
-        (("node7", 4711), text) for text in (AGREED, LINK)
+    assert [(m.process, m.thread, m.text) for m in messages(log)] == [
+        (("node7", 4711), 4800, text) for text in (AGREED, LINK)
     ]
 
 

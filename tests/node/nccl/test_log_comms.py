@@ -4,6 +4,7 @@ import pytest
 
 from tests.node.nccl.texts import init, links, pointer, say
 from wirewatch.core.account import Comm, Connection
+from wirewatch.nccl.comms import CANDIDATES, NAME
 from wirewatch.nccl.log import NcclLog, parse_nccl_log
 
 
@@ -129,6 +130,7 @@ def test_the_communicators_begun_next_to_a_channel_are_looked_at(
     before: int, after: int, *, known: bool
 ) -> None:
     """Only the first has the channel's ranks on its devices."""
+    assert (CANDIDATES, NAME) == (64, 100)
     others = [say(init("START", 0, rest=f"commId 0xab{n} ", comm=n % 10, gpu=5)) for n in range(1, 70)]
     begun = say(init("START", 0, rest="commId 0xab0 "), thread=6000) + "".join(others[:before])
     found = comms(begun + say(CHANNEL, thread=5000) + "".join(others[:after]))
