@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANGS
 from wirewatch.cli import CONFIG, USAGE, run
 from wirewatch.cli.guarded import guard
 from wirewatch.config import Config, Listen
@@ -130,7 +131,7 @@ class Working:
 def serve(ours: Any) -> None:
     with ExitStack() as stack:
         port = guard(Listen(address="127.0.0.1:0"), None, None, stack)
-        asyncio.run(controller_module._serve(ours, port))  # noqa: SLF001
+        asyncio.run(asyncio.wait_for(controller_module._serve(ours, port), HANGS))  # noqa: SLF001
 
 
 def test_a_signal_ends_the_controller_and_its_work() -> None:

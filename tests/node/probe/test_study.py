@@ -85,6 +85,21 @@ def document(found: ProbeResult) -> ProbeDocument:
     return made
 
 
+@pytest.mark.parametrize(
+    ("variation", "wrong"),
+    [
+        (Variation(), ""), (Variation(dtype="bfloat16"), ""), (Variation(dtype="int3"), "dtypes are "),
+        (Variation(iterations=1), ""), (Variation(iterations=10_000), ""),
+        (Variation(iterations=0), "iterations are 1 to 10000"),
+        (Variation(iterations=10_001), "iterations are 1 to 10000"),
+        (Variation(ops=("alltoall", "broadcast")), ""), (Variation(ops=("alltoall", "gossip")), "ops are "),
+    ],
+)  # fmt: skip
+def test_a_variation_that_cannot_be_meant_is_said(variation: Variation, wrong: str) -> None:
+    assert variation.wrong().startswith(wrong)
+    assert bool(variation.wrong()) == bool(wrong)
+
+
 # --- what is a study
 
 
