@@ -37,8 +37,8 @@ def test_a_fleet_is_discovered_and_scraped_and_ends_at_a_signal(tmp_path: Path) 
     page = tmp_path / "page"
     page.write_text(PAGE, "utf-8")
     words = ("wirewatch", "fleet", "simulate", "--nodes", "3", "--listen", "127.0.0.1:0", "--page", str(page))
-    words = (*words, "--fault", "silent=1", "--cluster", "lab")
-    with Process(words, subprocess.PIPE) as process, ExitStack() as stack:
+    faulty = (*words, "--fault", "silent=1", "--cluster", "lab")
+    with Process(faulty, subprocess.PIPE) as process, ExitStack() as stack:
         stack.callback(process.kill)
         assert process.stdout is not None
         line = process.stdout.readline().decode()
