@@ -171,7 +171,7 @@ class _GpuLookup:
         if text in self._uuids:
             return (text,)
         if of_gpu := _MIG_OF_GPU.fullmatch(text):
-            key = of_gpu[1] if of_gpu[1] in self._uuids else None
+            key = of_gpu[1]
         elif index := _INDEX.fullmatch(text):
             key = self._indices.get(int(index[1]))
         elif file := _DEVICE_FILE.fullmatch(text):

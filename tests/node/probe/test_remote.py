@@ -1,6 +1,7 @@
 """A prober that is another process, as the agent sees it: good answers, every bad one, what comes of each."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -267,14 +268,17 @@ class Beside(RemoteProber):
     sees: Callable[[FactsAnswer], FactsAnswer | Refusal] = lambda looked: looked
     comes: Callable[[ProbeAnswer], ProbeAnswer | Refusal | LostOrder] = lambda came: came
     wanted: list[ProbeRequest] = field(default_factory=list)
+    patience: float = 0.0
+    """Seconds for which the newest order was to be waited for."""
 
     def facts(self, engine: str, until: float) -> FactsAnswer | Refusal:
         assert until > self.node.clock.mono()
         return self.sees(FactsAnswer(self.node.hardware.probe.engine(engine), facts(self.node), None))
 
     def run(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
-        assert wanted.within is None or wanted.within < until - self.node.clock.mono()
+        assert wanted.within in {None, 1000.0} or wanted.within < until - self.node.clock.mono()
         self.wanted.append(wanted)
+        self.patience = until - self.node.clock.mono()
         # Its own clock stands still.
         now = replace(wanted, options=replace(wanted.options, settle=0.0))
         prepared = prepare(self.node.hardware, now, Stillness())
@@ -420,6 +424,21 @@ def test_a_command_has_its_probes_from_the_prober_and_confirms_them() -> None:
     prober.node.knobs = {"speed": 0.5}
     told = asked(agent, prober)
     assert (told.health, len(prober.wanted)) == (Health.FAILED, 3)
+
+
+@pytest.mark.parametrize(
+    ("left", "within", "patience"),
+    [(10.0, 10.0, 10.8), (1000.0, 1000.0, 110.0), (math.inf, None, 110.0), (-0.5, 0.0, 0.3)],
+    ids=["until the end", "no longer than a probe takes", "without an end", "too late"],
+)
+def test_a_probe_is_over_when_it_has_to_be(left: float, within: float | None, patience: float) -> None:
+    agent, prober = watched(2)
+    end = agent.hardware.clock.mono() + left
+    probe_now(
+        agent.hardware, ProbeOptions(), ProbePolicy(), Expect(), ProbeOverrides(), None, end, prober=prober
+    )
+    assert prober.wanted[0].within == within
+    assert prober.patience == pytest.approx(patience)
 
 
 def test_a_study_is_run_by_the_prober_too() -> None:
