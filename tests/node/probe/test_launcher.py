@@ -178,6 +178,11 @@ def test_one_that_is_not_done_is_ended_at_once_and_one_that_is_may_end_by_itself
     with started("good", tmp_path) as worker:
         until_the_end(worker)
     assert not worker.hung
+    monkeypatch.setattr(launcher_module, "QUIET", 0.05)
+    began = time.monotonic()
+    with started("lingering", tmp_path) as worker:
+        until_the_end(worker)
+    assert time.monotonic() - began < HANGS / 2
 
 
 def test_a_stray_of_another_session_delays_no_end(tmp_path: Path) -> None:
