@@ -21,6 +21,7 @@ from wirewatch_fleet.cli.probe import (
     NO_ANSWER,
     START_SECONDS,
     ShownCampaign,
+    _names,
     probe,
     slurm_engine,
 )
@@ -336,6 +337,14 @@ def test_jobs_of_kubernetes_are_what_is_asked_for(
     engine = ENGINES["kubernetes"](("n[1-2]", "n2"), {**CHOSEN, "pod_template": template, **given})
     assert isinstance(engine, KubernetesRounds)
     assert {name: getattr(engine.options, name) for name in said} == said
+
+
+def test_options_of_kubernetes_are_one_text_each_but_for_labels_of_leafs() -> None:
+    texts = ("gpu_resource", "priority_class", "queue", "selector", "namespace")
+    options = {one.name: one for one in probe.params if isinstance(one, click.Option)}
+    assert [name for name in (*texts, "leaf_label") if options[name].multiple] == ["leaf_label"]
+    assert [options[name].default for name in texts] == ["nvidia.com/gpu", "", "", "", ""]
+    assert _names(()) == ()
 
 
 @pytest.mark.parametrize(
