@@ -166,7 +166,6 @@ def now(node: Idle) -> ProbeSummary:
 
 def test_where_nothing_is_probed_there_is_nothing_to_tell() -> None:
     assert probe_summary(None, 1.0) is None
-    assert probe_summary(Component("gpu", ProbeMemory()), 1.0) is None
     assert probe_summary(Component("probe", None), 1.0) is None
 
 
