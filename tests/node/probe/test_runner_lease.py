@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.node.probe.rig import PROCESSES, Rig
 from tests.node.probe.test_runner import tracer
 from tests.patience import HANGS
 from wirewatch.core.probe import Probed
+from wirewatch.probe.runner import Lease, Withdrawn
 
 WHY = "released until noon"
 WITHIN = HANGS
@@ -100,6 +102,32 @@ def test_a_worker_that_does_not_die_is_named(rig: Rig) -> None:
     until(lambda: rig.prober.left(0.0) is None)
     rig.prober.resume()
     assert rig.run("good").outcome == "ok"
+
+
+class Locked:
+    """Stands for a worker: it notes whether the lease is locked while it is started and killed."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease, self.seen = lease, list[bool]()
+
+    def start(self) -> Any:
+        self.seen.append(self._lease._lock.locked())  # noqa: SLF001
+        return self
+
+    def kill(self) -> None:
+        self.start()
+
+
+def test_no_worker_is_started_while_another_thread_withdraws_the_lease() -> None:
+    lease = Lease()
+    worker = Locked(lease)
+    lease.take(worker.start)
+    lease.withdraw(WHY)
+    assert worker.seen == [True, True]
+    with pytest.raises(Withdrawn, match=WHY):
+        lease.take(worker.start)
+    lease.grant()
+    lease.take(worker.start)
 
 
 def test_who_waits_for_the_end_of_a_probe_hears_of_it(rig: Rig) -> None:
