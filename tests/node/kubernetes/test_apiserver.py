@@ -129,6 +129,7 @@ def test_what_was_sent_is_understood_again() -> None:
     (sent,) = json.loads(patch(MINE, EPOCH))["status"]["conditions"]
     assert condition_in(node(sent), "gpu-1", EPOCH) == MINE
     assert condition_in(node(), "gpu-1", EPOCH) is None
+    assert condition_in(node(status={"conditions": None}), "gpu-1", EPOCH) is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_status_that_we_never_tell_is_none_of_ours() -> None:
 @pytest.mark.parametrize(
     "text",
     [b"", b"<html>", b"[]", b"null", b"{}", node(kind="Pod"), node(metadata={"name": "gpu-2"}),
-     node(status=None), node("Ready"), b"[" * 100_000, node({"type": TYPE}, {"type": TYPE})],
+     node(status=None), node("Ready"), node(kind=None), b"[" * 100_000, node({"type": TYPE}, {"type": TYPE})],
 )  # fmt: skip
 def test_what_is_no_document_of_our_node_is_strange(text: bytes) -> None:
     with pytest.raises(UnexpectedReply):
