@@ -4,10 +4,13 @@ from dataclasses import replace
 
 from tests.node.verdict.drift.drawn import H200, Box
 from tests.support import EPOCH
+from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Absent, Health, OperatorNote
-from wirewatch.documents.drift import AcceptedChange, difference, drift_of, worst
+from wirewatch.documents.drift import AcceptedChange, difference, drift_of, drift_of_state, worst
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.change import severity
+from wirewatch.verdict.drift.component import NAME, DriftMemory
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.watch import DriftWatch, WatchedChange, name_of
 from wirewatch.verdict.drift.wiring import fingerprint
@@ -78,4 +81,9 @@ def test_two_topologies_are_compared_by_their_names() -> None:
     assert (found.before, found.after, found.health) == ("old", "new", "failed")
     assert [one.text for one in found.changes] == [one.text for one in CHANGES]
     assert worst([]) is Health.OK
-    assert worst(CHANGES) is Health.FAILED
+    better = replace(FIRST, worse=False)
+    assert severity(better).health is not Health.FAILED
+    assert worst([better, FIRST]) is worst([FIRST, better]) is Health.FAILED
+    assert drift_of_state(NodeState(), EPOCH) == drift_of(DriftWatch(), None, EPOCH)
+    held = Component(NAME, DriftMemory(DriftWatch(NEW), BASELINE))
+    assert drift_of_state(NodeState({NAME: held}), EPOCH) == drift_of(DriftWatch(NEW), BASELINE, EPOCH)

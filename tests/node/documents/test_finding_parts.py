@@ -20,6 +20,7 @@ from wirewatch.core.topology import GpuPart, NicPart, NvlinkWires, Topology
 from wirewatch.core.tree import PciLink
 from wirewatch.core.types import Absent, Failed, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
 from wirewatch.documents.finding import (
+    COLLECTIVES,
     NEVER,
     NO_GRAPH,
     NodeParts,
@@ -34,6 +35,7 @@ from wirewatch.documents.finding import (
     read_at,
 )
 from wirewatch.probe.collector import PROBE_NAME
+from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 from wirewatch.verdict.node import LATCHED, LIVE, SUPPRESSED, Judged, Standing, Verdict
@@ -100,6 +102,13 @@ def facts(here: NodeParts, subject: Subject, *names: str, collector: str = "some
 def test_the_kind_of_a_part(why: str, one: Standing, kind: str, device: str) -> None:
     found, known = part_of(HERE, one)
     assert (found, known["device"].value if device else "") == (kind, device), why
+
+
+def test_parts_are_those_of_the_published_state() -> None:
+    known = (INVENTORY, NETWORK, GRAPH)
+    state = NodeState({str(n): component(name=str(n), known=one) for n, one in enumerate(known)})
+    assert known_parts(state) == HERE
+    assert (NOTHING.inventory.gpus, NOTHING.network.devices, NOTHING.graph) == ({}, {}, None)
 
 
 def test_facts_of_the_node_that_are_known_and_that_are_not() -> None:
@@ -261,6 +270,7 @@ def of(one: Component, subject: Subject) -> list[tuple[str, float | None]]:
         ("a GPU by its name, without its links", Subject("9", "GPU-0"),
          [("heat_celsius", 1.0), ("heat_celsius", 9.0)]),
         ("a GPU by its index", Subject("1"), [("heat_celsius", 2.0)]),
+        ("a GPU by its name alone", Subject(uuid="GPU-1"), [("heat_celsius", 2.0)]),
         ("a link, with its GPU", Subject("0", "GPU-0", "2"),
          [("heat_celsius", 1.0), ("heat_celsius", 9.0), ("link_bytes", 8.0)]),
         ("a card with all its ports", Subject(device="mlx5_0"),
@@ -285,6 +295,8 @@ def test_a_number_beside_its_peers() -> None:
         Number("wirewatch_heat_celsius", {"kind": "memory"}, "degrees celsius", 9.0, None, None,
                "no other of the GPUs has this number"),
     ]  # fmt: skip
+    (alone, *_), _ = numbers(state, standing(Subject(uuid="GPU-0")))
+    assert alone == found[0]
     (rate, *_), _ = numbers(state, standing(Subject(device="mlx5_0", port="2")))
     assert (rate.labels, rate.peers) == ({}, Peers("ports", 1, 5.0, 5.0, 5.0))
     (rate, *_), _ = numbers(state, standing(Subject(device="mlx5_0")))
@@ -309,7 +321,7 @@ UP, SPEED = "nvlink_link_up", "nvlink_link_speed_bytes_per_second"
         ("read", SAMPLES[:1], LINKS,
          {"1": [(UP, 1.0), (SPEED, 25e9)], "2": [(UP, 0.0)], "3": [(SPEED, 20e9)], "4": [(UP, 1.0)]}),
         ("no sample: not read now", (), LINKS, {}),
-        ("it has the series", (LINK_UP.sample(1, "0", "GPU-0", "1"),), LINKS, {"1": [(UP, 1.0)]}),
+        ("it has the series", (SAMPLES[0], LINK_UP.sample(1, "0", "GPU-0", "1")), LINKS, {"1": [(UP, 1.0)]}),
         ("facts of another collector", SAMPLES[:1], NETWORK, {}),
     ],
 )  # fmt: skip
@@ -377,7 +389,8 @@ def test_why_a_finding_without_its_collector_has_no_numbers() -> None:
 
 
 PROBED = drawn(on_switch(2), at=EPOCH - 50)
-PROBE = component(SAMPLES[0], WHOLE.sample(3), name=PROBE_NAME, memory=ProbeMemory(last=PROBED))
+MEMORY = ProbeMemory(last=PROBED, measured=tuple(measure(PROBED)))
+PROBE = component(SAMPLES[0], WHOLE.sample(3), name=PROBE_NAME, memory=MEMORY)
 
 
 def test_only_a_finding_of_the_probe_without_a_part_has_the_numbers_of_all_gpus() -> None:
@@ -387,6 +400,8 @@ def test_only_a_finding_of_the_probe_without_a_part_has_the_numbers_of_all_gpus(
         (None, 2, None)
     ]
     assert "wirewatch_whole_seconds" not in {one.name for one in whole}
+    rates = [one for one in whole if one.name.startswith("wirewatch_probe_")]
+    assert {one.name.removeprefix("wirewatch_") for one in rates} == {one.name for one in COLLECTIVES}
     assert "link_transmit_bytes" not in {one.name for one in whole}
     uuid = PROBED.gpus[1].uuid
     alone, _ = numbers(NodeState({PROBE_NAME: PROBE}), standing(Subject("1", uuid), collector=PROBE_NAME))
@@ -454,5 +469,8 @@ def test_when_a_finding_was_last_seen(
     assert document.last_seen == seen, why
     assert document.measured == ("failed" if "measured" in change else None)
     assert (document.collector, document.numbers_at, document.numbers_unknown) == ("some", EPOCH, None)
+    nobody = replace(one, collector="")
+    orphan = evidence(replace(judged, verdict=Verdict(Health.FAILED, (), (nobody,))), one.id, EPOCH, "live")
+    assert (orphan.collector, orphan.numbers) == (None, [])
     bare = evidence(replace(judged, state=NodeState({"some": EMPTY})), one.id, EPOCH, "live")
     assert (bare.numbers_at, bool(bare.numbers_unknown)) == (None, True)

@@ -101,5 +101,7 @@ def test_a_label_that_is_not_known_yet_is_empty(
     here += [Component("probe", probe)] if probe else []
     here += [Component("drift", drift)] if drift else []
     state = NodeState({one.name: one for one in here})
+    other = nodeinfo.JOB_READY.sample(1)
+    assert list(nodeinfo.with_node_labels([other], state)) == [other]
     (sample,) = nodeinfo.node_info(state)
     assert sample.labels == ("H200", "8", "580", "", ""), why
