@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.node.core.strategies import JSON, QUESTIONS
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording as recordings
 from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
@@ -230,7 +230,8 @@ def test_a_whole_number_is_one_as_text_too(value: Any, found: int | None) -> Non
 
 
 def test_a_counter_grows_by_its_steps_without_resets() -> None:
-    answers = tuple((n, Answer(value, 1.0)) for n, value in enumerate([5, "9", True, 2, absent_code(15), 4]))
+    values: list[Json | Absent] = [5, "9", True, 2, absent_code(15), 4]
+    answers = tuple((n, Answer(value, 1.0)) for n, value in enumerate(values))
     one = Recording("x", {}, (0.0,), {("nvml", "x"): answers})
     assert one.growth(("nvml", "x")) == 4 + 2 + 2
     assert one.growth(("nvml", "y")) == 0
