@@ -189,6 +189,7 @@ def test_names_inside_structures_are_masked_and_states_are_not(question: str, an
         (NVML, "gpu0/PciInfo()", {"busId": "00000000:1B:00.0", "pciDeviceId": 590680286}),
         (NVML, "gpu0/Field(138,all)", 123456789012345),
         (SYSFS, "read /sys/class/net/eth0/mtu", "9000"),
+        (SYSFS, "read /sys/class/net/eth0/operstate", "up"),
         (HOST, "Kernel()", "6.8.0-60-generic"),
     ],
 )

@@ -1,5 +1,6 @@
 """The supervisor and the client over children that are no processes: each row differs in one thing."""
 
+import io
 import logging
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ import pytest
 from tests.node.hw.recordings import Time
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.hw.nvml import protocol
+from wirewatch.hw.nvml import process, protocol
 from wirewatch.hw.nvml.client import Limits, NvmlClient
 from wirewatch.hw.nvml.process import (
     NODE,
@@ -241,14 +242,14 @@ class Process:
     """Stands for a started program: it ends when its input is closed, if it does, or when it is killed."""
 
     def __init__(self, *, ends: bool) -> None:
-        self.stdin = self.stdout = None
+        self.stdin, self.stdout = io.BytesIO(), io.BytesIO()
         self.pid, self.ends = 4711, ends
         self.code: int | None = None
         self.waited: list[float] = []
 
     def wait(self, timeout: float) -> int:
         self.waited.append(timeout)
-        if self.code is None and not self.ends:
+        if self.code is None and not (self.ends and self.stdin.closed):
             raise subprocess.TimeoutExpired("x", timeout)
         self.code = 0 if self.code is None else self.code
         return self.code
@@ -282,15 +283,26 @@ class Started(Child):
 def test_a_child_is_killed_only_when_it_does_not_end(
     why: str, sent: list[int], *, ends: bool, kills: bool, closed: bool
 ) -> None:
-    process = Process(ends=ends)
-    child = Started(process, kills=kills)
+    program = Process(ends=ends)
+    child = Started(program, kills=kills)
     assert child.close(0.2) is closed, why
     assert child.sent == sent
-    assert process.waited == [0.2, 1.0][: len(process.waited)]
+    assert program.waited == [0.2, 1.0][: len(program.waited)]
     assert child.gone() is closed
     assert child.alive() is not closed
+    assert program.stdin.closed
+    assert program.stdout.closed
     child.shoot()
     assert len(child.sent) == len(sent) + (not closed)
+
+
+def test_the_pipes_of_a_child_are_closed_once_it_is_known_to_have_ended() -> None:
+    killed, gone, alive = (Process(ends=False) for _ in range(3))
+    assert Started(killed).kill()
+    gone.code = 0
+    assert Started(gone).gone()
+    assert not Started(alive).gone()
+    assert [one.stdin.closed and one.stdout.closed for one in (killed, gone, alive)] == [True, True, False]
 
 
 # --- the client
@@ -352,6 +364,133 @@ def test_gpus_are_listed_once_a_session_and_again_in_the_next() -> None:
     assert (node.nvml.session(), node.nvml.cost().restarts, node.nvml.cost().pid) == (2, 1, 8)
     assert node.nvml.cost().seconds == 3.0
     assert NvmlClient(None, Limits(), node.start).cost().restarts == 0
+
+
+def test_gpus_are_listed_again_after_a_child_was_replaced_between_two_lists() -> None:
+    node = Asked(Drawn(), Drawn(lambda *asked: [*map(three, well(*asked))], pid=8))
+    node.nvml.gpus()
+    node.children[0].lives = False
+    assert node.value("index:0") == "H200"
+    found = node.nvml.gpus()
+    assert not isinstance(found, Absent)
+    assert len(found) == 3
+
+
+def three(answer: Answer) -> Answer:
+    """Where there were two GPUs are three."""
+    return Answer(3, answer.us) if answer.value == 2 else answer
+
+
+def test_a_client_has_its_source_and_limits_or_those_of_a_machine() -> None:
+    for given, limits, seconds in (
+        (protocol.Source("x"), Limits(job=9.0), "9"), (None, None, "5"),
+    ):  # fmt: skip
+        child, sources = Drawn(), list[protocol.Source]()
+
+        def start(source: protocol.Source, child: Drawn = child, sources: Any = sources) -> NvmlChild:
+            sources.append(source)
+            return child
+
+        NvmlClient(given, limits, start).ask(None, [NAME])
+        assert sources == [given or protocol.Source()]
+        assert child.heard == ["hello 30", f"ask {seconds}"]
+
+
+class Turns:
+    """A lock that gives itself as often as a test says, and counts; `held` is done whenever it is."""
+
+    def __init__(self, *given: bool, held: Callable[[], None] = lambda: None) -> None:
+        self.given, self.held, self.taken, self.released = list(given), held, 0, 0
+        self.waited: list[float] = []
+
+    def acquire(self, _blocking: bool = True, timeout: float = -1.0) -> bool:  # noqa: FBT001, FBT002
+        self.waited.append(timeout)
+        return self.given.pop(0) if self.given else False
+
+    def release(self) -> None:
+        self.released += 1
+
+    def __enter__(self) -> None:
+        self.taken += 1
+        self.held()
+
+    def __exit__(self, *_: object) -> None:
+        self.released += 1
+
+
+def locked(node: Asked, lock: Turns) -> Turns:
+    node.nvml._lock = lock  # type: ignore[assignment]  # noqa: SLF001
+    return lock
+
+
+def withhold(node: Asked) -> None:
+    node.nvml._supervisor.withheld = RELEASED  # noqa: SLF001
+
+
+@pytest.mark.parametrize("what", ["ask", "gpus", "close", "resume"])
+def test_one_thread_at_a_time_talks_to_nvml(what: str) -> None:
+    node = Asked(Drawn())
+    lock = locked(node, Turns())
+    getattr(node.nvml, what)(*((None, [NAME]) if what == "ask" else ()))
+    assert (lock.taken, lock.released) == (1, 1)
+
+
+def test_nobody_waits_for_a_lock_while_the_gpus_are_released() -> None:
+    node = Asked(Drawn())
+    withhold(node)
+    lock = locked(node, Turns())
+    assert (node.value("index:0"), node.nvml.gpus(), lock.taken) == (RELEASED, RELEASED, 0)
+
+
+def test_who_gets_the_lock_after_a_release_asks_nothing() -> None:
+    node = Asked(Drawn())
+    node.nvml.gpus()
+    asked = list(node.children[0].heard)
+    locked(node, Turns(held=lambda: withhold(node)))
+    assert node.value("index:0") == RELEASED
+    node.nvml._supervisor.withheld = None  # noqa: SLF001
+    assert node.nvml.gpus() == RELEASED
+    assert node.children[0].heard == asked
+
+
+def test_a_release_in_the_middle_of_a_list_is_the_answer_and_ends_the_questions() -> None:
+    child = Drawn()
+    node = Asked(child, Drawn(pid=8))
+
+    def says(where: str | None, questions: Sequence[Question]) -> list[Answer]:
+        withhold(node)
+        return well(where, questions)
+
+    child.says = says
+    assert node.nvml.gpus() == RELEASED
+    assert child.heard == ["hello 30", "ask 5"]
+    child.says = well
+    node.nvml.resume()
+    found = node.nvml.gpus()
+    assert not isinstance(found, Absent)
+    assert [gpu.absent for gpu in found] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("why", "given", "heard", "living", "released"),
+    [
+        ("idle", [True], ["close 0.3"], (), 1),
+        ("a question is out", [False, True], ["shoot", "close 0.3"], (), 1),
+        ("a question hangs for ever", [False, False], ["shoot"], (7,), 0),
+    ],
+)
+def test_a_release_waits_a_moment_then_kills(
+    why: str, given: list[bool], heard: list[str], living: tuple[int, ...], released: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(process, "KILL_WAIT", 60.0 if given[-1] else -1.0)
+    node = Asked(Drawn(kills=given[-1]))
+    node.nvml.gpus()
+    before = len(node.children[0].heard)
+    lock = locked(node, Turns(*given))
+    assert node.nvml.release("a driver upgrade") == living, why
+    assert (node.children[0].heard[before:], lock.released) == (heard, released)
+    assert lock.waited == [0.3, 0.05][: len(given)]
 
 
 def test_a_gpu_that_did_not_answer_is_asked_who_it_is_at_the_next_look() -> None:
@@ -498,6 +637,51 @@ def test_after_a_release_only_what_hangs_for_ever_stays_left_out() -> None:
     node.nvml.release("a driver upgrade")
     node.nvml.resume()
     assert node.value("index:1") == "H200"
+
+
+@pytest.mark.parametrize(("kills", "left_out"), [(True, False), (False, True)])
+def test_a_question_that_cannot_be_killed_for_a_release_leaves_its_gpu_out(
+    *, kills: bool, left_out: bool
+) -> None:
+    child = Drawn(kills=kills)
+    node = Asked(child, Drawn(pid=8))
+
+    def released(_where: str | None, _questions: Sequence[Question]) -> list[Answer]:
+        withhold(node)
+        raise ChildDied("it was killed")
+
+    child.says = released
+    node.value("index:1")
+    node.nvml._supervisor.withheld = None  # noqa: SLF001
+    assert isinstance(node.value("index:1"), Absent) is left_out
+
+
+def looked(node: Asked, seconds: float, times: int = 1) -> int:
+    """The session after some looks at that time."""
+    node.time.seconds = seconds
+    for _ in range(times):
+        node.nvml.gpus()
+    return node.nvml.session()
+
+
+def test_a_gpu_that_was_found_again_is_waited_for_anew_when_it_is_lost_again() -> None:
+    lost = refusing(15, "index:1")
+    node = Asked(Drawn(lost), Drawn(pid=8), Drawn(pid=9))
+    assert looked(node, 0.0, times=2) == 1
+    assert node.value("index:0") == "H200"
+    assert (looked(node, 61.0), looked(node, 200.0)) == (2, 2)
+    node.children[1].says = lost
+    node.value("index:1")
+    assert (looked(node, 200.0), looked(node, 259.0), looked(node, 261.0)) == (2, 2, 3)
+
+
+def test_a_gpu_that_is_lost_after_a_release_is_waited_for_anew() -> None:
+    lost = refusing(15, "index:1")
+    node = Asked(Drawn(lost), Drawn(lost, pid=8), Drawn(pid=9))
+    assert looked(node, 0.0, times=2) == 1
+    node.nvml.release("a driver upgrade")
+    node.nvml.resume()
+    assert (looked(node, 50.0, times=2), looked(node, 65.0), looked(node, 111.0)) == (2, 2, 3)
 
 
 def test_after_a_release_what_was_waited_for_is_tried_at_once() -> None:
