@@ -202,11 +202,13 @@ def test_a_line_that_is_no_answer_is_refused(tmp_path: Path, line: str) -> None:
 
 
 def test_a_long_line_waits_for_no_other_and_short_ones_for_some() -> None:
-    for lines, taken in (([b'"' + b"x" * 32768 + b'"', b"2", b"3"], 1), ([b"1"] * 600, 512)):
+    long, short = (b'"%b"' % (b"x" * (size - 2)) for size in (32769, 32768))
+    for lines, taken in (([long, b"2", b"3"], 1), ([short, b"2"], 2), ([b"1"] * 600, 512)):
         rest = iter(lines)
         next(_rows(rest))
         assert len(list(rest)) == len(lines) - taken
     assert list(_rows([b"1", b"2"])) == [1, 2]
+    assert list(_rows([b"1"] * 600)) == [1] * 600
 
 
 def test_a_line_and_a_file_may_be_as_long_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,6 +277,8 @@ def test_a_folder_that_is_no_recording_is_told_from_a_name_that_is_none(tmp_path
     assert "is a folder without manifest.json" in _refusal(tmp_path)
     with pytest.raises(RecordingError, match="no recording ''"):
         load_recording("")
+    with pytest.raises(RecordingError, match="no recording 'nothing'"):
+        load_recording("nothing")
 
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
