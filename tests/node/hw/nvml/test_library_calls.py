@@ -181,6 +181,9 @@ def test_fields_are_read_in_one_call_and_stand_in_their_places(opened: Opened) -
     assert here.seconds > before
     assert values(here, "index:0", Question("Name")) == ["H200 0"]
     assert len(asked) == 1
+    before = here.seconds
+    here.answer("index:0", [Question("Field", (138,))])
+    assert here.seconds > before
 
 
 def test_fields_that_are_refused_as_a_whole_are_all_absent(opened: Opened) -> None:
@@ -251,7 +254,7 @@ def test_errors_of_the_sram_are_a_structure_that_the_driver_fills(opened: Opened
 
 def test_getters_are_those_that_take_a_device_and_nothing_else() -> None:
     found = library._getters(None, Question("Getters"))  # noqa: SLF001
-    assert {"Name", "UUID", "Serial", "PowerUsage"} <= set(found)
+    assert {"Name", "UUID", "Serial", "PowerUsage", "MemoryInfo", "ModuleId"} <= set(found)
     assert not {"Temperature", "HandleByIndex", "HandleByUUID", "Count"} & set(found)
     assert not [name for name in found if name.startswith("nvml")]
 

@@ -135,6 +135,7 @@ def test_a_child_that_does_not_come_up_is_dropped_and_waited_for(
 ) -> None:
     node = Node(Drawn(hello_=hello), Drawn(hello_=hello), Drawn(pid=8))
     assert node.supervisor.ready() == absent, why
+    assert len(caplog.records) == 1
     assert (node.children[0].heard[-1], node.children[0].lives) == ("shoot", False)
     assert (node.supervisor.ready(), node.started, node.supervisor.session) == (absent, 1, 0)
     node.time.seconds = 11.0
@@ -163,9 +164,9 @@ def test_one_process_that_cannot_be_killed_is_left_behind_and_two_are_too_many()
     assert not node.supervisor.caught()
 
 
-def gone_once(child: Drawn) -> Says:
+def gone_once(child: Drawn, *, noticed: bool = True) -> Says:
     def says(_scope: str | None, _questions: Sequence[Question]) -> list[Answer]:
-        child.lives = False
+        child.lives = not noticed
         raise ChildGone("the NVML process died")
 
     return says
@@ -177,6 +178,10 @@ def test_a_child_that_was_gone_before_the_job_is_replaced_once() -> None:
     node.supervisor.ready()
     assert node.supervisor.ask(job(), 5.0).answers == (Answer("H200", 1.0),)
     assert node.supervisor.pid == 8
+    unnoticed = Node(Drawn(), Drawn(pid=8))
+    unnoticed.children[0].says = gone_once(unnoticed.children[0], noticed=False)
+    unnoticed.supervisor.ready()
+    assert unnoticed.supervisor.ask(job(), 5.0).answers == (Answer("H200", 1.0),)
     again = Node(Drawn(), Drawn(hello_=Hello(12, "x")))
     again.children[0].says = gone_once(again.children[0])
     again.supervisor.ready()
