@@ -302,7 +302,7 @@ def change(
     return answer
 
 
-def within(value: Json, path: Sequence[str], change: Callable[[Json], Json]) -> Json:
+def within(value: Any, path: Sequence[str], change: Callable[[Any], Json | Absent]) -> Any:
     """The value with every member changed that a path leads to; `*` and `?` match names and positions."""
     if not path:
         return change(value)
@@ -406,13 +406,12 @@ def _act(
 
 def _changed(one: AnswerChange, seconds: float, value: Json | Absent) -> Json | Absent:
     """The value as a change of values makes it; an absence is only set, and has no members."""
-    if isinstance(value, Absent):
-        return one.argument if one.action == "set" and not one.at else value
     path = one.at.split("/") if one.at else ()
-    return within(value, path, lambda inner: _new(one, seconds, inner))
+    found: Json | Absent = within(value, path, lambda inner: _new(one, seconds, inner))
+    return found
 
 
-def _new(one: AnswerChange, seconds: float, value: Json) -> Json:
+def _new(one: AnswerChange, seconds: float, value: Json | Absent) -> Json | Absent:
     argument: Json = one.argument
     if one.action == "set":
         return argument
@@ -421,7 +420,7 @@ def _new(one: AnswerChange, seconds: float, value: Json) -> Json:
     return _more(value, one.argument if one.action == "add" else int(one.argument * (seconds - one.start)))
 
 
-def _more(value: Json, amount: float, times: float = 1) -> Json:
+def _more(value: Json | Absent, amount: float, times: float = 1) -> Json | Absent:
     """A number times and plus so much; whole numbers stay whole when they are multiplied."""
     counted = whole(value.strip()) if isinstance(value, str) else None
     if counted is not None:
