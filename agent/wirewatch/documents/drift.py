@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from wirewatch.core import types
-from wirewatch.core.collector import NodeState
+from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
 from wirewatch.documents.adapter import TypeAdapter
@@ -146,9 +146,7 @@ def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: fl
 
 def drift_of_state(state: NodeState, at: float) -> DriftDocument:
     """The document of the drift component at `at` (Unix seconds); empty without one."""
-    component = state.components.get(NAME)
-    memory = component.memory if component is not None else None
-    known = memory if isinstance(memory, DriftMemory) else DriftMemory()
+    known = state.components.get(NAME, Component(NAME, DriftMemory())).memory
     return drift_of(known.watch, known.baseline, at)
 
 

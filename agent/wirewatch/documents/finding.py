@@ -232,11 +232,8 @@ def _pci_facts(here: NodeParts, address: str, place: Place | None) -> Facts:
 
 def _rdma_name(here: NodeParts, device: str) -> str:
     """The RDMA device of this name, or at this PCI address, with or without function; "" for none."""
-    if device in here.network.devices:
-        return device
-    at = [n for n, one in here.network.devices.items() if one.pci and device == one.pci]
-    at += [n for n, one in here.network.devices.items() if one.pci.partition(".")[0] == device]
-    return at[0] if at else ""
+    known = here.network.devices.items()
+    return next((name for name, one in known if device in {name, one.pci, one.pci.partition(".")[0]}), "")
 
 
 def _network(here: NodeParts, name: str, port: str) -> Facts:
@@ -267,7 +264,7 @@ def _pci(here: NodeParts, part: Subject) -> Facts:
     """A PCI bridge, an NVSwitch, or a device that no collector knows."""
     address = normal_pci(part.device)
     parts: list[GpuPart | NicPart] = [*here.graph.gpus, *here.graph.nics] if here.graph else []
-    below = [one for one in parts if address and address in one.place.bridges]
+    below = [one for one in parts if address in one.place.bridges]
     path = below[0].place if below else None
     up = path.bridges[: path.bridges.index(address)] if path else ()
     none = "no GPU and no network card" if here.graph else ""

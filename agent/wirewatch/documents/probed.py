@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from wirewatch.busbw.expected import wire_lines
 from wirewatch.busbw.network import LARGE, expect_network
-from wirewatch.core.collector import NodeState
+from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.probe import ALL_REDUCE, OFF, Conditions, Probed
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.documents.health import HEALTH_NAMES, Gate
 from wirewatch.documents.judged import finding
@@ -40,10 +40,9 @@ WIRE_ALONE = "the wire alone judges it: a study is not compared with this node's
 
 def probes_of(state: NodeState, at: float) -> ProbesDocument:
     """The document of a state at `at` (Unix seconds); empty without a probe component."""
-    component = state.components.get(PROBE_NAME)
-    memory = component.memory if component and isinstance(component.memory, ProbeMemory) else ProbeMemory()
-    document = probes(memory, at, component.findings if component else ())
-    if component is not None and component.succeeding:
+    component = state.components.get(PROBE_NAME, Component(PROBE_NAME, ProbeMemory()))
+    document = probes(component.memory, at, component.findings)
+    if component.succeeding:
         return document
     unread = Refusal(SkipReason.BLIND, "not read yet, or the last poll failed")
     return replace(document, gate=gate(unread, None))
@@ -54,10 +53,8 @@ def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> P
     last = None
     if memory.last is not None:
         last = probe(memory.last, memory.measured, findings, memory.stragglers.named)
-    engine = None if isinstance(memory.engine, Absent) or not memory.engine else memory.engine
-    return ProbesDocument(
-        "wirewatch.probes/1", at, gate(memory.refusal, engine), memory.fresh, last, [*reversed(memory.past)]
-    )
+    shut = gate(memory.refusal, value_or(memory.engine, "") or None)
+    return ProbesDocument("wirewatch.probes/1", at, shut, memory.fresh, last, [*reversed(memory.past)])
 
 
 def gate(refusal: Refusal | None, engine: str | None) -> Gate:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wirewatch.core.types import whole
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import (
     CollectorAge,
@@ -18,6 +17,7 @@ from wirewatch.documents.health import (
 from wirewatch.documents.jobs import JobsDocument
 from wirewatch.documents.probes import ProbeDocument, ProbesDocument
 from wirewatch.documents.state import PREFIX, CollectorState, FindingsDocument, StateDocument
+from wirewatch.verdict.drift.wiring import natural
 
 ALL_REDUCE = "all_reduce"
 
@@ -45,7 +45,7 @@ def status(
         "wirewatch.status/1", state.at, state.health, state.job_ready, state.source, by, why,
         info.get("product", ""), info.get("driver", ""), list(_gpus(series)), list(_ports(series)),
         list(_paths(series)),
-        {one["check"]: one["state"] for one in series.labels("gpudirect_check_state", true=True)},
+        {one["check"]: one["state"] for one in series.labels("gpudirect_check_state")},
         _headline(probes.last, state.at), probes.gate,
         [StatusJob(j.evidence.name, len(j.evidence.gpus), j.answer.wall.value) for j in node.jobs.jobs],
         node.findings.findings, [_age(one, state.at) for one in state.collectors],
@@ -60,9 +60,9 @@ class SeriesIndex:
         for one in (sample for collector in collectors for sample in collector.samples):
             self._series.setdefault(one.name.removeprefix(PREFIX), []).append((one.labels, one.value))
 
-    def labels(self, name: str, *, true: bool = False) -> list[Mapping[str, str]]:
-        """The labels of each series of this name; `true`: only of those with the value 1."""
-        return [labels for labels, value in self._series.get(name, ()) if value == 1 or not true]
+    def labels(self, name: str) -> list[Mapping[str, str]]:
+        """The labels of each series of this name with the value 1."""
+        return [labels for labels, value in self._series.get(name, ()) if value == 1]
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of the first series with these labels; None where there is none."""
@@ -82,12 +82,7 @@ class SeriesIndex:
             for labels, _ in series
             if labels.get("uuid") and labels.get("gpu")
         }
-        return dict(sorted(known.items(), key=lambda item: _order(item[1])))
-
-
-def _order(index: str) -> tuple[float, str]:
-    number = whole(index)
-    return (float("inf") if number is None else number, index)
+        return dict(sorted(known.items(), key=lambda item: natural(item[1])))
 
 
 def _gpus(series: SeriesIndex) -> Iterator[GpuStatus]:
@@ -104,7 +99,7 @@ def _gpus(series: SeriesIndex) -> Iterator[GpuStatus]:
 
 
 def _ports(series: SeriesIndex) -> Iterator[PortStatus]:
-    for one in series.labels("rdma_port_state", true=True):
+    for one in series.labels("rdma_port_state"):
         place = {"device": one["device"], "port": one["port"]}
         yield PortStatus(
             one["device"], one["port"], one["state"],
@@ -115,7 +110,7 @@ def _ports(series: SeriesIndex) -> Iterator[PortStatus]:
 
 def _paths(series: SeriesIndex) -> Iterator[PathStatus]:
     near = [one for one in series.labels("gpu_nic_path_info") if one["nearest"] == "true"]
-    for index in sorted({one["gpu"] for one in near}, key=_order):
+    for index in sorted({one["gpu"] for one in near}, key=natural):
         own = [one for one in near if one["gpu"] == index]
         yield PathStatus(index, own[0]["path"], sorted(one["device"] for one in own))
 

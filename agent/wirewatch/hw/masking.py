@@ -177,9 +177,11 @@ def _secrets(question: str, answer: Any) -> Iterator[str | int]:
         yield from (one["ring"]["gpu"] for one in answer["rings"] if isinstance(one["ring"]["gpu"], str))
     elif isinstance(answer, Mapping):
         for name, value in answer.items():
-            if name in _MEMBERS and isinstance(value, str):
+            if not isinstance(value, str):
+                continue
+            if name in _MEMBERS:
                 yield value
-            elif name == "out" and isinstance(value, str):
+            elif name == "out":
                 yield from (_in_groups(guid) for guid in _GUID.findall(value))
 
 

@@ -222,11 +222,11 @@ class Player:
 
     def _as_it_came(self, key: Key, cycle: int, moment: int, answer: Answer) -> Came:
         times = self.recording.times
-        seconds, changed = cycle * self.length + times[moment] - times[0], answer
+        seconds, value = cycle * self.length + times[moment] - times[0], answer.value
         for one in (one for overlay in self.overlays for one in overlay.changes):
             if one.action in _OF_VALUES and one.applies(key, seconds):
-                changed = _act(one, key, seconds, changed, self.effects) or changed
-        return Came(cycle, moment, changed, changed is not answer)
+                value = _changed(one, seconds, value)
+        return Came(cycle, moment, answer._replace(value=value), value is not answer.value)
 
     def _moment(self, seconds: float) -> tuple[int, int]:
         times = self.recording.times
@@ -302,7 +302,7 @@ def change(
     return answer
 
 
-def within(value: Json, path: Sequence[str], change: Callable[[Json], Json]) -> Json:
+def within(value: Any, path: Sequence[str], change: Callable[[Any], Json | Absent]) -> Any:
     """The value with every member changed that a path leads to; `*` and `?` match names and positions."""
     if not path:
         return change(value)
@@ -384,11 +384,11 @@ _ARGUMENTS: dict[str, _Allowed] = {
 def _act(
     one: AnswerChange, key: Key, seconds: float, answer: Answer | None, effects: Effects
 ) -> Answer | None:
-    if one.action in _INSIDE:
-        return answer and _inside(one, answer) if one.at else _value(one, answer)
+    if one.action == "set" and not one.at:
+        return Answer(one.argument)
+    if one.action in _OF_VALUES:
+        return answer and answer._replace(value=_changed(one, seconds, answer.value))
     match one.action:
-        case "ramp":
-            return _more(answer, int(one.argument * (seconds - one.start)))
         case "code":
             return Answer(absent_code(int(one.argument)))
         case "errno":
@@ -404,33 +404,30 @@ def _act(
         effects.wait(_HOUR)
 
 
-def _value(one: AnswerChange, answer: Answer | None) -> Answer | None:
+def _changed(one: AnswerChange, seconds: float, value: Json | Absent) -> Json | Absent:
+    """The value as a change of values makes it; an absence is only set, and has no members."""
+    path = one.at.split("/") if one.at else ()
+    found: Json | Absent = within(value, path, lambda inner: _new(one, seconds, inner))
+    return found
+
+
+def _new(one: AnswerChange, seconds: float, value: Json | Absent) -> Json | Absent:
+    argument: Json = one.argument
     if one.action == "set":
-        return Answer(one.argument)
-    return _more(answer, one.argument) if one.action == "add" else _more(answer, 0, one.argument)
+        return argument
+    if one.action == "scale":
+        return _more(value, 0, one.argument)
+    return _more(value, one.argument if one.action == "add" else int(one.argument * (seconds - one.start)))
 
 
-def _inside(one: AnswerChange, answer: Answer) -> Answer:
-    def changed(value: Json) -> Json:
-        new = _value(one, Answer(value))
-        return value if new is None or isinstance(new.value, Absent) else new.value
-
-    if isinstance(answer.value, Absent):
-        return answer
-    return Answer(within(answer.value, one.at.split("/"), changed), answer.us)
-
-
-def _more(answer: Answer | None, amount: float, times: float = 1) -> Answer | None:
+def _more(value: Json | Absent, amount: float, times: float = 1) -> Json | Absent:
     """A number times and plus so much; whole numbers stay whole when they are multiplied."""
-    if answer is None or isinstance(answer.value, Absent):
-        return answer
-    value: Json = answer.value
     counted = whole(value.strip()) if isinstance(value, str) else None
     if counted is not None:
-        return Answer(str(int(counted * times) + int(amount)), answer.us)
+        return str(int(counted * times) + int(amount))
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return Answer((int(value * times) if isinstance(value, int) else value * times) + amount, answer.us)
-    return answer
+        return (int(value * times) if isinstance(value, int) else value * times) + amount
+    return value
 
 
 def _grown(answer: Answer, amount: int) -> Answer:

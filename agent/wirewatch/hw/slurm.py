@@ -161,10 +161,13 @@ def parse_node(text: str) -> SlurmNode | Absent:
 
 def parse_queue(text: str) -> Sequence[tuple[str, str]] | Absent:
     """Id and state of the jobs that hold the node, of `squeue -h -t all -o '%A %T'`."""
-    found = [(line, _QUEUED.fullmatch(line.strip())) for line in text.splitlines()]
-    if wrong := [line for line, job in found if not job]:
-        return Absent(Why.MALFORMED, f"not a job of squeue: {wrong[0][:200]!r}")
-    return [(job[1], job[2]) for _, job in found if job and job[2] not in _HOLDS_NOTHING]
+    found = []
+    for line in text.splitlines():
+        job = _QUEUED.fullmatch(line.strip())
+        if job is None:
+            return Absent(Why.MALFORMED, f"not a job of squeue: {line[:200]!r}")
+        found.append((job[1], job[2]))
+    return [job for job in found if job[1] not in _HOLDS_NOTHING]
 
 
 def parse_job(text: str, job: str, node: str) -> tuple[int, ...] | None:
@@ -207,17 +210,18 @@ def in_hostlist(node: str, hosts: str) -> bool:
 
 def unseen(node: SlurmNode, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
     """What holds GPUs of the node beside these jobs, if anything does."""
-    if any(job.gpus is None for job in jobs):
+    known = [job.gpus for job in jobs if job.gpus is not None]
+    if len(known) < len(jobs):
         return None
     if not node.counts:
-        return None if jobs or not node.state & _BUSY else SlurmJob("unknown", UNSEEN, None)
+        return SlurmJob("unknown", UNSEEN, None) if node.state & _BUSY else None
     if node.used is None:
         return SlurmJob("unknown", UNSEEN, None)
-    hidden = set(node.used).difference(*(job.gpus or () for job in jobs))
+    hidden = set(node.used).difference(*known)
     if hidden:
         return SlurmJob("unknown", UNSEEN, tuple(sorted(hidden)))
-    ended = COMPLETING in node.state and not any(job.state == COMPLETING for job in jobs)
-    return SlurmJob("unknown", UNSEEN, None) if ended else None
+    # A job whose epilog runs does not say which GPUs it holds, so that all jobs here have none.
+    return SlurmJob("unknown", UNSEEN, None) if COMPLETING in node.state else None
 
 
 def refusal(output: Output) -> Absent:
@@ -260,8 +264,7 @@ def _in_ranges(digits: str, ranges: str) -> bool:
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         match = _RANGE.fullmatch(part)
-        if match and int(first) <= int(digits) <= int(last or first):
-            width = len(first) if first.startswith("0") else 0
-            if digits == str(int(digits)).zfill(width):
-                return True
+        inside = match and int(first) <= int(digits) <= int(last or first)
+        if inside and digits == str(int(digits)).zfill(len(first)):
+            return True
     return False

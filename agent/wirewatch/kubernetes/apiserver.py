@@ -269,7 +269,7 @@ class Pace:
     earliest: float
     latest: float
     failures: int = 0
-    wrote: float | None = None
+    wrote: float = -math.inf
 
 
 _UNDRAWN = "Kubernetes only, where kube-state-metrics shows node conditions"
@@ -350,7 +350,7 @@ def failed(pace: Pace, now: float, outcome: Outcome, chance: float) -> Pace:
 def changed(pace: Pace, now: float, chance: float, *, status: bool) -> Pace:
     """After a change: `status` for a new status, else only reason or message. Earlier waits are kept."""
     soonest = now + SPREAD * chance
-    if not status and pace.wrote is not None:
+    if not status:
         soonest = max(soonest, pace.wrote + MESSAGE_INTERVAL)
     return replace(pace, latest=min(pace.latest, max(pace.earliest, soonest)))
 

@@ -3,6 +3,7 @@
 Why these holds, and why DEGRADED is True: ADR 0019.
 """
 
+import math
 import re
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -63,7 +64,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ConditionMemory:
-    """The condition so far, and since when (monotonic seconds) each verdict holds; None for not.
+    """The condition so far, and since when (monotonic seconds) each verdict holds; infinite for not.
 
     `seen`: the last view, `released`: the last one during a release. Until `known`, when the API server has
     given the condition from before a restart, nothing is decided.
@@ -71,12 +72,12 @@ class ConditionMemory:
 
     condition: Condition | None = None
     known: bool = False
-    failed: float | None = None
-    not_failed: float | None = None
-    ready: float | None = None
-    not_ready: float | None = None
-    seen: float | None = None
-    released: float | None = None
+    failed: float = math.inf
+    not_failed: float = math.inf
+    ready: float = math.inf
+    not_ready: float = math.inf
+    seen: float = -math.inf
+    released: float = -math.inf
 
 
 LIMIT = 1024
@@ -95,17 +96,15 @@ def status_of(view: View) -> ConditionStatus:
 def watch(memory: ConditionMemory, view: View, holds: Holds) -> ConditionMemory:
     """The memory after one more view."""
     memory = _held(memory, view)
-    before = memory.condition
-    status = _next(memory, view, holds)
-    if not memory.known or (before is None and status is None):
+    before, status = memory.condition, _next(memory, view, holds)
+    if not memory.known:
         return memory
-    if before is not None and (status is None or status is before.status):
-        # Reason and message are those of the last verdict that agrees with the status.
-        if status_of(view) is not before.status:
-            return memory
-        return replace(memory, condition=replace(before, reason=view.reason, message=view.message))
-    now = status or status_of(view)
-    return replace(memory, condition=Condition(now, view.reason, view.message, view.at))
+    if status is not None and (before is None or status is not before.status):
+        return replace(memory, condition=Condition(status, view.reason, view.message, view.at))
+    # Reason and message are those of the last verdict that agrees with the status.
+    if before is None or status_of(view) is not before.status:
+        return memory
+    return replace(memory, condition=replace(before, reason=view.reason, message=view.message))
 
 
 def learned(memory: ConditionMemory, found: Condition | None) -> ConditionMemory:
@@ -136,14 +135,12 @@ def shortened(text: str, limit: int = LIMIT) -> str:
 
 
 def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
-    if memory.seen is not None and not 0 <= view.mono - memory.seen <= LONGEST_GAP:
+    if not 0 <= view.mono - memory.seen <= LONGEST_GAP:
         memory = ConditionMemory(memory.condition, memory.known, released=memory.released)
     failed, ready = status_of(view) is ConditionStatus.FALSE, view.ready
 
-    def since(holds: bool, before: float | None) -> float | None:  # noqa: FBT001
-        if not holds:
-            return None
-        return view.mono if before is None else before
+    def since(holds: bool, before: float) -> float:  # noqa: FBT001
+        return min(before, view.mono) if holds else math.inf
 
     return ConditionMemory(
         memory.condition, memory.known, since(failed, memory.failed), since(not failed, memory.not_failed),
@@ -155,13 +152,13 @@ def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
 def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus | None:
     now, before = status_of(view), memory.condition
 
-    def held(since: float | None, seconds: float) -> bool:
-        return since is not None and view.mono - since >= seconds
+    def held(since: float, seconds: float) -> bool:
+        return view.mono - since >= seconds
 
     if now is ConditionStatus.FALSE:
         return now if held(memory.failed, holds.failed) else None
     if now is ConditionStatus.TRUE:
-        soon = before is None or (before.status is ConditionStatus.UNKNOWN and _after_release(memory, holds))
+        soon = before is None or _after_release(memory, holds)
         return now if held(memory.ready, holds.failed if soon else holds.recovered) else None
     if view.reason == RELEASED:
         # An operator ordered it: no hold is needed.
@@ -172,8 +169,7 @@ def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus 
 
 def _after_release(memory: ConditionMemory, holds: Holds) -> bool:
     """Whether the node was ready again soon after a release, which an operator had ordered."""
-    ready, released = memory.ready, memory.released
-    return ready is not None and released is not None and 0 <= ready - released <= holds.failed
+    return 0 <= memory.ready - memory.released <= holds.failed
 
 
 def _reason_and_message(judged: Judged, *, turning: bool) -> tuple[Health, str, str]:

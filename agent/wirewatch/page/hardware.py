@@ -172,7 +172,7 @@ def _board(here: Readings, gpu: GpuName) -> Iterator[Cell]:
 
 def _links(here: Readings, gpu: GpuName) -> Iterator[Cell]:
     up, expected = up_and_expected(here, gpu)
-    if up is None and not here.applies("nvlink"):
+    if not here.applies("nvlink"):
         wired = bool(here.of("nvlink_peer_links", gpu.part))
         yield from [Cell("not watched" if wired else "none", "quiet")] * 2
         return
@@ -248,9 +248,11 @@ def _checks(here: Readings, checks: Sequence[Series]) -> Table:
         part = {"check": name}
         state = here.state("gpudirect_check_state", part)
         needs = next((one.labels["privilege"] for one in here.of("gpudirect_check_needs_info", part)), "")
-        found = {"passed": Cell("passed", "good"), "failed": Cell("failed", "bad", strong=True)}
+        found: dict[str | None, Cell] = {
+            "passed": Cell("passed", "good"), "failed": Cell("failed", "bad", strong=True),
+        }  # fmt: skip
         why = f"it needs {needs}" if needs and needs != "none" else "nothing on this node shows it"
-        rows.append((Cell(name.replace("_", " ")), (found.get(state or "", unknown(why)),)))
+        rows.append((Cell(name.replace("_", " ")), (found.get(state, unknown(why)),)))
     return table("direct-table", "What GPUDirect RDMA needs", (Column("Check"), Column("Result")), rows)
 
 

@@ -138,7 +138,7 @@ def _topology(content: PageContent, here: Readings) -> Section:
         lines.append(Sentence(f"Not known now: {here.why('topology')}.", "unknown"))
     if drawing is None and not lines:
         lines.append(Sentence("There is neither a GPU nor an RDMA NIC to draw.", "quiet"))
-    if drawing is not None and one is not None and one.last_success:
+    if drawing is not None and one is not None:
         at = moment(one.last_success, content.at)
         text = "Above the GPUs: NVLink links up, of those expected. Below the NICs: Gb/s of each port."
         lines.append(Sentence("Where each part is connected, as it was read", "quiet", at=at))

@@ -27,7 +27,10 @@ HERE = Path(__file__).parent
 DAEMON = "daemon"
 """The golden of what no collector makes."""
 FAULTS = ("gpu-ecc-uncorrected", "nvlink-link-down", "ib-port-slow")
-PAGES = ("link-down", "gpu-lost", "drifted", "first-seconds", "one-gpu", "stale")
+PAGES = (
+    "link-down", "gpu-lost", "drifted", "first-seconds", "one-gpu", "stale", "jobs", "hung", "hinted",
+    "straggler", "denied", "port-down", "mig", "suppressed", "released",
+)  # fmt: skip
 _COLLECTOR = re.compile(r'\bcollector="(\w+)"')
 
 

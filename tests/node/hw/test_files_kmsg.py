@@ -9,6 +9,7 @@ import pytest
 from wirewatch.core.kernellog import parse_record
 from wirewatch.core.ports import KernelLog
 from wirewatch.core.types import Absent, Why
+from wirewatch.hw import files
 from wirewatch.hw.files import KEPT, SystemKmsg
 
 
@@ -146,7 +147,44 @@ def test_of_a_flood_the_newest_are_kept(log: Log) -> None:
         kmsg.records(start)
     answer = read_log(kmsg)
     assert numbers(answer) == list(range(total - KEPT, total))
+    assert len(answer.records) == 4096
     assert answer.missed == 0
+
+
+@pytest.mark.parametrize(
+    ("why", "texts", "kept", "missed"),
+    [
+        ("as many as are kept", ["NVRM: Xid"] * 3, [0, 1, 2], 0),
+        ("one more, of an XID", ["NVRM: Xid"] * 4, [1, 2, 3], 1),
+        ("one more, of no XID", ["NVRM: hello"] * 4, [1, 2, 3], 0),
+        ("no XID is driven out by others", ["NVRM: Xid", *["NVRM: hello"] * 5], [0, 3, 4, 5], 0),
+        ("others are not driven out by XIDs", ["NVRM: hello", *["NVRM: Xid"] * 5], [0, 3, 4, 5], 2),
+    ],
+)
+def test_xids_and_the_rest_have_a_place_each(
+    log: Log, monkeypatch: pytest.MonkeyPatch, why: str, texts: list[str], kept: list[int], missed: int
+) -> None:
+    monkeypatch.setattr(files, "KEPT", 3)
+    log.write(*(record(number, text) for number, text in enumerate(texts)))
+    answer = read_log(SystemKmsg(log.path))
+    assert (numbers(answer), answer.missed) == (kept, missed), why
+
+
+def test_a_record_of_an_unknown_form_may_be_the_first(log: Log) -> None:
+    log.write("4,5;NVRM: half a header", record(7))
+    answer = read_log(SystemKmsg(log.path))
+    assert (answer.records, answer.missed) == (("4,5;NVRM: half a header", record(7)), 6)
+
+
+def test_a_log_that_is_opened_again_repeats_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "kmsg"
+    file.write_text(record(1), "utf-8")
+    kmsg = SystemKmsg(file)
+    assert numbers(read_log(kmsg)) == [1]
+    assert kmsg._handle is not None  # noqa: SLF001
+    os.close(kmsg._handle)  # noqa: SLF001
+    kmsg._handle = None  # noqa: SLF001
+    assert numbers(read_log(kmsg)) == [1]
 
 
 def test_two_readers_of_their_own_keep_their_own_place(log: Log, tmp_path: Path) -> None:

@@ -49,7 +49,14 @@ def test_a_file_that_is_no_text_is_read_all_the_same(root: Path) -> None:
 
 def test_an_endless_file_is_cut(root: Path) -> None:
     (root / "sys/endless").write_text("x" * (3 * LIMIT), "utf-8")
-    assert SystemSysfs(root).read("/sys/endless") == "x" * LIMIT
+    assert SystemSysfs(root).read("/sys/endless") == "x" * LIMIT == "x" * 65536
+
+
+def test_a_file_that_was_read_is_closed(root: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(9):
+        SystemSysfs(root).read(MTU)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_a_pipe_without_a_writer_does_not_stop_us(root: Path) -> None:

@@ -26,7 +26,7 @@ from wirewatch.core.ports import Gpu, Pod
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import podresources_pb2 as wire
 from wirewatch.hw.files import SystemSysfs
-from wirewatch.hw.kubelet import LIMIT, SystemKubelet
+from wirewatch.hw.kubelet import LIMIT, SystemKubelet, _claims
 from wirewatch.probe.gate import GpuNames, pod_holdings, read_podlife
 
 METHOD = "/v1.PodResourcesLister/List"
@@ -145,6 +145,26 @@ def test_claims_of_before_kubernetes_1_31_are_reported_by_their_cdi_devices(at: 
         (("k8s.gpu.nvidia.com/device", "", "gpu-1"), ("k8s.gpu.nvidia.com/device", "", "gpu-2")),
         (("", "", ""),),
     ]
+
+
+@pytest.mark.parametrize(
+    ("why", "driver", "devices", "found"),
+    [
+        ("since 1.31", "gpu.nvidia.com", [], [("gpu.nvidia.com", "pool", "gpu-0")]),
+        ("both", "gpu.nvidia.com", ["k=d"], [("gpu.nvidia.com", "pool", "gpu-0")]),
+        ("before", "", ["nvidia.com/gpu=0", "nvidia.com/gpu=1"],
+         [("nvidia.com/gpu", "", "0"), ("nvidia.com/gpu", "", "1")]),
+        ("neither", "", [], [("", "pool", "gpu-0")]),
+    ],
+)  # fmt: skip
+def test_a_claim_is_its_devices(
+    why: str, driver: str, devices: list[str], found: list[tuple[str, str, str]]
+) -> None:
+    claim = wire.ClaimResource(
+        driver_name=driver, pool_name="pool", device_name="gpu-0",
+        cdi_devices=[wire.CDIDevice(name=name) for name in devices],
+    )  # fmt: skip
+    assert list(_claims(claim)) == found, why
 
 
 def test_fields_of_a_newer_kubelet_are_passed_over(at: Path) -> None:

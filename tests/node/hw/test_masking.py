@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.node.hw.masks import mask
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.masking import shape
+from wirewatch.hw.masking import Masker, shape
 from wirewatch.hw.recording import pack
 
 NVML, SYSFS, HOST = "nvml", "sysfs", "host"
@@ -189,6 +189,7 @@ def test_names_inside_structures_are_masked_and_states_are_not(question: str, an
         (NVML, "gpu0/PciInfo()", {"busId": "00000000:1B:00.0", "pciDeviceId": 590680286}),
         (NVML, "gpu0/Field(138,all)", 123456789012345),
         (SYSFS, "read /sys/class/net/eth0/mtu", "9000"),
+        (SYSFS, "read /sys/class/net/eth0/operstate", "up"),
         (HOST, "Kernel()", "6.8.0-60-generic"),
     ],
 )
@@ -287,9 +288,83 @@ def test_pools_of_claimed_devices_are_masked_since_they_are_nodes() -> None:
     assert "rack" not in pool
 
 
-def test_jobs_and_a_kubelet_that_did_not_answer_stay_as_they_are() -> None:
+def test_jobs_and_what_did_not_answer_stay_as_they_are() -> None:
+    gone = Absent(Why.LOST, "it is gone")
     rows = [
         row("slurm", "Jobs()", [{"id": "1234", "state": "RUNNING", "gpus": [0, 1]}]),
-        row("kubelet", "Pods()", Absent(Why.LOST, "kubelet: UNAVAILABLE")),
-    ]
+        row("kubelet", "Pods()", gone), row("rings", "Rings()", gone), row("ras", "Reports()", gone),
+        row("kmsg", "Records()", gone), row(NVML, "gpu0/Serial()", gone),
+    ]  # fmt: skip
     assert mask(rows) == rows
+
+
+def test_learning_says_whether_a_secret_is_new() -> None:
+    masker, rows = Masker(), [row(NVML, "gpu0/Serial()", "1651922000000")]
+    assert [masker.learn(rows), masker.learn(rows), masker.learn([])] == [True, False, False]
+    members = {"chassisPhysicalSlot": 3, "out": 7, "state": "0x0123456789abcdef"}
+    assert masker.learn([row(NVML, "gpu0/PlatformInfo()", members)]) is False
+    assert masker.learn([row("command", "ibstat()", {"out": "GUID: 0x0123456789abcdef"})]) is True
+    assert masker.learn([row(NVML, "gpu0/Pdi()", 7)]) is True
+
+
+def test_a_name_of_four_letters_is_looked_for_everywhere_and_a_shorter_one_is_not() -> None:
+    rows = [row(HOST, "Hostname()", "n001"), row(NVML, "Text()", "to n001, n00, n0012")]
+    masked = mask(rows)
+    assert masked[1]["answer"] == f"to {masked[0]['answer']}, n00, n0012"
+    assert masked[0]["answer"] != "n001"
+    short = [row(HOST, "Hostname()", "n01"), row(NVML, "Text()", "to n01")]
+    assert mask(short)[1]["answer"] == "to n01"
+
+
+def test_an_identifier_of_a_boot_is_replaced_in_questions_too() -> None:
+    boot = "3f1c9d52-7b6e-4a18-9c35-d2e4f6a8b1c7"
+    masked = mask([row(HOST, "BootId()", boot), row(SYSFS, f"read /boot/{boot}", "x")])
+    assert masked[1]["question"] == f"read /boot/{masked[0]['answer']}"
+
+
+def test_a_process_is_masked_in_the_kernel_s_log_alone() -> None:
+    line = "6,1,2,-;NVRM: Xid (PCI:0000:1b:00): 31, pid=4711, name=python, Ch 7"
+    log, other = mask([row("kmsg", "Records()", [line]), row(NVML, "Lines()", [line])])
+    assert log["answer"] == [line.replace("4711", "<masked>").replace("python", "<masked>")]
+    assert other["answer"] == [line]
+
+
+RAS = {
+    "host": "10.1.2.3", "address": "10.1.2.3:28028", "open": True, "uid": 1001,
+    "ranks": [{"host": "10.1.2.4", "uid": 0, "rank": 3}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("why", "change", "told"),
+    [
+        ("all of it", {}, {"host": "192.0.2.2", "address": "192.0.2.2:28028", "uid": 1000}),
+        ("a port that nobody may reach", {"open": False},
+         {"host": "192.0.2.2", "address": "10.1.2.3:28028", "uid": 1000}),
+        ("of all addresses", {"address": "0.0.0.0:28028"},
+         {"host": "192.0.2.2", "address": "0.0.0.0:28028", "uid": 1000}),
+        ("of all addresses, version 6", {"address": "[::]:28028"},
+         {"host": "192.0.2.2", "address": "[::]:28028", "uid": 1000}),
+        ("another address", {"address": "10.9.9.9:1"},
+         {"host": "192.0.2.2", "address": "192.0.2.3:1", "uid": 1000}),
+        ("no host", {"host": None}, {"host": None, "address": "192.0.2.2:28028", "uid": 1000}),
+        ("no user", {"uid": None}, {"host": "192.0.2.2", "address": "192.0.2.2:28028", "uid": None}),
+    ],
+)  # fmt: skip
+def test_what_ras_says_has_no_hosts_and_no_users(
+    why: str, change: dict[str, Any], told: dict[str, Any]
+) -> None:
+    (masked,) = mask([row("ras", "Reports()", [{**RAS, **change}])])
+    (found,) = masked["answer"]
+    assert {name: found[name] for name in told} == told, why
+    assert found["ranks"] == [{"host": "192.0.2.1", "uid": 0, "rank": 3}]
+    assert found["open"] == {**RAS, **change}["open"]
+
+
+def test_the_guid_of_a_card_is_one_name_however_it_is_written() -> None:
+    rows = [
+        row(SYSFS, "read /sys/class/infiniband/mlx5_0/node_guid", "a1b2:c3d4:e5f6:a7b8"),
+        row("command", "ibstat()", {"status": 0, "out": "Node GUID: 0xa1b2c3d4e5f6a7b8", "err": ""}),
+    ]
+    card, listed = mask(rows)
+    assert listed["answer"]["out"] == f"Node GUID: 0x{card['answer'].replace(':', '')}"

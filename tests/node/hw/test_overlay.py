@@ -7,18 +7,22 @@ from typing import Any
 
 import pytest
 
-from tests.node.hw.recordings import Time, one_change, overlay_file, player, recording
-from wirewatch.core.ports import Answer
+from tests.node.hw.recordings import Time, Told, one_change, overlay_file, player, recording
+from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Health, Json, Subject, Why
+from wirewatch.hw.nvml.protocol import Source
 from wirewatch.hw.overlay import (
     AnswerChange,
     Expected,
+    NotRecorded,
     Overlay,
     OverlayError,
     Player,
+    ReplayNvml,
     change,
     is_counter,
     load_overlay,
+    open_player,
 )
 from wirewatch.hw.recording import Key
 
@@ -283,6 +287,10 @@ def test_members_of_an_answer_are_changed_where_it_has_them() -> None:
         "links": [{"rate": 2, "up": True}, {"rate": 9}], "rate": 1,
     }  # fmt: skip
     assert changed("add", 1, Answer(value), "links/0/up/rate") == value
+    others: Json = {"links": [{"rate": 2}], "others": [{"rate": 3}]}
+    assert changed("scale", 2, Answer(others), "links/*/rate") == {
+        "links": [{"rate": 4}], "others": [{"rate": 3}],
+    }  # fmt: skip
     assert changed("set", 9, Answer(LOST), "links/1/rate") == LOST
     assert (
         change([Overlay("x", "", (AnswerChange("nvml", "*", "set", 1, at="a"),))], POWER, 0.0, None) is None
@@ -326,6 +334,125 @@ def test_what_grows_in_a_loop_is_known_by_its_question(key: Key, grows: bool) ->
     assert is_counter(key) is grows
 
 
+def test_a_change_of_a_member_is_loaded(tmp_path: Path) -> None:
+    (one,) = load_overlay(one_change(tmp_path, 'scale = 2\nat = "a/b"\nfrom = 0\nuntil = 5')).changes
+    assert (one.at, one.start, one.until, one.argument) == ("a/b", 0.0, 5.0, 2)
+
+
+@pytest.mark.parametrize("action", ["add", "scale", "ramp"])
+def test_what_was_never_recorded_and_what_failed_are_only_set(action: str) -> None:
+    overlay = Overlay("drawn", "", (AnswerChange("nvml", "*", action, 1),))
+    assert change([overlay], POWER, 5.0, None) is None
+    failed = Answer(LOST, 3.0)
+    assert change([overlay], POWER, 5.0, failed) == failed
+    setting = Overlay("drawn", "", (AnswerChange("nvml", "*", "set", 1),))
+    assert change([setting], POWER, 5.0, failed) == Answer(1)
+
+
+FILE: Key = ("sysfs", "read /sys/class/dmi/id/product_name")
+
+
+@pytest.mark.parametrize(
+    ("why", "key", "strict", "answer"),
+    [
+        ("a file that recordings did not ask for at first", FILE, True, "not in recording small"),
+        ("any other file", ("sysfs", "read /sys/other"), True, None),
+        ("a file's name on another port", ("host", FILE[1]), True, None),
+        ("any file where nothing is strict", ("sysfs", "read /sys/other"), False, "not in recording small"),
+        ("a port of later", ("kubelet", "Pods()"), True, "recording small has nothing of kubelet"),
+    ],
+)
+def test_what_is_not_recorded_is_an_absence_or_an_error(
+    why: str, key: Key, answer: str | None, *, strict: bool
+) -> None:
+    played = player(SMALL, Time(), strict=strict)
+    if answer is None:
+        with pytest.raises(NotRecorded):
+            played.answer(key)
+    else:
+        assert answer in str(played.answer(key).value), why
+
+
+def test_a_later_port_that_a_recording_has_must_have_the_question() -> None:
+    played = player(recording([0.0], {("kubelet", "Pods()"): {0: []}}), Time())
+    assert played.answer(("kubelet", "Pods()")).value == []
+    with pytest.raises(NotRecorded):
+        played.answer(("kubelet", "Other()"))
+
+
+def test_counters_go_on_in_a_loop_and_nothing_else_changes_before_it() -> None:
+    time = Time()
+    played = player(recording([0.0, 10.0], {RATE: {0: "007", 1: "009"}}), time, loop=True, strict=False)
+    assert played.answer(RATE).value == "007"
+    time.seconds = 10.0
+    assert played.answer(RATE).value == "9"
+    assert isinstance(played.answer(("sysfs", f"{RATE[1]}2")).value, Absent)
+    odd = player(recording([0.0, 10.0], {RATE: {0: "none", 1: "none"}}), time, loop=True)
+    assert odd.answer(RATE).value == "none"
+
+
+NEWS: Key = ("rings", "Rings()")
+
+
+@pytest.mark.parametrize(
+    ("why", "seconds", "loop", "came"),
+    [
+        ("at first", 0.0, False, [(0, 0, 1)]),
+        ("later", 20.0, False, [(0, 0, 1), (0, 1, 2)]),
+        ("in the first play of a loop", 20.0, True, [(0, 0, 1), (0, 1, 2)]),
+        ("in the second", 30.0, True, [(0, 0, 1), (0, 1, 2), (0, 2, 3), (1, 0, 1)]),
+        ("in the third", 70.0, True, [(1, 0, 1), (1, 1, 2), (1, 2, 3), (2, 0, 1), (2, 1, 2)]),
+    ],
+)
+def test_what_came_until_now(
+    why: str, seconds: float, came: list[tuple[int, int, int]], *, loop: bool
+) -> None:
+    small = recording([0.0, 10.0, 30.0], {NEWS: {0: 1, 1: 2, 2: 3}})
+    found = player(small, Time(seconds), loop=loop).came(NEWS)
+    assert [(one.cycle, one.moment, one.answer.value) for one in found] == came, why
+    assert not any(one.changed for one in found)
+    assert player(small, Time(seconds)).came(POWER) == ()
+
+
+@pytest.mark.parametrize(
+    ("why", "one", "values"),
+    [
+        ("a value, from its time on", AnswerChange("rings", "*", "add", 5, start=10.0), [1, 7]),
+        ("until its time", AnswerChange("rings", "*", "add", 5, until=10.0), [6, 2]),
+        ("of another port", AnswerChange("nvml", "*", "add", 5), [1, 2]),
+        ("grows with the time at which it came", AnswerChange("rings", "*", "ramp", 2), [1, 22]),
+        ("what hangs changes no value", AnswerChange("rings", "*", "hang", argument=True), [1, 2]),
+    ],
+)
+def test_what_came_is_as_overlays_changed_it_then(why: str, one: AnswerChange, values: list[int]) -> None:
+    small = recording([0.0, 10.0], {NEWS: {0: 1, 1: 2}})
+    found = Player(small, lambda: 100.0, (Overlay("drawn", "", (one,)),)).came(NEWS)
+    assert [came.answer.value for came in found] == values, why
+    assert [came.changed for came in found] == [
+        value != was for value, was in zip(values, (1, 2), strict=True)
+    ]
+
+
+def test_a_gpu_is_known_by_the_uuid_that_nvml_gave_it() -> None:
+    told: dict[Key, Told] = {
+        ("nvml", "gpu3/UUID()"): {0: "GPU-3"}, ("nvml", "gpu4/Name()"): {0: "GPU-4"},
+        ("host", "gpu5/UUID()"): {0: "GPU-5"}, ("nvml", "gpu3/Name()"): {0: "H200"},
+    }  # fmt: skip
+    nvml = ReplayNvml(player(recording([0.0], told), Time()))
+    assert [one.value for one in nvml.answer("GPU-3", [Question("Name")])] == ["H200"]
+    for uuid in ("GPU-4", "GPU-5"):
+        assert [one.value for one in nvml.answer(uuid, [Question("Name")])] == [LOST]
+
+
+@pytest.mark.parametrize(("lead", "start"), [(None, 60.0), (5.0, 5.0)])
+def test_a_source_hurries_its_overlays_only_with_a_lead(
+    tmp_path: Path, lead: float | None, start: float
+) -> None:
+    path = one_change(tmp_path, "set = 1\nfrom = 60")
+    opened = open_player(Source("h200x1-idle", (path,), lead=lead))
+    assert opened.overlays[0].changes[0].start == start
+
+
 FINDING = 'rule = "gpu.lost"\nhealth = "FAILED"\nevidence = "XID"\naction = "drain"\ngpu = "3"'
 
 
@@ -339,6 +466,7 @@ def test_a_fault_may_say_what_it_makes(tmp_path: Path) -> None:
     [('"FAILED"', '"failed"'), ('"3"', "3"), ("gpu =", "host ="), ('action = "drain"', ""), ('"XID"', "[]")],
 )
 def test_a_finding_that_is_not_understood_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    assert "a finding has" in _refusal(overlay_file(tmp_path, "change = []\nfinding = [1]", "odd"))
     assert "a finding has" in _refusal(
         overlay_file(tmp_path, f"change = []\n[[finding]]\n{FINDING.replace(old, new)}")
     )

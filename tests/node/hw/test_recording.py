@@ -1,8 +1,9 @@
 """Recordings: what is written is what is read, and what is damaged says so in one line."""
 
 import gzip
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,26 @@ from hypothesis import strategies as st
 
 from tests.node.core.strategies import JSON, QUESTIONS
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Json, Why
+from wirewatch.hw import recording as recordings
 from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
 from wirewatch.hw.recording import (
     LONGEST,
     WHOLE,
     Key,
+    Recording,
     RecordingError,
+    _rows,
+    append,
     bundled_names,
     load_recording,
+    number,
     pack,
+    unpack,
     write,
 )
+from wirewatch.hw.recording import _lines as _lines_of
 
 MANIFEST = {"moments": [{"moment": 0, "seconds": 0.0}, {"moment": 1, "seconds": 5.5}]}
 ROWS = [
@@ -87,9 +95,9 @@ def test_what_was_written_is_what_is_loaded(
     loaded = load_recording(str(folder))
     assert loaded.times == tuple(map(float, range(len(moments))))
     latest: dict[Key, Answer] = {}
-    for number, told in enumerate(moments):
+    for moment, told in enumerate(moments):
         latest |= told
-        assert {key: loaded.at(key, number) for key in latest} == latest
+        assert {key: loaded.at(key, moment) for key in latest} == latest
     assert set(loaded.answers) == set(latest)
 
 
@@ -191,6 +199,107 @@ def test_a_recording_without_moments_is_refused(tmp_path: Path) -> None:
 def test_a_line_that_is_no_answer_is_refused(tmp_path: Path, line: str) -> None:
     _lines(_small(tmp_path), line)
     _refusal(tmp_path)
+
+
+def test_a_long_line_waits_for_no_other_and_short_ones_for_some() -> None:
+    long, short = (b'"%b"' % (b"x" * (size - 2)) for size in (32769, 32768))
+    for lines, taken in (([long, b"2", b"3"], 1), ([short, b"2"], 2), ([b"1"] * 600, 512)):
+        rest = iter(lines)
+        next(_rows(rest))
+        assert len(list(rest)) == len(lines) - taken
+    assert list(_rows([b"1", b"2"])) == [1, 2]
+    assert list(_rows([b"1"] * 600)) == [1] * 600
+
+
+def test_a_line_and_a_file_may_be_as_long_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "LONGEST", 4)
+    monkeypatch.setattr(recordings, "WHOLE", 8)
+
+    def read(text: bytes) -> list[bytes]:
+        return list(_lines_of(gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(text)))))
+
+    assert read(b"123\n456\n") == [b"123\n", b"456\n"]
+    for long in (b"1234\n", b"123\n456\n7\n"):
+        with pytest.raises(ValueError, match="a line of more than 4 bytes"):
+            read(long)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("12", 12), ("1.5", None), (12, 12), (True, None), (1.5, None), (None, None)]
+)
+def test_a_whole_number_is_one_as_text_too(value: Any, found: int | None) -> None:
+    assert number(value) == found
+
+
+def test_a_counter_grows_by_its_steps_without_resets() -> None:
+    values: list[Json | Absent] = [5, "9", True, 2, absent_code(15), 4]
+    answers = tuple((n, Answer(value, 1.0)) for n, value in enumerate(values))
+    one = Recording("x", {}, (0.0,), {("nvml", "x"): answers})
+    assert one.growth(("nvml", "x")) == 4 + 2 + 2
+    assert one.growth(("nvml", "y")) == 0
+
+
+@pytest.mark.parametrize(
+    ("manifest", "at", "synthetic"),
+    [
+        ({}, 0.0, False),
+        ({"moments": []}, 0.0, False),
+        ({"moments": [{}], "source": "live"}, 0.0, False),
+        ({"moments": [{"at": 7}, {"at": 8}], "source": "synthetic"}, 7.0, True),
+    ],
+)
+def test_a_manifest_says_when_it_was_and_what_was_made_up(
+    manifest: dict[str, Any], at: float, *, synthetic: bool
+) -> None:
+    one = Recording("x", manifest, (0.0,), {})
+    assert (one.at_unix, one.synthetic) == (at, synthetic)
+
+
+@pytest.mark.parametrize(
+    ("port", "absent", "told"),
+    [
+        ("nvml", absent_code(15), {"code": 15}),
+        ("sysfs", absent_errno(2, "/x"), {"errno": 2}),
+        ("host", Absent(Why.MISSING, "no file", 2), {"why": "missing", "detail": "no file"}),
+        ("nvml", Absent(Why.LOST, "gone"), {"why": "lost", "detail": "gone"}),
+    ],
+)
+def test_an_absence_has_its_number_where_the_port_numbers_them(
+    port: str, absent: Absent, told: dict[str, Any]
+) -> None:
+    found = pack(0, port, "q /x", Answer(absent, 1.0))
+    assert found == {"moment": 0, "port": port, "question": "q /x", "us": 1.0, **told}
+    if "errno" in told or "code" in told or port == "nvml":
+        assert unpack(found).value == absent
+
+
+def test_a_folder_that_is_no_recording_is_told_from_a_name_that_is_none(tmp_path: Path) -> None:
+    assert "is a folder without manifest.json" in _refusal(tmp_path)
+    with pytest.raises(RecordingError, match="no recording ''"):
+        load_recording("")
+    with pytest.raises(RecordingError, match="no recording 'nothing'"):
+        load_recording("nothing")
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    def broken() -> Iterator[Mapping[str, Any]]:
+        yield ROWS[0]
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        write(tmp_path, MANIFEST, broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_added_all_or_none(tmp_path: Path) -> None:
+    _small(tmp_path)
+    size = (tmp_path / "moments.jsonl.gz").stat().st_size
+    with pytest.raises(TypeError):
+        append(tmp_path, MANIFEST, [ROWS[0], {"odd": object()}], len(ROWS))
+    assert (tmp_path / "moments.jsonl.gz").stat().st_size == size
+    assert append(tmp_path, MANIFEST, [pack(1, "nvml", "Count()", Answer(9, 1.0))], len(ROWS)) == 5
+    assert load_recording(str(tmp_path)).at(("nvml", "Count()"), 1) == Answer(9, 1.0)
+    assert json.loads((tmp_path / "manifest.json").read_text("utf-8"))["lines"] == 5
 
 
 @pytest.mark.parametrize("name", bundled_names())

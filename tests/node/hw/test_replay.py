@@ -1,5 +1,7 @@
 """Playing a recording."""
 
+import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -7,9 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.node.hw.recordings import Time, Told, one_change, player, recording
-from wirewatch.core.ports import ALL_LINKS, Answer, Pod, Question, SlurmJob
+from tests.node.probe.drawn import drawn, on_switch
+from wirewatch.core.ports import ALL_LINKS, Answer, Gpu, Order, Pod, Question, SlurmJob
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.protocol import Source, absent_code
 from wirewatch.hw.overlay import NotRecorded, OverlayError, Player, ReplayNvml, is_counter, open_player
@@ -19,6 +24,7 @@ from wirewatch.hw.replay import (
     ReplayHost,
     ReplayKmsg,
     ReplayKubelet,
+    ReplayProbe,
     ReplaySlurm,
     ReplaySysfs,
 )
@@ -302,6 +308,127 @@ def test_recorded_jobs_of_the_wrong_shape_are_malformed(answer: Json) -> None:
     told = ReplaySlurm(player(recording([0.0], {("slurm", "Jobs()"): {0: answer}}), Time())).jobs()
     assert isinstance(told, Absent)
     assert told.why is Why.MALFORMED
+
+
+def test_data_of_a_file_is_hexadecimal_in_the_recording() -> None:
+    told: dict[Key, Told] = {
+        ("sysfs", "data /a"): {0: "00ff"}, ("sysfs", "data /b"): {0: "no"}, ("sysfs", "data /c"): {0: 3},
+    }  # fmt: skip
+    sysfs = ReplaySysfs(player(recording([0.0], told), Time(), strict=False))
+    assert sysfs.data("/a") == b"\x00\xff"
+    assert [value.why for path in "bcd" if isinstance(value := sysfs.data(f"/{path}"), Absent)] == [
+        Why.MALFORMED, Why.MALFORMED, Why.MISSING,
+    ]  # fmt: skip
+
+
+def test_only_the_time_of_the_boot_is_moved_to_the_play() -> None:
+    told: dict[Key, Told] = {("host", "BootTime()"): {0: 40, 1: "odd"}, ("host", "CpuCount()"): {0: 192}}
+    played, time = recording([0.0, 10.0], told), Time()
+    played = replace(played, manifest={"moments": [{"at": 100.0}]})
+    host = ReplayHost(player(played, time), 1000.0)
+    assert (host.ask(Question("BootTime")).value, host.ask(Question("CpuCount")).value) == (940.0, 192)
+    time.seconds = 10.0
+    assert host.ask(Question("BootTime")).value == "odd"
+
+
+@pytest.mark.parametrize(
+    ("value", "records"),
+    [
+        (["6,7,1,-;a", "6,8,1,-;b", "no record"], ("6,8,1,-;b", "no record")),
+        ([], ()),
+        ("6,8,1,-;b", Absent(Why.MALFORMED, "not a list of records: '6,8,1,-;b'")),
+        (Absent(Why.DENIED, "no right"), Absent(Why.DENIED, "no right")),
+    ],
+)
+def test_the_kernel_s_log_is_what_came_after_a_record(value: Any, records: Any) -> None:
+    found = ReplayKmsg(player(recording([0.0], {("kmsg", "Records()"): {0: value}}), Time())).records(7)
+    assert (found if isinstance(found, Absent) else found.records) == records
+
+
+PROBED = drawn(on_switch(2))
+ORDER = Order(
+    PROBED.plan, (Gpu(0, "GPU-0"), Gpu(1, "GPU-1")), PROBED.conditions, {"NCCL_ALGO": "Ring"}, lambda: None,
+    "command", forced=True,
+)  # fmt: skip
+
+
+class Waits:
+    """A clock that moves by what it is asked to wait."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    def now(self) -> float:
+        return 5000.0
+
+    def mono(self) -> float:
+        return sum(self.waited)
+
+
+def probe(value: Json | Absent, clock: Waits, *, waits: bool = True) -> ReplayProbe:
+    played = player(recording([0.0], {("probe", "Run()"): {0: value}}), Time(), strict=False)
+    return ReplayProbe(played, clock, clock.waited.append if waits else None)
+
+
+def as_recorded(probed: Probed) -> Any:
+    return json.loads(TypeAdapter(Probed).dump_json(probed))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "engine"),
+    [
+        ("auto", "nccl"), ("nccl", "nccl"),
+        ("torch", Absent(Why.UNSUPPORTED, "the recorded probe is not of engine torch")),
+    ],
+)  # fmt: skip
+def test_the_engine_of_a_recorded_probe(wanted: str, engine: str | Absent) -> None:
+    assert probe(as_recorded(PROBED), Waits()).engine(wanted) == engine
+
+
+def test_a_recorded_probe_lasts_as_long_as_it_took() -> None:
+    clock = Waits()
+    found = probe(as_recorded(PROBED), clock).run(ORDER)
+    assert found == replace(PROBED, at=5000.0, by="recording", forced=True)
+    assert sum(clock.waited) == pytest.approx(PROBED.seconds)
+    assert set(clock.waited[:-1]) == {0.02}
+    assert clock.waited[-1] < 0.02
+    at_once = Waits()
+    assert probe(as_recorded(PROBED), at_once, waits=False).run(ORDER) == found
+    assert at_once.waited == []
+    with probe(as_recorded(PROBED), clock).lock() as holder:
+        assert holder is None
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_recorded_probe_is_withdrawn_while_it_lasts(*, waits: bool) -> None:
+    clock = Waits()
+    order = replace(ORDER, withdrawn=lambda: "a job came" if clock.mono() > 1.0 or not waits else None)
+    found = probe(as_recorded(PROBED), clock, waits=waits).run(order)
+    if not waits:
+        assert found.outcome == "ok"
+        return
+    assert (found.outcome, found.why, found.seconds, found.document) == ("preempted", "a job came", 0.0, None)
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-0", "GPU-1"]
+    assert (found.settings, found.forced, found.by) == ({"NCCL_ALGO": "Ring"}, True, "recording")
+    assert 1.0 < clock.mono() < 1.1
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Absent(Why.MISSING, "nothing"), "missing: nothing"),
+        ({"schema": "else"}, "malformed: not a recorded probe: "),
+        (as_recorded(replace(PROBED, gpus=PROBED.gpus[:1])),
+         "malformed: not a recorded probe: GPUs that the plan does not have"),
+    ],
+)  # fmt: skip
+def test_a_probe_that_is_not_recorded_fails_with_the_reason(value: Any, why: str) -> None:
+    found = probe(value, Waits())
+    assert isinstance(found.engine("auto"), Absent)
+    assert found.settings() == {}
+    assert found.run(ORDER).outcome == "failed"
+    assert found.run(ORDER).why.startswith(why)
+    assert probe(as_recorded(PROBED), Waits()).settings() == PROBED.settings
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -3,6 +3,7 @@
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_numbers_of_gpus_are_read(gres: str, numbers: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "gres",
     ["gpu:4", "gpu:h200:4(S:0-1)", "gpu:2(IDX:N/A)", "gpu(IDX:)", "gpu:2(IDX:0-)", "gpu:2(CNT:2)", "gpu",
-     "shard:h200:2(1/4,1/4)", "gpu:h200:1(IDX:0),shard:2", "gpu:1(IDX:x)"],
+     "gpu:2(IDX:3-2)", "shard:h200:2(1/4,1/4)", "gpu:h200:1(IDX:0),shard:2", "gpu:1(IDX:x)"],
 )  # fmt: skip
 def test_gpus_that_are_counted_and_not_numbered_are_not_known(gres: str) -> None:
     assert gpu_numbers(gres) is None
@@ -153,6 +154,8 @@ def test_a_node_is_found_in_a_list_of_hosts(name: str, hosts: str) -> None:
         ("gpu1x", "gpu[0-1]"),
         ("r3-n02", "r[1-2]-n[01-04]"),
         ("gpu1", "gpu[a-b]"),
+        ("abc1", "gpu[0-1]"),
+        ("gpu012", "gpu[8-12]"),
         ("gpu1", "gpu["),
         ("gpu1", "gpu[]"),
     ],
@@ -231,6 +234,8 @@ def test_a_node_gives_its_state_and_which_gpus_are_used() -> None:
     mixed = node("MIXED+DRAIN", "gpu:h200:3(IDX:0,2-3)")
     assert mixed == SlurmNode(frozenset({"MIXED", "DRAIN"}), counts=True, used=(0, 2, 3))
     assert node("MIXED", "gpu:h200:3").used is None
+    bare = parse_node("NodeName=gpu-a Gres=gpu:h200:4 State=MIXED")
+    assert bare == SlurmNode(frozenset({"MIXED"}), counts=True, used=None)
 
 
 def test_a_node_without_gres_counts_no_gpus() -> None:
@@ -592,3 +597,84 @@ def test_slurm_s_own_settings_are_passed_on_and_nothing_else(
 def test_programs_are_looked_for_in_whole_paths_also_where_slurm_is_installed_by_hand() -> None:
     assert {"/usr/bin", "/opt/slurm/bin"} <= set(SEARCH.split(":"))
     assert all(folder.startswith("/") for folder in SEARCH.split(":"))
+
+
+GONE = Absent(Why.LOST, "no controller")
+IDLE, MIXED = (
+    NODE.format(cpus=0, gres="gpu:h200:4", used="gpu:h200:0(IDX:N/A)", state="IDLE"),
+    NODE.format(cpus=8, gres="gpu:h200:4", used="gpu:h200:2(IDX:0-1)", state="MIXED"),
+)
+HELD_BY_9 = job(group("gpu-a", "gpu:h200:2(IDX:0-1)"))
+
+
+class Said:
+    """Programs that say what a test wants, by the last word that names the step, and count what is left."""
+
+    def __init__(self, **steps: Output | Absent | str) -> None:
+        self.steps, self.asked, self.left = steps, list[str](), list[float]()
+
+    def run(self, command: Sequence[str], deadline: float) -> Output | Absent:
+        step = "queue" if command[0] == "squeue" else command[-1 if command[-1] == "aliases" else -2]
+        self.asked.append(step)
+        self.left.append(deadline)
+        found = self.steps[step]
+        return Output(0, found, "") if isinstance(found, str) else found
+
+
+def asked(said: Said, *, name: str = "", deadline: float = 60.0) -> Sequence[SlurmJob] | Absent:
+    slurm = SystemSlurm(name, deadline=deadline)
+    slurm._programs = said  # type: ignore[assignment]  # noqa: SLF001
+    return slurm.jobs()
+
+
+REFUSED = Output(1, "", "slurm_load_jobs error: Invalid job id specified")
+
+
+@pytest.mark.parametrize(
+    ("why", "steps", "name", "answer", "asks"),
+    [
+        ("idle", {"aliases": "gpu-a", "node": IDLE}, "", (), ["aliases", "node"]),
+        ("the name is given", {"node": IDLE}, "gpu-a", (), ["node"]),
+        ("no aliases", {"aliases": GONE}, "", GONE, ["aliases"]),
+        ("several names", {"aliases": "gpu-a gpu-b"}, "",
+         Absent(Why.UNSUPPORTED, "several Slurm nodes on this machine (gpu-a, gpu-b): name one"),
+         ["aliases"]),
+        ("no node", {"node": GONE}, "gpu-a", GONE, ["node"]),
+        ("no queue", {"node": MIXED, "queue": GONE}, "gpu-a", GONE, ["node", "queue"]),
+        ("nothing is missing once the node is known",
+         {"node": MIXED, "queue": Absent(Why.MISSING, "squeue is not installed")}, "gpu-a",
+         Absent(Why.LOST, "squeue is not installed"), ["node", "queue"]),
+        ("a job", {"node": MIXED, "queue": "9 RUNNING", "job": HELD_BY_9}, "gpu-a",
+         (SlurmJob("9", "RUNNING", (0, 1)),), ["node", "queue", "job"]),
+        ("a job that cannot be asked for", {"node": MIXED, "queue": "9 RUNNING", "job": GONE}, "gpu-a", GONE,
+         ["node", "queue", "job"]),
+        ("a job that is refused",
+         {"node": MIXED, "queue": "9 RUNNING", "job": Output(1, "", "slurm: permission denied")}, "gpu-a",
+         Absent(Why.DENIED, "slurm: permission denied"), ["node", "queue", "job"]),
+        ("a job that has ended", {"node": MIXED, "queue": "9 RUNNING", "job": REFUSED}, "gpu-a",
+         (SlurmJob("unknown", UNSEEN, (0, 1)),), ["node", "queue", "job"]),
+        ("a job that ends", {"node": MIXED, "queue": "9 COMPLETING"}, "gpu-a",
+         (SlurmJob("9", "COMPLETING", None),), ["node", "queue"]),
+        ("no GPU is used", {"node": IDLE.replace("State=IDLE ", "State=MIXED "), "queue": "9 RUNNING"},
+         "gpu-a", (SlurmJob("9", "RUNNING", ()),), ["node", "queue"]),
+        ("no GPU is counted", {"node": MIXED.replace("gpu:h200:4", "(null)"), "queue": "9 RUNNING"}, "gpu-a",
+         (SlurmJob("9", "RUNNING", None),), ["node", "queue"]),
+    ],
+)  # fmt: skip
+def test_what_slurm_is_asked_and_what_follows(
+    why: str,
+    steps: dict[str, Output | Absent | str],
+    name: str,
+    answer: Sequence[SlurmJob] | Absent,
+    asks: list[str],
+) -> None:
+    said = Said(**steps)
+    assert asked(said, name=name) == answer, why
+    assert said.asked == asks
+    assert all(0 < left <= 60.0 for left in said.left)
+
+
+def test_nothing_is_asked_after_the_deadline() -> None:
+    said = Said()
+    found = asked(said, name="gpu-a", deadline=0.0)
+    assert (found, said.asked) == (Absent(Why.TIMEOUT, "Slurm did not answer within 0 s"), [])

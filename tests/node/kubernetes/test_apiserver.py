@@ -1,7 +1,9 @@
 """Where the API server is, and who we are there."""
 
 import json
-from contextlib import suppress
+import socket
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import EPOCH
+from wirewatch import __version__
+from wirewatch.client import HttpReply, NotHttp
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
 from wirewatch.core.words import stamp
+from wirewatch.kubernetes import apiserver
 from wirewatch.kubernetes.apiserver import (
     ApiAccess,
     ApiEndpoint,
@@ -22,6 +27,7 @@ from wirewatch.kubernetes.apiserver import (
     endpoint,
     message_of,
     patch,
+    patch_status,
 )
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus
 
@@ -100,6 +106,72 @@ def test_what_the_configuration_refuses(tmp_path: Path, line: str, told: str) ->
     assert told in str(caught.value)
 
 
+ACCESS = ApiAccess("secret", None, ("127.0.0.1",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("host", "named"), [("10.96.0.1", "10.96.0.1:443"), ("fd00::1", "[fd00::1]:443"), ("api.a", "api.a:443")]
+)
+def test_a_request_names_its_host_who_asks_and_the_node(
+    monkeypatch: pytest.MonkeyPatch, host: str, named: str
+) -> None:
+    sent: list[Any] = []
+
+    def exchange(*given: Any) -> HttpReply:
+        sent.extend(given)
+        return HttpReply(200, {}, b"{}")
+
+    monkeypatch.setattr(apiserver, "_connect", lambda *_: nullcontext("the connection"))
+    monkeypatch.setattr(apiserver, "exchange", exchange)
+    where = ApiEndpoint(host, 443, Path("/account"), "gpu-1")
+    assert patch_status(where, ACCESS, b"body", 9.0).status == 200
+    server, method, target, headers, body, end, limit = sent
+    assert (server, method, body, end, limit) == ("the connection", "PATCH", b"body", 9.0, 8388608)
+    assert target == "/api/v1/nodes/gpu-1/status?fieldManager=wirewatch"
+    assert dict(headers) == {
+        "Host": named, "Authorization": "Bearer secret", "User-Agent": f"wirewatch/{__version__}",
+        "Accept": "application/json", "Content-Type": "application/strategic-merge-patch+json",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raised", "error", "told"),
+    [
+        (EOFError(), ConnectionResetError, "the connection ended before the answer"),
+        (NotHttp("odd"), UnexpectedReply, "not what an API server answers: odd"),
+    ],
+)
+def test_an_answer_that_breaks_off_or_is_none_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, error: type[Exception], told: str
+) -> None:
+    def exchange(*_: object) -> HttpReply:
+        raise raised
+
+    monkeypatch.setattr(apiserver, "_connect", lambda *_: nullcontext("the connection"))
+    monkeypatch.setattr(apiserver, "exchange", exchange)
+    with pytest.raises(error, match=told):
+        patch_status(ApiEndpoint("a", 443, Path("/account"), "gpu-1"), ACCESS, b"", 9.0)
+
+
+class Wrapped:
+    """Stands for TLS: says over which connection it is, by which name, and how long that may wait."""
+
+    def wrap_socket(self, server: socket.socket, server_hostname: str) -> Any:
+        return server.getpeername()[0], server_hostname, server.gettimeout()
+
+
+def test_each_address_is_tried_within_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [5.0, 5.0, 3.0]
+    monkeypatch.setattr(apiserver, "left", lambda _end: times.pop(0))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = ApiEndpoint("api.a", server.getsockname()[1], Path("/account"), "gpu-1")
+        access = ApiAccess("secret", Wrapped(), ("127.0.0.2", "127.0.0.1"))  # type: ignore[arg-type]
+        found: Any = apiserver._connect(where, access, 9.0)  # noqa: SLF001
+    assert (found, times) == (("127.0.0.1", "api.a", 3.0), [])
+    with pytest.raises(OSError, match=r"api\.a has no address"):
+        apiserver._connect(where, replace(access, addresses=()), 9.0)  # noqa: SLF001
+
+
 MINE = Condition(ConditionStatus.FALSE, "NvlinkLinkDown", "words", EPOCH - 100)
 
 
@@ -129,6 +201,7 @@ def test_what_was_sent_is_understood_again() -> None:
     (sent,) = json.loads(patch(MINE, EPOCH))["status"]["conditions"]
     assert condition_in(node(sent), "gpu-1", EPOCH) == MINE
     assert condition_in(node(), "gpu-1", EPOCH) is None
+    assert condition_in(node(status={"conditions": None}), "gpu-1", EPOCH) is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +221,7 @@ def test_a_status_that_we_never_tell_is_none_of_ours() -> None:
 @pytest.mark.parametrize(
     "text",
     [b"", b"<html>", b"[]", b"null", b"{}", node(kind="Pod"), node(metadata={"name": "gpu-2"}),
-     node(status=None), node("Ready"), b"[" * 100_000, node({"type": TYPE}, {"type": TYPE})],
+     node(status=None), node("Ready"), node(kind=None), b"[" * 100_000, node({"type": TYPE}, {"type": TYPE})],
 )  # fmt: skip
 def test_what_is_no_document_of_our_node_is_strange(text: bytes) -> None:
     with pytest.raises(UnexpectedReply):

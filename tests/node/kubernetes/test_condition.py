@@ -87,6 +87,21 @@ def test_a_release_is_told_at_once_and_a_minute_after_it_the_node_is_back() -> N
     assert (dict(found)[695] or 0) == Condition(ConditionStatus.UNKNOWN, RELEASED, "at 695", EPOCH + 100)
 
 
+@pytest.mark.parametrize(
+    ("why", "spans", "back"),
+    [
+        ("ready a minute after the release", [(RELEASED, 100), (UNKNOWN, 55), (OK, 600)], 315.0),
+        ("ready later than that", [(RELEASED, 100), (UNKNOWN, 65), (OK, 600)], 565.0),
+        ("unknown without a release", [(UNKNOWN, 400), (OK, 600)], 800.0),
+        ("failed meanwhile", [(RELEASED, 20), (FAILED, 70), (OK, 600)], 490.0),
+    ],
+)
+def test_only_what_follows_a_release_at_once_is_back_sooner(
+    why: str, spans: list[tuple[Health | str, float]], back: float
+) -> None:
+    assert changes(seen([(OK, 100), *spans]))[-1] == (back, "True"), why
+
+
 def test_a_release_of_a_node_that_stays_failed_changes_nothing() -> None:
     assert changes(seen([(FAILED, 1000)])) == [(60, "False")]
 
@@ -98,6 +113,12 @@ def test_what_nobody_looked_at_was_not_held() -> None:
     assert memory.condition is not None
     assert memory.condition.status is ConditionStatus.TRUE
     assert memory.failed == 1020.0 + LONGEST_GAP + 1
+
+
+@pytest.mark.parametrize(("gap", "since"), [(30.0, 1000.0), (30.5, 1030.5)])
+def test_a_gap_of_half_a_minute_is_still_held(gap: float, since: float) -> None:
+    memory = watch(watch(knowing(None), view(FAILED, 0), HOLDS), view(FAILED, gap), HOLDS)
+    assert memory.failed == since
 
 
 def test_a_clock_that_goes_back_holds_nothing() -> None:

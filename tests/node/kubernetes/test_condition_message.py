@@ -99,3 +99,14 @@ def test_a_message_is_printable_and_at_most_a_kilobyte_whatever_is_in_it(
 def test_cut_text_says_so_and_is_never_half_a_letter() -> None:
     assert shortened("ü" * 20, 20) == "ü" * 8 + "..."
     assert shortened("short\nlines", 20) == "short lines"
+    assert (shortened("x" * 20, 20), shortened("x" * 21, 20)) == ("x" * 20, "x" * 17 + "...")
+    assert len(shortened("x" * 2000)) == 1024
+
+
+def test_an_evidence_has_the_room_that_is_left_and_never_less_than_sixty_bytes() -> None:
+    def message(evidence: str, device: str) -> str:
+        found = Finding("infiniband.port_down", Health.FAILED, Subject(device=device), evidence, "act")
+        return reason_and_message(judged(Health.FAILED, found))[1]
+
+    assert "e" * 500 in message("e" * 500, "mlx5_0")
+    assert f": {'e' * 57}.... Action: act." in message("e" * 500, "d" * 800)

@@ -1,5 +1,6 @@
 """When the next request is due: no hot loop, no stampede, no news lost."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from wirewatch.kubernetes.apiserver import (
     LONGEST_WAIT,
     MESSAGE_INTERVAL,
     SPREAD,
+    ConditionReport,
     Outcome,
     Pace,
     RequestResult,
@@ -21,8 +23,10 @@ from wirewatch.kubernetes.apiserver import (
     failed,
     outcome_of,
     retry_after,
+    samples,
     succeeded,
 )
+from wirewatch.kubernetes.condition import Condition, ConditionStatus
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 BAD = st.sampled_from([result for result in RequestResult if result is not RequestResult.OK])
@@ -93,6 +97,40 @@ def test_a_heartbeat_comes_in_its_time_give_or_take_a_tenth(chance: float) -> No
     pace = succeeded(failed(begin(0, 0), 0, Outcome(RequestResult.CONFLICT), 0), 100.0, 300.0, chance)
     assert 100 + 270 <= pace.latest <= 100 + 330
     assert pace.failures == 0
+
+
+def test_a_node_that_wrote_nothing_yet_waits_for_no_minute() -> None:
+    away = failed(begin(0.0, 0.0), 0.0, Outcome(RequestResult.THROTTLED, "", 500.0), 0.0)
+    assert changed(replace(away, earliest=0.0), 7.0, 0.5, status=False).latest == 12.0
+
+
+def test_the_pace_in_seconds() -> None:
+    """Each figure by itself, and not by its name."""
+    assert begin(100.0, 0.5).latest == 105.0
+    wrote = succeeded(begin(0.0, 0.0), 100.0, 300.0, 0.5)
+    assert (wrote.earliest, wrote.latest, wrote.wrote) == (100.0, 400.0, 100.0)
+    assert changed(wrote, 110.0, 0.5, status=True).latest == 115.0
+    assert changed(wrote, 110.0, 0.5, status=False).latest == 160.0
+    assert changed(wrote, 170.0, 0.5, status=False).latest == 175.0
+    assert changed(wrote, 399.0, 0.5, status=False).latest == 400.0
+    assert changed(replace(wrote, earliest=130.0), 110.0, 0.5, status=True).latest == 130.0
+    asked = failed(wrote, 0.0, Outcome(RequestResult.THROTTLED, "", 20.0), 0.5)
+    assert (asked.latest, asked.earliest, asked.failures) == (25.0, 25.0, 1)
+    assert retry_after("4000", 0.0) == 3600.0
+
+
+@pytest.mark.parametrize(
+    ("condition", "statuses", "since"),
+    [
+        (None, [0, 0, 0], 0.0),
+        (Condition(ConditionStatus.FALSE, "NvlinkLinkDown", "words", 7.0), [0, 1, 0], 7.0),
+    ],
+)
+def test_the_series_of_a_condition_and_of_none(
+    condition: Condition | None, statuses: list[int], since: float
+) -> None:
+    report = ConditionReport(condition, 9.0, {RequestResult.OK: 3, RequestResult.FORBIDDEN: 2})
+    assert [one.value for one in samples(report)] == [*statuses, since, 9.0, 3, 2]
 
 
 @given(CHANCE)

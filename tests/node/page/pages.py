@@ -11,7 +11,7 @@ from wirewatch.documents.judged import DaemonStatus
 from wirewatch.page import html
 from wirewatch.page.content import PageContent, PageContext, page_content
 from wirewatch.page.html import render
-from wirewatch.page.model import Page
+from wirewatch.page.model import Cell, Drawing, Page
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_state
 
@@ -110,12 +110,15 @@ class Strict(HTMLParser):
 
 
 def lines(page: Page) -> Iterator[str]:
-    """What the page says, as text: for goldens, and for whoever reads them."""
+    """What the page says and how it looks, as text: for goldens, and for whoever reads them.
+
+    After a text stand its tone and how it is set: `#` a number, `*` strong, `x3` over three columns.
+    """
     yield f"{page.node or '(no name)'} | {page.about}"
     yield f"{page.verdict.health.upper()}: {page.verdict.start} {page.verdict.reason}"
     if page.verdict.since:
         yield f"since {page.verdict.since.text} ({page.verdict.since.ago})"
-    yield from (f"! {one.text} {one.code}".rstrip() for one in page.notices)
+    yield from (f"! {_toned(one.text, one.tone)} {one.code}".rstrip() for one in page.notices)
     for card in (*page.findings, *page.apart):
         rules = ", ".join(f"{rule.name} {rule.id}" for rule in card.rules)
         yield f"* {card.health.upper()} {card.subject} {rules}: {card.evidence}"
@@ -127,26 +130,47 @@ def lines(page: Page) -> Iterator[str]:
         yield f"== {section.title}"
         for line in section.lines:
             at = f" {line.at.text} ({line.at.ago})" if line.at else ""
-            yield f"{line.text}{at}{f' [{line.code}]' if line.code else ''}"
+            yield f"{_toned(line.text, line.tone)}{at}{f' [{line.code}]' if line.code else ''}"
         for table in section.tables:
             yield f"-- {table.caption}"
             yield " | ".join(f"{head.text} {head.unit}".strip() for head in table.columns)
             for row in table.rows:
-                yield " | ".join(
-                    _cell(cell.text, cell.note, cell.aside, cell.mark) for cell in (row.head, *row.cells)
-                )
+                yield " | ".join(map(_cell, (row.head, *row.cells)))
             yield from (f"[{number}] {note}" for number, note in enumerate(table.notes, 1))
         if section.drawing:
             yield f"-- {section.drawing.title}"
             yield from section.drawing.words
+            yield from drawn(section.drawing)
         for details in section.details:
             yield f"-- {details.title}"
             for point in details.points:
                 yield " ; ".join((point.text, *point.under))
 
 
-def _cell(text: str, note: str, aside: str, mark: int) -> str:
+def drawn(drawing: Drawing) -> Iterator[str]:
+    """Where each part of a drawing is, and how it looks."""
+    yield f"{drawing.width:g} x {drawing.height:g}"
+    for kind, boxes in (("frame", drawing.frames), ("box", drawing.boxes)):
+        for one in boxes:
+            text = _toned(f"{one.text} <{one.note}>" if one.note else one.text, one.style)
+            yield f"{kind} {one.x:g},{one.y:g} {one.width:g} x {one.height:g} {text}"
+    for wire in drawing.wires:
+        ends = f"{wire.x1:g},{wire.y1:g} to {wire.x2:g},{wire.y2:g}"
+        bend = f" bent by {wire.bend:g}" if wire.bend else ""
+        yield f"wire {ends}{bend} {_toned(wire.text or '-', wire.style)}{' broken' * wire.broken}"
+
+
+def _cell(cell: Cell) -> str:
     more = "".join(
-        (f" [{mark}]" if mark else "", f" ({aside})" if aside else "", f" <{note}>" if note else "")
+        (
+            f" [{cell.mark}]" if cell.mark else "",
+            f" ({cell.aside})" if cell.aside else "",
+            f" <{cell.note}>" if cell.note else "",
+        )
     )
-    return f"{text}{more}"
+    how = f"{'#' * cell.number}{'*' * cell.strong}{f'x{cell.span}' if cell.span > 1 else ''}"
+    return f"{_toned(cell.text, cell.tone)}{how}{more}"
+
+
+def _toned(text: str, tone: str) -> str:
+    return f"{text} ~{tone}" if tone else text

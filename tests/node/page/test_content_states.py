@@ -219,6 +219,33 @@ def test_what_cannot_be_read_is_not_called_absent() -> None:
     assert section("nothing-watched", "collectors").lines[0].text.startswith("All are switched off")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("no-gpus", ["There is neither a GPU nor an RDMA NIC to draw."]),
+        ("nothing-watched", ["Not known now: the collector topology is switched off."]),
+        (
+            "healthy",
+            [
+                "Where each part is connected, as it was read",
+                "Above the GPUs: NVLink links up, of those expected. Below the NICs: Gb/s of each port.",
+            ],
+        ),
+    ],
+)
+def test_a_drawing_says_when_it_was_read_and_its_absence_why(name: str, told: list[str]) -> None:
+    assert [line.text for line in section(name, "topology").lines] == told
+
+
+def test_a_graph_of_a_collector_that_is_gone_has_no_time() -> None:
+    content = _in_state(state("healthy"), collectors=[])
+    topology = next(one for one in html.page(content).sections if one.id == "topology")
+    assert topology.drawing is not None
+    assert [line.text for line in topology.lines] == [
+        "Not known now: the collector topology is switched off."
+    ]
+
+
 def test_a_port_that_is_down_has_no_rate() -> None:
     down = row("port-down", "port-table", "mlx5_2 port 1")
     assert texts(down)[:3] == ["down", "polling", "not known"]

@@ -196,6 +196,7 @@ def up(name: str, states: Mapping[str, float]) -> list[Series]:
 
 
 LINK_UP = up("rdma_port_physical_state", {"link_up": 1.0})
+OFF = "the collector infiniband is switched off"
 RATE, DUE = "rdma_port_rate_bytes_per_second", "rdma_port_rate_expected_bytes_per_second"
 
 
@@ -212,6 +213,10 @@ def test_the_rate_of_a_port(rate: float | None, expected: float | None, cell: tu
     ]
     row = port(INFO, *up("rdma_port_state", {"active": 1.0}), *LINK_UP, *given)
     assert [said(one) for one in row[:3]] == [("active", "good"), ("link up", "good"), cell]
+    assert row[2].why == ("" if rate else OFF)
+    if rate is None:
+        row = port(INFO, *up("rdma_port_state", {"down": 1.0}), *LINK_UP, *given)
+        assert row[2].why == "it has none while it is down"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +251,10 @@ def test_what_else_is_known_of_a_port() -> None:
 
 
 def test_what_gpudirect_needs_is_said_with_the_right_that_is_missing() -> None:
-    checks = {"a_b": ("passed", "none"), "c": ("failed", "none"), "d": ("", "root"), "e": ("", "none")}
+    checks = {
+        "a_b": ("passed", "none"), "c": ("failed", "none"), "d": ("", "root"), "e": ("", "none"),
+        "f": ("", ""),
+    }  # fmt: skip
     series = [
         Series("gpudirect_check_state", {"check": name, "state": one}, float(one == now))
         for name, (now, _) in checks.items()
@@ -259,7 +267,7 @@ def test_what_gpudirect_needs_is_said_with_the_right_that_is_missing() -> None:
     section = ports_section(readings(Series("rdma_port_info", dict(INFO), 1.0), *series))
     rows = section.tables[1].rows
     assert [(one.head.text, one.cells[0].text) for one in rows] == [
-        ("a b", "passed"), ("c", "failed"), ("d", "not known"), ("e", "not known"),
+        ("a b", "passed"), ("c", "failed"), ("d", "not known"), ("e", "not known"), ("f", "not known"),
     ]  # fmt: skip
     assert section.tables[1].notes == ("it needs root", "nothing on this node shows it")
 

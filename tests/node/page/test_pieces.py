@@ -114,6 +114,10 @@ def test_gpus_are_listed_once_in_their_order() -> None:
         ]
     )
     assert [(one.index, one.uuid) for one in told] == [("2", "u2"), ("3", ""), ("10", "u10")]
+    assert told[0].pci == "pci"
+    moved = unique([GpuName("2", "u9"), GpuName("2", "u2")])
+    assert [(one.index, one.uuid) for one in moved] == [("2", "u2"), ("2", "u9")]
+    assert [one.part for one in told[:2]] == [{"gpu": "2", "uuid": "u2"}, {"gpu": "3"}]
 
 
 def drawn(graph: Topology) -> Drawing:

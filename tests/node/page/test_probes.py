@@ -9,6 +9,7 @@ import pytest
 from tests.node.page.states import state
 from tests.support import EPOCH
 from wirewatch.core.probe import PastProbe
+from wirewatch.documents.health import Gate, ProbeStatus
 from wirewatch.documents.probes import CollectiveResult, PeerCopy, Straggler
 from wirewatch.documents.state import Series
 from wirewatch.page.content import PageContent
@@ -88,14 +89,66 @@ def test_a_result_is_shown_beside_what_is_expected(
     assert said(cells(table)[0][place]) == cell
 
 
+LAST = "Last complete probe: engine nccl"
+
+
+@pytest.mark.parametrize(
+    ("why", "change", "words"),
+    [
+        ("all is known", {"versions": {"nccl": "2.28"}, "transport": "p2p"},
+         f"{LAST} (nccl 2.28), between GPUs over p2p, run by daemon."),
+        ("no version", {"versions": {}, "transport": "p2p"},
+         f"{LAST}, between GPUs over p2p, run by daemon."),
+        ("no way", {"versions": {"nccl": "2.28"}, "transport": ""}, f"{LAST} (nccl 2.28), run by daemon."),
+    ],
+)  # fmt: skip
+def test_the_last_probe_says_what_ran(why: str, change: dict[str, Any], words: str) -> None:
+    told = content(**{"engine": "nccl", "by": "daemon", "slowing": [], **change})
+    asked = replace(told.health, probe=None)
+    first, second = probes_section(replace(told, health=asked), WHY).lines
+    assert first.text == f"{words} It began", why
+    assert second.text == "A probe may run now."
+    slowed = probes_section(content(slowing=["a", "b"]), WHY).lines[-2]
+    assert (slowed.text, slowed.tone) == ("NCCL settings that lower bandwidth: a; b.", "warn")
+
+
+def test_the_age_of_the_last_probe_and_of_what_nothing_is_expected() -> None:
+    told = content(slowing=[])
+    asked = ProbeStatus(EPOCH, 90.0, fresh=True, required=False, no_expectation=["all_reduce", "broadcast"])
+    first, second, _ = probes_section(replace(told, health=replace(told.health, probe=asked)), WHY).lines
+    assert first.text.endswith(" It ended 1 min 30 s ago. It began")
+    assert second.text.startswith("Nothing is expected of all_reduce, broadcast here: ")
+    never = replace(asked, age_seconds=None, no_expectation=[])
+    first, _ = probes_section(replace(told, health=replace(told.health, probe=never)), WHY).lines
+    assert "ended" not in first.text
+
+
+def test_a_gate_that_is_shut_says_why() -> None:
+    told = content()
+    shut = Gate(open=False, reason="busy", meaning="a process uses a GPU", detail="4711", engine="nccl")
+    told = replace(told, probes=replace(told.probes, gate=shut))
+    line = probes_section(told, WHY).lines[-1]
+    assert (line.text, line.tone) == ("No probe may run now: a process uses a GPU (4711).", "quiet")
+
+
+def test_copies_that_moved_nothing_are_their_own_median() -> None:
+    copies = [PeerCopy(0, 1, 0.0, direct=True), PeerCopy(1, 0, 0.0, direct=True)]
+    (table,) = matrix_section(content(copies=copies), WHY).tables
+    assert said(cells(table)[0][1]) == ("0.0", "", False)
+
+
 def test_small_messages_are_not_shown_and_what_follows_is() -> None:
     small = replace(RESULT, size_bytes=(1 << 20) - 1)
-    results = [replace(RESULT, size_bytes=1 << 20), small, replace(RESULT, op="broadcast", derivation=[])]
+    unsure = replace(RESULT, op="reduce", confidence=None)
+    results = [
+        replace(RESULT, size_bytes=1 << 20), small, replace(RESULT, op="broadcast", derivation=[]), unsure,
+    ]  # fmt: skip
     section = probes_section(content(results=results), WHY)
-    assert [row.head.text for row in section.tables[0].rows] == ["all_reduce", "broadcast"]
+    assert [row.head.text for row in section.tables[0].rows] == ["all_reduce", "broadcast", "reduce"]
     (details,) = section.details
     assert [(one.text, one.under) for one in details.points] == [
-        ("all_reduce of 1 MiB, GPUs: all", ("how it follows", "confidence: low"))
+        ("all_reduce of 1 MiB, GPUs: all", ("how it follows", "confidence: low")),
+        ("reduce of 256 MiB, GPUs: all", ("how it follows",)),
     ]
     assert probes_section(content(results=[]), WHY).tables == ()
     assert probes_section(content(results=[small]), WHY).details == ()

@@ -77,7 +77,7 @@ class NvmlClient:
         if withheld is not None:
             return withheld
         with self._lock:
-            gpus = self._supervisor.withheld or self._enumerate()
+            gpus = self._enumerate()
             # GPUs that were not reached any more have not become unreadable.
             return self._supervisor.withheld or gpus
 
@@ -187,8 +187,8 @@ class NvmlClient:
         if reply.broken:
             raise RuntimeError(reply.broken)
         codes = {a.value.code for a in reply.answers if isinstance(a.value, Absent)}
-        for code in codes & SESSION_ENDED:
-            log.warning("NVML has to be initialised again: %s", absent_code(code or 0))
+        for code in SESSION_ENDED & codes:
+            log.warning("NVML has to be initialised again: %s", absent_code(code))
             self.close()
         self._lost = self._lost or bool(codes & _LOST)
         return reply.answers

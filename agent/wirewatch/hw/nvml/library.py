@@ -232,7 +232,7 @@ class Bursts:
 
 def plain(value: Any) -> Json:
     """A pynvml result as JSON: structures become objects, byte arrays hexadecimal, pointers nothing."""
-    if isinstance(value, bool | int | float | str) or value is None:
+    if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -297,12 +297,11 @@ def _getters(_handle: Any, _question: Question) -> list[str]:
     """Names of all getters of this binding that can be called with a device and nothing else."""
     names = []
     for name in dir(pynvml):
-        function = getattr(pynvml, name)
-        code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
-        if not name.startswith("nvmlDeviceGet") or code is None or "Handle" in name:
+        if not name.startswith("nvmlDeviceGet") or "Handle" in name:
             continue
-        defaults = getattr(function, "__wrapped__", function).__defaults__ or ()
-        if code.co_argcount - len(defaults) == 1:
+        function = getattr(pynvml, name)
+        function = getattr(function, "__wrapped__", function)
+        if function.__code__.co_argcount - len(function.__defaults__ or ()) == 1:
             names.append(name.removeprefix("nvmlDeviceGet"))
     return names
 

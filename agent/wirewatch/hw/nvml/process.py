@@ -271,7 +271,7 @@ class Supervisor:
             log.warning("%s between two jobs", error)
             self.drop()
             absent = self.ready()
-            if absent is not None or self._child is None:
+            if self._child is None:
                 raise ChildDied(f"{error} and cannot be started again: {absent}") from error
             return self._child.ask(job, deadline)
 

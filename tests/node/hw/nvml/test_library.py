@@ -143,6 +143,11 @@ def test_a_gpu_that_offers_nothing_is_not_supported_and_takes_no_buffer() -> Non
     assert refused(gpm, 1) == NOT_SUPPORTED
     assert binding.buffers == []
     assert Gpm(Binding()).supported(1)
+    once = Binding({1: 0.0})
+    gpm = Gpm(once)
+    assert refused(gpm, 1) == NOT_FOUND
+    once.offered = False
+    assert look(gpm, 1)["metrics"] == {"2": 0.0, "10": 0.0, "60": 0.0}
 
 
 def test_a_gpu_that_is_lost_for_a_while_eats_no_memory_and_the_next_look_is_of_all_that_time() -> None:

@@ -1,0 +1,108 @@
+"""Documents of the judged node: probe, stages and collectors; each row differs in one thing."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.node.probe.drawn import drawn, on_switch
+from tests.support import EPOCH
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
+from wirewatch.documents.health import ProbeStatus, SameCause
+from wirewatch.documents.judged import DaemonStatus, findings, health, is_exempt, probe_status, state
+from wirewatch.probe.collector import PROBE_NAME
+from wirewatch.probe.gate import Refusal, SkipReason
+from wirewatch.probe.model import ProbeMemory
+from wirewatch.verdict.ledger import Suppression
+from wirewatch.verdict.node import ACKNOWLEDGED, LIVE, SUPPRESSED, Judged, Standing, Verdict
+
+LAST = ProbeMemory(last=drawn(on_switch(2)), last_mono=90.0, fresh_until=110.0)
+POINTLESS = ProbeMemory(refusal=Refusal(SkipReason.FEW_GPUS, "one GPU"))
+BUSY = ProbeMemory(refusal=Refusal(SkipReason.BUSY, "by 4711"))
+NEVER = ProbeStatus(0.0, None, fresh=False, required=True, no_expectation=[])
+
+
+def probed(memory: ProbeMemory | None) -> NodeState:
+    return NodeState() if memory is None else NodeState({PROBE_NAME: Component(PROBE_NAME, memory)})
+
+
+@pytest.mark.parametrize(
+    ("why", "memory", "required", "found", "exempt"),
+    [
+        ("probing is off", None, False, None, False),
+        ("off, and a fresh one is required", None, True, NEVER, False),
+        ("nothing can be probed", POINTLESS, True, None, True),
+        ("none yet", BUSY, True, NEVER, False),
+        (
+            "a fresh one",
+            LAST,
+            True,
+            ProbeStatus(EPOCH, 10.0, fresh=True, required=True, no_expectation=[]),
+            False,
+        ),
+        (
+            "not required",
+            LAST,
+            False,
+            ProbeStatus(EPOCH, 10.0, fresh=True, required=False, no_expectation=[]),
+            False,
+        ),
+    ],
+)
+def test_the_newest_probe(
+    why: str, memory: ProbeMemory | None, found: ProbeStatus | None, *, required: bool, exempt: bool
+) -> None:
+    assert probe_status(probed(memory), 100.0, required=required) == found, why
+    assert is_exempt(probed(memory), 100.0) is exempt, why
+
+
+LINK = Finding("nvlink.link_down", Health.FAILED, Subject("2", "GPU-2"), "evidence", "action", EPOCH - 9)
+SAID = OperatorNote("night-shift", "part is ordered", EPOCH)
+SUPPRESSION = Suppression(LINK.rule, LINK.subject, Health.FAILED, EPOCH + 60, SAID)
+OTHER = Standing(replace(LINK, rule="gpu.blind"), LIVE, "gpu")
+
+
+def test_what_is_suppressed_or_acknowledged_does_not_count_and_is_listed() -> None:
+    standings = (
+        Standing(LINK, LIVE, "nvlink", same_cause=(OTHER,)),
+        Standing(replace(LINK, rule="a.a"), ACKNOWLEDGED, "a", acked=SAID),
+        Standing(replace(LINK, rule="b.b"), SUPPRESSED, "b", suppression=SUPPRESSION),
+    )
+    fail_on = frozenset({Health.FAILED, Health.UNKNOWN, Health.DEGRADED})
+    judged = Judged(NodeState(), Verdict(Health.FAILED, (LINK,), standings, fail_on))
+    document = health(judged, DaemonStatus(EPOCH, 100.0))
+    assert [one.rule for one in document.findings] == ["nvlink.link_down"]
+    assert [one.rule for one in document.suppressed] == ["b.b"]
+    assert document.fail_on == ["degraded", "unknown", "failed"]
+    every = findings(judged, EPOCH).findings
+    assert [(one.stage, one.acknowledged, one.suppressed_until, one.suppressed) for one in every] == [
+        ("live", None, 0.0, None), ("acknowledged", SAID, 0.0, None), ("suppressed", None, EPOCH + 60, SAID),
+    ]  # fmt: skip
+    assert every[0].same_cause == [
+        SameCause(
+            "gpu.blind", "failed", {"gpu": "2", "uuid": "GPU-2"}, "evidence", "action", EPOCH - 9, OTHER.id
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("why", "one", "told"),
+    [
+        ("it reads", Component("gpu", None, Ok(None, EPOCH, 0.0), applicable=True), ("ok", True, None)),
+        (
+            "it failed",
+            Component("gpu", None, Failed(Absent(Why.DENIED, "no right"), EPOCH, 0.0), applicable=True),
+            ("ok", False, "denied: no right"),
+        ),
+        (
+            "it has nothing to watch",
+            Component("gpu", None, Ok(None, EPOCH, 0.0), applicable=False),
+            (None, True, None),
+        ),
+        ("it has not run", Component("gpu", None), ("unknown", False, None)),
+    ],
+)
+def test_a_collector(why: str, one: Component, told: tuple[str | None, bool, str | None]) -> None:
+    judged = Judged(NodeState({"gpu": one}), Verdict(Health.OK, ()))
+    (found,) = state(judged, EPOCH, "live").collectors
+    assert (found.health, found.success, found.error) == told, why
