@@ -22,7 +22,6 @@ LONGEST_PATH = 107
 """Bytes of a unix socket's path, at most."""
 _DROPPED = (EOFError, ConnectionResetError, BrokenPipeError)
 Headers = Sequence[tuple[str, str]]
-_PIECE = 1 << 16
 _AGAIN = 0.01
 """Seconds between attempts to connect while the socket's queue is full."""
 
@@ -35,7 +34,6 @@ class NoAnswer(Exception):
     """
 
     def __init__(self, text: str, *, there: bool = True, heard: bool = False, dropped: bool = False) -> None:
-        super().__init__(text)
         self.there, self.heard, self.dropped = there, heard, dropped
 
 
@@ -137,7 +135,7 @@ def exchange(
     server.settimeout(left(end))
     # Where it closes before it has read everything, it may have said why.
     with suppress(BrokenPipeError, ConnectionResetError):
-        server.sendall(b"".join(client.send(event) or b"" for event in events))
+        server.sendall(b"".join(filter(None, map(client.send, events))))
     try:
         return _reply(client, server, end, limit)
     except h11.RemoteProtocolError as error:
@@ -205,7 +203,7 @@ def _reply(client: h11.Connection, server: socket.socket, end: float, limit: int
         event = client.next_event()
         if event is h11.NEED_DATA:
             server.settimeout(left(end))
-            data = server.recv(_PIECE)
+            data = server.recv(1 << 16)
             if not data and not status:
                 raise EOFError
             client.receive_data(data)
