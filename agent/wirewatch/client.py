@@ -34,6 +34,7 @@ class NoAnswer(Exception):
     """
 
     def __init__(self, text: str, *, there: bool = True, heard: bool = False, dropped: bool = False) -> None:
+        super().__init__(text)
         self.there, self.heard, self.dropped = there, heard, dropped
 
 
