@@ -219,5 +219,3 @@ def _reply(client: h11.Connection, server: socket.socket, end: float, limit: int
                 raise NotHttp(f"it is larger than {limit >> 20} MiB")
         elif isinstance(event, h11.EndOfMessage):
             return HttpReply(status, headers, bytes(whole))
-        elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
-            raise NotHttp("the connection ended before it")

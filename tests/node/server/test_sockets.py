@@ -13,7 +13,16 @@ import pytest
 
 from wirewatch.client import listens
 from wirewatch.server import sockets
-from wirewatch.server.sockets import ListenError, control, control_path, default_path, local, tcp
+from wirewatch.server.peer import Peer, peer_of
+from wirewatch.server.sockets import (
+    ListenError,
+    control,
+    control_path,
+    default_path,
+    demo_path,
+    local,
+    tcp,
+)
 
 
 def said(make: Callable[[], socket.socket]) -> str:
@@ -47,7 +56,8 @@ def test_a_port_that_is_taken_is_said_with_another_to_choose() -> None:
     ],
 )
 def test_the_advice_for_a_port(number: int, port: int, words: str) -> None:
-    assert vars(sockets)["_why"](OSError(number, os.strerror(number)), port).endswith(words)
+    told = vars(sockets)["_why"](OSError(number, os.strerror(number)), port)
+    assert told.removeprefix("another program uses that port; choose one, ") == words
 
 
 def test_an_error_without_a_number_is_said_in_its_own_words() -> None:
@@ -109,3 +119,32 @@ def test_the_place_of_a_socket_that_nobody_names(
     monkeypatch.setenv("XDG_RUNTIME_DIR", user)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     assert default_path() == expected
+
+
+@pytest.mark.parametrize(
+    ("user", "uid", "expected"),
+    [
+        ("/run/user/7", 7, "/run/user/7/wirewatch-demo"), ("/run/user/0", 0, "/run/user/0/wirewatch-demo"),
+        ("", 7, "/tmp/wirewatch-demo-7"), ("", 0, "/run/wirewatch-demo"),
+    ],
+)  # fmt: skip
+def test_the_place_of_a_demo(monkeypatch: pytest.MonkeyPatch, user: str, uid: int, expected: str) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", user)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert demo_path() == f"{expected}/wirewatch.sock"
+
+
+def test_a_socket_that_comes_to_nothing_is_closed(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(ListenError, match="no such group") as caught:
+        local(str(tmp_path / "s"), group="nobody-has-this-name")
+    assert caught.value.__cause__
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_the_process_at_the_other_end() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        told = peer_of(ours)
+    assert told == Peer(os.getpid(), os.geteuid(), os.getegid(), frozenset(os.getgroups()))
+    assert [Peer(1, 2, 3, frozenset({4})).belongs(group) for group in (2, 3, 4)] == [False, True, True]
