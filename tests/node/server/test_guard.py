@@ -10,7 +10,7 @@ import pytest
 
 from wirewatch.server.guard import CERTIFICATE, TLS, Hosts, PortGuard, guarded
 from wirewatch.server.passwords import BURST, Passwords
-from wirewatch.server.reload import WebCounts
+from wirewatch.server.reload import CurrentSettings, WebCounts
 from wirewatch.server.webconfig import Settings
 
 REBOUND = (b"evil.example", b"evil.example:9410", b"localhost.evil.example", b"127.0.0.1.evil.example", b"")
@@ -48,14 +48,14 @@ BOTH = Settings(users=USERS, tokens=TOKENS)
 Answer = tuple[int, str, dict[str, list[str]]]
 
 
-class Fixed:
-    """Settings that do not change."""
+class Fixed(CurrentSettings):
+    """Settings without a file."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._fixed = settings
 
     def settings(self) -> Settings:
-        return self._settings
+        return self._fixed
 
 
 def asked(
@@ -78,7 +78,7 @@ def asked(
             counts,
             Hosts.of((), "127.0.0.1"),
             Fixed(settings),
-            Passwords(lambda: 0.0),  # type: ignore[arg-type]
+            Passwords(lambda: 0.0),
         )
         for _ in range(times):
             sent: list[Any] = []

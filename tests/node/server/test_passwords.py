@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import bcrypt
@@ -238,11 +239,21 @@ def test_another_wave_of_the_same_password_is_held_as_the_first_was() -> None:
     assert asyncio.run(scenario()) == [[PasswordResult.WRONG] * 25] * 2
 
 
+def look_into(looks: list[bytes]) -> Callable[[bytes, bytes], bool]:
+    """A bcrypt for which each password is right, and which notes them."""
+
+    def look(password: bytes, _stored: bytes) -> bool:
+        looks.append(password)
+        return True
+
+    return look
+
+
 def test_right_passwords_are_remembered_and_those_that_were_used_last_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[bytes] = []
-    monkeypatch.setattr(bcrypt, "checkpw", lambda password, _: not looks.append(password))
+    monkeypatch.setattr(bcrypt, "checkpw", look_into(looks))
     users = {str(n): USERS["prometheus"] for n in range(129)}
 
     async def scenario() -> None:
@@ -323,15 +334,17 @@ def test_a_password_that_gave_way_costs_its_address_no_try() -> None:
 def test_a_wrong_password_takes_twice_as_long_and_a_long_one_no_longer(
     monkeypatch: pytest.MonkeyPatch, *, password: bytes, read: int, right: bool
 ) -> None:
-    sizes, slept, ticks = [], [], iter((10.0, 12.5))
-    monkeypatch.setattr(bcrypt, "checkpw", lambda given, _: not sizes.append(len(given)))
+    looks: list[bytes] = []
+    slept: list[float] = []
+    ticks = iter((10.0, 12.5))
+    monkeypatch.setattr(bcrypt, "checkpw", look_into(looks))
     monkeypatch.setattr(
         module,
         "time",
         SimpleNamespace(monotonic=lambda: next(ticks), sleep=slept.append),
     )
     assert vars(module)["_compare"](password, USERS["long"]) is right
-    assert (sizes, slept) == ([read], [] if right else [2.5])
+    assert ([len(one) for one in looks], slept) == ([read], [] if right else [2.5])
 
 
 @pytest.mark.parametrize(
