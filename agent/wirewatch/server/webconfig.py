@@ -226,8 +226,7 @@ def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl
         try:
             made.load_verify_locations(authorities)
         except ssl.SSLError as error:
-            why = error.reason or "not CA certificates in PEM"
-            raise WebConfigError(f"{authorities}: {why}") from error
+            raise WebConfigError(f"{authorities}: not CA certificates in PEM") from error
         required = section.requires and at_the_handshake
         made.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return made
