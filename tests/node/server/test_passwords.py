@@ -330,6 +330,27 @@ def test_a_password_that_gave_way_costs_its_address_no_try() -> None:
     assert asyncio.run(scenario()) == [PasswordResult.WRONG, PasswordResult.BUSY]
 
 
+def test_nobody_gives_way_to_an_address_that_has_as_many_or_where_all_were_right_before() -> None:
+    users = {"a": hashed(b"secret", 8)}
+
+    async def scenario() -> None:
+        for trusted, newcomer in ((False, "1"), (True, "9")):
+            passwords = Passwords(lambda: 0.0)
+            for number in range(10 if trusted else 0):
+                await passwords.check(USERS, "prometheus", b"secret", str(number))
+            waiting = [
+                asyncio.ensure_future(passwords.check(users, "a", b"%d" % n, str(n))) for n in range(9)
+            ]
+            await asyncio.sleep(0)
+            more = asyncio.ensure_future(passwords.check(users, "a", b"more", newcomer))
+            await asyncio.sleep(0)
+            assert more.done()
+            assert more.result() is PasswordResult.BUSY
+            assert {await one for one in waiting} == {PasswordResult.WRONG}
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(("password", "read", "right"), [(b"x" * 72, 72, True), (b"x" * 100_000, 72, False)])
 def test_a_wrong_password_takes_twice_as_long_and_a_long_one_no_longer(
     monkeypatch: pytest.MonkeyPatch, *, password: bytes, read: int, right: bool
