@@ -261,7 +261,6 @@ def test_kinds_beyond_500_are_one_kind_until_others_have_been_silent_for_long(
         budget.admits(kind(number), later)
     budget.leave_out(kind(500), "new", later)
     assert bool(budget.owed(later, kind(501))) is not apart
-    assert bool(budget.owed(later, kind(499))) is False
 
 
 def test_a_kind_has_its_own_budget_and_all_have_one_together() -> None:
