@@ -20,7 +20,10 @@ _MEETS = tuple(
 OF_TORCH = {
     "torch_engine.py": ("tests/node/worker/test_torch_engine.py",),
     "torch_gpu.py": ("tests/node/worker/test_torch_engine.py", _MEETS[0]),
-    "distributed_engine.py": _MEETS,
+    "distributed_engine.py": (
+        *_MEETS,
+        "tests/node/worker/test_torch_engine.py::test_a_torch_without_cuda_is_no_engine",
+    ),
 }
 """Modules of the worker whose tests run in the environment of `make test-system` alone, and those tests."""
 _OF_ROOMS = {"wirewatch": "tests/node", "wirewatch_lab": "tests/lab", "wirewatch_fleet": "tests/fleet"}
