@@ -9,6 +9,7 @@ import pytest
 from wirewatch import config as module
 from wirewatch.catalogue import discover
 from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
+from wirewatch.core.collector import APART
 
 
 def loaded(folder: Path, text: str) -> Config:
@@ -105,6 +106,8 @@ def test_a_collector_that_runs_apart_needs_a_gap(interval: float, *, refused: bo
     assert (wrong != "") is refused
     assert not refused or wrong.startswith("it must run ")
     assert vars(module)["_no_gap"](apart, {}) == ""
+    least = {name: replace(apart.options, interval=2 * APART + 1.0) for name in apart.apart[:1]}
+    assert vars(module)["_no_gap"](apart, least) == ""
     (alone,) = (one for one in discover() if one.name == "pcie")
     assert vars(module)["_no_gap"](replace(alone, apart=()), running) == ""
 
