@@ -338,3 +338,18 @@ def test_a_root_that_may_not_act_as_the_owner_reads_and_writes_nothing(state: St
         "b'kept'",
     ]
     assert list(state.directory.iterdir()) == [state.machine]
+
+
+def test_a_user_that_a_namespace_does_not_have_counts_as_the_owner_of_the_folder_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_unmapped", lambda: 7)
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    os.chown(inner.parent, 7, 8)
+    assert module.state_owner(inner) is None
+    os.chown(inner, 7, 8)
+    assert module.state_owner(inner) == (7, 8)
+    os.chown(inner, 0, 0)
+    os.chown(inner.parent, 9, 8)
+    assert module.state_owner(inner) == (9, 8)
