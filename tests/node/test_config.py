@@ -49,6 +49,14 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str
     assert words in line
 
 
+def test_a_complaint_of_our_own_is_said_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, "[jobs]\nras = ['x']")
+    assert "Value error" not in str(caught.value)
+    assert ", got" not in str(caught.value)
+    assert [one.key for one in caught.value.problems] == [("jobs", "ras", "0")]
+
+
 def test_without_a_file_everything_has_its_default_and_what_is_off_does_not_run(tmp_path: Path) -> None:
     held, collectors = load(None, discover())
     assert held.listen.address == "127.0.0.1:9410"

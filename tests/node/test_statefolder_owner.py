@@ -17,6 +17,7 @@ from tests.disks import OTHER, needs_root, open_folder
 from tests.node.probe.histories import record, stored
 from tests.patience import HANGS
 from tests.support import StillClock
+from wirewatch import statefolder as module
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.persistence import content, put_aside, write
 from wirewatch.probe.history import History
