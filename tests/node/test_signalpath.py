@@ -115,7 +115,7 @@ def test_stopped_is_raised_again_where_it_was_lost_and_other_errors_are_reported
     lost: Any = SimpleNamespace(exc_value=Stopped(7, TERM))
     way.unraisable(lost)
     assert way.interrupt(TERM)
-    way.unraisable(SimpleNamespace(exc_value=ValueError("odd")))  # type: ignore[arg-type]
+    way.unraisable(SimpleNamespace(exc_value=ValueError("odd")))
     assert way.called == ["odd"]
     assert not way.interrupt(TERM)
 

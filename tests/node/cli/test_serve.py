@@ -1,5 +1,6 @@
 """How the daemon is composed of its command line and configuration, without one that runs."""
 
+import faulthandler
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def config(folder: Path, text: str = "") -> Any:
 def test_options_that_do_not_go_together(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr(module.faulthandler, "enable", lambda: None)
+    monkeypatch.setattr(faulthandler, "enable", lambda: None)
     done = CliRunner().invoke(serve, words)
     assert (done.exit_code, said in done.output) == (2, True)
 
@@ -59,7 +60,7 @@ def test_options_that_do_not_go_together(
 @pytest.mark.parametrize(
     ("words", "driver", "replay", "demo"),
     [
-        (("--demo",), False, module.DEMO, True),
+        (("--demo",), False, vars(module)["DEMO"], True),
         (("--demo",), True, None, False),
         ((), False, None, False),
         (("--demo", "--replay", "x"), False, "x", False),
@@ -69,7 +70,7 @@ def test_a_demo_is_of_a_recording_where_there_is_no_driver(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], replay: str | None, *, driver: bool, demo: bool
 ) -> None:
     given: list[ServeOptions] = []
-    monkeypatch.setattr(module.faulthandler, "enable", lambda: None)
+    monkeypatch.setattr(faulthandler, "enable", lambda: None)
     monkeypatch.setattr(module, "driver_is_here", lambda: driver)
     monkeypatch.setattr(module, "run_serve", lambda options, _reporters: given.append(options))
     assert CliRunner().invoke(serve, (*words, "--listen", "127.0.0.1:1")).exit_code == 0
