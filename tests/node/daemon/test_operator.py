@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -250,6 +251,28 @@ def test_a_name_that_cannot_be_printed_is_refused() -> None:
 @pytest.mark.parametrize("memory", [object(), DriftMemory()])
 def test_a_node_that_takes_none_says_so(memory: object) -> None:
     assert "is switched off" in Told(memory).tell(RESULT)
+
+
+def test_a_node_without_the_component_takes_none() -> None:
+    told = Told()
+    vars(told.orders)["_board"].state.components.clear()
+    assert "is switched off" in told.tell(RESULT)
+
+
+def test_what_was_told_is_read_again_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    path, store = tmp_path / "pairs.json", Told().store
+    assert pairsresult.read_result(path) == HeldResult()
+    assert vars(store)["_writer"]
+    assert store._save(path) == ""  # noqa: SLF001 - nothing was told
+    assert not path.exists()
+    vars(store)["_held"] = HeldResult(RESULT)
+    assert store._save(path) == ""  # noqa: SLF001
+    assert pairsresult.read_result(path) == HeldResult(RESULT)
+    path.write_text("nonsense", "utf-8")
+    assert str(path) in pairsresult.read_result(path).trouble
+    assert path.exists()
+    assert "kept as" in pairsresult.load_result(path, EPOCH).trouble
+    assert not path.exists()
 
 
 def test_what_is_not_judged_in_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
