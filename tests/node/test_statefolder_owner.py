@@ -354,3 +354,28 @@ def test_a_user_that_a_namespace_does_not_have_counts_as_the_owner_of_the_folder
     os.chown(inner, 0, 0)
     os.chown(inner.parent, 9, 8)
     assert module.state_owner(inner) == (9, 8)
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "links", "owner"),
+    [
+        (0o775, 7, 1, True), (0o757, 7, 1, True), (0o755, 7, 1, False), (0o775, 0, 1, False),
+        (0o775, 7, 2, False), (0o775, 7, 0, False),
+    ],
+)  # fmt: skip
+def test_a_folder_of_roots_that_is_open_is_the_agents_whose_lock_is_there(
+    tmp_path: Path, *, mode: int, user: int, links: int, owner: bool
+) -> None:
+    """A lock with two names, or none that is a file, says nothing."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(mode)
+    lock = StateFolder(folder).agent_lock
+    if links:
+        lock.touch()
+    else:
+        lock.mkdir()
+    if links > 1:
+        os.link(lock, folder / "other")
+    os.chown(lock, user, 8)
+    assert state_owner(folder) == ((7, folder.stat().st_gid) if owner else None)
