@@ -433,3 +433,17 @@ def test_a_file_that_is_gone_or_another_is_not_the_one_that_is_open(tmp_path: Pa
         assert not is_at(file.fileno(), path)
         assert not vars(module)["_is_left"](path)
         assert not vars(module)["_is_left"](tmp_path / "none")
+
+
+def test_a_lock_with_two_names_or_that_is_no_file_is_none(state: StateFolder) -> None:
+    state.probe_lock.touch()
+    other = state.directory / "other"
+    os.link(state.probe_lock, other)
+    told = lock_probe(state)
+    assert isinstance(told, Absent)
+    assert "not a file with one name" in told.detail
+    other.unlink()
+    locked(lock_probe(state)).release()
+    state.probe_lock.unlink()
+    os.mkfifo(state.probe_lock)
+    assert isinstance(lock_probe(state), Absent)
