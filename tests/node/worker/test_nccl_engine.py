@@ -393,6 +393,17 @@ def test_what_limits_cuda_is_said_beside_a_gpu_that_it_does_not_show(
     assert told.value.kind == "no_device"
 
 
+def test_buffers_that_need_not_be_registered_are_cuda_s_own(gpus: Gpus) -> None:
+    measured(plan(of(ALL_REDUCE)))
+    assert (gpus.registrable, gpus.registered) == ([], [])
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_matrix_product_fills_the_smallest_buffer() -> None:
+    engine = importlib.import_module("wirewatch.worker.nccl_engine")
+    assert vars(engine)["SMALLEST_BUFFER"] == 3 * 4 * kernels.GEMM_SIDE**2
+
+
 @pytest.mark.usefixtures("gpus")
 def test_the_bindings_do_not_import_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
