@@ -22,7 +22,6 @@ LONGEST_PATH = 107
 """Bytes of a unix socket's path, at most."""
 _DROPPED = (EOFError, ConnectionResetError, BrokenPipeError)
 Headers = Sequence[tuple[str, str]]
-_PIECE = 1 << 16
 _AGAIN = 0.01
 """Seconds between attempts to connect while the socket's queue is full."""
 
@@ -137,7 +136,7 @@ def exchange(
     server.settimeout(left(end))
     # Where it closes before it has read everything, it may have said why.
     with suppress(BrokenPipeError, ConnectionResetError):
-        server.sendall(b"".join(client.send(event) or b"" for event in events))
+        server.sendall(b"".join(filter(None, map(client.send, events))))
     try:
         return _reply(client, server, end, limit)
     except h11.RemoteProtocolError as error:
@@ -205,7 +204,7 @@ def _reply(client: h11.Connection, server: socket.socket, end: float, limit: int
         event = client.next_event()
         if event is h11.NEED_DATA:
             server.settimeout(left(end))
-            data = server.recv(_PIECE)
+            data = server.recv(1 << 16)
             if not data and not status:
                 raise EOFError
             client.receive_data(data)
@@ -220,5 +219,3 @@ def _reply(client: h11.Connection, server: socket.socket, end: float, limit: int
                 raise NotHttp(f"it is larger than {limit >> 20} MiB")
         elif isinstance(event, h11.EndOfMessage):
             return HttpReply(status, headers, bytes(whole))
-        elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
-            raise NotHttp("the connection ended before it")

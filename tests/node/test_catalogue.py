@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from wirewatch import catalogue, collectors
+from wirewatch.catalogue import rule_of
+from wirewatch.core.collector import UNKNOWN, Rule
 
 TEMPLATE = """from dataclasses import replace
 
@@ -59,3 +61,13 @@ def test_a_component_is_refused_that_claims_what_the_probe_has(
     monkeypatch.setattr(catalogue, "discover", catalogue.discover.__wrapped__)
     with pytest.raises(ValueError, match="metric 'probe_runs_total': declare it once, and not 2 times"):
         catalogue.components()
+
+
+def test_a_rule_is_found_by_its_name_and_else_by_its_pattern() -> None:
+    given = (Rule("a.*", UNKNOWN), Rule("a.b", UNKNOWN), Rule("a.c", UNKNOWN))
+    assert rule_of("a.b", given) is given[1]
+    assert rule_of("a.x", given) is given[0]
+    assert rule_of("nvlink.link_down", given) is None
+    known = rule_of("nvlink.link_down")
+    assert known is not None
+    assert known.name == "nvlink.link_down"

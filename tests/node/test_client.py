@@ -1,11 +1,14 @@
 """Asking over a unix socket: a good answer, every bad one, and the deadline whatever the other side does."""
 
+import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.node.hw.unixserver import Behaviour, Listen, drain, listening, says
 from tests.patience import HANGS
-from wirewatch.client import STRANGE, NoAnswer, listens, request
+from wirewatch import client
+from wirewatch.client import STRANGE, NoAnswer, NotHttp, exchange, left, listens, request
 
 GOOD = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 11\r\nX: y\r\n\r\n{"ok": "no"}'[:-1]
 SHORT = 0.3
@@ -58,7 +62,10 @@ def test_a_body_is_sent_whole(listen: Listen) -> None:
     assert request(listen(behave), "POST", "/release", body, SOON)[0] == 503
     head, _, sent = asked[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /release HTTP/1.1\r\nHost: ")
+    assert b"\r\nContent-Type: application/json\r\n" in head
     assert sent == body
+    assert request(listen(behave), "GET", "/health", None, SOON)[0] == 503
+    assert b"Content-" not in asked[1]
 
 
 def test_an_answer_without_a_body(listen: Listen) -> None:
@@ -119,6 +126,117 @@ def test_a_socket_where_nobody_listens_any_more(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
     assert "nothing listens" in refused(str(path))
+
+
+@pytest.mark.parametrize(
+    ("behave", "words", "there", "heard", "dropped"),
+    [
+        (None, "no such socket", False, False, False),
+        (lambda _: None, "closed the connection", True, True, True),
+        (says(b"SSH-2.0\r\n\r\n"), STRANGE, True, True, False),
+        (lambda _: time.sleep(1), "no answer within", True, True, False),
+    ],
+    ids=["no socket", "closed", "no HTTP", "silent"],
+)
+def test_who_asks_learns_whether_to_ask_again(
+    listen: Listen, tmp_path: Path, *, behave: Behaviour | None, words: str, there: bool, heard: bool,
+    dropped: bool,
+) -> None:  # fmt: skip
+    path = listen(behave) if behave else str(tmp_path / "none")
+    with pytest.raises(NoAnswer, match=words) as told:
+        request(path, "GET", "/", None, SHORT)
+    assert (told.value.there, told.value.heard, told.value.dropped) == (there, heard, dropped)
+
+
+def test_a_path_that_is_not_given_or_leads_through_a_file_is_said_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer, match=r"^no socket is named$") as told:
+        request("", "GET", "/", None, SOON)
+    assert not told.value.there
+    (tmp_path / "file").touch()
+    assert refused(str(tmp_path / "file" / "under")) == "Not a directory"
+
+
+def test_a_full_queue_is_not_waited_for_by_who_asks_whether_anybody_listens(tmp_path: Path) -> None:
+    path = str(tmp_path / "full")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as first:
+        server.bind(path)
+        server.listen(0)
+        first.connect(path)
+        assert listens(path)
+
+
+def test_a_server_that_does_not_read_a_body_is_not_waited_for() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(TimeoutError):
+        exchange(ours, "POST", "/", [("Host", "x")], b"x" * 8_000_000, time.monotonic() + SHORT, 1)
+
+
+def test_no_time_is_left_at_the_deadline_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: 5.0))
+    assert left(5.5) == 0.5
+    with pytest.raises(TimeoutError):
+        left(5.0)
+
+
+@pytest.mark.parametrize(
+    ("length", "declared", "limit", "words"),
+    [
+        (0, "content-length: 0", 0, ""), (1 << 20, "content-length: 1048576", 1 << 20, ""),
+        ((1 << 20) + 1, "content-length: 1048577", 1 << 20, "it is larger than 1 MiB"),
+        (4, "transfer-encoding: chunked", 4, ""), (4, "x: y", 4, "it does not say how long it is"),
+        (4, "content-length: 5", 5, "it is no HTTP"),
+    ],
+)  # fmt: skip
+def test_what_an_answer_must_say_of_its_length(length: int, declared: str, limit: int, words: str) -> None:
+    ours, theirs = socket.socketpair()
+    body = b"4\r\nxxxx\r\n0\r\n\r\n" if "chunked" in declared else b"x" * length
+
+    def answer() -> None:
+        with theirs:
+            drain(theirs)
+            theirs.sendall(f"HTTP/1.1 200 OK\r\nX-Own: \xe9\r\n{declared}\r\n\r\n".encode("latin-1") + body)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with ours, pytest.raises(NotHttp, match=words) if words else nullcontext():
+        reply = exchange(ours, "GET", "/", [("Host", "x")], None, time.monotonic() + SOON, limit)
+        assert (reply.status, reply.headers["x-own"], reply.body) == (200, "\xe9", b"x" * length)
+    thread.join()
+
+
+def folder(path: Path, mode: int, owner: int) -> Path:
+    path.mkdir()
+    path.chmod(mode)
+    os.chown(path, owner, -1)
+    return path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "believed"),
+    [
+        (0o755, 7, 7, True), (0o777, 0, 7, False), (0o1777, 0, 7, False), (0o1777, 0, 0, True),
+        (0o777, 0, 0, False),
+    ],
+)  # fmt: skip
+def test_a_socket_of_another_user_counts_where_others_cannot_place_one(
+    tmp_path: Path, *, mode: int, owner: int, user: int, believed: bool
+) -> None:
+    """The folder above is root's alone, or this one's mode alone decides."""
+    place = folder(tmp_path / "one", mode, owner) / "s"
+    with nullcontext() if believed else pytest.raises(Exception, match=rf"^user {user} listens there"):
+        vars(client)["_placed"](str(place), user)
+
+
+@pytest.mark.parametrize(("user", "looked"), [(0, False), (os.geteuid(), False), (os.geteuid() + 7, True)])
+def test_the_folders_are_looked_at_for_a_socket_of_another_user_alone(
+    monkeypatch: pytest.MonkeyPatch, *, user: int, looked: bool
+) -> None:
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(client, "_placed", lambda path, of: seen.append((path, of)))
+    identity = struct.pack("3i", 1, user, 2)
+    vars(client)["_know"](SimpleNamespace(getsockopt=lambda *_: identity), "/run/s")
+    assert seen == ([("/run/s", user), ("/run/s", user)] if looked else [])
 
 
 def test_a_file_and_a_name_that_is_too_long_are_no_sockets(tmp_path: Path) -> None:

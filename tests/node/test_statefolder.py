@@ -349,3 +349,101 @@ def test_whatever_is_written_in_a_lock_file_the_holder_is_one_line(text: bytes) 
         assert named[1].isprintable()
         assert named[1]
         assert state.probe_lock.read_bytes() == text
+
+
+@pytest.mark.parametrize(
+    ("line", "pid"),
+    [
+        ("1: FLOCK  ADVISORY  WRITE 4242 PLACE 0 EOF", 4242),
+        ("1: POSIX  ADVISORY  WRITE 4242 PLACE 0 EOF", None),
+        ("1: -> FLOCK  ADVISORY  WRITE 4242 PLACE 0 EOF", None),
+        ("1: FLOCK  ADVISORY  WRITE 0 PLACE 0 EOF", None),
+        ("1: FLOCK  ADVISORY  WRITE -1 PLACE 0 EOF", None),
+        ("1: FLOCK  ADVISORY  WRITE 4242 fe:00:1 0 EOF", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_the_holder_by_the_kernels_list(
+    state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, pid: int | None
+) -> None:
+    state.probe_lock.touch()
+    found = state.probe_lock.stat()
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    monkeypatch.setattr(module, "_LOCKS", tmp_path / "locks")
+    assert vars(module)["_kernel_holder"](found) is None
+    (tmp_path / "locks").write_text(f"{line.replace('PLACE', place)}\n", "utf-8")
+    assert vars(module)["_kernel_holder"](found) == pid
+
+
+@pytest.mark.parametrize(
+    ("text", "pid", "who"),
+    [
+        (b"17 a test\nmore", 17, "a test"), (b"17", 17, "another program"), (b"x y", None, "another program"),
+        ("\u0661 y".encode(), None, "another program"), (b"17 \x1b", 17, "another program"),
+        (b"17 " + b"x" * 300, 17, "x" * 197),
+    ],
+)  # fmt: skip
+def test_the_holder_by_its_file(state: StateFolder, text: bytes, pid: int | None, who: str) -> None:
+    state.probe_lock.write_bytes(text)
+    with state.probe_lock.open("rb") as file:
+        number, name = vars(module)["_named"](file.fileno())
+    assert (None if isinstance(number, Absent) else number, name) == (pid, who)
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "detail"),
+    [
+        (OSError(28, "No space left on device"), Why.DENIED, "/a/b: No space left on device"),
+        (OSError(30, "Read-only file system", "/c"), Why.DENIED, "/c: Read-only file system"),
+        (OSError(2, "No such file"), Why.MISSING, "/a/b: No such file"),
+        (OSError("odd"), Why.DENIED, "/a/b: odd"),
+    ],
+)  # fmt: skip
+def test_why_a_file_could_not_be_written(error: OSError, why: Why, detail: str) -> None:
+    told = module.refused(error, Path("/a/b"))
+    assert (told.why, told.detail) == (why, detail)
+
+
+def test_a_lock_is_let_go_once_and_is_free_then(state: StateFolder) -> None:
+    lock = locked(lock_probe(state, "me"))
+    assert state.probe_lock.read_text("utf-8") == f"{os.getpid()} me\n"
+    lock.release()
+    lock.release()
+    assert state.probe_lock.read_bytes() == b""
+    locked(lock_probe(state)).release()
+
+
+def test_all_that_is_remembered_of_a_machine_is_named() -> None:
+    names = [one.name for one in StateFolder(Path("/s")).memories]
+    assert names == [
+        "machine.json", "latches.json", "baseline.json", "pairs.json", "probes.sqlite", "probes.sqlite-wal",
+        "probes.sqlite-shm",
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_gone_or_another_is_not_the_one_that_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as file:
+        is_at = vars(module)["_is_at"]
+        assert is_at(file.fileno(), path)
+        assert vars(module)["_removed"](path)
+        assert not is_at(file.fileno(), path)
+        assert not vars(module)["_removed"](path)
+        path.touch()
+        assert not is_at(file.fileno(), path)
+        assert not vars(module)["_is_left"](path)
+        assert not vars(module)["_is_left"](tmp_path / "none")
+
+
+def test_a_lock_with_two_names_or_that_is_no_file_is_none(state: StateFolder) -> None:
+    state.probe_lock.touch()
+    other = state.directory / "other"
+    os.link(state.probe_lock, other)
+    told = lock_probe(state)
+    assert isinstance(told, Absent)
+    assert "not a file with one name" in told.detail
+    other.unlink()
+    locked(lock_probe(state)).release()
+    state.probe_lock.unlink()
+    os.mkfifo(state.probe_lock)
+    assert isinstance(lock_probe(state), Absent)

@@ -17,6 +17,7 @@ from tests.disks import OTHER, needs_root, open_folder
 from tests.node.probe.histories import record, stored
 from tests.patience import HANGS
 from tests.support import StillClock
+from wirewatch import statefolder as module
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.persistence import content, put_aside, write
 from wirewatch.probe.history import History
@@ -338,3 +339,43 @@ def test_a_root_that_may_not_act_as_the_owner_reads_and_writes_nothing(state: St
         "b'kept'",
     ]
     assert list(state.directory.iterdir()) == [state.machine]
+
+
+def test_a_user_that_a_namespace_does_not_have_counts_as_the_owner_of_the_folder_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_unmapped", lambda: 7)
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    os.chown(inner.parent, 7, 8)
+    assert module.state_owner(inner) is None
+    os.chown(inner, 7, 8)
+    assert module.state_owner(inner) == (7, 8)
+    os.chown(inner, 0, 0)
+    os.chown(inner.parent, 9, 8)
+    assert module.state_owner(inner) == (9, 8)
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "links", "owner"),
+    [
+        (0o775, 7, 1, True), (0o757, 7, 1, True), (0o755, 7, 1, False), (0o775, 0, 1, False),
+        (0o775, 7, 2, False), (0o775, 7, 0, False),
+    ],
+)  # fmt: skip
+def test_a_folder_of_roots_that_is_open_is_the_agents_whose_lock_is_there(
+    tmp_path: Path, *, mode: int, user: int, links: int, owner: bool
+) -> None:
+    """A lock with two names, or none that is a file, says nothing."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(mode)
+    lock = StateFolder(folder).agent_lock
+    if links:
+        lock.touch()
+    else:
+        lock.mkdir()
+    if links > 1:
+        os.link(lock, folder / "other")
+    os.chown(lock, user, 8)
+    assert state_owner(folder) == ((7, folder.stat().st_gid) if owner else None)

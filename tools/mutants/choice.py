@@ -14,6 +14,18 @@ NEAR = 60
 BUDGET = 40.0
 """Seconds of tests that are tried then, the cheapest first."""
 _TAP = ("tests/node/jobs/tap", "tests/node/jobs/test_rings.py")
+_MEETS = tuple(
+    f"tests/node/worker/test_{name}.py" for name in ("distributed_engine", "gloo_engine", "meeting")
+)
+OF_TORCH = {
+    "torch_engine.py": ("tests/node/worker/test_torch_engine.py",),
+    "torch_gpu.py": ("tests/node/worker/test_torch_engine.py", _MEETS[0]),
+    "distributed_engine.py": (
+        *_MEETS,
+        "tests/node/worker/test_torch_engine.py::test_a_torch_without_cuda_is_no_engine",
+    ),
+}
+"""Modules of the worker whose tests run in the environment of `make test-system` alone, and those tests."""
 _OF_ROOMS = {"wirewatch": "tests/node", "wirewatch_lab": "tests/lab", "wirewatch_fleet": "tests/fleet"}
 
 
@@ -29,6 +41,8 @@ class Choice:
         """Return two lists of tests, as pytest takes them; the second is tried when the first passes."""
         if site.path.endswith(".c"):
             return [], _TAP
+        if PurePath(site.path).name in OF_TORCH:
+            return [], OF_TORCH[PurePath(site.path).name]
         near = [name for name in self._importing(site) if _is_near(site, name)]
         known = self._record.tests(site) if self._record else set()
         if not known or not self._record:

@@ -65,7 +65,7 @@ class _Module:
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=value)
             ):
-                if name.isupper() and value is not None and "." not in where and _is_number(value):
+                if name.isupper() and value is not None and "." not in where and _is_limit(value):
                     yield "limit", value, value, f"2 * ({self._text(value)})"
             case ast.stmt():
                 yield from _statements(node)
@@ -148,6 +148,11 @@ def _is_number(node: ast.expr) -> bool:
     return all(isinstance(part, allowed) for part in parts) and all(
         type(value) in {int, float} for value in numbers
     )
+
+
+def _is_limit(node: ast.expr) -> bool:
+    """Tell whether a number can be doubled: twice nothing is nothing."""
+    return _is_number(node) and ast.unparse(node) != "0"
 
 
 def _is_not_run(test: ast.expr) -> bool:

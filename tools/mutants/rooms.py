@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.mutants import python, tap
+from tools.mutants.choice import OF_TORCH
 from tools.mutants.site import Site
 
 JUDGES = ("verdict", "collectors", "jobs", "fleet/controller", "probe's judge")
@@ -57,4 +58,6 @@ def _room(path: Path) -> str:
         return "tap"
     prefix = {"wirewatch": "", "wirewatch_lab": "lab/", "wirewatch_fleet": "fleet/"}[package]
     room = rest[0] if len(rest) > 1 else "its own modules"
+    if room == "worker" and path.name in OF_TORCH:
+        return "worker on torch"
     return "probe's judge" if room == "probe" and not prefix and path.name in _JUDGE else f"{prefix}{room}"

@@ -22,7 +22,7 @@ _BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0", "RELEASE"
 """No plugins but those that are named: to import them takes twice as long as most tests."""
 _PASSED = (0, 5)
 """Exit codes of pytest: all passed, and none was collected."""
-_LINKED = ("dashboards", "docs", "proof", "tools", "README.md", "CHANGELOG.md", "Dockerfile")
+_LINKED = (".venv-torch", "dashboards", "docs", "proof", "tools", "README.md", "CHANGELOG.md", "Dockerfile")
 _COPIED = ("agent", "deploy", "helm", "tests", "pyproject.toml", "Makefile")
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", "node_modules")
 
@@ -77,7 +77,9 @@ class Copy:
         (packages,) = (place / ".venv" / "lib").glob("python*/site-packages")
         (packages / "copy.pth").write_text(f"{place / 'agent'}\n{sysconfig.get_path('purelib')}\n", "utf-8")
         command = [str(place / ".venv/bin/python"), "-m", "tools.mutants.bench"]
-        environment = {**os.environ, **_BARE, "PYTHONDONTWRITEBYTECODE": ""}
+        # For Pythons of other environments, in which this tree is installed.
+        agent = {"PYTHONPATH": str(place / "agent")}
+        environment = {**os.environ, **_BARE, **agent, "PYTHONDONTWRITEBYTECODE": ""}
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         self._bench = subprocess.Popen(
             command, cwd=place, env=environment, stdin=pipe, stdout=pipe, stderr=nowhere, text=True

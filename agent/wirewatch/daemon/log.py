@@ -227,8 +227,9 @@ class BoundedHandler(logging.Handler):
 
     def summarise(self) -> None:
         """Write what was left out for a minute or more."""
+        assert self.lock is not None  # noqa: S101 - each handler has one
         # Whoever logs meanwhile waits for this thread.
-        if self.lock is not None and self.lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
                 self._summarise(self._mono())
             finally:

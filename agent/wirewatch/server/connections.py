@@ -137,12 +137,10 @@ def within_descriptors(bounds: Bounds) -> Bounds:
     Its limit is raised first, up to ENOUGH where that is allowed.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return bounds
-    allowed = ENOUGH if hard == resource.RLIM_INFINITY else min(ENOUGH, hard)
-    if soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    return scaled(bounds, max(soft, allowed))
+    # Linux knows no process without a limit of open files.
+    allowed = max(soft, min(ENOUGH, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return scaled(bounds, allowed)
 
 
 def scaled(bounds: Bounds, files: int) -> Bounds:

@@ -133,9 +133,10 @@ async def _check_credentials(
     result = PasswordResult.WRONG
     if not header:
         return WebRefusal("credentials_missing", 401, _challenges(settings))
-    if scheme.lower() == b"bearer" and settings.tokens:
+    if scheme.lower() == b"bearer":
         result = PasswordResult.RIGHT if _token(settings.tokens, given.strip()) else PasswordResult.WRONG
-    elif scheme.lower() == b"basic" and settings.users and passwords is not None:
+    elif scheme.lower() == b"basic" and settings.users:
+        assert passwords is not None  # noqa: S101 - a web configuration has them
         user, password = _basic(given)
         if user is not None:
             result = await passwords.check(settings.users, user, password, origin(address))
@@ -174,8 +175,6 @@ def _address(scope: Scope) -> str:
 
 def _with_headers(send: Send, wanted: Headers) -> Send:
     """Sends with the configured headers, which replace those of the application."""
-    if not wanted:
-        return send
     names = {name for name, _ in wanted}
 
     async def sending(message: Message) -> None:

@@ -255,7 +255,7 @@ class HttpConnection(H11Protocol):
         head = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())
         with_body = self.conn.our_state is h11.IDLE or self.scope["method"] != "HEAD"
         data = (h11.Data(data=body),) if with_body else ()
-        self.transport.write(b"".join(self.conn.send(e) or b"" for e in (head, *data, h11.EndOfMessage())))
+        self.transport.write(b"".join(filter(None, map(self.conn.send, (head, *data, h11.EndOfMessage())))))
         self._linger()
 
     def _asked(self) -> bool:

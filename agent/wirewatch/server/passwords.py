@@ -75,10 +75,9 @@ class Passwords:
         self, users: Mapping[str, bytes], user: str, password: bytes, address: str
     ) -> PasswordResult:
         """Whether `password` is that of `user`; an unknown user takes as long. `users` has at least one."""
-        hashed = users.get(user)
-        stored = hashed or _unmatchable(users)
+        stored = users.get(user) or _unmatchable(users)
         name = self._name(user, stored, password)
-        if hashed and name in self._known:
+        if name in self._known:
             self._known.move_to_end(name)
             self._trust(address)
             return PasswordResult.RIGHT

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 _SO_PEERGROUPS = 59
 """<asm-generic/socket.h>, Linux 4.13; Python has no name for it."""
-_GROUP_BYTES = 1024
-"""Of the list of groups; the most that Python can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +31,6 @@ def peer_of(connection: socket.socket) -> Peer:
     pid, uid, gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     groups = b""
     with suppress(OSError):
-        groups = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUP_BYTES)
+        # As many bytes as Python can read.
+        groups = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 1024)
     return Peer(pid, uid, gid, frozenset(struct.unpack(f"{len(groups) // 4}I", groups)))

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from wirewatch.client import unfit
+from wirewatch.client import listens, unfit
 from wirewatch.core.types import Unusable
 
 CONTROL = "control.sock"
@@ -131,13 +131,7 @@ def _group(group: str) -> int:
 
 def _remove_stale(place: Path) -> None:
     """Remove the socket of an agent that has ended; never another file, never that of a running agent."""
-    if not place.exists():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(1.0)
-        try:
-            client.connect(str(place))
-        except ConnectionRefusedError:
-            place.unlink()
-            return
-    raise ListenError(f"cannot listen on {place}: another agent answers there")
+    if listens(str(place)):
+        raise ListenError(f"cannot listen on {place}: another agent answers there")
+    if place.exists():
+        place.unlink()

@@ -167,7 +167,7 @@ def parse(text: str, path: Path) -> WebFile:
         twice = _duplicate_key(yaml.compose(text, yaml.SafeLoader))
         data = _without_nulls(yaml.safe_load(text)) or {}
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        line = getattr(error.problem_mark, "line", -1) + 1
         raise WebConfigError(f"{path}: line {line}: {error.problem or 'not YAML'}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise WebConfigError(f"{path}: not YAML") from error
@@ -214,8 +214,8 @@ def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl
     made.minimum_version = _VERSIONS[section.min_version]
     made.maximum_version = _VERSIONS[section.max_version]
     _choose_suites(made, section.cipher_suites)
-    if section.prefer_server_cipher_suites:
-        made.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    if not section.prefer_server_cipher_suites:
+        made.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     # No resumption: it would accept a certificate that has expired or lost its authority meanwhile.
     made.options |= ssl.OP_NO_TICKET
     made.num_tickets = 0
@@ -226,8 +226,7 @@ def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl
         try:
             made.load_verify_locations(authorities)
         except ssl.SSLError as error:
-            why = error.reason or "not CA certificates in PEM"
-            raise WebConfigError(f"{authorities}: {why}") from error
+            raise WebConfigError(f"{authorities}: not CA certificates in PEM") from error
         required = section.requires and at_the_handshake
         made.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return made
@@ -255,7 +254,7 @@ def _duplicate_key(node: yaml.Node | None) -> str:
         for key, value in node.value:
             # A key may itself be a list, which is refused later.
             name = key.value if isinstance(key, yaml.ScalarNode) else None
-            if name is not None and name in seen:
+            if name in seen:
                 return f"line {key.start_mark.line + 1}: key {name!r} is given twice"
             seen.add(name)
             if found := _duplicate_key(value):

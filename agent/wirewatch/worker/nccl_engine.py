@@ -82,7 +82,7 @@ class CudaGpu(Queue):
         self.context = done(driver.cuCtxGetCurrent())
         self.stream = self.device.create_stream(options=core.StreamOptions(nonblocking=True))
         self.handle = int(self.stream.handle)
-        self.data = make(data_bytes) if data_bytes else 0
+        self.data = make(data_bytes)
         self.apart = make(apart_bytes) if apart_bytes else 0
         self._wrong = allocate(8)
 

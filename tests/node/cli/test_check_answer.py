@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 
 from tests.node.cli import replies
 from tests.node.cli.schemas import complaints
+from wirewatch.cli.check import answer as module
 from wirewatch.cli.check.answer import (
     LIMIT,
     CheckAnswer,
@@ -474,3 +476,16 @@ def test_a_text_is_cut_between_two_characters(text: str, limit: int) -> None:
 )
 def test_ages_are_in_units_of_people(seconds: float, words: str) -> None:
     assert short_span(seconds) == words
+
+
+def test_a_line_has_250_bytes_at_most() -> None:
+    assert shortened("x" * 250) == "x" * 250
+    assert shortened("x" * 251) == "x" * 247 + "…"
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_of_a_fresh_probe_nothing_is_said(*, required: bool) -> None:
+    probe = SimpleNamespace(fresh=True, no_expectation=[])
+    grounds = SimpleNamespace(suppressed=[], why="", probe=probe)
+    more = vars(module)["_more"](SimpleNamespace(grounds=grounds, required=required), [], None)
+    assert list(more) == []

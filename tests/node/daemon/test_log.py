@@ -2,19 +2,24 @@
 
 import asyncio
 import gc
+import io
 import logging
 import os
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.node.hw.children import until
 from tests.patience import HANGS
 from wirewatch.daemon import log as logs
 from wirewatch.daemon.log import (
@@ -25,6 +30,8 @@ from wirewatch.daemon.log import (
     ROOM,
     BoundedHandler,
     LogBudget,
+    Writer,
+    kind_of,
 )
 from wirewatch.documents.process import ProcessCounts
 from wirewatch.signals import SIGNALS
@@ -212,3 +219,137 @@ def test_what_python_prints_by_itself_is_logged_in_lines_of_the_log() -> None:
     ):  # fmt: skip
         assert what in text
         assert f" {logger}: " in text
+
+
+def kind(number: int) -> tuple[str, str, int, str, str]:
+    return ("a", "file", number, "", "")
+
+
+def test_what_was_left_out_is_said_after_a_minute_or_with_the_next_of_its_kind() -> None:
+    budget = LogBudget()
+    for number in (1, 2):
+        assert budget.admits(kind(number), 0.0)
+        budget.leave_out(kind(number), f"first of {number}", 0.0)
+        budget.leave_out(kind(number), "second", 5.0)
+    assert budget.owed(59.9) == []
+    assert budget.owed(10.0, kind(1)) == ["2 more like this were left out in 10 s: first of 1"]
+    assert budget.owed(60.0) == ["2 more like this were left out in 60 s: first of 2"]
+    assert budget.owed(600.0) == []
+    assert budget.owed(600.0, kind(1)) == []
+
+
+def test_the_twenty_kinds_that_were_left_out_most_are_named_and_the_others_counted() -> None:
+    budget = LogBudget()
+    for number in range(22):
+        budget.admits(kind(number), 0.0)
+        for _ in range(number + 1):
+            budget.leave_out(kind(number), str(number), 0.0)
+    lines = budget.owed(60.0)
+    assert [line.rpartition(" ")[2] for line in lines[:20]] == [str(number) for number in range(21, 1, -1)]
+    assert lines[20:] == ["3 more of 2 other kinds were left out"]
+
+
+@pytest.mark.parametrize(("later", "apart"), [(1.0, False), (3600.0, True)])
+def test_kinds_beyond_500_are_one_kind_until_others_have_been_silent_for_long(
+    *, later: float, apart: bool
+) -> None:
+    budget = LogBudget()
+    for number in range(500):
+        assert budget.admits(kind(number), 0.0)
+        budget.spend(kind(number), 100)
+    for number in (500, 501):
+        budget.admits(kind(number), later)
+    budget.leave_out(kind(500), "new", later)
+    assert bool(budget.owed(later, kind(501))) is not apart
+
+
+def test_a_kind_has_its_own_budget_and_all_have_one_together() -> None:
+    budget = LogBudget()
+    for number in (1, 2):
+        assert budget.admits(kind(number), 0.0)
+    budget.spend(kind(1), 24 << 10)
+    assert [budget.admits(kind(number), 0.0) for number in (1, 2)] == [False, True]
+    assert budget.admits(kind(1), 1.0)
+    budget.spend(kind(2), 256 << 10)
+    assert [budget.admits(kind(number), 1.0) for number in (1, 2, 3)] == [False, False, True]
+
+
+def test_what_finds_no_room_with_the_writer_is_counted() -> None:
+    rig = Rig()
+    vars(rig.handler)["_writer"] = SimpleNamespace(put=lambda _: False)
+    rig.log.error("one")
+    rig.log.error("%d", "text")
+    assert rig.counts.report.left_out == 2
+
+
+def test_a_writer_holds_256_kib_for_its_reader_and_waits_again_once_all_is_read() -> None:
+    may_write, written = threading.Event(), list[int]()
+
+    def write(data: bytes) -> None:
+        may_write.wait(SOON)
+        time.sleep(0.02)
+        written.append(len(data))
+
+    writer = Writer(write, lambda: None)
+    assert not writer.put(b"x" * ((256 << 10) + 1))
+    assert writer.put(b"x" * (256 << 10))
+    assert not writer.put(b"x")
+    may_write.set()
+    until(lambda: bool(written))
+    until(lambda: not vars(writer)["_blocked"])
+    assert writer.put(b"last")
+    assert written == [256 << 10, 4]
+
+
+def test_a_writer_without_work_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MINUTE", 0.01)
+    idle = threading.Event()
+    assert Writer(lambda _: None, idle.set).put(b"x")
+    assert idle.wait(SOON)
+
+
+@pytest.mark.parametrize(("text", "cut"), [("x" * 5, "x" * 5), ("x" * 6, "xxxxx... (6 characters)")])
+def test_a_text_is_cut_where_it_is_longer(text: str, cut: str) -> None:
+    assert vars(logs)["_cut"](text, 5) == cut
+
+
+def record(message: str, raised: Any = None, name: str = "a", line: int = 1) -> logging.LogRecord:
+    return logging.LogRecord(name, logging.ERROR, "file", line, message, (), raised)
+
+
+ODD = (ValueError, ValueError("x"), None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (record("socket 7 of 9"), record("socket 12 of 13"), True), (record("socket"), record("file"), False),
+        (record("x" * 60 + "a"), record("x" * 60 + "b"), True), (record("a\nb"), record("a\nc"), True),
+        (record("a"), record("a", name="b"), False), (record("a"), record("a", line=2), False),
+        (record("a"), record("a", ODD), False), (record("a"), record("a", (None, None, None)), True),
+    ],
+)  # fmt: skip
+def test_messages_of_one_kind(one: logging.LogRecord, other: logging.LogRecord, *, same: bool) -> None:
+    assert (kind_of(one) == kind_of(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("error", "thread", "said"),
+    [
+        (ValueError("x"), threading.Thread(name="mine"), "mine has ended"),
+        (ValueError("x"), None, "a thread has ended"), (SystemExit(1), None, ""), (None, None, ""),
+    ],
+)  # fmt: skip
+def test_a_thread_that_ends_by_an_error_is_logged(
+    caplog: pytest.LogCaptureFixture, error: BaseException | None, thread: threading.Thread | None, said: str
+) -> None:
+    failed = threading.ExceptHookArgs((type(error), error, None, thread))
+    vars(logs)["_log_thread"](failed)
+    assert [one.message for one in caplog.records] == ([said] if said else [])
+
+
+def test_where_there_is_no_descriptor_text_is_written_and_without_a_stream_nothing() -> None:
+    stream = io.StringIO()
+    vars(logs)["_writing"](stream)(b"text")
+    assert stream.getvalue() == "text"
+    assert vars(logs)["_writing"](None)(b"text") is None

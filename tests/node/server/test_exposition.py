@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,8 +10,18 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.node.goldens.made import played
-from wirewatch.core.types import Tier
-from wirewatch.server.exposition import Exposition, takes_gzip, takes_openmetrics
+from wirewatch.core.types import Kind, Metric, Tier
+from wirewatch.documents.process import PROCESS
+from wirewatch.kubernetes.apiserver import ConditionReport
+from wirewatch.server.exposition import (
+    Exposition,
+    as_openmetrics,
+    as_text,
+    family,
+    takes_gzip,
+    takes_openmetrics,
+)
+from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged, judge_state
 
 PROMETHEUS = (
@@ -84,3 +95,54 @@ def test_what_did_not_change_is_not_compressed_again(moments: list[Judged]) -> N
     known = {name: part.blocks for name, part in exposition._plain[Tier.FULL]._parts.items()}  # noqa: SLF001
     exposition.render(moments[0], encoding="gzip")
     assert all(part.blocks is known[name] for name, part in exposition._plain[Tier.FULL]._parts.items())  # noqa: SLF001
+
+
+COUNTED = Metric("sent_bytes_total", Kind.COUNTER, ("port",), "Sent.")
+NOW = Metric("links", Kind.GAUGE, (), "Links.")
+KNOWN = Metric("card_info", Kind.INFO, ("name",), "A card.")
+
+
+def test_the_samples_of_a_metric_stand_together_under_its_type() -> None:
+    samples = [COUNTED.sample(1, "0"), NOW.sample(18), COUNTED.sample(2, "1"), KNOWN.sample(1, "GPU-a")]
+    text = as_text(samples).decode()
+    assert [line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE")] == [
+        ["wirewatch_sent_bytes_total", "counter"], ["wirewatch_links", "gauge"],
+        ["wirewatch_card_info", "gauge"],
+    ]  # fmt: skip
+    assert 'total{port="0"} 1.0\nwirewatch_sent_bytes_total{port="1"} 2.0\n' in text
+    assert as_openmetrics(samples).count(b"# EOF\n") == 1
+    assert family([COUNTED.sample(1, "0")]).name == "wirewatch_sent_bytes"
+
+
+def test_a_scrape_has_the_state_of_its_moment(moments: list[Judged]) -> None:
+    kept = Exposition("replay")
+    for judged in (moments[0], moments[-1], moments[0]):
+        assert kept.render(judged) == Exposition("replay").render(judged)
+
+
+def names(text: bytes) -> set[str]:
+    return {line.split("{")[0].split()[0] for line in text.decode().splitlines() if line[0] != "#"}
+
+
+def test_the_core_tier_has_the_series_of_core_and_the_full_one_has_all(moments: list[Judged]) -> None:
+    full, core = (
+        names(Exposition("replay", tier).render(moments[-1]).text) for tier in (Tier.FULL, Tier.CORE)
+    )
+    assert "wirewatch_job_ready" in core < full
+    assert names(Exposition("replay").render(moments[-1], tier=Tier.CORE).text) == core
+    assert names(Exposition("replay", Tier.CORE).render(moments[-1], tier=Tier.FULL).text) == full
+
+
+@pytest.mark.parametrize(
+    ("report", "series"),
+    [
+        ({"web": WebReport()}, "wirewatch_web_refused_total"),
+        ({"node": ConditionReport()}, "wirewatch_node_condition_updates_total"),
+        ({"own": PROCESS.report}, "wirewatch_config_last_reload_success"),
+    ],
+)
+def test_what_is_not_reported_has_no_series(
+    moments: list[Judged], report: dict[str, Any], series: str
+) -> None:
+    assert series not in names(Exposition("replay").render(moments[-1]).text)
+    assert series in names(Exposition("replay").render(moments[-1], **report).text)

@@ -73,6 +73,7 @@ def answered(
         (b"GET http://[nonsense]/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (GET + b"X: " + b"a" * HEAD_BYTES + b"\r\n\r\n", 431),
         (GET + b"X: y\r\n" * (HEAD_BYTES // 6) + b"\r\n", 431),
+        (GET + b"X: " + b"a" * 17_000 + b"\r\n\r\n", 431),
         (b"GET /" + b"a" * HEAD_BYTES + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
         (GET + b"X: " + b"a" * (4 * HEAD_BYTES) + b"\r\n\r\n", 431),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001, 413),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from wirewatch.server.connections import (
+    ENOUGH,
     FEWEST,
     Admission,
     Bounds,
@@ -84,6 +85,65 @@ def test_a_request_takes_the_place_of_one_whose_answer_is_not_read() -> None:
     assert house.ended == ["a"]
 
 
+def test_a_client_gives_way_to_itself_where_others_have_as_much_as_it() -> None:
+    house = House()
+    places = [house.admit(name) for name in "aabb"]
+    assert house.admit("b") is not None
+    assert [one in house.list.open for one in places] == [True, True, False, True]
+
+
+def test_what_waits_gives_way_before_what_is_slow_to_read_although_that_has_been_here_longer() -> None:
+    house = House()
+    reading = house.working("a")
+    house.list.enter(reading, Phase.TRANSFER)
+    for name in "aabc":
+        house.admit(name)
+    assert house.ended == ["a"]
+    assert reading in house.list.open
+
+
+def test_the_time_of_a_connection_that_waits_begins_with_its_wait_and_not_again() -> None:
+    house = House()
+    first, second, third = (house.working("a", "/livez") for _ in range(3))
+    for one in (second, first, third):
+        house.list.enter(one, Phase.WAITING)
+    house.list.enter(second, Phase.WAITING)
+    assert house.admit("a") is not None
+    assert [one in house.list.open for one in (first, second, third)] == [True, False, True]
+
+
+def test_requests_of_the_machine_itself_are_not_counted() -> None:
+    house = House()
+    for name in ("user 0", "user 0"):
+        own = house.admit(name, own=True)
+        assert own is not None
+        assert house.list.begin(own, "/metrics")
+        house.list.enter(own, Phase.WORKING)
+    house.working("a")
+    house.working("b")
+
+
+def test_a_request_is_not_counted_beside_the_one_before_it_on_its_connection() -> None:
+    house = House(Bounds(connections=4, requests=1))
+    assert house.list.begin(house.working("a"), "/metrics")
+
+
+def test_a_refusal_is_counted_and_names_the_client_that_goes(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(Bounds(connections=2, of_one=2))
+    for name in "aab":
+        house.admit(name)
+    assert house.list.counts.report.refused["connections"] == 1
+    assert "refused a: " in caplog.text
+
+
+@pytest.mark.parametrize(("count", "crowded"), [(3, False), (4, True)])
+def test_connections_are_crowded_above_three_quarters(count: int, crowded: bool) -> None:  # noqa: FBT001
+    house = House(Bounds(connections=4))
+    for name in range(count):
+        house.admit(str(name))
+    assert house.list.crowded() is crowded
+
+
 clients = st.sampled_from(("a", "b", "c", "d", "e"))
 steps = st.lists(
     st.tuples(st.sampled_from(("admit", "begin", "transfer", "wait", "release")), clients, st.booleans()),
@@ -118,6 +178,7 @@ def test_bounds_hold_and_a_client_without_a_connection_gets_one_where_any_may_gi
         assert by_group[False] <= SMALL.connections
         assert by_group[True] <= SMALL.reserved
         assert sum(p.counted for p in places) <= SMALL.requests
+        assert all(held <= SMALL.of_one for held in Counter(p.client for p in places).values())
 
 
 @pytest.mark.parametrize("files", [32, 64, 128, 256, 512, 1024, 4096])
@@ -129,10 +190,24 @@ def test_few_descriptors_mean_few_connections(files: int) -> None:
     assert 1 <= bounds.requests <= bounds.connections
 
 
+@pytest.mark.parametrize(
+    ("files", "connections", "requests", "reserved"),
+    [(32, 8, 4, 2), (256, 16, 8, 4), (512, 64, 32, 16), (1024, 128, 48, 16)],
+)
+def test_the_bounds_of_a_number_of_descriptors(
+    files: int, connections: int, requests: int, reserved: int
+) -> None:
+    bounds = scaled(Bounds(), files)
+    assert (bounds.connections, bounds.requests, bounds.reserved) == (connections, requests, reserved)
+    assert bounds.of_one == min(16, connections)
+
+
 def test_a_limit_of_this_process_is_raised_where_it_may_be() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
-        assert within_descriptors(Bounds()) == Bounds()
+        for before in (256, min(5000, hard)):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
+            assert within_descriptors(Bounds()) == Bounds()
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == max(before, min(ENOUGH, hard))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

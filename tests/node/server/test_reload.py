@@ -186,6 +186,20 @@ def test_files_that_cannot_be_used_at_the_start(tmp_path: Path, text: str, told:
     assert told in line
 
 
+def test_refusals_of_one_reason_are_logged_once_a_minute_and_all_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [0.0]
+    counts = WebCounts(mono=lambda: now[0])
+    for now[0], detail in ((0.0, ""), (59.0, ""), (60.0, "no shared cipher"), (60.0, "")):
+        counts.refuse("tls", "10.0.0.7", detail)
+    counts.refuse("host", "10.0.0.8")
+    first, again, other = (record.message for record in caplog.records)
+    assert again == f"{first} (no shared cipher)"
+    assert other.startswith("refused 10.0.0.8: a Host header")
+    assert (counts.report.refused["tls"], counts.report.refused["host"]) == (4, 1)
+
+
 def test_a_missing_web_configuration(tmp_path: Path) -> None:
     with pytest.raises(WebConfigError, match=r"nowhere\.yml: No such file"):
         CurrentSettings(tmp_path / "nowhere.yml", WebCounts())

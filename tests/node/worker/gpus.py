@@ -6,6 +6,7 @@ only if all ranks of a communicator call alike, in place as NCCL defines it or w
 """
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -42,6 +43,7 @@ class Result(IntEnum):
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
     CUDA_ERROR_TOO_MANY_PEERS = 711
+    CUDA_ERROR_UNKNOWN = 999
 
 
 class NCCLError(Exception):
@@ -108,20 +110,31 @@ class PythonKernels:
 
 @dataclass
 class Stream:
+    """`busy`: work was put into it since somebody waited for it."""
+
     handle: int
     device: "Device"
+    busy: bool = False
 
     def record(self, event: "Event") -> None:
-        event.at = self.device.gpus.now(self.device.device_id)
+        assert event.device is self.device
+        self.device.gpus.on(self.handle)
+        event.at, event.stream = self.device.gpus.now(self.device.device_id), self
 
-    def sync(self) -> None: ...
+    def sync(self) -> None:
+        self.busy = False
 
 
 @dataclass
 class Event:
+    device: "Device"
     at: float = 0.0
+    stream: Stream | None = None
 
     def __sub__(self, other: "Event") -> float:
+        for one in (self, other):
+            assert one.stream is not None
+            assert not one.stream.busy, "it may not have come yet"
         return (self.at - other.at) * 1e3
 
 
@@ -136,13 +149,17 @@ class Device:
     def uuid(self) -> str:
         return str(self.device_id)
 
-    def set_current(self) -> None: ...
+    def set_current(self) -> None:
+        self.gpus.thread.current = self
 
     def create_stream(self, options: object) -> Stream:  # noqa: ARG002 - by its name
-        return Stream(1000 + self.device_id, self)
+        assert self.gpus.thread.current is self
+        made = self.gpus.streams[1000 + self.device_id] = Stream(1000 + self.device_id, self)
+        return made
 
     def create_event(self, _options: object) -> Event:
-        return Event()
+        assert self.gpus.thread.current is self
+        return Event(self)
 
 
 @dataclass
@@ -155,6 +172,8 @@ class Graph:
 class Gpus:
     """Four GPUs of `free` bytes; `asked`: NCCL's calls by name and arguments, in their order.
 
+    Each thread has a current GPU, on which alone it may work. `sides` of the matrix products; `copied`: from,
+    to and size of copies. `reach`: the answer to a GPU that wants another's memory, None where it cannot.
     `spoil` may change what a call writes to an address, None for nothing at all. `now`: seconds, by device.
     """
 
@@ -169,12 +188,23 @@ class Gpus:
     kernels: Callable[[Memory, str], Any] = PythonKernels
     registered: list[tuple[Any, int, int]] = field(default_factory=list)
     registrable: list[tuple[int, int]] = field(default_factory=list)
+    streams: dict[int, Stream] = field(default_factory=dict)
+    thread: threading.local = field(default_factory=threading.local)
+    sides: list[int] = field(default_factory=list)
+    copied: list[tuple[int, int, int]] = field(default_factory=list)
+    reach: Callable[[int, int], Result | None] = lambda _one, _other: Result.CUDA_SUCCESS
 
     def __post_init__(self) -> None:
         self._group: list[Call] = []
         self._captured: list[Call] | None = None
         self._program: Any = None
         self.devices = [Device(number, self) for number in range(4)]
+        self._ready = False
+
+    def on(self, stream: int) -> None:
+        """Work is put into a stream of the current GPU."""
+        assert self.thread.current is self.streams[stream].device, "another GPU is current"
+        self.streams[stream].busy = True
 
     def now(self, _device: int) -> float:
         return float(next(self.clock))
@@ -192,7 +222,7 @@ class Gpus:
         )
         vars(made["cuda.bindings"])["driver"] = driver
         vars(made["cuda.core"]).update(
-            Device=SimpleNamespace(get_all_devices=lambda: self.devices), EventOptions=SimpleNamespace,
+            Device=SimpleNamespace(get_all_devices=self._all_devices), EventOptions=SimpleNamespace,
             LaunchConfig=SimpleNamespace, Program=self._compiled, ProgramOptions=SimpleNamespace,
             StreamOptions=SimpleNamespace, launch=self._launch,
         )  # fmt: skip
@@ -208,21 +238,57 @@ class Gpus:
     def _compiled(self, source: str, _language: str, _options: object) -> Any:
         (dtype,) = [name for name in DTYPES if kernels.source(name) == source][:1]
         program = self.kernels(self.memory, dtype)
-        code = SimpleNamespace(get_kernel=lambda name: getattr(program, name))
-        return SimpleNamespace(compile=lambda _form: code)
 
-    def _launch(self, _stream: Stream, _config: object, kernel: Callable[..., None], *arguments: int) -> None:
+        def loaded(name: str) -> Any:
+            return self.thread.current, name, getattr(program, name)
+
+        return SimpleNamespace(compile=lambda _form: SimpleNamespace(get_kernel=loaded))
+
+    def _all_devices(self) -> list[Device]:
+        assert self._ready
+        return self.devices
+
+    def _launch(self, stream: Stream, _config: object, kernel: Any, *arguments: int) -> None:
         assert self._captured is None
-        kernel(*arguments)
+        device, name, work = kernel
+        assert device is stream.device, "it was loaded for another GPU"
+        self.on(stream.handle)
+        if name == "gemm":
+            self.sides.append(arguments[-1])
+        work(*arguments)
 
     def cuInit(self, _flags: int) -> tuple[Any, ...]:  # noqa: N802
+        self._ready = True
+        return (Result.CUDA_SUCCESS,)
+
+    def cuDeviceCanAccessPeer(self, one: int, other: int) -> tuple[Any, ...]:  # noqa: N802
+        return Result.CUDA_SUCCESS, int(self.reach(one, other) is not None)
+
+    def cuCtxEnablePeerAccess(self, context: tuple[str, int], _flags: int) -> tuple[Any, ...]:  # noqa: N802
+        told = self.reach(self.thread.current.device_id, context[1])
+        assert told is not None
+        return (told,)
+
+    def cuMemcpyDtoDAsync(self, to: int, at: int, size: int, stream: int) -> tuple[Any, ...]:  # noqa: N802
+        self.on(stream)
+        self.memory.write(to, self.memory.read(at, size))
+        self.copied.append((stream - 1000, stream - 1000, size))
+        return (Result.CUDA_SUCCESS,)
+
+    def cuMemcpyPeerAsync(  # noqa: N802
+        self, to: int, there: tuple[str, int], at: int, here: tuple[str, int], size: int, stream: int
+    ) -> tuple[Any, ...]:  # fmt: skip
+        self.streams[stream].busy = True
+        self.memory.write(to, self.memory.read(at, size))
+        assert stream - 1000 == here[1]
+        self.copied.append((here[1], there[1], size))
         return (Result.CUDA_SUCCESS,)
 
     def cuDriverGetVersion(self) -> tuple[Any, ...]:  # noqa: N802
         return Result.CUDA_SUCCESS, 13000
 
     def cuCtxGetCurrent(self) -> tuple[Any, ...]:  # noqa: N802
-        return Result.CUDA_SUCCESS, "context"
+        return Result.CUDA_SUCCESS, ("context", self.thread.current.device_id)
 
     def cuMemGetInfo(self) -> tuple[Any, ...]:  # noqa: N802
         return Result.CUDA_SUCCESS, self.free, self.free
@@ -232,15 +298,18 @@ class Gpus:
             return Result.CUDA_ERROR_OUT_OF_MEMORY, 0
         return Result.CUDA_SUCCESS, self.memory.make(size)
 
-    def cuMemsetD8Async(self, at: int, byte: int, size: int, _stream: int) -> tuple[Any, ...]:  # noqa: N802
+    def cuMemsetD8Async(self, at: int, byte: int, size: int, stream: int) -> tuple[Any, ...]:  # noqa: N802
+        self.on(stream)
         self.memory.write(at, bytes([byte]) * size)
         return (Result.CUDA_SUCCESS,)
 
-    def cuMemsetD32Async(self, at: int, word: int, size: int, _stream: int) -> tuple[Any, ...]:  # noqa: N802
+    def cuMemsetD32Async(self, at: int, word: int, size: int, stream: int) -> tuple[Any, ...]:  # noqa: N802
+        self.on(stream)
         self.memory.write(at, word.to_bytes(4, "little") * size)
         return (Result.CUDA_SUCCESS,)
 
     def cuMemcpyDtoH(self, to: bytearray, at: int, size: int) -> tuple[Any, ...]:  # noqa: N802
+        assert not self.streams[1000 + self.thread.current.device_id].busy, "it may not be there yet"
         to[:] = self.memory.read(at, size)
         return (Result.CUDA_SUCCESS,)
 
@@ -257,7 +326,8 @@ class Gpus:
         assert self._captured is None
         return Result.CUDA_SUCCESS, graph
 
-    def cuGraphLaunch(self, graph: Graph, _stream: int) -> tuple[Any, ...]:  # noqa: N802
+    def cuGraphLaunch(self, graph: Graph, stream: int) -> tuple[Any, ...]:  # noqa: N802
+        self.on(stream)
         for calls in graph.calls:
             self._run(calls)
         return (Result.CUDA_SUCCESS,)

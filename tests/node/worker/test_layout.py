@@ -1,7 +1,9 @@
 """What each rank sends and receives, against nccl-tests' counts (src/*.cu), and that sums are exact."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from wirewatch.core.probe import (
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
+    SEND,
     SENDRECV,
     Case,
     Plan,
@@ -106,6 +109,31 @@ def test_what_a_rank_must_have_in_the_end() -> None:
         SCATTER: Pieces(16, first=16), ALL_GATHER: Pieces(16, stride=16), GATHER: Pieces(16, stride=16),
         ALLTOALL: Pieces(16, first=16), SENDRECV: Pieces(64, rank=0),
     }  # fmt: skip
+
+
+def test_the_first_half_of_a_group_sends_to_the_second() -> None:
+    made, places = layout(SEND, 256, 4, in_place=False), range(4)
+    assert [made.sends(n) for n in places] == [True, True, False, False]
+    assert (
+        [made.receives(n) for n in places] == [made.poisoned(n) for n in places] == [False, False, True, True]
+    )
+    assert [made.expected(n) for n in (2, 3)] == [Pieces(64, rank=0), Pieces(64, rank=1)]
+    assert [(made.first(n), made.sent(n).at, made.received(n).at) for n in places] == [(0, 0, 0)] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "largest"),
+    [
+        ({"copy_bytes": 0}, "the matrix product"), ({"copy_bytes": 64}, "copies of 64 bytes"),
+        ({"copy_bytes": 0, "micro": False, "cases": (Case(0, ALL_REDUCE, 64, "stream", 1),)},
+         "all_reduce of 64 bytes"),
+        ({"copy_bytes": 32, "micro": False, "cases": (Case(0, ALL_REDUCE, 64, "stream", 1),)},
+         "copies of 32 bytes"),
+    ],
+)  # fmt: skip
+def test_what_takes_the_most_room_is_named(changes: dict[str, Any], largest: str) -> None:
+    plan = Plan("x", ("a", "b"), ((0, 1),), ops=(), latency_sizes=(), bandwidth=())
+    assert room(replace(plan, **changes), 8).largest == largest
 
 
 def test_what_needs_most_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.node.worker.compiled import CompiledKernels
 from tests.node.worker.elements import decode, encode, total, value
-from tests.node.worker.gpus import Gpus, Memory
+from tests.node.worker.gpus import Gpus, Memory, Result
 from wirewatch.core.probe import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -30,9 +30,11 @@ from wirewatch.core.probe import (
     Plan,
     Timed,
 )
+from wirewatch.worker import kernels
 from wirewatch.worker.__main__ import ENGINES
 from wirewatch.worker.layout import modulus
 from wirewatch.worker.run import EngineError, Run
+from wirewatch.worker.timing import COPIES, PRODUCTS
 
 OURS = ("nccl_engine", "torch_engine", "torch_gpu")
 NAMES = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
@@ -304,6 +306,111 @@ def test_without_nvrtc_it_says_what_is_missing(gpus: Gpus) -> None:
     with pytest.raises(EngineError, match=r'is NVRTC installed\? Failure finding "libnvrtc.so.13"$') as told:
         measured(plan(of(ALL_REDUCE)))
     assert told.value.kind == "driver"
+
+
+def test_wrong_elements_are_counted_anew_for_each_case(gpus: Gpus) -> None:
+    """Nothing comes of the first case, and all of the second."""
+
+    def spoil(_name: str, _rank: int, at: int, data: bytes) -> tuple[int, bytes] | None:
+        return (at, data) if gpus.asked.count(("group_end",)) > 2 else None
+
+    gpus.spoil = spoil
+    document = measured(plan(of(ALL_REDUCE), of(ALL_REDUCE), in_place=False))
+    assert [timed.wrong for timed in document.collectives] == [64, 0]
+
+
+@pytest.fixture
+def small(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    """Of matrix products that take Python a moment."""
+    for name, side in (("GEMM_SIDE", 16), ("GEMM_SIDE_OLD", 8), ("TILE", 4)):
+        monkeypatch.setattr(kernels, name, side)
+    engine = importlib.import_module("wirewatch.worker.nccl_engine")
+    monkeypatch.setattr(engine, "SMALLEST_BUFFER", 3 * 16 * 16 * 4)
+    return gpus
+
+
+@pytest.mark.parametrize(("capability", "side"), [((7, 5), 8), ((8, 0), 16), ((9, 0), 16)])
+def test_what_each_gpu_does_alone_is_timed_run_by_run(
+    small: Gpus, capability: tuple[int, int], side: int
+) -> None:
+    """Each mark comes a second after the one before it."""
+    for device in small.devices:
+        device.compute_capability = capability
+    clocks = [0.0] * 4
+
+    def now(device: int) -> float:
+        clocks[device] += 1.0
+        return clocks[device]
+
+    small.now = now  # type: ignore[method-assign, assignment]
+    document = measured(plan(micro=True))
+    assert small.sides == [side] * 4 * (1 + PRODUCTS)
+    assert sorted(small.copied) == [(gpu, gpu, 1536) for gpu in range(4) for _ in range(1 + COPIES)]
+    for number, one in enumerate(document.micros):
+        assert (one.gpu, one.gemm_seconds, one.copy_seconds, one.copy_bytes) == (number, 1.0, 1.0, 1536)
+    # From before the untimed run to after the last: one mark more than there are runs, and the end.
+    assert document.cost.kernel_seconds == (PRODUCTS + COPIES + 4.0,) * 4
+
+
+def test_copies_go_both_ways_between_all_pairs(gpus: Gpus) -> None:
+    document = measured(plan(copy_bytes=64, copies=2))
+    ways = [(one.source, one.destination) for one in document.copies]
+    assert sorted(ways) == [(a, b) for a in range(4) for b in range(4) if a != b]
+    assert sorted(gpus.copied) == sorted((*way, 64) for way in ways for _ in range(3))
+    assert all(one.direct and one.seconds > 0 for one in document.copies)
+
+
+@pytest.mark.parametrize(
+    ("told", "direct"),
+    [
+        (Result.CUDA_SUCCESS, True), (Result.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, True),
+        (Result.CUDA_ERROR_TOO_MANY_PEERS, False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_copy_is_direct_where_the_driver_lets_one_gpu_reach_the_other(
+    gpus: Gpus, *, told: Result | None, direct: bool
+) -> None:
+    gpus.reach = lambda one, other: told if (one, other) == (2, 0) else Result.CUDA_SUCCESS
+    found = {(one.source, one.destination): one.direct for one in measured(plan(copy_bytes=64)).copies}
+    assert found == {way: way != (2, 0) or direct for way in found}
+
+
+def test_another_error_of_the_driver_is_its_own(gpus: Gpus) -> None:
+    gpus.reach = lambda *_: Result.CUDA_ERROR_UNKNOWN
+    with pytest.raises(EngineError, match=r"^the CUDA driver says CUDA_ERROR_UNKNOWN$") as told:
+        measured(plan(copy_bytes=64))
+    assert told.value.kind == "driver"
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(("seen", "said"), [("", "GPU-9"), ("0,1", "GPU-9; CUDA_VISIBLE_DEVICES is 0,1")])
+def test_what_limits_cuda_is_said_beside_a_gpu_that_it_does_not_show(
+    monkeypatch: pytest.MonkeyPatch, seen: str, said: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    with pytest.raises(EngineError, match=rf"^CUDA does not show {said}$") as told:
+        measured(plan(gpus=("gpu-1", "GPU-9")))
+    assert told.value.kind == "no_device"
+
+
+def test_buffers_that_need_not_be_registered_are_cuda_s_own(gpus: Gpus) -> None:
+    measured(plan(of(ALL_REDUCE)))
+    assert (gpus.registrable, gpus.registered) == ([], [])
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_matrix_product_fills_the_smallest_buffer() -> None:
+    engine = importlib.import_module("wirewatch.worker.nccl_engine")
+    assert vars(engine)["SMALLEST_BUFFER"] == 3 * 4 * kernels.GEMM_SIDE**2
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_bindings_do_not_import_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    importlib.import_module("wirewatch.worker.nccl_engine")
+    assert "torch" in sys.modules
+    with pytest.raises(ImportError):
+        importlib.import_module("torch")
 
 
 @pytest.mark.system

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -185,6 +186,24 @@ def test_no_garbage_is_collected_in_the_middle_of_a_collective(fails: str) -> No
         run.measure(engine)
     assert engine.collections == 0
     assert gc.isenabled()
+
+
+def test_garbage_is_collected_before_each_collective() -> None:
+    class Litter:
+        """Refers to itself, so that the collector alone frees it."""
+
+        def __init__(self) -> None:
+            self.own = self
+
+    class Littering(MemoryEngine):
+        left: weakref.ref[Litter] | None = None
+
+        def collective(self, case: Case) -> Timed:
+            assert self.left is None or self.left() is None
+            self.left = weakref.ref(Litter())
+            return super().collective(case)
+
+    Run(PLAN, lambda _: None, time.monotonic()).measure(Littering(PLAN))
 
 
 def test_the_document_says_what_the_probe_cost() -> None:

@@ -70,6 +70,16 @@ def test_warm_up_runs_that_take_long_do_not_hide_what_later_launches_take(late: 
     assert taken.seconds == pytest.approx(1.0)
 
 
+def test_work_is_waited_for_and_its_time_is_counted_once() -> None:
+    queue = Counted(0, [2.0, 3.0])
+    for _ in range(2):
+        queue.begin()
+        queue.work()
+        queue.end()
+        queue.settle()
+    assert (queue.seconds, queue.waits) == (5.0, 2)
+
+
 def test_a_single_run_is_its_own_lowest_and_highest() -> None:
     one = Counted(0, [5.0, 0.5])
     taken = in_queue([one], one.work, warmup=1, count=1)
@@ -95,6 +105,8 @@ def test_a_copy_s_time_is_of_the_timed_ones_and_its_runs_are_all() -> None:
     ways = [way for pairs in rounds(3) for a, b in pairs for way in ((a, b), (b, a))]
     assert [(one.source, one.destination) for one in found] == ways
     assert sorted(done) == sorted(way for way in ways for _ in range(5))
+    # Each copies to two others: once untimed and four times timed.
+    assert [queue.seconds for queue in queues] == [2 * (50.0 + 4 * (1.0 + rank)) for rank in range(3)]
     for one in found:
         assert (one.seconds, one.runs, one.size_bytes) == (1.0 + one.source, 5, 1000)
         assert one.direct is ((one.source, one.destination) != (0, 2))

@@ -1,0 +1,202 @@
+"""The page of `wirewatch explain` part by part: what is known of a job, and what stands where nothing is."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.node.jobs.explain.drawn import evidence, gpus, job, late, row
+from wirewatch.cli.jobs import explained
+from wirewatch.cli.jobs.explained import PageLayout
+from wirewatch.core.types import Absent, Why
+
+GONE = Absent(Why.MISSING, "nobody asked")
+WIDE = PageLayout(200)
+
+
+def part(name: str, *values: Any) -> Any:
+    return vars(explained)[f"_{name}"](*values)
+
+
+def settings(pid: int, **known: str) -> Any:
+    return SimpleNamespace(pid=pid, settings=known)
+
+
+@pytest.mark.parametrize(
+    ("read", "lines"),
+    [
+        ([], []),
+        ([settings(1)], ["  none is set"]),
+        ([SimpleNamespace(pid=1, settings=GONE)], ["  process 1: not read: nobody asked"]),
+        ([SimpleNamespace(pid=1, settings=Absent(Why.DENIED))], ["  process 1: not read: denied"]),
+        ([settings(1, NCCL_ALGO="Ring"), settings(2, NCCL_ALGO="Ring")], ["  NCCL_ALGO=Ring"]),
+        (
+            [settings(1, NCCL_X="1"), settings(2), SimpleNamespace(pid=3, settings=GONE)],
+            ["  process 3: not read: nobody asked", "  NCCL_X=1 (process 1)"],
+        ),
+    ],
+)
+def test_the_settings_of_processes(read: Any, lines: list[str]) -> None:
+    told = list(part("settings", read, WIDE))
+    assert told[:2] == (["", "NCCL settings of its processes"] if read else [])
+    assert [one.partition("; slows")[0] for one in told[2:]] == lines
+
+
+def test_processes_that_cannot_be_read_are_named_up_to_a_number() -> None:
+    many = [SimpleNamespace(pid=n, settings=GONE) for n in range(66)]
+    assert len(list(part("settings", many, WIDE))) == 2 + 64
+
+
+def gpu(**changes: Any) -> Any:
+    known = {
+        "index": "2",
+        "uuid": "GPU-2",
+        "plateau": GONE,
+        "sent": GONE,
+        "peak": 450e9,
+        "short": False,
+        "duty": GONE,
+    }
+    return SimpleNamespace(**{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("one", "cells"),
+    [
+        (gpu(), None),
+        (gpu(sent=45e9), ["2", "45.0", "10"]),
+        (gpu(sent=45e9, index=""), ["GPU-2", "45.0", "10"]),
+        (gpu(sent=45e9, peak=0.0), ["2", "45.0", "-"]),
+        (gpu(sent=45e9, peak=GONE), ["2", "45.0", "-"]),
+        (gpu(plateau=90e9, short=True), ["2", "-", "-", "at", "least", "90.0"]),
+        (gpu(plateau=90e9), ["2", "-", "-", "90.0"]),
+        (gpu(sent=45e9, short=True), ["2", "45.0", "10", "-"]),
+    ],
+)
+def test_the_counters_of_a_gpu(one: Any, cells: list[str] | None) -> None:
+    told = list(part("counters", SimpleNamespace(gpus=[one], findings=[]), WIDE))
+    words = [word for word in told[-1].split() if word not in {"GB/s", "%"}] if told else []
+    assert words[: len(cells or [])] == (cells or [])
+    assert bool(told) is (cells is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "column", "text"),
+    [
+        ({"algorithm": "", "protocol": "", "channels": 0}, 1, "-"),
+        ({"algorithm": "RING", "protocol": "", "channels": 0}, 1, "RING"),
+        ({"algorithm": "RING", "protocol": "LL", "channels": 16}, 1, "RING, LL, 16 channels"),
+        ({"small": True, "wire_seconds": 4e-5}, 4, "40 us"),
+        ({"small": False, "wire_seconds": 4e-3}, 4, "4 ms"),
+        ({"small": True, "floor": 2e-5}, 7, "20 us"),
+        ({"small": True, "floor": GONE}, 7, "-"),
+        ({"small": False, "expected": GONE}, 7, "-"),
+        ({"small": False, "expected": 450e9}, 7, "450 GB/s"),
+        ({"best_ratio": 0.5}, 8, "50 %"),
+    ],
+)
+def test_the_row_of_a_collective(changes: dict[str, Any], column: int, text: str) -> None:
+    known = {name: getattr(row(), name) for name in type(row()).__dataclass_fields__}
+    ratio = {"best_ratio": 0.9, "small": False}
+    assert part("row", SimpleNamespace(**{**known, **ratio, **changes}))[column] == text
+
+
+def communicator(**changes: Any) -> Any:
+    known = {
+        "late": None,
+        "doubt": None,
+        "elsewhere": "",
+        "captured": 0,
+        "name": "",
+        "id": "c1",
+        "ranks": 8,
+        "here": [1],
+    }
+    return SimpleNamespace(**{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, None),
+        ({"elsewhere": "on another node"}, "on another node"),
+        ({"name": "tp", "captured": 3}, "3 calls in"),
+        ({"doubt": SimpleNamespace(value="too few")}, "not judged: too few"),
+        ({"late": late()}, "who waits for whom"),
+    ],
+)
+def test_what_is_said_of_a_communicator(changes: dict[str, Any], text: str | None) -> None:
+    told = list(part("waits", SimpleNamespace(communicators=[communicator(**changes)]), WIDE))
+    assert bool(told) is (text is not None)
+    assert text is None or (
+        told[1].startswith(f"Communicator {changes.get('name', 'c1')}: 8") and text in told[2]
+    )
+    assert list(part("waits", GONE, WIDE)) == []
+
+
+def test_remarks_have_their_cost_where_it_is_known() -> None:
+    ones = [
+        SimpleNamespace(kind=SimpleNamespace(value="k"), text=str(cost), cost=cost) for cost in (None, 0.1)
+    ]
+    assert list(part("remarks", SimpleNamespace(remarks=ones), WIDE)) == [
+        "",
+        "Remarks",
+        "  k: None",
+        "  k: 0.1 (costs 10 % of the time)",
+    ]
+    assert list(part("remarks", GONE, WIDE)) == list(part("remarks", SimpleNamespace(remarks=()), WIDE)) == []
+
+
+def test_what_is_not_watched_is_said_with_the_way_to_watch_it() -> None:
+    ones = [
+        SimpleNamespace(watched=watched, source=SimpleNamespace(value="tap"), switch_on="do it", why="off")
+        for watched in (True, False)
+    ]
+    assert list(part("sources", SimpleNamespace(sources=ones), WIDE)) == [
+        "",
+        "Not watched",
+        "  tap: do it (off)",
+    ]
+    assert list(part("sources", SimpleNamespace(sources=ones[:1]), WIDE)) == []
+
+
+def test_ranks_are_those_of_the_largest_communicator() -> None:
+    def comm(ranks: int, *here: tuple[Any, int]) -> Any:
+        return SimpleNamespace(ranks=ranks, here=[SimpleNamespace(gpu=gpu, rank=rank) for gpu, rank in here])
+
+    found = SimpleNamespace(
+        communicators=[comm(2, ("a", 1)), comm(8, ("a", 5), (GONE, 6)), comm(4, ("a", 3))]
+    )
+    assert part("ranks_by_gpu", found) == {"a": "5"}
+    assert part("ranks_by_gpu", SimpleNamespace(communicators=[])) == part("ranks_by_gpu", GONE) == {}
+
+
+@pytest.mark.parametrize(("throttled", "text"), [(GONE, "-"), ((), "no"), (("power", "heat"), "power,heat")])
+def test_why_a_gpu_is_throttled(throttled: Any, text: str) -> None:
+    assert part("reasons", SimpleNamespace(throttled=throttled)) == text
+    assert (part("power", GONE), part("power", 699.6)) == ("-", "700 W")
+
+
+def test_a_job_is_named_with_its_place() -> None:
+    text = part("about", evidence(job()))
+    assert " ranks on " in text
+    assert f"{len(gpus())} GPUs of this node" in text
+    assert part("about", evidence(GONE)).endswith("nobody asked")
+
+
+def test_a_table_that_is_too_wide_goes_on_below_with_its_first_column() -> None:
+    rows = [("GPU", "one", "two", "three"), ("0", "11", "22", "33")]
+    assert list(PageLayout(13).titled("T", rows)) == [
+        "",
+        "T",
+        "  GPU  one",
+        "  0     11",
+        "",
+        "  GPU  two",
+        "  0     22",
+        "",
+        "  GPU  three",
+        "  0       33",
+    ]
+    assert list(PageLayout(15).titled("T", rows))[2] == "  GPU  one  two"
+    assert list(PageLayout(40).titled("T", rows, left=2))[3] == "  0    11    22     33"

@@ -1,0 +1,138 @@
+"""The numbers of `wirewatch top` one by one: rates between polls, links, orders, and what is not known."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.node.cli.topnodes import collector, series, snapshot
+from tests.node.jobs.explain.drawn import evidence, gpu_uuid, job
+from wirewatch.cli.jobs import topview
+from wirewatch.cli.jobs.topview import GpuLine, LinkRates, view
+from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.explain.evidence import Wall
+
+SENT, RECEIVED = "nvlink_transmit_bytes_total", "nvlink_receive_bytes_total"
+
+
+def state(
+    at: float, sent: float, received: float | None, source: str = "live", *, success: bool = True
+) -> Any:
+    samples = [series(SENT, 0, sent), *([] if received is None else [series(RECEIVED, 0, received)])]
+    made = [collector("gpu", at), collector("nvlink", at, *samples, success=success)]
+    return SimpleNamespace(collectors=made, source=source)
+
+
+@pytest.mark.parametrize(
+    ("then", "rates"),
+    [
+        (state(12.0, 300.0, 250.0), (100.0, 25.0)),
+        (state(12.0, 300.0, 200.0), (100.0, 0.0)),
+        (state(12.0, 99.0, 250.0), None),
+        (state(12.0, 300.0, 199.0), None),
+        (state(12.0, 300.0, None), None),
+        (state(12.0, 100.0, 200.0), (0.0, 0.0)),
+    ],
+)
+def test_a_rate_is_between_two_polls_of_counters_that_grow(
+    then: Any, rates: tuple[float, float] | None
+) -> None:
+    first = LinkRates().after(state(10.0, 100.0, 200.0))
+    assert first.rates == {}
+    assert first.after(then).rates == ({} if rates is None else {gpu_uuid(0): rates})
+
+
+@pytest.mark.parametrize(
+    ("then", "kept"),
+    [
+        (state(10.0, 300.0, 300.0), True),
+        (state(9.0, 300.0, 300.0), True),
+        (state(12.0, 100.0, 200.0, "replay"), True),
+        (state(12.0, 300.0, 300.0, "replay"), False),
+        (state(12.0, 300.0, 300.0, success=False), None),
+        (SimpleNamespace(collectors=[], source="live"), None),
+    ],
+)
+def test_rates_are_kept_while_nothing_new_was_read(then: Any, *, kept: bool | None) -> None:
+    first = LinkRates().after(state(10.0, 100.0, 200.0, then.source))
+    after = first.after(then)
+    assert (after == LinkRates()) if kept is None else ((after is first) is kept)
+
+
+@pytest.mark.parametrize(
+    ("samples", "text"),
+    [
+        ([], "-"),
+        ([series("nvlink_links_expected", 0, 18)], "-"),
+        ([series("nvlink_links", 0, 16, state="active")], "16"),
+        (
+            [
+                series("nvlink_links", 0, 16, state="active"),
+                series("nvlink_links", 0, 2, state="sleep"),
+                series("nvlink_links_expected", 0, 18),
+            ],
+            "18/18",
+        ),
+        ([series("nvlink_links", 0, 0, state="active"), series("nvlink_links_expected", 0, 18)], "0/18"),
+    ],
+)
+def test_links_that_sleep_are_there(samples: Any, text: str) -> None:
+    known = vars(topview)["_Samples"](SimpleNamespace(collectors=[collector("nvlink", 1.0, *samples)]))
+    assert known.links(gpu_uuid(0)) == text
+    assert list(known.gpus().values()) == ["0"] * bool(samples)
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("gpu", "0123"),
+        ("utilisation", "1023"),
+        ("nvlink", "2013"),
+        ("waiting", "3012"),
+        ("findings", "3201"),
+        ("unheard of", "0123"),
+    ],
+)
+def test_the_order_of_gpus(sort: str, order: str) -> None:
+    lines = [
+        GpuLine("0", utilisation=0.1),
+        GpuLine("1", utilisation=0.9),
+        GpuLine("2", sent=1.0, received=2.0, health="degraded", findings=3),
+        GpuLine("3", waiting=0.5, health="failed", findings=1),
+    ]
+    shown = [one.text.split()[0] for one in vars(topview)["_gpus"](lines, 80, sort)][1:]
+    assert "".join(shown) == order
+
+
+def test_a_node_without_anything_says_so() -> None:
+    told = view(replace(snapshot(), state=replace(snapshot().state, collectors=[])), LinkRates(), 20)
+    texts = [one.text for one in told.lines]
+    assert {"no GPU has been read", "no job is seen on these GPUs", "none"} <= set(texts)
+    assert max(map(len, texts)) <= 60
+
+
+@pytest.mark.parametrize(("width", "text"), [(6, "abc\\x1bdef"[:3]), (10, "")])
+def test_a_line_is_cut_at_the_width(width: int, text: str) -> None:
+    cut = vars(topview)["_cut"]
+    assert cut("x" * width, width) == "x" * width
+    assert cut("x" * (width + 1), width) == "x" * (width - 1) + "…"
+    assert text in cut("abc", width)
+
+
+@pytest.mark.parametrize(
+    ("wall", "tone"),
+    [
+        (Wall.HANG, "failed"),
+        (Wall.SLOW_WIRE, "failed"),
+        (Wall.LATE_RANK, "failed"),
+        (Wall.NOT_KNOWN, "unknown"),
+        (next(one for one in Wall if one not in {*topview.BAD, Wall.NOT_KNOWN}), "ok"),
+    ],
+)
+def test_the_tone_of_a_job_is_that_of_its_wall(wall: Wall, tone: str) -> None:
+    absent = Absent(Why.MISSING)
+    answer = SimpleNamespace(cost=absent, wall=wall, sentence="so it is")
+    lines = list(vars(topview)["_jobs"]([SimpleNamespace(evidence=evidence(job()), answer=answer)], 80))
+    assert [one.tone for one in lines] == ["head", tone, "quiet"]
+    assert lines[2].text == "  so it is"
