@@ -360,7 +360,7 @@ class Reader:
             return
         self.others += 1
         named = _COMMAND.search(text)
-        if named is not None and named[1] in KNOWN_TESTS and len(self._commands) < len(KNOWN_TESTS):
+        if named is not None and named[1] in KNOWN_TESTS:
             self._commands.add(named[1])
 
     def _footer(self, stream: _Stream, text: str) -> bool:

@@ -289,7 +289,7 @@ def bus_bandwidth(run: BenchmarkRun, row: BenchmarkRow, one: RowTiming) -> float
     """Bytes per second, from size, time and ranks where all are known, else as the file has it."""
     if run.op in FACTORS and run.ranks:
         seconds = operation_seconds(row, one)
-        if seconds is not None and row.size_bytes:
+        if seconds is not None:
             return factor(run.op, run.ranks) * row.size_bytes / seconds
     return one.busbw if math.isfinite(one.busbw) else None
 
@@ -391,6 +391,11 @@ def _agrees(size: int, one: RowTiming) -> bool:
     return low * (1 - _ROUNDING) <= size <= high * (1 + _ROUNDING)
 
 
+def _parts(row: BenchmarkRow) -> int:
+    """How many times a rank's elements its size is, for a row that `contradiction` let pass."""
+    return row.size_bytes // (row.elements * TYPES[row.dtype][1]) if row.elements else 0
+
+
 def _candidates(run: BenchmarkRun) -> tuple[str, ...]:
     """The operations that could have printed these rows."""
     return tuple(op for op in FACTORS if len(run.rows) and _could_be(run, op))
@@ -398,7 +403,6 @@ def _candidates(run: BenchmarkRun) -> tuple[str, ...]:
 
 def _could_be(run: BenchmarkRun, op: str) -> bool:
     for row in run.rows:
-        known = TYPES.get(row.dtype)
         rooted = row.root not in {"", "-1"}
         if rooted != (op in _ROOTED):
             return False
@@ -406,8 +410,7 @@ def _could_be(run: BenchmarkRun, op: str) -> bool:
         reduces = row.redop not in {"", "none"}
         if reduces != (op in _REDUCING) and not (op == probe.SENDRECV and reduces):
             return False
-        whole = known is not None and row.elements and row.size_bytes // (row.elements * known[1]) > 1
-        if whole and op not in _WHOLES:
+        if op not in _WHOLES and _parts(row) > 1:
             return False
     return bool(_ranks(run, op))
 
@@ -417,9 +420,8 @@ def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...
     low, high = 0.0, math.inf
     parts = set()
     for row in run.rows:
-        known = TYPES.get(row.dtype)
-        if known and row.elements and op in _WHOLES:
-            parts.add(row.size_bytes // (row.elements * known[1]))
+        if row.elements and op in _WHOLES:
+            parts.add(_parts(row))
         for _, one in row.placed():
             if _usable(one) and one.algbw > one.algbw_half:
                 low = max(low, (one.busbw - one.busbw_half) / (one.algbw + one.algbw_half))

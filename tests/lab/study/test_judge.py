@@ -26,7 +26,8 @@ from wirewatch_lab.study.judge import (
     overall,
 )
 from wirewatch_lab.study.nccllog import read_log
-from wirewatch_lab.study.points import to_study
+from wirewatch_lab.study.points import library, to_study
+from wirewatch_lab.study.runs import BenchmarkRun
 
 RING = {"NCCL_NVLS_ENABLE": "0"}
 NODES = 2
@@ -240,3 +241,37 @@ def test_a_header_that_is_cut_in_the_name_of_a_gpu_says_so() -> None:
     rows = [line for line in printed.lines(Job()) if "#  Rank " in line]
     (run,) = read([*rows[:-1], rows[-1].rpartition("]")[0] + "] "]).runs
     assert "how GPUs without a name are joined is not in its header" in str(by_header(RING)(run))
+
+
+def test_a_run_without_ranks_or_operation_is_in_no_curve_and_says_which() -> None:
+    runs = [BenchmarkRun(3, "broadcast"), BenchmarkRun(7, ranks=8)]
+    assert to_study(runs, "it", 0.0).problems == (
+        "line 3: number of ranks not known: it is in no curve",
+        "line 7: operation not known: it is in no curve",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "version"),
+    [("22809", "2.28.9"), ("10000", "1.0.0"), ("9999", "9.9.99"), ("2804", "2.8.4"), ("999999", "99.99.99")],
+)
+def test_a_version_has_one_digit_or_two_for_each_part(code: str, version: str) -> None:
+    assert library(code) == version
+
+
+@pytest.mark.parametrize("text", ["1000000", "2.28.9", "", "two"])
+def test_what_is_no_code_of_a_version_stays_as_it_is(text: str) -> None:
+    assert library(text) == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "count"),
+    [(("3", "N/A"), 3), (("N/A", "3"), 3), (("N/A", "N/A"), None), (("2", "3"), 5), (("0", "0"), 0)],
+)
+def test_wrong_elements_of_runs_of_one_configuration_are_summed(
+    wrong: tuple[str, str], count: int | None
+) -> None:
+    """A run whose values were not checked adds none."""
+    texts = [printed.lines(Job(rows=(Written(16 * MIB, 118.38, 116.08, (one, one)),))) for one in wrong]
+    study = to_study(read([*texts[0], *texts[1]]).runs, "it", 0.0)
+    assert [curve.points[0].wrong for curve in study.curves] == [count, count]
