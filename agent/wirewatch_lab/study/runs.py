@@ -229,10 +229,11 @@ def timing(time: str, algbw: str, busbw: str, wrong: str | None, unit: float | N
     seconds, algorithm, bus = numbers
     if seconds is None or algorithm is None or bus is None:
         return None
-    checks = wrong is not None and wrong.upper() != "N/A"
-    checked = printed(wrong) if checks and wrong is not None else None
-    if checks and checked is None:
-        return None
+    checked = None
+    if wrong is not None and wrong.upper() != "N/A":
+        checked = printed(wrong)
+        if checked is None:
+            return None
     count = None if checked is None else math.inf if math.isnan(checked.value) else checked.value
     scale = _NAN if unit is None else unit
     return RowTiming(
@@ -316,7 +317,7 @@ def settle(run: BenchmarkRun, given: str) -> None:
         counts = _ranks(run, run.op)
         if len(counts) == 1:
             run.ranks, run.ranks_from = counts[0], "the ratio of its busbw to its algbw"
-    if run.op in FACTORS and run.ranks:
+    if run.ranks:
         run.differing = _differing(run, run.ranks)
         counts = _ranks(run, run.op, header=False) if run.differing else ()
         if len(counts) == 1:

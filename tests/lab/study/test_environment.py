@@ -106,3 +106,15 @@ def test_a_first_worker_that_fails_by_chance_is_tried_once_more(outcome: Outcome
     plan = node.probes.ordered[-1].plan
     assert (plan.ops, plan.in_place) == (OPTIONS.ops, False)
     assert (plan.cases, plan.sizes(), plan.copy_bytes, plan.micro) == ((), (), 0, False)
+
+
+def test_gpus_whose_architecture_is_not_known_are_left_out() -> None:
+    node = Idle(4, settle=0.0)
+    order, facts = prepared(node)
+    (one,) = order.conditions
+    assert capabilities(node.hardware, order, facts, scouted(order), OPTIONS, 0).architectures == {"Hopper"}
+    odd = replace(
+        one, group=replace(one.group, gpus=tuple(replace(x, name="NVIDIA R9") for x in one.group.gpus))
+    )
+    order = replace(order, conditions=(odd,))
+    assert capabilities(node.hardware, order, facts, scouted(order), OPTIONS, 0).architectures == frozenset()

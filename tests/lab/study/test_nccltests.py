@@ -520,3 +520,151 @@ def test_more_streams_than_are_kept_apart_share_one(monkeypatch: pytest.MonkeyPa
         reader = read([line for text in texts for line in text])
         assert [len(run.rows) for run in reader.runs if run.op][:2] == [2, 2]
         assert len(reader.runs[0].devices) == 2
+
+
+def unit(*comments: str) -> float:
+    """Seconds of a time of 118.38 below a table's header and these comments."""
+    lines = printed.lines(Job())
+    at = lines.index(printed.row(Job(), Job().rows[0]))
+    rows = [line.replace("141.72", "0.14172").replace("144.53", "0.14453") for line in lines[at : at + 1]]
+    reader = read([*lines[: at - 1], *comments, *rows])
+    found = [one.out_of_place for run in reader.runs for one in run.rows if one.out_of_place]
+    return found[0].seconds if found else 0.0
+
+
+@pytest.mark.parametrize(
+    ("comment", "seconds"),
+    [("# (B) (ms) (GB/s)", 0.11838), ("# (B) (us) (GB/s)", 0.0), ("# it took 7 (ms)", 0.0)],
+)
+def test_a_time_is_in_milliseconds_only_where_the_units_of_the_columns_say_so(
+    comment: str, seconds: float
+) -> None:
+    """A row with microseconds would contradict itself here."""
+    assert unit(comment) == pytest.approx(seconds)
+
+
+def test_units_before_any_table_are_nobodys() -> None:
+    assert len(only(read(["# (ms) (GB/s)", *printed.lines(Job())])).rows) == 2
+
+
+@pytest.mark.parametrize(("average", "rate"), [("200.846", 200.846e9), ("N/A", None), ("nan", None)])
+def test_the_average_of_the_footer(average: str, rate: float | None) -> None:
+    run = only(read([line.replace("200.846", average) for line in printed.lines(Job())]))
+    assert run.average == rate or (average == "nan" and run.average != run.average)
+
+
+def test_the_runs_own_bound_on_the_average_is_said() -> None:
+    run = only(read([line.replace("200.846 ", "200.846 FAILED") for line in printed.lines(Job())]))
+    assert run.remarks == ["the run's own bound on the average (NCCL_TESTS_MIN_BW) was not reached"]
+
+
+def test_a_host_is_known_by_its_devices_too() -> None:
+    """Its name stands glued to a figure, and no line of the log stands alone."""
+    log = LOG.format(host="node0")
+    reader = read([line for line in torn(Job(), "node0") if line != log])
+    assert (only(reader).repaired, reader.rows) == (2, 2)
+
+
+def test_a_host_that_is_not_known_tears_what_cannot_be_put_together() -> None:
+    log = LOG.format(host="other")
+    reader = read([line for line in torn(Job(), "other") if line != log])
+    assert reader.rows == 0
+    assert {one.why for one in reader.first} >= {"torn by a host whose name is not known"}
+
+
+def test_parameters_stand_near_the_beginning_of_their_line() -> None:
+    for spaces, found in ((1900, "8"), (2100, None)):
+        (run,) = read([f"# nThread 1{' ' * spaces}minBytes 8", *printed.columns(Job())]).runs
+        assert run.parameters.get("minBytes") == found
+
+
+def test_a_size_that_memory_reduced_is_the_largest() -> None:
+    lines = printed.lines(Job())
+    end = lines.index("# Out of bounds values : 0 OK")
+    run = only(read([*lines[: end - 1], "#  Reducing maxBytes to 33554432 due to memory limitation"]))
+    assert shortfall(run) == "its table stops at 16777216 of 33554432 bytes"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("# size count type redop root time algbw busbw #wrong time algbw busbw #wrong", 1),
+        ("# size count type redop root algbw time busbw #wrong time algbw busbw #wrong", 0),
+        ("# size count redop type root time algbw busbw #wrong time algbw busbw #wrong", 0),
+        ("# size type redop root time algbw busbw #wrong time algbw busbw #wrong", 0),
+        ("# size count type redop root time algbw algbw busbw time busbw #wrong #wrong", 0),
+        ("# size count type redop root time algbw busbw time algbw busbw time algbw busbw", 0),
+        ("# size count type redop root #wrong algbw busbw", 0),
+    ],
+)
+def test_a_header_that_is_none_makes_no_table(header: str, rows: int) -> None:
+    line = printed.row(Job(), Job().rows[0])
+    assert read([header, line]).rows == rows
+
+
+def test_one_block_is_in_place_where_the_line_above_says_so() -> None:
+    header = "# size count type redop root time algbw busbw #wrong"
+    line = printed.row(Job(), Job().rows[0]).rsplit(maxsplit=4)[0]
+    for above, placed in (("#   in-place", [True]), ("#   out-of-place   in-place", [False]), ("#", [False])):
+        reader = read([above, header, line])
+        assert [[place for place, _ in row.placed()] for row in reader.runs[0].rows] == [placed]
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        ("# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22810", ("2.19.6", "22810")),
+        ("# nccl-tests version 2.17.1", ("2.17.1", "")),
+    ],
+)
+def test_versions_are_those_of_the_first_line(version: str, found: tuple[str, str]) -> None:
+    lines = printed.lines(Job())
+    run = only(read([version, *lines[1:]]))
+    assert (run.version, run.nccl) == found
+
+
+def test_lines_that_are_nothing_are_counted() -> None:
+    reader = read(["bye", "", "  ", "see you", *printed.lines(Job())])
+    assert (reader.others, reader.messages, reader.lines) == (2, 0, 4 + len(printed.lines(Job())))
+    reader.pass_over(7)
+    assert reader.others == 9
+
+
+def test_colours_go_and_the_rest_of_a_line_stays() -> None:
+    lines = ["\x1b[1m" + line + "\x1b[0m  " for line in printed.lines(Job())]
+    assert only(read(lines)).version == "2.19.6"
+    (one,) = read(["1 2 3 4 5 6  "]).first
+    assert one.text == "1 2 3 4 5 6"
+
+
+def test_the_log_between_rows_of_no_table_tears_nothing() -> None:
+    log = LOG.format(host="other")
+    for before in ("8 8 float 7", "text "):
+        reader = read([before + log])
+        assert (reader.messages, reader.not_understood) == (1, 0)
+
+
+@pytest.mark.parametrize(("length", "repaired"), [(2000, 1), (2001, 0)])
+def test_a_part_of_a_row_is_no_more_than_two_thousand_characters(length: int, repaired: int) -> None:
+    lines = printed.lines(Job())
+    at = lines.index(printed.row(Job(), Job().rows[0]))
+    row = lines[at]
+    cut, end = row.index(" -1"), row.index("  141.72")
+    first, middle, last = row[:cut].rstrip(), row[cut:end], row[end:]
+    first = first[:12] + " " * (length - len(first) - len(middle)) + first[12:]
+    reader = read([*lines[:at], first, middle, last])
+    assert [run.repaired for run in reader.runs] == [repaired]
+
+
+@pytest.mark.parametrize(
+    ("text", "missed"), [("node0: 1 2 3", 0), ("7 8 nothing", 1), ("7 nothing", 0), ("-1 2", 0)]
+)
+def test_what_is_no_row_within_a_table_is_counted_by_its_numbers(text: str, missed: int) -> None:
+    lines = printed.lines(Job())
+    reader = read([*lines[: lines.index(printed.row(Job(), Job().rows[0]))], text + " x" * 20])
+    assert (reader.not_understood, reader.others) == (missed, 1 - missed)
+
+
+def test_a_header_that_says_the_test_outweighs_the_command() -> None:
+    run = only(read(["./all_gather_perf", *printed.lines(Job())]))
+    assert (run.op, run.op_from) == ("all_reduce", "its header")

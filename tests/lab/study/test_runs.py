@@ -98,7 +98,7 @@ def test_the_processors_time_is_no_time_of_an_operation() -> None:
     ("one", "seconds"),
     [
         (figures(2e-3), 2e-3), (figures(0.0), None), (figures(-1.0), None), (figures(INF), None),
-        (figures(NAN), 1e-3), (figures(NAN, half=0.002 * GB), None), (figures(NAN, 0.0), None),
+        (figures(NAN), 1e-3), (figures(NAN, half=0.0009 * GB), 1e-3), (figures(NAN, half=0.0011 * GB), None), (figures(NAN, 0.0), None),
         (figures(NAN, -GB), None), (figures(NAN, INF), None), (figures(NAN, NAN), None),
     ],
 )  # fmt: skip
