@@ -423,7 +423,7 @@ def _cross_nic_rule(one: WrittenSetting, around: Surroundings) -> Iterator[Setti
 
 
 def _traffic_class(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    if not _roce_in_use(around) and number(one.value) > 0:
+    if around.node.active and not _roce_in_use(around) and number(one.value) > 0:
         yield found(one, Trouble.NOTHING, "NCCL sets no traffic class on InfiniBand", _SOURCE)
 
 
