@@ -117,7 +117,6 @@ def stray() -> Iterator[Path]:
     yield from charted.stray()
     yield from runbook.stray()
     yield from golden.stray()
-    yield from lab_golden.stray()
     yield from _stray_boards()
     if alerting.CASES.exists() and not alerting.made_alerts():
         yield alerting.CASES

@@ -71,43 +71,41 @@ spec:
 NCCL_IB_PCI_RELAXED_ORDERING: 3
 """
 WELL = "export NCCL_DEBUG=WARN\nexport OTHER=1\n"
-ENVIRON = b"PATH=/bin\0NCCL_NET=infiniband\0NCCL_TOPO_FILE=/t.xml\0NCCL_NVLS_ENABLE=1\0NCCL_ALGO=Ring,Tree\0NCCL_IB_GID_INDEX=0\0"
-FOUR = Job(
-    ranks=4,
-    rows=tuple(
-        Written(8 << 3 * n, us, us + 0.4)
-        for n, us in enumerate((23.1, 23.2, 23.1, 23.4, 25.6, 27.7, 64.2, 320.6, 2395.0, 18990.0))
-    ),
-    product="NVIDIA H100 80GB HBM3",
-)
-HOSTS = Job(
-    ranks=16,
-    hosts=2,
-    rows=(
-        of_busbw("all_reduce", 16, 16 * MIB, 35e9),
-        of_busbw("all_reduce", 16, 64 * MIB, 150e9),
-        of_busbw("all_reduce", 16, MIB, 25e9),
-    ),
-    product="NVIDIA H100 80GB HBM3",
-)
-SLOW = Job(
-    rows=(
-        of_busbw("all_reduce", 8, 16 * MIB, 100e9),
-        of_busbw("all_reduce", 8, 64 * MIB, 150e9),
-        *Job().rows[1:],
+ENVIRON = b"\0".join(
+    (
+        b"PATH=/bin",
+        b"NCCL_NET=infiniband",
+        b"NCCL_TOPO_FILE=/t.xml",
+        b"NCCL_NVLS_ENABLE=1",
+        b"NCCL_ALGO=Ring,Tree",
+        b"NCCL_IB_GID_INDEX=0",
     )
 )
+H100 = "NVIDIA H100 80GB HBM3"
+_US = (23.1, 23.2, 23.1, 23.4, 25.6, 27.7, 64.2, 320.6, 2395.0, 18990.0)
+FOUR = Job(ranks=4, rows=tuple(Written(8 << 3 * n, us, us + 0.4) for n, us in enumerate(_US)), product=H100)
+_BETWEEN = ((16 * MIB, 35e9), (64 * MIB, 150e9), (MIB, 25e9))
+HOSTS = Job(ranks=16, hosts=2, rows=tuple(of_busbw("all_reduce", 16, *one) for one in _BETWEEN), product=H100)
+_LOW = tuple(of_busbw("all_reduce", 8, *one) for one in ((16 * MIB, 100e9), (64 * MIB, 150e9)))
+SLOW = Job(rows=(*_LOW, *Job().rows[1:]))
 WRONG = Job(
-    rows=(Written(16 * MIB, 118.38, 116.08, ("0", "7")), Written(32 * MIB, 218.38, 216.08, ("N/A", "N/A")))
+    rows=(
+        Written(16 * MIB, 118.38, 116.08, ("0", "7")),
+        Written(32 * MIB, 218.38, 216.08, ("N/A", "N/A")),
+    )
 )
 SMALL = Job("all_gather", rows=(Written(1024, 23.1, 23.2),))
 OLD = Job("all_gather", form=Form(9))
+CANCELLED = "slurmstepd: error: *** STEP 7.0 CANCELLED AT 01:06 ***"
 ISLANDS = '{"nodes": [{"names": "old1", "gpus": 8, "product": "H100", "islands": [4, 4]}]}'
 CORES = '{"nodes": [{"names": "gpu001", "gpus": 8, "product": "H100", "cores": 96}]}'
 RACK = '{"nodes": [{"names": "t[01-18]", "gpus": 4, "product": "GB200", "nvlink_domain": "d"}]}'
 MANY = '[[nodes]]\nnames = "n[0001-2000]"\ngpus = 8\nproduct = "H100"\nhealth = "ok"\n'
 TREE = "SwitchName=l1 Level=0 Nodes=gpu[001,003]\nSwitchName=l2 Level=0 Nodes=gpu[002,004],old1\n"
-_LEAF = '{{"names": "a{0}", "gpus": 8, "product": "H100", "ports": "8xNDR", "rails": 8, "rack": "r{0}", "leaf": "l{1}"}}'
+_LEAF = (
+    '{{"names": "a{0}", "gpus": 8, "product": "H100", "ports": "8xNDR", "rails": 8, "rack": "r{0}", '
+    '"leaf": "l{1}"}}'
+)
 LEAFS = f'{{"nodes": [{", ".join(_LEAF.format(n, n // 3) for n in (1, 2, 3))}]}}'
 TOPOLOGY = system(
     [switch("0000:10:00.0", gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0"))],
@@ -116,30 +114,58 @@ TOPOLOGY = system(
 
 
 def text(*jobs: Job) -> str:
+    """What nccl-tests prints of jobs one after the other."""
     return "".join(f"{line}\n" for job in jobs for line in printed.lines(job))
 
 
 def drawn(shift: float, noise: Noise, *, curves: int = 3, driver: str = "580") -> bytes:
+    """A sweep whose second curve is slower by a share, and one size of each by four times as much."""
     made = study(
-        Random(3),
-        noise,
-        curves,
-        FULL[::3],
+        Random(3), noise, curves, FULL[::3],  # noqa: S311 - noise
         shift=lambda place, size: shift * (place == 1) + 4 * shift * (size == 8 << 27),
-    )  # noqa: S311
+    )  # fmt: skip
     return as_document(replace(made, environment={"driver": driver}))
+
+
+def torn_at_the_end() -> str:
+    """A run that failed in its table."""
+    failed = "node0: Test CUDA failure common.cu:774 'out of memory'"
+    return "\n".join([*printed.lines(Job())[:18], failed])
 
 
 TREE_, BOTH = Configuration(4, "Tree"), Configuration(4, settings=(("NCCL_WORK_ARGS_BYTES", "1"),))
 FILES: dict[str, str | bytes] = {
-    "nccl.conf": CONF, "job.sh": SHELL, "job.yaml": YAML, "environ": ENVIRON, "empty.conf": "", "well.sh": WELL,
-    "four.txt": text(FOUR), "hosts.txt": text(HOSTS), "slow.txt": text(SLOW), "wrong.txt": text(WRONG), "small.txt": text(SMALL), "old.txt": text(OLD),
-    "repeats.txt": text(Job(rows=Job().rows * 2)), "mixed.txt": text(Job(), SMALL, SLOW) + "slurmstepd: error: *** STEP 7.0 CANCELLED AT 01:06 ***\n1 2 3 4 5 6 7\n",
-    "torn.txt": "\n".join(torn(Job(), "node0")), "cut.txt": "\n".join([*printed.lines(Job())[:18], "node0: Test CUDA failure common.cu:774 'out of memory'"]),
-    "log.txt": SETUP + links("SHM/direct/direct") + chosen(1 << 20, "RING") + V2_28, "document.json": FORMS["as people format it"],
-    "topology.xml": TOPOLOGY, "graphs.xml": GRAPHS,
-    "nodes.toml": FILE, "islands.json": ISLANDS, "cores.json": CORES, "rack.json": RACK, "many.toml": MANY, "leafs.json": LEAFS, "tree": TREE,
-    "sweep.json": as_document(swept((TREE_, {0: -0.2, 64 * MIB: 0.4}), (BOTH, {}), settings="NCCL_NVLS_ENABLE=0")),
+    "nccl.conf": CONF,
+    "job.sh": SHELL,
+    "job.yaml": YAML,
+    "environ": ENVIRON,
+    "empty.conf": "",
+    "well.sh": WELL,
+    "four.txt": text(FOUR),
+    "hosts.txt": text(HOSTS),
+    "slow.txt": text(SLOW),
+    "wrong.txt": text(WRONG),
+    "small.txt": text(SMALL),
+    "old.txt": text(OLD),
+    "repeats.txt": text(Job(rows=Job().rows * 2)),
+    "mixed.txt": f"{text(Job(), SMALL, SLOW)}{CANCELLED}\n1 2 3 4 5 6 7\n",
+    "torn.txt": "\n".join(torn(Job(), "node0")),
+    "cut.txt": torn_at_the_end(),
+    "log.txt": SETUP + links("SHM/direct/direct") + chosen(1 << 20, "RING") + V2_28,
+    "document.json": FORMS["as people format it"],
+    "topology.xml": TOPOLOGY,
+    "graphs.xml": GRAPHS,
+    "nodes.toml": FILE,
+    "islands.json": ISLANDS,
+    "cores.json": CORES,
+    "rack.json": RACK,
+    "many.toml": MANY,
+    "leafs.json": LEAFS,
+    "tree": TREE,
+    "sweep.json": as_document(
+        swept((TREE_, {0: -0.2, 64 * MIB: 0.4}), (BOTH, {}), settings="NCCL_NVLS_ENABLE=0")
+    ),
     "slower.json": as_document(swept((TREE_, {0: -0.1, 64 * MIB: 0.4}), (BOTH, {0: 0.1}), seed=2)),
-    "other.json": drawn(0.03, Noise(), driver="590"), "noisy.json": drawn(0.0, Noise(0.9)),
-}  # fmt: skip
+    "other.json": drawn(0.03, Noise(), driver="590"),
+    "noisy.json": drawn(0.0, Noise(0.9)),
+}

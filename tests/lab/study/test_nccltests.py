@@ -502,7 +502,7 @@ def test_a_table_that_was_pasted_alone_lacks_nothing(cut: int) -> None:
     ],
 )
 def test_a_run_lacks_what_it_was_asked_for_and_did_not_measure(sizes: str, last: int, missing: str) -> None:
-    """A rank's part is rounded down to 16 bytes, so that a size may be less than asked for: 128 of 8 ranks."""
+    """A rank's part is rounded down to 16 bytes, so that a size may be up to 128 less than asked for."""
     lines = printed.lines(Job(rows=(Written(last, 10.0, 10.0),)))
     end = lines.index("# Out of bounds values : 0 OK")
     asked = f"minBytes {last} maxBytes {last} step: 2(factor)"

@@ -252,11 +252,11 @@ def test_a_measurement_of_a_repeat_that_was_not_asked_for_is_named(tmp_path: Pat
 
 def test_a_file_that_cannot_be_used_stays_open_nowhere(tmp_path: Path) -> None:
     made = holding(tmp_path, b"nonsense\n")
-    before = len(os.listdir("/proc/self/fd"))
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     for _ in range(3):
         with pytest.raises(RecordsError):
             SweepFile.resume(made)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 
 def test_after_an_error_a_disk_that_takes_more_gets_nothing(tmp_path: Path) -> None:

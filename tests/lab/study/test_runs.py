@@ -34,8 +34,8 @@ def figures(
 
 
 def row(
-    size: int = 1_000_000, elements: int = 250_000, dtype: str = "float", redop: str = "sum", root: str = "-1",
-    out: RowTiming | None = None, inside: RowTiming | None = None,
+    size: int = 1_000_000, elements: int = 250_000, dtype: str = "float", redop: str = "sum",
+    root: str = "-1", out: RowTiming | None = None, inside: RowTiming | None = None,
 ) -> BenchmarkRow:  # fmt: skip
     return BenchmarkRow(size, elements, dtype, redop, root, figures() if out is None else out, inside)
 
@@ -58,7 +58,8 @@ def device(rank: int, group: int = 0) -> RankGpu:
     [
         ("1.25", Printed(1.25, 0.005)), (".5", Printed(0.5, 0.05)), ("-3e2", Printed(-300.0, 50.0)),
         ("+7", Printed(7.0, 0.5)), ("1.2e+07", Printed(1.2e7, 0.5e6)), ("1e300", Printed(1e300, 0.5e300)),
-        ("1e301", None), ("1e-301", None), ("e5", None), ("", None), ("+", None), ("1,5", None), ("-inf", Printed(-INF, 0.0)),
+        ("1e301", None), ("1e-301", None), ("e5", None), ("", None), ("+", None), ("1,5", None),
+        ("-inf", Printed(-INF, 0.0)),
         ("Infinity", Printed(INF, 0.0)), ("infinite", None), ("\u0662", None),
     ],
 )  # fmt: skip
@@ -98,7 +99,8 @@ def test_the_processors_time_is_no_time_of_an_operation() -> None:
     ("one", "seconds"),
     [
         (figures(2e-3), 2e-3), (figures(0.0), None), (figures(-1.0), None), (figures(INF), None),
-        (figures(NAN), 1e-3), (figures(NAN, half=0.0009 * GB), 1e-3), (figures(NAN, half=0.0011 * GB), None), (figures(NAN, 0.0), None),
+        (figures(NAN), 1e-3), (figures(NAN, half=0.0009 * GB), 1e-3), (figures(NAN, half=0.0011 * GB), None),
+        (figures(NAN, 0.0), None),
         (figures(NAN, -GB), None), (figures(NAN, INF), None), (figures(NAN, NAN), None),
     ],
 )  # fmt: skip

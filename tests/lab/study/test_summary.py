@@ -254,9 +254,9 @@ def test_growth_is_that_of_a_doubling_from_the_next_size_of_half_or_less() -> No
         (Configuration(4, "Ring"), "Ring"),
         (Configuration(4, protocol="LL"), "LL"),
         (
-            Configuration(4, "Ring", "LL", "graph", True, (("A", "1"), ("B", ""))),
+            Configuration(4, "Ring", "LL", "graph", registered=True, settings=(("A", "1"), ("B", ""))),
             "Ring LL graph registered A=1 B=as found",
-        ),  # noqa: FBT003
+        ),
     ],
 )
 def test_a_setting_in_words(wanted: Configuration, words_: str) -> None:
@@ -265,8 +265,8 @@ def test_a_setting_in_words(wanted: Configuration, words_: str) -> None:
 
 def test_a_lone_setting_has_its_figures_and_no_contest() -> None:
     assert words(curve(TABLE, in_place=False)) == (
-        "all_reduce, 4 ranks, float32, out of place, auto: latency floor 23.2 us, knee 8 MiB, plateau 366.2 GB/s; "
-        "no spread: one repeat."
+        "all_reduce, 4 ranks, float32, out of place, auto: latency floor 23.2 us, knee 8 MiB, plateau 366.2 "
+        "GB/s; no spread: one repeat."
     )
 
 
@@ -308,6 +308,6 @@ def test_what_is_placed_and_what_is_too_noisy() -> None:
         curve({8: [20.0, 20.1, 20.2]}, RING), curve({8: [30.0, 30.2, 30.1]}, TREE),
         curve({8: [33.0, 33.1, 33.2]}), curve({8: [40.0, 40.1, 40.2]}, Configuration(4, "PAT")),
     ).split("\n")[1] == (
-        "all_reduce, 4 ranks, float32, in place, latency, 8 B: Ring wins (spread 0.5%); the next, Tree, takes 49.8% "
-        "longer, the last, PAT, 99.5%; auto, which is what NCCL chooses by itself, 64.7%."
+        "all_reduce, 4 ranks, float32, in place, latency, 8 B: Ring wins (spread 0.5%); the next, Tree, "
+        "takes 49.8% longer, the last, PAT, 99.5%; auto, which is what NCCL chooses by itself, 64.7%."
     )  # fmt: skip

@@ -257,10 +257,11 @@ def test_what_was_not_asked_for_is_kept_nowhere(tmp_path: Path, change: dict[str
     node = Node(tmp_path / "sweep", answered=lambda timed: replace(timed, **change))  # type: ignore[arg-type]
     assert node.sweep(header(only)).how == "complete"
     assert measured(node.folder) == []
-    assert study_of(read_records(node.folder), "here").problems == (
-        f"{only[0].op} with {only[0].configuration.ranks} ranks, eager, Ring: not measured from 64 B on: "
-        "the worker did not report it as it was asked for",
+    (problem,) = study_of(read_records(node.folder), "here").problems
+    assert problem.startswith(
+        f"{only[0].op} with {only[0].configuration.ranks} ranks, eager, Ring: not measured"
     )
+    assert problem.endswith(" from 64 B on: the worker did not report it as it was asked for")
 
 
 def test_without_a_log_nothing_is_said_of_what_ran(tmp_path: Path) -> None:
