@@ -85,7 +85,7 @@ def test_what_was_wrong_is_a_number_or_was_not_checked(
 def test_figures_of_which_one_is_no_number_are_none(place: int) -> None:
     texts = ["1", "2", "3", "0"]
     texts[place] = "x"
-    assert timing(*texts, 1e-6) is None  # type: ignore[misc]
+    assert timing(texts[0], texts[1], texts[2], texts[3], 1e-6) is None
 
 
 def test_the_processors_time_is_no_time_of_an_operation() -> None:
