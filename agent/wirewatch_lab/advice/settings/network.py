@@ -410,9 +410,8 @@ def _of_gid(gid: Gid | None) -> tuple[Trouble, str]:
 
 
 def _right(around: Surroundings, ports: Sequence[RdmaPort]) -> str:
-    tables = [around.node.gids.get((port.device, port.port), {}) for port in ports]
-    known = [one for one in tables if not isinstance(one, Absent)]
-    index = common_index(known) if len(known) == len(tables) else None
+    tables = (around.node.gids.get((port.device, port.port), {}) for port in ports)
+    index = common_index([one for one in tables if not isinstance(one, Absent)])
     return "" if index is None else f"; index {index} is RoCE v2 of an IPv4 address"
 
 
