@@ -246,7 +246,8 @@ def test_processors_are_those_of_the_mask(affinity: str, cpus: str | None) -> No
 @pytest.mark.parametrize(
     ("text", "kind", "links"),
     [
-        ("2xH100 NVL", WireKind.PAIR, 12), ("3xH100 NVL", WireKind.PCIE, 0), ("2xA100 PCIe", WireKind.PAIR, 12),
+        ("2xH100 NVL", WireKind.PAIR, 12), ("3xH100 NVL", WireKind.PCIE, 0),
+        ("2xA100 PCIe", WireKind.PAIR, 12),
         ("2xV100", WireKind.MESH, 6), ("4xV100", WireKind.MESH, 6), ("5xV100", WireKind.PARTIAL, 6),
         ("9xV100", WireKind.SWITCH, 6), ("2xH100", WireKind.SWITCH, 18), ("2xL40S", WireKind.PCIE, 0),
     ],

@@ -112,7 +112,8 @@ def test_what_is_not_known_is_said() -> None:
 @pytest.mark.parametrize(
     ("workload", "unit"),
     [
-        (Workload(LLAMA), "token"), (Workload(LLAMA, tokens=2), "pass"), (Workload(LLAMA, training=True), "step"),
+        (Workload(LLAMA), "token"), (Workload(LLAMA, tokens=2), "pass"),
+        (Workload(LLAMA, training=True), "step"),
         (Workload(LLAMA, training=True, tokens=2), "step"),
     ],
 )  # fmt: skip

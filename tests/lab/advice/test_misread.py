@@ -37,7 +37,7 @@ def read(name: str, value: str) -> str:
         ("NCCL_DEBUG", '"INFO', "the quotes are part of the value: NCCL does not remove them"),
         ("NCCL_DEBUG", "INFO'", "the quotes are part of the value: NCCL does not remove them"),
         ("NCCL_BUFFSIZE", "1073741823K", "read as 1073741823: NCCL takes the number at the start"),
-        ("NCCL_BUFFSIZE", "999999999K", "read as 999999999: NCCL takes the number at the start; write 1023999998976"),
+        ("NCCL_IB_TC", "999999999K", "read as 999999999: NCCL takes the number at the start; write 1023999998976"),
         ("NCCL_BUFFSIZE", "4T", "read as 4: NCCL takes the number at the start"),
         ("NCCL_BUFFSIZE", "k", "read as 0: NCCL takes the number at the start"),
         ("NCCL_BUFFSIZE", "many", "read as 0: NCCL takes the number at the start"),
@@ -71,7 +71,8 @@ def test_a_level_counts_letter_by_letter(value: str, near: str) -> None:
         ("NCCL_NET_GDR_LEVEL", "PHB"), ("NCCL_DEBUG_SUBSYS", "^init,net"), ("NCCL_NTHREADS", "256"),
         ("NCCL_NVLS_ENABLE", ""), ("NCCL_IB_DISABLE", "0"), ("NCCL_SOCKET_IFNAME", "=eth0"),
         ("NCCL_NTHREADS", "0"), ("NCCL_NTHREADS", "-1"), ("NCCL_NTHREADS", "64"), ("NCCL_NTHREADS", "512"),
-        ("NCCL_IB_TIMEOUT", "31"), ("NCCL_IB_TIMEOUT", "0"), ("NCCL_IB_TIMEOUT", "-2"), ("NCCL_DEBUG_SUBSYS", "ALL"),
+        ("NCCL_IB_TIMEOUT", "31"), ("NCCL_IB_TIMEOUT", "0"), ("NCCL_IB_TIMEOUT", "-2"),
+        ("NCCL_DEBUG_SUBSYS", "ALL"),
         ("NCCL_IB_QPS_PER_CONNECTION", "128"), ("NCCL_MAX_CTAS", "1"), ("NCCL_MAX_CTAS", "64"),
     ],
 )  # fmt: skip

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.lab.advice import timetable
 from tests.lab.goldens.files import FILES
 from tests.support import EPOCH
 from wirewatch import cli
@@ -26,7 +27,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ")
 
 def made() -> Mapping[Path, str]:
     """Every golden text by its path."""
-    return {path: "".join(map(answer, answers(path))) for path in sorted(HERE.glob("*.txt"))}
+    texts = {path: "".join(map(answer, answers(path))) for path in sorted(HERE.glob("*.txt"))}
+    return {**texts, timetable.HERE: timetable.text()}
 
 
 def answers(path: Path) -> Mapping[str, str]:
