@@ -86,6 +86,8 @@ _US = (23.1, 23.2, 23.1, 23.4, 25.6, 27.7, 64.2, 320.6, 2395.0, 18990.0)
 FOUR = Job(ranks=4, rows=tuple(Written(8 << 3 * n, us, us + 0.4) for n, us in enumerate(_US)), product=H100)
 _BETWEEN = ((16 * MIB, 35e9), (64 * MIB, 150e9), (MIB, 25e9))
 HOSTS = Job(ranks=16, hosts=2, rows=tuple(of_busbw("all_reduce", 16, *one) for one in _BETWEEN), product=H100)
+_LOST = ((16 * MIB, 25e9), (MIB, 15e9), (MIB // 10 // 64 * 64, 1e9))
+LOST = Job(ranks=16, hosts=2, rows=tuple(of_busbw("all_reduce", 16, *one) for one in _LOST), product=H100)
 _LOW = tuple(of_busbw("all_reduce", 8, *one) for one in ((16 * MIB, 100e9), (64 * MIB, 150e9)))
 SLOW = Job(rows=(*_LOW, *Job().rows[1:]))
 WRONG = Job(
@@ -100,6 +102,49 @@ CANCELLED = "slurmstepd: error: *** STEP 7.0 CANCELLED AT 01:06 ***"
 ISLANDS = '{"nodes": [{"names": "old1", "gpus": 8, "product": "H100", "islands": [4, 4]}]}'
 CORES = '{"nodes": [{"names": "gpu001", "gpus": 8, "product": "H100", "cores": 96}]}'
 RACK = '{"nodes": [{"names": "t[01-18]", "gpus": 4, "product": "GB200", "nvlink_domain": "d"}]}'
+DRAINED = '[[nodes]]\nnames = "a[1-2]"\ngpus = 8\nproduct = "H100"\ndrained = true\n'
+MIXED = """\
+[[nodes]]
+names = "a"
+gpus = 8
+product = "H100"
+rack = "r1"
+leaf = "l1"
+[[nodes]]
+names = "b"
+gpus = 8
+product = "A100-SXM4-80GB"
+rack = "r2"
+leaf = "l1"
+health = "degraded"
+[[nodes]]
+names = "c"
+gpus = 4
+product = "L40S"
+busy = [0]
+[[nodes]]
+names = "d"
+gpus = 8
+product = "A100-SXM4-80GB"
+health = "ok"
+"""
+RAILS = """\
+[[nodes]]
+names = "a[1-2]"
+gpus = 8
+product = "H100"
+ports = "8xNDR"
+rails = 8
+cores = 9
+busy = [0]
+[[nodes]]
+names = "b"
+gpus = 6
+product = "H100"
+ports = "4xNDR"
+rails = 4
+cores = 64
+"""
 MANY = '[[nodes]]\nnames = "n[0001-2000]"\ngpus = 8\nproduct = "H100"\nhealth = "ok"\n'
 TREE = "SwitchName=l1 Level=0 Nodes=gpu[001,003]\nSwitchName=l2 Level=0 Nodes=gpu[002,004],old1\n"
 _LEAF = (
@@ -160,6 +205,10 @@ FILES: dict[str, str | bytes] = {
     "cores.json": CORES,
     "rack.json": RACK,
     "many.toml": MANY,
+    "drained.toml": DRAINED,
+    "mixed.toml": MIXED,
+    "rails.toml": RAILS,
+    "hosts-slow.txt": text(LOST),
     "leafs.json": LEAFS,
     "tree": TREE,
     "sweep.json": as_document(
