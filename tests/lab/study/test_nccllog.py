@@ -24,7 +24,8 @@ from tests.node.nccl.texts import (
 )
 from tests.recorded import HERE
 from wirewatch.nccl import log as nccl_log
-from wirewatch_lab.study.logsummary import LogSummary, Quote
+from wirewatch.nccl.log import Seen
+from wirewatch_lab.study.logsummary import LogSummary, Quote, quotes_of
 from wirewatch_lab.study.nccllog import read_log
 
 REDUCE = "AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}"
@@ -490,3 +491,39 @@ def test_real_logs_are_answered(name: str, answer: str) -> None:
         said = read_log(lines)
     assert answer in said.answer
     assert (said.not_understood, said.left_out) == (0, {})
+
+
+def test_what_stands_against_gpudirect_is_quoted_and_nothing_else() -> None:
+    """Levels, cards and settings; a remark that it works is none."""
+    text = SETUP + links("NET/IB/0")
+    for line in (
+        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "NCCL_NET_GDR_LEVEL set by environment to LOC",
+        "NCCL_NET_GDR_READ set by environment to 0.",
+        "NCCL_DEBUG set by environment to INFO.",
+        "GPU Direct RDMA Enabled for GPU 0 / HCA 1 (distance 4 <= 5), read 0 mode Default",
+        "NET/IB : GPU Direct RDMA Enabled for HCA 1 'mlx5_1'",
+        "DMA-BUF is available on GPU device 0",
+    ):
+        text += say(line)
+    quotes = [quote.text for quote in read(text).gpudirect.quotes]
+    assert quotes == [
+        "NET/IB: mlx5_0 cannot register GPU memory: no peermem, no DMA-BUF",
+        "NCCL_NET_GDR_LEVEL=LOC",
+        "NCCL_NET_GDR_READ=0",
+    ]
+
+
+def test_a_text_is_quoted_once_by_its_first_line() -> None:
+    said = [("a", Seen(7, 1)), ("b", Seen(5, 2)), ("a", Seen(3, 4))]
+    assert quotes_of(said) == [Quote(3, "a", 5), Quote(5, "b", 2)]
+
+
+def test_a_network_between_hosts_that_share_a_node_is_a_fallback_where_ranks_are_apart() -> None:
+    """Both ranks are on one host of a job of two nodes whose other ranks did not log."""
+    spans = "comm {} rank 0 nRanks 4 nNodes 2 localRanks 2 localRank 0 MNNVL 0"
+    one = say(init("START", 0, ranks=4)) + say(init("START", 1, ranks=4), 1)
+    text = one + say(spans.format(pointer(0))) + links("NET/IB/0", ends=[(0, 1)])
+    assert [wire.fallback for wire in read(text).communicators[0].wires] == [True]
+    apart = one + say(spans.format(pointer(0))) + links("NET/IB/0", ends=[(0, 2)])
+    assert [wire.fallback for wire in read(apart).communicators[0].wires] == [False]
