@@ -360,7 +360,7 @@ def test_where_the_ports_are_not_known_nothing_is_said_of_what_depends_on_them(
     name: str, value: str, others: dict[str, str], found_: list[str]
 ) -> None:
     """A traffic class was said to do nothing on InfiniBand, of which nobody knew that it is there."""
-    assert [trouble for trouble, _ in told(name, value, **others)] == found_
+    assert [trouble for trouble, _ in told(name, value, UNKNOWN, **others)] == found_
 
 
 @pytest.mark.parametrize(

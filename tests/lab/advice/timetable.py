@@ -73,8 +73,8 @@ def machines() -> Iterator[tuple[str, AdvisedMachine, Sequence[Ranks], Sequence[
     yield "between nodes", described("8xH100+8xNDR"), ports, OPS
     for name, (text, studies) in MEASURED.items():
         machine = replace(described(text), measured=tuple(studies))
-        ranks = (Ranks(2), Ranks(4)) if name != "over hosts" else (Ranks(16, 2),)
-        yield name, machine, ranks, ("all_reduce",)
+        spans = (Ranks(2), Ranks(4)) if name != "over hosts" else (Ranks(16, 2),)
+        yield name, machine, spans, OPS[:1]
 
 
 def block(name: str) -> str:

@@ -333,6 +333,7 @@ def test_remarks_say_what_is_odd_of_a_run() -> None:
     rows = [line.replace("322.75", "222.75") for line in lines]
     (differing,) = read(rows).runs
     assert judge(differing, by_header(RING)).remarks[0] == (
-        "the busbw of 1 rows is not that of all_reduce with 8 ranks: what follows from size, time and ranks is judged"
+        "the busbw of 1 rows is not that of all_reduce with 8 ranks: what follows from size, time and ranks "
+        "is judged"
     )
     assert judged(replace(Job(), rows=())).remarks == ()
