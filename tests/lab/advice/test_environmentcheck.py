@@ -444,3 +444,31 @@ def test_the_worst_trouble_comes_first() -> None:
     by_name, _ = found(settings)
     order = [one.trouble.value for some in by_name.values() for one in some]
     assert order == ["fails", "not known", "slows", "does not exist", "deprecated"]
+
+
+def test_without_a_gpu_that_is_known_every_active_port_counts() -> None:
+    """Nothing says then which ports are for GPUs."""
+    bare = NcclNode(ports=ROCE, gids=node(*ROCE).gids)
+    assert only("NCCL_IB_GID_INDEX", "2", bare)[0] == "read otherwise"
+    assert only("NCCL_IB_GID_INDEX", "0", bare)[0] == "read otherwise"
+    assert only("NCCL_IB_GID_INDEX", "0", node(*ROCE)) == (
+        "read otherwise",
+        "mlx5_0:1, mlx5_3:1: this GID is RoCE v1, which no router passes and no DSCP marks; "
+        "index 3 is RoCE v2 of an IPv4 address",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "nccl", "text"),
+    [
+        ("NCCL_PROTO", "foo", NEW, "init fails: 'foo' is not one of LL, LL128, Simple."),
+        ("NCCL_PROTO", "'auto'", NEW, ""),
+        ("NCCL_PROTO", "Auto", None, "; NCCL before 2.24 passes over it. Leave it unset for NCCL to choose."),
+        ("NCCL_PROTO", "foo", OLD, "NCCL 2.20.5 passes over foo; what is left may be nothing."),
+        ("NCCL_ALGO", "Tree", None, "calling it fails; NCCL before 2.24 takes Ring"),
+    ],
+)
+def test_a_list_that_nccl_refuses_in_whole_words(
+    name: str, value: str, nccl: tuple[int, int, int] | None, text: str
+) -> None:
+    assert told(name, value, replace(UNKNOWN, nccl=nccl))[0][1].endswith(text)

@@ -1,5 +1,6 @@
 """The plots of a report: what is drawn in them, as elements and words."""
 
+import re
 from collections import Counter
 from xml.etree import ElementTree as ET
 
@@ -107,6 +108,12 @@ def test_a_drawing_stands_in_a_page_by_its_own_names() -> None:
     tags = {one.tag for one in root.iter()}
     assert tags <= {"svg", "title", "defs", "g", "path", "use", "text", "clipPath", "rect"}
     assert not any(one.get("style") for one in root.iter())
+    said = " ".join(value for one in root.iter() for value in one.attrib.values())
+    ways = " ".join(one.get("d", "") for one in root.iter())
+    assert not re.search(r"\d\.\d{2,}|\n", ways), "a tenth of a unit is enough"
+    assert set(re.findall(r"url\(#([^)]+)\)|#(\S+)", said)) <= {
+        pair for one in root.iter() for pair in ((one.get("id", ""), ""), ("", one.get("id", "")))
+    }
     assert all(one.get("id", "p-busbw").startswith("p-busbw") for one in root.iter())
 
 
