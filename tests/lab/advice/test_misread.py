@@ -38,6 +38,7 @@ def read(name: str, value: str) -> str:
         ("NCCL_DEBUG", "INFO'", "the quotes are part of the value: NCCL does not remove them"),
         ("NCCL_BUFFSIZE", "1073741823K", "read as 1073741823: NCCL takes the number at the start"),
         ("NCCL_IB_TC", "9999999K", "read as 9999999: NCCL takes the number at the start; write 10239998976"),
+        ("NCCL_IB_TIMEOUT", "\u0662", "read as 0: NCCL takes the number at the start"),
         ("NCCL_BUFFSIZE", "4T", "read as 4: NCCL takes the number at the start"),
         ("NCCL_BUFFSIZE", "k", "read as 0: NCCL takes the number at the start"),
         ("NCCL_BUFFSIZE", "many", "read as 0: NCCL takes the number at the start"),

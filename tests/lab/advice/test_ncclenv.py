@@ -270,3 +270,10 @@ def test_a_winner_says_what_the_sweep_was_run_with() -> None:
     found = advice(node(), swept((few, {0: -0.2}), settings="NCCL_NVLS_ENABLE=0"))["NCCL_MAX_CTAS"]
     assert found.value == "16"
     assert found.when_not.endswith("so set no two of them. The sweep was run with NCCL_NVLS_ENABLE=0.")
+
+
+def test_a_new_nccl_finds_the_right_gid_by_itself() -> None:
+    for nccl in ((2, 21, 5), (2, 28, 9)):
+        found = advice(node(*ROCE, nccl=nccl))["NCCL_IB_GID_INDEX"]
+        assert found.value is None
+        assert found.reason.startswith("from 2.21 on NCCL takes RoCE v2 of an IPv4 address by itself")

@@ -527,3 +527,8 @@ def test_a_network_between_hosts_that_share_a_node_is_a_fallback_where_ranks_are
     assert [wire.fallback for wire in read(text).communicators[0].wires] == [True]
     apart = one + say(spans.format(pointer(0))) + links("NET/IB/0", ends=[(0, 2)])
     assert [wire.fallback for wire in read(apart).communicators[0].wires] == [False]
+
+
+def test_links_between_ranks_of_hosts_that_are_not_known_are_no_fallback() -> None:
+    (only,) = read(links("NET/IB/0")).communicators
+    assert [wire.fallback for wire in only.wires] == [False]

@@ -287,3 +287,14 @@ def test_a_folder_with_records_is_read_by_them_and_not_by_an_older_document(tmp_
     (node.folder / "sweep.json").unlink()
     with pytest.raises(RecordsError, match=r"holds no sweep: sweep\.jsonl"):
         read_study(node.folder)
+
+
+@pytest.mark.parametrize("sizes", [(1024, 1 << 20), (1 << 20, 1024)])
+def test_a_curve_is_given_up_from_the_smallest_of_all_sizes_on(
+    tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    with SweepFile.create(tmp_path / "new") as file:
+        file.begin(SMALL)
+        for size in sizes:
+            file.add(GivenUp("given_up", 0, size, "no"))
+        assert file.records.given_up[0].size_bytes == 1024
