@@ -323,3 +323,11 @@ def test_more_ports_than_nccl_takes_by_name_are_not_named() -> None:
         ports = [port(n, ["PIX" if n == gpu else "NODE" for gpu in range(count)]) for n in range(count)]
         names = [one.name for one in job_settings(mapped(node(ports)))]
         assert ("NCCL_IB_HCA" in names) is named
+
+
+def test_ports_without_a_known_card_are_cards_of_their_own() -> None:
+    slow = [port(n, ["PIX" if n == gpu else "SYS" for gpu in range(2)], card="", pcie=GEN4) for n in range(2)]
+    assert mapped(node(slow)).remarks == (
+        "mlx5_0:1: PCIe 4 x16 lets 31.5 of the ports' 50.0 GB/s through",
+        "mlx5_1:1: PCIe 4 x16 lets 31.5 of the ports' 50.0 GB/s through",
+    )

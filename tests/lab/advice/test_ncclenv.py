@@ -277,3 +277,13 @@ def test_a_new_nccl_finds_the_right_gid_by_itself() -> None:
         found = advice(node(*ROCE, nccl=nccl))["NCCL_IB_GID_INDEX"]
         assert found.value is None
         assert found.reason.startswith("from 2.21 on NCCL takes RoCE v2 of an IPv4 address by itself")
+
+
+def test_the_ports_that_gpu_nic_maps_are_those_for_gpus_while_they_are_up() -> None:
+    mapped = replace(node(*IB), mapped=IB[1:])
+    assert [one.device for one in mapped.for_gpus()] == ["mlx5_3"]
+    lost = replace(node(IB[0], replace(IB[1], state="down")), mapped=IB[1:])
+    assert lost.for_gpus() == ()
+    assert [one.device for one in node(*IB).for_gpus()] == ["mlx5_0", "mlx5_3"]
+    assert NcclNode(ports=IB).for_gpus() == ()
+    assert replace(node(*IB), ports=Absent(Why.MISSING)).for_gpus() == ()

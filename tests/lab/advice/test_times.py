@@ -613,3 +613,13 @@ def test_no_launch_is_remarked_on_where_launches_were_measured() -> None:
         found = known(CollectiveTimes(machine).estimate("all_reduce", Ranks(2), 8))
         assert found.basis is EstimateBasis.FITTED
         assert any(text.startswith("no faster than its launch") for text in found.remarks) is remarked
+
+
+def test_a_single_rank_and_what_takes_no_time_are_no_measurements() -> None:
+    plain = seconds(described("8xH100"), "all_reduce", 4, 64 * MIB)
+    for odd in (
+        replace(CURVE, configuration=Configuration(1)),
+        replace(CURVE, points=(CurvePoint(64 * MIB, ()), CurvePoint(0, (1.0,)), CurvePoint(8, (1e-12,)))),
+        replace(CURVE, op="broadcast"),
+    ):
+        assert seconds(described("8xH100", study(odd)), "all_reduce", 4, 64 * MIB) == plain
