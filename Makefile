@@ -96,7 +96,7 @@ check: $(VENV)/.dev
 
 # Every generated file: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
 # their tests, runbook), Grafana's alerts, dashboards/json, the chart's schema, README and copies, deploy/kubernetes by Helm's
-# engine where it can be installed, and tests/node/goldens. Read the difference before committing it.
+# engine where it can be installed, tests/node/goldens and tests/lab/goldens. Read the difference before committing it.
 generated: $(VENV)/.dev
 	@$(MAKE) --no-print-directory $(VENV)/.helm || true
 	$(BIN)/python -m tools.generated

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.lab.goldens import made as lab_golden
 from tests.node.goldens import made as golden
 from tools import (
     alerting,
@@ -86,8 +87,8 @@ def manifests() -> Files:
 
 
 def goldens() -> Files:
-    """tests/node/goldens."""
-    return golden.made()
+    """tests/node/goldens and tests/lab/goldens."""
+    return {**golden.made(), **lab_golden.made()}
 
 
 def drawing() -> Files:

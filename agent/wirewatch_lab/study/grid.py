@@ -236,7 +236,7 @@ def _without_nvls(wanted: Configuration, here: Capabilities) -> str:
         return f"{NVLS}: switched off by {NVLS_ENABLE}={setting}"
     if not here.switch or wanted.ranks > here.nvlink:
         return f"{NVLS}: no NVLink switch joins these {wanted.ranks} GPUs"
-    if here.architectures and not here.architectures <= _NEW:
+    if not here.architectures <= _NEW:
         return f"{NVLS}: it takes Hopper or newer, not {', '.join(sorted(here.architectures - _NEW))}"
     if here.multicast is False and number(setting) != 1:
         return f"{NVLS}: the driver offers no multicast"

@@ -360,7 +360,7 @@ class Reader:
             return
         self.others += 1
         named = _COMMAND.search(text)
-        if named is not None and named[1] in KNOWN_TESTS and len(self._commands) < len(KNOWN_TESTS):
+        if named is not None and named[1] in KNOWN_TESTS:
             self._commands.add(named[1])
 
     def _footer(self, stream: _Stream, text: str) -> bool:
@@ -368,7 +368,6 @@ class Reader:
         bounds, average = _BOUNDS.match(text), _AVERAGE.match(text)
         if bounds is None and average is None:
             return False
-        self._drop(stream)
         run = stream.run
         if run is None:
             return True
@@ -384,7 +383,6 @@ class Reader:
 
     def _failed(self, stream: _Stream, text: str) -> None:
         """What failed is a run that has begun and not ended, of this rank or else of any."""
-        self._drop(stream)
         candidates = [stream.run, *(other.run for other in self._streams.values())]
         opened = next((run for run in candidates if run is not None and not run.ended), None)
         found = self.failures if opened is None else opened.failures
@@ -447,7 +445,6 @@ class Reader:
         self._begun(stream)
 
     def _concluded(self, stream: _Stream, _body: str) -> None:
-        self._drop(stream)
         stream.columns = None
 
     def _error(self, stream: _Stream, body: str) -> None:

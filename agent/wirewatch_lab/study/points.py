@@ -199,7 +199,7 @@ def probes_study(probes: Sequence[Probed], source: str) -> Study | Absent:
     another engine, of another element type, and such as measured another set of GPUs than the last one are
     left out. Returns Absent where none is left.
     """
-    usable = [one for one in probes if one.outcome == "ok" and one.document and one.plan.in_place]
+    usable = [one for one in probes if one.outcome == "ok" and one.plan.in_place]
     if not usable:
         return Absent(Why.MISSING, "no complete probe")
     last = usable[-1].plan

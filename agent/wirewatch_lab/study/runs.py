@@ -229,10 +229,11 @@ def timing(time: str, algbw: str, busbw: str, wrong: str | None, unit: float | N
     seconds, algorithm, bus = numbers
     if seconds is None or algorithm is None or bus is None:
         return None
-    checks = wrong is not None and wrong.upper() != "N/A"
-    checked = printed(wrong) if checks and wrong is not None else None
-    if checks and checked is None:
-        return None
+    checked = None
+    if wrong is not None and wrong.upper() != "N/A":
+        checked = printed(wrong)
+        if checked is None:
+            return None
     count = None if checked is None else math.inf if math.isnan(checked.value) else checked.value
     scale = _NAN if unit is None else unit
     return RowTiming(
@@ -289,7 +290,7 @@ def bus_bandwidth(run: BenchmarkRun, row: BenchmarkRow, one: RowTiming) -> float
     """Bytes per second, from size, time and ranks where all are known, else as the file has it."""
     if run.op in FACTORS and run.ranks:
         seconds = operation_seconds(row, one)
-        if seconds is not None and row.size_bytes:
+        if seconds is not None:
             return factor(run.op, run.ranks) * row.size_bytes / seconds
     return one.busbw if math.isfinite(one.busbw) else None
 
@@ -316,7 +317,7 @@ def settle(run: BenchmarkRun, given: str) -> None:
         counts = _ranks(run, run.op)
         if len(counts) == 1:
             run.ranks, run.ranks_from = counts[0], "the ratio of its busbw to its algbw"
-    if run.op in FACTORS and run.ranks:
+    if run.ranks:
         run.differing = _differing(run, run.ranks)
         counts = _ranks(run, run.op, header=False) if run.differing else ()
         if len(counts) == 1:
@@ -391,6 +392,11 @@ def _agrees(size: int, one: RowTiming) -> bool:
     return low * (1 - _ROUNDING) <= size <= high * (1 + _ROUNDING)
 
 
+def _parts(row: BenchmarkRow) -> int:
+    """How many times a rank's elements its size is, for a row that `contradiction` let pass."""
+    return row.size_bytes // (row.elements * TYPES[row.dtype][1]) if row.elements else 0
+
+
 def _candidates(run: BenchmarkRun) -> tuple[str, ...]:
     """The operations that could have printed these rows."""
     return tuple(op for op in FACTORS if len(run.rows) and _could_be(run, op))
@@ -398,7 +404,6 @@ def _candidates(run: BenchmarkRun) -> tuple[str, ...]:
 
 def _could_be(run: BenchmarkRun, op: str) -> bool:
     for row in run.rows:
-        known = TYPES.get(row.dtype)
         rooted = row.root not in {"", "-1"}
         if rooted != (op in _ROOTED):
             return False
@@ -406,8 +411,7 @@ def _could_be(run: BenchmarkRun, op: str) -> bool:
         reduces = row.redop not in {"", "none"}
         if reduces != (op in _REDUCING) and not (op == probe.SENDRECV and reduces):
             return False
-        whole = known is not None and row.elements and row.size_bytes // (row.elements * known[1]) > 1
-        if whole and op not in _WHOLES:
+        if op not in _WHOLES and _parts(row) > 1:
             return False
     return bool(_ranks(run, op))
 
@@ -417,9 +421,8 @@ def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...
     low, high = 0.0, math.inf
     parts = set()
     for row in run.rows:
-        known = TYPES.get(row.dtype)
-        if known and row.elements and op in _WHOLES:
-            parts.add(row.size_bytes // (row.elements * known[1]))
+        if row.elements and op in _WHOLES:
+            parts.add(_parts(row))
         for _, one in row.placed():
             if _usable(one) and one.algbw > one.algbw_half:
                 low = max(low, (one.busbw - one.busbw_half) / (one.algbw + one.algbw_half))

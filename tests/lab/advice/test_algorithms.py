@@ -218,3 +218,72 @@ def test_ranks_that_cannot_be_shared_out_are_refused(ranks: int, nodes: int) -> 
 def test_times_count_what_crosses_by_nccls_own_algorithm(op: str, each: int, nodes: int) -> None:
     own = found(op, "Tree" if op == "all_reduce" else "Ring", GB, each * nodes, nodes)
     assert crossing(op, each, nodes).share * GB == pytest.approx(own.crosses)
+
+
+@pytest.mark.parametrize(
+    ("op", "ranks", "nodes", "names"),
+    [
+        ("all_reduce", 2, 1, "Ring Tree NVLS halving-doubling"),
+        ("all_reduce", 3, 1, "Ring Tree NVLS"),
+        ("all_reduce", 2, 2, "Ring Tree SHARP halving-doubling"),
+        ("all_reduce", 4, 2, "Ring Tree NVLSTree SHARP hierarchical halving-doubling"),
+        ("all_reduce", 6, 3, "Ring Tree NVLSTree SHARP hierarchical"),
+        ("all_gather", 4, 1, "Ring NVLS halving-doubling"),
+        ("all_gather", 4, 2, "Ring PAT hierarchical halving-doubling"),
+        ("all_gather", 2, 2, "Ring PAT halving-doubling"),
+        ("reduce_scatter", 6, 2, "Ring PAT hierarchical"),
+        ("broadcast", 4, 2, "Ring"),
+        ("alltoall", 4, 2, "pairwise"),
+        ("gather", 4, 1, "pairwise"),
+        ("sendrecv", 4, 2, "pairwise"),
+    ],
+)
+def test_each_collective_has_its_algorithms(op: str, ranks: int, nodes: int, names: str) -> None:
+    """NCCL's first, but PAT where a node has more GPUs than one."""
+    assert {one.algorithm for one in traffic(Operation(op, GB, ranks, nodes))} == set(names.split())
+    found = traffic(Operation(op, GB, ranks, nodes))
+    assert [one.nccl for one in found] == sorted((one.nccl for one in found), reverse=True)
+    pat = [one.nccl for one in found if one.algorithm == "PAT"]
+    assert pat == ([ranks == nodes] if pat else [])
+
+
+@pytest.mark.parametrize(
+    ("op", "algorithm", "ranks", "nodes", "steps", "sends", "crosses", "most", "most_crosses"),
+    [
+        ("all_reduce", "Ring", 4, 1, 6, 1.5, 0, 1.5, 0),
+        ("all_reduce", "Ring", 4, 2, 6, 1.5, 0.75, 1.5, 0.75),
+        ("all_gather", "Ring", 4, 2, 3, 0.75, 0.375, 0.75, 0.375),
+        ("broadcast", "Ring", 4, 2, 3, 0.75, 0.25, 1, 0.25),
+        ("all_reduce", "Tree", 2, 1, 2, 1, 0, 1, 0),
+        ("all_reduce", "Tree", 8, 2, 8, 1.75, 0.25, 2, 0.25),
+        ("all_reduce", "NVLS", 4, 1, 2, 1, 0, 1, 0),
+        ("all_gather", "NVLS", 4, 1, 1, 0.25, 0, 1, 0),
+        ("reduce_scatter", "NVLS", 4, 1, 1, 1, 0, 1, 0),
+        ("all_reduce", "NVLSTree", 8, 2, 4, 1.25, 0.25, 1.25, 0.25),
+        ("all_gather", "PAT", 8, 2, 3, 0.875, 0.5, 0.875, 0.5),
+        ("all_reduce", "SHARP", 4, 4, 2, 1, 1, 1, 1),
+        ("all_reduce", "SHARP", 8, 2, 4, 1.75, 0.25, 1.75, 0.25),
+        ("all_reduce", "hierarchical", 8, 2, 8, 1.75, 0.25, 1.75, 0.25),
+        ("all_gather", "hierarchical", 8, 2, 4, 0.875, 0.125, 0.875, 0.125),
+        ("all_reduce", "halving-doubling", 8, 2, 6, 1.75, 0.25, 1.75, 0.25),
+        ("all_gather", "halving-doubling", 8, 1, 3, 0.875, 0, 0.875, 0),
+        ("alltoall", "pairwise", 8, 2, 7, 0.875, 0.5, 0.875, 0.5),
+        ("gather", "pairwise", 8, 2, 1, 0.109375, 0.0625, 0.875, 0.5),
+        ("sendrecv", "pairwise", 8, 2, 1, 1, 0.25, 1, 1),
+        ("sendrecv", "pairwise", 8, 1, 1, 1, 0, 1, 0),
+    ],
+)  # fmt: skip
+def test_what_an_algorithm_moves_of_one_gb(
+    op: str, algorithm: str, ranks: int, nodes: int, steps: int, sends: float, crosses: float, most: float,
+    most_crosses: float,
+) -> None:  # fmt: skip
+    one = found(op, algorithm, GB, ranks, nodes)
+    moved = one.sends, one.crosses, one.most, one.most_crosses
+    assert one.steps == steps
+    assert [each / GB for each in moved] == pytest.approx([sends, crosses, most, most_crosses])
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(1, 1), (4, 0), (4, 3)])
+def test_ranks_that_cannot_be_shared_out_are_no_operation(ranks: int, nodes: int) -> None:
+    with pytest.raises(ValueError, match=f"{ranks} ranks over {nodes} nodes"):
+        Operation("all_reduce", GB, ranks, nodes)

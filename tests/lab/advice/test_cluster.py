@@ -4,14 +4,24 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.processes import ROOT
-from wirewatch.core.types import Absent, Health
+from wirewatch.core.topology import WireKind
+from wirewatch.core.types import Absent, Health, Why
 from wirewatch_lab.advice.described import described
-from wirewatch_lab.advice.placement.cluster import ClusterError, of_machine, read_cluster, with_slurm_topology
+from wirewatch_lab.advice.placement import cluster
+from wirewatch_lab.advice.placement.cluster import (
+    ClusterError,
+    of_machine,
+    read_cluster,
+    sharing,
+    wiring,
+    with_slurm_topology,
+)
 from wirewatch_lab.advice.placement.space import Level, space_of
 from wirewatch_lab.cli.advise.machines import ChosenMachine
 
@@ -164,15 +174,15 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, words: str) -> Non
 
 
 def test_leafs_come_from_scontrol(tmp_path: Path) -> None:
-    cluster = read_cluster(written(tmp_path, TOML))
-    leafs = with_slurm_topology(cluster, written(tmp_path, TREE, "tree"))
+    read = read_cluster(written(tmp_path, TOML))
+    leafs = with_slurm_topology(read, written(tmp_path, TREE, "tree"))
     assert [one.leaf for one in leafs.nodes] == ["s0", "s0", "s1", ""]
     assert space_of(leafs.nodes).levels == (Level.DOMAIN, Level.NODE, Level.LEAF, Level.RACK, Level.CLUSTER)
-    blocks = with_slurm_topology(cluster, written(tmp_path, BLOCKS, "blocks"))
+    blocks = with_slurm_topology(read, written(tmp_path, BLOCKS, "blocks"))
     assert [one.rack for one in blocks.nodes] == ["b1", "b1", "b2", ""]
     for text in ("", "slurm_load_topo error", "SwitchName=s0 Level=0 Nodes=a[1-"):
         with pytest.raises(ClusterError):
-            with_slurm_topology(cluster, written(tmp_path, text, "none"))
+            with_slurm_topology(read, written(tmp_path, text, "none"))
 
 
 def test_a_node_is_a_cluster() -> None:
@@ -246,3 +256,62 @@ def test_the_pages_file_is_the_one_that_its_outputs_are_of() -> None:
     )
     assert text == (folder / "nodes.toml").read_text("utf-8")
     assert len(read_cluster(folder / "nodes.toml").nodes) == 9
+
+
+@pytest.mark.parametrize(("most", "fits"), [(6, True), (5, False)])
+def test_a_file_has_no_more_nodes_than_are_taken(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    fits: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(cluster, "MOST_NODES", most)
+    file = written(tmp_path, '[[nodes]]\nnames = "a[1-3]"\ngpus = 2\n[[nodes]]\nnames = "b[1-3]"\ngpus = 2\n')
+    if fits:
+        assert len(read_cluster(file).nodes) == 6
+    else:
+        with pytest.raises(ClusterError, match="more than 5 nodes"):
+            read_cluster(file)
+
+
+def test_a_node_whose_gpus_are_one_island_is_as_its_product_is() -> None:
+    whole = wiring("H100", 8, (tuple(range(8)),), None, "8xNDR").machine
+    assert not isinstance(whole, Absent)
+    assert [one.group.kind for one in whole.conditions] == [WireKind.SWITCH]
+    parts = wiring("H100", 8, ((0, 1, 2, 3), (4, 5, 6, 7)), None, "8xNDR").machine
+    assert not isinstance(parts, Absent)
+    assert [(one.group.kind, one.group.ranks) for one in parts.conditions] == [
+        (WireKind.PCIE, 8), (WireKind.SWITCH, 4), (WireKind.SWITCH, 4),
+    ]  # fmt: skip
+    lone = wiring("H100", 5, ((0, 1, 2, 3), (4,)), None, "").machine
+    assert not isinstance(lone, Absent)
+    assert [one.group.ranks for one in lone.conditions] == [5, 4]
+    cards = wiring("L40S", 4, ((0, 1), (2, 3)), None, "").machine
+    assert not isinstance(cards, Absent)
+    assert [one.group.kind for one in cards.conditions] == [WireKind.PCIE]
+
+
+@pytest.mark.parametrize(("ranks", "ports", "rate"), [(8, 8, 50e9), (4, 4, 50e9), (1, 1, 50e9), (3, 3, 50e9)])
+def test_some_gpus_have_their_share_of_the_ports(ranks: int, ports: int, rate: float) -> None:
+    (one,) = sharing(described("8xH100+8xNDR"), ranks).conditions
+    assert not isinstance(one.network, Absent)
+    assert (len(one.network), {port.rate for port in one.network}) == (ports, {rate})
+
+
+def test_a_share_of_fewer_ports_than_gpus_is_a_part_of_one() -> None:
+    (one,) = sharing(described("8xH100+2xNDR"), 2).conditions
+    assert not isinstance(one.network, Absent)
+    assert [port.rate for port in one.network] == [25e9]
+    assert sharing(described("8xH100"), 2) == described("8xH100")
+    nothing = described("8xH100")
+    unknown = replace(nothing, conditions=(replace(nothing.conditions[0], network=Absent(Why.MISSING)),))
+    assert sharing(unknown, 2) == unknown
+
+
+def test_a_live_node_that_nvlink_does_not_join_has_islands_of_one() -> None:
+    recorded = ChosenMachine(None, None, (), "h200x4-idle", (), None).read()
+    (one,) = of_machine(recorded, "n").nodes
+    assert one.wiring.islands == ((0, 1, 2, 3),)
+    blind = replace(recorded, conditions=())
+    (one,) = of_machine(blind, "n").nodes
+    assert len(one.wiring.islands) in {1, 4}

@@ -1,6 +1,7 @@
 """A machine that is described in a few letters: joined as its product is, or refused in one line."""
 
 from contextlib import suppress
+from io import BytesIO
 
 import pytest
 from hypothesis import example, given, settings
@@ -8,14 +9,18 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.fuzzing import damaged
+from tests.lab.study.topologies import gpu, nic, system
 from wirewatch.busbw.expected import wire
 from wirewatch.busbw.network import expect_network
 from wirewatch.busbw.references import architecture
+from wirewatch.core.probe import Pcie
 from wirewatch.core.topology import WireKind, nvlink_product
 from wirewatch.core.types import Absent
-from wirewatch_lab.advice.described import PORTS, DescriptionError, described
+from wirewatch_lab.advice.described import PORTS, SOCKETS, DescriptionError, described, machine_of
+from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.products import PRODUCTS, GpuProduct, gpu_product
 from wirewatch_lab.advice.shapes import SHAPES, ModelShape
+from wirewatch_lab.study.topologyxml import NcclTopology, read_topology
 
 GOOD = ("8xH100+8xNDR", "4xL40S+2x100G", "72xGB200", "2x h100-nvl", "8xA100-40GB + 4 x hdr")
 
@@ -154,3 +159,124 @@ def test_many_tokens_read_all_experts() -> None:
     (one,) = (found for found in SHAPES if found.name == "mixtral-8x7b")
     assert one.read(1) < one.read(2) < one.read(1000)
     assert one.read(1000) == pytest.approx(one.parameters - one.vocabulary * one.hidden)
+
+
+LINK = 'link_speed="32.0 GT/s PCIe" link_width="16"'
+
+
+def of(*gpus: str, nics: str = "") -> AdvisedMachine:
+    found = read_topology(BytesIO(system([*gpus, nics])))
+    assert isinstance(found, NcclTopology)
+    return machine_of(found, "a file")
+
+
+def bare(address: str) -> str:
+    return f'<pci busid="{address}" class="0x030200" {LINK}/>'
+
+
+@pytest.mark.parametrize(
+    ("gpus", "known"),
+    [
+        ((gpu("0000:01:00.0"), gpu("0000:02:00.0", 1)), True),
+        ((gpu("0000:01:00.0", links=0), gpu("0000:02:00.0", 1, links=0)), True),
+        ((gpu("0000:01:00.0").replace('dev="0"', ""), gpu("0000:02:00.0").replace('dev="0"', "")), True),
+        ((bare("0000:01:00.0"), bare("0000:02:00.0")), False),
+        ((bare("0000:01:00.0"), gpu("0000:02:00.0", 1)), True),
+    ],
+    ids=["links and numbers", "numbers", "links", "neither", "of one"],
+)
+def test_a_file_that_nccl_did_not_write_says_nothing_of_nvlink(gpus: tuple[str, ...], known: bool) -> None:  # noqa: FBT001
+    topology = of(*gpus).topology
+    assert not isinstance(topology, Absent)
+    assert (topology.unread == ()) is known
+
+
+@pytest.mark.parametrize(("first", "second", "indices"), [(0, 1, [0, 1]), (5, 3, [3, 5]), (2, 2, [0, 1])])
+def test_gpus_have_nvmls_numbers_where_each_has_one_of_its_own(
+    first: int, second: int, indices: list[int]
+) -> None:
+    topology = of(gpu("0000:01:00.0", first), gpu("0000:02:00.0", second)).topology
+    assert not isinstance(topology, Absent)
+    assert [one.index for one in topology.gpus] == indices
+
+
+def test_cards_of_a_file_are_ports_and_interfaces_are_none() -> None:
+    cards = (
+        nic("0000:18:00.0", "mlx5_0")
+        + nic("0000:19:00.0", "eth0")
+        + nic("0000:1a:00.0", "", 0).replace('port="1"', "")
+    )
+    near = of(gpu("0000:01:00.0"), gpu("0000:02:00.0", 1), nics=cards).locality
+    assert not isinstance(near, Absent)
+    assert [(one.device, one.port, one.card) for one in near.ports] == [
+        ("mlx5_0", "1", "0000:18:00"), ("0000:1a:00.0", "", "0000:1a:00"),
+    ]  # fmt: skip
+    assert near.others == (("eth0", SOCKETS),)
+    assert isinstance(near.ports[1].rate, Absent)
+    assert near.ports[0].pcie == Pcie(5, 16)
+
+
+@pytest.mark.parametrize("lost", ['link_width="16"', 'link_speed="32.0 GT/s PCIe"'])
+def test_a_card_of_which_the_file_lacks_the_link_has_none(lost: str) -> None:
+    near = of(gpu("0000:01:00.0"), nics=nic("0000:18:00.0", "mlx5_0").replace(lost, "")).locality
+    assert not isinstance(near, Absent)
+    assert isinstance(near.ports[0].pcie, Absent)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "cpus"),
+    [
+        ("00000000,0000000f", "0-3"),
+        ("00000001,00000000", "32"),
+        ("3", "0-1"),
+        ("x", None),
+        ("", None),
+        ("0", None),
+    ],
+)
+def test_processors_are_those_of_the_mask(affinity: str, cpus: str | None) -> None:
+    body = system([gpu("0000:01:00.0")]).decode().replace("<cpu ", f'<cpu affinity="{affinity}" ')
+    found = read_topology(BytesIO(body.encode()))
+    assert isinstance(found, NcclTopology)
+    near = machine_of(found, "a file").locality
+    assert not isinstance(near, Absent)
+    assert dict(near.cpus) == ({} if cpus is None else {"0000:01:00.0": cpus})
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "links"),
+    [
+        ("2xH100 NVL", WireKind.PAIR, 12), ("3xH100 NVL", WireKind.PCIE, 0),
+        ("2xA100 PCIe", WireKind.PAIR, 12),
+        ("2xV100", WireKind.MESH, 6), ("4xV100", WireKind.MESH, 6), ("5xV100", WireKind.PARTIAL, 6),
+        ("9xV100", WireKind.SWITCH, 6), ("2xH100", WireKind.SWITCH, 18), ("2xL40S", WireKind.PCIE, 0),
+    ],
+)  # fmt: skip
+def test_the_wires_of_so_many(text: str, kind: WireKind, links: int) -> None:
+    (conditions,) = described(text).conditions
+    assert (conditions.group.kind, set(conditions.group.links)) == (kind, {links})
+    assert isinstance(conditions.group.crossing, Absent) is (kind is WireKind.PCIE)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("3xH200 NVL", "NVIDIA H200 NVL may be joined in several ways: pass --topology"),
+        ("9xH100", "NVLink joins at most 8 NVIDIA H100 80GB HBM3"),
+        ("1xH100", "collectives take two GPUs or more"),
+        ("8xH100+0xNDR", "a node has 1 to 144 ports, not 0"),
+        ("8xH100+145xNDR", "a node has 1 to 144 ports, not 145"),
+        ("8xH100+8xNDX", "no data of a port 'NDX'; did you mean 'NDR'"),
+        ("8xH10", "no data of a product 'H10'; did you mean 'H100'"),
+        ("H100", "give a number of GPUs and a product"),
+    ],
+)
+def test_what_describes_no_node_says_why(text: str, why: str) -> None:
+    with pytest.raises(DescriptionError) as raised:
+        described(text)
+    assert str(raised.value).startswith(why)
+
+
+def test_a_machine_has_as_many_ports_as_a_node_may_have() -> None:
+    assert len(described("8xH100+144xNDR").conditions[0].network) == 144  # type: ignore[arg-type]
+    assert len(described("2xH200 NVL").conditions) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.advice.settings import HUNDRED, LOCAL, MIB, gids, node, port, swept
+from tests.lab.advice.settings import HUNDRED, LOCAL, MAPPED, MIB, gids, node, port, swept
 from tests.support import EPOCH
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
 from wirewatch.core.topology import WireKind
@@ -338,3 +338,132 @@ def test_any_settings_have_a_verdict_that_fits_what_is_found(settings: dict[str,
     data = b"\0".join(f"{name}={value}".encode("utf-8", "replace") for name, value in settings.items())
     document, worst = check(Places("a job", (of_environ(data, "environ"),)), node(*IB, STORAGE), (), EPOCH)
     assert worst is max((one.trouble.health for one in document.findings), default=Health.OK)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "others", "found_"),
+    [
+        ("NCCL_IB_TC", "160", {}, []),
+        ("NCCL_IB_TC", "0", {}, []),
+        ("NCCL_IB_DISABLE", "1", {}, ["slows"]),
+        ("NCCL_CROSS_NIC", "1", {}, []),
+        ("NCCL_NET_GDR_LEVEL", "LOC", {}, []),
+        ("NCCL_NET", "socket", {}, ["slows"]),
+        ("NCCL_IB_HCA", "mlx5", {}, ["not known"]),
+        ("NCCL_IB_GID_INDEX", "3", {}, ["not known"]),
+        ("NCCL_IB_TIMEOUT", "22", {}, []),
+        ("NCCL_IB_TIMEOUT", "22", {"NCCL_IB_DISABLE": "0"}, []),
+        ("NCCL_IB_TIMEOUT", "22", {"NCCL_NET": "IB"}, []),
+    ],
+)
+def test_where_the_ports_are_not_known_nothing_is_said_of_what_depends_on_them(
+    name: str, value: str, others: dict[str, str], found_: list[str]
+) -> None:
+    """A traffic class was said to do nothing on InfiniBand, of which nobody knew that it is there."""
+    assert [trouble for trouble, _ in told(name, value, UNKNOWN, **others)] == found_
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "where", "others", "found_"),
+    [
+        ("NCCL_IB_DISABLE", "1", node(*IB), {}, ["slows"]),
+        ("NCCL_IB_DISABLE", "0", node(*IB), {}, []),
+        ("NCCL_IB_DISABLE", "1", node(), {}, ["does nothing"]),
+        ("NCCL_IB_TC", "160", node(*IB), {}, ["does nothing"]),
+        ("NCCL_IB_TC", "0", node(*IB), {}, []),
+        ("NCCL_IB_TC", "160", node(*IB, *ROCE[:1]), {"NCCL_IB_HCA": "=mlx5_0"}, []),
+        ("NCCL_CROSS_NIC", "1", node(port("mlx5_0")), {}, ["does nothing"]),
+        ("NCCL_CROSS_NIC", "1", node(*(replace(one, card="c") for one in IB)), {}, ["does nothing"]),
+        ("NCCL_CROSS_NIC", "1", node(*(replace(one, card="") for one in IB)), {}, []),
+        ("NCCL_NET_GDR_LEVEL", "PHB", node(port("mlx5_0", ("PIX", "SYS"))), {}, ["slows"]),
+        ("NCCL_NET_GDR_LEVEL", "SYS", node(port("mlx5_0", ("PIX", "SYS"))), {}, []),
+        ("NCCL_NET_GDR_LEVEL", "far", node(*IB), {}, ["read otherwise"]),
+        ("NCCL_NET_GDR_LEVEL", "PIX", node(), {}, []),
+        ("NCCL_NET", "socket", node(), {}, ["does nothing"]),
+        ("NCCL_IB_HCA", "^mlx5_8", node(*IB, STORAGE), {}, []),
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_3", node(*IB, STORAGE), {}, []),
+        ("NCCL_IB_HCA", "mlx5_0,mlx5_3", node(*IB, STORAGE), {}, []),
+        ("NCCL_IB_HCA", "mlx5_0,mlx5_3,nic", node(*IB, STORAGE), {}, ["read otherwise"]),
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_3,mlx", node(*IB, STORAGE), {}, ["read otherwise"]),
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_8", node(*IB, STORAGE), {}, ["slows", "slows"]),
+        ("NCCL_IB_HCA", "mlx5_0,mlx5_3", replace(NcclNode(), ports=IB), {}, []),
+        ("NCCL_IB_GID_INDEX", "0", node(*IB), {}, ["does nothing"]),
+        ("NCCL_TOPO_FILE", "/t.xml", node(), {}, ["slows"]),
+        ("NCCL_TOPO_FILE", "/t.xml", replace(NcclNode(), ports=IB), {}, ["not known"]),
+        ("NCCL_TOPO_FILE", "/t.xml", NcclNode(conditions=node().conditions), {}, ["not known"]),
+        ("NCCL_TOPO_FILE", "~/t.xml", node(port("mlx5_0", ("", ""))), {}, ["read otherwise"]),
+        ("NCCL_NVLS_ENABLE", "1", UNKNOWN, {}, ["does nothing"]),
+        ("NCCL_NVLS_ENABLE", "2", node(multicast=False), {}, []),
+        ("NCCL_NVLS_ENABLE", "1", UNKNOWN, {"NCCL_ALGO": "nonsense"}, ["does nothing"]),
+        ("NCCL_NVLS_ENABLE", "2", UNKNOWN, {"NCCL_ALGO": "Ring"}, ["does nothing"]),
+        ("NCCL_NVLS_ENABLE", "2", UNKNOWN, {"NCCL_ALGO": "allreduce:Ring"}, []),
+        ("NCCL_NVLS_ENABLE", "", UNKNOWN, {}, []),
+        ("NCCL_P2P_LEVEL", "0", node(), {}, ["read otherwise", "slows"]),
+        ("NCCL_MIN_NRINGS", "64", UNKNOWN, {}, ["deprecated"]),
+        ("NCCL_MAX_NCHANNELS", "64", UNKNOWN, {"NCCL_MAX_CTAS": "64"}, ["deprecated"]),
+        ("NCCL_MAX_NCHANNELS", "64", replace(UNKNOWN, nccl=(2, 16, 5)), {}, []),
+        ("NCCL_CHECK_POINTERS", "1", replace(UNKNOWN, nccl=(2, 28, 9)), {}, []),
+        ("MY_NCCL_THING", "1", UNKNOWN, {}, []),
+        ("NCLC_DEBUG", "1", UNKNOWN, {}, ["does not exist"]),
+        ("THING", "1", UNKNOWN, {}, []),
+    ],
+)  # fmt: skip
+def test_what_is_found_of_a_setting_on_a_node(
+    name: str, value: str, where: NcclNode, others: dict[str, str], found_: list[str]
+) -> None:
+    assert sorted(trouble for trouble, _ in told(name, value, where, **others)) == sorted(found_)
+
+
+def test_a_gid_index_of_which_no_table_was_read_is_not_known() -> None:
+    bare = replace(node(*ROCE), gids={})
+    assert only("NCCL_IB_GID_INDEX", "3", bare) == ("not known", "mlx5_0:1, mlx5_3:1: its GIDs were not read")
+    typeless = node(*ROCE, tables={one.device: gids((LOCAL, "")) for one in ROCE})
+    assert only("NCCL_IB_GID_INDEX", "0", typeless)[1].startswith(
+        "mlx5_0:1, mlx5_3:1: the type of this GID is not known (type not known, link-local fe80::1)"
+    )
+
+
+def test_an_old_nccl_whose_right_index_is_0_or_none_is_told_nothing() -> None:
+    first = {one.device: gids((MAPPED, V2)) for one in ROCE}
+    none = {one.device: gids((LOCAL, V1)) for one in ROCE}
+    for tables in (first, none):
+        assert found({}, node(*ROCE, tables=tables, nccl=OLD))[0] == {}
+    assert found({"NCCL_IB_GID_INDEX": "3"}, node(*ROCE, nccl=OLD))[0] == {}
+    assert found({}, node(*ROCE))[0] == {}
+    assert found({}, node(*IB, nccl=OLD))[0] == {}
+
+
+def test_the_worst_trouble_comes_first() -> None:
+    settings = {
+        "NCCL_MAX_NCHANNELS": "64",
+        "NCCL_FOO": "1",
+        "NCCL_IB_HCA": "a",
+        "NCCL_MAX_CTAS": "4",
+        "NCCL_ALGO": "auto",
+    }
+    by_name, _ = found(settings)
+    order = [one.trouble.value for some in by_name.values() for one in some]
+    assert order == ["fails", "not known", "slows", "does not exist", "deprecated"]
+
+
+def test_without_a_gpu_that_is_known_every_active_port_counts() -> None:
+    """Nothing says then which ports are for GPUs."""
+    bare = NcclNode(ports=ROCE, gids=node(*ROCE).gids)
+    assert only("NCCL_IB_GID_INDEX", "2", bare)[0] == "read otherwise"
+    assert only("NCCL_IB_GID_INDEX", "0", bare)[0] == "read otherwise"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "nccl", "text"),
+    [
+        ("NCCL_PROTO", "foo", NEW, "init fails: 'foo' is not one of LL, LL128, Simple."),
+        ("NCCL_PROTO", "'auto'", NEW, ""),
+        ("NCCL_PROTO", "Auto", None, "; NCCL before 2.24 passes over it. Leave it unset for NCCL to choose."),
+        ("NCCL_PROTO", "foo", OLD, "NCCL 2.20.5 passes over foo; what is left may be nothing."),
+        ("NCCL_ALGO", "Tree", None, "calling it fails; NCCL before 2.24 takes Ring"),
+    ],
+)
+def test_a_list_that_nccl_refuses_in_whole_words(
+    name: str, value: str, nccl: tuple[int, int, int] | None, text: str
+) -> None:
+    assert told(name, value, replace(UNKNOWN, nccl=nccl))[0][1].endswith(text)

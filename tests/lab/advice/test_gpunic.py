@@ -12,9 +12,10 @@ from tests.examples import examples
 from tests.lab.advice.nearby import DGX_H100, dgx_h100, node
 from tests.node.busbw.ports import GEN4, HDR, NDR, RDMA_100G, port
 from wirewatch.core.probe import Pcie, RdmaPort
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality
 from wirewatch_lab.advice.gpunic.mapping import MOST, Cost, GpuNicMap, cost, make_cards, map_nics, plan
+from wirewatch_lab.advice.gpunic.settings import job_settings
 
 
 def mapped(near: Locality, gpu_rate: float | None = None) -> GpuNicMap:
@@ -262,3 +263,71 @@ def shares_fit(found: GpuNicMap, used: Sequence[RdmaPort]) -> bool:
     """Whether the GPUs get no more than the ports have."""
     total = sum(seat.share or 0 for seat in found.gpus)
     return total <= sum(one.rate for one in used if isinstance(one.rate, float)) * (1 + 1e-9)
+
+
+def test_a_port_that_is_down_would_have_the_best_rate_of_its_layer() -> None:
+    """One of 100 Gb/s of Ethernet and one that is down as well say nothing of InfiniBand's."""
+    own = [port(n, ["PIX" if n == gpu else "NODE" for gpu in range(2)], rate=NDR) for n in range(2)]
+    lost = replace(own[0], state="down", rate=RDMA_100G)
+    slow = port(7, ["SYS", "SYS"], rate=RDMA_100G)
+    found = mapped(node([lost, own[1], slow]))
+    assert found.gpus[0].loss == "mlx5_0:1: down; NODE instead of PIX, 25.0 instead of 50.0 GB/s"
+    both = [
+        lost,
+        replace(own[1], state="down", rate=RDMA_100G),
+        replace(slow, layer="Ethernet", rate=2 * NDR),
+    ]
+    found = mapped(node(both))
+    assert found.gpus[0].loss.startswith("mlx5_0:1: down; Ethernet instead of InfiniBand, SYS instead of PIX")
+
+
+def test_a_state_that_is_not_known_is_said_so() -> None:
+    near = [port(n, ["PIX" if n == gpu else "NODE" for gpu in range(2)]) for n in range(2)]
+    found = mapped(node([replace(near[0], state=""), near[1]]))
+    assert found.gpus[0].loss.startswith("mlx5_0:1: in a state that is not known; NODE instead of PIX")
+    assert found.left_out == (("mlx5_0:1", "its state is not known"),)
+    silent = mapped(node([replace(one, state="") for one in near], stated=False))
+    assert [seat.loss for seat in silent.gpus] == ["", ""]
+    assert silent.remarks[0].startswith("the source has no states of ports")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"layer": ""}, "its link layer is not known"), ({"state": "init"}, "init"),
+        ({"rate": Absent(Why.MISSING)}, "its rate is not known"), ({"rate": 0.0}, "its rate is not known"),
+    ],
+)  # fmt: skip
+def test_a_port_of_which_something_is_missing_is_left_out_with_it(
+    changes: dict[str, object], why: str
+) -> None:
+    good = port(1, ["PIX", "PIX"])
+    odd = replace(port(0, ["PIX", "PIX"]), **changes)  # type: ignore[arg-type]
+    assert ("mlx5_0:1", why) in mapped(node([odd, good])).left_out
+
+
+def test_slots_that_are_slower_than_ports_and_those_that_could_do_more_are_said() -> None:
+    slow = port(0, ["PIX"], pcie=GEN4)
+    assert mapped(node([slow])).remarks == ("mlx5_0:1: PCIe 4 x16 lets 31.5 of the ports' 50.0 GB/s through",)
+    full = mapped(node([slow], slots={"mlx5_0": Pcie(5, 16)}))
+    assert full.remarks == (
+        "mlx5_0:1: PCIe 4 x16 lets 31.5 of the ports' 50.0 GB/s through; card and slot can do PCIe 5 x16",
+    )
+    wide = mapped(node([port(0, ["PIX"], rate=RDMA_100G, pcie=GEN4)], slots={"mlx5_0": Pcie(5, 16)}))
+    assert wide.remarks == ("mlx5_0:1: PCIe 4 x16; card and slot can do PCIe 5 x16",)
+    assert mapped(node([port(0, ["PIX"], rate=RDMA_100G, pcie=GEN4)])).remarks == ()
+
+
+def test_more_ports_than_nccl_takes_by_name_are_not_named() -> None:
+    for count, named in ((32, True), (33, False)):
+        ports = [port(n, ["PIX" if n == gpu else "NODE" for gpu in range(count)]) for n in range(count)]
+        names = [one.name for one in job_settings(mapped(node(ports)))]
+        assert ("NCCL_IB_HCA" in names) is named
+
+
+def test_ports_without_a_known_card_are_cards_of_their_own() -> None:
+    slow = [port(n, ["PIX" if n == gpu else "SYS" for gpu in range(2)], card="", pcie=GEN4) for n in range(2)]
+    assert mapped(node(slow)).remarks == (
+        "mlx5_0:1: PCIe 4 x16 lets 31.5 of the ports' 50.0 GB/s through",
+        "mlx5_1:1: PCIe 4 x16 lets 31.5 of the ports' 50.0 GB/s through",
+    )

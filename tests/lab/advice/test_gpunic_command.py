@@ -310,3 +310,19 @@ def test_where_bridges_are_hidden_numa_nodes_bound_the_path() -> None:
     assert [seat.ports[0].port.device for seat in found.gpus] == ["mlx5_1", "mlx5_0"]
     assert [seat.ports[0].path for seat in found.gpus] == ["NODE", "NODE"]
     assert found.remarks == ("a hypervisor hides PCI bridges: NUMA nodes alone bound those paths",)
+
+
+@pytest.mark.parametrize(
+    ("gpu_node", "nic_node", "path"),
+    [(0, 0, "NODE"), (0, 1, "SYS"), (None, 0, ""), (0, None, ""), (None, None, "")],
+)
+def test_a_hidden_path_is_bounded_where_the_numa_nodes_of_both_ends_are_known(
+    gpu_node: int | None, nic_node: int | None, path: str
+) -> None:
+    files = Files()
+    files.nic("mlx5_0", "0000:10:00.0", "pci0000:00", "-1" if nic_node is None else str(nic_node))
+    gpus = (GpuPart("GPU-0", 0, "NVIDIA H200", Place("0000:00:00.0", "pci0000:00", (), gpu_node)),)
+    spot = Place("0000:10:00.0", "pci0000:00", (), nic_node)
+    card = NicPart("", "mlx5_0", "", "", spot, (("1", "InfiniBand"),))
+    near = read_locality(files, Topology(gpus, (card,), (), (), 2, ()))
+    assert [one.paths for one in near.ports] == [(path,)]

@@ -107,3 +107,89 @@ def test_what_is_not_known_is_said() -> None:
     cost = layout_cost(space_of(nodes), placed(nodes, PlacementJob(8, 2))[0], Workload(LLAMA))
     assert isinstance(cost.total, Absent)
     assert "no data of a product" in str(cost.total)
+
+
+@pytest.mark.parametrize(
+    ("workload", "unit"),
+    [
+        (Workload(LLAMA), "token"), (Workload(LLAMA, tokens=2), "pass"),
+        (Workload(LLAMA, training=True), "step"),
+        (Workload(LLAMA, training=True, tokens=2), "step"),
+    ],
+)  # fmt: skip
+def test_a_cost_is_of_a_token_a_pass_or_a_step(workload: Workload, unit: str) -> None:
+    assert workload.unit == unit
+
+
+def test_a_single_gpu_reduces_nothing_even_if_nothing_is_known_of_it() -> None:
+    nodes = [node("a", product="X1")]
+    cost = layout_cost(space_of(nodes), placed(nodes, PlacementJob(1))[0], Workload(LLAMA))
+    assert (cost.tensor, cost.pipeline, cost.data, cost.total) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_stages_in_one_domain_send_over_its_wires_and_others_over_the_network() -> None:
+    """Without ports nothing is known between nodes."""
+    near, apart = [node("a", ports="")], [node("a", 4, ports=""), node("b", 4, ports="")]
+    inside = layout_cost(space_of(near), placed(near, PlacementJob(4, 2))[0], Workload(LLAMA))
+    assert isinstance(inside.pipeline, float)
+    between = layout_cost(space_of(apart), placed(apart, PlacementJob(4, 2))[0], Workload(LLAMA))
+    assert isinstance(between.pipeline, Absent)
+
+
+def test_gradients_of_replicas_in_several_racks_take_another_hop() -> None:
+    work = Workload(LLAMA, training=True, tokens=4096)
+    near, far = (
+        layout_cost(space_of(nodes), placed(nodes, PlacementJob(8, 1, 2))[0], work).data
+        for nodes in (racks(2), racks(1, 1))
+    )
+    assert not isinstance(near, Absent)
+    assert not isinstance(far, Absent)
+    assert far - near == pytest.approx(2 * SPINE_SECONDS)
+
+
+def test_a_group_over_parts_of_several_cells_has_as_many_gpus_as_it_takes() -> None:
+    nodes = [node(f"{rack}{n}", 4, product="GB200", fabric=rack, ports="") for rack in "de" for n in (1, 2)]
+    (job,) = placed(nodes, PlacementJob(10), reach=Level.CLUSTER)
+    (stage,) = job.replicas[0].stages
+    assert sorted(stage.shares) == [2, 8]
+    assert len({(gpu.node.name, gpu.index) for gpu in stage.gpus}) == 10
+
+
+@pytest.mark.parametrize(
+    ("nodes", "levels"),
+    [
+        ([node("a", rack="r1", leaf="l1"), node("b", rack="r2", leaf="l2")], (Level.LEAF, Level.RACK)),
+        ([node("a", rack="r1", leaf="l1"), node("b", rack="r2", leaf="l1")], (Level.RACK, Level.LEAF)),
+        ([node("a", rack="r1", leaf="l1"), node("b", rack="r1", leaf="l2")], (Level.LEAF, Level.RACK)),
+        (
+            [
+                node("a", rack="r1", leaf="l1"),
+                node("b", rack="r2", leaf="l1"),
+                node("c", rack="r2", leaf="l2"),
+            ],
+            (Level.LEAF, Level.RACK),
+        ),
+        (
+            [node("a", rack="r1", leaf="l1"), *(node(name, rack=name) for name in "cd")],
+            (Level.LEAF, Level.RACK),
+        ),
+        (
+            [node("a", rack="r1", leaf="l1"), *(node(name, leaf=name) for name in "cd")],
+            (Level.LEAF, Level.RACK),
+        ),
+        ([node("a", rack="r1")], (Level.RACK,)),
+        ([node("a", leaf="l1")], (Level.LEAF,)),
+        ([node("a")], ()),
+    ],
+)
+def test_of_leafs_and_racks_the_narrower_come_first(
+    nodes: list[ClusterNode], levels: tuple[Level, ...]
+) -> None:
+    assert space_of(nodes).levels == (Level.DOMAIN, Level.NODE, *levels, Level.CLUSTER)
+
+
+def test_domains_are_named_by_their_node_and_islands() -> None:
+    nodes = [node("a"), node("b", 4, 4), node("c", 1, 2), node("d", 4, product="GB200", fabric="f", ports="")]
+    assert [one.name for one in space_of(nodes).domains] == [
+        "a", "b GPUs 0-3", "b GPUs 4-7", "c GPU 0", "c GPUs 1-2", "domain f",
+    ]  # fmt: skip

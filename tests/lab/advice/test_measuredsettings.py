@@ -7,7 +7,13 @@ import pytest
 
 from tests.lab.advice.settings import KIB, MIB, swept
 from tests.lab.study.drawn import Noise, study
-from wirewatch_lab.advice.settings.measured import JobPurpose, measured_settings, winner
+from wirewatch_lab.advice.settings.measured import (
+    JobPurpose,
+    Judged,
+    MeasuredSetting,
+    measured_settings,
+    winner,
+)
 from wirewatch_lab.cli.advise.nccl_env import measured_words
 from wirewatch_lab.study.curve import Configuration, Study
 from wirewatch_lab.study.spread import Regime
@@ -106,3 +112,84 @@ def test_what_is_not_told_from_noise_has_less_than_noise_may_be() -> None:
         assert one.noise is not None
         assert abs(1 / one.speed - 1) < one.noise
         assert measured_words(one).endswith(f": may be noise, of which there may be {one.noise:.1%}")
+
+
+def one(
+    regime: Regime, verdict: Judged, speed: float, name: str = "NCCL_X", value: str = "1"
+) -> MeasuredSetting:
+    return MeasuredSetting(
+        name, value, "all_reduce", 4, "eager", registered=False, regime=regime, first_bytes=8, last_bytes=8,
+        speed=speed, spread=(0.01, 0.01), verdict=verdict, at_bytes=8, without_seconds=1.0, with_seconds=1.0,
+        source="a sweep",
+    )  # fmt: skip
+
+
+SMALL, MIDDLE, LARGE = Regime.LATENCY, Regime.MIDDLE, Regime.BANDWIDTH
+
+
+@pytest.mark.parametrize(
+    ("found", "wins"),
+    [
+        ((one(SMALL, "faster", 1.05),), True),
+        ((one(SMALL, "faster", 1.05), one(MIDDLE, "same", 0.99)), True),
+        ((one(SMALL, "faster", 1.05), one(MIDDLE, "slower", 0.9)), False),
+        ((one(SMALL, "faster", 1.05), one(MIDDLE, "not judged", 1.0)), False),
+        ((one(SMALL, "faster", 1.05), one(LARGE, "slower", 0.5)), True),
+        ((one(SMALL, "same", 1.05), one(MIDDLE, "faster", 1.5)), False),
+        ((one(MIDDLE, "faster", 1.5),), False),
+        ((one(SMALL, "faster", 1.019),), False),
+        ((one(SMALL, "faster", 1.021),), True),
+        ((one(SMALL, "faster", 1.2), one(SMALL, "same", 0.9)), True),
+        ((one(SMALL, "faster", 1.1), one(SMALL, "same", 0.9)), False),
+        ((), False),
+    ],
+)
+def test_what_wins_is_faster_where_it_counts_and_slower_nowhere_that_is_heeded(
+    found: tuple[MeasuredSetting, ...],
+    wins: bool,  # noqa: FBT001
+) -> None:
+    best = winner(found, JobPurpose.INFERENCE)
+    assert (best is not None) is wins
+    if best is not None:
+        assert (best.name, best.value) == ("NCCL_X", "1")
+        assert best.measured == tuple(x for x in found if x.regime is not LARGE)
+
+
+def test_of_several_the_one_that_saves_most_wins_and_of_lists_the_best_of_each_collective() -> None:
+    found = [
+        one(SMALL, "faster", 1.1), one(SMALL, "faster", 1.2, "NCCL_ALGO", "allreduce:Tree"),
+        one(SMALL, "faster", 1.15, "NCCL_ALGO", "allreduce:Ring"),
+        one(SMALL, "faster", 1.05, "NCCL_ALGO", "allgather:Ring"), one(SMALL, "same", 1.3, "NCCL_Y"),
+    ]  # fmt: skip
+    best = winner(found, JobPurpose.INFERENCE)
+    assert best is not None
+    assert (best.name, best.value) == ("NCCL_ALGO", "allgather:Ring;allreduce:Tree")
+    assert [x.speed for x in best.measured] == [1.05, 1.2]
+    plain = winner(found[:1] + found[2:4], JobPurpose.INFERENCE)
+    assert plain is not None
+    assert plain.value == "allgather:Ring;allreduce:Ring"
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        (Configuration(4, "Tree"), "NCCL_ALGO=allreduce:Tree"),
+        (Configuration(4, protocol="LL"), "NCCL_PROTO=allreduce:LL"),
+        (FEW, "NCCL_MAX_NCHANNELS=4"),
+        (Configuration(4, "Tree", "LL"), ""),
+        (Configuration(4, launch="graph", settings=FEW.settings), ""),
+        (Configuration(4, registered=True, settings=FEW.settings), ""),
+        (Configuration(2, settings=FEW.settings), ""),
+        (Configuration(4, settings=(*FEW.settings, *MANY.settings)), ""),
+    ],
+)
+def test_only_what_differs_in_one_setting_is_held_against_nccls_own_choice(
+    other: Configuration, name: str
+) -> None:
+    found = measured_settings([swept((other, {}))])
+    assert {f"{x.name}={x.value}" for x in found} == ({name} if name else set())
+
+
+def test_what_has_no_name_in_lists_is_measured_by_its_other_settings_alone() -> None:
+    assert measured_settings([swept((TREE, {}), op="alltoall")]) == ()
+    assert {x.name for x in measured_settings([swept((FEW, {}), op="alltoall")])} == {"NCCL_MAX_NCHANNELS"}

@@ -33,6 +33,18 @@ def read(name: str, value: str) -> str:
         ("NCCL_DEBUG", "DEBUG", "not one of VERSION, WARN, INFO, ABORT, TRACE: NCCL ignores it"),
         ("NCCL_DEBUG", " INFO", "not one of VERSION, WARN, INFO, ABORT, TRACE: NCCL ignores it"),
         ("NCCL_DEBUG_SUBSYS", "INIT,NETWORK", "NCCL has no subsystem NETWORK"),
+        ("NCCL_DEBUG_SUBSYS", "A,,B", "NCCL has no subsystem A, B"),
+        ("NCCL_DEBUG", '"INFO', "the quotes are part of the value: NCCL does not remove them"),
+        ("NCCL_DEBUG", "INFO'", "the quotes are part of the value: NCCL does not remove them"),
+        ("NCCL_BUFFSIZE", "1073741823K", "read as 1073741823: NCCL takes the number at the start"),
+        ("NCCL_IB_TC", "9999999K", "read as 9999999: NCCL takes the number at the start; write 10239998976"),
+        ("NCCL_IB_TIMEOUT", "\u0662", "read as 0: NCCL takes the number at the start"),
+        ("NCCL_BUFFSIZE", "4T", "read as 4: NCCL takes the number at the start"),
+        ("NCCL_BUFFSIZE", "k", "read as 0: NCCL takes the number at the start"),
+        ("NCCL_BUFFSIZE", "many", "read as 0: NCCL takes the number at the start"),
+        ("NCCL_NVLS_ENABLE", "off", "read as 0: NCCL takes the number at the start; write 0"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "0", "not from 1 to 128"),
+        ("NCCL_MAX_CTAS", "65", "not from 1 to 64"),
     ],
 )  # fmt: skip
 def test_a_value_that_is_read_otherwise_is_reported(name: str, value: str, words: str) -> None:
@@ -59,6 +71,10 @@ def test_a_level_counts_letter_by_letter(value: str, near: str) -> None:
         ("NCCL_IB_GID_INDEX", "3"), ("NCCL_IB_GID_INDEX", "-1"), ("NCCL_IB_SL", "-1"), ("NCCL_DEBUG", "info"),
         ("NCCL_NET_GDR_LEVEL", "PHB"), ("NCCL_DEBUG_SUBSYS", "^init,net"), ("NCCL_NTHREADS", "256"),
         ("NCCL_NVLS_ENABLE", ""), ("NCCL_IB_DISABLE", "0"), ("NCCL_SOCKET_IFNAME", "=eth0"),
+        ("NCCL_NTHREADS", "0"), ("NCCL_NTHREADS", "-1"), ("NCCL_NTHREADS", "64"), ("NCCL_NTHREADS", "512"),
+        ("NCCL_IB_TIMEOUT", "31"), ("NCCL_IB_TIMEOUT", "0"), ("NCCL_IB_TIMEOUT", "-2"),
+        ("NCCL_DEBUG_SUBSYS", "ALL"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "128"), ("NCCL_MAX_CTAS", "1"), ("NCCL_MAX_CTAS", "64"),
     ],
 )  # fmt: skip
 def test_a_value_that_is_read_as_it_stands_is_not(name: str, value: str) -> None:

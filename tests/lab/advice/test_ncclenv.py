@@ -160,3 +160,130 @@ def test_those_with_a_value_come_first() -> None:
         one.value is not None for one in advise(node(*IB, STORAGE), (), JobPurpose.TRAINING, EPOCH).variables
     ]
     assert values == sorted(values, reverse=True)
+
+
+def test_ports_of_which_none_is_for_gpus_are_all_left_to_nccl() -> None:
+    """No GPU is known, so that no port is nearer to one than another."""
+    found = advice(NcclNode(ports=IB))["NCCL_IB_HCA"]
+    assert found.value is None
+    assert found.reason.startswith(
+        "NCCL's own choice takes mlx5_0:1 (InfiniBand, 400 Gb/s = 50 GB/s), mlx5_3:1"
+    )
+    assert advice(NcclNode(ports=ROCE))["NCCL_IB_GID_INDEX"].confidence is Confidence.LOW
+    assert "one NIC" in advice(NcclNode(ports=IB[:1]))["NCCL_CROSS_NIC"].reason
+
+
+def test_two_ports_of_a_card_are_one_nic() -> None:
+    card = tuple(replace(one, card="0000:10:00") for one in IB)
+    assert "no effect" in advice(node(*card))["NCCL_CROSS_NIC"].reason
+    assert "no effect" not in advice(node(*IB))["NCCL_CROSS_NIC"].reason
+    bare = tuple(replace(one, card="") for one in IB)
+    assert "no effect" not in advice(node(*bare))["NCCL_CROSS_NIC"].reason
+
+
+FABRIC = {
+    "NCCL_IB_TC": (
+        "NCCL sets no traffic class on InfiniBand",
+        "the traffic class whose DSCP the switches carry",
+    ),
+    "NCCL_IB_SL": (
+        "0 by default; a level that the fabric does not map",
+        "0 by default; on RoCE the traffic class",
+    ),
+    "NCCL_IB_ADAPTIVE_ROUTING": ("on by default on InfiniBand, off on RoCE", "off by default on RoCE"),
+}
+
+
+@pytest.mark.parametrize("name", FABRIC)
+def test_infiniband_and_roce_have_defaults_of_their_own(name: str) -> None:
+    infiniband, roce = FABRIC[name]
+    assert advice(node(*IB))[name].reason.startswith(infiniband)
+    assert advice(node(*ROCE))[name].reason.startswith(roce)
+
+
+def test_of_both_layers_each_has_its_word() -> None:
+    both = advice(node(*IB, STORAGE))
+    assert both["NCCL_IB_TC"].reason.startswith(FABRIC["NCCL_IB_TC"][1])
+    assert both["NCCL_IB_SL"].reason.startswith(FABRIC["NCCL_IB_SL"][0])
+
+
+def test_gpudirect_by_what_was_read_of_it() -> None:
+    described_ = replace(node(*IB), gpudirect=Absent(Why.MISSING, "nothing was read"))
+    assert advice(described_)["NCCL_NET_GDR_LEVEL"].reason.startswith("PXB by default")
+    unsure = (
+        GpudirectCheck("peer_memory", CheckState.PASSED, "nvidia_peermem is loaded"),
+        GpudirectCheck("acs", CheckState.FAILED, "ACS is on"),
+    )
+    assert "is in reach" in advice(replace(node(*IB), gpudirect=unsure))["NCCL_NET_GDR_LEVEL"].reason
+    both = tuple(
+        GpudirectCheck(name, CheckState.FAILED, f"no {name}") for name in ("rdma_stack", "peer_memory")
+    )
+    assert advice(replace(node(*IB), gpudirect=both))["NCCL_NET_GDR_LEVEL"].reason.endswith(
+        "no rdma_stack; no peer_memory"
+    )
+    hidden = replace(node(port("mlx5_0", ("", ""))), topology_file=True)
+    assert advice(hidden)["NCCL_TOPO_FILE"].reason.endswith("is there, and NCCL reads it by itself")
+    assert advice(replace(hidden, topology_file=False))["NCCL_TOPO_FILE"].reason.endswith("is not there")
+    assert "NCCL reads the PCI tree itself" in advice(node(*IB))["NCCL_TOPO_FILE"].reason
+
+
+def test_gids_by_type_and_kind_of_address() -> None:
+    tables = {"mlx5_0": gids((LOCAL, V1), ("fd00::1", "")), "mlx5_3": gids((MAPPED, V1))}
+    found = advice(node(*ROCE, tables=tables, nccl=(2, 20, 5)))["NCCL_IB_GID_INDEX"]
+    assert (
+        "takes index 0 unless set (mlx5_0: IB/RoCE v1, link-local; mlx5_3: IB/RoCE v1, IPv4)" in found.reason
+    )
+    new = advice(node(*ROCE, tables=tables))["NCCL_IB_GID_INDEX"]
+    assert new.reason.endswith("here index mlx5_0, mlx5_3: 0")
+    assert new.when_not == "the other nodes of the job differ: each has its own"
+
+
+def test_a_port_without_a_path_from_some_gpu_is_near_to_others_alone() -> None:
+    """A machine whose ports were described with fewer paths than it has GPUs."""
+    short = node(port("mlx5_0", ("SYS",)))
+    assert "the nearest port of GPU 0 (SYS) is farther" in advice(short)["NCCL_NET_GDR_LEVEL"].reason
+
+
+def test_the_reasons_of_a_purpose_and_of_a_node_without_a_switch() -> None:
+    small, large = (advice(node(*IB), purpose=one)["NCCL_PROTO"].reason for one in JobPurpose)
+    assert small.startswith("NCCL takes LL for small messages")
+    assert large.startswith("NCCL takes Simple for large messages")
+    for kind in (WireKind.SWITCH, WireKind.UNKNOWN):
+        assert "no NVSwitch" not in advice(node(kind=kind))["NCCL_NVLS_ENABLE"].reason
+    assert "no NVSwitch" not in advice(NcclNode())["NCCL_NVLS_ENABLE"].reason
+
+
+@pytest.mark.parametrize(
+    ("nccl", "value"), [(None, "allreduce:Tree"), ((2, 24, 3), "allreduce:Tree"), ((2, 23, 4), None)]
+)
+def test_lists_for_single_collectives_take_a_version_that_reads_them(
+    nccl: tuple[int, int, int] | None, value: str | None
+) -> None:
+    found = advice(replace(node(), nccl=nccl), swept((TREE, {0: -0.2})))["NCCL_ALGO"]
+    assert found.value == value
+    if value:
+        assert found.when_not.endswith("so set no two of them. Lists for single collectives take NCCL 2.24.")
+
+
+def test_a_winner_says_what_the_sweep_was_run_with() -> None:
+    few = Configuration(4, settings=(("NCCL_MAX_CTAS", "16"),))
+    found = advice(node(), swept((few, {0: -0.2}), settings="NCCL_NVLS_ENABLE=0"))["NCCL_MAX_CTAS"]
+    assert found.value == "16"
+    assert found.when_not.endswith("so set no two of them. The sweep was run with NCCL_NVLS_ENABLE=0.")
+
+
+def test_a_new_nccl_finds_the_right_gid_by_itself() -> None:
+    for nccl in ((2, 21, 5), (2, 28, 9)):
+        found = advice(node(*ROCE, nccl=nccl))["NCCL_IB_GID_INDEX"]
+        assert found.value is None
+        assert found.reason.startswith("from 2.21 on NCCL takes RoCE v2 of an IPv4 address by itself")
+
+
+def test_the_ports_that_gpu_nic_maps_are_those_for_gpus_while_they_are_up() -> None:
+    mapped = replace(node(*IB), mapped=IB[1:])
+    assert [one.device for one in mapped.for_gpus()] == ["mlx5_3"]
+    lost = replace(node(IB[0], replace(IB[1], state="down")), mapped=IB[1:])
+    assert lost.for_gpus() == ()
+    assert [one.device for one in node(*IB).for_gpus()] == ["mlx5_0", "mlx5_3"]
+    assert NcclNode(ports=IB).for_gpus() == ()
+    assert replace(node(*IB), ports=Absent(Why.MISSING)).for_gpus() == ()

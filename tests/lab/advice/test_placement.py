@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.lab.advice.clusters import node, placed, racks, refused, where
 from wirewatch.core.types import Health
+from wirewatch_lab.advice.placement import document
 from wirewatch_lab.advice.placement.cluster import ClusterNode, NodePool
+from wirewatch_lab.advice.placement.document import placed_remarks
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacedGpu, PlacedJob, PlacementJob, place
 from wirewatch_lab.advice.placement.space import Level, Space, bundles, most, space_of
 
@@ -389,3 +391,77 @@ def test_a_rack_that_holds_all_replicas_is_taken(pair: tuple[int, int]) -> None:
     sizes = [5 if place in pair else 3 for place in range(3)]
     (found,) = placed(racks(*sizes), PlacementJob(8, 1, 3))
     assert len({gpu.node.rack for one in found.replicas for s in one.stages for gpu in s.gpus}) == 1
+
+
+def test_of_groups_that_are_stretched_the_widest_is_said() -> None:
+    """One leaves an island of its node, and one its node."""
+    nodes = [node("a", 4, 4, rack="r1"), node("b", 4, rack="r1"), node("c", 4, rack="r1")]
+    found = placed(nodes, PlacementJob(8, 1, 2), reach=Level.RACK)
+    assert [stage.level for one in found[0].replicas for stage in one.stages] == [Level.NODE, Level.RACK]
+    (remark,) = placed_remarks(space_of(nodes), found)
+    assert remark.startswith(
+        "TP IS STRETCHED: 2 of 2 TP groups of 8 leave one node: each of their all-reduces"
+    )
+
+
+@pytest.mark.parametrize(("most_names", "end"), [(4, "a1,b"), (3, "a1,...")])
+def test_the_nodes_of_ranks_off_their_rail_are_shown_shortly(
+    monkeypatch: pytest.MonkeyPatch, most_names: int, end: str
+) -> None:
+    monkeypatch.setattr(document, "MOST_NAMES", most_names)
+    nodes = [replace(node("a1", 4), rails=4), replace(node("b", 4, busy=(0,)), rails=3)]
+    found = placed(nodes, PlacementJob(3, 2))
+    (remark,) = placed_remarks(space_of(nodes), found)
+    assert remark.startswith("3 of 3 tensor ranks reach their peer in the next stage on another rail")
+    assert remark.endswith(f": {end}")
+
+
+def test_what_cannot_be_placed_says_the_simplest_reason() -> None:
+    busy = [node("a", busy=range(8))]
+    assert refused(busy, PlacementJob(1)).reason == "no GPU is free that may be used"
+    assert refused([], PlacementJob(1)).reason == "no GPU is free that may be used"
+    one = [node("a", busy=range(7))]
+    assert refused(one, PlacementJob(2)).reason == "TP 2 x PP 1 x 1 replica takes 2 GPUs, and 1 is free"
+    assert (
+        refused(one, PlacementJob(1, 2, 2)).reason == "TP 1 x PP 2 x 2 replicas takes 4 GPUs, and 1 is free"
+    )
+    halves = [node("a", 4, 4)]
+    assert refused(halves, PlacementJob(8)).reason == (
+        "TP 8 takes 8 free GPUs in one NVLink domain, and the largest has 4 (a GPUs 0-3)"
+    )
+    assert refused(halves, PlacementJob(3, 1, 2), PlacementJob(2)).reason == (
+        "each job fits alone, but their TP groups do not fit whole into the NVLink domains side by side"
+    )
+    assert refused(halves, PlacementJob(4), PlacementJob(8)).reason.startswith("TP 8 takes 8 free GPUs")
+    assert (
+        refused(halves, PlacementJob(4, 2), PlacementJob(1)).reason
+        == "together the jobs take 9 GPUs, and 8 are free"
+    )
+    two = [node("a", 5), node("b", 5)]
+    assert refused(two, PlacementJob(3, 3)).reason == (
+        "3 TP groups of 3 GPUs have to lie whole in NVLink domains, and there is room for 2: of the 10 free "
+        "GPUs 4 are left over in pieces"
+    )
+    assert refused(two, PlacementJob(6), reach=Level.NODE).reason == (
+        "1 TP groups of 6 GPUs do not fit, even stretched within one node each"
+    )
+    assert refused(two, PlacementJob(1, memory=90e9)).reason.endswith(
+        "no GPU is free that may be used (GPUs with 90.0 GB and more are counted)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("jobs", "reach", "proven"),
+    [
+        ((PlacementJob(9),), Level.DOMAIN, True),
+        ((PlacementJob(9),), Level.CLUSTER, True),
+        ((PlacementJob(9), PlacementJob(9)), Level.DOMAIN, True),
+        ((PlacementJob(9), PlacementJob(9)), Level.CLUSTER, False),
+    ],
+)
+def test_several_stretched_jobs_are_not_proven_to_have_no_place(
+    jobs: tuple[PlacementJob, ...],
+    reach: Level,
+    proven: bool,  # noqa: FBT001
+) -> None:
+    assert refused([node("a")], *jobs, reach=reach).proven is proven

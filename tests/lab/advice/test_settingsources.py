@@ -14,6 +14,7 @@ from wirewatch_lab.advice.settings.sources import (
     of_environ,
     of_file,
     of_shell,
+    of_yaml,
 )
 
 
@@ -135,3 +136,112 @@ def test_what_a_shell_quotes_it_reads_as_it_was(settings: dict[str, str]) -> Non
 def test_any_bytes_are_settings_or_none(data: bytes) -> None:
     found = of_file(data, "x")
     assert isinstance(found, Absent | SettingsSource)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("setenv NCCL_A 1", {"NCCL_A": "1"}),
+        ("ENV NCCL_A 1", {"NCCL_A": "1"}),
+        ("ENV NCCL_A=1", {"NCCL_A": "1"}),
+        ("setenv NCCL_A", {}),
+        ("setenv OTHER NCCL_B", {}),
+        ("setenv A=NCCL_A 1", {}),
+        ("ENV OTHER=1 NCCL_A=2", {"NCCL_A": "2"}),
+        ("echo NCCL_A 1", {}),
+        ("srun --export=ALL,NCCL_A=1,B=2 x", {"NCCL_A": "1"}),
+        ("docker run --env=NCCL_A=1 x", {"NCCL_A": "1"}),
+        ("x --other=NCCL_A=1", {}),
+        ("export nccl_a=1", {"nccl_a": "1"}),
+        ("export NCCL_A=1; unset NCCL_A", {"NCCL_A": "1"}),
+        ("unset OTHER", {}),
+        ("export A=$NCCL", {}),
+    ],
+)
+def test_a_line_of_a_shell_sets_what_is_nccls(line: str, found: dict[str, str]) -> None:
+    assert pairs(of_shell(line, "x")) == found
+
+
+def test_what_a_shell_fills_in_and_then_sets_is_known() -> None:
+    found = of_shell("export NCCL_A=$X NCCL_B=$X\nexport NCCL_A=1\nunset NCCL_B NCCL_C\n", "x")
+    assert (pairs(found), found.filled) == ({"NCCL_A": "1"}, ())
+    found = of_shell("export NCCL_A=1\nexport NCCL_A=`x`\n", "x")
+    assert (pairs(found), found.filled) == ({}, ("NCCL_A",))
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        ("NCCL_A = 1", True),
+        ("A = 1", False),
+        ("export NCCL_A='1", True),
+        ("export A='1", False),
+        ("NCCL_A 1", False),
+    ],
+)
+def test_a_line_that_sets_nothing_of_nccl_is_named_where_it_seems_to(line: str, unknown: bool) -> None:  # noqa: FBT001
+    assert of_shell(line, "x").not_understood == ((line,) if unknown else ())
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "filled"),
+    [
+        ("env: [{name: NCCL_A, value: 1}]", {"NCCL_A": "1"}, ()),
+        ("env: [{name: A, value: 1}]", {}, ()),
+        ("env: [{name: NCCL_A}]", {}, ("NCCL_A",)),
+        ("NCCL_A: 1", {"NCCL_A": "1"}, ()),
+        ("NCCL_A:", {"NCCL_A": ""}, ()),
+        ("NCCL_A: [1]", {}, ()),
+        ("NCCL_A: {b: 1}", {}, ()),
+        ("A: 1", {}, ()),
+        ("[NCCL_A=1, A=2, NCCL_B]", {"NCCL_A": "1"}, ()),
+        ("a: &x {NCCL_A: 1}\nb: *x", {"NCCL_A": "1"}, ()),
+        ("a: &x [*x]", {}, ()),
+    ],
+)
+def test_yaml_sets_what_is_nccls(text: str, found: dict[str, str], filled: tuple[str, ...]) -> None:
+    source = of_yaml(text, "x")
+    assert pairs(source) == found
+    assert isinstance(source, SettingsSource)
+    assert source.filled == filled
+
+
+def test_a_value_of_a_conf_has_as_many_characters_as_nccl_takes() -> None:
+    found = of_conf(f"NCCL_A={'x' * 1023}\nNCCL_B={'x' * 1024}", "x")
+    assert {name: len(value) for name, value in pairs(found).items()} == {"NCCL_A": 1023, "NCCL_B": 1023}
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "what"),
+    [
+        (b"\0", "x", None),
+        (b"A=1\0\0B=2", "x", {"A": "1", "B": "2"}),
+        (b"A=1\0B", "x", None),
+        (b"A=1\0=2", "x", None),
+        (b"\x01NCCL_A=1", "x", None),
+        (b"hello", "x", None),
+        (b"hello\nnccl is here", "x", {}),
+        (b"- name: NCCL_A\n  value: 1", "x", {"NCCL_A": "1"}),
+        (b"NCCL_A: 1", "x.json", {"NCCL_A": "1"}),
+        (b"NCCL_A: 1", "x", {}),
+        (b"{", "x.yml", None),
+        (b'  export NCCL_A="1"', "x", {"NCCL_A": "1"}),
+        (b'exports NCCL_A="1"', "x", {"exports NCCL_A": '"1"'}),
+        (b"#!/bin/sh\nNCCL_A='1'", "x.conf", {"NCCL_A": "'1'"}),
+    ],
+)
+def test_a_file_is_of_one_form_or_of_none(data: bytes, name: str, what: dict[str, str] | None) -> None:
+    source = of_file(data, name)
+    assert (None if isinstance(source, Absent) else pairs(source)) == what
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "hidden"),
+    [("A=1", "A=2", 1), ("A=1", "A=1", 0), ("A=1", "B=2", 0), ("A=1\nA=2", "", 0)],
+)
+def test_only_another_value_of_another_place_is_hidden(one: str, other: str, hidden: int) -> None:
+    counts, hides = effective((of_conf(one, "first"), of_conf(other, "second")))
+    assert len(hides) == hidden
+    assert counts[0].value == "1"
+    same = effective((of_conf("A=1", "here"), of_conf("A=2", "here")))
+    assert same[1] == ()

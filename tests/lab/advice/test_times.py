@@ -15,8 +15,11 @@ from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, PRIMITIVES, Pcie, RdmaPort
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent
-from wirewatch_lab.advice.cost.answer import timed
+from wirewatch_lab.advice.cost.answer import CostQuestion, cost, timed
+from wirewatch_lab.advice.cost.document import CostDocument
+from wirewatch_lab.advice.cost.tokens import Served
 from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.shapes import SHAPES
 from wirewatch_lab.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, EstimateBasis, Ranks
 from wirewatch_lab.advice.times.model import CollectiveModel
 from wirewatch_lab.cli.advise.machines import ChosenMachine
@@ -527,3 +530,96 @@ def test_of_an_all_gather_all_but_a_ranks_own_part_crosses_each_border() -> None
     """1 GB over eight nodes of two: 15/16 of it by two ports of 50 GB/s."""
     found = known(CollectiveTimes(described("2xH100+2xNDR")).estimate("all_gather", Ranks(16, 8), 1e9))
     assert found.seconds == pytest.approx(15 / 16 * 1e9 / 2 / 50e9 + 7 * 14e-6, rel=1e-3)
+
+
+# The whole answer
+
+
+def asked(**changes: object) -> CostQuestion:
+    return replace(CostQuestion(("all_reduce",), (MIB,)), **changes)  # type: ignore[arg-type]
+
+
+def answer(text: str, **changes: object) -> CostDocument:
+    machine = described(text)
+    return cost(machine, CollectiveTimes(machine), asked(**changes), EPOCH)
+
+
+LLAMA = next(one for one in SHAPES if one.name == "llama-3-70b")
+SERVED = Served(LLAMA, 2, 1, 0)
+
+
+def test_what_was_not_asked_for_is_not_answered() -> None:
+    plain = answer("8xH100")
+    assert (plain.serving, plain.training) == (None, None)
+    assert answer("8xH100", trained=8).training is None
+    assert answer("8xH100", served=SERVED).training is None
+    assert answer("8xH100", served=SERVED, trained=8).training is not None
+    assert answer("8xH100", served=replace(SERVED, shape=replace(LLAMA, layers=0))).serving is None
+
+
+def test_more_ranks_than_there_are_gpus_have_no_time_and_no_least() -> None:
+    machine = described("8xH100")
+    found = timed(machine, CollectiveTimes(machine), "all_reduce", Ranks(9), MIB, "eager")
+    assert (found.seconds, found.least, found.why) == (None, None, f"{machine.of} has fewer than 9 GPUs")
+    for span in (Ranks(1), Ranks(9, 2)):
+        odd = timed(machine, CollectiveTimes(machine), "all_reduce", span, MIB, "eager")
+        assert (odd.seconds, odd.least) == (None, None)
+        assert odd.why
+
+
+def test_between_nodes_without_a_network_no_algorithm_has_a_least() -> None:
+    rows = {row.traffic.algorithm: row for row in answer("8xH100", nodes=2).algorithms}
+    assert {row.least for row in rows.values()} == {None}
+    near = {row.traffic.algorithm: row for row in answer("8xH100").algorithms}
+    assert all(row.least is not None for row in near.values())
+    assert near["NVLS"].traffic.nccl
+    old = {row.traffic.algorithm: row for row in answer("8xA100").algorithms}
+    assert not old["NVLS"].traffic.nccl
+    assert old["Ring"].traffic.nccl
+    far = answer("8xH100+8xNDR", nodes=2, spans=(Ranks(4, 2),), primitives=("broadcast",)).algorithms
+    assert all(row.least is not None for row in far)
+    assert [row.op for row in far].count("broadcast") == 1
+
+
+def test_decode_is_judged_by_graphs_where_their_times_are_known() -> None:
+    serving = answer("8xH100", served=SERVED).serving
+    assert serving is not None
+    assert (serving.judged_by, serving.tp) == ("graph", 8)
+    assert [row.tp for row in serving.decode] == [1, 2, 4, 8]
+    lone = serving.decode[0].launches[0]
+    assert (lone.collective, lone.communication, lone.share) == (None, 0.0, 0.0)
+    rated = answer("8xH100", served=SERVED, rate=30.0, prompt=64).serving
+    assert rated is not None
+    launched = rated.decode[-1].launches[0]
+    assert launched.budget_share == pytest.approx(30 * (launched.communication or 0))
+    assert {row.launches[0].budget_share for row in rated.prefill} == {None}
+    assert len(rated.prefill) == 4
+
+
+def test_a_remark_says_where_one_process_launched_on_all() -> None:
+    """Of small messages in a job of a process for each GPU, launched one by one."""
+    small = Curve("all_reduce", Configuration(4), (CurvePoint(8, (4e-5,)), CurvePoint(64, (4e-5,))))
+    machine = described("4xH100", study(small, engine="nccl"))
+    remark = "one process launched on all 4 GPUs: a job with a process for each differs"
+    for launch, alone, said in (("eager", False, True), ("eager", True, False), ("graph", False, False)):
+        found = known(CollectiveTimes(machine).estimate("all_reduce", Ranks(4), 8, launch, one_process=alone))
+        assert (remark in found.remarks) is said, (launch, alone)
+
+
+def test_no_launch_is_remarked_on_where_launches_were_measured() -> None:
+    small = Curve("all_reduce", Configuration(4), (CurvePoint(8, (4e-5,)), CurvePoint(64, (4e-5,))))
+    for engine, remarked in (("distributed", False), ("nccl", True)):
+        machine = described("4xH100", study(small, engine=engine))
+        found = known(CollectiveTimes(machine).estimate("all_reduce", Ranks(2), 8))
+        assert found.basis is EstimateBasis.FITTED
+        assert any(text.startswith("no faster than its launch") for text in found.remarks) is remarked
+
+
+def test_a_single_rank_and_what_takes_no_time_are_no_measurements() -> None:
+    plain = seconds(described("8xH100"), "all_reduce", 4, 64 * MIB)
+    for odd in (
+        replace(CURVE, configuration=Configuration(1)),
+        replace(CURVE, points=(CurvePoint(64 * MIB, ()), CurvePoint(0, (1.0,)), CurvePoint(8, (1e-12,)))),
+        replace(CURVE, op="broadcast"),
+    ):
+        assert seconds(described("8xH100", study(odd)), "all_reduce", 4, 64 * MIB) == plain

@@ -16,6 +16,7 @@ from wirewatch_lab.advice.cost.tokens import (
     Served,
     decode,
     degrees,
+    fits_from,
     held_bytes,
     prefill,
     stops_gaining,
@@ -164,3 +165,45 @@ def test_overlap_never_costs_and_never_hides_more_than_there_is(
     sent, step = seconds(one.communication("eager")), seconds(one.step("eager", share))
     assert max(work, sent) * (1 - 1e-9) <= step <= (work + sent) * (1 + 1e-9)
     assert seconds(one.step("eager", 0.0)) == pytest.approx(work + sent)
+
+
+def test_a_step_whose_work_or_times_are_not_known_is_not_known() -> None:
+    one = cost(measured("4xH100", {4: FLOORS}), Served(LARGE, BF16, 1, 0), 4)
+    blind = replace(one, work=UNKNOWN)
+    assert blind.step("eager", 0.0) is UNKNOWN
+    lone = replace(one, tp=1, collective={})
+    assert lone.communication("eager") == 0.0
+    assert lone.step("eager", 0.0) == lone.work
+
+
+def test_a_model_fits_from_the_smallest_tp_that_divides_its_heads() -> None:
+    """405.9e9 x 2 bytes in nine tenths of 80 GB take twelve GPUs, and sixteen divide 128 heads."""
+    machine = described("8xH100")
+    assert fits_from(machine, Served(shape("llama-3.1-405b"), BF16, 1, 0)) == 16
+    assert fits_from(machine, Served(LARGE, BF16, 1, 0)) == 2
+    assert fits_from(machine, Served(replace(LARGE, parameters=1e15), BF16, 1, 0)) is None
+    (conditions,) = machine.conditions
+    nameless = tuple(replace(gpu, name="") for gpu in conditions.group.gpus)
+    blind = replace(conditions, group=replace(conditions.group, gpus=nameless))
+    assert fits_from(replace(machine, conditions=(blind,)), Served(LARGE, BF16, 1, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("heads", "most", "wanted", "found"),
+    [(64, 64, 1, (1, 2, 4, 8)), (6, 64, 1, (1, 2)), (64, 4, 1, (1, 2, 4)), (64, 64, 16, (1, 2, 4, 8, 16))],
+)
+def test_degrees_are_powers_of_two_that_divide_the_heads(
+    heads: int, most: int, wanted: int, found: tuple[int, ...]
+) -> None:
+    assert degrees(described("8xH100"), replace(LARGE, heads=heads), most, wanted) == found
+
+
+def test_a_doubling_gains_by_a_tenth_or_more() -> None:
+    one = cost(measured("8xH100", {2: FLOORS}), Served(LARGE, BF16, 1, 0), 2)
+
+    def steps(**times: float) -> dict[int, PassCost]:
+        return {int(tp[1:]): replace(one, tp=1, work=work, fits=True) for tp, work in times.items()}
+
+    assert stops_gaining(steps(_1=1.0, _2=0.9, _4=0.82), "eager") == (2, 4)
+    assert stops_gaining(steps(_1=1.0, _2=0.91, _4=0.5), "eager") == (1, 4)
+    assert stops_gaining(steps(_2=1.0, _4=0.8, _12=0.1), "eager") == (4, 12)

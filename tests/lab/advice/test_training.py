@@ -1,13 +1,15 @@
 """Training steps: the sources' worked examples, memory, and the bucket that is large enough."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.lab.advice.test_tokens import measured, shape
-from wirewatch.core.types import Absent
-from wirewatch_lab.advice.cost.training import Trained, bucket, expert_group, schemes
+from wirewatch.core.types import Absent, Why
+from wirewatch_lab.advice.cost.training import TORCH_BUCKET, Trained, bucket, expert_group, schemes
 from wirewatch_lab.advice.described import described
 from wirewatch_lab.advice.shapes import TRAINING_BYTES, plain_shape
-from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
+from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 
 KIB, MIB = 1 << 10, 1 << 20
 SEVENTY = plain_shape(0, 0, 70e9, None, 0, 0)
@@ -101,3 +103,36 @@ def test_a_bucket_is_large_enough_at_nine_tenths_of_the_plateau() -> None:
 
 def test_without_times_there_is_no_bucket() -> None:
     assert isinstance(bucket(CollectiveTimes(described("72xGB200")), Ranks(73), 1e9), Absent)
+
+
+@pytest.mark.parametrize(
+    ("experts", "ranks", "nodes", "group"), [(6, 12, 3, 2), (8, 16, 2, 8), (16, 16, 2, 16), (12, 12, 3, 12)]
+)
+def test_a_group_of_experts_fills_nodes_or_a_part_of_one(
+    experts: int, ranks: int, nodes: int, group: int
+) -> None:
+    """Of 6 experts over three nodes of four: neither 6 nor 3 fill a node, and 4 do not divide them."""
+    model = replace(shape("mixtral-8x7b"), experts=experts)
+    assert expert_group(Trained(model, 2, ranks, nodes, 4096)) == group
+
+
+def test_a_bucket_whose_times_are_not_known_is_not_known() -> None:
+    class Times(CollectiveTimes):
+        """Times of which one size is not known."""
+
+        def __init__(self, unknown: int) -> None:
+            super().__init__(measured("8xH100", {8: {"eager": 50e-6}}))
+            self.unknown = unknown
+
+        def estimate(
+            self, op: str, span: Ranks, size_bytes: float, launch: str = "eager", *, one_process: bool = False
+        ) -> Estimate | Absent:
+            if size_bytes == self.unknown:
+                return Absent(Why.MISSING, f"{size_bytes:.0f}")
+            return super().estimate(op, span, size_bytes, launch, one_process=one_process)
+
+    for size in (8, 8 << 30, TORCH_BUCKET, 64 * KIB, 256 * KIB):
+        found = bucket(Times(size), Ranks(8), 1e9)
+        assert isinstance(found, Absent)
+        assert found.detail == f"{size}"
+    assert not isinstance(bucket(Times(1 << 30), Ranks(8), 1e9), Absent)

@@ -37,7 +37,7 @@ DESCRIBED = ("--machine", "8xH100")
 HCAS = "=" + ",".join(f"mlx5_{n}" for n in range(8))
 
 
-def written(study: Study, path: Path) -> None:
+def as_document(study: Study) -> bytes:
     """A sweep.json that holds a study."""
     curves = [
         SweepCurve(
@@ -50,7 +50,11 @@ def written(study: Study, path: Path) -> None:
     document = SweepDocument(
         "wirewatch.sweep/1", study.at, "0.2", 1, 5, True, study.environment, [], [], curves  # noqa: FBT003
     )  # fmt: skip
-    path.write_bytes(SWEEP.dump_json(document))
+    return SWEEP.dump_json(document)
+
+
+def written(study: Study, path: Path) -> None:
+    path.write_bytes(as_document(study))
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """What changed between two studies: how often it is said of the same machine, and how often it is missed."""
 
 import json
+import math
 from dataclasses import replace
 from random import Random
 
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.lab.study.drawn import FULL, SHORT, Noise, curve, study
 from wirewatch.core.types import Health
-from wirewatch_lab.study.compare import COMPARISON, Comparison, PartChange, compare, health
+from wirewatch_lab.study.compare import ALPHA, COMPARISON, Comparison, PartChange, compare, contests, health
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
+from wirewatch_lab.study.spread import alone, logarithms, together, welch
 
 MIB = 1 << 20
 NOISES = {
@@ -193,3 +195,80 @@ def test_as_json() -> None:
     document = json.loads(COMPARISON.dump_json(made))
     assert document["schema"] == "wirewatch.compare/1"
     assert COMPARISON.validate_python(document) == made
+
+
+def test_how_little_would_have_been_seen_is_a_figure_of_the_limit_of_error() -> None:
+    """Of five repeats that are 1 % apart each, by the promise of one wrong comparison in a hundred."""
+    shares = (0.98, 0.99, 1.0, 1.01, 1.02)
+    one = curve({8: [20 * x for x in shares], MIB: [50 * x for x in shares]})
+    (change,) = compare(by_hand(one), by_hand(one)).curves
+    found = {part.part: round(part.least or 0, 4) for part in change.every()}
+    assert found == {"all sizes": 0.0421, "latency": 0.0533, "middle": 0.0533, "size": 0.0533}
+
+
+@pytest.mark.parametrize(("spread", "verdict"), [(0.12, "same"), (0.15, "not judged")])
+def test_a_part_in_which_twice_the_time_would_not_be_seen_is_not_judged(spread: float, verdict: str) -> None:
+    shares = [1 + spread * step for step in (-2, -1, 0, 1, 2)]
+    one = curve({8: [20 * x for x in shares], MIB: [50 * x for x in shares]})
+    parts = {part.part: part for part in compare(by_hand(one), by_hand(one)).curves[0].every()}
+    size = parts["size"]
+    assert (size.verdict, size.least is None) == (verdict, verdict == "not judged")
+
+
+def test_of_sizes_that_are_one_test_the_whole_curve_decides() -> None:
+    """A curve of one size is judged with what like curves tell of its spread, as all sizes are."""
+    random = Random(5)  # noqa: S311
+    a, b = study(random, Noise(), sizes=(8,)), study(random, Noise(), sizes=(8,))
+    both = zip(a.curves, b.curves, strict=True)
+    ours, theirs = ([[*logarithms(curve.points[0])] for curve in some.curves] for some in (a, b))
+    judged = [welch(*pair) for pair in zip(together(ours), together(theirs), strict=True)]
+    by_itself = [welch(*(alone(logarithms(curve.points[0])) for curve in pair)) for pair in both]
+    assert [one.freedom for one in judged] != [one.freedom for one in by_itself]
+    for change, one in zip(compare(a, b).curves, judged, strict=True):
+        assert {part.least for part in change.every()} == {math.expm1(one.least(ALPHA / 6))}
+
+
+RING, TREE = Configuration(4, "Ring"), Configuration(4, "Tree")
+FIVE = [20.0, 20.1, 19.9, 20.05, 19.95]
+
+
+def test_settings_without_a_size_in_common_have_no_contest() -> None:
+    one, other = curve({8: FIVE}, RING), curve({16: FIVE}, TREE)
+    assert list(contests([one, other])) == []
+    assert list(contests([one])) == []
+    assert [found.sizes for found in contests([one, curve({8: FIVE, 16: FIVE}, TREE)])] == [(8,)]
+
+
+def test_what_came_out_wrong_is_in_no_contest() -> None:
+    one = curve({8: FIVE, 16: FIVE}, RING)
+    bad = replace(one, configuration=TREE, points=(one.points[0], replace(one.points[1], wrong=1)))
+    assert [found.sizes for found in contests([one, bad])] == [(8,)]
+
+
+def test_a_setting_with_one_repeat_leaves_all_without_a_spread() -> None:
+    (found,) = contests([curve({8: FIVE}, RING), curve({8: [25.0]}, TREE)])
+    assert [(one.spread, one.noise, one.tied) for one in found.placings] == [(None, None, True)] * 2
+    assert found.placings[1].behind == pytest.approx(0.25, abs=1e-3)
+
+
+def test_curves_of_one_repeat_tell_nothing_of_the_spread() -> None:
+    rivals = [curve({8: FIVE}, RING), curve({8: [1.3 * us for us in FIVE]}, TREE)]
+    other = curve({8: [33.0]}, Configuration(4, "NVLS"))
+    assert list(contests(rivals, others=[*rivals, other])) == list(contests(rivals, others=rivals))
+
+
+@pytest.mark.parametrize(("chance", "tied"), [(0.009, False), (0.011, True)])
+def test_a_contest_among_equals_names_a_winner_once_in_a_hundred(chance: float, tied: bool) -> None:  # noqa: FBT001
+    """Two settings whose difference noise makes with this chance."""
+    low, high = 0.0, 0.1
+    one = curve({8: FIVE}, RING)
+
+    def other(share: float) -> Curve:
+        return curve({8: [us * (1 + share) for us in FIVE]}, TREE)
+
+    for _ in range(40):
+        middle = (low + high) / 2
+        (found,) = contests([one, other(middle)], alpha=chance)
+        low, high = (middle, high) if found.placings[1].tied else (low, middle)
+    (found,) = contests([one, other(high)])
+    assert found.placings[1].tied is tied

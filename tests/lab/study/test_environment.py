@@ -106,3 +106,26 @@ def test_a_first_worker_that_fails_by_chance_is_tried_once_more(outcome: Outcome
     plan = node.probes.ordered[-1].plan
     assert (plan.ops, plan.in_place) == (OPTIONS.ops, False)
     assert (plan.cases, plan.sizes(), plan.copy_bytes, plan.micro) == ((), (), 0, False)
+
+
+def test_gpus_whose_architecture_is_not_known_are_left_out() -> None:
+    node = Idle(4, settle=0.0)
+    order, facts = prepared(node)
+    (one,) = order.conditions
+    assert capabilities(node.hardware, order, facts, scouted(order), OPTIONS, 0).architectures == {"Hopper"}
+    odd = replace(
+        one, group=replace(one.group, gpus=tuple(replace(x, name="NVIDIA R9") for x in one.group.gpus))
+    )
+    order = replace(order, conditions=(odd,))
+    assert capabilities(node.hardware, order, facts, scouted(order), OPTIONS, 0).architectures == frozenset()
+
+
+def test_a_machine_that_does_not_say_what_memory_is_available_has_none() -> None:
+    node = Idle(4, settle=0.0, engine="gloo", ranks=2)
+    node.probes.name = "gloo"
+    order, facts = prepared(node)
+    for text in (None, "MemTotal: 9 kB"):
+        if text is not None:
+            node.files.texts["/proc/meminfo"] = text
+        here = capabilities(node.hardware, order, facts, scouted(order), replace(OPTIONS, engine="gloo"), 0)
+        assert here.memory == 0

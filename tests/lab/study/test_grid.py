@@ -19,6 +19,7 @@ from wirewatch_lab.study.grid import (
     make_grid,
     not_offered,
     powers,
+    usual_iterations,
 )
 
 H200 = Capabilities("nccl", 8, 128 << 30, 8, True, frozenset({"Hopper"}), True)  # noqa: FBT003
@@ -205,3 +206,95 @@ def test_small_sizes_run_more_often_and_iterations_can_be_given() -> None:
     assert (small.launch, large.launch) == ("graph", "graph")
     assert small.iterations > large.iterations > 0
     assert curve.case(8, 7).iterations == 7
+
+
+@pytest.mark.parametrize(
+    ("in_place", "op", "found"),
+    [
+        (True, "all_reduce", True),
+        (False, "all_reduce", False),
+        (True, "alltoall", False),
+        (False, "alltoall", False),
+    ],
+)
+def test_what_runs_in_place_was_asked_to_and_can(in_place: bool, op: str, found: bool) -> None:  # noqa: FBT001
+    assert SweepOptions("nccl", in_place=in_place).runs_in_place(op) is found
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "ranks", "element", "found"),
+    [
+        ("all_reduce", 15, 4, 4, 12), ("all_reduce", 3, 4, 4, 0), ("all_gather", 63, 4, 4, 0),
+        ("all_gather", 64, 4, 4, 64), ("all_gather", 127, 4, 4, 64), ("all_gather", 128, 4, 4, 128),
+        ("broadcast", 15, 4, 2, 14),
+    ],
+)  # fmt: skip
+def test_a_piece_has_sixteen_bytes_for_each_rank(
+    op: str, size: int, ranks: int, element: int, found: int
+) -> None:
+    assert aligned(op, size, ranks, element) == found
+
+
+@pytest.mark.parametrize(
+    ("size", "runs"), [(64 << 10, 50), ((64 << 10) + 1, 20), (512 * MIB, 20), (513 * MIB, 10)]
+)
+def test_how_often_a_size_is_timed(size: int, runs: int) -> None:
+    assert usual_iterations(size) == runs
+
+
+def test_what_is_missing_is_named_beside_sizes_beyond_memory() -> None:
+    """A size that is too large says it for all; an operation that does not exist says so as well."""
+    options = SweepOptions("nccl", ("all_reduce", "all_gather"), (8, 8 * MIB), ("Tree",))
+    found = make_grid(options, replace(H200, memory=4 * MIB))
+    assert [curve.op for curve in found.curves] == ["all_reduce"]
+    assert found.not_offered[0] == "8 MiB and more: a buffer has 4 MiB at most"
+    assert found.not_offered[1].startswith("all_gather with Tree: NCCL has ")
+    none = make_grid(
+        replace(options, ops=("all_gather",), algorithms=("auto",)), replace(H200, memory=4 * MIB)
+    )
+    assert none.not_offered == ("8 MiB and more: a buffer has 4 MiB at most",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "here", "why"),
+    [
+        (Configuration(8), H200, ""),
+        (
+            Configuration(2, AUTO, "LL128"),
+            replace(PCIE, nvlink=2, architectures=frozenset({"Hopper", "Blackwell"})),
+            "",
+        ),
+        (Configuration(2, AUTO, "LL128"), replace(PCIE, nvlink=2, architectures=frozenset()), ""),
+        (Configuration(2, AUTO, "LL"), PCIE, ""),
+        (Configuration(4, "NVLS"), replace(H200, architectures=frozenset()), ""),
+        (Configuration(4, "NVLS"), replace(H200, nvlink=3), "NVLS: no NVLink switch joins these 4 GPUs"),
+        (
+            Configuration(4, "NVLS"),
+            replace(H200, architectures=frozenset({"Hopper", "Ampere"})),
+            "NVLS: it takes Hopper or newer, not Ampere",
+        ),
+        (Configuration(4, "NVLS", settings=(("NCCL_NVLS_ENABLE", "1"),)), replace(H200, multicast=False), ""),
+        (Configuration(4, "NVLS"), replace(H200, settings=(("NCCL_NVLS_ENABLE", ""),)), ""),
+        (Configuration(4, "NVLS"), H200, ""),
+        (
+            Configuration(2, registered=True),
+            replace(H200, engine="torch"),
+            "registered buffers: engine torch registers none",
+        ),
+        (
+            Configuration(2, launch="graph"),
+            replace(H200, engine="torch"),
+            "CUDA graphs: engine torch launches one operation after the other",
+        ),
+        (Configuration(2, "Ring"), replace(H200, engine="torch"), ""),
+        (
+            Configuration(2, protocol="LL"),
+            replace(H200, engine="gloo"),
+            "LL: engine gloo has nothing of NCCL",
+        ),
+    ],
+)
+def test_why_there_is_no_such_configuration_in_whole_words(
+    wanted: Configuration, here: Capabilities, why: str
+) -> None:
+    assert not_offered("all_reduce", wanted, here, "float32") == why

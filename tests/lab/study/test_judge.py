@@ -26,7 +26,9 @@ from wirewatch_lab.study.judge import (
     overall,
 )
 from wirewatch_lab.study.nccllog import read_log
-from wirewatch_lab.study.points import to_study
+from wirewatch_lab.study.parsed import ParsedSeries, parsed_run
+from wirewatch_lab.study.points import library, to_study
+from wirewatch_lab.study.runs import BenchmarkRun
 
 RING = {"NCCL_NVLS_ENABLE": "0"}
 NODES = 2
@@ -240,3 +242,98 @@ def test_a_header_that_is_cut_in_the_name_of_a_gpu_says_so() -> None:
     rows = [line for line in printed.lines(Job()) if "#  Rank " in line]
     (run,) = read([*rows[:-1], rows[-1].rpartition("]")[0] + "] "]).runs
     assert "how GPUs without a name are joined is not in its header" in str(by_header(RING)(run))
+
+
+def test_a_run_without_ranks_or_operation_is_in_no_curve_and_says_which() -> None:
+    runs = [BenchmarkRun(3, "broadcast"), BenchmarkRun(7, ranks=8)]
+    assert to_study(runs, "it", 0.0).problems == (
+        "line 3: number of ranks not known: it is in no curve",
+        "line 7: operation not known: it is in no curve",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "version"),
+    [("22809", "2.28.9"), ("10000", "1.0.0"), ("9999", "9.9.99"), ("2804", "2.8.4"), ("999999", "99.99.99")],
+)
+def test_a_version_has_one_digit_or_two_for_each_part(code: str, version: str) -> None:
+    assert library(code) == version
+
+
+@pytest.mark.parametrize("text", ["1000000", "2.28.9", "", "two"])
+def test_what_is_no_code_of_a_version_stays_as_it_is(text: str) -> None:
+    assert library(text) == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "count"),
+    [(("3", "N/A"), 3), (("N/A", "3"), 3), (("N/A", "N/A"), None), (("2", "3"), 5), (("0", "0"), 0)],
+)
+def test_wrong_elements_of_runs_of_one_configuration_are_summed(
+    wrong: tuple[str, str], count: int | None
+) -> None:
+    """A run whose values were not checked adds none."""
+    texts = [printed.lines(Job(rows=(Written(16 * MIB, 118.38, 116.08, (one, one)),))) for one in wrong]
+    study = to_study(read([*texts[0], *texts[1]]).runs, "it", 0.0)
+    assert [curve.points[0].wrong for curve in study.curves] == [count, count]
+
+
+def test_rows_for_which_there_is_no_room_are_left_out_and_low_ones_last() -> None:
+    slow = of_busbw("all_reduce", 8, 64 * MIB, 130e9)
+    found = judged(replace(Job(), rows=(*Job().rows[:1], slow)))
+    for room, sizes in ((1, [64 * MIB]), (2, [16 * MIB, 64 * MIB]), (3, [16 * MIB, 64 * MIB]), (0, [])):
+        made = parsed_run(found, room)
+        assert [row.size_bytes for row in made.rows] == sizes
+        assert made.rows_left_out == 2 - len(sizes)
+
+
+def test_series_have_what_is_known_of_a_row() -> None:
+    series = ParsedSeries()
+    series.add(judged(Job()))
+    series.add(judged(replace(Job(), rows=tuple(replace(row, wrong=("N/A", "N/A")) for row in Job().rows))))
+    series.add(judged(replace(Job(), rows=(Written(16 * MIB, 236.76, 232.16, ("2", "N/A")),))))
+    unknown = read(printed.lines(Job("all_gather", form=Form(9)))).runs[0]
+    series.add(judge(unknown, by_header(RING)))
+    samples = list(series.samples("ok", 7))
+    names = [one.metric.name for one in samples]
+    assert names.count("parse_wrong_elements") == 4
+    wrong = {one.labels[1:]: one.value for one in samples if one.metric.name == "parse_wrong_elements"}
+    assert wrong[str(16 * MIB), "8", "out_of_place"] == 2
+    assert wrong[str(16 * MIB), "8", "in_place"] == 0
+    busbw = {
+        one.labels[1:]: one.value for one in samples if one.metric.name == "parse_busbw_bytes_per_second"
+    }
+    assert busbw[str(16 * MIB), "8", "out_of_place"] == pytest.approx(248.0e9, rel=1e-3)
+    assert len(busbw) == 4
+    ratios = [one.value for one in samples if one.metric.name == "parse_busbw_ratio"]
+    assert len(ratios) == 4
+    health = {one.labels[0]: one.value for one in samples if one.metric.name == "parse_health"}
+    assert [name for name, value in health.items() if value] == ["ok"]
+    assert samples[-1].value == 7
+
+
+@pytest.mark.parametrize(
+    ("healths", "failures", "found"),
+    [
+        ([], [], Health.UNKNOWN),
+        ([Health.UNKNOWN, Health.FAILED, Health.DEGRADED], [], Health.FAILED),
+        ([Health.UNKNOWN], ["x"], Health.FAILED),
+    ],
+)
+def test_the_worst_of_what_was_judged(healths: list[Health], failures: list[str], found: Health) -> None:
+    assert overall(healths, failures) is found
+
+
+def test_remarks_say_what_is_odd_of_a_run() -> None:
+    lines = printed.lines(Job())
+    (run,) = read(lines[: lines.index("# Out of bounds values : 0 OK")]).runs
+    assert judge(run, by_header(RING)).remarks[0] == "it has no footer, but all of its sizes"
+    timed = judged(Job(form=Form(cputime=True)))
+    assert "its times are the processors' (-C): those of operations follow from bandwidths" in timed.remarks
+    rows = [line.replace("322.75", "222.75") for line in lines]
+    (differing,) = read(rows).runs
+    assert judge(differing, by_header(RING)).remarks[0] == (
+        "the busbw of 1 rows is not that of all_reduce with 8 ranks: what follows from size, time and ranks "
+        "is judged"
+    )
+    assert judged(replace(Job(), rows=())).remarks == ()

@@ -14,9 +14,11 @@ from tests.lab.study import printed
 from tests.lab.study.printed import Job
 from tests.lab.study.test_nccltests import only, read_text
 from wirewatch.core.types import Health
+from wirewatch_lab.study import nccljson
 from wirewatch_lab.study.judge import by_header, judge
+from wirewatch_lab.study.nccljson import read_document
 from wirewatch_lab.study.points import to_study
-from wirewatch_lab.study.runs import shortfall
+from wirewatch_lab.study.runs import NAMELESS, BenchmarkRun, shortfall
 
 DOCUMENT: dict[str, Any] = {
     "version": 3,
@@ -53,6 +55,8 @@ DOCUMENT: dict[str, Any] = {
     "errors": [""],
     "end_time": "2026-11-21 01:06:36",
 }  # fmt: skip
+BOUND = "the run's own bound on the average (NCCL_TESTS_MIN_BW) was not reached"
+LAST = "NCCL's last message: {}"
 FORMS = {
     "as nccl-tests writes it": json.dumps(DOCUMENT, separators=(",", ":")),
     "as people format it": json.dumps(DOCUMENT, indent=1) + "\n",
@@ -158,3 +162,137 @@ def test_damage_makes_no_row(text: str) -> None:
     reader = read_text(text)
     sizes = {row.size_bytes for run in reader.runs for row in run.rows}
     assert sizes <= {1 << 24, 1 << 26}
+
+
+def changed(**members: Any) -> str:
+    return json.dumps({**deepcopy(DOCUMENT), **members})
+
+
+def configured(**members: Any) -> BenchmarkRun:
+    return only(read_text(changed(config={**DOCUMENT["config"], **members})))
+
+
+@pytest.mark.parametrize(
+    "text", [changed(results={}), changed(config=None).replace('"config": null, ', ""), f"[{changed()}]"],
+    ids=["results are no list", "no config", "a list of documents"],
+)  # fmt: skip
+def test_a_document_that_lacks_one_thing_is_none_of_nccl_tests(text: str) -> None:
+    assert read_document(text, 1) is None
+
+
+def test_sizes_go_by_a_factor_or_by_bytes() -> None:
+    by_factor = configured()
+    assert (by_factor.parameters["step"], by_factor.parameters["step by"]) == ("4", "factor")
+    config = {name: value for name, value in DOCUMENT["config"].items() if name != "step_factor"}
+    by_bytes = only(read_text(changed(config={**config, "step_bytes": 1 << 20})))
+    assert (by_bytes.parameters["step"], by_bytes.parameters["step by"]) == ("1048576", "bytes")
+
+
+@pytest.mark.parametrize(
+    ("threads", "gpus", "each"),
+    [("2", 2, 4), ("1", 1, 1), ("\u0662", 2, 1), ("1234567890", 1, 1), ("-2", 2, 1), (None, 2, 1)],
+    ids=["both", "one", "a digit of another script", "ten digits", "a sign", "no text"],
+)
+def test_each_process_has_its_threads_times_its_gpus(threads: str | None, gpus: int, each: int) -> None:
+    device = DOCUMENT["config"]["devices"][0]
+    config = {**DOCUMENT["config"], "nthreads": threads, "ngpus": gpus, "devices": [device]}
+    run = read_document(changed(config=config, results=[]), 1)
+    assert run is not None
+    assert [(one.rank, one.device, one.bus_id) for one in run.devices] == [
+        (n, n, "" if n else "0000:00:06") for n in range(each)
+    ]
+
+
+def test_devices_without_a_name_are_said_to_have_none() -> None:
+    device = {
+        name: value for name, value in DOCUMENT["config"]["devices"][0].items() if name != "device_info"
+    }
+    run = read_document(changed(config={**DOCUMENT["config"], "devices": [device]}, results=[]), 1)
+    assert run is not None
+    assert {one.product for one in run.devices} == {NAMELESS}
+
+
+def test_a_list_of_devices_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccljson, "_WIDEST", 8)
+    devices = DOCUMENT["config"]["devices"]
+    for listed, kept in ((devices, 8), ([*devices, *devices], 8)):
+        run = read_document(changed(config={**DOCUMENT["config"], "devices": listed}, results=[]), 1)
+        assert run is not None
+        assert len(run.devices) == kept
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rows"),
+    [
+        ("size", "\u0662", 1), ("size", "1" * 19, 1), ("size", "-8", 1), ("size", None, 1), ("count", "x", 1),
+        ("out_of_place", None, 1), ("type", "flout", 1), ("experiment_name", "mine", 2),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_no_row_is_counted(field: str, value: object, rows: int) -> None:
+    results = deepcopy(DOCUMENT["results"])
+    results[0][field] = value
+    results[0]["in_place"] = None
+    run = read_document(changed(results=results), 1)
+    assert run is not None
+    assert (len(run.rows), run.unread) == (rows, 2 - rows)
+
+
+@pytest.mark.parametrize(
+    ("members", "ended", "remarks"),
+    [
+        ({}, True, []),
+        ({"end_time": None}, True, []),
+        ({"out_of_bounds": {}}, False, []),
+        ({"average_bus_bandwidth": {"okay": "false"}}, True, [BOUND]),
+        (
+            {"errors": ["first", " ", None, *"abcde", "x" * 300]},
+            True,
+            [*map(LAST.format, ("first", *"abcd"))],
+        ),
+        ({"errors": ["x" * 300]}, True, [LAST.format("x" * 200)]),
+        ({"errors": "none"}, True, []),
+    ],
+)
+def test_the_end_of_a_document(members: dict[str, Any], ended: bool, remarks: list[str]) -> None:  # noqa: FBT001
+    run = read_document(changed(**members), 1)
+    assert run is not None
+    assert (run.ended, run.remarks) == (ended, remarks)
+
+
+def test_a_document_without_a_time_of_its_end_has_not_ended() -> None:
+    document = {name: value for name, value in DOCUMENT.items() if name != "end_time"}
+    assert not only(read_text(json.dumps(document))).ended
+
+
+def test_registered_buffers_are_asked_for_by_their_option() -> None:
+    assert only(read_text(changed())).registered
+    assert not only(read_text(changed(args=["./build/all_reduce_perf"]))).registered
+
+
+@pytest.mark.parametrize(
+    ("args", "op", "op_from"),
+    [
+        (["/opt/all_gather_perf/all_reduce_perf"], "all_reduce", "its arguments"),
+        (["./hypercube_perf"], "hypercube", "its arguments"),
+        (["./my_perf"], "all_reduce", "its columns"),
+        ([], "all_reduce", "its columns"),
+        ("all_reduce_perf", "all_reduce", "its columns"),
+        ([7], "all_reduce", "its columns"),
+    ],
+)
+def test_a_program_names_its_operation_or_its_columns_do(args: object, op: str, op_from: str) -> None:
+    run = only(read_text(changed(args=args)))
+    assert (run.op, run.op_from) == (op, op_from)
+
+
+def test_a_line_without_an_end_is_looked_at_once_and_a_document_after_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nccljson, "LINE", 64)
+    whole = FORMS["as people format it"]
+    reader = read_text("x" * 200 + "\n" + whole)
+    assert (len(reader.runs), reader.rows, reader.not_understood) == (1, 2, 1)
+    assert reader.first[0].why == "a line that is too long"
+    # What is at the limit is whole, with its end or at the end of the file.
+    for text in ("y" * 63 + "\n", "y" * 63):
+        assert read_text(text).not_understood == 0

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,8 @@ from tests.node.nccl.texts import (
 )
 from tests.recorded import HERE
 from wirewatch.nccl import log as nccl_log
-from wirewatch_lab.study.logsummary import LogSummary
+from wirewatch.nccl.log import Seen
+from wirewatch_lab.study.logsummary import LogSummary, Quote, quotes_of
 from wirewatch_lab.study.nccllog import read_log
 
 REDUCE = "AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}"
@@ -35,6 +37,9 @@ SETUP = (
     + say(init("COMPLETE", 1), 1)
 )
 GRAPH = "Pattern 4, crossNic 0, nChannels 12, bw 30.000000/30.000000, type {}/PIX, sameChannels 1"
+OFFER = "NVLS multicast support is {}available on dev 0"
+SUMMARIES = Path(__file__).with_name("logsummaries.txt")
+MIB = 1 << 20
 LINES = [line for text in ALL for line in text.splitlines(keepends=True)]
 
 
@@ -92,6 +97,71 @@ def test_the_first_line_answers(graph: str, over: str) -> None:
 )
 def test_each_transport_is_a_wire(transport: str, over: str) -> None:
     assert wires(SETUP + links(transport) + chosen(1 << 20, "TREE", "LL128", 1)) == [over]
+
+
+@pytest.mark.parametrize(
+    ("said", "over", "why"),
+    [
+        (
+            say(GRAPH.format("NVL")) + say(GRAPH.format("PHB"), 1),
+            "P2P over NVLink and PCIe (farthest path PHB)",
+            Quote(6, "NCCL's search for rings and trees: farthest path NVL/PHB", 2),
+        ),
+        (
+            say(GRAPH.format("NVL")) + say(GRAPH.format("SYS"), pid=99),
+            "P2P over NVLink",
+            Quote(6, "NCCL's search for rings and trees: farthest path NVL"),
+        ),
+        (
+            say(OFFER.format("")) + say(OFFER.format(""), 1),
+            "P2P over NVLink",
+            Quote(6, "the GPUs offer multicast, so they have NVLink"),
+        ),
+        (
+            say(OFFER.format("")) + say(OFFER.format("not "), 1),
+            "P2P (NVLink or PCIe: not in the log)",
+            None,
+        ),
+    ],
+    ids=["both", "another process has PCIe", "multicast on all", "multicast on one"],
+)
+def test_what_says_whether_p2p_is_nvlink_is_quoted_by_its_first_line(
+    said: str, over: str, why: Quote | None
+) -> None:
+    found = read(SETUP + said + links("P2P/CUMEM") + chosen(MIB, "RING"))
+    assert found.hot is not None
+    assert found.hot.wires == [over]
+    assert found.communicators[0].peers == why
+
+
+def test_links_without_a_communicator_are_those_of_every_process() -> None:
+    (only,) = read(links("P2P/CUMEM") + say(GRAPH.format("NVL"), pid=99)).communicators
+    assert [wire.name for wire in only.wires] == ["P2P over NVLink"]
+
+
+def test_of_the_hot_size_the_way_that_most_calls_went_is_named() -> None:
+    text = SETUP + chosen(MIB, "RING", "LL128", 3) + chosen(MIB, "TREE", "SIMPLE", 7) * 2
+    assert read(text + chosen(8, "RING", "LL", 0) * 9).answer == (
+        "The hot collective is all_reduce of 1 MiB (3 calls, 100% of the bytes): mostly Tree Simple in 8 "
+        "channels, on wires that are not in the log (line 7)."
+    )
+
+
+def test_what_moved_no_byte_has_all_of_them() -> None:
+    assert "all_reduce of 0 B (1 call, 100% of the bytes)" in read(SETUP + chosen(0, "RING")).answer
+
+
+def test_a_communicator_without_connections_is_no_other_way() -> None:
+    """Its wires are not in the log; but where no other has any, it is the one that ran."""
+    both = "".join(say(init("START", 0, rest=f"commId 0xab{n} ", comm=n)) for n in (0, 1))
+    assert wires(both + links("P2P/MNNVL") + chosen(MIB, "RING")) == ["P2P over NVLink between trays"]
+    assert wires(both + chosen(MIB, "RING")) == []
+
+
+def test_a_log_is_these_lines() -> None:
+    """Each text beside its whole summary: figures, order and words as people read them."""
+    found = "".join(f"{shown(text)}\n---\n" for text in ALL)
+    assert found == SUMMARIES.read_text("utf-8")
 
 
 def test_the_slowest_of_several_wires_comes_first() -> None:
@@ -421,3 +491,44 @@ def test_real_logs_are_answered(name: str, answer: str) -> None:
         said = read_log(lines)
     assert answer in said.answer
     assert (said.not_understood, said.left_out) == (0, {})
+
+
+def test_what_stands_against_gpudirect_is_quoted_and_nothing_else() -> None:
+    """Levels, cards and settings; a remark that it works is none."""
+    text = SETUP + links("NET/IB/0")
+    for line in (
+        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "NCCL_NET_GDR_LEVEL set by environment to LOC",
+        "NCCL_NET_GDR_READ set by environment to 0.",
+        "NCCL_DEBUG set by environment to INFO.",
+        "GPU Direct RDMA Enabled for GPU 0 / HCA 1 (distance 4 <= 5), read 0 mode Default",
+        "NET/IB : GPU Direct RDMA Enabled for HCA 1 'mlx5_1'",
+        "DMA-BUF is available on GPU device 0",
+    ):
+        text += say(line)
+    quotes = [quote.text for quote in read(text).gpudirect.quotes]
+    assert quotes == [
+        "NET/IB: mlx5_0 cannot register GPU memory: no peermem, no DMA-BUF",
+        "NCCL_NET_GDR_LEVEL=LOC",
+        "NCCL_NET_GDR_READ=0",
+    ]
+
+
+def test_a_text_is_quoted_once_by_its_first_line() -> None:
+    said = [("a", Seen(7, 1)), ("b", Seen(5, 2)), ("a", Seen(3, 4))]
+    assert quotes_of(said) == [Quote(3, "a", 5), Quote(5, "b", 2)]
+
+
+def test_a_network_between_hosts_that_share_a_node_is_a_fallback_where_ranks_are_apart() -> None:
+    """Both ranks are on one host of a job of two nodes whose other ranks did not log."""
+    spans = "comm {} rank 0 nRanks 4 nNodes 2 localRanks 2 localRank 0 MNNVL 0"
+    one = say(init("START", 0, ranks=4)) + say(init("START", 1, ranks=4), 1)
+    text = one + say(spans.format(pointer(0))) + links("NET/IB/0", ends=[(0, 1)])
+    assert [wire.fallback for wire in read(text).communicators[0].wires] == [True]
+    apart = one + say(spans.format(pointer(0))) + links("NET/IB/0", ends=[(0, 2)])
+    assert [wire.fallback for wire in read(apart).communicators[0].wires] == [False]
+
+
+def test_links_between_ranks_of_hosts_that_are_not_known_are_no_fallback() -> None:
+    (only,) = read(links("NET/IB/0")).communicators
+    assert [wire.fallback for wire in only.wires] == [False]

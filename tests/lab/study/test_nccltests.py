@@ -375,3 +375,296 @@ def test_an_operation_that_the_user_names_must_fit() -> None:
         "",
         ["it cannot be broadcast: its columns are those of all_gather or alltoall"],
     )
+
+
+def with_row(change: Callable[[str], str], job: Job = Job()) -> Reader:  # noqa: B008 - it is frozen
+    """A job whose second row is another text."""
+    lines = printed.lines(job)
+    at = lines.index(printed.row(job, job.rows[1]))
+    return read([*lines[:at], change(lines[at]), *lines[at + 1 :]])
+
+
+DATED = Job("reduce", form=Form(9, timestamps=True))
+SIZE, TYPE = "its size does not follow from its count", "its type or reduction is not known"
+NO_ROW = "not a row of this table"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (f"{1 << 26}", "64M", NO_ROW),
+        (f"{1 << 24}", "16M", NO_ROW),
+        ("float", "2loat", NO_ROW),
+        (" sum", " s-m", NO_ROW),
+        ("  0  ", "  x  ", NO_ROW),
+        ("2026-11-21", "2026-11-2x", NO_ROW),
+        ("float", "flout", TYPE),
+        (" sum", " sun", TYPE),
+        (f"{1 << 24}", f"{1 << 25}", SIZE),
+        (f"{1 << 24}", f"{3 << 23}", SIZE),
+        (f"  {1 << 24}", f"  {1 << 23}", SIZE),
+        ("363.88", "163.88", "its bandwidth does not follow from its size and time"),
+        ("365.85", "165.85", "its bandwidth does not follow from its size and time"),
+    ],
+)
+def test_a_row_with_one_thing_wrong_is_counted_with_what_it_is(old: str, new: str, why: str) -> None:
+    reader = with_row(lambda line: line.replace(old, new, 1), DATED)
+    assert [one.why for one in reader.first] == [why]
+    assert (reader.rows, reader.not_understood) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("op", "old", "new"), [("reduce", "    0 ", "   -1 "), ("all_reduce", "   -1 ", "    0 ")]
+)
+def test_an_operation_with_another_root_than_it_has_is_no_row(op: str, old: str, new: str) -> None:
+    reader = with_row(lambda line: line.replace(old, new, 1), Job(op))
+    assert [one.why for one in reader.first] == [f"{op} has no such root"]
+
+
+def test_a_test_that_nothing_is_known_of_has_any_row() -> None:
+    lines = [
+        line.replace("all_reduce", "hypercube").replace("float", "strange") for line in printed.lines(Job())
+    ]
+    run = only(read(lines))
+    assert (run.op, len(run.rows), run.differing) == ("hypercube", 2, 0)
+
+
+def test_what_is_kept_of_bad_lines_and_of_failures_is_little_and_all_are_counted() -> None:
+    lines = printed.lines(Job())
+    end = lines.index("# Out of bounds values : 0 OK")
+    bad = [f"{n}  {n} float" + " nothing" * 20 for n in range(7)]
+    failed = ["node0: Test CUDA failure " + "x" * 300] * 7
+    errors = [f"# error: NCCL said {n}{'x' * 300}" for n in range(7)]
+    reader = read([*lines[:end], *bad, *failed, *errors])
+    assert (reader.not_understood, len(reader.first), reader.failures) == (7, 5, [])
+    (run,) = reader.runs
+    assert run.failures == [("node0: Test CUDA failure " + "x" * 300)[:200]] * 5
+    assert run.remarks == [f"NCCL's last message: NCCL said {n}{'x' * 189}" for n in range(5)]
+    assert all(len(one.text) <= 200 for one in reader.first)
+
+
+def test_failures_where_no_run_is_open_are_nobodys() -> None:
+    reader = read([*printed.lines(Job()), *["slurmstepd: error: *** STEP 7.0 CANCELLED AT 01:06 ***"] * 7])
+    assert (reader.runs[0].failures, len(reader.failures)) == ([], 5)
+
+
+@pytest.mark.parametrize(
+    ("line", "missed", "others"),
+    [
+        ("1 2 3 4 5 6", 1, 0),
+        ("1 2 3 4 5", 0, 1),
+        ("1 2 a b c d", 0, 1),
+        ("1 a 3 4 5 6 7", 0, 1),
+        ("1 2 float -1 5 6 7 8", 1, 0),
+        ("1 2 float sum 5 6 7 x", 0, 1),
+    ],
+)
+def test_what_looks_like_a_row_outside_of_a_table_is_counted(line: str, missed: int, others: int) -> None:
+    """Six numbers, of which two begin it."""
+    reader = read([line])
+    assert (reader.not_understood, reader.others) == (missed, others)
+    if missed:
+        assert reader.first[0].why == "a row without the header of a table"
+
+
+def test_a_command_that_is_none_of_nccl_tests_names_nothing() -> None:
+    lines = printed.lines(Job("all_gather", form=Form(13)))
+    run = only(read(["$ ./my_perf --fast", "$ ./build/all_gather_perf -b 16M", *lines]))
+    assert (run.op, run.op_from) == ("all_gather", "the command line")
+    # It is of the next table alone.
+    first, second = read(["./all_gather_perf", *lines, *lines]).runs
+    assert (first.op, second.op) == ("all_gather", "")
+
+
+@pytest.mark.parametrize("cut", [3, 4])
+def test_a_table_that_was_pasted_alone_lacks_nothing(cut: int) -> None:
+    lines = printed.lines(Job())
+    head = lines.index("# Using devices") + 10
+    (run,) = read(lines[head : head + cut]).runs
+    assert (len(run.rows), shortfall(run)) == (cut - 3, "")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "last", "missing"),
+    [
+        ("minBytes 8 maxBytes 100 step: 2(factor)", 64, ""),
+        ("minBytes 8 maxBytes 128 step: 2(factor)", 64, ""),
+        ("minBytes 8 maxBytes 256 step: 2(factor)", 64, "its table stops at 64 of 256 bytes"),
+        ("minBytes 64 maxBytes 64 step: 2(factor)", 64, ""),
+        ("minBytes 64 maxBytes 1024 step: 1(factor)", 64, ""),
+        ("minBytes 64 maxBytes 1024 step: 0(factor)", 64, ""),
+        ("minBytes 1024 maxBytes 64 step: 2(factor)", 64, ""),
+        ("minBytes 0 maxBytes 1024 step: 2(factor)", 64, ""),
+        ("minBytes 64 maxBytes 1100 step: 256(bytes)", 64, "its table stops at 64 of 1088 bytes"),
+        ("minBytes 64 maxBytes 1100 step: 256(bytes)", 1088, ""),
+        ("minBytes 64 maxBytes 192 step: 128(bytes)", 64, "its table stops at 64 of 192 bytes"),
+        ("minBytes 64 maxBytes 191 step: 127(bytes)", 64, ""),
+    ],
+)
+def test_a_run_lacks_what_it_was_asked_for_and_did_not_measure(sizes: str, last: int, missing: str) -> None:
+    """A rank's part is rounded down to 16 bytes, so that a size may be up to 128 less than asked for."""
+    lines = printed.lines(Job(rows=(Written(last, 10.0, 10.0),)))
+    end = lines.index("# Out of bounds values : 0 OK")
+    asked = f"minBytes {last} maxBytes {last} step: 2(factor)"
+    run = only(read([line.replace(asked, sizes) for line in lines[:end]]))
+    assert shortfall(run) == missing
+    run.ended = True
+    assert shortfall(run) == ""
+
+
+def test_more_streams_than_are_kept_apart_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirewatch_lab.study.nccltests._STREAMS", 2)
+    job = Job()
+    for prefix in ("{}: ", "worker-{} | "):
+        texts = [[prefix.format(n) + line for line in printed.lines(job)] for n in range(4)]
+        reader = read([line for text in texts for line in text])
+        assert [len(run.rows) for run in reader.runs if run.op][:2] == [2, 2]
+        assert len(reader.runs[0].devices) == 2
+
+
+def unit(*comments: str) -> float:
+    """Seconds of a time of 118.38 below a table's header and these comments."""
+    lines = printed.lines(Job())
+    at = lines.index(printed.row(Job(), Job().rows[0]))
+    rows = [line.replace("141.72", "0.14172").replace("144.53", "0.14453") for line in lines[at : at + 1]]
+    reader = read([*lines[: at - 1], *comments, *rows])
+    found = [one.out_of_place for run in reader.runs for one in run.rows if one.out_of_place]
+    return found[0].seconds if found else 0.0
+
+
+@pytest.mark.parametrize(
+    ("comment", "seconds"),
+    [("# (B) (ms) (GB/s)", 0.11838), ("# (B) (us) (GB/s)", 0.0), ("# it took 7 (ms)", 0.0)],
+)
+def test_a_time_is_in_milliseconds_only_where_the_units_of_the_columns_say_so(
+    comment: str, seconds: float
+) -> None:
+    """A row with microseconds would contradict itself here."""
+    assert unit(comment) == pytest.approx(seconds)
+
+
+def test_units_before_any_table_are_nobodys() -> None:
+    assert len(only(read(["# (ms) (GB/s)", *printed.lines(Job())])).rows) == 2
+
+
+@pytest.mark.parametrize(("average", "rate"), [("200.846", 200.846e9), ("N/A", None), ("nan", None)])
+def test_the_average_of_the_footer(average: str, rate: float | None) -> None:
+    run = only(read([line.replace("200.846", average) for line in printed.lines(Job())]))
+    assert run.average == rate or (average == "nan" and run.average != run.average)
+
+
+def test_the_runs_own_bound_on_the_average_is_said() -> None:
+    run = only(read([line.replace("200.846 ", "200.846 FAILED") for line in printed.lines(Job())]))
+    assert run.remarks == ["the run's own bound on the average (NCCL_TESTS_MIN_BW) was not reached"]
+
+
+def test_a_host_is_known_by_its_devices_too() -> None:
+    """Its name stands glued to a figure, and no line of the log stands alone."""
+    log = LOG.format(host="node0")
+    reader = read([line for line in torn(Job(), "node0") if line != log])
+    assert (only(reader).repaired, reader.rows) == (2, 2)
+
+
+def test_a_host_that_is_not_known_tears_what_cannot_be_put_together() -> None:
+    log = LOG.format(host="other")
+    reader = read([line for line in torn(Job(), "other") if line != log])
+    assert reader.rows == 0
+    assert {one.why for one in reader.first} >= {"torn by a host whose name is not known"}
+
+
+def test_parameters_stand_near_the_beginning_of_their_line() -> None:
+    for spaces, found in ((1900, "8"), (2100, None)):
+        (run,) = read([f"# nThread 1{' ' * spaces}minBytes 8", *printed.columns(Job())]).runs
+        assert run.parameters.get("minBytes") == found
+
+
+def test_a_size_that_memory_reduced_is_the_largest() -> None:
+    lines = printed.lines(Job())
+    end = lines.index("# Out of bounds values : 0 OK")
+    run = only(read([*lines[: end - 1], "#  Reducing maxBytes to 33554432 due to memory limitation"]))
+    assert shortfall(run) == "its table stops at 16777216 of 33554432 bytes"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("# size count type redop root time algbw busbw #wrong time algbw busbw #wrong", 1),
+        ("# size count type redop root algbw time busbw #wrong time algbw busbw #wrong", 0),
+        ("# size count redop type root time algbw busbw #wrong time algbw busbw #wrong", 0),
+        ("# size type redop root time algbw busbw #wrong time algbw busbw #wrong", 0),
+        ("# size count type redop root time algbw algbw busbw time busbw #wrong #wrong", 0),
+        ("# size count type redop root time algbw busbw time algbw busbw time algbw busbw", 0),
+        ("# size count type redop root #wrong algbw busbw", 0),
+    ],
+)
+def test_a_header_that_is_none_makes_no_table(header: str, rows: int) -> None:
+    line = printed.row(Job(), Job().rows[0])
+    assert read([header, line]).rows == rows
+
+
+def test_one_block_is_in_place_where_the_line_above_says_so() -> None:
+    header = "# size count type redop root time algbw busbw #wrong"
+    line = printed.row(Job(), Job().rows[0]).rsplit(maxsplit=4)[0]
+    for above, placed in (("#   in-place", [True]), ("#   out-of-place   in-place", [False]), ("#", [False])):
+        reader = read([above, header, line])
+        assert [[place for place, _ in row.placed()] for row in reader.runs[0].rows] == [placed]
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        ("# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22810", ("2.19.6", "22810")),
+        ("# nccl-tests version 2.17.1", ("2.17.1", "")),
+    ],
+)
+def test_versions_are_those_of_the_first_line(version: str, found: tuple[str, str]) -> None:
+    lines = printed.lines(Job())
+    run = only(read([version, *lines[1:]]))
+    assert (run.version, run.nccl) == found
+
+
+def test_lines_that_are_nothing_are_counted() -> None:
+    reader = read(["bye", "", "  ", "see you", *printed.lines(Job())])
+    assert (reader.others, reader.messages, reader.lines) == (2, 0, 4 + len(printed.lines(Job())))
+    reader.pass_over(7)
+    assert reader.others == 9
+
+
+def test_colours_go_and_the_rest_of_a_line_stays() -> None:
+    lines = ["\x1b[1m" + line + "\x1b[0m  " for line in printed.lines(Job())]
+    assert only(read(lines)).version == "2.19.6"
+    (one,) = read(["1 2 3 4 5 6  "]).first
+    assert one.text == "1 2 3 4 5 6"
+
+
+def test_the_log_between_rows_of_no_table_tears_nothing() -> None:
+    log = LOG.format(host="other")
+    for before in ("8 8 float 7", "text "):
+        reader = read([before + log])
+        assert (reader.messages, reader.not_understood) == (1, 0)
+
+
+@pytest.mark.parametrize(("length", "repaired"), [(2000, 1), (2001, 0)])
+def test_a_part_of_a_row_is_no_more_than_two_thousand_characters(length: int, repaired: int) -> None:
+    lines = printed.lines(Job())
+    at = lines.index(printed.row(Job(), Job().rows[0]))
+    row = lines[at]
+    cut, end = row.index(" -1"), row.index("  141.72")
+    first, middle, last = row[:cut].rstrip(), row[cut:end], row[end:]
+    first = first[:12] + " " * (length - len(first) - len(middle)) + first[12:]
+    reader = read([*lines[:at], first, middle, last])
+    assert [run.repaired for run in reader.runs] == [repaired]
+
+
+@pytest.mark.parametrize(
+    ("text", "missed"), [("node0: 1 2 3", 0), ("7 8 nothing", 1), ("7 nothing", 0), ("-1 2", 0)]
+)
+def test_what_is_no_row_within_a_table_is_counted_by_its_numbers(text: str, missed: int) -> None:
+    lines = printed.lines(Job())
+    reader = read([*lines[: lines.index(printed.row(Job(), Job().rows[0]))], text + " x" * 20])
+    assert (reader.not_understood, reader.others) == (missed, 1 - missed)
+
+
+def test_a_header_that_says_the_test_outweighs_the_command() -> None:
+    run = only(read(["./all_gather_perf", *printed.lines(Job())]))
+    assert (run.op, run.op_from) == ("all_reduce", "its header")

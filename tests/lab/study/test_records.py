@@ -240,3 +240,61 @@ def test_what_nccl_has_out_of_place_alone_is_labelled_so(tmp_path: Path) -> None
     assert {(row[0], row[place]) for row in rows[1:]} == {
         ("all_reduce", "1"), ("alltoall", "0"), ("sendrecv", "0"),
     }  # fmt: skip
+
+
+def test_a_measurement_of_a_repeat_that_was_not_asked_for_is_named(tmp_path: Path) -> None:
+    with SweepFile.create(tmp_path / "new") as file:
+        file.begin(SMALL)
+        for repeat in (-1, 2):
+            with pytest.raises(RecordsError, match="in a repeat that was not asked for"):
+                file.add(replace(ROW, repeat=repeat))
+
+
+def test_a_file_that_cannot_be_used_stays_open_nowhere(tmp_path: Path) -> None:
+    made = holding(tmp_path, b"nonsense\n")
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for _ in range(3):
+        with pytest.raises(RecordsError):
+            SweepFile.resume(made)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+
+
+def test_after_an_error_a_disk_that_takes_more_gets_nothing(tmp_path: Path) -> None:
+    """A torn line may stand at the end: whatever followed it would be lost with it."""
+    place = tmp_path / NAME
+    place.write_bytes(b"torn")
+    handle = os.open(place, os.O_RDONLY)
+    with SweepFile(place, handle, None) as file:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.begin(SMALL)
+        well = os.open(place, os.O_WRONLY)
+        os.dup2(well, handle)
+        os.close(well)
+        with pytest.raises(OSError, match="cannot be written: Bad file descriptor"):
+            file.begin(SMALL)
+    assert place.read_bytes() == b"torn"
+
+
+def test_a_folder_with_records_is_read_by_them_and_not_by_an_older_document(tmp_path: Path) -> None:
+    node = Node(tmp_path / "sweep")
+    node.sweep(SMALL)
+    export(read_records(node.folder), node.folder)
+    lines = (node.folder / NAME).read_bytes().splitlines(keepends=True)
+    (node.folder / NAME).write_bytes(lines[0])
+    assert read_study(node.folder).curves == ()
+    (node.folder / NAME).unlink()
+    assert len(read_study(node.folder).curves) == 2
+    (node.folder / "sweep.json").unlink()
+    with pytest.raises(RecordsError, match=r"holds no sweep: sweep\.jsonl"):
+        read_study(node.folder)
+
+
+@pytest.mark.parametrize("sizes", [(1024, 1 << 20), (1 << 20, 1024)])
+def test_a_curve_is_given_up_from_the_smallest_of_all_sizes_on(
+    tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    with SweepFile.create(tmp_path / "new") as file:
+        file.begin(SMALL)
+        for size in sizes:
+            file.add(GivenUp("given_up", 0, size, "no"))
+        assert file.records.given_up[0].size_bytes == 1024

@@ -14,7 +14,15 @@ from tests.recorded import PUBLISHED
 from wirewatch.core.types import Absent
 from wirewatch_lab.study.compare import contests, groups
 from wirewatch_lab.study.curve import Configuration, CurvePoint, Study
-from wirewatch_lab.study.summary import CurveSummary, RepeatedFigure, in_words, summarize, summary_lines
+from wirewatch_lab.study.summary import (
+    CurveSummary,
+    RepeatedFigure,
+    gigabytes,
+    in_words,
+    setting,
+    summarize,
+    summary_lines,
+)
 
 MEASURED = Path(__file__).parent / "measured.json"
 SAMPLE = PUBLISHED / "nccltests.2.18.3.h100x4.allreduce.txt"
@@ -217,3 +225,89 @@ def test_what_is_missing_or_wrong_is_said() -> None:
     assert "Tree Simple: NCCL's log has Ring SIMPLE at 8 B to 64 KiB." in told
     assert "wrong values: all_reduce, 4 ranks, float32, in place, Ring: at 1 size from 8 GiB on" in told
     assert "not checked: the values of 1 curve" in told
+
+
+@pytest.mark.parametrize(
+    ("growth", "bound"),
+    [
+        (1.049, ""),
+        (1.051, "busbw still grows by 5% with each doubling at 32 MiB, the largest size"),
+        (1.07, "busbw still grows by 7% with each doubling at 32 MiB, the largest size"),
+    ],
+)
+def test_busbw_that_grows_by_a_twentieth_with_a_doubling_is_not_at_its_plateau(
+    growth: float, bound: str
+) -> None:
+    assert summarize(curve({16 * MIB: 100.0, 32 * MIB: 200.0 / growth})).bound == bound
+
+
+def test_growth_is_that_of_a_doubling_from_the_next_size_of_half_or_less() -> None:
+    """Four times the size and 21 % more is 10 % each; a size between them does not count."""
+    found = summarize(curve({8 * MIB: 50.0, 24 * MIB: 140.0, 32 * MIB: 200.0 / 1.21}))
+    assert found.bound == "busbw still grows by 10% with each doubling at 32 MiB, the largest size"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words_"),
+    [
+        (Configuration(4), "auto"),
+        (Configuration(4, "Ring"), "Ring"),
+        (Configuration(4, protocol="LL"), "LL"),
+        (
+            Configuration(4, "Ring", "LL", "graph", registered=True, settings=(("A", "1"), ("B", ""))),
+            "Ring LL graph registered A=1 B=as found",
+        ),
+    ],
+)
+def test_a_setting_in_words(wanted: Configuration, words_: str) -> None:
+    assert setting(wanted) == words_
+
+
+def test_a_lone_setting_has_its_figures_and_no_contest() -> None:
+    assert words(curve(TABLE, in_place=False)) == (
+        "all_reduce, 4 ranks, float32, out of place, auto: latency floor 23.2 us, knee 8 MiB, plateau 366.2 "
+        "GB/s; no spread: one repeat."
+    )
+
+
+def test_of_several_settings_the_best_figures_are_named_with_what_bounds_them() -> None:
+    small = {size: us for size, us in TABLE.items() if size <= 16 * MIB}
+    text = words(curve(small, RING), curve({n: us * 1.3 for n, us in small.items()}, TREE))
+    assert text.split("\n")[0] == (
+        "all_reduce, 4 ranks, float32, in place, 2 settings: lowest latency floor 23.2 us with Ring; "
+        "highest plateau at least 247.0 GB/s with Ring, its knee at least 4 MiB."
+    )
+    large = {size: us for size, us in TABLE.items() if size >= 256 * MIB}
+    text = words(curve(large, RING), curve({n: us * 1.3 for n, us in large.items()}, TREE))
+    assert text.split("\n")[0] == (
+        "all_reduce, 4 ranks, float32, in place, 2 settings: highest plateau 366.2 GB/s with Ring."
+    )
+    nothing = replace(curve(TABLE, RING), points=())
+    assert words(nothing, replace(nothing, configuration=TREE)) == (
+        "all_reduce, 4 ranks, float32, in place, 2 settings: nothing was measured."
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [
+        (RepeatedFigure(1.0, 1.0, 1.0, 1), "1.0"),
+        (RepeatedFigure(1.0, 0.5, 2.0, 1), "1.0"),
+        (RepeatedFigure(1.0, 1.0, 1.0, 2), "1.0"),
+        (RepeatedFigure(1.0, 0.96, 1.04, 2), "1.0"),
+        (RepeatedFigure(1.0, 0.5, 2.0, 2), "1.0 (0.5 to 2.0)"),
+    ],
+)
+def test_a_range_is_shown_where_repeats_have_one_that_shows(figure: RepeatedFigure, text: str) -> None:
+    found = gigabytes(replace(figure, value=figure.value * 1e9, low=figure.low * 1e9, high=figure.high * 1e9))
+    assert found.replace(" GB/s", "", 1) == text
+
+
+def test_what_is_placed_and_what_is_too_noisy() -> None:
+    assert words(
+        curve({8: [20.0, 20.1, 20.2]}, RING), curve({8: [30.0, 30.2, 30.1]}, TREE),
+        curve({8: [33.0, 33.1, 33.2]}), curve({8: [40.0, 40.1, 40.2]}, Configuration(4, "PAT")),
+    ).split("\n")[1] == (
+        "all_reduce, 4 ranks, float32, in place, latency, 8 B: Ring wins (spread 0.5%); the next, Tree, "
+        "takes 49.8% longer, the last, PAT, 99.5%; auto, which is what NCCL chooses by itself, 64.7%."
+    )  # fmt: skip

@@ -239,3 +239,34 @@ def test_operations_that_an_engine_does_not_have_shift_no_other(tmp_path: Path) 
     node.idle.probes.result = run
     assert node.sweep(header()).how == "complete"
     assert sorted(measured(node.folder)) == [key for key in ALL if CURVES[key[0]].op == "all_reduce"]
+
+
+def test_a_sweep_that_is_told_to_end_before_it_begins_starts_no_worker(tmp_path: Path) -> None:
+    node = Node(tmp_path / "sweep", stops=0)
+    assert (node.sweep(header()).how, node.ran) == ("stopped", [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seconds": 0.0}, {"launch": "graph"}, {"op": "broadcast"}, {"size_bytes": 7}],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_was_not_asked_for_is_kept_nowhere(tmp_path: Path, change: dict[str, object]) -> None:
+    """A worker that answers otherwise is tried once more, and then its sizes are given up."""
+    only = tuple(curve for curve in CURVES if curve.configuration.launch == "eager")[:1]
+    node = Node(tmp_path / "sweep", answered=lambda timed: replace(timed, **change))  # type: ignore[arg-type]
+    assert node.sweep(header(only)).how == "complete"
+    assert measured(node.folder) == []
+    (problem,) = study_of(read_records(node.folder), "here").problems
+    assert problem.startswith(
+        f"{only[0].op} with {only[0].configuration.ranks} ranks, eager, Ring: not measured"
+    )
+    assert problem.endswith(" from 64 B on: the worker did not report it as it was asked for")
+
+
+def test_without_a_log_nothing_is_said_of_what_ran(tmp_path: Path) -> None:
+    node = Node(tmp_path / "sweep")
+    run = node.run
+    node.idle.probes.result = lambda order: replace(run(order), account=None)
+    assert node.sweep(header(CURVES[:1])).how == "complete"
+    assert read_records(node.folder).ran == {}

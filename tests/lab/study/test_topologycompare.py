@@ -146,3 +146,67 @@ def test_the_recorded_machine_and_the_file_that_nccl_wrote_on_it() -> None:
     assert found.unknown[0] == "place of eth0: the file gives no PCI device (virtual, or a socket)"
     four = compare_topology(parsed(file.read_bytes()), seen("h200x4-idle"))
     assert four.differs == tuple(f"GPU 0000:00:0{n}.0: only in the file" for n in "abcd")
+
+
+def test_what_the_file_gives_of_a_port_and_what_it_leaves_out() -> None:
+    found = against_demo('speed="400000"', 'speed="0"')
+    assert found.unknown == ("rate of mlx5_0: the file gives none",)
+    node = seen()
+    silent = replace(node, rates={key: rate for key, rate in node.rates.items() if key[0] != "mlx5_0"})
+    assert compare_topology(parsed(of(node.topology)), silent).unknown == (
+        "rate of mlx5_0: no active port on this node",
+    )
+
+
+@pytest.mark.parametrize(
+    ("megabits", "differs"), [(392000, False), (391000, True), (408000, False), (409000, True)]
+)
+def test_rates_that_differ_by_no_more_than_a_fiftieth_are_the_same(megabits: int, differs: bool) -> None:  # noqa: FBT001
+    assert bool(against_demo('speed="400000"', f'speed="{megabits}"').differs) is differs
+
+
+def test_a_card_without_an_address_is_known_by_its_name_and_its_only_port() -> None:
+    node = seen()
+    name = node.topology.nics[0].device
+    nics = f'<nic><net name="{name}" speed="400000"/></nic><nic><net name="eth9" speed="10000"/></nic>'
+    body = of(node.topology).decode().replace("</cpu>", f"{nics}</cpu>", 1)
+    found = compare_topology(parsed(body.encode()), node)
+    assert found.unknown[0] == "place of eth9: the file gives no PCI device (virtual, or a socket)"
+    assert not any("eth9" in text for text in found.differs)
+    assert "11 NICs" in found.same
+
+
+def test_a_gpu_without_links_in_a_file_of_nccl_differs() -> None:
+    """Another GPU of the file has links, so that NCCL wrote it."""
+    node = seen()
+    first = node.topology.gpus[0].place.address
+    body = of(node.topology).decode().replace(gpu(first, 0), f'<pci busid="{first}" class="0x030200"/>', 1)
+    found = compare_topology(parsed(body.encode()), node)
+    assert found.differs == ("GPU 0: no NVLink in the file, 18 NVLinks to the switch on this node",)
+    assert not any(text.startswith("NVLinks:") for text in found.unknown)
+
+
+def test_a_file_of_cards_alone_is_compared_by_its_cards() -> None:
+    node = seen()
+    card = node.topology.nics[0]
+    found = compare_topology(parsed(system([nic(card.place.address, card.device)])), node)
+    assert not found.other_machine
+    assert found.same[0] == "1 NIC"
+    strange = compare_topology(parsed(system([nic("0001:00:00.0", "x")])), node)
+    assert strange.other_machine
+    assert "its GPUs are at none, those of this node at 0000:" in strange.differs[0]
+
+
+def test_what_agrees_in_nothing_says_so() -> None:
+    found = TopologyComparison((), ("a", "b"), ("c",))
+    assert found.lines() == (
+        "Beside this node: 2 differences", "  a", "  b", "  nothing is the same", "  cannot be compared: c",
+    )  # fmt: skip
+
+
+def test_paths_that_the_node_hides_are_counted() -> None:
+    node = seen()
+    hidden = replace(node, topology=replace(node.topology, paths=node.topology.paths[:1]))
+    found = compare_topology(parsed(of(node.topology)), hidden)
+    assert "79 paths from GPU to NIC: the hypervisor hides the bridges" in found.unknown
+    assert "1 path from GPU to NIC" in found.same

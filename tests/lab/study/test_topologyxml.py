@@ -108,6 +108,108 @@ def test_graphs_are_rings_in_a_line_each() -> None:
     assert nvls == "  NVLS: NCCL found none"
 
 
+ODD = (
+    b'<graphs version="1"><graph id="0" nchannels="1" speedintra="30" typeintra="NVL" typeinter="PIX">'
+    b'<channel><gpu rank="3"/><gpu dev="x"/><gpu/></channel></graph><graph pattern="9"/></graphs>'
+)
+CARDS = system(
+    [
+        switch(
+            "0000:10:00.0",
+            nic("0000:18:00.0", "a", port=0, megabits=0).replace('gdr="1"', ""),
+            '<pci busid="0000:19:00.0" class="0x020000"/>',
+            nic("0000:1a:00.0", "b").replace('port="1"', ""),
+        )
+    ],
+    [gpu("0000:9b:00.0", links=0)],
+)
+PEERS = system(
+    [gpu("0000:1b:00.0")],
+    [
+        gpu(
+            "0000:2b:00.0", 1,
+            wires='<nvlink target="0000:1b:00.0" count="4" tclass="0x030200"/>'
+            '<nvlink target="0000:99:00.0" count="1" tclass="0x0a"/>',
+        )
+    ],
+    hosts=("0x1", "0x2"),
+)  # fmt: skip
+FAST = "PCIe generation 5, 16 lanes"
+LINKS, FOUR = "18 NVLinks to the switch", "4 NVLinks to 0000:1b:00.0"
+ONE, ORDER = "1 NVLink to a peer that is not known", "PIX to NICs, all in one order"
+LINES = {
+    "a machine": (
+        WHOLE,
+        f"""\
+A topology of NCCL: 3 GPUs, 2 NICs, 2 CPUs
+  GPU 0 at 0000:1b:00.0, NUMA node 0, {FAST}, {LINKS}, GPUDirect RDMA, nearest NIC mlx5_0 (PIX)
+  GPU 1 at 0000:2b:00.0, NUMA node 0, {FAST}, {LINKS}, GPUDirect RDMA, nearest NIC mlx5_1 (PXB)
+  GPU 2 at 0000:9b:00.0, NUMA node 1, {FAST}, {FOUR}, GPUDirect RDMA, nearest NIC mlx5_0 (SYS)
+  NIC mlx5_0, port 1, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA
+  NIC mlx5_1, port 1, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA""",
+    ),
+    "cards that say little": (
+        CARDS,
+        f"""\
+A topology of NCCL: 1 GPU, 3 NICs, 2 CPUs
+  GPU 0 at 0000:9b:00.0, NUMA node 1, {FAST}, GPUDirect RDMA, nearest NIC a (SYS)
+  NIC a, port 0, NUMA node 0, {FAST}
+  NIC 0000:19:00.0, NUMA node 0
+  NIC b, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA""",
+    ),
+    "GPUs joined to each other": (
+        PEERS,
+        f"""\
+A topology of NCCL of 2 hosts: 2 GPUs, 0 NICs, 2 CPUs
+  GPU 0 at 0000:1b:00.0, NUMA node 0, {FAST}, {LINKS}, GPUDirect RDMA
+  GPU 1 at 0000:2b:00.0, NUMA node 1, {FAST}, 4 NVLinks to 0000:1b:00.0, {ONE}, GPUDirect RDMA""",
+    ),
+    "an odd graph": (
+        ODD,
+        f"""\
+NCCL_GRAPH_DUMP_FILE: rings and trees that NCCL found. It says nothing of a machine's health.
+  a graph without a pattern: 1 channels at 30 GB/s, farthest path NVL inside the node and {ORDER}: 3 x ?
+  9: NCCL found none""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "lines"), LINES.values(), ids=LINES)
+def test_a_file_is_these_lines(body: bytes, lines: str) -> None:
+    found = read_topology(io.BytesIO(body))
+    assert not isinstance(found, Absent)
+    assert "\n".join(found.lines()) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes"), [("0x10", 16), ("16", 16), ("", None), ("1" * 20, int("1" * 20)), ("1" * 21, None)]
+)
+def test_a_number_is_decimal_or_hexadecimal_and_no_longer_than_a_counter(
+    text: str, lanes: int | None
+) -> None:
+    body = system([gpu("0000:1b:00.0", link=f'link_speed="32.0 GT/s PCIe" link_width="{text}"')])
+    found = read(body)
+    assert (found.gpus[0].place.lanes, found.notes) == (lanes, ())
+
+
+def test_notes_are_said_once_and_no_more_than_twenty() -> None:
+    many = [gpu(f"place {n}") for n in range(30)] + [gpu("place 1")]
+    assert read(system(many)).notes == tuple(f"'place {n}' is no PCI address" for n in range(20))
+
+
+def test_what_is_at_a_limit_is_read_and_what_is_over_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = b"<system>" + b"<x>" * 62 + b"<y/>" + b"</x>" * 62 + b"</system>"
+    read_ = "a topology of NCCL without a GPU or NIC"
+    assert refused(deep) == read_
+    assert "deeper than 64" in refused(deep.replace(b"<y/>", b"<y><z/></y>"))
+    monkeypatch.setattr(topologyxml, "ELEMENTS", 64)
+    assert refused(deep) == read_
+    assert "more than 64 elements" in refused(deep.replace(b"<y/>", b"<y/><z/>"))
+    monkeypatch.setattr(topologyxml, "BYTES", 1 << 20)
+    assert refused(deep + b" " * ((1 << 20) - len(deep))) == read_
+    assert refused(deep + b" " * ((1 << 20) - len(deep) + 1)) == "larger than 1 MiB"
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

@@ -119,8 +119,6 @@ def _nvlink(machine: AdvisedMachine) -> Iterator[CliffStep]:
 def _pcie(machine: AdvisedMachine) -> Iterator[CliffStep]:
     product = product_of(machine)
     read = next((one.pcie for one in machine.conditions), None)
-    if not isinstance(read, Pcie) and product is None:
-        return
     bus = read if isinstance(read, Pcie) else Pcie(product.pcie if product else 0, LANES)
     rate = pcie_rate(bus.generation, bus.lanes)
     if not isinstance(rate, Absent):

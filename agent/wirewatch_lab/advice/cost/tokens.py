@@ -156,8 +156,7 @@ def _pass(
     shape = served.shape
     message = shape.message(tokens, served.activation)
     span = _span(machine, tp)
-    launches = LAUNCHES if tp > 1 else ()
-    found = {launch: times.estimate(ALL_REDUCE, span, message, launch) for launch in launches}
+    found = {launch: times.estimate(ALL_REDUCE, span, message, launch) for launch in LAUNCHES}
     held, reductions = held_bytes(served, tp), REDUCTIONS * shape.layers
     product = product_of(machine)
     names = ", ".join(sorted(set(gpu_names(machine)))) or machine.of

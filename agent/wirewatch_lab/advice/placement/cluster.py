@@ -183,7 +183,7 @@ def over_pcie(machine: AdvisedMachine) -> AdvisedMachine:
 def sharing(machine: AdvisedMachine, ranks: int) -> AdvisedMachine:
     """The machine with so many of its GPUs' share of the RDMA ports: the others send at the same time."""
     first = machine.conditions[0]
-    if isinstance(first.network, Absent) or not first.network or ranks >= first.group.ranks:
+    if isinstance(first.network, Absent):
         return machine
     exact = len(first.network) * ranks / first.group.ranks
     ports = first.network[: math.ceil(exact)]

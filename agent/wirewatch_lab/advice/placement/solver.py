@@ -446,7 +446,7 @@ def place(
         placed, proven = _assigned(space, ordered)
     if placed is None and reach > Level.DOMAIN:
         placed = _Solver.of(space, reach).run(ordered)
-        proven = proven and len(jobs) == 1
+        proven = len(jobs) == 1
     if placed is None:
         return Infeasible(_why(space, ordered, reach), proven)
     back: list[PlacedJob] = [placed[0]] * len(jobs)

@@ -212,8 +212,6 @@ def bundles(
     for level in range(1 + (len(paths[0]) - 1 if widest is None else widest)):
         for unit, number in tree.shares(level, size, count - len(found)):
             found += [Bundle(level, tree.carve(level, unit, size)) for _ in range(number)]
-        if len(found) == count:
-            break
     return tuple(sorted(found, key=lambda one: one.parts[0]))
 
 

@@ -410,9 +410,8 @@ def _of_gid(gid: Gid | None) -> tuple[Trouble, str]:
 
 
 def _right(around: Surroundings, ports: Sequence[RdmaPort]) -> str:
-    tables = [around.node.gids.get((port.device, port.port), {}) for port in ports]
-    known = [one for one in tables if not isinstance(one, Absent)]
-    index = common_index(known) if len(known) == len(tables) else None
+    tables = (around.node.gids.get((port.device, port.port), {}) for port in ports)
+    index = common_index([one for one in tables if not isinstance(one, Absent)])
     return "" if index is None else f"; index {index} is RoCE v2 of an IPv4 address"
 
 
@@ -423,7 +422,7 @@ def _cross_nic_rule(one: WrittenSetting, around: Surroundings) -> Iterator[Setti
 
 
 def _traffic_class(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    if not _roce_in_use(around) and number(one.value) > 0:
+    if around.node.active and not _roce_in_use(around) and number(one.value) > 0:
         yield found(one, Trouble.NOTHING, "NCCL sets no traffic class on InfiniBand", _SOURCE)
 
 
