@@ -4,7 +4,7 @@ Some stand until a reset, others for a day. What the driver last said the GPU ne
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
     FAILED,
+    STARTING,
     Collector,
     Observed,
     Options,
@@ -22,8 +23,8 @@ from wirewatch.core.collector import (
 )
 from wirewatch.core.kernellog import (
     OFF_BUS,
-    OTHERS,
     SXID,
+    TEXTS,
     UNKNOWN,
     XID,
     Event,
@@ -88,17 +89,13 @@ OTHER = family(
     undrawn="each becomes a finding",
 )
 MISSED = family("kernel_log_missed_total", (), "Records of the kernel log that were overwritten unread.")
-UNPARSED = family("kernel_log_unparsed_total", (), "Records that mention an XID and were not understood.")
+UNPARSED = family(
+    "kernel_log_unparsed_total",
+    (),
+    "Records that mention an XID and were not understood, or not the kernel's.",
+)
 
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
-
-OTHER_ACTIONS = {
-    "nvlink_training": "check the GPU's NVLinks; reset the GPU if one is not up",
-    "peermem_context": "a job lost its GPU memory registration; reload nvidia_peermem if it repeats",
-    "nic_power": "the slot gives the card too little power: check riser, cabling and the BIOS setting",
-    "nic_module": "replace or cool the cable or transceiver of this card's port",
-}
-"""Messages that are findings; a kind without an action here is counted only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +234,7 @@ def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
     for (card, number), count in sorted(memory.sxids.items()):
         yield SXIDS.sample(count, card, str(number))
     if reading.source == _KMSG:
-        for kind in (OFF_BUS, *OTHERS):
+        for kind in (OFF_BUS, *(kind for kind, text in TEXTS.items() if not text.ends)):
             yield OTHER.sample(memory.others.get(kind, 0), kind)
         yield MISSED.sample(reading.missed)
     yield UNPARSED.sample(memory.unparsed)
@@ -288,7 +285,7 @@ def _rule_of(number: int, xid: Xid) -> Rule:
     healths = FAILED if xid.severity is Severity.FATAL else DEGRADED
     application = xid.severity is Severity.APPLICATION
     alert = "XidApplication" if application else ALERTS.get(xid.action, "XidSupport")
-    return Rule(f"xid.{number}", CONFIRMED if xid.by_word else healths, alert)
+    return Rule(f"xid.{number}", STARTING if xid.by_word or number == xids.NVLINK_ERROR else healths, alert)
 
 
 RULES = (
@@ -298,8 +295,12 @@ RULES = (
     Rule("sxid.*", CONFIRMED, "SwitchError"),
     Rule("kernel.nvlink_training", DEGRADED, "NVLinkErrors"),
     Rule("kernel.peermem_context", DEGRADED, "GPUDirectLost"),
-    Rule("kernel.nic_power", DEGRADED, "PortErrors"),
-    Rule("kernel.nic_module", DEGRADED, "PortErrors"),
+    *(
+        Rule(f"kernel.nic_{name}", DEGRADED, "PortErrors")
+        for name in ("power", "module", "firmware", "timeout")
+    ),
+    *(Rule(f"kernel.pcie_{name}", DEGRADED, "PortErrors") for name in ("fatal", "link_down")),
+    Rule("kernel.nic_failed", CONFIRMED, "PortDown"),
 )
 
 COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
@@ -385,20 +386,36 @@ def _card(pci: str) -> str:
 
 
 def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
-    card = _card(event.pci)
+    """Take in one event; a sequel counts as its beginning where that was lost."""
+    text = TEXTS.get(event.kind)
+    card = event.pci if text else _card(event.pci)
+    if text and text.ends:
+        return _over(memory, card, frozenset(f"kernel.{kind}" for kind in text.ends))
+    known = memory.sxids if event.kind == SXID else memory.xids
+    begun = event.cause > 0 and (card, event.cause) in known
+    if begun and event.kind == SXID:
+        return memory
     counted = _count(memory, event, card, at)
     if event.kind == XID and event.number == xids.RECOVERY_CHANGED:
         return _recover(counted, card, event, at)
+    return (
+        counted if begun else _judged(counted, replace(event, number=event.cause or event.number), card, at)
+    )
+
+
+def _judged(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemory:
     severity = _severity(event)
+    if severity is not Severity.UNREAD:
+        memory = _read(memory, _rule(event), card)
     if severity is Severity.APPLICATION:
         key = (event.number, card)
-        known = counted.repeats.get(key) or RepeatedEvent()
+        known = memory.repeats.get(key) or RepeatedEvent()
         incidents = known.incidents.see(event.process, at.stamp)
         times = (*known.times, at) if incidents.count > known.incidents.count else known.times
-        return replace(counted, repeats={**counted.repeats, key: RepeatedEvent(incidents, times)})
+        return replace(memory, repeats={**memory.repeats, key: RepeatedEvent(incidents, times)})
     if severity is Severity.NOTED:
-        return counted
-    return _stand(counted, (_rule(event), card, event.link), severity, event, at)
+        return memory
+    return _stand(memory, (_rule(event), card, event.link), severity, event, at)
 
 
 def _count(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemory:
@@ -412,22 +429,46 @@ def _count(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemo
     return replace(memory, others=Counter(memory.others) + Counter([event.kind]))
 
 
+def _over(memory: XidMemory, card: str, rules: Collection[str] = ()) -> XidMemory:
+    """End what stands at this card, of these rules or of all."""
+    standing = {
+        place: replace(one, ended=True) if place[1] == card and place[0] in (rules or {place[0]}) else one
+        for place, one in memory.standing.items()
+    }
+    return replace(memory, standing=standing)
+
+
+def _read(memory: XidMemory, rule: str, card: str) -> XidMemory:
+    """Drop what stood only because the text of this event was not known."""
+    standing = {
+        place: one
+        for place, one in memory.standing.items()
+        if place[:2] != (rule, card) or one.severity is not Severity.UNREAD
+    }
+    return replace(memory, standing=standing)
+
+
+def _text(event: Event) -> str:
+    """The event's own words: those of a sequel are not of its beginning."""
+    return "" if event.cause and event.kind == XID else event.message
+
+
 def _severity(event: Event) -> Severity:
     if event.kind == XID:
-        return xids.severity_of(event.number, event.message)
+        return xids.severity_of(event.number, _text(event))
     if event.kind == SXID:
-        return xids.switch_severity(event.number, event.message)
+        return xids.switch_row(event.number, event.message).severity
     if event.kind == OFF_BUS:
         return Severity.FATAL
-    return Severity.SERIOUS if event.kind in OTHER_ACTIONS else Severity.NOTED
+    return TEXTS[event.kind].severity if event.kind in TEXTS else Severity.NOTED
 
 
 def _advice(event: Event) -> str:
     if event.kind == SXID:
-        return xids.switch_action(event.number, event.message)
-    if event.kind in OTHER_ACTIONS:
-        return OTHER_ACTIONS[event.kind]
-    return xids.action_of(xids.FELL_OFF if event.kind == OFF_BUS else event.number, event.message)
+        return xids.switch_row(event.number, event.message).action
+    if event.kind in TEXTS:
+        return TEXTS[event.kind].action
+    return xids.action_of(xids.FELL_OFF if event.kind == OFF_BUS else event.number, _text(event))
 
 
 def _rule(event: Event) -> str:
@@ -457,9 +498,9 @@ def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMe
     place: EventPlace = (_RECOVERY_RULE, card, "")
     wish = xids.recovery(word)
     if wish.health is Health.OK:
-        over = {p: replace(s, ended=True) if p[1] == card else s for p, s in memory.standing.items()}
-        over.pop(place, None)
-        return replace(memory, standing=over, recovery={**memory.recovery, card: ""})
+        over = _over(memory, card)
+        standing = {p: one for p, one in over.standing.items() if p != place}
+        return replace(over, standing=standing, recovery={**memory.recovery, card: ""})
     severity = Severity.FATAL if wish.health is Health.FAILED else Severity.SERIOUS
     stood = {p: s for p, s in memory.standing.items() if p != place}
     said = replace(memory, recovery={**memory.recovery, card: word}, standing=stood)
@@ -490,23 +531,29 @@ def _standing_findings(memory: XidMemory) -> Iterator[Finding]:
         health = Health.DEGRADED if one.ended else xids.HEALTH[one.severity]
         count, lines, when = one.incidents.count, one.incidents.lines, stamp(one.last.at)
         seen = f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
-        evidence = f"{_what(memory, rule, card)}{seen}{f', in {lines} lines' if lines > count else ''}"
+        evidence = (
+            f"{_what(memory, rule, card, one.message)}{seen}{f', in {lines} lines' if lines > count else ''}"
+        )
         evidence += f": {one.message}" if one.message else ""
-        evidence += "; the driver says it is over (XID 154: None)" if one.ended else ""
+        said = " (XID 154: None)" if rule.startswith("xid.") else ""
+        evidence += f"; the driver says it is over{said}" if one.ended else ""
         yield Finding(
             rule, health, _subject(memory, card, link), evidence, _action(memory, rule, card, one), one.first,
             one.last.at, one.last.stamp,
         )  # fmt: skip
 
 
-def _what(memory: XidMemory, rule: str, card: str) -> str:
+def _what(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
     kind, _, name = rule.partition(".")
     word = memory.recovery.get(card, "")
     if rule == _RECOVERY_RULE and word:
         return f"the driver asks for {xids.recovery(word).name}; "
     if kind == "xid":
         known = xids.lookup(int(name))
-        return f"{known.meaning}{', registers not decoded' if known.by_word else ''}; "
+        if one.severity is Severity.UNREAD:
+            return f"{known.meaning}; how bad it is, only its text says, which was not read; "
+        read = f", {xids.decoded(int(name), one.message)}" if known.by_word else ""
+        return f"{known.meaning}{read}; "
     return ""
 
 
@@ -519,7 +566,7 @@ def _action(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
 
 
 def _subject(memory: XidMemory, card: str, link: str) -> Subject:
-    gpu = memory.gpus.get(card)
+    gpu = memory.gpus.get(_card(card))
     return replace(subject(gpu), link=link) if gpu else Subject(device=card, link=link)
 
 

@@ -9,17 +9,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from wirewatch.core.pci import normal_pci
+from wirewatch.core.xids import Severity
 
 WANTED = ("NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ")
 """A record is kept when it begins with one of these; the rest of the log is none of our business."""
-_RECORD = re.compile(r"\d{1,10},(\d{1,20}),(\d{1,20}),[^;]*;([^\n]*)", re.ASCII)
+_LEVEL_BITS = 3
+"""Of a priority: the rest is the facility."""
+_RECORD = re.compile(r"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;([^\n]*)", re.ASCII)
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _INSTANCE = r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?"
 _NUMBER = r"(?P<number>\d{1,9})(?:, ?(?P<rest>.*))?$"
 _XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_PCI}{_INSTANCE}\): {_NUMBER}", re.ASCII)
 _SXID = re.compile(rf"nvidia-nvswitch\d*: SXid \((?:PCI:)?{_PCI}\): {_NUMBER}", re.ASCII)
-_DETAIL = re.compile(r"nvidia-nvswitch\d*: SXid \([^)]*\): \d+, (?:Severity \d+ Engine instance|Data \{)")
-"""Further lines of an SXid whose first line is an event already."""
+_DETAIL = re.compile(r"Severity \d+ Engine instance|Data \{")
+"""Further lines of an SXid whose first line is an event already, unless it was lost."""
+_CAUSED = re.compile(r"caused by previous Xid (\d{1,9})", re.ASCII)
+"""The end of an XID 45, in NVIDIA's open kernel modules (kernel_rc.c)."""
 _OFF_BUS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_PCI}:? .*fallen off the bus")
 _ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
 """First of several lines; what follows may be that it is not supported, or that it fell off the bus."""
@@ -32,27 +37,96 @@ _RECOVERY = re.compile(
     r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x[0-9a-fA-F]+ \((?P<to>[^)]*)\)"
 )
 XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
-_CARD = re.compile(rf"mlx5_core {_PCI}")
-OTHERS: Mapping[str, re.Pattern[str]] = {
-    "nvlink_training": re.compile(r"NVRM: .*Failed to update Rx Detect Link mask"),
-    "peermem_context": re.compile(r"nvidia[-_]peermem .*invalid context"),
-    "nic_power": re.compile(r"mlx5_core .*insufficient power on the PCIe slot"),
-    "nic_module": re.compile(r"mlx5_core .*(?:Port module event\[error\]|Cable error|High Temperature)"),
-    "nic_pcie_limited": re.compile(r"mlx5_core .*available PCIe bandwidth, limited by"),
-    "nic_access_denied": re.compile(r"mlx5_core .*ACCESS_REG.*failed"),
-}
-"""Messages about a wire that are not XIDs, by the kind of event that they make."""
+_NAMED = re.compile(rf"(?:mlx5_core|pcieport) {_PCI}")
+_SENDER = re.compile(rf"AER: .*(?:from|received:) {_PCI}")
+"""The device that a port reports an error of."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """A form of message about a wire that is no XID, how bad it is, and what to do.
+
+    `ends`: the kinds of events that are over at this card with this message.
+    """
+
+    form: re.Pattern[str]
+    severity: Severity = Severity.NOTED
+    action: str = ""
+    ends: frozenset[str] = frozenset()
+
+
+def _text(form: str, severity: Severity, action: str) -> KernelText:
+    return KernelText(re.compile(form), severity, action)
+
+
+_F, _S = Severity.FATAL, Severity.SERIOUS
+_MLX5 = r"^mlx5_core .*"
+_PORT = r"^(?:pcieport|mlx5_core) .*"
+TEXTS: Mapping[str, KernelText] = {
+    "nvlink_training": _text(
+        r"^NVRM: .*Failed to update Rx Detect Link mask", _S,
+        "check the GPU's NVLinks; reset the GPU if one is not up",
+    ),
+    "peermem_context": _text(
+        r"^nvidia[-_]peermem .*invalid context", _S,
+        "a job lost its GPU memory registration; reload nvidia_peermem if it repeats",
+    ),
+    "nic_power": _text(
+        rf"{_MLX5}insufficient power on the PCIe slot", _S,
+        "the slot gives the card too little power: check riser, cabling and the BIOS setting",
+    ),
+    "nic_module": _text(
+        rf"{_MLX5}(?:Port module event\[error\]|Cable error|High Temperature)", _S,
+        "replace or cool the cable or transceiver of this card's port",
+    ),
+    "nic_failed": _text(
+        rf"{_MLX5}(?:health compromised|Fatal error \d+ detected|unrecoverable hardware error|"
+        r"Health issue .*severity\([0-2]\)|timeout\. Will cause a leak of a command|No done completion|"
+        r"health recovery (?:failed|flow aborted)|(?:init|probe)_one failed with|pre-initializing state)",
+        _F, "drain: the card's firmware does not answer; reload mlx5_core or power the node off and on; "
+        "update the firmware, and replace the card if it returns",
+    ),
+    "nic_firmware": _text(
+        rf"{_MLX5}(?:synd 0x0*[1-9a-f][0-9a-f]*:|Health issue .*severity\(3\))", _S,
+        "look for a failure of this card after it; update its firmware; give the vendor these lines",
+    ),
+    "nic_timeout": _text(
+        rf"{_MLX5}(?:TX timeout detected|RX timeout on channel|NETDEV WATCHDOG)", _S,
+        "the driver starts the queue again; if it repeats, update the card's firmware and driver",
+    ),
+    "nic_recovered": KernelText(
+        re.compile(rf"{_MLX5}(?:health recovery succeeded|recovered after timeout|firmware version:)"),
+        ends=frozenset({"nic_failed", "nic_firmware"}),
+    ),
+    "pcie_fatal": _text(
+        rf"{_PORT}(?:\(Fatal\)|device recovery failed|DPC: containment event|DPC: .*ERR_FATAL)", _S,
+        "check whether what is behind this port still answers; reseat it; look at slot, riser and cable",
+    ),
+    "pcie_link_down": _text(
+        rf"{_PORT}(?:Link Down(?!/)|Card not present|retraining failed)", _S,
+        "unless somebody took the device out: reseat it; look at slot, riser and cable",
+    ),
+    "nic_pcie_limited": KernelText(re.compile(rf"{_MLX5}available PCIe bandwidth, limited by")),
+    "nic_access_denied": KernelText(re.compile(rf"{_MLX5}ACCESS_REG.*failed")),
+}  # fmt: skip
+"""Messages about a wire that are not XIDs, by the kind of event that they make; the first that fits counts.
+
+Sources: Linux, drivers/net/ethernet/mellanox/mlx5/core (health.c, cmd.c, main.c, events.c, en_main.c) and
+drivers/pci (pcie/aer.c, pcie/dpc.c, pcie/err.c, hotplug/pciehp_ctrl.c, quirks.c); how bad those of mlx5 are,
+NVSentinel's docs/designs/048.
+"""
 _SUSPECT = re.compile(r"\bS?Xid\b|fallen off the bus")
 """Lines that must be understood: one that is not is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message; `seconds` since the machine was started."""
+    """One message; `seconds` since the machine was started; `facility` 0 is the kernel, others are users."""
 
     sequence: int
     seconds: float
     text: str
+    facility: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +134,8 @@ class Event:
     """One thing the kernel said; `pci` and `link` are empty where the line names none.
 
     `seconds` since the machine was started, by the log's own clock, which cannot be set. `process`: the id
-    of the one that an XID names, empty where it names none.
+    of the one that an XID names, empty where it names none. `cause`: the number of the event that this line
+    continues, 0 for a line that stands alone.
     """
 
     kind: str
@@ -70,6 +145,7 @@ class Event:
     message: str
     seconds: float
     process: str = ""
+    cause: int = 0
 
 
 PAUSE = 10.0
@@ -112,18 +188,23 @@ def vital(raw: str) -> bool:
 def parse_record(raw: str) -> Record | None:
     """The record, None when it is not of the kernel's form."""
     match = _RECORD.match(raw)
-    return Record(int(match[1]), int(match[2]) * 1e-6, match[3].rstrip()) if match else None
+    if match is None:
+        return None
+    return Record(int(match[2]), int(match[3]) * 1e-6, match[4].rstrip(), int(match[1]) >> _LEVEL_BITS)
 
 
 def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Event, ...], str]:
     """Return what the records say, oldest first, and `about` for the next call.
 
     `about`: the GPU of an unfinished message of several lines. A line that speaks of an XID or a GPU off the
-    bus and has no known form is an event of kind `unknown`.
+    bus and has no known form, or that a program wrote, is an event of kind `unknown`.
     """
     events = []
     for record in records:
         text = record.text.replace("\\x0a", " ")
+        if record.facility:
+            events += [Event(UNKNOWN, 0, "", "", text, record.seconds)] if _SUSPECT.search(text) else []
+            continue
         event = _parse(text, record.seconds)
         if event is not None and event.kind == UNKNOWN and about and _FELL.search(text):
             event = Event(OFF_BUS, 0, about, "", text, record.seconds)
@@ -137,7 +218,7 @@ def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Even
 
 def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
     """The newest message of each GPU that the driver could not start, by its PCI address."""
-    found = ((_INIT_FAILED.search(record.text), record.text) for record in records)
+    found = ((_INIT_FAILED.search(one.text), one.text) for one in records if not one.facility)
     return {normal_pci(match["pci"]): text for match, text in found if match}
 
 
@@ -148,23 +229,23 @@ def recovery_word(message: str) -> str:
 
 
 def _parse(text: str, seconds: float) -> Event | None:
-    if _DETAIL.search(text):
-        return None
     for kind, form in ((XID, _XID), (SXID, _SXID)):
         if match := form.search(text):
-            rest = (match["rest"] or "").strip()
+            number, rest = int(match["number"]), (match["rest"] or "").strip()
             who = _WHO.match(rest)
             process = who["pid"].strip("'") if who else ""
             message = rest[who.end() :] if who else rest
+            caused = _CAUSED.search(message) if kind == XID else None
+            cause = int(caused[1]) if caused else number if kind == SXID and _DETAIL.match(rest) else 0
             return Event(
-                kind, int(match["number"]), normal_pci(match["pci"]), _link(message), message, seconds,
-                process if process.isdigit() else "",
+                kind, number, normal_pci(match["pci"]), _link(message), message, seconds,
+                process if process.isdigit() else "", cause,
             )  # fmt: skip
     if match := _OFF_BUS.search(text):
         return Event(OFF_BUS, 0, normal_pci(match["pci"]), "", text, seconds)
-    for kind, other in OTHERS.items():
-        if other.search(text):
-            found = _CARD.search(text)
+    for kind, one in TEXTS.items():
+        if one.form.search(text):
+            found = _SENDER.search(text) or _NAMED.search(text)
             return Event(kind, 0, normal_pci(found["pci"]) if found else "", "", text, seconds)
     return Event(UNKNOWN, 0, "", "", text, seconds) if _SUSPECT.search(text) else None
 

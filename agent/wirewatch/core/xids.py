@@ -2,14 +2,14 @@
 
 Source: NVIDIA's Xid catalogue, of each row the immediate action and, where that is to ignore it, what to look
 into. The severity is ours: FATAL where the catalogue asks for a reset, a reboot or support, and where DCGM
-fails a GPU (48, 74, 79, 95, 119, 120, 140).
+fails a GPU (48, 74, 79, 95, 119, 120, 140); NOTED where it says to ignore the event.
 
-SXids: the tables of NVIDIA's Fabric Manager user guide. How bad one is, its message says; else the
-table.
+SXids: the tables of NVIDIA's Fabric Manager user guide, DU-09883, appendix D. An action that drains is FATAL,
+whatever the message calls itself.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,9 +17,13 @@ from wirewatch.core.types import Health
 
 
 class Severity(Enum):
-    """FATAL stays until a reset, SERIOUS is reported for a day, APPLICATION only if one GPU repeats it."""
+    """FATAL stays until a reset, SERIOUS is reported for a day, APPLICATION only if one GPU repeats it.
+
+    UNREAD is for a day, where its text decides and was not read. NOTED is counted and shown, and no more.
+    """
 
     FATAL = "fatal"
+    UNREAD = "unread"
     SERIOUS = "serious"
     APPLICATION = "application"
     NOTED = "noted"
@@ -38,6 +42,14 @@ class Xid:
     def by_word(self) -> bool:
         """Whether the message itself says how bad it is."""
         return bool(self.nonfatal)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorRow:
+    """How bad one form of an event is by the vendor's table, and what to do."""
+
+    severity: Severity
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +76,23 @@ SUPPORT = "contact the vendor's support with the kernel log lines"
 LATER = "no immediate action; contact the vendor's support if it returns"
 CONVENIENCE = "reset the GPU when its jobs have ended; they are not affected until then"
 NVLINK5 = f"{NVLINK}; give the vendor the registers in the log line"
-UNSAID = f"check in the kernel log whether it is fatal; if so, {NVLINK5}"
+UNSAID = "read this XID's line in the kernel log: its registers say whether the link needs a reset"
 HIT = f"{CONTAINED}, if there is one; contact the vendor's support if it returns"
 SIGNAL = "no reset needed; if it returns, check this link's cable, seating and temperature"
+PEER = f"the vendor's table blames the device at the other end of this link: look there first; {NVLINK}"
+FOLLOW = "do what the driver asks for in XID 154; restart the affected application"
+ECC = f"{NVLINK}; an ECC or parity error: report it to the vendor if it comes more than twice on this link"
+SEATING = f"{NVLINK}; check this link's connections, reseat, and run the vendor's diagnostics"
+MARGINAL = f"{NVLINK}; a marginal signal: check this link's connections, and run the vendor's diagnostics"
+SECONDARY = f"{NVLINK}; mostly the effect of another error: follow that one; alone, report it"
+RETURNING = f"{NVLINK}; report it to the vendor if it returns"
+THRESHOLD = "no reset needed: many corrected ECC errors; run the vendor's diagnostics when convenient"
 RECOVERY_CHANGED = 154
+NVLINK_ERROR = 74
 FELL_OFF = 79
 
 _F, _S, _A, _N = Severity.FATAL, Severity.SERIOUS, Severity.APPLICATION, Severity.NOTED
+_U = Severity.UNREAD
 _COPY, _VIDEO, _IMAGE, _FLOW, _SECURITY = (
     Xid(_S, f"error of the GPU's {name}", ENGINE)
     for name in ("copy engine", "video decoder", "image decoder", "optical flow engine", "security engine")
@@ -118,7 +140,7 @@ XIDS: Mapping[int, Xid] = {
     85: _COPY,
     86: _FLOW,
     **dict.fromkeys((88, 89), _VIDEO),
-    92: Xid(_S, "high rate of corrected memory errors", LATER),
+    92: Xid(_N, "high rate of corrected memory errors", LATER),
     93: Xid(_N, "wear limit of the InfoROM", NOTHING),
     94: Xid(_S, "contained memory error", CONTAINED),
     95: Xid(_F, "uncontained memory error", RESET),
@@ -138,18 +160,19 @@ XIDS: Mapping[int, Xid] = {
     141: Xid(_N, "fast path error", NOTHING),
     142: Xid(_S, "video encoder error", SUPPORT),
     143: Xid(_F, "the GPU could not be initialised", RESET),
-    144: Xid(_S, "NVLink 5 error (SAW)", NVLINK5, LATER),
-    145: Xid(_S, "NVLink 5 error (RLW)", NVLINK5, HIT),
-    146: Xid(_S, "NVLink 5 error (TLW)", NVLINK5, LATER),
-    147: Xid(_S, "NVLink 5 error (TREX)", NVLINK5, LATER),
-    148: Xid(_S, "NVLink 5 error (NVLPW_CTRL)", NVLINK5, LATER),
-    149: Xid(_S, "NVLink 5 error (NETIR)", NVLINK5, SIGNAL),
+    144: Xid(_U, "NVLink 5 error (SAW)", NVLINK5, LATER),
+    145: Xid(_U, "NVLink 5 error (RLW)", NVLINK5, HIT),
+    146: Xid(_U, "NVLink 5 error (TLW)", NVLINK5, LATER),
+    147: Xid(_U, "NVLink 5 error (TREX)", NVLINK5, LATER),
+    148: Xid(_U, "NVLink 5 error (NVLPW_CTRL)", NVLINK5, LATER),
+    149: Xid(_U, "NVLink 5 error (NETIR)", NVLINK5, SIGNAL),
     150: Xid(_F, "NVLink 5 error (MSE)", NVLINK5, LATER),
     151: Xid(_S, "key rotation of confidential computing failed", MACHINE),
+    **dict.fromkeys((152, 153), Xid(_N, "error of the deep learning accelerator", NOTHING)),
     154: Xid(_N, "the recovery action changed", "do what the driver asks for in the kernel log line"),
-    155: Xid(_S, "NVLink taken down by software, which may be intended", RESET),
+    155: Xid(_F, "NVLink taken down by software, which may be intended", RESET),
     156: Xid(_F, "resource retirement", RESET),
-    157: Xid(_S, "resource retirement failed", LATER),
+    157: Xid(_N, "resource retirement failed", LATER),
     158: Xid(_F, "fatal time-out of the GPU", RESET),
     159: Xid(_S, "error of the chip-to-chip link", "reset the GPU where unified memory or vGPU is used"),
     **dict.fromkeys((160, 161), Xid(_N, "channel retirement", NOTHING)),
@@ -161,6 +184,71 @@ XIDS: Mapping[int, Xid] = {
 }
 UNLISTED = Xid(_S, "not in wirewatch's table", "look it up in the vendor's XID catalogue")
 """A number that the table does not have is reported, never dropped."""
+
+NVLINK_BITS: Mapping[tuple[int, int], VendorRow] = {
+    (register, bit): row
+    for register, bits, row in (
+        (1, (0, 23, 30), VendorRow(_N, NOTHING)),
+        (1, (4, 5), VendorRow(_F, ECC)),
+        (1, (8, 9, 12, 16, 17, 24, 28), VendorRow(_F, SEATING)),
+        (1, (21, 22), VendorRow(_F, MARGINAL)),
+        (1, (27, 29), VendorRow(_F, RETURNING)),
+        (1, (1, 20), VendorRow(_F, SECONDARY)),
+        (3, (0, 1, 2, 6), VendorRow(_F, ECC)),
+        (3, (13, 16, 17, 18, 19), VendorRow(_F, RETURNING)),
+        (4, (16, 17, 18), VendorRow(_F, SECONDARY)),
+        (5, (18, 19, 21, 22, 24, 25, 27, 28), VendorRow(_F, ECC)),
+        (5, (20, 23, 26, 29), VendorRow(_S, THRESHOLD)),
+    )
+    for bit in bits
+}
+"""XID 74 by register, the first is 1, and bit: WORKFLOW_NVLINK_ERR of the catalogue (NVSentinel#364)."""
+_SPURIOUS = 0x80000000
+_FORMS = (
+    # XID, units, and error statuses to ignore, to follow XID 154 for, and to reset for.
+    (144, "SAW_MVB", (0x1, 0x4, 0x8, 0x20), (), (0x2, 0x10)),
+    (145, "RLW_CTRL", (_SPURIOUS,), (), ()),
+    (145, "RLW_REMAP", (0x100, 0x200, _SPURIOUS), (0x1, 0x2, 0x4, 0x8, 0x10, 0x20), (0x40, 0x80)),
+    (145, "RLW_RSPCOL", (0x1, _SPURIOUS), (), (0x2,)),
+    (145, "RLW_RXPIPE", (0x1, 0x2, 0x4, 0x8, _SPURIOUS), (), ()),
+    (145, "RLW_SRC_TRACK", (0x2, _SPURIOUS), (0x4, 0x8), (0x1, 0x10, 0x20)),
+    (145, "RLW_TAGSTATE", (0x1, 0x10000, _SPURIOUS), (), (0x2, 0x20000, 0x100000)),
+    (146, "TLW_CTRL TLW_RX TLW_RX_PIPE0 TLW_RX_PIPE1", (0x1, 0x2, _SPURIOUS), (), (0x4,)),
+    (146, "TLW_TX TLW_TX_PIPE0 TLW_TX_PIPE1", (0x1, 0x2, _SPURIOUS), (), (0x4,)),
+    (147, "TREX", (0x1, _SPURIOUS), (), ()),
+    (148, "NVLPW_CTRL NVLPW", (_SPURIOUS,), (), ()),
+    (149, "NETIR NETIR_INT", (), (), (0x0,)),
+    (149, "NETIR_BER_EVENT", (0x0, 0x1, 0x2, 0x3), (), ()),
+    (149, "NETIR_MFDE_EVENT", (0x3,), (), (0x1, 0x4, 0x5, 0x7)),
+    (150, "MSE_WATCHDOG", (), (), (0x0,)),
+)
+_LINK_DOWN = (
+    (VendorRow(_N, NOTHING), (38, 40)),
+    (VendorRow(_F, PEER), (21, *range(32, 38))),
+    (VendorRow(_F, NVLINK5), (0, 1, 2, 4, 10, 15, 16, 17, 18, 22, 42, 43)),
+)
+"""NETIR_LINK_EVT of XID 149 by sub-code; its error status is 0."""
+NVLINK5_ROWS: Mapping[tuple[int, str, int, int], VendorRow] = {
+    **{
+        (number, unit, 0, status): VendorRow(severity, action)
+        for number, units, *told in _FORMS
+        for (severity, action), statuses in zip(
+            ((_N, NOTHING), (_S, FOLLOW), (_F, NVLINK5)), told, strict=True
+        )
+        for unit in units.split()
+        for status in statuses
+    },
+    **{
+        (149, unit, code, 0): row
+        for row, codes in _LINK_DOWN
+        for code in codes
+        for unit in ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
+    },
+}
+"""XIDs 144 to 150 by unit, sub-code and error status: the catalogue's decode table (also in gpud)."""
+_PROMOTED = {("RLW_RXPIPE", status) for status in (0x1, 0x2, 0x4)}
+"""To be ignored unless firmware has made the error fatal, which the message says."""
+_REGISTERS = re.compile(r"\((0x[0-9a-f]{1,8}(?:[, ]+0x[0-9a-f]{1,8})*)\)", re.IGNORECASE)
 
 RECOVERIES: Mapping[str, Recovery] = {
     one.name: one
@@ -179,7 +267,9 @@ RECOVERIES: Mapping[str, Recovery] = {
 }
 """What the driver may ask for, by the name that NVML and XID 154 have in common."""
 CAUSE = "this GPU's earlier XIDs show the cause"
-HEALTH: Mapping[Severity, Health] = {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
+HEALTH: Mapping[Severity, Health] = {
+    Severity.FATAL: Health.FAILED, Severity.UNREAD: Health.UNKNOWN, Severity.SERIOUS: Health.DEGRADED,
+}  # fmt: skip
 
 
 SWITCH_DRAIN = (
@@ -192,8 +282,10 @@ SWITCH_RESET = "drain, reset all GPUs and switches of this NVLink domain togethe
 SWITCH_WATCH = "no immediate action; check whether NVLink errors or a fatal SXid of this link follow"
 """For one that is not fatal, and not in the table."""
 
-_CORRECTED = "nothing to do: the switch has corrected the error; contact the vendor's support if it continues"
-_PARTITION = "restart what runs on the GPUs of this link; check the fabric manager's partitions"
+_PARTITION = (
+    "drain: NVLink traffic of this link stands still; restart what runs on its GPUs, or the virtual machine; "
+    "check the fabric manager's partitions"
+)
 _FATAL_SXIDS = (
     *(11001, 11009, 11013, 11018, 11019, 11020, 12001, 12002, 12022, 12024, 12025, 12026, 12027, 12030),
     *(12031, 12032, 14017, 15001, 15006, 15009, 15010, 15012, 15013, 19047, 19048, 19054, 19056, 19058),
@@ -206,19 +298,24 @@ SWITCH_FATAL: Mapping[int, str] = {
     10003: SWITCH_RESET,
 }
 """What to do about those that the guide calls fatal, by number."""
-SWITCH_NONFATAL: Mapping[int, str] = {
+_CORRECTED = VendorRow(_N, "nothing to do: the switch has corrected the error")
+SWITCH_NONFATAL: Mapping[int, VendorRow] = {
     **dict.fromkeys((11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011), _CORRECTED),
     **dict.fromkeys((19049, 19055, 19057, 19059, 19062, 19065, 19068, 19071), _CORRECTED),
     **dict.fromkeys((24001, 24002, 24003), _CORRECTED),
-    **dict.fromkeys((11004, 12028), _PARTITION),
-    **dict.fromkeys((10001, 10002, 22013), "no immediate action; check whether a fatal SXid follows"),
-    10004: "check the cooling of this node: the switch is hot",
-    10005: "nothing to do if the switch stays cool",
-    20001: "no immediate action; check this link if NVLink is slow",
-    20012: "check the seating and the cable of this link",
-    19084: SWITCH_RESET,
+    10005: VendorRow(_N, "nothing to do if the switch stays cool"),
+    22013: VendorRow(_N, NOTHING),
+    **dict.fromkeys((10001, 10002), VendorRow(_S, "no immediate action; check whether a fatal SXid follows")),
+    10004: VendorRow(_S, "check the cooling of this node: the switch is hot"),
+    20001: VendorRow(_S, "no immediate action; check this link if NVLink is slow"),
+    20012: VendorRow(_S, "check the seating and the cable of this link"),
+    **dict.fromkeys((11004, 12028), VendorRow(_F, _PARTITION)),
+    19084: VendorRow(_F, SWITCH_RESET),
 }
-"""What to do about those that are not fatal, by number."""
+"""Those that the guide does not call fatal, by number: how bad their impact is, and what to do."""
+_WATCHED = VendorRow(_S, SWITCH_WATCH)
+_SWITCH_SEVERITY = re.compile(r"Severity ([01]) Engine")
+"""In a further line of an SXid: 1 is fatal."""
 
 
 def lookup(number: int) -> Xid:
@@ -229,21 +326,63 @@ def lookup(number: int) -> Xid:
 def recovery(words: str) -> Recovery:
     """What the driver asks for by the words of XID 154 or of NVML; one that is not known here is DEGRADED."""
     name = words.strip().lower().replace("_", " ").removesuffix(" required")
-    return RECOVERIES.get(name) or Recovery(name, Health.DEGRADED, f"drain, then {name}")
+    return RECOVERIES.get(name) or Recovery(name, Health.DEGRADED, f"the driver asks for: {name}; {SUPPORT}")
+
+
+def row_of(number: int, message: str) -> VendorRow | None:
+    """Return the vendor's row for the registers in a message; None without registers or without a row."""
+    registers = _registers(message)
+    if number == NVLINK_ERROR:
+        return _row_of_bits(registers)
+    units = message.split(maxsplit=1)[0].split("/") if message.strip() else []
+    if len(registers) > 1:
+        code, status = registers[0] >> 20 & 0x3F, registers[1]
+        for unit in units:
+            promoted = (unit, status) in _PROMOTED and by_word(message, _N) is _F
+            if not promoted and (row := NVLINK5_ROWS.get((number, unit, code, status))):
+                return row
+    return None
+
+
+def decoded(number: int, message: str) -> str:
+    """Say how the registers of an XID from 144 to 150 were read."""
+    if row_of(number, message) is None:
+        return "registers not decoded"
+    code, status, *_ = (*_registers(message), 0)
+    return f"sub-code {code >> 20 & 0x3F}, error status {status:#x}"
+
+
+def _registers(message: str) -> list[int]:
+    found = _REGISTERS.search(message)
+    return [int(one, 16) for one in re.findall("0x[0-9a-f]+", found[1].lower())] if found else []
+
+
+def _row_of_bits(registers: Sequence[int]) -> VendorRow | None:
+    """Return the worst row of all bits that are set; a bit that the table does not have is fatal."""
+    bits = [(n, bit) for n, value in enumerate(registers, 1) for bit in range(32) if value >> bit & 1]
+    rows = [NVLINK_BITS.get(bit, VendorRow(_F, RETURNING)) for bit in bits]
+    order = (_F, _S, _N)
+    return min(rows, key=lambda row: (order.index(row.severity), row.action == SECONDARY), default=None)
 
 
 def severity_of(number: int, message: str) -> Severity:
-    """The severity of one event; on Blackwell's NVLink the message itself says Fatal or Nonfatal."""
+    """The severity of one event: the vendor's row for its registers, else its own word, else its number's."""
     known = lookup(number)
+    if row := row_of(number, message):
+        return row.severity
+    if number == NVLINK_ERROR and not message:
+        return Severity.UNREAD
     return by_word(message, known.severity) if known.by_word else known.severity
 
 
 def action_of(number: int, message: str) -> str:
-    """What to do about one event, by its number, and by what its message says where it says how bad it is."""
-    known = lookup(number)
-    if not known.by_word or severity_of(number, message) is Severity.FATAL:
-        return known.action
-    return known.nonfatal if by_word(message, Severity.NOTED) is Severity.SERIOUS else UNSAID
+    """What to do about one event, as its severity is found."""
+    known, severity = lookup(number), severity_of(number, message)
+    if row := row_of(number, message):
+        return row.action
+    if severity is Severity.UNREAD:
+        return UNSAID
+    return known.nonfatal if known.by_word and severity is Severity.SERIOUS else known.action
 
 
 def by_word(message: str, otherwise: Severity) -> Severity:
@@ -253,13 +392,11 @@ def by_word(message: str, otherwise: Severity) -> Severity:
     return next((severity for word, severity in named.items() if word in words), otherwise)
 
 
-def switch_severity(number: int, message: str) -> Severity:
-    """The severity of one event: what its message says, else what the table says."""
-    return by_word(message, Severity.FATAL if number in SWITCH_FATAL else Severity.SERIOUS)
-
-
-def switch_action(number: int, message: str) -> str:
-    """What to do about one event."""
-    if switch_severity(number, message) is Severity.FATAL:
-        return SWITCH_FATAL.get(number, SWITCH_DRAIN)
-    return SWITCH_NONFATAL.get(number, SWITCH_WATCH)
+def switch_row(number: int, message: str) -> VendorRow:
+    """How bad one event of a switch is, and what to do: fatal where its message or the guide says so."""
+    coded = _SWITCH_SEVERITY.search(message)
+    word = ("Non-fatal", "Fatal")[int(coded[1])] if coded else message
+    severity = by_word(word, Severity.FATAL if number in SWITCH_FATAL else Severity.SERIOUS)
+    if severity is Severity.FATAL:
+        return VendorRow(severity, SWITCH_FATAL.get(number, SWITCH_DRAIN))
+    return SWITCH_NONFATAL.get(number, _WATCHED)

@@ -22,6 +22,7 @@ from wirewatch.verdict.ledger import (
 )
 from wirewatch.verdict.observation import (
     XID_RECOVERY,
+    Names,
     asks_for_reset,
     belonging_gpus,
     cards,
@@ -29,7 +30,6 @@ from wirewatch.verdict.observation import (
     gone_for_good,
     gpu_indexes,
     is_current,
-    named,
     needs_nothing,
     observed_at,
     read_at,
@@ -187,7 +187,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     faults = {key: one for key, one in live.items() if one[1].health is not Health.UNKNOWN}
     came = occurrences(ledger.occurrences, ledger.present, faults, now.mono, policy)
     current = _LedgerStep(state, now, policy, replace(ledger, occurrences=came))
-    known = _renamed(ledger.entries, here)
+    known = _renamed(ledger.entries, Names(here, state))
     moved = {key: current.move(known.get(key), live.get(key)) for key in {**known, **live}}
     entries = {key: entry for key, entry in moved.items() if entry is not None}
     suppressions, ended = _suppressions(ledger, now)
@@ -256,11 +256,11 @@ def _knows(stamp: float | None, at: float, finding: Finding) -> bool:
     return finding.last <= at if stamp is None else finding.stamp <= stamp
 
 
-def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
+def _renamed(entries: Mapping[Key, Entry], names: Names) -> Mapping[Key, Entry]:
     """Return the entries by lasting names; of two the worse, unless the other knows the event as over."""
     made = dict(entries)
     for key, entry in entries.items():
-        part = named(entry.subject, gpus)
+        part = names.of(entry.rule, entry.subject)
         if part is not entry.subject:
             del made[key]
             renamed = replace(entry, subject=part)

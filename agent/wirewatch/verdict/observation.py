@@ -7,6 +7,7 @@ from wirewatch.collectors.gpu import GpuFacts
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
 from wirewatch.core.collector import Component, NodeState, blind_rule
+from wirewatch.core.topology import Topology
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.verdict.ledger import Entry, Stage
 
@@ -18,6 +19,8 @@ _RECOVERY_COLLECTORS = ("gpu", "xid")
 """Collectors of these findings."""
 _PROBE = "probe"
 """The collector that measures now and then, and names no GPU in its series."""
+_LOGGED = "kernel."
+"""Rules for messages of the kernel that are no XIDs."""
 _PORT_DOWN = "infiniband.port_down"
 """A rule that depends on what its collector remembers: after a restart its silence says nothing."""
 
@@ -96,17 +99,37 @@ def gpu_indexes(state: NodeState) -> Mapping[str, str]:
 
 def found(state: NodeState, known: Mapping[str, Subject]) -> Iterator[tuple[str, Finding]]:
     """Return each finding with its collector, and with its GPU's name by the addresses in `known`."""
-    gpus = {**known, **cards(state)}
+    names = Names({**known, **cards(state)}, state)
     for name, component in state.components.items():
         for finding in component.findings:
-            part = named(finding.subject, gpus)
+            part = names.of(finding.rule, finding.subject)
             yield name, finding if part is finding.subject else replace(finding, subject=part)
 
 
-def named(part: Subject, gpus: Mapping[str, Subject]) -> Subject:
-    """The part by its lasting name: the kernel's log is read before NVML has answered."""
-    gpu = None if part.uuid else gpus.get(part.device)
-    return part if gpu is None else replace(gpu, link=part.link)
+class Names:
+    """Lasting names of parts that the kernel's log knows by their PCI address, before NVML has answered."""
+
+    def __init__(self, gpus: Mapping[str, Subject], state: NodeState) -> None:
+        self._gpus = gpus
+        self._wires = _wires(state)
+
+    def of(self, rule: str, part: Subject) -> Subject:
+        """The part by its lasting name; a network card and a port only in a message of their own."""
+        if part.uuid:
+            return part
+        wire = self._wires.get(part.device) if rule.startswith(_LOGGED) else None
+        one = wire or self._gpus.get(part.device.partition(".")[0])
+        return part if one is None else replace(one, link=part.link)
+
+
+def _wires(state: NodeState) -> Mapping[str, Subject]:
+    """The network card at each PCI address, and the card or GPU right below each PCIe port."""
+    graph, facts = state.facts(Topology), state.facts(InfinibandFacts)
+    gpus = [(one.place, Subject(gpu=str(one.index), uuid=one.uuid)) for one in graph.gpus] if graph else []
+    nics = [(one.place, Subject(device=one.device)) for one in graph.nics] if graph else []
+    ports = {place.bridges[-1]: part for place, part in reversed([*gpus, *nics]) if place.bridges}
+    known = facts.devices.items() if facts else ()
+    return {**ports, **{one.pci: Subject(device=name) for name, one in known if one.pci}}
 
 
 def cards(state: NodeState) -> Mapping[str, Subject]:
