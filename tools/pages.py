@@ -68,7 +68,7 @@ def _xids() -> Iterator[str]:
     yield "| XID | meaning | severity | what to do |"
     yield "|---|---|---|---|"
     for number, xid in XIDS.items():
-        severity = f"{xid.severity.value}; by its own text" if xid.by_word else xid.severity.value
+        severity = "by its own text" if xid.by_word else xid.severity.value
         action = f"{xid.action}; not fatal: {xid.nonfatal}" if xid.by_word else xid.action
         yield f"| {number} | {xid.meaning} | {severity} | {action} |"
 
@@ -76,14 +76,15 @@ def _xids() -> Iterator[str]:
 def _sxids() -> Iterator[str]:
     yield "| SXid | severity | what to do |"
     yield "|---|---|---|"
-    for severity, actions, others in (
-        ("fatal", xids.SWITCH_FATAL, xids.SWITCH_DRAIN),
-        ("serious", xids.SWITCH_NONFATAL, xids.SWITCH_WATCH),
-    ):
-        for action in dict.fromkeys(actions.values()):
-            numbers = ", ".join(str(number) for number, asked in sorted(actions.items()) if asked == action)
-            yield f"| {numbers} | {severity} | {action} |"
-        yield f"| others, by their own word | {severity} | {others} |"
+    rows = [
+        *((n, "fatal", action) for n, action in xids.SWITCH_FATAL.items()),
+        *((n, one.severity.value, one.action) for n, one in xids.SWITCH_NONFATAL.items()),
+    ]
+    for severity, action in dict.fromkeys(row[1:] for row in rows):
+        numbers = ", ".join(str(row[0]) for row in sorted(rows) if row[1:] == (severity, action))
+        yield f"| {numbers} | {severity} | {action} |"
+    yield f"| others, by their own word | fatal | {xids.SWITCH_DRAIN} |"
+    yield f"| others, by their own word | serious | {xids.SWITCH_WATCH} |"
 
 
 def _reasons() -> Iterator[str]:

@@ -122,7 +122,7 @@ RDMA: Mapping[str, Row] = {
     "ib-unreadable": Row((BLIND,), "infiniband"),
     "ibstat-disagrees": Row((ticket("Finding", rule="infiniband.ibstat_disagrees"),), "ibstat", 2),
     "nic-cable-hot": degraded(
-        ticket("PortErrors", device="0000:40:00", rule="kernel.nic_module"), "xid", told=DAY
+        ticket("PortErrors", device="mlx5_1", rule="kernel.nic_module"), "xid", told=DAY
     ),
     "gpudirect-lost": degraded(ticket("GPUDirectLost", rule="gpudirect.peer_memory"), "gpudirect", 2),
     "acs-on": degraded(ticket("GPUDirectLost", rule="gpudirect.acs", device="0000:17:00.0"), "acs", 1),

@@ -23,11 +23,11 @@ from wirewatch.cli import cli
 from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
-from wirewatch.collectors.xid import OTHER_ACTIONS
 from wirewatch.core.collector import BLIND_ACTION, Rule
 from wirewatch.core.nvml import fabric_troubles
 from wirewatch.core.types import Expect, Health
-from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
+from wirewatch.core.kernellog import TEXTS
+from wirewatch.core.xids import HEALTH, RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.documents import series
 from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probe.judge import DO
@@ -64,7 +64,7 @@ FAMILIES: Mapping[str, set[str]] = {
         if one.health is not Health.OK or one.probation
     },
     "straggler.*": {f"straggler.{resource.value}" for resource in DO if resource is not Resource.LINK},
-    "kernel.*": {f"kernel.{kind}" for kind in OTHER_ACTIONS},
+    "kernel.*": {f"kernel.{kind}" for kind, text in TEXTS.items() if text.severity in HEALTH},
 }
 """What the patterns in the code can become."""
 ELSEWHERE = {

@@ -95,6 +95,7 @@ UNPARSED = family(
     "Records that mention an XID and were not understood, or not the kernel's.",
 )
 
+COUNTED = (OFF_BUS, *(kind for kind, text in TEXTS.items() if not text.ends))
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
 
 
@@ -234,7 +235,7 @@ def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
     for (card, number), count in sorted(memory.sxids.items()):
         yield SXIDS.sample(count, card, str(number))
     if reading.source == _KMSG:
-        for kind in (OFF_BUS, *(kind for kind, text in TEXTS.items() if not text.ends)):
+        for kind in COUNTED:
             yield OTHER.sample(memory.others.get(kind, 0), kind)
         yield MISSED.sample(reading.missed)
     yield UNPARSED.sample(memory.unparsed)
@@ -531,9 +532,8 @@ def _standing_findings(memory: XidMemory) -> Iterator[Finding]:
         health = Health.DEGRADED if one.ended else xids.HEALTH[one.severity]
         count, lines, when = one.incidents.count, one.incidents.lines, stamp(one.last.at)
         seen = f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
-        evidence = (
-            f"{_what(memory, rule, card, one.message)}{seen}{f', in {lines} lines' if lines > count else ''}"
-        )
+        seen += f", in {lines} lines" if lines > count else ""
+        evidence = f"{_what(memory, rule, card, one)}{seen}"
         evidence += f": {one.message}" if one.message else ""
         said = " (XID 154: None)" if rule.startswith("xid.") else ""
         evidence += f"; the driver says it is over{said}" if one.ended else ""

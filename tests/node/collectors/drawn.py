@@ -124,11 +124,14 @@ class Log:
     absent: Absent | None = None
     missed: int = 0
     step: float = 1.0
+    priority: int = 4
 
     def records(self, after: int) -> KernelLog | Absent:
         if self.absent is not None:
             return self.absent
-        told = [f"4,{n},{round(n * self.step * 1e6)},-;{line}" for n, line in enumerate(self.lines)]
+        told = [
+            f"{self.priority},{n},{round(n * self.step * 1e6)},-;{line}" for n, line in enumerate(self.lines)
+        ]
         return KernelLog(tuple(told[after + 1 :]), self.missed)
 
 
