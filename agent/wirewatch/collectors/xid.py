@@ -296,11 +296,12 @@ RULES = (
     Rule("sxid.*", CONFIRMED, "SwitchError"),
     Rule("kernel.nvlink_training", DEGRADED, "NVLinkErrors"),
     Rule("kernel.peermem_context", DEGRADED, "GPUDirectLost"),
-    *(
-        Rule(f"kernel.nic_{name}", DEGRADED, "PortErrors")
-        for name in ("power", "module", "firmware", "timeout")
-    ),
-    *(Rule(f"kernel.pcie_{name}", DEGRADED, "PortErrors") for name in ("fatal", "link_down")),
+    Rule("kernel.nic_power", DEGRADED, "PortErrors"),
+    Rule("kernel.nic_module", DEGRADED, "PortErrors"),
+    Rule("kernel.nic_firmware", DEGRADED, "PortErrors"),
+    Rule("kernel.nic_timeout", DEGRADED, "PortErrors"),
+    Rule("kernel.pcie_fatal", DEGRADED, "PortErrors"),
+    Rule("kernel.pcie_link_down", DEGRADED, "PortErrors"),
     Rule("kernel.nic_failed", CONFIRMED, "PortDown"),
 )
 
