@@ -24,9 +24,9 @@ from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.core.collector import BLIND_ACTION, Rule
+from wirewatch.core.kernellog import TEXTS
 from wirewatch.core.nvml import fabric_troubles
 from wirewatch.core.types import Expect, Health
-from wirewatch.core.kernellog import TEXTS
 from wirewatch.core.xids import HEALTH, RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.documents import series
 from wirewatch.hw.overlay import bundled_overlays

@@ -453,7 +453,7 @@ def _memory_findings(
             when = in_days(window.seconds(policy.uncorrected_window))
             total, last = window.total(), window.last
             evidence = f"{total} uncorrected {location} errors {when}, {last} since driver load"
-            action = "drain, then reset the GPU; replace it if the errors return"
+            action = "reset the GPU when its jobs have ended; replace it if the errors return"
             yield ECC_UNCORRECTED.finding(replace(subject(gpu), device=location), evidence, action=action)
     if isinstance(value.remapped, Absent):
         return

@@ -345,7 +345,7 @@ def _findings(
     yield from _narrow_or_slow(memory, value, gpu, policy)
     if memory.streaks.get("replays", Streak()).count >= policy.confirm:
         grown = memory.replays.words(_MINUTE, " replays", "in a minute")
-        action = f"{RESEAT} if the replays continue; compare with the other GPUs of the same switch"
+        action = f"if the replays continue, {RESEAT}; compare with the other GPUs of the same switch"
         evidence = f"{grown}, limit {_limit(value, policy)} a minute; {memory.replays.last} since reset"
         yield REPLAYED.finding(subject(gpu), evidence, action=action)
     before, most = memory.best.generation, value.most_generation

@@ -79,7 +79,6 @@ SXIDS = family(
     ("device", "sxid"),
     "Errors of NVLink switches, by PCI address and SXid.",
     "all of it",
-    undrawn="each becomes a finding",
 )
 OTHER = family(
     "kernel_events_total",

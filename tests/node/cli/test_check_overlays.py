@@ -70,6 +70,10 @@ def test_a_bundled_fault_has_the_verdict_of_a_daemon(name: str) -> None:
     assert (answer.health, answer.code) == (EXPECTED[name], EXIT[EXPECTED[name]]), line(answer)
     shown = {(one.rule, one.health) for one in answer.grounds.findings}
     assert shown >= {(told.rule, told.health.name.lower()) for told in load_overlay(name).findings}
+    orders = [one for one in answer.grounds.findings if one.action.startswith("drain")]
+    assert {one.health for one in orders} <= {"failed", "unknown"}, (
+        "a part that is to be drained takes no job"
+    )
 
 
 def test_intervals_of_a_part_of_a_second_make_no_play_longer(tmp_path: Path) -> None:
