@@ -50,7 +50,7 @@ from wirewatch.core.types import (
     value_or,
 )
 from wirewatch.core.words import stamp
-from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
+from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, VendorRow, Xid
 
 GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
@@ -88,11 +88,7 @@ OTHER = family(
     undrawn="each becomes a finding",
 )
 MISSED = family("kernel_log_missed_total", (), "Records of the kernel log that were overwritten unread.")
-UNPARSED = family(
-    "kernel_log_unparsed_total",
-    (),
-    "Records that mention an XID and were not understood, or not the kernel's.",
-)
+UNPARSED = family("kernel_log_unparsed_total", (), "Records with an XID, not understood or not the kernel's.")
 
 COUNTED = (OFF_BUS, *(kind for kind, text in TEXTS.items() if not text.ends))
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
@@ -399,24 +395,28 @@ def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
     counted = _count(memory, event, card, at)
     if event.kind == XID and event.number == xids.RECOVERY_CHANGED:
         return _recover(counted, card, event, at)
-    return (
-        counted if begun else _judged(counted, replace(event, number=event.cause or event.number), card, at)
-    )
+    if begun:
+        return counted
+    return _judged(counted, replace(event, number=event.cause or event.number), card, at)
 
 
 def _judged(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemory:
-    severity = _severity(event)
-    if severity is not Severity.UNREAD:
-        memory = _read(memory, _rule(event), card)
-    if severity is Severity.APPLICATION:
+    row = _row(event)
+    if row.severity is Severity.APPLICATION:
         key = (event.number, card)
         known = memory.repeats.get(key) or RepeatedEvent()
         incidents = known.incidents.see(event.process, at.stamp)
         times = (*known.times, at) if incidents.count > known.incidents.count else known.times
         return replace(memory, repeats={**memory.repeats, key: RepeatedEvent(incidents, times)})
-    if severity is Severity.NOTED:
+    if row.severity is not Severity.UNREAD:
+        # Its text is known now.
+        standing = {
+            p: s for p, s in memory.standing.items() if p[:2] != (_rule(event), card) or not _unread(s)
+        }
+        memory = replace(memory, standing=standing)
+    if row.severity is Severity.NOTED:
         return memory
-    return _stand(memory, (_rule(event), card, event.link), severity, event, at)
+    return _stand(memory, (_rule(event), card, event.link), row, event, at)
 
 
 def _count(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemory:
@@ -431,45 +431,28 @@ def _count(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemo
 
 
 def _over(memory: XidMemory, card: str, rules: Collection[str] = ()) -> XidMemory:
-    """End what stands at this card, of these rules or of all."""
-    standing = {
-        place: replace(one, ended=True) if place[1] == card and place[0] in (rules or {place[0]}) else one
-        for place, one in memory.standing.items()
-    }
-    return replace(memory, standing=standing)
+    """End what stands at this card, of these rules or of all; what was never read leaves nothing."""
+    here = {p: s for p, s in memory.standing.items() if p[1] == card and (not rules or p[0] in rules)}
+    others = {p: s for p, s in memory.standing.items() if p not in here}
+    ended = {p: replace(s, ended=True) for p, s in here.items() if not _unread(s)}
+    return replace(memory, standing={**others, **ended})
 
 
-def _read(memory: XidMemory, rule: str, card: str) -> XidMemory:
-    """Drop what stood only because the text of this event was not known."""
-    standing = {
-        place: one
-        for place, one in memory.standing.items()
-        if place[:2] != (rule, card) or one.severity is not Severity.UNREAD
-    }
-    return replace(memory, standing=standing)
+def _unread(one: StandingEvent) -> bool:
+    return one.severity is Severity.UNREAD
 
 
-def _text(event: Event) -> str:
-    """The event's own words: those of a sequel are not of its beginning."""
-    return "" if event.cause and event.kind == XID else event.message
-
-
-def _severity(event: Event) -> Severity:
-    if event.kind == XID:
-        return xids.severity_of(event.number, _text(event))
+def _row(event: Event) -> VendorRow:
+    """How bad an event is, and what to do; a sequel has no text of its beginning."""
     if event.kind == SXID:
-        return xids.switch_row(event.number, event.message).severity
-    if event.kind == OFF_BUS:
-        return Severity.FATAL
-    return TEXTS[event.kind].severity if event.kind in TEXTS else Severity.NOTED
-
-
-def _advice(event: Event) -> str:
-    if event.kind == SXID:
-        return xids.switch_row(event.number, event.message).action
-    if event.kind in TEXTS:
-        return TEXTS[event.kind].action
-    return xids.action_of(xids.FELL_OFF if event.kind == OFF_BUS else event.number, _text(event))
+        return xids.switch_row(event.number, event.message)
+    if text := TEXTS.get(event.kind):
+        return VendorRow(text.severity, text.action)
+    if event.kind == UNKNOWN:
+        return VendorRow(Severity.NOTED, "")
+    number, message = (xids.FELL_OFF, "") if event.kind == OFF_BUS else (event.number, event.message)
+    message = "" if event.cause else message
+    return VendorRow(xids.severity_of(number, message), xids.action_of(number, message))
 
 
 def _rule(event: Event) -> str:
@@ -478,15 +461,13 @@ def _rule(event: Event) -> str:
     return f"xid.{xids.FELL_OFF}" if event.kind == OFF_BUS else f"kernel.{event.kind}"
 
 
-def _stand(
-    memory: XidMemory, place: EventPlace, severity: Severity, event: Event, at: EventTime
-) -> XidMemory:
+def _stand(memory: XidMemory, place: EventPlace, row: VendorRow, event: Event, at: EventTime) -> XidMemory:
     before = memory.standing.get(place)
     incidents = (before.incidents if before else Incidents()).see(event.process, at.stamp)
-    now = StandingEvent(severity, incidents, at.at, at, event.message, _advice(event))
+    now = StandingEvent(row.severity, incidents, at.at, at, event.message, row.action)
     if before is not None:
         now = replace(now, first=before.first, message=event.message or before.message)
-        if before.severity is Severity.FATAL is not severity:
+        if before.severity is Severity.FATAL is not row.severity:
             now = replace(now, severity=before.severity, message=before.message, action=before.action)
     return replace(memory, standing={**memory.standing, place: now})
 
@@ -505,7 +486,7 @@ def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMe
     severity = Severity.FATAL if wish.health is Health.FAILED else Severity.SERIOUS
     stood = {p: s for p, s in memory.standing.items() if p != place}
     said = replace(memory, recovery={**memory.recovery, card: word}, standing=stood)
-    return _stand(said, place, severity, event, at)
+    return _stand(said, place, replace(_row(event), severity=severity), event, at)
 
 
 def _still(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[EventPlace, StandingEvent]:
@@ -550,7 +531,7 @@ def _what(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
         return f"the driver asks for {xids.recovery(word).name}; "
     if kind == "xid":
         known = xids.lookup(int(name))
-        if one.severity is Severity.UNREAD:
+        if _unread(one):
             return f"{known.meaning}; how bad it is, only its text says, which was not read; "
         read = f", {xids.decoded(int(name), one.message)}" if known.by_word else ""
         return f"{known.meaning}{read}; "

@@ -10,6 +10,7 @@ from tests.node.verdict.recordednode import RecordedNode
 from tests.support import Node
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import AnswerChange
+from wirewatch.verdict.ledger import Stage
 
 NIC = "0000:4f:00.0"
 """mlx5_2 of the demo."""
@@ -18,7 +19,7 @@ ALL = ("inventory", "infiniband", "topology", "xid")
 
 
 def said(node: RecordedNode, *lines: str) -> None:
-    told = [f"4,{3000 + n},864310000000,-;{line}" for n, line in enumerate(lines)]
+    told = [f"4,{3000 + n},{864310 + n}000000,-;{line}" for n, line in enumerate(lines)]
     node.change("Records()", "set", told, port="kmsg")
 
 
@@ -41,6 +42,32 @@ def test_a_card_gets_its_name_as_soon_as_its_device_is_read_and_keeps_one_entry(
     node.poll("infiniband", "xid")
     assert shown(node) == {("kernel.nic_failed", "mlx5_2", Health.FAILED)}
     assert len(node.ledger.entries) == 1
+
+
+def test_a_card_that_its_driver_recovers_is_on_probation_and_not_failed_for_ever(tmp_path: Path) -> None:
+    node = RecordedNode(tmp_path, only=ALL)
+    said(node, DEAD)
+    node.poll(times=2)
+    said(node, DEAD, f"mlx5_core {NIC}: mlx5_health_try_recover:343:(pid 9): health recovery succeeded")
+    node.poll(times=2)
+    assert (node.health, node.stages()) == (Health.DEGRADED, {"kernel.nic_failed": Stage.PROBATION})
+    said(node, DEAD, f"mlx5_core {NIC}: firmware version: 28.39.1002", DEAD)
+    node.poll(times=2)
+    assert node.health is Health.FAILED
+
+
+def test_an_event_whose_text_was_not_read_keeps_jobs_away_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    node = RecordedNode(tmp_path, only=ALL)
+    sequel = "NVRM: Xid (PCI:0000:1b:00): 45, pid=7, name=x, Ch 00000008 caused by previous Xid 149"
+    said(node, sequel)
+    node.poll(times=2)
+    assert (node.health, node.stages()) == (Health.UNKNOWN, {})
+    said(
+        node, sequel,
+        "NVRM: Xid (PCI:0000:1b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x00000000)",
+    )  # fmt: skip
+    node.poll()
+    assert (node.health, node.stages()) == (Health.OK, {})
 
 
 def bridge(node: RecordedNode, address: str) -> str:
