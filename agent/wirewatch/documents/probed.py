@@ -155,6 +155,7 @@ def stragglers(named: NamedStragglers, probed: Probed) -> list[Straggler]:
             against="own", rate=None, own=None, peers=None, probes=0, follows=[],
         )
         for one in named.uniform
+        if not one.lone
     )  # fmt: skip
     return [*(_straggler(one, places) for one in slow), *everywhere]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from wirewatch.core import words
-from wirewatch.core.collector import CONFIRMED, UNKNOWN, Rule
+from wirewatch.core.collector import CONFIRMED, STARTING, UNKNOWN, Rule
 from wirewatch.core.nvml import CLOCK_REASONS
 from wirewatch.core.probe import Clocks, PastProbe, Probed
 from wirewatch.core.statistics import Streak, streaks
@@ -65,7 +65,7 @@ DO: Mapping[Resource, str] = {
 DO_NODE = "no single part is at fault: check what all GPUs share: power limits, cooling, clocks, the driver"
 STRAGGLER_RULES = (
     *(Rule(f"straggler.{part.value}", CONFIRMED, "Straggler") for part in DO if part is not Resource.LINK),
-    Rule(NODE, CONFIRMED, "Straggler"),
+    Rule(NODE, STARTING, "Straggler"),
 )
 RULES = (*PROBE_RULES, Rule("probe.failed", UNKNOWN), *STRAGGLER_RULES)
 
@@ -202,7 +202,7 @@ def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerP
             made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
             # Of several pairs that a GPU sends by, only the slowest is a finding.
             found.setdefault(made.key, made)
-    return (*found.values(), *_of_node(held))
+    return (*found.values(), *_of_node(held, places))
 
 
 def _of_part(
@@ -258,13 +258,22 @@ def _beside(slow: SlowPart) -> str:
     return f"it has always been this slow: {_rate(slow.unit, slow.usual)} in {slow.probes} probes"
 
 
-def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
-    slow = [(one, one.seen) for one in held if isinstance(one.seen, SlowNode)]
-    texts = (
-        f"{ALL[seen.resource]} ({seen.units}) are {words.percent(seen.lost)} slower than they were"
-        for _, seen in slow
-    )
-    if slow:
-        health = Health.FAILED if any(one.failed for one, _ in slow) else Health.DEGRADED
-        since = min(one.since for one, _ in slow)
+def _of_node(held: Sequence[ConfirmedStraggler], places: Mapping[str, int]) -> Iterator[Finding]:
+    nodes = [(one, one.seen) for one in held if isinstance(one.seen, SlowNode)]
+    known = [(one, seen) for one, seen in nodes if not seen.lone]
+    if known:
+        health = Health.FAILED if any(one.failed for one, _ in known) else Health.DEGRADED
+        texts = (
+            f"{ALL[seen.resource]} ({seen.units}) are {words.percent(seen.lost)} slower than they were"
+            for _, seen in known
+        )
+    else:
+        health = Health.UNKNOWN
+        texts = (
+            f"{seen.units} GPUs are {words.percent(seen.lost)} or more slower in {WHAT[seen.resource]} "
+            f"than GPU {places.get(seen.lone, '')}: which of them are well is not known"
+            for _, seen in nodes
+        )
+    if nodes:
+        since = min(one.since for one, _ in known or nodes)
         yield Finding(NODE, health, Subject(), "; ".join(texts), DO_NODE, since)

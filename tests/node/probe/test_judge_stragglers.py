@@ -408,7 +408,7 @@ def test_a_slow_node_is_as_bad_as_its_worst_and_as_old_as_its_first() -> None:
         ConfirmedStraggler(compute, 4.0, 3, 3, failed=True),
         ConfirmedStraggler(PART, 1.0, 3, 3, failed=True),
     ]
-    (finding,) = _of_node(held)
+    (finding,) = _of_node(held, {})
     assert (finding.health, finding.since) == (Health.FAILED, 4.0)
-    assert [one.health for one in _of_node(held[:1])] == [Health.DEGRADED]
-    assert list(_of_node(held[2:])) == []
+    assert [one.health for one in _of_node(held[:1], {})] == [Health.DEGRADED]
+    assert list(_of_node(held[2:], {})) == []

@@ -55,12 +55,16 @@ class SlowPart:
 
 @dataclass(frozen=True, slots=True)
 class SlowNode:
-    """All units of a resource are slow alike, by the node; `worst`: the largest loss among them."""
+    """All units of a resource are slow alike, by the node; `worst`: the largest loss among them.
+
+    `lone`: the GPU beside which all others look slow; whether they are is not known.
+    """
 
     resource: Resource
     lost: float
     units: int
     worst: float = 0.0
+    lone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,7 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
         inside, more = _alike(resource, inside, alone, raw, table.faulty, policy)
-        uniform += more
+        uniform += more or _few(resource, alone)
     scores = _scores((*alone, *table.ends.values(), *table.pairs.values()))
     scores |= {unit: part / policy.noise_link for unit, part in measured.links.items()}
     slow = (replace(one, worst=_worst(one, raw, table.faulty)) for one in (*inside, *outside))
@@ -326,6 +330,14 @@ def _alike(
     rest += [replace(made, follows=slow[made.unit].follows) for made in left if made]
     worst = max(_worst(one, raw, faulty) for one in slow.values())
     return rest, [SlowNode(resource, lost, len(every), worst)]
+
+
+def _few(resource: Resource, alone: Sequence[Deviation]) -> list[SlowNode]:
+    """The others beside a GPU that is faster by itself, of which no other says who is right."""
+    every = [one for one in alone if one.unit.resource is resource]
+    lone = [one for one in every if one.lone]
+    others = [one.rate for one in every if not one.lone]
+    return [SlowNode(resource, 1 - max(others) / one.rate, len(others), lone=one.unit.uuid) for one in lone]
 
 
 def _slow(one: Deviation, policy: StragglerPolicy) -> SlowPart | None:

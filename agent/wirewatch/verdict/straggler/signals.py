@@ -7,7 +7,7 @@ from enum import Enum
 
 from wirewatch.core.collector import Strict
 from wirewatch.core.probe import Document, Micro, Probed
-from wirewatch.core.statistics import AcceptedRates, grouped, high_median, low_median, spread
+from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
@@ -128,6 +128,8 @@ class StragglerPolicy(Strict):
 
 RateHistory = AcceptedRates[Unit]
 """Rates of accepted probes by unit."""
+FEW = 4.0
+"""By this over its number of values a history may be noisier than it shows: by the simulation."""
 CLOSE = 0.2
 """How far two losses may be from each other and still be the same."""
 
@@ -169,6 +171,8 @@ class Deviation:
     peers: Loss | None = None
     count: int = 0
     """Values of its own history."""
+    lone: bool = False
+    """Whether it is so much faster than nearly all its peers that all of these may be slow."""
 
     def slow(self, policy: StragglerPolicy) -> bool:
         return self.decisive_loss(policy) is not None
@@ -215,11 +219,20 @@ def deviations(
     """Every unit of a probe against its history, and against those that are made alike."""
     ways = ((unit, measured.alike.get(unit, "")) for unit in measured.rates)
     groups = grouped(((unit.resource, way), unit) for unit, way in ways if way)
-    found = {unit: _alone(unit, measured, references, policy) for unit in measured.rates}
+    usual = {unit: references.of(unit, measured.kind, policy.learn) for unit in measured.rates}
+    # A history of a few values may look quieter than it is; all of a kind together do not.
+    spreads = grouped((unit.resource, _unsure(known)) for unit, known in usual.items() if known)
+    noises = {one: max(policy.noise(one), low_median(spreads.get(one, [0.0]))) for one in Resource}
+    found = {
+        unit: _alone(unit, rate, usual[unit], noises[unit.resource]) for unit, rate in measured.rates.items()
+    }
     for units in groups.values():
         rates = [_steady(found[unit], policy) for unit in units]
+        fast = _fast(rates, policy)
+        enough = len(fast) >= max(2, len(rates) / 4)
         for unit, rate in zip(units, rates, strict=True):
-            found[unit] = replace(found[unit], peers=_to_peers(rate, rates, policy))
+            peers = _to_peers(rate, fast if enough else rates, policy)
+            found[unit] = replace(found[unit], peers=peers, lone=rate in fast and not enough)
     return found
 
 
@@ -319,19 +332,28 @@ def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
             yield Unit(Resource.LINK, probed.plan.gpus[links.gpu]), max(lost)
 
 
-def _alone(unit: Unit, measured: Signals, references: RateHistory, policy: StragglerPolicy) -> Deviation:
-    one = Deviation(unit, measured.rates[unit])
-    reference = references.of(unit, measured.kind, policy.learn)
+def _alone(unit: Unit, rate: float, reference: UsualRate | None, noise: float) -> Deviation:
     if reference is None:
-        return one
-    noise = max(policy.noise(unit.resource), reference.spread)
-    own = Loss(1 - one.rate / reference.rate, noise, reference.rate)
-    return replace(one, own=own, count=reference.count)
+        return Deviation(unit, rate)
+    own = Loss(1 - rate / reference.rate, max(noise, _unsure(reference)), reference.rate)
+    return Deviation(unit, rate, own, count=reference.count)
+
+
+def _unsure(usual: UsualRate) -> float:
+    """The spread of a history, larger the fewer values it is made of."""
+    return usual.spread * (1 + FEW / usual.count)
 
 
 def _steady(one: Deviation, policy: StragglerPolicy) -> float:
     """What peers are compared by: the history of one that is as it was; near the limit no noise decides."""
     return one.rate if one.own is None or one.own_loss(policy) is not None else one.own.usual
+
+
+def _fast(rates: Sequence[float], policy: StragglerPolicy) -> Sequence[float]:
+    """The fewer than half that are apart from all others, which are slower; else none."""
+    ordered = sorted(rates, reverse=True)
+    gaps = (n for n in range(1, (len(rates) + 1) // 2) if ordered[n] <= (1 - policy.peers) * ordered[n - 1])
+    return ordered[: next(gaps, 0)]
 
 
 def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> Loss | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.node.verdict.straggler.nodes import POLICY, gpu, history, probe, told, watched
 from wirewatch.core.statistics import APART, FORGOTTEN, KEPT, LEARNING
-from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
+from wirewatch.verdict.straggler.naming import SlowPart, StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import (
     RateHistory,
     Resource,
@@ -169,3 +170,32 @@ def test_more_confirmations_than_looks_cannot_be_meant() -> None:
     assert "among" in type(POLICY)(confirm=4).wrong()
     assert "score" in type(POLICY)(score=0.0).wrong()
     assert "learn" in type(POLICY)(learn=0).wrong()
+
+
+def noisy(random: Random) -> Signals:
+    """A probe of eight GPUs whose every time is up to 5 % off, each by itself."""
+    well = probe(8)
+    return replace(well, rates={unit: rate / random.uniform(0.95, 1.05) for unit, rate in well.rates.items()})
+
+
+def test_even_noise_of_five_per_cent_names_nobody() -> None:
+    """Before: on most nodes, up to three at a time, by histories of five values that looked quiet."""
+    random = Random(7)  # noqa: S311
+    for _ in range(12):
+        watch = StragglerWatch()
+        for number in range(25):
+            watch = fold_stragglers(watch, noisy(random), 600.0 * number, POLICY, accepted=True)
+            assert watch.held(POLICY) == ()
+
+
+def test_a_part_of_a_noisy_node_is_named_from_four_deviations_on() -> None:
+    random = Random(7)  # noqa: S311
+    watch = watched([noisy(random) for _ in range(30)])
+    unit = Unit(Resource.COMPUTE, gpu(2))
+    for _ in range(2):
+        one = noisy(random)
+        bad = replace(one, rates={**one.rates, unit: 0.7 * one.rates[unit]})
+        watch = fold_stragglers(watch, bad, 1e6, POLICY, accepted=True)
+    assert [told(one.seen.unit) for one in watch.held(POLICY) if isinstance(one.seen, SlowPart)] == [
+        "compute 2"
+    ]
