@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.formulas import NVLS
+from wirewatch.busbw.references import Confidence
 from wirewatch.core import words
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.pci import Path
@@ -29,6 +30,8 @@ LARGE = 256 * MIB
 LEAST_A_LINK = 64 * MIB
 """Bytes on average from which on a GPU's links are compared where no copies went over all of them: of less a
 few small messages decide."""
+CLEARS = 0.03
+"""By so much of what is expected a collective must be above the limit of FAILED before that is over."""
 SURE = 0.5
 """Part of the least plausible share from which on no setting or layout explains it."""
 BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")
@@ -77,7 +80,7 @@ def probe_findings(
 ) -> tuple[ProbeFinding, ...]:
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
     due = [(one, one.trusted) for one in measured if one.trusted is not None]
-    low = [(one, trusted) for one, trusted in due if one.busbw < policy.ratio * trusted.busbw]
+    low = [(one, trusted) for one, trusted in due if _is_low(one, trusted, policy)]
     others = [(one, one.usual) for one in measured if one.usual and (one, one.trusted) not in low]
     slower = [(one, usual) for one, usual in others if _is_slower(one, usual, policy)]
     rest = [one for one in measured if (one, one.usual) not in slower]
@@ -145,8 +148,7 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[P
     if not (probed.account and any(device.available for device in probed.account.nvls)):
         # That the driver offers it must be known: in many virtual machines it does not.
         return
-    due = [one for one in measured if one.trusted is not None and one.trusted.algorithm == NVLS]
-    bad = [one for one in due if one.algorithm and not one.algorithm.startswith(NVLS.lower())]
+    bad = [one for one in measured if one.trusted is not None and _falls_back(one, one.trusted)]
     if bad:
         yield ProbeFinding(
             "probe.nvls", Subject(), Health.DEGRADED,
@@ -205,6 +207,23 @@ def _subject(probed: Probed, position: int, link: str = "") -> Subject:
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link=link)
 
 
+def _falls_back(one: Measured, due: Expectation) -> bool:
+    return due.algorithm == NVLS and bool(one.algorithm) and not one.algorithm.startswith(NVLS.lower())
+
+
+def _is_low(one: Measured, due: Expectation, policy: ProbePolicy) -> bool:
+    """Below the limit, or so little above it that this may be noise.
+
+    Until a history says what is usual, what is expected stands for it: a derived figure does not.
+    """
+    near = policy.ratio
+    if one.usual is not None:
+        near += CLEARS * (one.usual.rate >= (near + CLEARS) * due.busbw)
+    elif one.size_bytes >= LARGE and due.confidence is not Confidence.DERIVED and not _falls_back(one, due):
+        near = max(near, policy.usual)
+    return one.busbw < policy.ratio * due.busbw or max(one.busbw, one.best) < near * due.busbw
+
+
 def _below_expected(
     probed: Probed, low: Sequence[tuple[Measured, Expectation]], policy: ProbePolicy
 ) -> Iterator[ProbeFinding]:
@@ -212,8 +231,9 @@ def _below_expected(
         return
     # When single runs were fast enough, something came between; that is no wire that is always slow.
     steady = [(one, due) for one, due in low if one.best < policy.ratio * due.busbw]
-    worst, _ = min(steady or low, key=lambda pair: pair[0].busbw / pair[1].busbw)
-    evidence = f"{measured_text(worst)}{_more(low)}{_reasons(probed, worst)}{_doubt(steady=bool(steady))}"
+    worst, due = min(steady or low, key=lambda pair: pair[0].busbw / pair[1].busbw)
+    doubt = _doubt(steady=bool(steady) or worst.busbw >= policy.ratio * due.busbw)
+    evidence = f"{measured_text(worst)}{_more(low)}{_reasons(probed, worst)}{doubt}"
     yield ProbeFinding(
         "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
         SLOW_NETWORK if by_network(probed.plan) else SLOW_WIRE,

@@ -28,9 +28,15 @@ def usual(conditions: tuple[Conditions, ...]) -> float:
     return min(one.ratio for one in measure(drawn(conditions)) if one.ratio is not None)
 
 
-@pytest.mark.parametrize(("part", "slow"), [(0.68, True), (0.72, False), (0.78, False)])
-def test_a_node_is_slow_below_seven_tenths_of_what_is_expected(part: float, slow: bool) -> None:  # noqa: FBT001
-    assert rules(speed=part / usual(FOUR)) == ({"probe.busbw"} if slow else set())
+@pytest.mark.parametrize(
+    ("part", "worst"), [(0.68, "FAILED"), (0.72, "DEGRADED"), (0.83, "DEGRADED"), (0.87, "")]
+)
+def test_a_node_is_slow_below_seven_tenths_of_what_is_expected_and_odd_below_85(
+    part: float, worst: str
+) -> None:
+    probed = drawn(FOUR, speed=part / usual(FOUR))
+    found = [(one.rule, one.worst.name) for one in probe_findings(probed, measure(probed), POLICY)]
+    assert found == [("probe.busbw", worst)] * bool(worst)
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.92, False), (0.88, True), (1.08, False), (1.12, True)])
