@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 from wirewatch.core.types import Absent, Why
@@ -84,13 +85,17 @@ GRACE_WINDOW = DAY
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """Stretches of starting, in monotonic seconds; a start may take its time, but not again and again."""
+    """Stretches of starting, in monotonic seconds; `up`: when a start last came to its end."""
 
     stretches: tuple[tuple[float, float], ...] = ()
     waiting: bool = False
+    up: float = -inf
 
-    def see(self, mono: float, *, waiting: bool) -> "Grace":
-        """The grace after one more poll; between two polls it was as at the first of them."""
+    def see(self, mono: float, *, waiting: bool, up: bool | None = None) -> "Grace":
+        """The grace after one more poll; between two polls it was as at the first of them.
+
+        `up`: whether it runs now; None: it does when it does not wait.
+        """
         if not (waiting or self.stretches):
             return self
         known = list(self.stretches)
@@ -98,11 +103,20 @@ class Grace:
             known[-1] = (known[-1][0], mono)
         elif waiting:
             known.append((mono, mono))
-        return Grace(tuple(s for s in known if s[1] > mono - GRACE_WINDOW), waiting)
+        ended = not waiting if up is None else up
+        kept = tuple(s for s in known if s[1] > mono - GRACE_WINDOW)
+        return Grace(kept, waiting, mono if ended else self.up)
 
     def lasts(self, seconds: float) -> bool:
-        """Whether it is starting now, and has spent less than so many seconds on that."""
-        return self.waiting and sum(end - begin for begin, end in self.stretches) < seconds
+        """Whether it is starting now, and has spent less than so many seconds on this start."""
+        return self.waiting and self._spent(self.up) < seconds
+
+    def excuses(self, seconds: float) -> bool:
+        """Whether it is starting, and has spent less than so many seconds of this day on that."""
+        return self.waiting and self._spent(-inf) < seconds
+
+    def _spent(self, since: float) -> float:
+        return sum(end - begin for begin, end in self.stretches if begin >= since)
 
 
 NORMAL = 1.4826

@@ -49,7 +49,7 @@ class NvlinkPolicy(Strict):
     effective_ber: float = 1e-12
     """Bit error rate, after correction, from which on there is a finding. [errors/bit]"""
     fabric_grace: float = 300.0
-    """Time a day for which a node may register with its fabric, or bring up its first link.
+    """Time for which a node may register with its fabric each time, or bring up its first link.
 
     It is UNKNOWN until then. [seconds]
     """
