@@ -213,6 +213,12 @@ def is_gpu(sysfs: Sysfs, address: str) -> bool:
     return ours and sysfs.read(f"{DEVICES}/{address}/vendor") == NVIDIA
 
 
+def gpu_places(sysfs: Sysfs) -> tuple[Place, ...]:
+    """Where all GPUs sit whose place is known, also those of no driver."""
+    names = (name for name in value_or(sysfs.entries(DEVICES), ()) if is_gpu(sysfs, name))
+    return tuple(one for one in (read_place(sysfs, name) for name in names) if not isinstance(one, Absent))
+
+
 def read_slot(sysfs: Sysfs, address: str) -> GpuSlot:
     """Which driver has the GPU at this address, and whether it offers it."""
     driver = driver_of(sysfs, address)

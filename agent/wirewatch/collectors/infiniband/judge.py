@@ -1,6 +1,6 @@
 """Judging RDMA ports: what is expected of each, what is wrong with it, and which devices have gone."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from wirewatch.collectors.infiniband.ibstat import IBSTAT_DISAGREES, compare, ibstat_findings
@@ -8,6 +8,7 @@ from wirewatch.collectors.infiniband.model import (
     DISABLED,
     ERRORS,
     LINK_DOWNED,
+    SWEPT,
     WORDS,
     InfinibandMemory,
     InfinibandPolicy,
@@ -38,6 +39,7 @@ from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok
 PORT_DOWN = Rule("infiniband.port_down", STARTING, "PortDown")
 PORT_DISABLED = Rule("infiniband.port_disabled", DEGRADED, "PortDown")
 PORT_INACTIVE = Rule("infiniband.port_inactive", DEGRADED, "PortDown")
+PORT_LAYER = Rule("infiniband.port_layer", DEGRADED, "PortDown")
 PORTS_MISSING = Rule("infiniband.ports_missing", STARTING, "PortDown")
 DEVICE_GONE = Rule("infiniband.device_gone", CONFIRMED, "PortDown")
 PORT_FLAPPING = Rule("infiniband.port_flapping", FAILED, "PortFlapping")
@@ -75,6 +77,10 @@ MISSING_ACTION = "check the ports named here, then look for cards that are not l
 NARROW_ACTION = (
     f"{SLOW_ACTION}; if these ports are split on purpose, set `[expect] rdma_rate_bytes_per_second`"
 )
+LAYER_ACTION = (
+    "make it InfiniBand again (`mlxconfig -d DEVICE set LINK_TYPE_P1=1`, then reset the card); if it is "
+    "Ethernet on purpose, exclude the device"
+)
 _NEVER = Absent(Why.MISSING, "not read since the agent started")
 NOT_READ = PortReading(_NEVER, _NEVER, _NEVER, _NEVER, _NEVER)
 """The reading of a port that is known from another run alone."""
@@ -89,8 +95,8 @@ _SIBLINGS, _MANY = 2, 3
 about any other."""
 _ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
 RULES = (
-    PORT_DOWN, PORT_DISABLED, PORT_INACTIVE, PORTS_MISSING, DEVICE_GONE, PORT_FLAPPING, PORT_SLOW, CARD_PCIE,
-    Rule("infiniband.*_errors", DEGRADED, "PortErrors"), COUNTER_SATURATED, IBSTAT_DISAGREES,
+    PORT_DOWN, PORT_DISABLED, PORT_INACTIVE, PORT_LAYER, PORTS_MISSING, DEVICE_GONE, PORT_FLAPPING, PORT_SLOW,
+    CARD_PCIE, Rule("infiniband.*_errors", DEGRADED, "PortErrors"), COUNTER_SATURATED, IBSTAT_DISAGREES,
 )  # fmt: skip
 
 
@@ -111,6 +117,7 @@ def judge(
         identities={**{n: card for n, card in reading.gone.items() if card.pci}, **reading.identities},
         looked=reading.looked,
         away=frozenset(name for name, where in reading.missing.items() if where.away),
+        gpus=reading.gpus,
         strays=reading.strays,
         refused=reading.refused,
         ports=ports,
@@ -219,8 +226,10 @@ def _remember(
     expect: Expect, mono: float,
 ) -> PortMemory:  # fmt: skip
     last = _filled(port, known.last)
-    grace = known.grace.see(mono, waiting=last.coming_up)
-    excused = last.switched_off or grace.lasts(policy.port_grace)
+    grace = known.grace.see(mono, waiting=last.coming_up, up=_is_active(last))
+    # A subnet manager may start as often as it likes; a wire that trains again and again flaps.
+    swept = last.state in SWEPT and grace.lasts(policy.port_grace)
+    excused = last.switched_off or swept or grace.excuses(policy.port_grace)
     sure = not is_lost(port.state)
     active = _is_active(last)
     best = max(known.best, _running(port).bytes_per_second)
@@ -366,6 +375,7 @@ def _findings(
 ) -> Iterator[Finding]:
     yield from _ports(memory, reading, policy)
     yield from _inactive(memory, reading, policy)
+    yield from _layers(memory, reading, policy)
     yield from _devices(memory, reading, policy)
     active = _active_ports(reading, memory.ports)
     due = (expect.rdma_ports or 0) - active
@@ -381,9 +391,10 @@ def _findings(
 def _ports(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
+    certain = _narrower(memory, reading, policy)
     for key, port in sorted(memory.ports.items()):
         # A card that has gone away with a fault took it along: going away repairs nothing.
-        yield from _port(key, port, policy, reading.ports)
+        yield from _port(key, port, policy, reading.ports, certain=key in certain)
         if key[0] not in memory.away:
             yield from _errors(Subject(device=key[0], port=key[1]), port, policy)
         yield from _unread(key, reading, down="down" in port.streaks)
@@ -412,8 +423,9 @@ def _devices(
 
 
 def _port(
-    key: PortKey, port: PortMemory, policy: InfinibandPolicy, listed: Collection[PortKey]
+    key: PortKey, port: PortMemory, policy: InfinibandPolicy, listed: Collection[PortKey], *, certain: bool
 ) -> Iterator[Finding]:
+    """What is wrong with a port; `certain`: it has lanes less than it was made for."""
     subject = Subject(device=key[0], port=key[1])
     if "down" in port.streaks:
         past = "was active" if port.was_active else "has been so since the agent started"
@@ -430,14 +442,15 @@ def _port(
     if slow := _slow(port, policy):
         rate, expected = slow
         # What siblings have may not be meant for this one; what it had itself, it can.
-        own = port.best * policy.slow_ratio > rate.bytes_per_second
+        own = certain or port.best * policy.slow_ratio > rate.bytes_per_second
         sure = _confirmed(port.streaks.get("slow", Streak()), policy)
         health = sure if own or port.pinned else Health.DEGRADED
         evidence = f"active at {rate}, expected {gigabits(expected)}"
         yield PORT_SLOW.finding(subject, evidence, health, SLOW_ACTION)
     elif "narrow" in port.streaks:
         evidence = f"active at {port.last.rate}: {_running(port.last).lanes} of {LANES} lanes"
-        yield PORT_SLOW.finding(subject, evidence, Health.DEGRADED, NARROW_ACTION)
+        health = _confirmed(port.streaks["narrow"], policy) if certain else Health.DEGRADED
+        yield PORT_SLOW.finding(subject, evidence, health, NARROW_ACTION)
     if len(port.flaps) >= policy.flaps:
         evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"
         yield PORT_FLAPPING.finding(subject, evidence, action=FLAP_ACTION)
@@ -484,16 +497,65 @@ def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator
         yield blind_finding("infiniband", subject, replace(first, detail=detail))
 
 
+def _siblings(
+    memory: InfinibandMemory, reading: InfinibandReading
+) -> Iterator[tuple[str, Sequence[PortKey]]]:
+    """Ports that are made alike, by board: the same port of it, and all beside GPUs or none."""
+    # Often only the first of two ports is wired.
+    cards = memory.identities
+    kinds = grouped(
+        ((cards[key[0]].board, cards[key[0]].pci.partition(".")[2], key[1], cards[key[0]].beside_gpu), key)
+        for key in reading.ports
+    )
+    return ((board, keys) for (board, *_), keys in kinds.items() if board)
+
+
+def _narrower(
+    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
+) -> frozenset[PortKey]:
+    """Ports with fewer lanes than most of their siblings, which all have theirs.
+
+    One lane is never meant. Two may be, of a card for storage: not where the GPUs lack a port without it.
+    """
+    found: set[PortKey] = set()
+    for _, keys in _siblings(memory, reading):
+        lanes = {key: count for key in keys if (count := _running(memory.ports[key].last).lanes)}
+        odd = [key for key in lanes if "narrow" in memory.ports[key].streaks]
+        if len(lanes) - len(odd) >= max(_MANY, policy.sibling_ratio * len(lanes)):
+            lacks = _lacks(memory, reading, keys, odd)
+            found |= {key for key in odd if lacks or lanes[key] == 1}
+    return frozenset(found)
+
+
+def _lacks(
+    memory: InfinibandMemory, reading: InfinibandReading, keys: Sequence[PortKey], odd: Sequence[PortKey]
+) -> bool:
+    """Whether the GPUs, which these ports may be beside, cannot share them evenly without the odd ones."""
+    beside = memory.identities[keys[0][0]].beside_gpu is not False
+    return beside and not reading.missing and len(memory.gpus) % (len(keys) - len(odd)) > 0
+
+
+def _layers(
+    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
+) -> Iterator[Finding]:
+    """Ports that are Ethernet where siblings are InfiniBand and the GPUs lack a port without them."""
+    for board, keys in _siblings(memory, reading):
+        last = {key: memory.ports[key].last for key in keys}
+        sound = sum(port.layer == "InfiniBand" and _is_active(port) for port in last.values())
+        odd = [key for key, port in last.items() if port.layer == "Ethernet"]
+        if sound >= max(_MANY, policy.sibling_ratio * len(keys)) and _lacks(memory, reading, keys, odd):
+            evidence = f"Ethernet, while {sound} of {len(keys)} ports of cards {board} are InfiniBand"
+            for device, port in odd:
+                yield PORT_LAYER.finding(Subject(device=device, port=port), evidence, action=LAYER_ACTION)
+
+
 def _inactive(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
     """Ports that never were active while others of their kind of card are, or none at all is."""
-    # By board, and which port of it: often only the first of two is wired.
-    functions = {name: memory.identities[name].pci.partition(".")[2] for name, _ in reading.ports}
-    kinds = grouped(((memory.ports[key].board, functions[key[0]], key[1]), key) for key in reading.ports)
-    for (board, *_), keys in kinds.items():
+    for board, keys in _siblings(memory, reading):
         active = [key for key in keys if _is_active(memory.ports[key].last)]
-        if not board or len(active) < _SIBLINGS:
+        if len(active) < _SIBLINGS:
             continue
         most = len(active) >= max(_MANY, policy.sibling_ratio * len(keys))
         for key in keys:

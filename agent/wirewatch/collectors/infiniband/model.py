@@ -12,6 +12,7 @@ from math import inf
 
 from wirewatch.core.collector import Options, Strict
 from wirewatch.core.machine import is_guid
+from wirewatch.core.pci import Place
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Rate
 from wirewatch.core.statistics import Grace, Streak, Window
@@ -112,7 +113,7 @@ class InfinibandPolicy(Strict):
     sibling_ratio: float = 0.75
     """Share of the ports of one model that must be active before one that never was is a finding. [share]"""
     port_grace: float = 60.0
-    """Time a day for which a port may train and wait for the subnet manager; it is UNKNOWN until then.
+    """Time for which a port may train and wait for the subnet manager each time; it is UNKNOWN until then.
 
     [seconds]
     """
@@ -137,6 +138,8 @@ class RdmaIdentity:
     ports: Mapping[str, tuple[str, ...]]
     """Ports, and which of the counters that we know each has."""
     lost: Absent | None = None
+    beside_gpu: bool | None = False
+    """Whether it shares a PCIe switch with a GPU, and so carries what GPUs send; None: not shown."""
 
     def same_card(self, other: "RdmaIdentity") -> bool:
         """Whether both are one card in one place: another card, or another function, starts again."""
@@ -212,6 +215,7 @@ class InfinibandReading:
     monotonic seconds. `gone`: cards that were known and are not listed, by name, or by PCI address where
     another has the name, and `missing`: why. `names`: what each card that was known is called now.
     `strays`: network cards that no RDMA device claims, and where they are. `ibstat` None: not its turn.
+    `gpus`: the places of all GPUs, also of those that no driver has.
     """
 
     devices: tuple[str, ...]
@@ -225,6 +229,7 @@ class InfinibandReading:
     refused: Mapping[str, CounterRefusal]
     ibstat: Output | Absent | None
     looked: float
+    gpus: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +312,7 @@ class InfinibandMemory:
 
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
     looked: float = -inf
+    gpus: tuple[Place, ...] = ()
     away: frozenset[str] = frozenset()
     strays: Mapping[str, Whereabouts] = field(default_factory=dict)
     refused: Mapping[str, CounterRefusal] = field(default_factory=dict)

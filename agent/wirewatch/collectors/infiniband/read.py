@@ -18,16 +18,19 @@ from wirewatch.collectors.infiniband.model import (
     names_now,
 )
 from wirewatch.core import rdma
+from wirewatch.core.pci import Path, Place, path_between
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.statistics import grouped
 from wirewatch.core.tree import (
     NET,
     RDMA,
     find_strays,
+    gpu_places,
     is_virtual,
     rdma_address,
     rdma_devices,
     read_pci_link,
+    read_place,
     where_is,
 )
 from wirewatch.core.types import Absent, Why, value_or
@@ -44,16 +47,14 @@ def read(
     allowed = [n for n in names if not _excluded(n, options)]
     due = mono - memory.looked >= options.identity_interval
     kept = {n: i for n, i in memory.identities.items() if not due and _is_same(sysfs, n, i, memory)}
-    found = {name: kept.get(name) or _identify(sysfs, name, memory.identities.get(name)) for name in allowed}
+    gpus = gpu_places(sysfs) if due else memory.gpus
+    found = {n: kept.get(n) or _identify(sysfs, n, memory.identities.get(n), gpus) for n in allowed}
     identities = {name: identity for name, identity in found.items() if identity is not None}
     refused = dict(memory.refused)
     known = {n: i for n, i in memory.identities.items() if not _excluded(n, options)}
     now = names_now(known, identities)
-    gone = {
-        identity.pci if name in identities else name: identity
-        for name, identity in known.items()
-        if name not in now and not _is_taken(identity, identities)
-    }
+    lost = ((n, i) for n, i in known.items() if n not in now and not _is_taken(i, identities))
+    gone = {i.pci if n in identities else n: i for n, i in lost}
     # Cards that are gone while another has their name go by their PCI address.
     left = {n: n if n in gone else i.pci for n, i in known.items() if n in gone or gone.get(i.pci) is i}
     claimed = {i.pci for i in (*identities.values(), *gone.values())}
@@ -72,6 +73,7 @@ def read(
         refused=refused,
         ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
         looked=mono if due else memory.looked,
+        gpus=gpus,
     )
 
 
@@ -180,7 +182,9 @@ class _DeviceReader:
         return none if isinstance(value, Absent) else value
 
 
-def _identify(sysfs: Sysfs, name: str, last: RdmaIdentity | None) -> RdmaIdentity | None:
+def _identify(
+    sysfs: Sysfs, name: str, last: RdmaIdentity | None, gpus: Sequence[Place]
+) -> RdmaIdentity | None:
     """The device, None for a virtual function: its wire is its card's, and it comes and goes by design."""
     known = last or RdmaIdentity("", "", "", "", "", "", (), {})
     reader = _DeviceReader(sysfs, f"{RDMA}/{name}")
@@ -189,6 +193,8 @@ def _identify(sysfs: Sysfs, name: str, last: RdmaIdentity | None) -> RdmaIdentit
         return None
     numa = reader.text("device/numa_node", known.numa)
     ports = reader.names("ports", tuple(known.ports))
+    place = read_place(sysfs, address)
+    paths = {value_or(path_between(place, gpu), None) for gpu in gpus}
     return RdmaIdentity(
         pci=address,
         numa="" if numa == "-1" else numa,
@@ -199,6 +205,7 @@ def _identify(sysfs: Sysfs, name: str, last: RdmaIdentity | None) -> RdmaIdentit
         netdevs=reader.names("device/net", known.netdevs),
         ports={port: _counters(reader, port, known.ports.get(port, ())) for port in ports},
         lost=reader.lost,
+        beside_gpu=True if paths & {Path.PIX, Path.PXB} else None if None in paths else False,
     )
 
 

@@ -1,0 +1,197 @@
+"""Ports beside their siblings since the first start: fewer lanes, and another link layer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
+from tests.support import Node
+from wirewatch.collectors.infiniband import COLLECTOR
+from wirewatch.core.types import Expect, Health
+from wirewatch.hw.overlay import AnswerChange
+
+DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
+ONE, TWO, WHOLE = "100 Gb/sec (1X NDR)", "200 Gb/sec (2X NDR)", "400 Gb/sec (4X NDR)"
+SLOW, LAYER = "infiniband.port_slow", "infiniband.port_layer"
+ETHERNET = {"link_layer": "Ethernet", "lid": "0x0"}
+DARK = {**ETHERNET, "state": "1: DOWN", "phys_state": "3: Disabled"}
+DOWN = {"state": "1: DOWN", "phys_state": "2: Polling"}
+STORAGE = {"board_id": "MT_STORAGE"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """`ports`: files of ports that are not whole; `beside`: cards that share a switch with a GPU."""
+
+    what: str
+    source: str
+    ports: Mapping[int, Mapping[str, str]]
+    right: Mapping[int, tuple[str, Health]] = field(default_factory=dict)
+    cards: int = 8
+    gpus: int = 8
+    beside: Sequence[int] = range(8)
+    flat: bool = False
+
+
+DGX = "NVIDIA DGX H100/H200 user guide: eight ConnectX-7 for compute, each with a GPU below one PCIe switch"
+SPLIT = (
+    "MMS4X00-NS400 at docs.nvidia.com: NDR200 is two channels of a 1:2 splitter; "
+    "openucx/ucx#6553: HDR100 is 2X"
+)
+TYPE = (
+    "MLNX_OFED, Interface: a card for both senses its cable at the driver's start, and is Ethernet by default"
+)
+WIDTHS = "ibportstate: LinkWidthSupported 1X or 4X; a link that trains badly falls to 1X"
+AZURE = "Azure ND H100 v5: eight NDR ports, and one for Ethernet on another card"
+EVERY: Mapping[int, Mapping[str, str]] = {n: {"rate": TWO} for n in range(8)}
+SLOWER, NARROW, OTHER = (SLOW, DEGRADED), (SLOW, FAILED), (LAYER, DEGRADED)
+
+ROWS = (
+    # What is certain.
+    Row("one of eight at 1X", f"{DGX}; {WIDTHS}", {6: {"rate": ONE}}, {6: NARROW}),
+    Row("two of eight at 1X", WIDTHS, {n: {"rate": ONE} for n in (0, 6)}, {0: NARROW, 6: NARROW}),
+    Row("one of four HDR ports at 1X", WIDTHS, {
+        **{n: {"rate": "200 Gb/sec (4X HDR)"} for n in (0, 1, 2)}, 3: {"rate": "50 Gb/sec (1X HDR)"},
+    }, {3: NARROW}, cards=4, gpus=4, beside=range(4)),
+    Row("1X at the whole rate", WIDTHS, {
+        **{n: {"rate": "100 Gb/sec (4X EDR)"} for n in range(7)}, 7: {"rate": ONE},
+    }, {7: NARROW}),
+    Row("one of eight compute ports at 2X", f"{DGX}; {SPLIT}", {6: {"rate": TWO}}, {6: NARROW}),
+    Row("1X without a GPU that is shown", WIDTHS, {6: {"rate": ONE}}, {6: NARROW}, gpus=0),
+    # What may be meant.
+    Row("all split", SPLIT, EVERY, dict.fromkeys(range(8), SLOWER)),
+    Row("half of them split", SPLIT, {n: {"rate": TWO} for n in range(4)}, dict.fromkeys(range(4), SLOWER)),
+    Row("a ninth for storage, split", SPLIT, {8: {"rate": TWO}}, {8: SLOWER}, cards=9),
+    Row("a ninth for storage below a switch of a GPU, split", SPLIT, {8: {"rate": TWO}}, {8: SLOWER}, cards=9,
+        beside=range(9)),
+    Row("the same while a port for compute is down", SPLIT, {3: DOWN, 8: {"rate": TWO}},
+        {3: ("infiniband.port_inactive", DEGRADED), 8: SLOWER}, cards=9, beside=range(9)),
+    Row("two ports say too little of a third", SPLIT, {2: {"rate": ONE}}, {2: SLOWER}, cards=3),
+    # Another network.
+    Row("one of eight came up as Ethernet", f"{DGX}; {TYPE}", {4: ETHERNET}, {4: OTHER}),
+    Row("two of eight came up as Ethernet", TYPE, {4: ETHERNET, 5: ETHERNET}, {4: OTHER, 5: OTHER}),
+    Row("in a virtual machine that shows no switch", TYPE, {4: ETHERNET}, {4: OTHER}, flat=True),
+    Row("Ethernet of another board, for storage", AZURE, {8: {**ETHERNET, **STORAGE}}, cards=9,
+        beside=range(9)),
+    Row("Ethernet for management, of the same board", DGX, {8: ETHERNET}, cards=9),
+    Row("the same below a switch of a GPU", DGX, {8: ETHERNET}, cards=9, beside=range(9)),
+    Row("the same in a virtual machine", AZURE, {8: ETHERNET}, cards=9, flat=True),
+    Row("four for compute and one for storage", "HGX with a NIC for two GPUs", {4: ETHERNET}, cards=5,
+        beside=range(5)),
+    Row("half of them are Ethernet", "a mixed machine", dict.fromkeys(range(4), ETHERNET)),
+    Row("no GPU is shown", TYPE, {4: ETHERNET}, gpus=0),
+)  # fmt: skip
+
+
+def board(row: Row) -> Files:
+    """Cards in the order of their numbers, the first below one switch with a GPU each."""
+    files = Files()
+    files.texts["/sys/module/ib_core/parameters/netns_mode"] = "Y"
+    at = "pci0000:00" if row.flat else "pci0000:{0}0/0000:{0}0:01.0/0000:{0}1:00.0"
+    for n in range(row.gpus):
+        files.device(
+            f"0000:{n}3:00.0", at.format(n), "0", "nvidia", **{"class": "0x030200", "vendor": "0x10de"}
+        )
+    for n in range(row.cards):
+        place = at.format(n % max(row.gpus, 1)) if n in row.beside else f"pci0000:f{n}/0000:f{n}:01.0"
+        files.nic(f"mlx5_{n}", f"0000:{n}2:00.0", place)
+        told = dict(row.ports.get(n, {}))
+        if "board_id" in told:
+            files.texts[f"{RDMA}/mlx5_{n}/board_id"] = told.pop("board_id")
+        files.set(f"mlx5_{n}", **told)
+    return files
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_a_port_is_judged_by_siblings_of_one_board_and_role(row: Row) -> None:
+    assert row.source
+    node = Watched("infiniband", board(row))
+    node.poll(4)
+    assert node.rules() == {(rule, f"mlx5_{n} port 1"): health for n, (rule, health) in row.right.items()}
+
+
+def test_fewer_lanes_are_failed_once_confirmed_and_over_with_the_next_training() -> None:
+    node = Watched("infiniband", board(ROWS[0]))
+    found = []
+    for _ in range(3):
+        node.poll()
+        found.append(node.rules()[SLOW, "mlx5_6 port 1"])
+    assert found == [DEGRADED, DEGRADED, FAILED]
+    node.files.set("mlx5_6", rate=WHOLE)
+    assert node.poll() == ()
+
+
+def test_while_a_card_is_lent_nobody_knows_which_ports_the_gpus_share() -> None:
+    node = Watched("infiniband", board(Row("", SPLIT, {8: {"rate": TWO}}, cards=9, beside=range(9))))
+    node.poll()
+    node.files.forget(f"{RDMA}/mlx5_3")
+    node.files.links[f"{PCI}/0000:32:00.0/driver"] = "/sys/bus/pci/drivers/vfio-pci"
+    node.poll(4)
+    assert node.rules() == {(SLOW, "mlx5_8 port 1"): DEGRADED}
+
+
+def test_a_rate_that_the_operator_expects_makes_two_lanes_right() -> None:
+    row = Row("pinned", SPLIT, EVERY)
+    node = Watched("infiniband", board(row), expect=Expect(rdma_rate_bytes_per_second=25e9))
+    assert node.poll(4) == ()
+
+
+def test_a_port_that_is_ethernet_on_a_switch_for_infiniband_has_no_link_and_is_named_for_both() -> None:
+    node = Watched("infiniband", board(Row("", TYPE, {4: DARK})))
+    node.poll(4)
+    part = "mlx5_4 port 1"
+    assert node.rules() == {(LAYER, part): DEGRADED, ("infiniband.port_inactive", part): DEGRADED}
+
+
+def test_the_evidence_of_another_layer_names_board_and_command() -> None:
+    node = Watched("infiniband", board(Row("", TYPE, {4: ETHERNET})))
+    (found,) = node.poll(3)
+    assert found.evidence == "Ethernet, while 7 of 8 ports of cards MT_0000000838 are InfiniBand"
+    assert "LINK_TYPE_P1=1" in found.action
+
+
+GONE = "/sys/class/infiniband/mlx5_6/ports/1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "right"),
+    [
+        ({f"{GONE}/rate": ONE}, NARROW),
+        ({f"{GONE}/link_layer": "Ethernet", f"{GONE}/lid": "0x0"}, OTHER),
+    ],
+    ids=["1X", "Ethernet"],
+)  # fmt: skip
+def test_on_the_demo_it_is_so_from_the_first_start(
+    changes: Mapping[str, str], right: tuple[str, Health]
+) -> None:
+    told = [AnswerChange("sysfs", f"read {path}", "set", text) for path, text in changes.items()]
+    node = Node("demo-dgx-h200", told, only=("infiniband",))
+    node.options("infiniband", ibstat=False)
+    node.poll(times=4)
+    assert [(one.rule, one.subject.device, one.health) for one in node.findings()] == [
+        (right[0], "mlx5_6", right[1])
+    ]
+
+
+def test_a_card_that_is_gone_after_a_boot_is_failed_by_memory_alone() -> None:
+    before = Node("demo-dgx-h200", only=("infiniband",))
+    before.poll()
+    assert COLLECTOR.lasting is not None
+    kept = COLLECTOR.lasting.keep(before.state.components["infiniband"].memory)
+    names = [f"mlx5_{n}" for n in range(10) if n != 4]
+    gone = [AnswerChange("sysfs", match, "errno", "ENOENT") for match in ("*mlx5_4*", "*0000:9a:00.0*")]
+    listed = AnswerChange("sysfs", "list /sys/class/infiniband", "set", names)
+    now = Node("demo-dgx-h200", [listed, *gone], only=("infiniband",))
+    now.options("infiniband", ibstat=False)
+    fresh = now.state.components["infiniband"]
+    for memory, rules in (
+        (fresh.memory, set()),
+        (COLLECTOR.lasting.recall(kept), {"infiniband.device_gone"}),
+    ):
+        now.state = now.state.with_component(replace(fresh, memory=memory))
+        now.poll(times=4)
+        found = {
+            one.rule for one in now.findings() if one.health is FAILED and one.subject.device == "mlx5_4"
+        }
+        assert found == rules
