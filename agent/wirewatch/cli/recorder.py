@@ -40,7 +40,7 @@ PCI = "/sys/bus/pci/devices"
 PCI_FILES = (
     "vendor", "device", "class", "revision", "subsystem_vendor", "subsystem_device", "numa_node",
     "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "local_cpulist",
-    "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal",
+    "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal", "driver_override",
 )  # fmt: skip
 BRIDGE = "0x0604"
 VERBS = "/sys/class/infiniband_verbs"

@@ -22,13 +22,14 @@ from wirewatch.core.collector import (
     is_unsupported,
     known_samples,
     observed_gpus,
-    read_gpus,
     remembered,
     subject,
     unread,
+    watch_gpus,
 )
 from wirewatch.core.nvml import (
     CLOCK_REASONS,
+    MIG_MODE,
     RECOVERY_ACTIONS,
     Asked,
     Supported,
@@ -200,7 +201,9 @@ class GpuFacts:
 def read(
     hardware: Hardware, memories: Memories[GpuStateMemory], _options: Options
 ) -> GpuStateReading | Absent:
-    return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START)))
+    return watch_gpus(
+        hardware, memories, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START))
+    )
 
 
 def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> Iterable[Sample]:
@@ -354,7 +357,8 @@ _BY_LOCATION = _ecc_questions(_ECC_LOCATIONS)
 _TOTALS = _ecc_questions(["all"])
 _QUESTIONS = (
     _CLOCK_REASONS, _CORE_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER_USAGE, _RECOVERY_ACTION, _REMAPPED_ROWS,
-    _UTILIZATION_RATES, _COMPUTE_PROCESSES, *(Question("Field", (f,)) for f in _REASON_FIELDS.values()),
+    _UTILIZATION_RATES, _COMPUTE_PROCESSES, MIG_MODE,
+    *(Question("Field", (f,)) for f in _REASON_FIELDS.values()),
     *_BY_LOCATION,
 )  # fmt: skip
 _WITH_TOTALS = _QUESTIONS + _TOTALS

@@ -5,15 +5,18 @@ and with the GPUs that were in the slots of this machine before.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from wirewatch.core.collector import (
     FAILED,
+    LENT,
     Collector,
     GpuMemory,
     GpuReading,
     Lasting,
     Memories,
+    Observed,
     Options,
     Rule,
     Strict,
@@ -21,15 +24,16 @@ from wirewatch.core.collector import (
     fold_gpus,
     is_lost,
     observed_gpus,
-    read_gpus,
     remembered,
     subject,
+    watch_gpus,
 )
 from wirewatch.core.kernellog import failed_starts, parse_record
 from wirewatch.core.nvml import Asked, Supported, as_int, as_str, ask_gpu
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.statistics import Streak
-from wirewatch.core.tree import DEVICES, GpuSlot, gpu_addresses, read_slot
+from wirewatch.core.topology import nvlink_product
+from wirewatch.core.tree import DEVICES, GpuSlot, gpu_addresses, gpu_model, read_slot
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -44,6 +48,7 @@ from wirewatch.core.types import (
     family,
     value_or,
 )
+from wirewatch.core.witnesses import Says, State, Witnesses, weigh
 
 NODE = family(
     "node_info",
@@ -98,21 +103,34 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PciGpus:
-    """GPUs by the PCI tree, those that NVML does not list, and what the log says of their failed start."""
+    """GPUs by the PCI tree, those that NVML does not list, and what the log says of their failed start.
+
+    `models`: PCI device ids of the listed GPUs, if others are unlisted.
+    """
 
     devices: Mapping[str, bool]
     unlisted: Mapping[str, GpuSlot]
     failed: Mapping[str, str]
+    models: frozenset[str] = frozenset()
+
+    def is_like(self, address: str) -> bool:
+        """Whether the GPU at an address may be of the product that is listed, as far as is known."""
+        slot = self.unlisted.get(address)
+        return slot is None or not (slot.model and self.models) or slot.model in self.models
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Who answers in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM."""
+    """Who answers in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM.
+
+    `lent`: GPUs that were seen in this run and were handed on.
+    """
 
     session: int
     versions: Mapping[str, str | Absent]
     gpus: tuple[GpuReading[GpuIdentity], ...]
     tree: PciGpus | Absent
+    lent: tuple[GpuReading[GpuIdentity], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +143,26 @@ class SlotGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuSlots:
-    """What outlives the process: the GPU that was last seen in each slot, by PCI address."""
+    """What outlives the process: the GPU that was last seen in each slot, by PCI address.
+
+    `accepted`: how many GPUs the operator said are all; 0 for none said.
+    """
 
     slots: Mapping[str, SlotGpu] = field(default_factory=dict)
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MissingGpu:
-    """A GPU that should be listed and is not; `streak` of the polls that showed it; `gpu` None: not known."""
+    """A GPU that should be listed and is not; `streak` of the polls that showed it; `gpu` None: not known.
+
+    `sure`: not, where it may be kept out on purpose.
+    """
 
     streak: Streak
     gpu: SlotGpu | None
     evidence: str
+    sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +183,7 @@ class InventoryMemory:
     unlisted: Mapping[str, MissingGpu] = field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
     devices: Mapping[str, bool] = field(default_factory=dict)
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +211,14 @@ class InventoryFacts:
 
 def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inventory | Absent:
     """One reading of who answers; Absent when the GPUs cannot even be enumerated."""
-    gpus = read_gpus(hardware.nvml, lambda gpu: _identify(hardware, memory, gpu))
-    if isinstance(gpus, Absent):
-        return gpus
+    read = watch_gpus(hardware, memory.identities, lambda gpu: _identify(hardware, memory, gpu))
+    if isinstance(read, Absent):
+        return read
+    lent, gpus = (tuple(one for one in read if (one.value == LENT) is away) for away in (True, False))
     session = hardware.nvml.session()
     known = memory.session == session and not any(map(is_lost, memory.versions.values()))
     versions = memory.versions if known else _versions(hardware)
-    return Inventory(session, versions, gpus, _read_tree(hardware, memory, gpus))
+    return Inventory(session, versions, gpus, _read_tree(hardware, memory, gpus), lent)
 
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
@@ -217,21 +245,22 @@ def judge(
 ) -> tuple[InventoryMemory, tuple[Finding, ...]]:
     """Who has gone or never came, and whether fewer are here than the operator expects; pure."""
     identities, blind = fold_gpus(
-        "inventory", memory.identities, ok.value.gpus, _NOBODY, lambda _known, _gpu, value: (value, ())
-    )
+        "inventory", memory.identities, (*ok.value.gpus, *ok.value.lent), _NOBODY,
+        lambda _known, _gpu, value: (value, ()),
+    )  # fmt: skip
     answering = _answering(ok.value)
     gone = _gone(identities, ok.value.gpus)
     lost = {key: memory.lost.get(key, Streak()).see(present=True) for key in gone}
-    wanted = expect.gpus or 0
-    missing = memory.missing.see(present=len(answering) < wanted)
+    missing = memory.missing.see(present=len(answering) < (expect.gpus or 0))
     slots, gone_slots = _slots(memory.slots, ok.value.gpus)
     was_here = {at: gpu for at, gpu in gone_slots.items() if gpu.uuid not in lost}
     tree = ok.value.tree
-    unlisted = _unlisted(memory.unlisted, was_here, ok.value)
+    places = {identities[key].gpu.pci for key in lost}
+    unlisted = _unlisted(memory, was_here, ok.value, places)
     devices = memory.devices if isinstance(tree, Absent) else tree.devices
     new = InventoryMemory(
         identities, lost, missing, ok.value.session, ok.value.versions, slots, unlisted,
-        memory.forgotten - {item.gpu.uuid for item in ok.value.gpus}, devices,
+        memory.forgotten - {item.gpu.uuid for item in ok.value.gpus}, devices, memory.accepted,
     )  # fmt: skip
     sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
     findings = [
@@ -241,13 +270,24 @@ def judge(
     findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]
     for at, gpu in sorted(unlisted.items()):
         part = Subject(uuid=gpu.gpu.uuid if gpu.gpu else "", device=at.partition(".")[0])
-        findings.append(_missing(part, gpu.evidence, MISSING_ACTION, gpu.streak, policy))
+        found = _missing(part, gpu.evidence, MISSING_ACTION, gpu.streak, policy)
+        findings.append(found if gpu.sure else replace(found, health=Health.UNKNOWN))
     if is_lost(tree) and tree.why is not Why.MISSING:
         findings.append(blind_finding("inventory", Subject(), tree))
     if new.missing.count:
-        evidence = f"{len(answering)} of {wanted} expected GPUs answer"
+        evidence = f"{len(answering)} of {expect.gpus} expected GPUs answer"
         findings.append(_missing(Subject(), evidence, FEWER_ACTION, new.missing, policy))
+    if not expect.gpus and (odd := _odd_count(ok.value, unlisted.keys() | places, memory.accepted)):
+        findings.append(GPU_MISSING.finding(Subject(), odd, Health.UNKNOWN, FEWER_ACTION))
     return new, tuple(findings)
+
+
+def observed(reading: Inventory, memory: InventoryMemory) -> Observed:
+    """The GPUs that answered, and those of which PCI says that they are lent."""
+    tree = reading.tree
+    slots = {} if isinstance(tree, Absent) else tree.unlisted
+    away = {Subject(uuid=gpu.uuid) for at, gpu in memory.slots.items() if at in slots and slots[at].away}
+    return Observed((observed_gpus(reading.gpus).gpus or frozenset()) | away, frozenset())
 
 
 def forget(memory: InventoryMemory) -> InventoryMemory:
@@ -256,7 +296,10 @@ def forget(memory: InventoryMemory) -> InventoryMemory:
     slots = {at: gpu for at, gpu in memory.slots.items() if gpu.uuid in here}
     known = {gpu.uuid for gpu in memory.slots.values()} | memory.identities.keys()
     forgotten = memory.forgotten | (known - here.keys())
-    return replace(memory, identities=here, lost={}, slots=slots, unlisted={}, forgotten=frozenset(forgotten))
+    return replace(
+        memory, identities=here, lost={}, slots=slots, unlisted={}, forgotten=frozenset(forgotten),
+        accepted=sum(bool(one.present) for one in here.values()),
+    )  # fmt: skip
 
 
 COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Collector(
@@ -274,9 +317,11 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
     series=9,
     applicable=lambda reading: bool(reading.gpus),
     facts=facts,
-    observed=lambda reading, _memory: observed_gpus(reading.gpus),
+    observed=observed,
     lasting=Lasting(
-        GpuSlots, lambda one: GpuSlots(one.slots), lambda kept: InventoryMemory(slots=kept.slots)
+        GpuSlots,
+        lambda one: GpuSlots(one.slots, one.accepted),
+        lambda kept: InventoryMemory(slots=kept.slots, accepted=kept.accepted),
     ),
     forget=forget,
 )
@@ -290,7 +335,8 @@ MISSING_ACTION = (
     "if it stays missing; if it was removed on purpose, run `wirewatch topology accept`"
 )
 FEWER_ACTION = (
-    "look for a GPU that fell off the bus (XID 79) or that the driver refused; compare with `lspci`"
+    "look for a GPU that fell off the bus (XID 79) or that the driver refused; compare with `lspci`; "
+    "if these are all, set `[expect] gpus` or run `wirewatch topology accept`"
 )
 IN_SERIES = ("serial", "vbios", "firmware")
 _NOBODY = GpuIdentity({}, "", Supported())
@@ -342,7 +388,8 @@ def _read_tree(
         return PciGpus(devices, {}, {})
     log = hardware.kmsg.records(-1)
     records = () if isinstance(log, Absent) else filter(None, map(parse_record, log.records))
-    return PciGpus(devices, unlisted, failed_starts(records))
+    models = frozenset(gpu_model(hardware.sysfs, at) for at in listed if at) - {""}
+    return PciGpus(devices, unlisted, failed_starts(records), models)
 
 
 def _slots(
@@ -363,31 +410,85 @@ def _slots(
 
 
 def _unlisted(
-    before: Mapping[str, MissingGpu], was_here: Mapping[str, SlotGpu], reading: Inventory
+    memory: InventoryMemory, was_here: Mapping[str, SlotGpu], reading: Inventory, lost: AbstractSet[str]
 ) -> dict[str, MissingGpu]:
-    """GPUs that are missing from NVML's list, by address: by the slots of before and by the PCI tree.
+    """GPUs that never came, by address: by the slots of before, the PCI tree and their like.
 
     One that is listed without a name or an address may be any of them, unless the kernel log names it.
     """
-    tree = reading.tree
+    tree, before, doubts = reading.tree, memory.unlisted, dict[str, str]()
     if isinstance(tree, Absent):
         # Lost, it neither confirms nor clears what it showed before.
         shown = {at: _evidence(at, gpu, tree) for at, gpu in was_here.items()}
         held = {at: one for at, one in before.items() if at not in shown}
     else:
-        lent = {at for at, slot in tree.unlisted.items() if slot.lent}
-        wanted = {**dict.fromkeys(at for at, slot in tree.unlisted.items() if slot.held), **was_here}
-        shown = {at: _evidence(at, was_here.get(at), tree) for at in wanted if at not in lent}
+        every = sorted((tree.unlisted.keys() | was_here) - lost)
+        whole = _is_whole(reading, sum(map(tree.is_like, every)) + len(lost))
+        said = {at: _witnesses(at, tree, known=at in was_here, whole=whole) for at in every}
+        if len(reading.gpus) == memory.accepted:
+            # The operator said that no other is due.
+            said = {at: Witnesses(one.nvml, one.pci, memory=one.memory) for at, one in said.items()}
+        weighed = {at: weigh(one) for at, one in said.items()}
+        wrong = {at: one for at, one in weighed.items() if one.state in {State.FAULTY, State.NOT_KNOWN}}
+        shown = {at: _evidence(at, was_here.get(at), tree) for at in wrong}
         held = {}
         nameless = sum(not item.gpu.pci or not item.gpu.uuid for item in reading.gpus)
         named = [at for at in shown if at in tree.failed]
         others = sorted(set(shown) - set(named))[nameless:]
         shown = {at: shown[at] for at in (*named, *others)}
-    past = {at: before[at].streak if at in before else Streak() for at in shown}
+        doubts |= {at: one.reason for at, one in wrong.items() if one.state is State.NOT_KNOWN}
     found = {
-        at: MissingGpu(past[at].see(present=True), was_here.get(at), words) for at, words in shown.items()
+        at: MissingGpu(
+            (before[at].streak if at in before else Streak()).see(present=True),
+            was_here.get(at),
+            "; ".join(filter(None, (words, doubts.get(at)))),
+            at not in doubts,
+        )
+        for at, words in shown.items()
     }
     return {**held, **found}
+
+
+def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool) -> Witnesses:
+    """What is said of a GPU that NVML does not list; with it and others the board is `whole`."""
+    slot = tree.unlisted.get(address)
+    pci = slot.says if slot else Says.GONE
+    alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
+    return Witnesses(
+        nvml=Says.GONE,
+        pci=pci,
+        log=Says.ILL if address in tree.failed else Says.NOTHING,
+        memory=Says.DUE if known else Says.NOTHING,
+        siblings=alike if pci is Says.ILL and slot and slot.model and tree.models else Says.NOTHING,
+        product=Says.DUE if whole and tree.is_like(address) else Says.NOTHING,
+    )
+
+
+def _boards(reading: Inventory) -> tuple[int, ...]:
+    """How many GPUs a node of this product may have; empty where it may have any number, or has several."""
+    names = {item.gpu.name for item in reading.gpus}
+    product = nvlink_product(*names) if len(names) == 1 else None
+    return product.boards if product else ()
+
+
+def _is_whole(reading: Inventory, others: int) -> bool:
+    """Whether the listed GPUs are no whole board, and are one with so many others like them."""
+    boards, count = _boards(reading), len(reading.gpus)
+    return count not in boards and count + others in boards
+
+
+def _odd_count(reading: Inventory, missing: AbstractSet[str], accepted: int) -> str:
+    """In words, that no whole node has as many GPUs, those that are missing or lent counted; else empty."""
+    boards, tree = _boards(reading), reading.tree
+    if not isinstance(tree, Absent):
+        missing = missing | {at for at, one in tree.unlisted.items() if one.away}
+        missing = set(filter(tree.is_like, missing))
+    count = len(reading.gpus) + len(missing)
+    if not boards or count in {*boards, accepted} or len(reading.gpus) in boards:
+        return ""
+    name = reading.gpus[0].gpu.name
+    usual = ", ".join(map(str, boards[:-1])) + f" or {boards[-1]}"
+    return f"{count} {name}, which a whole node has {usual} of; no source shows which of them is missing"
 
 
 def _evidence(address: str, gpu: SlotGpu | None, tree: PciGpus | Absent) -> str:
@@ -422,7 +523,7 @@ def _gone(
     """Return GPUs that the driver calls lost or does not list any more; a time-out is not a loss."""
     here = {item.gpu.key: item.value for item in readings}
     unlisted = Absent(Why.LOST, "was here before, is no longer listed")
-    gone = {key: unlisted for key in known if key not in here}
+    gone = {key: unlisted for key, one in known.items() if key not in here and one.present is False}
     said = {key: v for key, v in here.items() if isinstance(v, Absent) and v.why is Why.LOST and v.code}
     return gone | said
 

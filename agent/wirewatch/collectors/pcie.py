@@ -24,10 +24,10 @@ from wirewatch.core.collector import (
     is_lost,
     known_samples,
     observed_gpus,
-    read_gpus,
     remembered,
     subject,
     unread,
+    watch_gpus,
 )
 from wirewatch.core.nvml import Supported, as_count, as_int, ask_gpu, member
 from wirewatch.core.pci import MOST_LANES, aer_total
@@ -130,7 +130,9 @@ class PcieMemory:
 
 
 def read(hardware: Hardware, memories: Memories[PcieMemory], _options: Options) -> PcieReading | Absent:
-    return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START)))
+    return watch_gpus(
+        hardware, memories, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START))
+    )
 
 
 def samples(reading: PcieReading, _memories: Memories[PcieMemory]) -> Iterable[Sample]:
@@ -161,7 +163,7 @@ def judge(
         findings = _findings(new, known, gpu, policy, slots.get(gpu.name, 0))
         return new, (*findings, *unread("pcie", gpu, _essential(value)))
 
-    return fold_gpus("pcie", memories, ok.value, _START, one)
+    return fold_gpus("pcie", memories, ok.value, _START, one, lambda old: PcieMemory(best=old.best))
 
 
 def keep(memories: Memories[PcieMemory]) -> LastingPcie:

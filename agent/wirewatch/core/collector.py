@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 from wirewatch.core import words
 from wirewatch.core.declared import collector_faults, refuse, rule_faults
 from wirewatch.core.ports import Gpu, Hardware, Nvml
+from wirewatch.core.tree import is_handed
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -45,6 +46,8 @@ APART = 3.0
 
 Measured on H200: while GPM samples were taken, 2 of 32 NVLink byte counters stood still over 3 s (ADR 0013).
 """
+LENT = Absent(Why.RELEASED, "a virtual machine or a program has it")
+"""In place of what a GPU says: it was handed on by its PCI driver, and NVML has it no more."""
 BLIND_ACTION: Mapping[Why, str] = {
     Why.MISSING: "install or load what is missing; until then this node cannot be judged",
     Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
@@ -302,7 +305,8 @@ class GpuReading(Generic[T]):
 class GpuMemory(Generic[M]):
     """What is remembered of one GPU: the collector's own memory and what was wrong last.
 
-    `present`: it was enumerated in the last poll; None for one that this process has not seen yet.
+    `present`: it was enumerated in the last poll; None for one that this process has not seen yet, or that is
+    lent.
     """
 
     gpu: Gpu
@@ -358,22 +362,44 @@ def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[
     return tuple(GpuReading(gpu, gpu.absent or one(gpu)) for gpu in gpus)
 
 
+def watch_gpus(
+    hardware: Hardware, memories: Memories[M], one: Callable[[Gpu], T | Absent]
+) -> tuple[GpuReading[T], ...] | Absent:
+    """Read each GPU; one that was seen and that the driver has no more is LENT where PCI says so."""
+    read = read_gpus(hardware.nvml, one)
+    if isinstance(read, Absent):
+        return read
+    known = {item.gpu.key: item for item in read}
+    gone: dict[str, GpuReading[T]] = {
+        key: GpuReading(m.gpu, LENT) for key, m in memories.items() if key not in known
+    }
+    lost = {k: item for k, item in known.items() if isinstance(item.value, Absent)} | gone
+    slots = ((key, item) for key, item in lost.items() if item.gpu.pci)
+    lent = {k: replace(item, value=LENT) for k, item in slots if is_handed(hardware.sysfs, item.gpu.pci)}
+    return tuple({**known, **lent}.values())
+
+
 def fold_gpus(
     collector: str,
     memories: Memories[M],
     readings: Sequence[GpuReading[T]],
     start: M,
     judge_one: JudgeOne[M, T],
+    rest: Callable[[M], M] | None = None,
 ) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
     """Judge each GPU by its own reading and memory: the new memories by key, and all findings.
 
     A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was seen
-    and is no longer listed. One that is remembered from another run and was not seen in this is kept.
+    and is no longer listed. One that is remembered from another run and was not seen in this is kept. One
+    that is lent is forgotten but for what `rest` leaves: it comes back as at a start.
     """
     new: dict[str, GpuMemory[M]] = {}
     blind: list[Finding] = []
     for reading in readings:
         known = memories.get(reading.gpu.key) or GpuMemory(reading.gpu, start)
+        if reading.value == LENT:
+            new[reading.gpu.key] = GpuMemory(known.gpu, rest(known.memory) if rest else start, present=None)
+            continue
         if isinstance(reading.value, Absent):
             new[reading.gpu.key] = replace(known, gpu=reading.gpu, present=True)
             blind.append(blind_finding(collector, subject(reading.gpu), reading.value))

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.xids import Severity
 
-WANTED = ("NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ")
+WANTED = (
+    "NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ", "nvidia ",
+    "nvidia: probe of ",
+)  # fmt: skip
 """A record is kept when it begins with one of these; the rest of the log is none of our business."""
 _LEVEL_BITS = 3
 """Of a priority: the rest is the facility."""
@@ -31,6 +34,19 @@ _ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
 _UNSUPPORTED = "is not supported"
 _FELL = re.compile(r"NVRM: .*fallen off the bus")
 _INIT_FAILED = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_PCI}: .*(?:RmInitAdapter|rm_init_adapter) failed")
+_OPENING = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}")
+_BAR = rf"pci {_PCI}: BAR (?P<order>[0-5])\b"
+"""The first six are the device's own; others are its ROM and its virtual functions'."""
+_MEMORY = re.compile(r"pci \S+ BAR [0-5]\b.*(?:: assigned|no space|can't assign|failed to assign)")
+"""Whether a device got memory; kept beside WANTED."""
+_BAR_GIVEN = re.compile(rf"{_BAR}.*: assigned")
+_NO_START = (
+    re.compile(rf"nvidia(?P<order>):? (?:probe of )?{_PCI}:? (?:probe with driver nvidia )?failed"),
+    re.compile(rf"{_BAR}(?!.*\[io).*(?:no space|can't assign|failed to assign)"),
+    re.compile(rf"NVRM: .*BAR\d is 0M @ 0x0 \((?:PCI:)?{_PCI}\)"),
+    _INIT_FAILED,
+)
+"""How a start fails; in what the driver says of its own most, in what the kernel says of its probe least."""
 _WHO = re.compile(r"^pid=(?P<pid>'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
 _LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
 _RECOVERY = re.compile(
@@ -176,7 +192,8 @@ class Incidents:
 
 def wanted(raw: str) -> bool:
     """Whether a raw record may concern the wires."""
-    return raw.partition(";")[2].startswith(WANTED)
+    text = raw.partition(";")[2]
+    return text.startswith(WANTED) or bool(_MEMORY.match(text))
 
 
 def vital(raw: str) -> bool:
@@ -217,9 +234,21 @@ def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Even
 
 
 def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
-    """The newest message of each GPU that the driver could not start, by its PCI address."""
-    found = ((_INIT_FAILED.search(one.text), one.text) for one in records if not one.facility)
-    return {normal_pci(match["pci"]): text for match, text in found if match}
+    """The newest message that says most of each GPU that could not be started, by its PCI address."""
+    found: dict[tuple[str, str], str] = {}
+    refused = ""
+    for record in (one for one in records if not one.facility):
+        text = record.text.replace("\\x0a", " ")
+        if opening := _OPENING.search(text):
+            refused = normal_pci(opening["pci"])
+        if refused and (_UNSUPPORTED in text or _FELL.search(text)):
+            found[refused, "~~"], refused = text, ""
+        for pattern in _NO_START:
+            if match := pattern.search(text):
+                found[normal_pci(match["pci"]), match.groupdict().get("order", "~")] = text
+        if match := _BAR_GIVEN.search(text):
+            found.pop((normal_pci(match["pci"]), match["order"]), None)
+    return {pci: found[pci, order] for pci, order in sorted(found)}
 
 
 def recovery_word(message: str) -> str:

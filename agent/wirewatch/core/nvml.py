@@ -67,11 +67,15 @@ _CONFIGURATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What holds of a GPU for an NVML session: questions to `skip`, answers `kept` that do not change."""
+    """What holds of a GPU for an NVML session: questions to `skip`, answers `kept` that do not change.
+
+    `mig`: for a GPU that is split. One that is whole again is asked everything again.
+    """
 
     session: int = -1
     skip: frozenset[Question] = field(default_factory=frozenset)
     kept: Answers = field(default_factory=dict)
+    mig: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,8 @@ def ask_gpu(
 ) -> Asked | Absent:
     """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
 
-    Absent when nothing could be read (GPU lost, NVML hung): a fault of the GPU, not of its fields.
+    Absent when nothing could be read (GPU lost, NVML hung): a fault of the GPU, not of its fields. With
+    MIG_MODE among the questions, a change of it is a new session.
     """
     session = nvml.session()
     known = known if known.session == session else Supported(session)
@@ -132,10 +137,13 @@ def ask_gpu(
     whole = whole_failure(list(absent.values())) if len(absent) == len(answers) else None
     if whole is not None:
         return whole
+    mode = as_mig_mode(answers[MIG_MODE].value) if MIG_MODE in answers else None
+    if isinstance(mode, MigMode) and mode.now != known.mig:
+        return ask_gpu(nvml, gpu, questions, Supported(session, mig=mode.now), once)
     refused = frozenset(q for q, value in absent.items() if value.why is Why.UNSUPPORTED)
     kept = {q: answers[q] for q in missing if q in answers and q not in absent}
     if kept or not refused <= known.skip:
-        known = Supported(session, known.skip | refused, {**known.kept, **kept})
+        known = Supported(session, known.skip | refused, {**known.kept, **kept}, known.mig)
     return Asked({**answers, **known.kept}, known)
 
 

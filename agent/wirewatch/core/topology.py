@@ -87,29 +87,45 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkProduct:
-    """A product's NVLink: link counts that bridges allow, `link_rate` in bytes per second each way."""
+    """A product's NVLink: link counts that bridges allow, `link_rate` in bytes per second each way.
+
+    `boards`: how many GPUs a whole node or virtual machine may have; empty where any number may be.
+    `fabric`: which GPUs are on NVSwitches: those of a RACK always, those of BOARD_OF_8 if there are eight,
+    and both register with a fabric; SWITCHED ones are from before that.
+    """
 
     pattern: str
     counts: tuple[int, ...]
     link_rate: float
     source: str
+    boards: tuple[int, ...] = ()
+    fabric: str = ""
 
 
+RACK, BOARD_OF_8, SWITCHED = "rack", "board", "switched"
+_HGX, _HGX_A100, _TRAY = (1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2, 4)
+"""Partitions by NVIDIA's Fabric Manager guide (DU-09883), two boards of A100, trays of GB200 racks."""
 NVLINK_PRODUCTS: tuple[NvlinkProduct, ...] = (
     NvlinkProduct(r"H100 (PCIe|NVL)|H200 NVL", (0, 4, 8, 12, 18), 26.562e9, "12 of 18 with three bridges"),
-    NvlinkProduct(r"H800( SXM\d?)?$", (8,), 26.562e9, "nvidia-smi nvlink -s of an H800 SXM"),
+    NvlinkProduct(
+        r"H800( SXM\d?)?$", (8,), 26.562e9, "nvidia-smi nvlink -s of an H800 SXM", _HGX, BOARD_OF_8
+    ),
     NvlinkProduct(r"GH200", (0, 18), 26.562e9, "18 with NVLink switches, none alone"),
-    NvlinkProduct(r"H100|H200|H20\b", (18,), 26.562e9, "nvidia-smi nvlink -s; measured on H200"),
-    NvlinkProduct(r"A800.*SXM", (8,), 25e9, "400 GB/s both ways over 25 GB/s links"),
-    NvlinkProduct(r"A100.*SXM", (12,), 25e9, "nvidia-smi nvlink -s of an A100 SXM"),
+    NvlinkProduct(
+        r"H100|H200|H20\b", (18,), 26.562e9, "nvidia-smi nvlink -s; measured on H200", _HGX, BOARD_OF_8
+    ),
+    NvlinkProduct(r"A800.*SXM", (8,), 25e9, "400 GB/s both ways over 25 GB/s links", _HGX_A100, SWITCHED),
+    NvlinkProduct(r"A100.*SXM", (12,), 25e9, "nvidia-smi nvlink -s of an A100 SXM", _HGX_A100, SWITCHED),
     NvlinkProduct(r"A100.*PCI|A800.*(PCI|Active)", (0, 4, 8, 12), 25e9, "600 GB/s both ways, three bridges"),
     NvlinkProduct(r"\bA30\b", (0, 4, 8, 12), 25e9, "200 GB/s both ways, one bridge"),
     NvlinkProduct(r"\bA40\b|RTX A6000\b", (0, 4, 8, 12), 14.0625e9, "nvidia-smi nvlink -s of two RTX A6000"),
     NvlinkProduct(r"RTX A(5500|5000|4500)\b", (0, 4), 14.0625e9, "112.5 GB/s both ways, one bridge"),
     NvlinkProduct(r"RTX 3090", (0, 4), 14.0625e9, "nvidia-smi nvlink -s of two RTX 3090"),
-    NvlinkProduct(r"B300|GB300", (18,), 53.125e9, "nvidia-smi nvlink -s of a B300 SXM6"),
-    NvlinkProduct(r"B200|GB200|B100", (18,), 50e9, "nominal; the driver may show 53.125"),
-    NvlinkProduct(r"V100.*SXM[23]", (6,), 25e9, "nvidia-smi nvlink -s prints 25.781"),
+    NvlinkProduct(r"GB300", (18,), 53.125e9, "as a B300", _TRAY, RACK),
+    NvlinkProduct(r"B300", (18,), 53.125e9, "nvidia-smi nvlink -s of a B300 SXM6", _HGX, BOARD_OF_8),
+    NvlinkProduct(r"GB200", (18,), 50e9, "nominal; the driver may show 53.125", _TRAY, RACK),
+    NvlinkProduct(r"B200|B100", (18,), 50e9, "nominal; the driver may show 53.125", _HGX, BOARD_OF_8),
+    NvlinkProduct(r"V100.*SXM[23]", (6,), 25e9, "nvidia-smi nvlink -s prints 25.781", (1, 2, 4, 6, 8, 16)),
     NvlinkProduct(
         r"RTX 2080 Ti|TITAN RTX|Quadro RTX [68]000", (0, 2), 25.781e9, "nvidia-smi nvlink -s of two RTX 8000"
     ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from wirewatch.core.pci import Place, generation, normal_pci, place, width
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.types import Absent, Why, value_or
+from wirewatch.core.witnesses import Says
 
 DEVICES = "/sys/bus/pci/devices"
 RDMA = "/sys/class/infiniband"
@@ -60,23 +61,30 @@ class PciLink:
 class GpuSlot:
     """A GPU in the PCI tree; `driver` is empty where none is bound, Absent where that is not known.
 
-    `withheld`: the driver has it and does not show it here: it is excluded by the driver's settings, was not
-    given to this container, or is a virtual function, which belongs to a guest.
+    `withheld`: the driver has it and does not show it here: it is excluded by the driver's settings, or was
+    not given to this container. `handed`: a virtual machine or a program has it, or is about to. `model`: its
+    PCI device id, empty where not known.
     """
 
     address: str
     driver: str | Absent
     withheld: bool = False
+    handed: bool = False
+    model: str = ""
 
     @property
-    def held(self) -> bool:
-        """Whether NVIDIA's driver has it, and should offer it."""
-        return self.driver == DRIVER and not self.withheld
+    def away(self) -> bool:
+        """Whether somebody else has it, or nobody on purpose."""
+        return self.handed or self.withheld
 
     @property
-    def lent(self) -> bool:
-        """Whether a virtual machine or a program has it, or it is withheld on purpose."""
-        return self.withheld or (not isinstance(self.driver, Absent) and passes_on(self.driver))
+    def says(self) -> Says:
+        """What the PCI tree says of it as a GPU that NVML does not list."""
+        if self.away:
+            return Says.AWAY
+        if isinstance(self.driver, Absent):
+            return Says.NOTHING
+        return Says.HERE if self.driver == DRIVER else Says.ILL
 
 
 def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
@@ -208,9 +216,9 @@ def gpu_addresses(sysfs: Sysfs, names: Collection[str], known: Mapping[str, bool
 
 
 def is_gpu(sysfs: Sysfs, address: str) -> bool:
-    """Whether the PCI device at this address is a GPU of NVIDIA's."""
+    """Whether the PCI device at this address is a GPU of NVIDIA's; a virtual function is a guest's."""
     ours = value_or(sysfs.read(f"{DEVICES}/{address}/class"), "").startswith(_GPU_CLASSES)
-    return ours and sysfs.read(f"{DEVICES}/{address}/vendor") == NVIDIA
+    return ours and sysfs.read(f"{DEVICES}/{address}/vendor") == NVIDIA and not is_virtual(sysfs, address)
 
 
 def gpu_places(sysfs: Sysfs) -> tuple[Place, ...]:
@@ -222,9 +230,24 @@ def gpu_places(sysfs: Sysfs) -> tuple[Place, ...]:
 def read_slot(sysfs: Sysfs, address: str) -> GpuSlot:
     """Which driver has the GPU at this address, and whether it offers it."""
     driver = driver_of(sysfs, address)
-    if isinstance(driver, Absent):
-        return GpuSlot(address, "" if driver.why is Why.MISSING else driver)
-    return GpuSlot(address, driver, _withheld(sysfs, address))
+    if isinstance(driver, Absent) and driver.why is Why.MISSING:
+        driver = ""
+    handed = is_handed(sysfs, address)
+    withheld = not handed and isinstance(driver, str) and driver != "" and _withheld(sysfs, address)
+    return GpuSlot(address, driver, withheld, handed, gpu_model(sysfs, address))
+
+
+def gpu_model(sysfs: Sysfs, address: str) -> str:
+    """The PCI device id of a GPU, empty where not known."""
+    return value_or(sysfs.read(f"{DEVICES}/{address}/device"), "")
+
+
+def is_handed(sysfs: Sysfs, address: str) -> bool:
+    """Whether a device was handed on: its driver passes it on, or it has none and waits for such a one."""
+    driver = driver_of(sysfs, address)
+    if isinstance(driver, Absent) and driver.why is Why.MISSING:
+        driver = sysfs.read(f"{DEVICES}/{address}/driver_override")
+    return not isinstance(driver, Absent) and passes_on(driver)
 
 
 def listed_uuids(sysfs: Sysfs) -> tuple[str, ...]:
@@ -234,8 +257,6 @@ def listed_uuids(sysfs: Sysfs) -> tuple[str, ...]:
 
 
 def _withheld(sysfs: Sysfs, address: str) -> bool:
-    if is_virtual(sysfs, address):
-        return True
     here = {normal_pci(name): name for name in value_or(sysfs.entries(_LISTED), ())}
     if address not in here:
         return bool(here)

@@ -69,7 +69,8 @@ LATER_PORTS: Mapping[str, Why] = {
 }  # fmt: skip
 """Ports that a recording may not have, and why what they are asked is absent then."""
 LATER_FILES = re.compile(
-    r"/sys/class/dmi/id/|/proc/driver/nvidia/gpus|/proc/\d+/|/var/log/pods$|/sys/bus/pci/devices/[^/]+/physfn$"
+    r"/sys/class/dmi/id/|/proc/driver/nvidia/gpus|/proc/\d+/|/var/log/pods$"
+    r"|/sys/bus/pci/devices/[^/]+/(physfn|driver_override)$"
 )
 """Paths that recordings did not ask for at first: no such file was there."""
 

@@ -92,9 +92,19 @@ def test_a_gpu_that_the_pci_tree_does_not_show_any_more_is_missing_by_memory() -
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "nouveau", ""])
 def test_a_gpu_that_another_driver_or_none_has_was_never_ours(driver: str) -> None:
+    """Two of the product are a whole node without it, and it is of another product."""
+    files = tree(*SLOTS[:2])
+    files.device(LAST, "pci0000:00", driver=driver, vendor="0x10de", **{"class": "0x030200"})
+    assert node(files, answering(2)).poll(3) == ()
+
+
+@pytest.mark.parametrize(("driver", "health"), [("vfio-pci", None), ("nouveau", FAILED), ("", FAILED)])
+def test_a_gpu_without_which_a_board_is_not_whole_is_missing(driver: str, health: Health | None) -> None:
     files = tree(*SLOTS[:3])
     files.device(LAST, "pci0000:00", driver=driver, vendor="0x10de", **{"class": "0x030200"})
-    assert node(files, answering(3)).poll(3) == ()
+    made = node(files, answering(3))
+    made.poll(3)
+    assert made.rules() == ({("gpu.missing", "0000:61:00"): health} if health else {})
 
 
 def test_a_gpu_that_a_virtual_machine_got_is_not_missing_though_it_was_ours() -> None:
@@ -122,10 +132,28 @@ def test_a_gpu_that_another_driver_took_is_missing_when_it_was_ours() -> None:
     assert "with driver nouveau" in only(made).evidence
 
 
+@pytest.mark.parametrize(("driver", "health"), [("nouveau", UNKNOWN), ("", UNKNOWN), ("pci-stub", None)])
+def test_a_card_like_the_others_that_no_board_needs_may_be_kept_out(
+    driver: str, health: Health | None
+) -> None:
+    files = tree(*SLOTS[:2])
+    like = {"vendor": "0x10de", "class": "0x030200", "device": "0x2335"}
+    files.device(LAST, "pci0000:00", driver=driver, **like)
+    made = node(files, answering(2))
+    made.poll(3)
+    assert made.rules() == ({("gpu.missing", "0000:61:00"): health} if health else {})
+
+
+def test_a_card_whose_driver_cannot_be_read_is_not_judged_by_its_like() -> None:
+    files = tree(*SLOTS[:2], LAST)
+    files.links[f"{PCI}/{LAST}/driver"] = Absent(Why.DENIED, "driver", 13)
+    assert node(files, answering(2)).poll(3) == ()
+
+
 def test_a_virtual_function_is_a_guests() -> None:
-    files = tree(*SLOTS)
+    files = tree(*SLOTS[:2], LAST)
     files.links[f"{PCI}/{LAST}/physfn"] = f"/sys/devices/pci0000:00/{SLOTS[0]}"
-    assert node(files, answering(3)).poll(3) == ()
+    assert node(files, answering(2)).poll(3) == ()
 
 
 @pytest.mark.parametrize(
@@ -348,3 +376,14 @@ def test_a_gpu_whose_own_name_is_lost_is_blind_and_not_gone() -> None:
         made.poll(3)
         assert made.rules() == {("inventory.blind", "GPU 1"): UNKNOWN}
         assert only(made).evidence.endswith(lost.detail)
+
+
+def test_a_gpu_that_is_lent_was_looked_at_so_that_its_loss_is_over() -> None:
+    files = tree(*SLOTS)
+    made = node(files, answering(3), kept())
+    made.poll(2)
+    lost = only(made).subject
+    assert not made.component.observed.covers(lost)
+    files.links[f"{PCI}/{LAST}/driver"] = "/sys/bus/pci/drivers/vfio-pci"
+    assert made.poll() == ()
+    assert made.component.observed.covers(lost)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import Node
+from tests.support import EPOCH, Node
 from wirewatch.collectors.nvlink import observed
 from wirewatch.collectors.nvlink.judge import LINK_ACTION, applicable
 from wirewatch.collectors.nvlink.model import (
@@ -22,6 +22,7 @@ from wirewatch.core.nvml import FABRIC_STATES, NOT_ASKED, Supported
 from wirewatch.core.ports import Gpu
 from wirewatch.core.topology import nvlink_product
 from wirewatch.core.types import Absent, Expect, Health, Why
+from wirewatch.hw.overlay import AnswerChange
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 A6000, BRIDGED = 14062, 4
@@ -159,6 +160,7 @@ def test_the_same_links_down_on_all_gpus_of_a_whole_board_or_of_no_virtual_machi
     if recording != "h200x8":
         node.change("gpu*/VirtualizationMode()", "set", 0)
     active(node, 17)
+    node.changes.append(AnswerChange("host", "BootTime()", "set", EPOCH - 3600.0))
     node.poll("nvlink", times=3)
     assert {(r[0], r[2], r[3]) for r in node.rules()} == {("nvlink.link_down", "17", FAILED)}
 

@@ -559,3 +559,36 @@ def test_which_xids_keep_jobs_away_which_degrade_and_which_are_the_application_s
     assert told[Severity.SERIOUS] == set(XIDS).difference(
         *(told[s] for s in Severity if s.value != "serious")
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("pci 0000:df:00.0: BAR 1 [mem size 0x2000000000 64bit pref]: can't assign; no space", True),
+        ("pci 0000:df:00.0: BAR 1: no space for [mem size 0x2000000000 64bit pref]", True),
+        ("pci 0000:df:00.0: BAR 1: assigned [mem 0x2000000000-0x3fffffffff 64bit pref]", True),
+        ("pci 0000:df:00.0: BAR 1 [mem 0x2000000000-0x3fffffffff 64bit pref]", False),
+        ("pci 0000:df:00.0: BAR 13 [io  size 0x1000]: can't assign; no space", False),
+        ("nvidia 0000:df:00.0: probe with driver nvidia failed with error -1", True),
+        ("nvidia: probe of 0000:df:00.0 failed with error -1", True),
+    ],
+)
+def test_what_the_kernel_says_of_a_start_is_wanted_and_no_event(text: str, *, kept: bool) -> None:
+    assert wanted(raw(text)) is kept
+    assert parse_events([Record(1, 1.0, text)]) == ((), "")
+
+
+def test_a_start_that_failed_says_most_by_its_driver_and_nothing_once_memory_was_found() -> None:
+    lines = [
+        "nvidia: probe of 0000:df:00.0 failed with error -1",
+        "pci 0000:df:00.0: BAR 1: no space for [mem size 0x2000000000 64bit pref]",
+        "pci 0000:d1:00.0: BAR 1: no space for [mem size 0x2000000000 64bit pref]",
+        "pci 0000:d1:00.0: BAR 1: assigned [mem 0x2000000000-0x3fffffffff 64bit pref]",
+        "NVRM: The NVIDIA GPU 0000:c3:00.0 (PCI ID: 10de:2335)",
+        "NVRM: installed in this system is not supported by the NVIDIA 580.126.09 driver release.",
+        "nvidia 0000:c3:00.0: probe with driver nvidia failed with error -1",
+    ]
+    assert failed_starts(Record(n, 1.0, line) for n, line in enumerate(lines)) == {
+        "0000:df:00.0": lines[1],
+        "0000:c3:00.0": lines[5],
+    }

@@ -81,7 +81,7 @@ def _node(row: Row) -> Iterator[tuple[Key, Json]]:
         above = f"0000:{16 * (gpu + 1) - 1:02x}:00.0"
         yield ("sysfs", f"link {PCI}/{where}"), f"/sys/devices/pci{above[:7]}/{above}/{where}"
         yield ("sysfs", f"link {PCI}/{where}/driver"), "/sys/bus/pci/drivers/nvidia"
-        files = {"class": "0x030200", "vendor": "0x10de", "numa_node": "0"}
+        files = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330", "numa_node": "0"}
         yield from ((("sysfs", f"read {PCI}/{where}/{file}"), text) for file, text in files.items())
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from wirewatch.collectors.nvlink.model import (
     DEFAULT_LIMITS,
     LINK_STATES,
+    NO_FABRIC,
     NO_SIBLINGS,
     START,
     ActiveLinks,
@@ -42,13 +43,14 @@ from wirewatch.core.collector import (
 from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP, fabric_troubles
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import Streak, Window, streaks
-from wirewatch.core.topology import NvlinkProduct, nvlink_product
+from wirewatch.core.topology import BOARD, BOARD_OF_8, RACK, NvlinkProduct, nvlink_product
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject
+from wirewatch.core.witnesses import Says, State, Weighed, Witnesses, weigh
 from wirewatch.core.words import GB
 
 LINK_DOWN = Rule("nvlink.link_down", STARTING, "NVLinkDown")
 DOWN = Rule("nvlink.down", STARTING, "NVLinkDown")
-LINKS_MISSING = Rule("nvlink.links_missing", CONFIRMED, "NVLinkDown")
+LINKS_MISSING = Rule("nvlink.links_missing", STARTING, "NVLinkDown")
 LINK_SLOW = Rule("nvlink.link_slow", CONFIRMED, "NVLinkSlow")
 SLOW = Rule("nvlink.slow", CONFIRMED, "NVLinkSlow")
 BER = Rule("nvlink.ber", DEGRADED, "NVLinkErrors")
@@ -81,20 +83,36 @@ class NvlinkCase:
     expected: int | None
     partition: bool
     pattern: frozenset[int]
+    siblings: Siblings = NO_SIBLINGS
+    more: int = 0
 
     @property
     def starting(self) -> bool:
         """Whether fabric and links are coming up, and have not taken longer than they may."""
-        return self.memory.grace.lasts(self.policy.fabric_grace)
+        grace, booted = self.policy.fabric_grace, self.value.booted
+        return self.memory.grace.lasts(grace) or (booted is not None and 0 <= booted < grace)
+
+    def link(self, number: int | None = None) -> Weighed:
+        """What a link is that is not up; None for one of those that are missing without a number."""
+        memory = self.memory
+        known = number in memory.lit or (number in memory.seen_active and not self.starting)
+        return weigh(Witnesses(
+            nvml=Says.ILL,
+            clock=Says.COMING if self.starting else Says.NOTHING,
+            memory=Says.DUE if known else Says.NOTHING,
+            siblings=Says.AWAY if self.siblings.away else Says.NOTHING,
+            product=Says.NOTHING if self.partition else Says.DUE,
+        ))  # fmt: skip
 
     def down_health(self, link: int) -> Health:
         """How bad it is that a link is down: less where it may never have been meant to be up, or not yet."""
-        if link not in self.memory.seen_active:
-            if self.partition:
-                return Health.DEGRADED
-            if self.starting:
-                return Health.UNKNOWN
-        return self.confirmed(f"link:{link}")
+        return self.health(self.link(link).state, f"link:{link}")
+
+    def health(self, state: State, fault: str) -> Health:
+        """How bad the state of a part is, whose fault has this name."""
+        if state in {State.STARTING, State.NOT_KNOWN}:
+            return Health.UNKNOWN
+        return self.confirmed(fault) if state is State.FAULTY else Health.DEGRADED
 
     def slow_health(self, link: int) -> Health:
         """How bad a slow link is: a rate that only our table has is no proof."""
@@ -156,6 +174,7 @@ class FabricFault(NamedTuple):
     rule: str
     evidence: str
     mild: bool = False
+    state: State = State.FAULTY
 
 
 _MILD_TROUBLES = frozenset({"route_recovery", "access_timeout_recovery", "degraded_bandwidth"})
@@ -176,7 +195,7 @@ def judge(
         alike = siblings.get(gpu.name, NO_SIBLINGS)
         return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, alike, due)
 
-    return fold_gpus("nvlink", memories, ok.value, START, one)
+    return fold_gpus("nvlink", memories, ok.value, START, one, NvlinkMemory.rested)
 
 
 def applicable(reading: NvlinkReading) -> bool:
@@ -185,13 +204,14 @@ def applicable(reading: NvlinkReading) -> bool:
 
 
 def keep(memories: Memories[NvlinkMemory]) -> LastingLinks:
-    known = (
-        (one.gpu, one.memory, one.memory.seen_active, one.memory.c2c_active) for one in memories.values()
-    )
+    known = {one.gpu: one.memory for one in memories.values() if one.gpu.uuid}
     return LastingLinks({
-        gpu.uuid: ActiveLinks(gpu.index, gpu.name, tuple(sorted(seen)), memory.fastest, tuple(sorted(c2c)))
-        for gpu, memory, seen, c2c in known
-        if gpu.uuid and (seen or c2c)
+        gpu.uuid: ActiveLinks(
+            gpu.index, gpu.name, tuple(sorted(memory.seen_active)), memory.fastest,
+            tuple(sorted(memory.c2c_active)), gpu.pci, memory.registered,
+        )
+        for gpu, memory in known.items()
+        if memory.seen_active or memory.c2c_active
     })  # fmt: skip
 
 
@@ -199,8 +219,13 @@ def recall(kept: LastingLinks) -> Memories[NvlinkMemory]:
     """Memories of GPUs by their links of before; whether a GPU itself is missing, others judge."""
     return {
         uuid: GpuMemory(
-            Gpu(one.index, uuid, name=one.name),
-            NvlinkMemory(seen_active=frozenset(one.links), c2c_active=frozenset(one.c2c), fastest=one.rate),
+            Gpu(one.index, uuid, one.slot, one.name),
+            NvlinkMemory(
+                seen_active=frozenset(one.links),
+                c2c_active=frozenset(one.c2c),
+                fastest=one.rate,
+                registered=one.registered,
+            ),
             present=None,
         )
         for uuid, one in kept.gpus.items()
@@ -229,26 +254,27 @@ def _judge_gpu(
     due: DueLinks,
 ) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
     if value.mig:
-        # Only what outlives the process is kept.
-        seen, c2c = memory.seen_active, memory.c2c_active
-        return NvlinkMemory(value.supported, seen_active=seen, c2c_active=c2c, fastest=memory.fastest), ()
+        return replace(memory.rested(), supported=value.supported, links=value.count), ()
     product = nvlink_product(gpu.name) if siblings.counts else None
     seen = seen_active(memory, value)
     expected = _expected(product, max(len(seen), due.counts.get(gpu.key, 0)), expect, siblings)
     known = _known(value, memory.last)
-    registers = not isinstance(known.fabric, Absent) and _registers(known.fabric)
+    registers = isinstance(known.fabric, Fabric) and known.fabric.registers
     new = replace(
         memory, seen_active=seen, expected=expected, last=known,
         c2c_active=memory.c2c_active | {link.link for link in value.c2c if link.state in UP},
         fastest=max(memory.fastest, usual_rate(value)),
         grace=memory.grace.see(mono, waiting=registers or siblings.dark),
+        lit=memory.lit | {link.link for link in value.links if link.state in UP},
+        registered=memory.registered or (isinstance(value.fabric, Fabric) and value.fabric.completed),
     )  # fmt: skip
     new = _remember(new, value, policy, mono)
     listed = product.link_rate if product else 0.0
     case = NvlinkCase(
         gpu, known, new, policy, listed, _proven(listed, new.fastest, siblings, policy), expected,
         partition=expect.nvlink_links is None and siblings.partition(product),
-        pattern=due.patterns.get(gpu.name, frozenset()),
+        pattern=due.patterns.get(gpu.name, frozenset()), siblings=siblings,
+        more=0 if expect.nvlink_links else due.more.get(gpu.key, 0),
     )  # fmt: skip
     found = _streaks(case, value)
     if found != new.streaks:
@@ -295,10 +321,6 @@ def _expected(product: NvlinkProduct | None, due: int, expect: Expect, siblings:
     return due or None
 
 
-def _registers(fabric: Fabric) -> bool:
-    return 0 < fabric.state < len(FABRIC_STATES) - 1
-
-
 def _proven(listed: float, fastest: float, siblings: Siblings, policy: NvlinkPolicy) -> float:
     """The rate that links of this product have shown here; that of our table if any of them comes near it."""
     near = siblings.fastest >= listed * policy.slow_ratio
@@ -340,7 +362,16 @@ def _present(memory: NvlinkMemory) -> NvlinkMemory:
         return memory
     seen = frozenset(link.link for link in last.links if link.state in UP)
     c2c = frozenset(link.link for link in last.c2c if link.state in UP)
-    return replace(memory, seen_active=seen, c2c_active=c2c, fastest=usual_rate(last), streaks={})
+    joined = isinstance(last.fabric, Fabric) and last.fabric.completed
+    return replace(
+        memory,
+        seen_active=seen,
+        c2c_active=c2c,
+        fastest=usual_rate(last),
+        streaks={},
+        lit=seen,
+        registered=joined,
+    )
 
 
 def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
@@ -354,7 +385,7 @@ def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
     unread |= {"fabric"} if is_lost(read.fabric) else set()
     present = {f"link:{n}" for n in case.down} | {f"link:{n}" for n in case.slow}
     present |= {f"c2c:{n}" for n in case.c2c_down}
-    present |= {"fabric"} if _fabric_faults(case.value.fabric) else set()
+    present |= {"fabric"} if [*_fabric_faults(case.value.fabric), *_membership(case)] else set()
     present |= {"too_few"} if _too_few(case) else set()
     return streaks(case.memory.streaks, {fault: fault not in unread for fault in sorted(present)})
 
@@ -375,18 +406,30 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
     if len(down) > 1 and len(down) == len(case.memory.seen_active | set(states)):
         health = max(case.down_health(n) for n in down)
         action = PARTITION_ACTION if health is Health.DEGRADED and case.partition else LINK_ACTION
-        yield DOWN.finding(case.of(), f"all {len(down)} links are inactive", health, action)
+        why = _doubt(case, down[0], health)
+        yield DOWN.finding(case.of(), f"all {len(down)} links are inactive{why}", health, action)
         return
     for number in down:
         state = states.get(number)
         name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "no longer reported"
-        evidence = f"{name}; {_up(case)} of {case.expected} links up"
+        health = case.down_health(number)
+        evidence = f"{name}; {_up(case)} of {case.expected} links up{_doubt(case, number, health)}"
         action = PARTITION_ACTION if case.partition and number not in case.memory.seen_active else LINK_ACTION
-        yield LINK_DOWN.finding(case.of(number), evidence, case.down_health(number), action)
+        yield LINK_DOWN.finding(case.of(number), evidence, health, action)
     if _too_few(case):
-        evidence = f"{_up(case)} of {len(states)} reported links up, {case.expected} expected"
-        health = Health.DEGRADED if case.partition else case.confirmed("too_few")
+        health = case.health(case.link().state, "too_few")
+        why = _doubt(case, None, health)
+        evidence = f"{_up(case)} of {len(states)} reported links up, {case.expected} expected{why}"
         yield LINKS_MISSING.finding(case.of(), evidence, health, LINK_ACTION)
+    elif case.more and not down:
+        fewer = weigh(Witnesses(nvml=Says.ILL, siblings=Says.DUE))
+        evidence = f"{_up(case)} links up, {case.more} on other pairs of its product; {fewer.reason}"
+        yield LINKS_MISSING.finding(case.of(), evidence, case.health(fewer.state, "too_few"), LINK_ACTION)
+
+
+def _doubt(case: NvlinkCase, link: int | None, health: Health) -> str:
+    """Why a link that is not up may be no fault."""
+    return f"; {case.link(link).reason}" if health is Health.UNKNOWN else ""
 
 
 def _slow(case: NvlinkCase) -> Iterator[Finding]:
@@ -420,13 +463,40 @@ def _ber(case: NvlinkCase) -> Iterator[Finding]:
 
 
 def _fabric(case: NvlinkCase) -> Iterator[Finding]:
-    for fault in _fabric_faults(case.value.fabric):
-        health = Health.DEGRADED if fault.mild else case.confirmed("fabric")
+    for fault in (*_fabric_faults(case.value.fabric), *_membership(case)):
+        health = Health.DEGRADED if fault.mild else case.health(fault.state, "fabric")
         evidence = fault.evidence
-        if fault.rule == FABRIC_STATE and case.starting:
+        if fault.rule == FABRIC_STATE and fault.state is State.FAULTY and case.starting:
             health = Health.UNKNOWN
             evidence = f"{evidence}; it may take up to {case.policy.fabric_grace:g} s"
         yield Finding(fault.rule, health, case.of(), evidence, FABRIC_ACTION)
+
+
+def _membership(case: NvlinkCase) -> Iterator[FabricFault]:
+    """Whether the GPU belongs to the fabric that its product, its siblings and its past say it should."""
+    alike, read, product = case.siblings, case.value.fabric, nvlink_product(case.gpu.name)
+    fabric = NO_FABRIC if isinstance(read, Absent) else read
+    if is_lost(read) or not alike.counts or fabric.registers:
+        return
+    wants = product.fabric if product else ""
+    # A driver that knows of no fabric may be older than that of a board.
+    eight = wants == BOARD_OF_8 and alike.node >= BOARD and fabric is read
+    said = Witnesses(
+        nvml=Says.GONE,
+        clock=Says.COMING if case.starting else Says.NOTHING,
+        memory=Says.DUE if case.memory.registered and not case.starting else Says.NOTHING,
+        siblings=Says.DUE if alike.registered else Says.NOTHING,
+        product=Says.DUE if wants == RACK or eight else Says.NOTHING,
+    )
+    evidence = "registered with no fabric: not_supported"
+    if fabric.completed:
+        cluster, clique = fabric.place
+        same = fabric.place == alike.clique and (cluster or wants != RACK)
+        said = Witnesses(nvml=Says.HERE if same else Says.ILL, siblings=Says.DUE)
+        evidence = f"clique {clique} of {f'cluster {cluster}' if cluster else 'no cluster'}"
+    state, why = weigh(said)
+    if state not in {State.PRESENT, State.ABSENT}:
+        yield FabricFault(FABRIC_STATE, f"{evidence}; {why}", state=state)
 
 
 def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
@@ -436,10 +506,10 @@ def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
     faults = [
         FabricFault(f"fabric.{name}", mask, name in _MILD_TROUBLES) for name in fabric_troubles(fabric.mask)
     ]
-    if _registers(fabric):
+    if fabric.registers:
         state = FABRIC_STATES[fabric.state]
         faults.append(FabricFault(FABRIC_STATE, f"registration with the fabric manager: {state}"))
-    if FABRIC_STATES[fabric.state] == "completed" and fabric.status:
+    if fabric.completed and fabric.status:
         evidence = f"registration with the fabric manager completed with NVML status {fabric.status}"
         faults.append(FabricFault("fabric.status", evidence))
     if fabric.summary == _UNHEALTHY:

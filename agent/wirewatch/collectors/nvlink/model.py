@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from wirewatch.core.collector import GpuReading, Memories, Options, Strict, remembered
+from wirewatch.core.collector import LENT, GpuReading, Memories, Options, Strict, remembered
 from wirewatch.core.nvml import FABRIC_STATES, UP, Supported
 from wirewatch.core.ports import Gpu, Question
-from wirewatch.core.statistics import Grace, Streak, Window, grouped
+from wirewatch.core.statistics import Grace, Streak, Window, grouped, usual
 from wirewatch.core.topology import BOARD, NvlinkProduct, due_links, nvlink_product
 from wirewatch.core.types import Absent, ErrorLimit
 
@@ -51,7 +51,7 @@ class NvlinkPolicy(Strict):
     fabric_grace: float = 300.0
     """Time for which a node may register with its fabric each time, or bring up its first link.
 
-    It is UNKNOWN until then. [seconds]
+    After a boot any link may take as long. It is UNKNOWN until then. [seconds]
     """
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
     """Limits by kind of error, as tables of `events` and `seconds`.
@@ -83,6 +83,24 @@ class Fabric:
     clique: int
     cluster: str
 
+    @property
+    def completed(self) -> bool:
+        """Whether the registration has ended well."""
+        return self.state == len(FABRIC_STATES) - 1
+
+    @property
+    def registers(self) -> bool:
+        """Whether the registration has not ended."""
+        return 0 < self.state < len(FABRIC_STATES) - 1
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Cluster and clique; the cluster is empty for none, as of a board that is no part of a rack."""
+        return (self.cluster if self.cluster.strip("0-") else "", self.clique)
+
+
+NO_FABRIC = Fabric(0, 0, 0, None, 0, "")
+
 
 @dataclass(frozen=True, slots=True)
 class LinkDetail:
@@ -106,7 +124,10 @@ class NvlinkTraffic:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """What one GPU reports about its links and has; `virtual`: a machine that may have part of a board."""
+    """What one GPU reports about its links and has; `virtual`: a machine that may have part of a board.
+
+    `booted`: seconds since the machine was started, None where not known.
+    """
 
     mig: bool
     links: tuple[NvlinkLink, ...]
@@ -119,6 +140,7 @@ class GpuLinks:
     count: int
     supported: Supported
     virtual: bool = False
+    booted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +156,18 @@ NvlinkReading = tuple[GpuReading[GpuLinks], ...]
 
 @dataclass(frozen=True, slots=True)
 class ActiveLinks:
-    """Links of a GPU that were active, by number, chip-to-chip links apart; `rate`: the best, in bytes/s."""
+    """Links of a GPU that were active, by number, chip-to-chip links apart; `rate`: the best, in bytes/s.
+
+    `slot`: its PCI address. `registered`: with a fabric.
+    """
 
     index: int
     name: str
     links: tuple[int, ...]
     rate: float = 0.0
     c2c: tuple[int, ...] = ()
+    slot: str = ""
+    registered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +183,8 @@ class NvlinkMemory:
 
     `fastest`: the highest rate that most links of the GPU ran at, in bytes per second. `grace`: what fabric
     and first link have spent of theirs. `last` holds what was last known of each value, for judging what
-    cannot be read now.
+    cannot be read now. `lit`: links that were active in this run, unlike those of `seen_active`, which may be
+    from before. `registered`: the GPU was so with a fabric.
     """
 
     supported: Supported = field(default_factory=Supported)
@@ -171,6 +199,13 @@ class NvlinkMemory:
     grace: Grace = field(default_factory=Grace)
     detail: LinkDetail | None = None
     last: GpuLinks | None = None
+    lit: frozenset[int] = frozenset()
+    registered: bool = False
+
+    def rested(self) -> "NvlinkMemory":
+        """What is left of it after a pause: what outlives the process too."""
+        kept = NvlinkMemory(seen_active=self.seen_active, c2c_active=self.c2c_active)
+        return replace(kept, fastest=self.fastest, registered=self.registered)
 
 
 START = NvlinkMemory()
@@ -183,7 +218,9 @@ class Siblings:
     `rate`: of most links that are up, the higher of two that are as common. `fastest`: of any. `counts`: how
     many links each of them has had active since the agent started. `node`: how many GPUs the node has.
     `dark`: no GPU of the node has had a link active. `virtual`: they are in a virtual machine. `registered`:
-    one of them has completed its registration with a fabric, which a GPU without links has not.
+    one of them has completed its registration with a fabric, which a GPU without links has not. `clique`: of
+    the fabric, with its cluster, of more than half of those that have. `away`: one is split by MIG or lent,
+    and with it the other ends of links that lead to no switch.
     """
 
     rate: float
@@ -193,6 +230,8 @@ class Siblings:
     dark: bool
     virtual: bool
     registered: bool
+    clique: tuple[str, int] | None = None
+    away: bool = False
 
     @property
     def alone(self) -> bool:
@@ -212,10 +251,14 @@ NO_SIBLINGS = Siblings(0.0, 0.0, (), node=0, dark=False, virtual=False, register
 
 @dataclass(frozen=True, slots=True)
 class DueLinks:
-    """How many links should be active, by GPU's key, and by product which those are of GPUs that have all."""
+    """How many links should be active, by GPU's key, and by product which those are of GPUs that have all.
+
+    `more`: how many other pairs of the product have, for GPUs of a pair that has fewer.
+    """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     patterns: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    more: Mapping[str, int] = field(default_factory=dict)
 
 
 def find_siblings(
@@ -232,11 +275,15 @@ def find_siblings(
     ]
     seen = {gpu.key: seen_active(remembered(memories, gpu, START), value) for gpu, value in known}
     siblings: dict[str, Siblings] = {}
-    due, patterns = dict[str, int](), dict[str, frozenset[int]]()
+    due, patterns, more = dict[str, int](), dict[str, frozenset[int]](), dict[str, int]()
+    away = {i.gpu.name for i in reading if i.value == LENT or (isinstance(i.value, GpuLinks) and i.value.mig)}
     for name, alike in grouped((gpu.name, (gpu, value)) for gpu, value in known).items():
         counts = {gpu.key: len(seen[gpu.key]) for gpu, _ in alike}
         rates = [rate for _, value in alike for rate in _rates(value)]
-        fabrics = [value.fabric for _, value in alike]
+        fabrics = [value.fabric for _, value in alike if isinstance(value.fabric, Fabric)]
+        joined = [f.place for f in fabrics if f.completed]
+        product = nvlink_product(name)
+        switched = bool(joined or (product and product.fabric and len(reading) >= BOARD))
         siblings[name] = Siblings(
             rate=_commonest(rates),
             fastest=max(rates, default=0.0),
@@ -244,11 +291,16 @@ def find_siblings(
             node=len(reading),
             dark=not any(seen.values()),
             virtual=all(value.virtual for _, value in alike),
-            registered=any(isinstance(f, Fabric) and f.state == len(FABRIC_STATES) - 1 for f in fabrics),
+            registered=bool(joined),
+            clique=joined[0] if len(joined) == 1 else usual((name, one) for one in joined).get(name),
+            away=name in away and not switched,
         )
-        due |= _due(name, counts)
+        due |= (now := _due(name, counts))
+        if product and len(product.counts) > 1:
+            pairs = {n for n, gpus in Counter(now.values()).items() if n and gpus > 1}
+            more |= {key: max(pairs) for key, n in now.items() if n in pairs and n < max(pairs)}
         patterns[name] = frozenset().union(*(seen[key] for key, count in counts.items() if count == due[key]))
-    return siblings, DueLinks(due, patterns)
+    return siblings, DueLinks(due, patterns, more)
 
 
 def seen_active(memory: NvlinkMemory, value: GpuLinks) -> frozenset[int]:

@@ -5,7 +5,7 @@ session and afterwards only what it supports, so its generation need not be know
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from wirewatch.collectors.nvlink.model import (
@@ -19,7 +19,7 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkReading,
     NvlinkTraffic,
 )
-from wirewatch.core.collector import Memories, is_lost, is_unsupported, read_gpus, remembered
+from wirewatch.core.collector import Memories, is_lost, is_unsupported, remembered, watch_gpus
 from wirewatch.core.nvml import (
     FABRIC_STATES,
     FABRIC_SUMMARIES,
@@ -27,11 +27,10 @@ from wirewatch.core.nvml import (
     MOST_LINKS,
     NOT_ASKED,
     Asked,
-    MigMode,
     Supported,
     as_count,
+    as_float,
     as_int,
-    as_mig_mode,
     as_str,
     ask_gpu,
     ber,
@@ -110,11 +109,17 @@ def error_questions(skip: frozenset[Question]) -> tuple[tuple[str, Question], ..
 def read(
     hardware: Hardware, memories: Memories[NvlinkMemory], options: NvlinkOptions
 ) -> NvlinkReading | Absent:
-    return read_gpus(
-        hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
-    )
+    started = as_float(hardware.host.ask(_BOOT_TIME).value)
+    booted = None if isinstance(started, Absent) else hardware.clock.now() - started
+
+    def one(gpu: Gpu) -> GpuLinks | Absent:
+        read = _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
+        return read if isinstance(read, Absent) else replace(read, booted=booted)
+
+    return watch_gpus(hardware, memories, one)
 
 
+_BOOT_TIME = Question("BootTime")
 _VIRTUALIZATION = Question("VirtualizationMode")
 _PASSED_ON = frozenset({1, 2})
 """NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH and _VGPU (nvml.h)."""
@@ -161,12 +166,14 @@ def _read_gpu(
     asked = ask_gpu(hardware.nvml, gpu.key, questions, memory.supported, (_VIRTUALIZATION,))
     if isinstance(asked, Absent):
         return asked
+    if asked.supported.mig != memory.supported.mig and not fresh:
+        return _read_gpu(hardware, gpu, replace(memory, supported=Supported()), options)
     links = _links(asked, count)
     errors = {kind: asked.whole(q) for kind, q in error_questions(asked.supported.skip)}
     detail = _due_detail(hardware, gpu, memory, options, asked, tuple(e.link for e in links), errors)
     raw_ber = asked.whole(_EFFECTIVE_BER)
     return GpuLinks(
-        mig=isinstance(mode := as_mig_mode(asked.json(MIG_MODE)), MigMode) and mode.now,
+        mig=asked.supported.mig,
         links=links,
         traffic=_traffic(asked, memory.raw),
         errors=errors,

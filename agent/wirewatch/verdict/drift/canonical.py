@@ -228,7 +228,7 @@ def _stray_gpus(sysfs: Sysfs, topology: Topology) -> Iterator[str]:
     addresses = sysfs.entries(DEVICES)
     listed = {gpu.place.address for gpu in topology.gpus}
     for address in () if isinstance(addresses, Absent) else addresses:
-        if address not in listed and is_gpu(sysfs, address) and not is_virtual(sysfs, address):
+        if address not in listed and is_gpu(sysfs, address):
             yield address
 
 

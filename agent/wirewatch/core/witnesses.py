@@ -1,0 +1,93 @@
+"""What an expected part is by all that can see it: each witness says one word, and a table weighs them.
+
+Collectors make a `Witnesses` of a reading and their memory, and a finding of what comes back. They keep
+windows and streaks: how often a state must be seen before it counts is no witness's to say.
+"""
+
+from dataclasses import astuple, dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class Says(Enum):
+    """What a witness says of a part."""
+
+    NOTHING = "nothing"
+    HERE = "it works"
+    ILL = "it is there and does not work"
+    GONE = "it is not there"
+    AWAY = "somebody else has it"
+    COMING = "it is starting"
+    DUE = "it should be there"
+
+
+class State(Enum):
+    """What a part is; only FAULTY is a fault, and STARTING is none to remember."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    LENT = "lent"
+    STARTING = "starting"
+    FAULTY = "faulty"
+    NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """What each witness says of one expected part.
+
+    `nvml`, `pci` and `log` (the kernel's) see the part itself; `clock` sees how long ago the machine started.
+    `memory`, `siblings` and `product` know whether it is due: from before, by its like, by the data sheet.
+    """
+
+    nvml: Says = Says.NOTHING
+    pci: Says = Says.NOTHING
+    log: Says = Says.NOTHING
+    clock: Says = Says.NOTHING
+    memory: Says = Says.NOTHING
+    siblings: Says = Says.NOTHING
+    product: Says = Says.NOTHING
+
+
+class Weighed(NamedTuple):
+    """A part's state and the reason in words, empty where what was seen says it all."""
+
+    state: State
+    reason: str = ""
+
+
+_, _T = Says, Witnesses
+PEER_AWAY = Weighed(State.NOT_KNOWN, "it may lead to a GPU that is split or lent")
+MAY_START = Weighed(State.STARTING, "it may still be starting")
+TABLE: tuple[tuple[Witnesses, Weighed], ...] = (
+    (_T(nvml=_.HERE), Weighed(State.PRESENT)),
+    (_T(nvml=_.AWAY), Weighed(State.LENT, "it is split by MIG")),
+    (_T(pci=_.AWAY), Weighed(State.LENT, "a virtual machine or a program has it")),
+    (_T(nvml=_.COMING), MAY_START),
+    (_T(siblings=_.AWAY, memory=_.DUE), PEER_AWAY),
+    (_T(memory=_.DUE), Weighed(State.FAULTY, "it was there before")),
+    (_T(log=_.ILL, siblings=_.GONE), Weighed(State.NOT_KNOWN, "nothing here is like it; it may be no part")),
+    (_T(log=_.ILL), Weighed(State.FAULTY, "the kernel log says why it did not start")),
+    (_T(clock=_.COMING, product=_.DUE), MAY_START),
+    (_T(clock=_.COMING, siblings=_.DUE), MAY_START),
+    (_T(siblings=_.AWAY), PEER_AWAY),
+    (_T(pci=_.HERE), Weighed(State.FAULTY, "its driver has it")),
+    (_T(pci=_.ILL, product=_.DUE), Weighed(State.FAULTY, "the board is not whole without it")),
+    (_T(pci=_.ILL, siblings=_.DUE), Weighed(State.NOT_KNOWN, "its like has a driver; it may be kept out")),
+    (_T(nvml=_.ILL, product=_.DUE), Weighed(State.FAULTY, "its product always has it")),
+    (_T(nvml=_.ILL, siblings=_.DUE), Weighed(State.NOT_KNOWN, "its like here is otherwise; it may be meant")),
+    (_T(nvml=_.GONE, siblings=_.DUE), Weighed(State.FAULTY, "its like here has it")),
+    (_T(nvml=_.GONE, product=_.DUE), Weighed(State.NOT_KNOWN, "its product has it, and no source shows it")),
+    (_T(), Weighed(State.ABSENT, "nothing says that it is due")),
+)
+"""The first row holds whose words were all said: who sees the part goes before who only expects it."""
+
+
+def weigh(said: Witnesses) -> Weighed:
+    """What the part is by all its witnesses."""
+    words = astuple(said)
+    return next(weighed for row, weighed in TABLE if _holds(astuple(row), words))
+
+
+def _holds(row: tuple[Says, ...], words: tuple[Says, ...]) -> bool:
+    return all(wanted in {Says.NOTHING, word} for wanted, word in zip(row, words, strict=True))
