@@ -186,6 +186,7 @@ def pci_files() -> tuple[FileTree, Links]:
             "subsystem_device": model.subsystem[1],
             "numa_node": str(device.numa),
             "local_cpulist": CPUS[device.numa],
+            "driver_override": "(null)",
             **{f"{which}_link_speed": model.speed for which in ("current", "max")},
             **{f"{which}_link_width": str(model.width) for which in ("current", "max")},
             **{name: "\n".join(f"{error} 0" for error in errors.split()) for name, errors in AER.items()},
