@@ -167,7 +167,7 @@ MACHINES = (
     ), DETAIL),
     Machine(STORM, "storm-2", (_JOB,), LOCKSTEP),
     Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8", "nvlink-link-down"), stops=True),
-    Machine(STORM, "storm-4", (_NO_SYSFS,), web=True),
+    Machine(STORM, "storm-4", (_NO_SYSFS, "sxid-fatal"), web=True),
     Machine(STORM, "storm-5", (_BURSTS,), JOBS, plays=True),
     Machine(STORM, "storm-6", ("gpu-hang",)),
     Machine(STORM, "storm-7", leaves=True),
