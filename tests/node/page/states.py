@@ -174,7 +174,8 @@ def many() -> PageContent:
 def remembered(step: str) -> PageContent:
     """A link that was down: unseen, on probation, suppressed, or said to be repaired."""
     with tempfile.TemporaryDirectory() as folder:
-        here = RecordedNode(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
+        overlay = "xid-79" if step in OF_THE_LOG else "nvlink-link-down"
+        here = RecordedNode(Path(folder), overlay, only=DRAWN)
         here.poll(times=6)
         if step == "suppressed":
             until, said = EPOCH + 86400.0, OperatorNote("night-shift", "part is ordered", EPOCH + 50)
