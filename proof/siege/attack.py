@@ -95,7 +95,7 @@ class Siege:
                 self.most(f"{label} longest without", one["gap"], "s", UNSEEN)
             if one["errors"] and name != "livez":
                 self.must(
-                    one["errors"] <= one["asked"] // 100,
+                    one["errors"] <= max(1, one["asked"] // 100),
                     f"{label}: {one['errors']} of {one['asked']} failed: {one['first']}",
                 )
         polls = max((seen["gaps"].get(name, 0.0) for name in EVERY_SECOND), default=0.0)
