@@ -18,6 +18,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
     create_model,
+    field_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -75,6 +76,14 @@ class ConfigError(Unusable):
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @field_validator("*")
+    @classmethod
+    def _without_null(cls, value: object) -> object:
+        """Refuse a text that no file can be named by."""
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("must not hold a null byte")
+        return value
 
 
 class Listen(_Section):

@@ -34,6 +34,7 @@ def loaded(folder: Path, text: str) -> Config:
         ("a = 2000-01-01", "dates and times are not supported"),
         ("[", "wirewatch.toml: "),
         ("listen = 1", "listen: must be a table, got 1"),
+        ('[jobs]\ninspector = "/x/\\u0000"', "jobs.inspector: must not hold a null byte"),
         ("[collectors.pcie]\ninterval = 0.0", "collectors.pcie: interval and deadline must be above 0"),
         ("[collectors.pcie]\ndeadline = -1.0", "collectors.pcie: interval and deadline must be above 0"),
         ("[page]\nrunbook = 'ftp://x'", "page.runbook: must match the pattern"),

@@ -114,7 +114,7 @@ class PciGpus:
     models: frozenset[str] = frozenset()
 
     def is_like(self, address: str) -> bool:
-        """Whether the GPU at an address may be of the product that is listed, as far as is known."""
+        """Tell whether the GPU at an address may be of the listed product."""
         slot = self.unlisted.get(address)
         return slot is None or not (slot.model and self.models) or slot.model in self.models
 
@@ -143,7 +143,7 @@ class SlotGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuSlots:
-    """What outlives the process: the GPU that was last seen in each slot, by PCI address.
+    """The memory that outlives the process: the GPU last seen in each slot, by PCI address.
 
     `accepted`: how many GPUs the operator said are all; 0 for none said.
     """
@@ -450,7 +450,7 @@ def _unlisted(
 
 
 def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool) -> Witnesses:
-    """What is said of a GPU that NVML does not list; with it and others the board is `whole`."""
+    """Collect what each witness says of a GPU that NVML does not list; `whole`: the board is, with it."""
     slot = tree.unlisted.get(address)
     pci = slot.says if slot else Says.GONE
     alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
@@ -472,13 +472,13 @@ def _boards(reading: Inventory) -> tuple[int, ...]:
 
 
 def _is_whole(reading: Inventory, others: int) -> bool:
-    """Whether the listed GPUs are no whole board, and are one with so many others like them."""
+    """Tell whether the listed GPUs make a whole board only together with so many others."""
     boards, count = _boards(reading), len(reading.gpus)
     return count not in boards and count + others in boards
 
 
 def _odd_count(reading: Inventory, missing: AbstractSet[str], accepted: int) -> str:
-    """In words, that no whole node has as many GPUs, those that are missing or lent counted; else empty."""
+    """Say that no whole node has so many GPUs, with missing and lent ones; empty where one has."""
     boards, tree = _boards(reading), reading.tree
     if not isinstance(tree, Absent):
         missing = missing | {at for at, one in tree.unlisted.items() if one.away}

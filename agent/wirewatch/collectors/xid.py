@@ -443,7 +443,7 @@ def _unread(one: StandingEvent) -> bool:
 
 
 def _row(event: Event) -> VendorRow:
-    """How bad an event is, and what to do; a sequel has no text of its beginning."""
+    """Return how bad an event is, and what to do; a sequel has no text of its beginning."""
     if event.kind == SXID:
         return xids.switch_row(event.number, event.message)
     if text := TEXTS.get(event.kind):

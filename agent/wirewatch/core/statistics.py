@@ -108,11 +108,11 @@ class Grace:
         return Grace(kept, waiting, mono if ended else self.up)
 
     def lasts(self, seconds: float) -> bool:
-        """Whether it is starting now, and has spent less than so many seconds on this start."""
+        """Tell whether it is starting, for less than so many seconds of this start."""
         return self.waiting and self._spent(self.up) < seconds
 
     def excuses(self, seconds: float) -> bool:
-        """Whether it is starting, and has spent less than so many seconds of this day on that."""
+        """Tell whether it is starting, for less than so many seconds of this day."""
         return self.waiting and self._spent(-inf) < seconds
 
     def _spent(self, since: float) -> float:

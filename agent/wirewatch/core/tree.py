@@ -74,12 +74,12 @@ class GpuSlot:
 
     @property
     def away(self) -> bool:
-        """Whether somebody else has it, or nobody on purpose."""
+        """Tell whether somebody else has it, or nobody on purpose."""
         return self.handed or self.withheld
 
     @property
     def says(self) -> Says:
-        """What the PCI tree says of it as a GPU that NVML does not list."""
+        """Return the word of the PCI tree about a GPU that NVML does not list."""
         if self.away:
             return Says.AWAY
         if isinstance(self.driver, Absent):
@@ -243,7 +243,7 @@ def gpu_model(sysfs: Sysfs, address: str) -> str:
 
 
 def is_handed(sysfs: Sysfs, address: str) -> bool:
-    """Whether a device was handed on: its driver passes it on, or it has none and waits for such a one."""
+    """Tell whether a device was handed on: by its driver, or by `driver_override` while it has none."""
     driver = driver_of(sysfs, address)
     if isinstance(driver, Absent) and driver.why is Why.MISSING:
         driver = sysfs.read(f"{DEVICES}/{address}/driver_override")

@@ -1,4 +1,4 @@
-"""What an expected part is by all that can see it: each witness says one word, and a table weighs them.
+"""Weighing an expected part: each witness says one word, and a table gives its state.
 
 Collectors make a `Witnesses` of a reading and their memory, and a finding of what comes back. They keep
 windows and streaks: how often a state must be seen before it counts is no witness's to say.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Says(Enum):
-    """What a witness says of a part."""
+    """The word of a witness about a part."""
 
     NOTHING = "nothing"
     HERE = "it works"
@@ -22,7 +22,7 @@ class Says(Enum):
 
 
 class State(Enum):
-    """What a part is; only FAULTY is a fault, and STARTING is none to remember."""
+    """The state of a part; only FAULTY is a fault, and STARTING is not remembered."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -34,7 +34,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """What each witness says of one expected part.
+    """The words of all witnesses about one expected part.
 
     `nvml`, `pci` and `log` (the kernel's) see the part itself; `clock` sees how long ago the machine started.
     `memory`, `siblings` and `product` know whether it is due: from before, by its like, by the data sheet.
@@ -80,11 +80,11 @@ TABLE: tuple[tuple[Witnesses, Weighed], ...] = (
     (_T(nvml=_.GONE, product=_.DUE), Weighed(State.NOT_KNOWN, "its product has it, and no source shows it")),
     (_T(), Weighed(State.ABSENT, "nothing says that it is due")),
 )
-"""The first row holds whose words were all said: who sees the part goes before who only expects it."""
+"""The first row whose words were all said holds. Rows by sight stand before rows by expectation."""
 
 
 def weigh(said: Witnesses) -> Weighed:
-    """What the part is by all its witnesses."""
+    """Return the state of the part by all its witnesses."""
     words = astuple(said)
     return next(weighed for row, weighed in TABLE if _holds(astuple(row), words))
 

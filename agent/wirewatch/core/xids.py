@@ -46,7 +46,7 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class VendorRow:
-    """How bad one form of an event is by the vendor's table, and what to do."""
+    """The severity of one form of an event by the vendor's table, and what to do."""
 
     severity: Severity
     action: str
@@ -312,7 +312,7 @@ SWITCH_NONFATAL: Mapping[int, VendorRow] = {
     **dict.fromkeys((11004, 12028), VendorRow(_F, _PARTITION)),
     19084: VendorRow(_F, SWITCH_RESET),
 }
-"""Those that the guide does not call fatal, by number: how bad their impact is, and what to do."""
+"""SXids that the guide does not call fatal, by number: severity, and what to do."""
 _WATCHED = VendorRow(_S, SWITCH_WATCH)
 _SWITCH_SEVERITY = re.compile(r"Severity ([01]) Engine")
 """In a further line of an SXid: 1 is fatal."""
@@ -376,7 +376,7 @@ def severity_of(number: int, message: str) -> Severity:
 
 
 def action_of(number: int, message: str) -> str:
-    """What to do about one event, as its severity is found."""
+    """Return what to do about one event, as its severity is found."""
     known, severity = lookup(number), severity_of(number, message)
     if row := row_of(number, message):
         return row.action
@@ -393,7 +393,7 @@ def by_word(message: str, otherwise: Severity) -> Severity:
 
 
 def switch_row(number: int, message: str) -> VendorRow:
-    """How bad one event of a switch is, and what to do: fatal where its message or the guide says so."""
+    """Return how bad an event of a switch is, and what to do: fatal by its message, or by the guide."""
     coded = _SWITCH_SEVERITY.search(message)
     word = ("Non-fatal", "Fatal")[int(coded[1])] if coded else message
     severity = by_word(word, Severity.FATAL if number in SWITCH_FATAL else Severity.SERIOUS)

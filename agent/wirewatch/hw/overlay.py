@@ -406,7 +406,7 @@ def _act(
 
 
 def _changed(one: AnswerChange, seconds: float, value: Json | Absent) -> Json | Absent:
-    """The value as a change of values makes it; an absence is only set, and has no members."""
+    """Return the changed value; an absence can only be set, since it has no members."""
     path = one.at.split("/") if one.at else ()
     found: Json | Absent = within(value, path, lambda inner: _new(one, seconds, inner))
     return found

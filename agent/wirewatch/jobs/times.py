@@ -68,7 +68,7 @@ class JobRank:
 
 @dataclass(frozen=True, slots=True)
 class RankTime:
-    """One rank in one window: shares of the window's time in collectives and, of that time, in waiting.
+    """One rank in one window: the shares of the window's time that it was in collectives, and that it waited.
 
     `late`: the share of the collectives in which this rank was late. `behind`: the share of the time by which
     it came to them after the next rank, on average; below 0 by which it came before the last one.

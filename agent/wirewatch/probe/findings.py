@@ -20,7 +20,7 @@ from wirewatch.probe.network import by_network
 from wirewatch.verdict.straggler.signals import Loss
 
 LOOK = "run `wirewatch probe --explain` on the idle node"
-SLOW_WIRE = f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}"
+SLOW_WIRE = f"keep jobs away while it is FAILED; the peer matrix names the slow GPU or pair: {LOOK}"
 SLOW_NETWORK = (
     "check rate and errors of the RDMA ports and the PCIe links of the NICs (`wirewatch check`), and "
     "whether GPUDirect helps (`wirewatch probe --transport net --gdr on,off`)"
@@ -31,7 +31,7 @@ LEAST_A_LINK = 64 * MIB
 """Bytes on average from which on a GPU's links are compared where no copies went over all of them: of less a
 few small messages decide."""
 CLEARS = 0.03
-"""By so much of what is expected a collective must be above the limit of FAILED before that is over."""
+"""A FAILED collective is over once it is this share of the expectation above the limit."""
 SURE = 0.5
 """Part of the least plausible share from which on no setting or layout explains it."""
 BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")

@@ -393,7 +393,7 @@ def _agrees(size: int, one: RowTiming) -> bool:
 
 
 def _parts(row: BenchmarkRow) -> int:
-    """How many times a rank's elements its size is, for a row that `contradiction` let pass."""
+    """Return the size over a rank's own elements, for a row that `contradiction` let pass."""
     return row.size_bytes // (row.elements * TYPES[row.dtype][1]) if row.elements else 0
 
 

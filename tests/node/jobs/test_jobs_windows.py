@@ -395,3 +395,11 @@ def test_who_is_late_is_after_the_next_one_and_not_after_the_first() -> None:
     (rank,) = (one for one in window([one(n, seconds={0: 3.0, 1: 1.0, 2: 2.0}) for n in range(8)],
                                      Shape(3, frozenset({0, 1, 2}))).ranks if one.rank == 1)  # fmt: skip
     assert rank.behind == pytest.approx(1.0 / STEP)
+
+
+def test_a_wait_in_an_operation_seen_once_is_of_the_whole_window() -> None:
+    """A checkpoint: all wait 1.5 s for rank 0 in one broadcast of five seconds."""
+    often = [one(number, at=number * 0.5) for number in range(11)]
+    once = replace(one(7, at=5.0), op="broadcast", seconds={0: 0.001, 1: 1.501})
+    without, late = (window(found).ranks for found in (often, [*often, once]))
+    assert [round(b.waiting - a.waiting, 3) for a, b in zip(without, late, strict=True)] == [0.0, 0.3]

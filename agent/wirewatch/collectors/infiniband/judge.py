@@ -425,7 +425,7 @@ def _devices(
 def _port(
     key: PortKey, port: PortMemory, policy: InfinibandPolicy, listed: Collection[PortKey], *, certain: bool
 ) -> Iterator[Finding]:
-    """What is wrong with a port; `certain`: it has lanes less than it was made for."""
+    """Say why a port is wrong; `certain`: it has fewer lanes than it was made for."""
     subject = Subject(device=key[0], port=key[1])
     if "down" in port.streaks:
         past = "was active" if port.was_active else "has been so since the agent started"
@@ -530,7 +530,7 @@ def _narrower(
 def _lacks(
     memory: InfinibandMemory, reading: InfinibandReading, keys: Sequence[PortKey], odd: Sequence[PortKey]
 ) -> bool:
-    """Whether the GPUs, which these ports may be beside, cannot share them evenly without the odd ones."""
+    """Tell whether the GPUs share these ports evenly only together with the odd ones."""
     beside = memory.identities[keys[0][0]].beside_gpu is not False
     return beside and not reading.missing and len(memory.gpus) % (len(keys) - len(odd)) > 0
 

@@ -139,7 +139,7 @@ class RdmaIdentity:
     """Ports, and which of the counters that we know each has."""
     lost: Absent | None = None
     beside_gpu: bool | None = False
-    """Whether it shares a PCIe switch with a GPU, and so carries what GPUs send; None: not shown."""
+    """True if it shares a PCIe switch with a GPU, and so carries the traffic of GPUs; None: not shown."""
 
     def same_card(self, other: "RdmaIdentity") -> bool:
         """Whether both are one card in one place: another card, or another function, starts again."""

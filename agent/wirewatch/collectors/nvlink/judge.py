@@ -93,7 +93,7 @@ class NvlinkCase:
         return self.memory.grace.lasts(grace) or (booted is not None and 0 <= booted < grace)
 
     def link(self, number: int | None = None) -> Weighed:
-        """What a link is that is not up; None for one of those that are missing without a number."""
+        """Return the state of a link that is not up; None for a missing link without a number."""
         memory = self.memory
         known = number in memory.lit or (number in memory.seen_active and not self.starting)
         return weigh(Witnesses(
@@ -109,7 +109,7 @@ class NvlinkCase:
         return self.health(self.link(link).state, f"link:{link}")
 
     def health(self, state: State, fault: str) -> Health:
-        """How bad the state of a part is, whose fault has this name."""
+        """Return the health of the part that a fault names."""
         if state in {State.STARTING, State.NOT_KNOWN}:
             return Health.UNKNOWN
         return self.confirmed(fault) if state is State.FAULTY else Health.DEGRADED
@@ -428,7 +428,7 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
 
 
 def _doubt(case: NvlinkCase, link: int | None, health: Health) -> str:
-    """Why a link that is not up may be no fault."""
+    """Say why a link that is not up may be no fault."""
     return f"; {case.link(link).reason}" if health is Health.UNKNOWN else ""
 
 
@@ -473,7 +473,7 @@ def _fabric(case: NvlinkCase) -> Iterator[Finding]:
 
 
 def _membership(case: NvlinkCase) -> Iterator[FabricFault]:
-    """Whether the GPU belongs to the fabric that its product, its siblings and its past say it should."""
+    """Weigh whether a GPU is in the fabric that its product, siblings and past call for."""
     alike, read, product = case.siblings, case.value.fabric, nvlink_product(case.gpu.name)
     fabric = NO_FABRIC if isinstance(read, Absent) else read
     if is_lost(read) or not alike.counts or fabric.registers:

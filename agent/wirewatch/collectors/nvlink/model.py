@@ -85,12 +85,12 @@ class Fabric:
 
     @property
     def completed(self) -> bool:
-        """Whether the registration has ended well."""
+        """Tell whether the registration has ended well."""
         return self.state == len(FABRIC_STATES) - 1
 
     @property
     def registers(self) -> bool:
-        """Whether the registration has not ended."""
+        """Tell whether the registration has not ended."""
         return 0 < self.state < len(FABRIC_STATES) - 1
 
     @property
@@ -203,7 +203,7 @@ class NvlinkMemory:
     registered: bool = False
 
     def rested(self) -> "NvlinkMemory":
-        """What is left of it after a pause: what outlives the process too."""
+        """Return what stays after a pause: the memory that outlives the process."""
         kept = NvlinkMemory(seen_active=self.seen_active, c2c_active=self.c2c_active)
         return replace(kept, fastest=self.fastest, registered=self.registered)
 

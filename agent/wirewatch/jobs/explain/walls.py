@@ -29,7 +29,7 @@ LESS_ACTIVE = 0.08
 
 Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
 WAITING = 0.03
-"""Share of the time from which on it is not said that nobody waits."""
+"""Share of the time below which `explain` may say that nobody waits."""
 THROTTLE = "gpu.throttle"
 
 
@@ -392,7 +392,7 @@ def _collectives(evidence: JobEvidence) -> JobAnswer | None:
 def _no_wall(evidence: JobEvidence) -> JobAnswer:
     """No wall found; whether there is none is only known where collectives and activity are both watched."""
     rows = timed_rows(evidence.job)
-    timed = bool(rows) and any(comm.doubt is None for comm in _communicators(evidence))
+    timed = bool(rows) and any(comm.doubt is None and comm.fresh for comm in _communicators(evidence))
     active = evidence.watches(EvidenceSource.ACTIVITY)
     seen = []
     waits = _waits_for_whom(evidence) if timed else ""
@@ -417,11 +417,14 @@ def _no_wall(evidence: JobEvidence) -> JobAnswer:
 
 
 def _waits_for_whom(evidence: JobEvidence) -> str:
-    """Say how long a rank waits, where that may cost nothing: its source writes no starts."""
-    gpus = () if isinstance(evidence.job, Absent) else evidence.job.gpus
-    most = max((gpu.waiting for gpu in gpus), default=0.0)
-    hides = most >= WAITING and any(comm.source for comm in _communicators(evidence))
-    return f"a rank waits {percent(most)} of the time, which may hide behind its computing" if hides else ""
+    """Say why it is not known that nobody waits, where NCCL Inspector writes no starts or no times."""
+    comms = [comm for comm in _communicators(evidence) if comm.source]
+    if any(comm.doubt is not None or not comm.fresh for comm in comms):
+        return "not all of its communicators are judged now"
+    ranks = (rank for comm in comms if comm.newest for rank in comm.newest.ranks)
+    most = max((rank.waiting for rank in ranks), default=0.0)
+    hidden = f"a rank waits {percent(most)} of the time, which may hide behind its computing"
+    return hidden if most >= WAITING else ""
 
 
 def speed(rows: Sequence[OperationTimes]) -> str:

@@ -26,7 +26,7 @@ LONGEST = 3600.0
 PATIENCE, COARSE_PATIENCE = 2, 15
 """Polls for which a collective waits for the records of other ranks; Inspector writes now and then."""
 MOST_NEW, RUN = 512, 32
-"""Records of one ring and poll that are joined: of more, runs of so many numbers, the same on all ranks."""
+"""Most records of one ring and poll that are joined. Of more, runs of RUN numbers stay on all ranks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
 """Part of the shortest window that lines must be apart: those written at once do not say of what time they
 are; and part of their time in which the first ones were written."""
 FOLLOWED = 0.5
-"""Share of Inspector's collectives in front of which computing must be known: waiting may hide behind it."""
+"""Share of Inspector's collectives before which computing must be known, since waiting may hide there."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
 _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
@@ -192,17 +192,18 @@ def _power(size: int | None) -> int:
 def _rates(found: Sequence[JoinedCollective], *, coarse: bool) -> dict[str, float]:
     """Calls a second of each operation, timed or not: NCCL numbers them all.
 
-    From the first to the last that was timed. 0 where no time passed between them: no share is known. Where
-    they were written together, from the last of the first ones: these are of the time before.
+    From the first to the last that was timed; of the whole window at least, where there are no two moments.
+    Where they were written together, from the last of the first ones: these are of the time before.
     """
     rates: dict[str, float] = {}
+    whole = max(one.at for one in found) - min(one.at for one in found)
     for op, some in grouped((one.op, one) for one in found).items():
         mine = sorted(some, key=lambda one: one.sequence)
         together = mine[0].at + FIRST_ONES * (mine[-1].at - mine[0].at)
         begin = max(n for n, one in enumerate(mine) if n == 0 or (coarse and one.at <= together))
         seconds = mine[-1].at - mine[begin].at
         calls = mine[-1].sequence - mine[begin].sequence
-        rates[op] = calls / seconds if seconds > 0 else 0.0
+        rates[op] = calls / seconds if seconds > 0 else len(mine) / whole if whole > 0 else 0.0
     return rates
 
 

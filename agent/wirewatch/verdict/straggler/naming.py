@@ -333,7 +333,7 @@ def _alike(
 
 
 def _few(resource: Resource, alone: Sequence[Deviation]) -> list[SlowNode]:
-    """The others beside a GPU that is faster by itself, of which no other says who is right."""
+    """Return the GPUs beside a single faster one: nothing says which side is right."""
     every = [one for one in alone if one.unit.resource is resource]
     lone = [one for one in every if one.lone]
     others = [one.rate for one in every if not one.lone]

@@ -129,7 +129,7 @@ class StragglerPolicy(Strict):
 RateHistory = AcceptedRates[Unit]
 """Rates of accepted probes by unit."""
 FEW = 4.0
-"""By this over its number of values a history may be noisier than it shows: by the simulation."""
+"""A history may be noisier than it shows, by this over its number of values (simulation)."""
 CLOSE = 0.2
 """How far two losses may be from each other and still be the same."""
 
@@ -172,7 +172,7 @@ class Deviation:
     count: int = 0
     """Values of its own history."""
     lone: bool = False
-    """Whether it is so much faster than nearly all its peers that all of these may be slow."""
+    """Tell whether it is so much faster than nearly all peers that these may be slow."""
 
     def slow(self, policy: StragglerPolicy) -> bool:
         return self.decisive_loss(policy) is not None
@@ -350,7 +350,7 @@ def _steady(one: Deviation, policy: StragglerPolicy) -> float:
 
 
 def _fast(rates: Sequence[float], policy: StragglerPolicy) -> Sequence[float]:
-    """The fewer than half that are apart from all others, which are slower; else none."""
+    """Return the few fast ones that a gap parts from all others; else none."""
     ordered = sorted(rates, reverse=True)
     gaps = (n for n in range(1, (len(rates) + 1) // 2) if ordered[n] <= (1 - policy.peers) * ordered[n - 1])
     return ordered[: next(gaps, 0)]

@@ -80,7 +80,7 @@ def job(
         JobRank(n, gpu_uuid(n), str(n), PIDS + n, n + 1, "2.28.9", RingState.LIVE, settings or {}, 0.1)
         for n in range(RANKS)
     )
-    times = tuple(RankTime(n, share, waiting / max(share, 1e-9), 0.25, 0.0) for n in range(RANKS))
+    times = tuple(RankTime(n, share, waiting, 0.25, 0.0) for n in range(RANKS))
     window = CommunicatorWindow(100.0, 5.0, rows or (row(),), times, late.rank if late else None)
     comm = CommunicatorTimes(
         "0xabc", "", RANKS, 1, here, (window,), late=late, wire=wire, joined=400, fresh=True

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,34 @@ def test_a_rank_that_waits_is_not_called_nobody(waiting: float, wall: Wall) -> N
     hidden = "but a rank waits 3.1 % of the time, which may hide behind its computing."
     assert answer.sentence.endswith(hidden) == (wall is Wall.NOT_KNOWN)
     assert decide(evidence(job(row(), share=0.2, waiting=waiting))).wall is Wall.NOTHING
+
+
+UNJUDGED = "not all of its communicators are judged now."
+
+
+@pytest.mark.parametrize(
+    ("of", "ends"),
+    [
+        ({"doubt": TimesDoubt.SPARSE}, UNJUDGED),
+        ({"fresh": False}, UNJUDGED),
+        ({"gpus": ()}, "a rank waits 67 % of the time, which may hide behind its computing."),
+    ],
+    ids=["one is not judged", "one is not of now", "its GPUs are not known"],
+)
+def test_that_nobody_waits_takes_all_communicators_now_and_no_gpu(of: dict[str, Any], ends: str) -> None:
+    made = job(row(), share=0.8, waiting=0.67 if "gpus" in of else 0.01, source=SOURCE)
+    (comm,) = made.communicators
+    other = replace(comm, **{name: value for name, value in of.items() if name != "gpus"})
+    both = replace(made, communicators=(comm, other), gpus=of.get("gpus", made.gpus))
+    answer = decide(evidence(both))
+    assert (answer.wall, "nobody waits" in answer.sentence) == (Wall.NOT_KNOWN, False)
+    assert answer.sentence.endswith(ends)
+
+
+def test_times_of_a_job_that_stands_still_are_not_of_now() -> None:
+    answer = decide(evidence(job(row(), share=0.05, fresh=False)))
+    assert answer.wall is Wall.NOT_KNOWN
+    assert answer.sentence.endswith("but its collectives are not timed.")
 
 
 def test_the_page_shows_no_channels_where_none_are_known() -> None:
