@@ -16,6 +16,8 @@ DESCRIPTORS, ENOUGH = 256, 4096
 """Open files that the agent itself may need, and those for it and all connections with room to spare."""
 FEWEST = 8
 """Connections of a listener, however few files this process may open."""
+LATELY = 10.0
+"""Seconds after which all earlier arrivals of a client count half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +75,18 @@ class Connections:
     """The connections of one listener.
 
     Where there is no room, the client that has most of it gives way, with its oldest connection that waits
-    for a request, or else its oldest one that is slow to send or to read. A client takes from others only
-    while it has less than they, so that none keeps out another by what it does not use.
+    for a request, or else its oldest one that is slow to send or to read. Of clients with equally much, the
+    client that came most often lately gives way: else a scraper among hundreds that knock again and again
+    would lose its place before its request is here. A client takes from others only while it has less than
+    they, so that none keeps out another by what it does not use.
     """
 
     counts: WebCounts
     bounds: Bounds = field(default_factory=Bounds)
     mono: Callable[[], float] = time.monotonic
     open: dict[Admission, None] = field(default_factory=dict)
+    _came: Counter[str] = field(default_factory=Counter)
+    _counted_from: float = 0.0
 
     def admit(self, place: Admission) -> bool:
         """Take one more connection; False, and counted as refused, without room."""
@@ -91,6 +97,10 @@ class Connections:
         if (full or len(group) >= limit) and not self._give_way(same if full else group, place):
             return False
         self.open[place], place.since = None, self.mono()
+        if place.since - self._counted_from > LATELY:
+            halves = {client: count // 2 for client, count in self._came.items() if count > 1}
+            self._came, self._counted_from = Counter(halves), place.since
+        self._came[place.client] += 1
         return True
 
     def begin(self, place: Admission, path: str) -> bool:
@@ -122,7 +132,9 @@ class Connections:
             if one.phase is not Phase.WORKING
             and (one.client == newcomer.client or most[one.client] > most[newcomer.client])
         )
-        order = lambda one: (-most[one.client], one.phase is Phase.TRANSFER, one.since)  # noqa: E731
+        order = lambda one: (  # noqa: E731
+            -most[one.client], one.phase is Phase.TRANSFER, -self._came[one.client], one.since
+        )  # fmt: skip
         victim = min(fitting, key=order, default=None)
         self.counts.refuse("connections", (victim or newcomer).client)
         if victim is not None:

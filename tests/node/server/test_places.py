@@ -12,6 +12,7 @@ from tests.examples import examples
 from wirewatch.server.connections import (
     ENOUGH,
     FEWEST,
+    LATELY,
     Admission,
     Bounds,
     Connections,
@@ -31,12 +32,13 @@ class House:
     bounds: Bounds = SMALL
     ended: list[str] = field(default_factory=list)
     time: float = 0.0
+    step: float = 1.0
 
     def __post_init__(self) -> None:
         self.list = Connections(WebCounts(), self.bounds, self._mono)
 
     def _mono(self) -> float:
-        self.time += 1
+        self.time += self.step
         return self.time
 
     def admit(self, name: str, *, own: bool = False) -> Admission | None:
@@ -100,6 +102,32 @@ def test_what_waits_gives_way_before_what_is_slow_to_read_although_that_has_been
         house.admit(name)
     assert house.ended == ["a"]
     assert reading in house.list.open
+
+
+def test_a_client_that_comes_seldom_keeps_its_place_among_those_that_knock_without_end() -> None:
+    house = House(Bounds(connections=8), step=0.01)
+    knocking = [f"{number}" for number in range(20)]
+    for name in knocking:
+        house.admit(name)
+    seldom = house.admit("scraper")
+    for name in knocking * 3:
+        house.admit(name)
+    assert seldom in house.list.open
+
+
+@pytest.mark.parametrize(("passed", "goes"), [(0.0, "a"), (LATELY, "b")])
+def test_arrivals_of_long_ago_count_half(passed: float, goes: str) -> None:
+    house = House(Bounds(connections=2), step=0.01)
+    for place in [house.admit("a") for _ in range(3)]:
+        house.list.open.pop(place, None)
+    house.time += passed
+    for name in "bb":
+        house.list.open.pop(house.admit(name))
+    house.admit("b")
+    house.admit("a")
+    house.ended.clear()
+    house.admit("c")
+    assert house.ended == [goes]
 
 
 def test_the_time_of_a_connection_that_waits_begins_with_its_wait_and_not_again() -> None:
