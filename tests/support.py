@@ -69,6 +69,9 @@ class DirectNvml:
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         return self._answers.answer(gpu, questions)
 
+    def seek(self) -> None:
+        pass
+
     def cost(self) -> NvmlCost:
         return NvmlCost(None, 0.0, 0, 0)
 

@@ -115,6 +115,9 @@ class FirstGpu:
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         return self.nvml.ask(gpu, questions)
 
+    def seek(self) -> None:
+        self.nvml.seek()
+
     def cost(self) -> NvmlCost:
         return self.nvml.cost()
 

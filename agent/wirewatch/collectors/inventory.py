@@ -218,7 +218,11 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
     session = hardware.nvml.session()
     known = memory.session == session and not any(map(is_lost, memory.versions.values()))
     versions = memory.versions if known else _versions(hardware)
-    return Inventory(session, versions, gpus, _read_tree(hardware, memory, gpus), lent)
+    tree = _read_tree(hardware, memory, gpus)
+    back = not isinstance(tree, Absent) and Says.HERE in {slot.says for slot in tree.unlisted.values()}
+    if memory.lost or memory.unlisted or back:
+        hardware.nvml.seek()
+    return Inventory(session, versions, gpus, tree, lent)
 
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:

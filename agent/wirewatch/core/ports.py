@@ -82,6 +82,9 @@ class Nvml(Protocol):
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         """One answer a question, in order; `gpu` is a `Gpu.key`, None for the system."""
 
+    def seek(self) -> None:
+        """Initialise NVML again after a while, and ever more rarely: its list lacks a GPU that is due."""
+
     def cost(self) -> NvmlCost:
         """What NVML has cost since the start of this process."""
 

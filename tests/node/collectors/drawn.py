@@ -174,7 +174,7 @@ class Jobs:
 class Gpus:
     """An NVML port of GPUs at the addresses given, that answers from a table by GPU and question.
 
-    `listed` counts how often they were enumerated.
+    `listed` counts how often they were enumerated, `sought` how often a GPU was said to be due.
     """
 
     addresses: Sequence[str] = ()
@@ -182,6 +182,7 @@ class Gpus:
     absent: Absent | None = None
     number: int = 1
     listed: int = 0
+    sought: int = 0
 
     def session(self) -> int:
         return self.number
@@ -195,6 +196,9 @@ class Gpus:
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         missing = Absent(Why.UNSUPPORTED, "not supported by this device", 3)
         return [Answer(self.table.get((gpu, str(q)), missing)) for q in questions]
+
+    def seek(self) -> None:
+        self.sought += 1
 
     def cost(self) -> NvmlCost:
         return NvmlCost(None, 0.0, 0, 0)

@@ -387,3 +387,36 @@ def test_a_gpu_that_is_lent_was_looked_at_so_that_its_loss_is_over() -> None:
     files.links[f"{PCI}/{LAST}/driver"] = "/sys/bus/pci/drivers/vfio-pci"
     assert made.poll() == ()
     assert made.component.observed.covers(lost)
+
+
+@pytest.mark.parametrize(
+    ("slots", "listed", "driver", "polls", "sought"),
+    [
+        (4, 4, "nvidia", 3, 0),
+        (4, 3, "nvidia", 1, 1),
+        (3, 3, "", 3, 2),
+        (4, 3, "vfio-pci", 3, 0),
+    ],
+    ids=["all are listed", "its driver has it", "it is gone by memory", "a virtual machine has it"],
+)
+def test_nvml_is_initialised_again_for_a_gpu_that_is_due_alone(
+    slots: int, listed: int, driver: str, polls: int, sought: int
+) -> None:
+    """On GPUs: a list that was made without a GPU stays without it, though the GPU is back."""
+    files = tree(*SLOTS[:3])
+    if slots > 3:
+        files.device(LAST, "pci0000:00", driver=driver, vendor="0x10de", **{"class": "0x030200"})
+    gpus = answering(listed)
+    node(files, gpus, kept()).poll(polls)
+    assert gpus.sought == sought
+
+
+def test_nvml_is_initialised_again_for_a_gpu_that_was_listed_before_and_is_lost() -> None:
+    gpus = answering(4)
+    made = node(Files(), gpus)
+    made.poll(1)
+    gpus.addresses = SLOTS[:3]
+    made.poll(1)
+    assert (made.component.memory.lost.keys(), gpus.sought) == ({"GPU-3"}, 0)
+    made.poll(1)
+    assert gpus.sought == 1

@@ -26,5 +26,8 @@ class ScriptedNvml:
         missing = Absent(Why.UNSUPPORTED, "not supported by this device", 3)
         return [Answer(self.table.get(q, missing)) for q in questions]
 
+    def seek(self) -> None:
+        pass
+
     def cost(self) -> NvmlCost:
         return NvmlCost(None, 0.0, 0, 0)

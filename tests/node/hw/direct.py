@@ -32,6 +32,9 @@ class DirectNvml:
             return [Answer(self._getters)]
         return self._nvml.answer(gpu, questions)
 
+    def seek(self) -> None:
+        pass
+
     def cost(self) -> NvmlCost:
         return NvmlCost(None, self._nvml.seconds, 0, 0)
 

@@ -81,6 +81,9 @@ class NvmlClient:
             # GPUs that were not reached any more have not become unreadable.
             return self._supervisor.withheld or gpus
 
+    def seek(self) -> None:
+        self._lost = True
+
     def close(self) -> None:
         """Close every handle on the GPUs."""
         with self._lock:
@@ -138,7 +141,7 @@ class NvmlClient:
         return tuple(self._gpus.values())
 
     def _find_lost_again(self) -> None:
-        """A GPU that was lost and has been reset comes back only when NVML is initialised again."""
+        """A GPU that was lost, or not there, comes back only when NVML is initialised again."""
         waiting, began = self._reopen.holds(NODE), self._reopen.suspects(NODE)
         if waiting is not None:
             return
@@ -146,7 +149,7 @@ class NvmlClient:
             self._reopen.release(NODE)
             return
         if began is not None:
-            log.info("initialising NVML again to look for lost GPUs")
+            log.info("initialising NVML again to look for GPUs that are lost or not listed")
             self.close()
             self._listed = 0
             self._lost = False

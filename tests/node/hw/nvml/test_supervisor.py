@@ -680,6 +680,16 @@ def test_a_gpu_that_was_found_again_is_waited_for_anew_when_it_is_lost_again() -
     assert (looked(node, 200.0), looked(node, 259.0), looked(node, 261.0)) == (2, 2, 3)
 
 
+def test_a_gpu_that_is_due_and_not_listed_is_looked_for_as_one_that_is_lost() -> None:
+    node = Asked(Drawn(), Drawn(pid=8), Drawn(pid=9))
+    node.nvml.gpus()
+    node.nvml.seek()
+    assert looked(node, 0.0) == 1
+    assert (looked(node, 59.0), looked(node, 61.0), looked(node, 3600.0)) == (1, 2, 2)
+    node.nvml.seek()
+    assert (looked(node, 3600.0), looked(node, 3661.0)) == (2, 3)
+
+
 def test_a_gpu_that_is_lost_after_a_release_is_waited_for_anew() -> None:
     lost = refusing(15, "index:1")
     node = Asked(Drawn(lost), Drawn(lost, pid=8), Drawn(pid=9))
