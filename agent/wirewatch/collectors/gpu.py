@@ -30,6 +30,8 @@ from wirewatch.core.collector import (
 from wirewatch.core.nvml import (
     CLOCK_REASONS,
     MIG_MODE,
+    NO_RECOVERY,
+    RECOVERY_ACTION,
     RECOVERY_ACTIONS,
     Asked,
     Supported,
@@ -102,7 +104,7 @@ THROTTLE = Rule("gpu.throttle", DEGRADED, "Throttled")
 ECC_UNCORRECTED = Rule("gpu.ecc_uncorrected", DEGRADED, "GPUMemory")
 ROW_REMAP_FAILED = Rule("gpu.row_remap_failed", (Health.FAILED,), "GPUMemory")
 ROW_REMAP_PENDING = Rule("gpu.row_remap_pending", DEGRADED, "GPUMemory")
-RECOVERY_ACTION = Rule("gpu.recovery_action", CONFIRMED, "XidRecovery")
+RECOVERY_WISH = Rule("gpu.recovery_action", CONFIRMED, "XidRecovery")
 
 THROTTLE_ACTIONS: Mapping[str, str] = {
     "hw_thermal_slowdown": "check fans, airflow and inlet temperature; if only this GPU is hot, reseat its "
@@ -114,8 +116,6 @@ THROTTLE_ACTIONS: Mapping[str, str] = {
     "within limits",
 }
 """Reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
-
-NO_RECOVERY = RECOVERY_ACTIONS.index("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
     read=read,
     samples=samples,
     judge=judge,
-    rules=(THROTTLE, ECC_UNCORRECTED, ROW_REMAP_FAILED, ROW_REMAP_PENDING, RECOVERY_ACTION),
+    rules=(THROTTLE, ECC_UNCORRECTED, ROW_REMAP_FAILED, ROW_REMAP_PENDING, RECOVERY_WISH),
     series=312,
     applicable=bool,
     forget=forget_gone,
@@ -276,7 +276,6 @@ _REASON_FIELDS: Mapping[str, int] = {
 _CORE_TEMPERATURE = Question("Temperature", (0,))
 _MEMORY_TEMPERATURE = Question("Field", (82,))
 _POWER_USAGE = Question("PowerUsage")
-_RECOVERY_ACTION = Question("Field", (230,))
 _REMAPPED_ROWS = Question("RemappedRows")
 _UTILIZATION_RATES = Question("UtilizationRates")
 _COMPUTE_PROCESSES = Question("ComputeRunningProcesses")
@@ -301,7 +300,7 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: GpuStateMemory) -> GpuState 
         reason_seconds={name: ns * 1e-9 for name, ns in reasons.items() if not isinstance(ns, Absent)},
         temperatures={"core": asked.whole(_CORE_TEMPERATURE), "memory": asked.whole(_MEMORY_TEMPERATURE)},
         power=power if isinstance(power, Absent) else power * 1e-3,
-        recovery_action=asked.whole(_RECOVERY_ACTION),
+        recovery_action=asked.whole(RECOVERY_ACTION),
         ecc_volatile=_counters(asked, _VOLATILE),
         ecc_lifetime=_counters(asked, _LIFETIME),
         remapped=_remapped(asked),
@@ -356,7 +355,7 @@ def _ecc_questions(locations: Iterable[str]) -> tuple[Question, ...]:
 _BY_LOCATION = _ecc_questions(_ECC_LOCATIONS)
 _TOTALS = _ecc_questions(["all"])
 _QUESTIONS = (
-    _CLOCK_REASONS, _CORE_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER_USAGE, _RECOVERY_ACTION, _REMAPPED_ROWS,
+    _CLOCK_REASONS, _CORE_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER_USAGE, RECOVERY_ACTION, _REMAPPED_ROWS,
     _UTILIZATION_RATES, _COMPUTE_PROCESSES, MIG_MODE,
     *(Question("Field", (f,)) for f in _REASON_FIELDS.values()),
     *_BY_LOCATION,
@@ -477,4 +476,4 @@ def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Ite
     wish = xids.recovery(names.get(number, f"action {number}"))
     health = wish.health if memory.streaks["recovery"].count > 1 else Health.DEGRADED
     action = f"{wish.action}; {xids.CAUSE}"
-    yield RECOVERY_ACTION.finding(subject(gpu), f"the driver asks for {wish.name}", health, action)
+    yield RECOVERY_WISH.finding(subject(gpu), f"the driver asks for {wish.name}", health, action)

@@ -33,7 +33,7 @@ from wirewatch.core.kernellog import (
     parse_record,
     recovery_word,
 )
-from wirewatch.core.nvml import as_float, as_int, as_str, member
+from wirewatch.core.nvml import NO_RECOVERY, RECOVERY_ACTION, as_float, as_int, as_str, member
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
 from wirewatch.core.types import (
     Absent,
@@ -110,7 +110,8 @@ class XidReading:
 
     `started` is when the machine was, in Unix seconds. `missed` is how many records of the log were
     overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form,
-    `odd` how many of NVML's events are not understood.
+    `odd` how many of NVML's events are not understood. `well`: cards that need nothing now, as the driver
+    says, of those with an event whose text was not read.
     """
 
     source: str
@@ -124,6 +125,7 @@ class XidReading:
     missed: int = 0
     unparsed: int = 0
     odd: int = 0
+    well: frozenset[str] = frozenset()
 
 
 class EventTime(NamedTuple):
@@ -195,6 +197,15 @@ class XidMemory:
 
 def read(hardware: Hardware, memory: XidMemory, _options: Options) -> XidReading | Absent:
     """What is new; a machine that offers neither source has nothing to watch."""
+    new, unread = _new(hardware, memory), {p[1] for p, one in memory.standing.items() if _unread(one)}
+    gpus = [gpu for card, gpu in memory.gpus.items() if card in unread]
+    if isinstance(new, Absent) or not gpus:
+        return new
+    asked = ((_card(gpu.pci), hardware.nvml.ask(gpu.key, [RECOVERY_ACTION])[0].value) for gpu in gpus)
+    return replace(new, well=frozenset(card for card, said in asked if as_int(said) == NO_RECOVERY))
+
+
+def _new(hardware: Hardware, memory: XidMemory) -> XidReading | Absent:
     boot, started = _boot(hardware, memory)
     log = _LEFT_OUT if memory.source == _NVML else hardware.kmsg.records(memory.after)
     if not isinstance(log, Absent):
@@ -256,6 +267,8 @@ def judge(
     # An event from before the agent started was by the log's own clock, any other is of now.
     logged = memory.boot == "" and reading.source != _NVML
     start = value_or(reading.started, ok.at) if logged else ok.at
+    standing = {p: one for p, one in new.standing.items() if not (_unread(one) and p[1] in reading.well)}
+    new = replace(new, standing=standing)
     for event in reading.events:
         at = min(ok.at, start + event.seconds)
         stamp = ok.mono if reading.source == _NVML else event.seconds

@@ -38,6 +38,7 @@ _REASONS = (
 CLOCK_REASONS: Mapping[str, int] = {name: 1 << bit for bit, name in enumerate(_REASONS.split())}
 FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 FABRIC_SUMMARIES = ("not_supported", "healthy", "unhealthy", "limited_capacity")
+RECOVERY_ACTION = Question("Field", (230,))
 RECOVERY_ACTIONS = (
     "none",
     "gpu_reset",
@@ -48,6 +49,7 @@ RECOVERY_ACTIONS = (
     "bus_reset",
     "system_reboot",
 )
+NO_RECOVERY = RECOVERY_ACTIONS.index("none")
 _TRUE_IS_BAD: Mapping[str, int] = {
     "degraded_bandwidth": 0,
     "route_recovery": 2,

@@ -342,6 +342,40 @@ def test_a_log_that_cannot_be_read_once_is_not_counted_again() -> None:
     assert node.series("xid_events_total", xid="31") == [5]
 
 
+@pytest.mark.parametrize(
+    ("asked", "rules"),
+    [
+        (0, {}),
+        (1, {("xid.74", "GPU 1"): UNKNOWN}),
+        (Absent(Why.UNSUPPORTED, "no such field", 3), {("xid.74", "GPU 1"): UNKNOWN}),
+    ],
+    ids=["nothing", "a reset", "an older driver"],
+)
+def test_an_event_that_was_not_read_is_settled_once_the_driver_says_that_the_gpu_needs_nothing(
+    asked: Json | Absent, rules: object
+) -> None:
+    node = watched()
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = []
+    node.gpus.table |= {("GPU-1", "Field(230)"): asked, ("GPU-0", "Field(230)"): 0}
+    node.poll()
+    node.gpus.table[None, "Events()"] = [{"number": 1, "uuid": "GPU-1", "xid": 74}]
+    node.poll()
+    assert node.rules() == {("xid.74", "GPU 1"): UNKNOWN}
+    node.poll()
+    assert node.rules() == rules
+    assert node.series("xid_events_total", xid="74") == [1]
+
+
+def test_an_event_that_was_read_is_not_settled_by_a_driver_that_asks_for_nothing() -> None:
+    node = watched()
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = [{"number": 1, "uuid": "GPU-1", "xid": 79}]
+    node.gpus.table["GPU-1", "Field(230)"] = 0
+    node.poll(3)
+    assert node.rules() == {("xid.79", "GPU 1"): FAILED}
+
+
 def test_a_recovery_action_without_words_is_counted_and_left_to_who_can_read_it() -> None:
     node = watched()
     node.log.absent = DENIED
