@@ -58,6 +58,7 @@ def test_a_card_that_its_driver_recovers_is_on_probation_and_not_failed_for_ever
 
 def test_an_event_whose_text_was_not_read_keeps_jobs_away_and_leaves_nothing_behind(tmp_path: Path) -> None:
     node = RecordedNode(tmp_path, only=ALL)
+    node.change("gpu*/Field(230)", "code", 3)
     sequel = "NVRM: Xid (PCI:0000:1b:00): 45, pid=7, name=x, Ch 00000008 caused by previous Xid 149"
     said(node, sequel)
     node.poll(times=2)
