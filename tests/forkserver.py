@@ -154,6 +154,15 @@ def _become(
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    if "coverage" in sys.modules:
+        _of_test(os.environ.get("WIREWATCH_TEST", ""))
+
+
+def _of_test(name: str) -> None:
+    """Let a running measurement of coverage know whose command this is: it began before there was a test."""
+    measuring = importlib.import_module("coverage").Coverage.current()
+    if measuring is not None:
+        measuring.switch_context(name)
 
 
 if __name__ == "__main__":

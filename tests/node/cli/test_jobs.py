@@ -1,4 +1,4 @@
-"""`wirewatch jobs install | uninstall | status` as a process."""
+"""`wirewatch jobs install | uninstall | status` as a process, and the lines that it prints."""
 
 import json
 import os
@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.node.cli.schemas import complaints
 from tests.node.jobs.inspector.writing import line
 from tests.node.jobs.ringfiles import UUID, RingWriter, Written
 from tests.node.jobs.taplibraries import compiler, library, place
 from tests.processes import run_wirewatch
-from wirewatch.jobs.tap.tapfile import LIBRARY
+from wirewatch.cli.jobs import tap
+from wirewatch.documents.jobs import JobsStatusDocument, RefusedFile, RingStatus
+from wirewatch.jobs.tap.carriers import Carriers, CarrierStatus
+from wirewatch.jobs.tap.tapfile import LIBRARY, Installed
 
 OK, USAGE, INTERNAL, CONFIG = 0, 64, 70, 78
 
@@ -192,3 +196,127 @@ def test_what_was_recorded_of_jobs_is_shown_again_masked(tmp_path: Path, config:
     assert (live["state"], live["collectives"], live["timed"], dead["state"]) == ("live", 40, 1, "dead")
     assert live["communicator_name"] not in {"", "default_pg"}
     assert live["gpu"] != UUID
+
+
+# --- lines of text
+
+
+def ring(**changes: Any) -> RingStatus:
+    known = {
+        "name": "a.ring", "state": "live", "communicator": "0xa", "communicator_name": "", "rank": 1,
+        "ranks": 8, "nodes": 1, "gpu": None, "pid": 7, "host_pid": 7, "uid": 1000, "tap": "", "nccl": "",
+        "profiler_interface": 4, "created": 0.0, "quiet_seconds": 2.4, "collectives": 40, "timed": 3,
+        "dropped": 0, "captured": 0, "sends": 0, "timing_on_seconds": 0.2, "timing_period_seconds": 2.0,
+    }  # fmt: skip
+    return RingStatus(**{**known, **changes})
+
+
+def status_lines(**changes: Any) -> list[str]:
+    known = {
+        "schema": "wirewatch.jobs-status/1", "at": 0.0, "folder": "/r", "read": True, "why": "",
+        "remarks": [], "rings": [], "refused": [], "carriers": [], "unread_processes": 0, "late": False,
+    }  # fmt: skip
+    return list(tap._text(JobsStatusDocument(**{**known, **changes})))
+
+
+NONE = "no rings in /r: no communicator of a running job carries the tap"
+CARRIER, OLD = CarrierStatus(7, 1000, "/lib.so", replaced=False), CarrierStatus(8, 0, "/lib.so", replaced=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({}, [NONE]),
+        ({"read": False, "why": "missing"}, ["no folder of rings at /r: no job of this node is timed"]),
+        ({"read": False, "why": "denied: x"}, ["/r cannot be read: denied: x"]),
+        ({"remarks": ["not sticky"]}, [NONE, "/r: not sticky"]),
+        ({"refused": [RefusedFile("a", "b")]}, [NONE, "refused: a: b"]),
+        ({"carriers": [CARRIER]}, [NONE, "process 7 of user 1000 maps /lib.so and has no ring here"]),
+        (
+            {"carriers": [OLD]},
+            [
+                NONE,
+                "process 8 of user 0 maps /lib.so and has no ring here",
+                "with a tap that has been replaced or removed since, until they end: 8",
+            ],
+        ),
+        ({"unread_processes": 2}, [NONE, "not looked into, which root may: 2 of the processes"]),
+        ({"late": True}, [NONE, "not all processes could be looked into in time"]),
+    ],
+)
+def test_a_status_has_a_line_for_what_there_is_and_none_for_what_is_not(
+    changes: dict[str, Any], lines: list[str]
+) -> None:
+    assert status_lines(**changes) == lines
+
+
+def test_rings_are_counted_by_why_they_have_no_times_and_by_who_timed_them() -> None:
+    rings = [ring(), ring(untimed="off"), ring(untimed="off"), ring(source="Inspector", host_pid=9)]
+    lines = status_lines(rings=rings, carriers=[CARRIER, OLD])
+    assert lines[0] == "4 rings in /r"
+    assert lines[6:8] == ["2 rings without times: off", "1 ring by Inspector"]
+    assert [line for line in lines if "no ring here" in line] == [
+        "process 8 of user 0 maps /lib.so and has no ring here"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cells"),
+    [
+        ({}, ("0xa", "1/8", "-", "7", "1000", "-", "-", "live", "40", "3", "0", "2 s")),
+        ({"state": "dead", "host_pid": None},
+         ("0xa", "1/8", "-", "-", "1000", "-", "-", "dead", "40", "3", "0", "-")),
+        ({"communicator_name": "pg", "gpu": UUID, "host_pid": 9, "tap": "1", "nccl": "2.28"},
+         ("0xa pg", "1/8", UUID[:12], "9 (7 inside)", "1000", "1", "2.28", "live", "40", "3", "0", "2 s")),
+    ],
+)  # fmt: skip
+def test_the_row_of_a_ring(changes: dict[str, Any], cells: tuple[str, ...]) -> None:
+    assert tap._row(ring(**changes)) == cells
+
+
+@pytest.mark.parametrize(
+    ("rings", "last"),
+    [
+        ("", "The agent reads no rings: [jobs] rings is empty in its configuration"),
+        (tap.DEFAULT, "What it costs"),
+        ("/proc", "and WIREWATCH_TAP_DIR=/proc in the same place"),
+    ],
+)
+def test_who_installs_the_tap_hears_where_the_agent_reads(rings: str, last: str) -> None:
+    lines = list(tap._installed(Installed(Path("/l.so"), "x86_64", 34_900, "as shipped", ("odd",)), rings))
+    assert lines[:2] == ["/l.so is there: x86_64, 34 kB, as shipped", "but odd"]
+    said = [line for line in lines[6:] if not line.startswith(f"{rings}: ") or not rings]
+    assert said[-1].startswith(last)
+    assert any(line.startswith("/proc: ") for line in lines) is (rings == "/proc")
+
+
+def test_who_removes_the_tap_hears_who_still_has_it() -> None:
+    assert list(tap._carrying(Carriers())) == ["no process that can be seen maps it"]
+    assert list(tap._carrying(Carriers([CARRIER, OLD], 1))) == [
+        "process 7 of user 1000 maps /lib.so, until it ends",
+        "process 8 of user 0 maps /lib.so, a file that has been replaced or removed since, until it ends",
+        "not looked into, which root may: 1 of the processes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--replay", "h200x8"), 0, "no folder of rings at recording h200x8"),
+        (("--replay", "h200x8", "--overlay", "gpu-busy"), 0, "no folder of rings"),
+        (("--overlay", "gpu-busy"), 2, "give --replay too"),
+        (("--config", "empty.toml"), 0, "no folder of rings at : no job"),
+        (("--config", "denied.toml"), 70, "cannot be read"),
+    ],
+)
+def test_the_exit_code_of_a_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.toml").write_text('[jobs]\nrings = ""\n')
+    Path("denied.toml").write_text(f'[jobs]\nrings = "{tmp_path}/empty.toml"\n')
+    done = CliRunner().invoke(tap.status, words)
+    assert (done.exit_code, text in done.output) == (code, True), done.output
+    assert "sticky" not in done.output
+    if code != 2:
+        assert CliRunner().invoke(tap.status, (*words, "--json")).output.startswith("{")

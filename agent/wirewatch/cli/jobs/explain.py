@@ -106,7 +106,7 @@ def busiest(
         return before
     if isinstance(after, Absent):
         return after
-    shares = [(after[one] - before[one]) / seconds for one in after if one in before and seconds > 0]
+    shares = [(after[one] - before[one]) / seconds for one in after if one in before]
     return min(1.0, max(shares)) if shares else Absent(Why.MISSING, "no thread of it was seen twice")
 
 
