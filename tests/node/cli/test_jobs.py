@@ -220,7 +220,10 @@ def status_lines(**changes: Any) -> list[str]:
 
 
 NONE = "no rings in /r: no communicator of a running job carries the tap"
-CARRIER, OLD = CarrierStatus(7, 1000, "/lib.so", replaced=False), CarrierStatus(8, 0, "/lib.so", replaced=True)
+CARRIER, OLD = (
+    CarrierStatus(7, 1000, "/lib.so", replaced=False),
+    CarrierStatus(8, 0, "/lib.so", replaced=True),
+)
 
 
 @pytest.mark.parametrize(

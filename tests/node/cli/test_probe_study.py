@@ -1,6 +1,7 @@
 """`wirewatch probe` asked for more than a daemon measures: usage, recordings, and what people read."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -15,9 +16,14 @@ from tests.node.probe.recordings import DEMO, with_probe
 from tests.node.probe.test_study import asked as probed_now
 from tests.node.probe.test_study import document as documented
 from tests.node.probe.test_study import gpudirect, node_with
+from wirewatch.cli import hardware
+from wirewatch.cli import probe as module
 from wirewatch.cli.probe import probe as command
 from wirewatch.cli.tables import probe_tables
+from wirewatch.probe import request, workfolder
+from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.request import ProbeOverrides
+from wirewatch.probe.setup import Variation
 
 NODE = str(DEMO)
 
@@ -58,6 +64,137 @@ def test_what_cannot_be_meant_is_wrong_usage(arguments: tuple[str, ...], words: 
     ended = CliRunner().invoke(command, arguments, standalone_mode=False)
     assert isinstance(ended.exception, click.UsageError)
     assert words in ended.exception.format_message()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ((8,), "float64", (), None, None, None),
+        ((4,), None, ("auto",), None, None, None),
+        ((), None, ("nccl", "torch"), None, None, None),
+        ((), None, ("nccl",), None, None, NODE),
+        ((), None, ("nccl",), "net", (True,), None),
+        ((), None, ("nccl",), "net", None, NODE),
+        ((), None, ("gloo",), None, None, None),
+    ],
+)
+def test_what_can_be_meant_is_not_refused(case: Any) -> None:
+    module._check(*case)
+
+
+def wish(transport: bool = False, engine: str | None = None, engines: Any = (), sizes: Any = ()) -> Any:  # noqa: FBT001, FBT002
+    variation = Variation("int64", network=transport)
+    return ProbeOverrides(sizes=sizes, engine=engine, engines=engines, variation=variation)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "words"),
+    [
+        (wish(), ProbeOptions(latency_sizes=(12,)), "the configured size 12"),
+        (wish(), ProbeOptions(bandwidth=((12, 1),)), "the configured size 12"),
+        (wish(sizes=(8,)), ProbeOptions(latency_sizes=(12,)), ""),
+        (wish(), ProbeOptions(latency_sizes=(8,)), ""),
+        (wish(transport=True), ProbeOptions(engine="gloo"), "the configured engine gloo"),
+        (wish(), ProbeOptions(engine="gloo"), ""),
+        (wish(transport=True), ProbeOptions(engine="nccl"), ""),
+        (wish(transport=True, engine="nccl"), ProbeOptions(engine="gloo"), ""),
+        (wish(transport=True, engines=("nccl", "torch")), ProbeOptions(engine="gloo"), ""),
+    ],
+)
+def test_only_what_the_command_leaves_to_the_configuration_must_fit_it(
+    asked: Any, options: ProbeOptions, words: str
+) -> None:
+    if not words:
+        module._check_configured(asked, options)
+        return
+    with pytest.raises(click.UsageError, match=words):
+        module._check_configured(asked, options)
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), ProbeOverrides()),
+        (("--op", "all_to_all", "--op", "alltoall", "--size", "4", "--size", "4"),
+         ProbeOverrides(("alltoall",), (4,))),
+        (("--engine", "nccl", "--engine", "nccl", "--force", "--owner", "slurm:7"),
+         ProbeOverrides(engine="nccl", owner="slurm:7", force=True)),
+        (("--engine", "nccl", "--engine", "torch"), ProbeOverrides(engines=("nccl", "torch"))),
+        (("--transport", "net", "--gdr", "off,on"),
+         ProbeOverrides(variation=Variation(network=True), gpudirect=(False, True))),
+        (("--dtype", "int8", "--in-place", "--iterations", "9"),
+         ProbeOverrides(variation=Variation("int8", True, 9))),
+    ],
+)  # fmt: skip
+def test_options_are_what_is_asked_of_a_probe(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: ProbeOverrides
+) -> None:
+    noted: list[Any] = []
+
+    class Enough(Exception):
+        pass
+
+    def ask(_config: Any, wish: ProbeOverrides, replay: Any, overlays: Any) -> Any:
+        noted.append((wish, replay, overlays))
+        raise Enough
+
+    monkeypatch.setattr(module, "_ask", ask)
+    with pytest.raises(Enough):
+        CliRunner().invoke(command, words, standalone_mode=False, catch_exceptions=False)
+    assert noted == [(asked, None, ())]
+    refused = CliRunner().invoke(command, ("--overlay", "gpu-lost"), standalone_mode=False)
+    assert "give --replay too" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "configured", "kept"),
+    [
+        (("--replay", "h200x2-idle"), False, False),
+        (("--replay", "h200x2-idle"), True, True),
+        ((), False, True),
+    ],
+)
+def test_the_state_of_a_node_is_used_for_the_node_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    configured: bool,
+    kept: bool,  # noqa: FBT001
+) -> None:
+    """A recording has a state folder only where one is configured."""
+    noted: list[Any] = []
+
+    class Enough(Exception):
+        pass
+
+    def probed(*given: Any, **_: Any) -> Any:
+        noted.append(given)
+        raise Enough
+
+    class Nvml:
+        def stop(self) -> None:
+            noted.append("stopped")
+
+    monkeypatch.setattr(request, "probe_now", probed)
+    monkeypatch.setattr(workfolder, "remove_left_folders", lambda: noted.append("removed"))
+    monkeypatch.setattr(hardware, "live", lambda _config, state: (SimpleNamespace(source="live"), Nvml()))
+    monkeypatch.setattr(hardware, "replayed", lambda *_, **__: (SimpleNamespace(source="replay"), Nvml()))
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    file = tmp_path / "w.toml"
+    file.write_text(f'[state]\ndirectory = "{tmp_path if configured else ""}"\n')
+    with pytest.raises(Enough):
+        CliRunner().invoke(
+            command, (*words, "--config", str(file)), standalone_mode=False, catch_exceptions=False
+        )
+    removed, (_, *_, state), stopped = noted
+    assert (removed, state is not None, stopped) == ("removed", kept, "stopped")
+
+
+def test_the_exit_code_of_a_probe_is_its_health(monkeypatch: pytest.MonkeyPatch, node: str) -> None:
+    done = CliRunner().invoke(command, ("--replay", node, "--engine", "torch"))
+    assert (done.exit_code, done.output.splitlines()[0]) == (UNKNOWN, "UNKNOWN")
+    as_json = CliRunner().invoke(command, ("--replay", node, "--engine", "torch", "--json"))
+    assert (as_json.exit_code, as_json.output[0]) == (UNKNOWN, "{")
 
 
 def test_wrong_usage_gets_one_line() -> None:

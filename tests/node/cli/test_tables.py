@@ -77,6 +77,61 @@ def test_the_cells_of_a_message(changes: dict[str, Any], column: int, text: str)
     assert cell("result", collective(**changes), 10)[column] == text
 
 
+def shown(patch: pytest.MonkeyPatch, **changes: Any) -> dict[str, Any]:
+    """What the template of a probe gets."""
+    given: list[dict[str, Any]] = []
+    patch.setattr(tables, "render", lambda *_, **values: given.append(values) or "text\n")
+    known = {"network": None, "runs": [], "results": [], "gpus": [], "copies": [], "differences": []}
+    probe: Any = SimpleNamespace(**{**known, "stragglers": [], **changes})
+    assert tables.probe_tables(probe, explain=False) == "text"
+    return given[0]
+
+
+def run(name: str, *results: Any, problem: str = "") -> Any:
+    return SimpleNamespace(name=name, results=results, problem=problem, outcome="ok")
+
+
+def test_over_the_network_something_is_expected_of_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = collective(no_reference="x", size_bytes=9)
+    for network, text in ((None, "-"), ("nics", "no reference")):
+        found = shown(monkeypatch, network=network, results=[small])
+        assert found["results"][0][5] == text
+        assert found["without_reference"] == ([] if network is None else ["all_reduce: x"])
+    beside = shown(monkeypatch, network="nics", results=[], runs=[run("a", small)])
+    assert (beside["results"], beside["without_reference"]) == ([], ["all_reduce: x"])
+
+
+@pytest.mark.parametrize(
+    ("problems", "common"), [((), ""), (("a", "a"), "a"), (("a", "b"), ""), (("a", ""), "")]
+)
+def test_a_problem_of_all_runs_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, problems: tuple[str, ...], common: str
+) -> None:
+    runs = [run(str(number), problem=problem) for number, problem in enumerate(problems)]
+    assert shown(monkeypatch, runs=runs)["common"] == common
+
+
+def test_runs_stand_side_by_side_with_what_is_expected_of_each_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = (
+        collective(busbw=400e9, expected_busbw=480e9),
+        collective(op="broadcast", expected_busbw=90e9),
+    )
+    gain: Any = SimpleNamespace(
+        op="all_reduce", size_bytes=1 << 20, gpus="8", run="b", against="a", difference=0.05, spread=None,
+        against_spread=None, beyond_spread=None,
+    )  # fmt: skip
+    found = shown(monkeypatch, runs=[run("a", one, other), run("b", one)], differences=[gain])
+    assert (found["run_heads"], found["gain_heads"]) == (("a GB/s", "b GB/s"), ("b against a",))
+    assert found["beside"] == [
+        ("all_reduce", "1 MiB", "8", "400.0", "400.0", "480.0", "+5.0 % (no spread)"),
+        ("broadcast", "1 MiB", "8", "450.0", "-", "90.0", "-"),
+    ]
+    gain.against = tables.OFF
+    assert shown(monkeypatch, runs=[run("b", one)], differences=[gain])["gain_heads"] == ("gain",)
+
+
 def test_each_reason_for_no_expectation_is_said_once() -> None:
     ones = [
         collective(op="a", no_reference="x", size_bytes=10), collective(op="b", no_reference="x"),
