@@ -1,6 +1,8 @@
 """`wirewatch demo`: a fault and its verdict, found by the other commands, and nothing left at its end."""
 
+import asyncio
 import json
+import logging
 import os
 import re
 import signal
@@ -10,18 +12,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.node.cli.checks import Checked
 from tests.node.cli.checks import check as checked
 from tests.node.daemon.process import FAST, SOON, Daemon
+from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from wirewatch.catalogue import discover
 from wirewatch.cli.check import daemon
 from wirewatch.cli.check.daemon import OF_DEMO, daemon_address
-from wirewatch.cli.demo import CONFIG, LEAD, own_name, private_folder
+from wirewatch.cli import cli
+from wirewatch.cli import demo as module
+from wirewatch.cli import serve as serving
+from wirewatch.cli.demo import CONFIG, LEAD, DemoReport, own_name, private_folder
 from wirewatch.config import load
+from wirewatch.core.types import Health
 from wirewatch.hw.overlay import Overlay, bundled_overlays, load_overlay
 from wirewatch.server.sockets import ListenError, demo_path
 
@@ -253,6 +263,153 @@ def test_the_commands_to_type_are_those_that_the_shell_finds(
     (tmp_path / "wirewatch").write_text("", "utf-8")
     (tmp_path / "wirewatch").chmod(0o755)
     assert own_name(".venv/bin/wirewatch") == "wirewatch"
+
+
+# --- what the demo says
+
+
+def health(job_ready: bool = True, node: str = "ok", **found: str) -> Any:  # noqa: FBT001, FBT002
+    """A document with findings: each with its rule and health."""
+    findings = [
+        SimpleNamespace(rule=rule, health=health, subject={}, evidence=f"{rule} seen", action="look")
+        for rule, health in found.items()
+    ]
+    return SimpleNamespace(health=node, job_ready=job_ready, findings=findings, at=0.0)
+
+
+def report(overlay: Any, *documents: Any, patience: float = HANGS, jobs: bool = False) -> list[str]:
+    """What is said until no document is left; of the last one three times."""
+    said: list[str] = []
+    shown = iter((*documents, documents[-1], documents[-1]))
+    polls = iter((False, True))
+    source = SimpleNamespace(
+        ready=lambda: next(polls), health=lambda: next(shown), node=lambda: SimpleNamespace(state=None)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AGAIN", 0.0)
+        patch.setattr(module, "ENOUGH", patience)
+        found = SimpleNamespace(jobs=[1] if jobs else [])
+        patch.setattr("wirewatch.documents.judged.jobs", lambda *_: found)
+        one = DemoReport(overlay, time.monotonic(), said.append)
+        one.answers_at("http://h:1")
+        with pytest.raises(RuntimeError):  # no document is left
+            asyncio.run(one.run(source))  # type: ignore[arg-type]
+    return said
+
+
+def test_a_change_is_said_once_and_a_confirmed_one_again() -> None:
+    bad = health(False, "failed", gpu="degraded", nic="failed")
+    said = report(None, health(), health(), bad, health(False, "failed", gpu="failed", nic="failed"))
+    words = [re.sub(r"^\d+ s ", "", " ".join(one.split())) for one in said]
+    changes = [one for one in words if one.startswith(("OK", "FAILED", "gpu", "nic", "->"))]
+    assert changes == [
+        "OK a job may start", "FAILED no job may start", "gpu node: gpu seen", "-> look",
+        "nic node: nic seen", "-> look", "FAILED no job may start",
+        "gpu node: confirmed, FAILED",
+    ]  # fmt: skip
+
+
+FAULT: Any = SimpleNamespace(
+    name="f", about="a fault", findings=[SimpleNamespace(rule="gpu", health=Health.FAILED)]
+)
+
+
+@pytest.mark.parametrize(
+    ("overlay", "patience", "found", "told"),
+    [
+        (None, HANGS, {}, True),
+        (FAULT, HANGS, {}, False),
+        (FAULT, HANGS, {"gpu": "degraded"}, False),
+        (FAULT, HANGS, {"nic": "failed"}, False),
+        (FAULT, HANGS, {"gpu": "failed", "nic": "failed"}, True),
+        (FAULT, -1.0, {}, True),
+        (SimpleNamespace(name="f", about="a", findings=[]), HANGS, {}, False),
+        (SimpleNamespace(name="f", about="a", findings=[]), -1.0, {}, True),
+    ],
+)
+def test_the_next_commands_are_said_once_the_fault_is_found_or_the_time_is_up(
+    overlay: Any, patience: float, found: dict[str, str], told: bool  # noqa: FBT001
+) -> None:
+    said = report(overlay, health(**found), patience=patience)
+    assert sum("from another terminal" in one for one in said) == told
+    assert any("http://h:1/metrics" in one for one in said) is told
+    assert any("overlays list" in one for one in said) is (told and overlay is None)
+    assert any(END in one for one in said) is (told and overlay is not None)
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+def test_explain_is_offered_with_whether_a_job_runs(jobs: bool) -> None:  # noqa: FBT001
+    text = "\n".join(report(None, health(), jobs=jobs))
+    assert ("as it is; none runs here" in text) is not jobs
+
+
+@pytest.mark.parametrize(("overlay", "words"), [(None, "nothing is wrong"), (FAULT, "fault f: a fault")])
+def test_it_begins_with_what_is_shown(monkeypatch: pytest.MonkeyPatch, overlay: Any, words: str) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    said: list[str] = []
+    DemoReport(overlay, 0.0, said.append).begin()
+    (text,) = said
+    assert " ".join(text.split()) == f"A recorded node of eight H200, not this machine; {words}."
+    assert max(map(len, text.split("\n"))) <= 60
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize(("columns", "most"), [("50", 58), ("100", 100)])
+def test_a_paragraph_is_no_narrower_than_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, columns: str, most: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    said: list[str] = []
+    DemoReport(None, 0.0, said.append)._paragraph("head".ljust(18), "word " * 40)
+    lines = said[0].split("\n")
+    assert most - 5 < max(map(len, lines)) <= most
+    assert all(line.startswith(" " * 18) for line in lines[1:])
+    DemoReport(None, 0.0, said.append)._paragraph("head", "")
+    assert said[-1] == "head"
+
+
+def demo_run(patch: pytest.MonkeyPatch, *words: str) -> tuple[Any, str]:
+    """The options of the daemon that would run, and what is printed."""
+    noted: list[Any] = []
+    patch.setattr(serving, "run_serve", lambda given, reporters, listening: noted.append((given, reporters, listening)))
+    done = CliRunner().invoke(cli, words, obj=7.0)
+    return (noted[0] if noted else None), done.output
+
+
+@pytest.mark.parametrize(("fault", "overlays"), [((), ()), (("xid-79",), ("xid-79",))])
+def test_a_demo_is_a_daemon_on_a_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: tuple[str, ...], overlays: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
+    (given, reporters, listening), text = demo_run(monkeypatch, "demo", *fault)
+    assert (given.replay, given.overlays, given.loop, given.lead) == ("demo-dgx-h200", overlays, True, LEAD)
+    assert (given.listen, given.socket) == ("127.0.0.1:9410", demo_path())
+    assert text.startswith("A recorded node")
+    assert (reporters.demo._began, listening) == (7.0, reporters.demo.answers_at)
+    assert (reporters.demo._overlay is None) is not fault
+    assert logging.getLogger().level == logging.ERROR
+    monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
+    demo_run(monkeypatch, "-v", "demo")
+    assert logging.getLogger().level != logging.ERROR
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_this_users_and_goes_with_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a" / "demo"
+    with private_folder(folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "x.sock").write_text("")
+    assert not folder.exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ListenError, match="cannot make"), private_folder(tmp_path / "file"):
+        pass
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(folder).st_uid + 1)
+    with pytest.raises(ListenError, match="not a folder of this user alone"), private_folder(folder):
+        pass
 
 
 # --- overlays for somebody who waits

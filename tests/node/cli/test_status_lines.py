@@ -1,12 +1,22 @@
 """Each line of `wirewatch status`: what is known, what is not, and what is not as it should be."""
 
+import logging
+import threading
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from tests.patience import HANGS
+from wirewatch.cli import cli
 from wirewatch.cli import status as module
+from wirewatch.cli.check import polling
+from wirewatch.cli.check.daemon import WrongAnswer
 from wirewatch.cli.status import StatusLine
+from wirewatch.core.types import Unusable
 
 
 def line(name: str, *values: Any) -> Any:
@@ -194,3 +204,176 @@ def test_findings_are_five_and_the_others_are_counted() -> None:
     assert told(finding("latched"))[0] == ("FAILED r GPU 2 (latched): e", "failed")
     assert len(told(*[finding()] * 5)) == 5
     assert told(*[finding()] * 6)[5:] == [("1 more: `wirewatch findings list`", "")]
+
+
+def document(**changes: Any) -> Any:
+    """A node of which nothing is known."""
+    known = {
+        "health": "ok", "job_ready": True, "why": "", "gpus": [], "product": "", "driver": "", "ports": [],
+        "paths": [], "gpudirect": {}, "probe": None, "gate": SimpleNamespace(open=True), "collectors": [],
+        "jobs": [], "by": "own", "source": "replay", "findings": [],
+    }  # fmt: skip
+    return SimpleNamespace(**{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "there"),
+    [
+        ({}, ("OK", "a job may start", "ok"), True),
+        ({"health": "failed", "job_ready": False}, ("FAILED", "no job may start", "failed"), True),
+        ({}, ("", "", "quiet"), False),
+        ({"why": "read once"}, ("", "read once", "quiet"), True),
+        ({}, ("paths", "GPU to its nearest NIC: ", ""), False),
+        ({"paths": [SimpleNamespace(path="PIX")]}, ("paths", "GPU to its nearest NIC: PIX", ""), True),
+        ({}, ("GPUDirect", "0 of 0 checks passed", ""), False),
+        ({"gpudirect": {"a": "passed"}}, ("GPUDirect", "1 of 1 checks passed", ""), True),
+        ({}, ("read", "nothing yet", "unknown"), False),
+        ({"source": "live"}, ("read", "nothing yet", "unknown"), True),
+        ({"by": "daemon"}, ("read", "nothing yet", "unknown"), True),
+    ],
+)
+def test_there_is_a_line_for_what_there_is(changes: Any, line: tuple[str, str, str], there: bool) -> None:  # noqa: FBT001
+    """How old values are is said but of a recording that this command plays itself."""
+    assert (StatusLine(*line) in list(module.status_lines(document(**changes)))) is there
+
+
+@pytest.mark.parametrize(
+    ("width", "rows"),
+    [
+        (31, ["findings   aaaaaaaa bbbbbbbb", "           cccccccc"]),
+        (40, ["findings   aaaaaaaa bbbbbbbb cccccccc"]),
+        (5, ["findings   aaaaaaaa bbbbbbbb", "           cccccccc"]),
+    ],
+)
+def test_a_long_line_goes_on_below_its_text(
+    monkeypatch: pytest.MonkeyPatch, width: int, rows: list[str]
+) -> None:
+    lines = [StatusLine("findings", "aaaaaaaa bbbbbbbb cccccccc"), StatusLine("empty", "")]
+    monkeypatch.setattr(module, "status_lines", lambda _: lines)
+    assert [row.rstrip() for row in module._text(document(), width)] == [*rows, "empty"]
+
+
+# --- the command
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (("--overlay", "gpu-lost"), "give --replay too"),
+        (("--replay", "r", "--socket", "s"), "either --replay or --socket"),
+        (("--replay", "r", "--overlay", "gpu-lost"), ""),
+        (("--replay", "r"), ""),
+        (("--socket", "s"), ""),
+        ((), ""),
+    ],
+)
+def test_a_recording_is_played_and_this_node_asked(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], refused: str
+) -> None:
+    monkeypatch.setattr(polling, "played", lambda source: source)
+    monkeypatch.setattr(module, "_of_poll", lambda source, why: document(why=f"{why} {source.overlays}"))
+    monkeypatch.setattr(module, "_of_this_node", lambda socket, _: document(why=f"asked {socket}", health="failed"))
+    monkeypatch.setattr(module, "asdict", lambda shown: {"why": shown.why})
+    monkeypatch.setattr(module, "_text", lambda shown, _width: [shown.why])
+    done = CliRunner().invoke(module.status, words)
+    if refused:
+        assert (done.exit_code, refused in done.output) == (2, True)
+        return
+    overlays = tuple(word for word in words if word == "gpu-lost")
+    about = ", ".join(("recording r", *(f"overlay {one}" for one in overlays)))
+    played, asked = f"{about}, played without waiting {overlays}", f"asked {'s' if words else None}"
+    recorded = "--replay" in words
+    assert (done.exit_code, done.output) == (0 if recorded else 2, f"{played if recorded else asked}\n")
+    as_json = CliRunner().invoke(module.status, (*words, "--json"))
+    assert (as_json.exit_code, as_json.output.startswith('{\n "why": ')) == (done.exit_code, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "socket", "driver", "end"),
+    [
+        ("document", None, True, "document"),
+        ("document", "s", True, "document"),
+        ("no answer", None, True, "read once by this command, since no daemon answers: no answer"),
+        ("no answer", None, False, "`wirewatch demo` shows a node with GPUs"),
+    ],
+)
+def test_a_node_without_a_daemon_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, found: str, socket: str | None, driver: bool, end: str  # noqa: FBT001
+) -> None:
+    answer = document(why="document") if found == "document" else found
+    demos: list[bool] = []
+    monkeypatch.setattr(module, "asked_socket", lambda *_: "/demo.sock" if socket else "/run/w.sock")
+    monkeypatch.setattr(module, "demo_path", lambda: "/demo.sock")
+    monkeypatch.setattr(module, "_asked", lambda _path, demo: demos.append(demo) or answer)
+    monkeypatch.setattr(module, "driver_is_here", lambda: driver)
+    monkeypatch.setattr(module, "_polled", lambda _, why: document(why=why))
+    shown = module._of_this_node(socket, None)
+    assert (shown.why.endswith(end), demos) == (True, [bool(socket)])
+
+
+def test_nothing_but_the_socket_that_was_named_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_asked", lambda _path, demo: f"no answer {demo}")
+    with pytest.raises(Unusable, match="no answer False"):
+        module._of_this_node("/s", None)
+
+
+@dataclass(frozen=True)
+class Answered:
+    by: str = "daemon"
+
+
+@pytest.mark.parametrize(
+    ("body", "demo", "found"),
+    [
+        ("no daemon", False, "no daemon"), (b"document", False, Answered()),
+        (b"document", True, Answered("demo")), (b"x", False, f"/s: {module.ANOTHER_VERSION}"),
+    ],
+)  # fmt: skip
+def test_the_answer_of_a_daemon(monkeypatch: pytest.MonkeyPatch, body: Any, demo: bool, found: Any) -> None:  # noqa: FBT001
+    def read(given: bytes) -> Answered:
+        if given != b"document":
+            raise WrongAnswer("x")
+        return Answered()
+
+    monkeypatch.setattr(module, "body_or_reason", lambda *_: body)
+    monkeypatch.setattr(module, "read_status", read)
+    assert module._asked("/s", demo=demo) == found
+
+
+@pytest.mark.parametrize(("hangs", "verbose"), [(False, False), (True, True)])
+def test_a_node_that_hangs_is_shown_as_far_as_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool, verbose: bool  # noqa: FBT001
+) -> None:
+    done: list[Any] = []
+    hold = threading.Event()
+
+    class Node:
+        def __init__(self, _source: Any, *, keep: bool) -> None:
+            done.append(keep)
+
+        def poll(self) -> Any:
+            return self
+
+        def run(self, end: float) -> None:
+            done.append(end)
+            if hangs:
+                hold.wait()
+
+        def stop(self) -> None:
+            done.append("stopped")
+
+        def kill(self) -> None:
+            done.append("killed")
+            hold.set()
+
+    monkeypatch.setattr(polling, "CheckedNode", Node)
+    monkeypatch.setattr(module, "_of_poll", lambda _poll, why: why)
+    monkeypatch.setattr(module, "SECONDS", 0.2 if hangs else HANGS)
+    logger = logging.getLogger("wirewatch.hw.nvml")
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    root = click.Context(cli)
+    root.params["verbose"] = verbose
+    with root:
+        assert module._polled(None, "why") == "why"
+    assert logger.level == (logging.NOTSET if verbose else logging.CRITICAL)
+    assert (done[0], isinstance(done[1], float), "killed" in done) == (False, True, hangs)
