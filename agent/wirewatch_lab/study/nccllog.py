@@ -165,7 +165,7 @@ class _LogQuestions:
             found[_MULTICAST] = "nvls"
         if chosen.algorithm.startswith("collnet"):
             found["reductions in the network (CollNet)"] = "net_other"
-        if chosen.algorithm == "symmetric" and _MULTICAST_KERNEL.search(chosen.protocol):
+        if _MULTICAST_KERNEL.search(chosen.protocol):
             found = {_MULTICAST: "nvls"}
         return sorted(found, key=lambda name: _SLOWEST.index(found[name]))
 

@@ -82,7 +82,7 @@ def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
         without = 0
         for point in points(run):
             for in_place, placed in point.placed.items():
-                key = (run.op, configuration(run), dtype(point.dtype), in_place)
+                key = (run.op, configuration(run, run.ranks), dtype(point.dtype), in_place)
                 without += not placed.seconds or not point.size_bytes
                 if placed.seconds and point.size_bytes:
                     sizes = kept.setdefault(key, {})
@@ -96,14 +96,14 @@ def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
     return Study(at, source, environment, curves, problems=tuple(problems))
 
 
-def configuration(run: BenchmarkRun) -> Configuration:
+def configuration(run: BenchmarkRun, ranks: int) -> Configuration:
     """How a run's collectives ran, as far as the input says it."""
     settings = dict(run.settings)
     algorithm, protocol = settings.pop(_ALGO, ""), settings.pop(_PROTO, "")
     tuning = tuple(pair for pair in sorted(settings.items()) if not pair[0].startswith(_NOT_TUNING))
     # A list of several leaves NCCL the choice.
     algorithm, protocol = (one if one.isalnum() else AUTO for one in (algorithm, protocol))
-    return Configuration(run.ranks or 0, algorithm, protocol, run.launch, run.registered, tuning)
+    return Configuration(ranks, algorithm, protocol, run.launch, run.registered, tuning)
 
 
 def dtype(name: str) -> str:

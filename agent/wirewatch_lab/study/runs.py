@@ -336,7 +336,7 @@ def shortfall(run: BenchmarkRun) -> str:
         return "its table has no rows"
     largest = _largest(run)
     last = max(row.size_bytes for row in run.rows)
-    if run.ended or largest is None or largest - last < _ALIGNED * max(run.ranks or 1, 1):
+    if run.ended or largest is None or largest - last < _ALIGNED * (run.ranks or 1):
         return ""
     return f"its table stops at {last} of {largest} bytes"
 

@@ -90,6 +90,7 @@ CASES = [
         replace(H200, without=frozenset({"gather"})),
         "gather: engine nccl does not",
     ),
+    ("all_reduce", Configuration(2, registered=True, launch="graph"), H200, ""),
     ("all_reduce", Configuration(9), H200, "9 GPUs: there are 8"),
     ("all_reduce", Configuration(1), H200, "1 GPU: it has nothing to send to"),
     ("all_reduce", Configuration(2), Capabilities("gloo", 4, MIB), ""),

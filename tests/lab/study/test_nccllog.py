@@ -92,6 +92,7 @@ def test_the_first_line_answers(graph: str, over: str) -> None:
         ("NET/IB/0/GDRDMA", "InfiniBand or RoCE with GPUDirect RDMA"),
         ("NET/IB/1(3)/GDRDMA/Shared", "InfiniBand or RoCE with GPUDirect RDMA"),
         ("NET/AWS Libfabric/0/GDRDMA", "the network AWS Libfabric with GPUDirect RDMA"),
+        ("NET/AWS Libfabric/0", "the network AWS Libfabric through host memory"),
         ("P2P/MNNVL", "P2P over NVLink between trays"),
     ],
 )
@@ -327,6 +328,18 @@ def test_which_communicator_would_mean_which_wire() -> None:
         "Ring Simple in 24 channels, on InfiniBand or RoCE with GPUDirect RDMA if it ran in 0xab0 (8 ranks) "
         "or on P2P (NVLink or PCIe: not in the log) if it ran in 0xab1 (2 ranks) (line 9)."
     )
+
+
+def test_no_more_than_three_ways_are_named() -> None:
+    text, ranks = "", 2
+    for number, kind in enumerate(("P2P/CUMEM", "SHM/direct", "NET/Socket/0", "NET/IB/0", "NET/IB/0/GDRDMA")):
+        text += "".join(
+            say(init(state, 0, ranks, rest=f"commId 0xab{number} ", comm=number), thread=6000 + number)
+            for state in ("START", "COMPLETE")
+        ) + say(f"Channel 00/0 : 0[0] -> 1[1] via {kind}")
+    answer = read(text + chosen(1 << 20, "RING")).answer
+    assert answer.count(" if it ran in ") == 3
+    assert " or in 2 other ways (line " in answer
 
 
 def test_hosts_that_share_a_name_are_not_taken_for_one_node() -> None:

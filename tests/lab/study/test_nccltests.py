@@ -18,7 +18,7 @@ from tests.lab.study.printed import Form, Job, Written, jobs
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccltests import Reader
-from wirewatch_lab.study.runs import BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds, shortfall
+from wirewatch_lab.study.runs import BenchmarkRow, BenchmarkRows, BenchmarkRun, bus_bandwidth, operation_seconds, shortfall
 
 LOG = "{host}:77:78 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}"
 
@@ -167,6 +167,17 @@ def test_a_piece_without_the_rest_is_counted() -> None:
     assert (reader.rows, reader.not_understood) == (1, 1)
     assert reader.first[0].why == "a part of a row"
     assert reader.first[0].text.split()[0] == str(1 << 26)
+
+
+def test_a_piece_that_fills_the_columns_and_is_no_row_is_none_of_them() -> None:
+    """More text would make it longer than a row."""
+    job = Job(rows=Job().rows[:1])
+    row = printed.row(job, job.rows[0])
+    begin, rest = row[: row.index(" -1") + 3], row[row.index(" -1") + 3 :]
+    log = LOG.format(host="node0")
+    reader = read([log, *printed.header(job), *printed.columns(job), begin + log, rest.replace("0", "x")])
+    assert [one.text.split() for one in reader.first] == [begin.split(), rest.replace("0", "x").split()]
+    assert [one.why for one in reader.first] == ["a part of a row", "not a row of this table"]
 
 
 def test_pieces_of_two_rows_are_none() -> None:
@@ -510,6 +521,14 @@ def test_a_run_lacks_what_it_was_asked_for_and_did_not_measure(sizes: str, last:
     assert shortfall(run) == missing
     run.ended = True
     assert shortfall(run) == ""
+
+
+def test_without_ranks_a_size_is_short_of_another_by_one_piece() -> None:
+    run = BenchmarkRun(1, begun=True, table=True, parameters={"minBytes": "8", "maxBytes": "64", "step": "2"})
+    for size, missing in ((64, ""), (56, ""), (48, "its table stops at 48 of 64 bytes")):
+        run.rows = BenchmarkRows()
+        run.rows.add(BenchmarkRow(size, size // 4, "float", "sum", "-1", None, None))
+        assert shortfall(run) == missing
 
 
 def test_more_streams_than_are_kept_apart_share_one(monkeypatch: pytest.MonkeyPatch) -> None:

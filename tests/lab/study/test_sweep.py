@@ -228,6 +228,18 @@ def test_what_fails_once_is_measured_after_all(tmp_path: Path, failure: Failure,
     assert study_of(read_records(node.folder), "").problems == ()
 
 
+@pytest.mark.parametrize("number", [0, 3, 11])
+def test_a_worker_that_does_not_start_once_is_tried_again_whatever_ran_before(
+    tmp_path: Path, number: int
+) -> None:
+    """The first of all, and others after which some have started."""
+    node = Node(tmp_path / "sweep")
+    node.fails = lambda *_: NO_START if len(node.ran) == number + 1 else None
+    assert node.sweep(header()).how == "complete"
+    assert sorted(measured(node.folder)) == ALL
+    assert read_records(node.folder).given_up == {}
+
+
 def test_operations_that_an_engine_does_not_have_shift_no_other(tmp_path: Path) -> None:
     """It passes over them without a word."""
     node = Node(tmp_path / "sweep")
