@@ -200,3 +200,110 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_first_column() -> None:
     ]
     assert list(PageLayout(15).titled("T", rows))[2] == "  GPU  one  two"
     assert list(PageLayout(40).titled("T", rows, left=2))[3] == "  0    11    22     33"
+
+
+def test_a_column_that_is_too_wide_stands_beside_the_first_all_the_same() -> None:
+    rows = [("GPU", "operation", "x"), ("0", "all_reduce", "1")]
+    assert list(PageLayout(8).titled("T", rows)) == [
+        "", "T", "  GPU   operation", "  0    all_reduce", "", "  GPU  x", "  0    1",
+    ]  # fmt: skip
+
+
+def comm(ranks: int, nodes: int) -> Any:
+    return SimpleNamespace(ranks=ranks, nodes=nodes, here=[], late=None, doubt=None, elsewhere="", captured=0)
+
+
+@pytest.mark.parametrize(
+    ("comms", "owners", "text"),
+    [
+        ([comm(8, 1), comm(16, 2), comm(4, 4)], ("a",), "a, 16 ranks on 4 nodes, 0 GPUs of this node, user 7"),
+        ([], ("a", "pod:b"), "a, pod:b, no communicator yet, 0 GPUs of this node, user 7"),
+    ],
+)
+def test_a_job_is_as_large_as_its_largest_communicator(comms: Any, owners: Any, text: str) -> None:
+    running = SimpleNamespace(name="a", owners=owners, communicators=comms, since=1000.0, uid=7)
+    found = part("about", SimpleNamespace(gpus=[], job=running, now=4600.0, name="a"))
+    assert found == f"{text}, since 1.0 h"
+
+
+def used(**changes: Any) -> Any:
+    known = {
+        "uuid": "GPU-2", "index": "2", "pids": (7, 8), "utilisation": 0.9, "graphics": GONE, "sm": GONE,
+        "dram": GONE, "math": GONE, "thread": GONE, "power": GONE, "throttled": GONE,
+    }  # fmt: skip
+    return SimpleNamespace(**{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("one", "watched", "cells"),
+    [
+        (used(), False, "2 - 7,8 - - - 90 % - - - - - -"),
+        (used(), True, "2 5 7,8 20 % 10 % 0 % 90 % - - - - - -"),
+        (used(index="", pids=()), False, "GPU-2 - - - - - 90 % - - - - - -"),
+        (used(graphics=0.7), False, "2 - 7,8 - - - 70 % - - - - - -"),
+    ],
+)
+def test_a_gpu_has_its_rank_its_processes_and_its_shares(one: Any, watched: bool, cells: str) -> None:  # noqa: FBT001
+    share = SimpleNamespace(gpu="GPU-2", in_collectives=0.2, waiting=0.1, late=0.0)
+    here = [SimpleNamespace(gpu="GPU-2", rank=5)]
+    running = SimpleNamespace(gpus=[share], communicators=[SimpleNamespace(ranks=8, here=here)])
+    told = list(part("ranks", SimpleNamespace(gpus=[one], job=running if watched else GONE), WIDE))
+    assert " ".join(told[-1].split()) == cells
+
+
+@pytest.mark.parametrize(
+    ("cost", "source", "wall", "of"),
+    [
+        (GONE, "live", "x; certainty sure", ""),
+        (0.0, "live", "x; certainty sure", ""),
+        (0.12, "replay", "x, takes 12 % of the time; certainty sure", "; of "),
+    ],
+)
+def test_the_page_begins_with_the_answer(
+    monkeypatch: pytest.MonkeyPatch, cost: Any, source: str, wall: str, of: str
+) -> None:
+    for name in ("ranks", "wires", "waits", "remarks", "counters", "settings", "sources"):
+        monkeypatch.setattr(explained, f"_{name}", lambda *_: ())
+    monkeypatch.setattr(explained, "_about", lambda _: "a job")
+    answer = SimpleNamespace(
+        cost=cost, wall=SimpleNamespace(value="x"), certainty=SimpleNamespace(value="sure"),
+        because=["this", "that"], doubts=[], advice=["do"],
+    )  # fmt: skip
+    shown: Any = SimpleNamespace(
+        answer=answer, source=source, sentence="s",
+        evidence=SimpleNamespace(settings=(), job=GONE, gpus=[], findings=[], sources=[]),
+    )  # fmt: skip
+    lines = [" ".join(line.split()) for line in explained.page(shown, 200)]
+    assert lines[:2] == ["s", ""]
+    assert lines[2].startswith(f"job a job{of}")
+    assert lines[3:] == [f"wall {wall}", "because - this", "- that", "to do - do"]
+    assert ("; of" in lines[2]) is bool(of)
+
+
+def test_collectives_have_what_is_expected_of_them_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {name: getattr(row(), name) for name in type(row()).__dataclass_fields__}
+    rows = [
+        SimpleNamespace(**{**known, "small": False, "best_ratio": None, "derivation": steps})
+        for steps in (("a", "b"), ("a", "b"), (), ("c",))
+    ]
+    monkeypatch.setattr(explained, "timed_rows", lambda _: rows)
+    monkeypatch.setattr(explained, "MOST_ROWS", 3)
+    for wire, said in ((GONE, "not known (nobody asked)"), ("NVLink", "NVLink")):
+        monkeypatch.setattr(explained, "wire_in_use", lambda _, wire=wire: wire)
+        told = list(part("wires", SimpleNamespace(job=None), WIDE))
+        assert told[:2] == ["", f"Wire in use: {said}"]
+    assert told[-2:] == [
+        "  and 1 more, which take less of the time",
+        f"  expected of {explained.operation(rows[0].op, rows[0].bytes)}: a; b",
+    ]
+    assert rows[0].op in told[-3]
+    monkeypatch.setattr(explained, "timed_rows", lambda _: rows[:3])
+    assert not any("more, which" in line for line in part("wires", SimpleNamespace(job=None), WIDE))
+    monkeypatch.setattr(explained, "timed_rows", lambda _: [])
+    assert len(list(part("wires", SimpleNamespace(job=None), WIDE))) == 2
+
+
+def test_what_slows_is_said_beside_the_setting_and_of_all_processes_in_short() -> None:
+    told = list(part("settings", [settings(1, NCCL_P2P_DISABLE="1"), settings(2)], WIDE))
+    assert told[2].startswith("  NCCL_P2P_DISABLE=1; slows: ")
+    assert told[2].endswith(" (process 1)")

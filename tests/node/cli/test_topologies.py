@@ -2,14 +2,22 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.node.verdict.drift.drawn import BOXES, NOWHERE, Box, bridged, meshed, renumbered, switched
 from tests.node.verdict.drift.omissions import OF_GPUS
-from wirewatch.cli.topologies import dot, mermaid
+from wirewatch.cli import hardware
+from wirewatch.cli import topologies as module
+from wirewatch.cli.topologies import dot, given_graph, mermaid, of_name, of_recording, of_this_node
+from wirewatch.config import ConfigError
+from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.verdict.drift.canonical import graph_of
 
 STRING = r'"(?:[^"\\\x00-\x1f]|\\.)*"'
@@ -135,3 +143,89 @@ def test_the_order_of_listing_does_not_show() -> None:
     turned = type(topology)(*listed, topology.numa_nodes, topology.versions[::-1], topology.unread)
     assert dot(graph_of(topology)) == dot(graph_of(turned))
     assert mermaid(graph_of(topology)) == mermaid(graph_of(turned))
+
+
+# --- where a topology is from
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was done with the hardware of this machine."""
+    done: list[Any] = []
+    nvml = SimpleNamespace(stop=lambda: done.append("stopped"))
+    monkeypatch.setattr(hardware, "live", lambda _: ("hardware", nvml))
+    monkeypatch.setattr(hardware, "replayed", lambda *given, **more: (done.append((given, more)) or "played", nvml))
+    monkeypatch.setattr(module, "_read", lambda read, of: done.append(read) or of)
+    monkeypatch.setattr(module, "asked_socket", lambda socket, _: socket or "/run/w.sock")
+    return done
+
+
+@pytest.mark.parametrize(
+    ("known", "socket", "found", "used"),
+    [
+        (SimpleNamespace(topology="t", at=7.0), None, ("t", "this node, as its daemon knows it", 7.0), []),
+        (SimpleNamespace(topology="t", at=7.0), "s", ("t", "this node, as its daemon knows it", 7.0), []),
+        (SimpleNamespace(topology=None), None, "this node", ["hardware", "stopped"]),
+        ("no answer", None, "this node", ["hardware", "stopped"]),
+        (SimpleNamespace(topology=None), "s", "s: the daemon has not read the topology yet", []),
+        ("no answer", "s", "no answer", []),
+    ],
+)
+def test_this_node_is_asked_of_its_daemon_and_else_read(
+    monkeypatch: pytest.MonkeyPatch, here: list[Any], known: Any, socket: str | None, found: Any, used: list[Any]
+) -> None:
+    monkeypatch.setattr(module, "document_or_reason", lambda *_: known)
+    if socket and used == [] and isinstance(found, str):
+        with pytest.raises(Unusable, match=found):
+            of_this_node(None, socket)
+    else:
+        one: Any = of_this_node(None, socket)
+        assert (one if isinstance(one, str) else (one.topology, one.of, one.at)) == found
+    assert here == used
+
+
+def test_a_recording_is_read_at_its_first_moment(here: list[Any]) -> None:
+    assert of_recording("/recordings/h200x8") == "recording h200x8"
+    assert here == [(("/recordings/h200x8", ()), {"loop": False}), "played", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "neither a recording nor a document"),
+        (b"\xff", "it is not text in UTF-8"),
+        (b"{}", "not a document wirewatch.topology/1"),
+        (b'{"schema": "wirewatch.topology/1", "at": 1.0, "topology": null}', "before the topology was read"),
+    ],
+)
+def test_a_file_that_is_no_topology_is_refused(tmp_path: Path, text: bytes | None, why: str) -> None:
+    file = tmp_path / "t.json"
+    if text is not None:
+        file.write_bytes(text)
+    with pytest.raises(click.UsageError) as refused:
+        of_name(str(file))
+    assert why in refused.value.message
+    with pytest.raises(ConfigError, match=r"drift.baseline: "):
+        given_graph(str(file))
+
+
+def test_a_node_whose_topology_cannot_be_read_is_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Absent(Why.DENIED, "no")
+    monkeypatch.setattr("wirewatch.collectors.topology.read_topology", lambda _: absent)
+    with pytest.raises(Unusable, match="the topology of x cannot be read"):
+        module._read(SimpleNamespace(), "x")  # type: ignore[arg-type]
+
+
+def test_a_folder_or_a_bundled_name_is_a_recording(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = [module.is_recording(str(name)) for name in (tmp_path, "h200x8", tmp_path / "file", "none")]
+    assert found == [True, True, False, False]
+
+
+def test_gpus_without_what_names_them_have_no_edges() -> None:
+    """Two such GPUs are not each other's peer; what one end did not read the other end may have."""
+    box = bridged()
+    box.unread |= {0, 1}
+    text = dot(graph_of(box.build()))
+    assert "gpu0 -- gpu1" not in text
+    assert "gpu2 -- gpu3" in text
