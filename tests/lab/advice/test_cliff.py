@@ -5,6 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from wirewatch.busbw.expected import pcie_rate
+from wirewatch.busbw.references import Confidence
 from wirewatch_lab.advice.cost.cliff import (
     AXIS,
     GENERATIONS,
@@ -12,6 +13,7 @@ from wirewatch_lab.advice.cost.cliff import (
     NETWORK,
     NVLINK,
     PCIE,
+    CliffStep,
     bars,
     cliff,
     plotted,
@@ -76,6 +78,15 @@ def test_a_network_that_is_not_known_is_marked() -> None:
 def test_bars_are_linear_and_never_empty() -> None:
     assert [len(bar) for bar in bars(cliff(described("8xH100+8xNDR")), 67)] == [67, 9, 1, 1]
     assert bars((), 10) == ()
+
+
+@pytest.mark.parametrize(
+    ("below", "text"), [(None, "450"), (0.9, "450"), (1.0, "450, 1.0x less"), (7.14, "450, 7.1x less")]
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_a_bar_has_its_rate_and_how_much_less_it_is(below: float | None, text: str, known: bool) -> None:  # noqa: FBT001
+    step = CliffStep("a", "b", 450e9, None, known, Confidence.LOW, "c", below)
+    assert plotted([step]) == [("a", 450.0, text, not known)]
 
 
 def test_the_picture_is_svg_with_every_step() -> None:

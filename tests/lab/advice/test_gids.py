@@ -53,6 +53,13 @@ def test_a_table_has_the_gids_that_are_not_empty() -> None:
     assert (found[10].interface, str(found[10])) == ("eth2", "RoCE v2, IPv4 10.0.0.1")
 
 
+@pytest.mark.parametrize("odd", ["²", "١", "x", "-1", ""])
+def test_what_is_no_number_is_no_index(odd: str) -> None:
+    found = read_gids(Files({"gids/0": LOCAL, f"gids/{odd}": MAPPED}), "mlx5_0", "1")
+    assert not isinstance(found, Absent)
+    assert list(found) == [0]
+
+
 def test_what_cannot_be_read_is_absent() -> None:
     assert isinstance(read_gids(Files({}), "mlx5_0", "1"), Absent)
     assert isinstance(read_gids(Files({"gids/0": "no address"}), "mlx5_0", "1"), Absent)
@@ -63,7 +70,8 @@ def test_what_cannot_be_read_is_absent() -> None:
     [
         (USUAL, 3), (table((LOCAL, V1), (LOCAL, V2)), 0), ({}, 0),
         (table((LOCAL, V1), (MAPPED, V2), (MAPPED, V1)), 1), (table((LOCAL, V1), ("", ""), (MAPPED, V1)), 2),
-        (table((LOCAL, V1), (GLOBAL, V2)), 0), (table((MAPPED, V2), (MAPPED, V2)), 0),
+        (table((LOCAL, V1), (GLOBAL, V2)), 0), (table(("", ""), (MAPPED, V1)), 1),
+        (table((MAPPED, V2), (MAPPED, V2)), 0),
     ],
 )  # fmt: skip
 def test_nccl_takes_version_2_of_an_ipv4_address(gids: dict[int, Gid], index: int) -> None:

@@ -15,7 +15,7 @@ from wirewatch.core.probe import Pcie, RdmaPort
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality
 from wirewatch_lab.advice.gpunic.mapping import MOST, Cost, GpuNicMap, cost, make_cards, map_nics, plan
-from wirewatch_lab.advice.gpunic.settings import job_settings
+from wirewatch_lab.advice.gpunic.settings import CpuBinding, job_settings, slurm_binding
 
 
 def mapped(near: Locality, gpu_rate: float | None = None) -> GpuNicMap:
@@ -218,6 +218,17 @@ def test_no_other_plan_is_better(near: Locality) -> None:
     cards = make_cards(len(near.gpus), up, here)
     every = product(range(len(cards)), repeat=len(near.gpus)) if cards else ()
     assert (found and found.cost) == min((cost(cards, place) for place in every), default=None)
+
+
+def test_without_gpus_there_is_a_plan_of_nothing_and_no_binding() -> None:
+    ports = node([port(0)], 1).ports
+    found = plan(0, ports, ports)
+    assert found is not None
+    assert found.place == ()
+    assert slurm_binding((), 0) is None
+    one = CpuBinding(0, 0, "0-3", "numactl")
+    assert slurm_binding((one,), 2) is None
+    assert slurm_binding((one,), 1) is not None
 
 
 @settings(max_examples=examples(60))

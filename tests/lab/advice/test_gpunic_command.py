@@ -284,6 +284,9 @@ def test_virtual_functions_are_their_card_s_unless_a_pod_has_them_alone() -> Non
     near = read_locality(files, both)
     assert ([one.device for one in near.ports], near.others) == (["mlx5_0"], (("mlx5_1", VIRTUAL),))
     assert near.cpus == {"GPU-0": "0-7"}
+    for text in ("", "none", "7-0"):
+        files.texts[f"{PCI}/0000:1b:00.0/local_cpulist"] = text
+        assert read_locality(files, both).cpus == {}
     alone = read_locality(files, replace(both, nics=cards[1:]))
     assert ([one.device for one in alone.ports], alone.others) == (["mlx5_1"], ())
 

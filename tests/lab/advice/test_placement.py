@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from wirewatch.core.types import Health
 from wirewatch_lab.advice.placement import document
 from wirewatch_lab.advice.placement.cluster import ClusterNode, NodePool
 from wirewatch_lab.advice.placement.document import placed_remarks
+from wirewatch_lab.advice.placement.proposals import MOST_PP, Proposals
 from wirewatch_lab.advice.placement.solver import Infeasible, PlacedGpu, PlacedJob, PlacementJob, place
 from wirewatch_lab.advice.placement.space import Level, Space, bundles, most, space_of
 
@@ -465,3 +468,27 @@ def test_several_stretched_jobs_are_not_proven_to_have_no_place(
     proven: bool,  # noqa: FBT001
 ) -> None:
     assert refused([node("a")], *jobs, reach=reach).proven is proven
+
+
+@pytest.mark.parametrize(
+    ("pp", "free", "layers", "example", "most"),
+    [
+        (9, 1000, 96, False, 8),  # fewer than asked for
+        (9, 8, 96, False, 4),  # as many as there is room for, by TP and replicas
+        (200, 1000, 96, False, 96),  # no more than the model has layers
+        (200, 1000, 96, True, 199),  # an example has no layers
+        (1, 1000, 96, False, 0),
+    ],
+)
+def test_fewer_stages_begin_with_the_most_that_can_be(
+    pp: int,
+    free: int,
+    layers: int,
+    example: bool,
+    most: int,
+) -> None:
+    workload: Any = SimpleNamespace(example=example, shape=SimpleNamespace(layers=layers))
+    space: Any = SimpleNamespace(domains=[SimpleNamespace(free=free)])
+    pool: Any = None
+    found = list(Proposals(pool, workload, degraded=False)._fewer_stages(PlacementJob(2, pp, 1), space))
+    assert [one for _, one, _ in found] == list(range(most, max(0, most - MOST_PP), -1))

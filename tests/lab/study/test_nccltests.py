@@ -18,7 +18,14 @@ from tests.lab.study.printed import Form, Job, Written, jobs
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccltests import Reader
-from wirewatch_lab.study.runs import BenchmarkRow, BenchmarkRows, BenchmarkRun, bus_bandwidth, operation_seconds, shortfall
+from wirewatch_lab.study.runs import (
+    BenchmarkRow,
+    BenchmarkRows,
+    BenchmarkRun,
+    bus_bandwidth,
+    operation_seconds,
+    shortfall,
+)
 
 LOG = "{host}:77:78 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}"
 

@@ -195,7 +195,7 @@ def test_who_gives_the_verdict(
     demo: bool,
     cached: bool,
     source: str,
-    why: str,  # noqa: FBT001
+    why: str,
 ) -> None:
     Node(monkeypatch)
     daemon(monkeypatch, answer, demo, STRICT)
@@ -217,7 +217,7 @@ def test_a_daemon_has_all_the_time_where_nothing_else_can_follow(
     monkeypatch: pytest.MonkeyPatch,
     cached: bool,
     left: float,
-    seconds: float,  # noqa: FBT001
+    seconds: float,
 ) -> None:
     Node(monkeypatch)
     given = daemon(monkeypatch, "x")

@@ -242,3 +242,89 @@ def test_no_file_is_one_line() -> None:
         CONFIG,
         "wirewatch: /nowhere/w.toml: No such file or directory\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('[probe]\nevry = 3\njitter = "x"\n', [":2: unknown key 'probe.evry'", ":3: probe.jitter"]),
+        ("[policy.probe]\nconfirm = 0", [":2: policy.probe: must be above 0"]),
+        ("[[", [": Invalid initial"]),
+        ('[listen]\naddress = "here"', [": listen.address: 'here' is not"]),
+        ('[listen]\nweb_config = "/nowhere/web.yml"', ["/nowhere/web.yml"]),
+        ('[drift]\nbaseline = "/nowhere/node.json"', ["drift.baseline: "]),
+    ],
+)
+def test_each_fault_is_a_line(tmp_path: Path, text: str, lines: list[str]) -> None:
+    path = tmp_path / "w.toml"
+    path.write_text(text, "utf-8")
+    done = config("check", "--config", str(path))
+    said = done.stderr.splitlines()
+    assert (done.exit_code, done.stdout, len(said)) == (CONFIG, "", len(lines))
+    assert all(
+        line.startswith("wirewatch: ") and part in line for line, part in zip(said, lines, strict=True)
+    )
+
+
+def test_a_key_that_is_none_is_refused() -> None:
+    done = config("show", "policy.nvlnk")
+    assert done.exit_code != OK
+    assert "did you mean 'policy.nvlink'" in done.output
+
+
+def test_only_what_is_another_value_than_the_default_has_changed(file: Path) -> None:
+    text = shown("--changed", "--config", str(file), "--listen", "0.0.0.0:1")
+    assert [line.partition(" =")[0] for line in text.splitlines() if line and line[0] != "["] == [
+        "address", "hosts", "every", '"all_reduce@268435456"', "confirm", "events", "seconds",
+    ]  # fmt: skip
+    assert "# option --listen" in text
+    both = json.loads(shown("probe.every", "policy.nvlink.confirm", "--config", str(file), "--json"))
+    assert [one["key"] for one in both["values"]] == ["policy.nvlink.confirm", "probe.every"] or len(
+        both["values"]
+    ) == 2  # fmt: skip
+    assert (both["file"], json.loads(shown("probe.every", "--json"))["file"]) == (str(file), "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "origin", "where"),
+    [
+        ({"RUNTIME_DIRECTORY": "/run/w"}, "environment", "RUNTIME_DIRECTORY"),
+        ({"XDG_RUNTIME_DIR": "/run/user/7"}, "environment", "XDG_RUNTIME_DIR"),
+        ({"RUNTIME_DIRECTORY": "/run/w", "XDG_RUNTIME_DIR": "/run/w"}, "environment", "RUNTIME_DIRECTORY"),
+    ],
+)
+def test_the_variable_that_gives_a_place_is_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], origin: str, where: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    (found,) = (one for _, one in effective(None, {}) if one.key == "listen.socket")
+    assert (found.origin, found.where) == (origin, where)
+
+
+def test_what_the_file_says_is_not_looked_for_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "w.toml"
+    path.write_text(
+        '[kubernetes]\nnode = "here"\n[state]\ndirectory = "/s"\n[listen]\nsocket = ""\n', "utf-8"
+    )
+    for name in ("NODE_NAME", "STATE_DIRECTORY", "RUNTIME_DIRECTORY"):
+        monkeypatch.setenv(name, "/elsewhere")
+    found = {one.key: one for _, one in effective(path, {}) if one.origin != "default"}
+    assert {key: (one.value, one.where) for key, one in found.items()} == {
+        "kubernetes.node": ("here", f"{path}:2"), "state.directory": ("/s", f"{path}:4"),
+        "listen.socket": ("", f"{path}:6"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"), (3, "3"), (2.5, "2.5"), (float("inf"), "inf"), (-float("inf"), "-inf"),
+        ({}, "{}"), ({"a": 1, "b.c": [1, "x"]}, '{ a = 1, "b.c" = [1, "x"] }'), ("\x7f", '"\\u007f"'), ((), "[]"),
+    ],
+)  # fmt: skip
+def test_values_of_toml(value: Any, text: str) -> None:
+    assert toml_value(value) == text

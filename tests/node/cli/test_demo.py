@@ -24,11 +24,11 @@ from tests.node.daemon.process import FAST, SOON, Daemon
 from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from wirewatch.catalogue import discover
-from wirewatch.cli.check import daemon
-from wirewatch.cli.check.daemon import OF_DEMO, daemon_address
 from wirewatch.cli import cli
 from wirewatch.cli import demo as module
 from wirewatch.cli import serve as serving
+from wirewatch.cli.check import daemon
+from wirewatch.cli.check.daemon import OF_DEMO, daemon_address
 from wirewatch.cli.demo import CONFIG, LEAD, DemoReport, own_name, private_folder
 from wirewatch.config import load
 from wirewatch.core.types import Health
@@ -328,7 +328,10 @@ FAULT: Any = SimpleNamespace(
     ],
 )
 def test_the_next_commands_are_said_once_the_fault_is_found_or_the_time_is_up(
-    overlay: Any, patience: float, found: dict[str, str], told: bool  # noqa: FBT001
+    overlay: Any,
+    patience: float,
+    found: dict[str, str],
+    told: bool,  # noqa: FBT001
 ) -> None:
     said = report(overlay, health(**found), patience=patience)
     assert sum("from another terminal" in one for one in said) == told
@@ -371,7 +374,9 @@ def test_a_paragraph_is_no_narrower_than_can_be_read(
 def demo_run(patch: pytest.MonkeyPatch, *words: str) -> tuple[Any, str]:
     """The options of the daemon that would run, and what is printed."""
     noted: list[Any] = []
-    patch.setattr(serving, "run_serve", lambda given, reporters, listening: noted.append((given, reporters, listening)))
+    patch.setattr(
+        serving, "run_serve", lambda given, reporters, listening: noted.append((given, reporters, listening))
+    )
     done = CliRunner().invoke(cli, words, obj=7.0)
     return (noted[0] if noted else None), done.output
 

@@ -216,7 +216,11 @@ def comm(ranks: int, nodes: int) -> Any:
 @pytest.mark.parametrize(
     ("comms", "owners", "text"),
     [
-        ([comm(8, 1), comm(16, 2), comm(4, 4)], ("a",), "a, 16 ranks on 4 nodes, 0 GPUs of this node, user 7"),
+        (
+            [comm(8, 1), comm(16, 2), comm(4, 4)],
+            ("a",),
+            "a, 16 ranks on 4 nodes, 0 GPUs of this node, user 7",
+        ),
         ([], ("a", "pod:b"), "a, pod:b, no communicator yet, 0 GPUs of this node, user 7"),
     ],
 )

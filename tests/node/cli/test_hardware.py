@@ -46,7 +46,7 @@ def test_a_recording_says_what_of_it_was_not_recorded(
     overlays: tuple[str, ...],
     loop: bool,
     source: str,
-    about: str,  # noqa: FBT001
+    about: str,
 ) -> None:
     hardware, _ = replayed(name, overlays, loop=loop)
     assert (hardware.source, hardware.about) == (source, about)
@@ -63,7 +63,7 @@ def test_a_command_that_reads_once_reads_where_the_last_fault_has_begun(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     at_fault: bool,
-    begun: float,  # noqa: FBT001
+    begun: float,
 ) -> None:
     change = '[[change]]\nport = "nvml"\nmatch = "gpu2/x"\nset = 0\nfrom = {}\n'
     paths = [tmp_path / f"{number}.toml" for number in (10, 30)]

@@ -272,7 +272,9 @@ def test_a_recording_is_played_and_this_node_asked(
 ) -> None:
     monkeypatch.setattr(polling, "played", lambda source: source)
     monkeypatch.setattr(module, "_of_poll", lambda source, why: document(why=f"{why} {source.overlays}"))
-    monkeypatch.setattr(module, "_of_this_node", lambda socket, _: document(why=f"asked {socket}", health="failed"))
+    monkeypatch.setattr(
+        module, "_of_this_node", lambda socket, _: document(why=f"asked {socket}", health="failed")
+    )
     monkeypatch.setattr(module, "asdict", lambda shown: {"why": shown.why})
     monkeypatch.setattr(module, "_text", lambda shown, _width: [shown.why])
     done = CliRunner().invoke(module.status, words)
@@ -298,7 +300,11 @@ def test_a_recording_is_played_and_this_node_asked(
     ],
 )
 def test_a_node_without_a_daemon_is_read_once(
-    monkeypatch: pytest.MonkeyPatch, found: str, socket: str | None, driver: bool, end: str  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+    found: str,
+    socket: str | None,
+    driver: bool,
+    end: str,
 ) -> None:
     answer = document(why="document") if found == "document" else found
     demos: list[bool] = []
@@ -342,7 +348,9 @@ def test_the_answer_of_a_daemon(monkeypatch: pytest.MonkeyPatch, body: Any, demo
 
 @pytest.mark.parametrize(("hangs", "verbose"), [(False, False), (True, True)])
 def test_a_node_that_hangs_is_shown_as_far_as_it_is_known(
-    monkeypatch: pytest.MonkeyPatch, hangs: bool, verbose: bool  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+    hangs: bool,
+    verbose: bool,  # noqa: FBT001
 ) -> None:
     done: list[Any] = []
     hold = threading.Event()

@@ -4,10 +4,13 @@ import asyncio
 import html
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from textual.pilot import Pilot
 
 from tests.node.cli.terminal import in_terminal
@@ -15,6 +18,7 @@ from tests.node.cli.topnodes import collector, finding, snapshot
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.jobs.explain.drawn import NOW, evidence, gpu_uuid, job, late, row, slow
 from tests.processes import run_wirewatch
+from wirewatch.cli.jobs import top as module
 from wirewatch.cli.jobs.topapp import TopApp
 from wirewatch.cli.jobs.topview import SORTS, WIDTH, LinkRates, view
 from wirewatch.documents.status import NodeSnapshot
@@ -223,6 +227,123 @@ def test_options_that_do_not_go_together(arguments: Sequence[str], said: str) ->
     assert (done.returncode, done.stdout) == (USAGE, "")
     (line,) = done.stderr.splitlines()
     assert said in line
+
+
+class Terminal:
+    """A `top` of which is noted what it does instead of showing it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, terminal: bool, textual: bool = True) -> None:
+        self.notes: list[object] = []
+        shot, notes = full(), self.notes
+
+        class App:
+            def __init__(self, look: object, first: object, every: float) -> None:
+                notes.append((look() if callable(look) else None, first is shot, every))
+
+            def run(self) -> None:
+                notes.append("ran")
+
+        patch.setattr(module, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: terminal)))
+        patch.setattr(module, "find_spec", lambda _: textual or None)
+        patch.setattr(module, "played_once", lambda source: f"played {source.film}")
+        patch.setattr(module, "filmed", lambda source, _: lambda: shot if source.film else "no film")
+        patch.setattr(module, "asking", lambda socket, _: lambda: "no answer" if socket == "gone" else shot)
+        patch.setattr("wirewatch.cli.jobs.topapp.TopApp", App)
+
+    def run(self, *words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(module.top, words)
+        return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("given", "terminal", "code", "text"),
+    [
+        (("--overlay", "gpu-busy"), False, 2, "give --replay too"),
+        (("--replay", "r", "--socket", "s"), False, 2, "either --replay or --socket"),
+        (("--replay", "r", "--overlay", "gpu-busy"), False, 0, "played False"),
+        (("--replay", "r", "--once"), True, 0, "played False"),
+        (("--once",), True, 0, "wirewatch: FAILED, no job may start"),
+        (("--socket", "s"), False, 0, "wirewatch: FAILED, no job may start"),
+        (("--socket", "gone"), False, UNKNOWN, "wirewatch: no answer"),
+        (("--socket", "gone"), True, UNKNOWN, "wirewatch: no answer"),
+    ],
+)
+def test_what_is_printed_once(
+    monkeypatch: pytest.MonkeyPatch,
+    given: Sequence[str],
+    terminal: bool,
+    code: int,
+    text: str,
+) -> None:
+    one = Terminal(monkeypatch, terminal=terminal)
+    ended, out = one.run(*given)
+    assert (ended, text in out, one.notes) == (code, True, [])
+
+
+@pytest.mark.parametrize("given", [(), ("--replay", "r")])
+def test_a_terminal_shows_it_live(monkeypatch: pytest.MonkeyPatch, given: Sequence[str]) -> None:
+    one = Terminal(monkeypatch, terminal=True)
+    assert one.run(*given, "--every", "3s") == (0, "")
+    (_, same, every), ran = one.notes  # type: ignore[misc]
+    assert (same, every, ran) == (True, 3.0, "ran")
+    without = Terminal(monkeypatch, terminal=True, textual=False)
+    code, out = without.run(*given)
+    assert (code, "pip install 'wirewatch[top]'" in out) == (2, True)
+    assert without.run(*given, "--once")[0] == 0
+
+
+@pytest.mark.parametrize("wrong", ["state", "findings", "jobs", ""])
+def test_a_node_is_known_by_all_three_documents(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    asked: list[str] = []
+
+    def answer(_path: str, target: str, _adapter: object) -> object:
+        asked.append(target.rpartition("/")[2])
+        return f"no {asked[-1]}" if asked[-1] == wrong else asked[-1:]
+
+    monkeypatch.setattr("wirewatch.cli.orders.document_or_reason", answer)
+    found = module.asked("/s")
+    assert found == (f"no {wrong}" if wrong else NodeSnapshot(["state"], ["findings"], ["jobs"]))  # type: ignore[arg-type]
+    assert asked == ["state", "findings", "jobs"][: len(asked)]
+
+
+def test_a_film_is_looked_at_again_and_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+
+    class Node:
+        def __init__(self, source: object, *, keep: bool) -> None:
+            done.append((source, keep))
+
+        def poll(self) -> "Node":
+            return self
+
+        def run(self, end: float) -> None:
+            done.append(type(end))
+
+        def snapshot(self) -> str:
+            return "shot"
+
+        def stop(self) -> None:
+            done.append("stopped")
+
+    monkeypatch.setattr("wirewatch.cli.check.polling.CheckedNode", Node)
+    with ExitStack() as stack:
+        look = module.filmed("source", stack)  # type: ignore[arg-type]
+        assert [look(), look()] == ["shot", "shot"]
+    assert done == [("source", False), float, float, "stopped"]
+
+
+def test_a_paused_view_takes_no_new_snapshot() -> None:
+    app = TopApp(lambda: snapshot(at=NOW + 60), full(), 0.01)
+
+    async def play(pilot: Pilot[None]) -> None:
+        await pilot.press("p")
+        for _ in range(10):
+            await pilot.pause(0.01)
+        app._seen(snapshot(at=NOW + 90))
+        assert any("PAUSED" in line for line in screen(app))
+        assert app._snapshot.state.at < NOW + 90
+
+    piloted(app, play)
 
 
 RUN = "import sys; from wirewatch.cli import run; sys.exit(run(['top', '--replay', 'h200x4-idle']))"

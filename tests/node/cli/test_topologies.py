@@ -154,7 +154,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     done: list[Any] = []
     nvml = SimpleNamespace(stop=lambda: done.append("stopped"))
     monkeypatch.setattr(hardware, "live", lambda _: ("hardware", nvml))
-    monkeypatch.setattr(hardware, "replayed", lambda *given, **more: (done.append((given, more)) or "played", nvml))
+    monkeypatch.setattr(
+        hardware, "replayed", lambda *given, **more: (done.append((given, more)) or "played", nvml)
+    )
     monkeypatch.setattr(module, "_read", lambda read, of: done.append(read) or of)
     monkeypatch.setattr(module, "asked_socket", lambda socket, _: socket or "/run/w.sock")
     return done
@@ -172,7 +174,12 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ],
 )
 def test_this_node_is_asked_of_its_daemon_and_else_read(
-    monkeypatch: pytest.MonkeyPatch, here: list[Any], known: Any, socket: str | None, found: Any, used: list[Any]
+    monkeypatch: pytest.MonkeyPatch,
+    here: list[Any],
+    known: Any,
+    socket: str | None,
+    found: Any,
+    used: list[Any],
 ) -> None:
     monkeypatch.setattr(module, "document_or_reason", lambda *_: known)
     if socket and used == [] and isinstance(found, str):

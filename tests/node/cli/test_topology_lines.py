@@ -203,7 +203,9 @@ def test_an_order_to_accept_says_who_and_why(
     assert asked == [("control of s", "/topology", said)]
 
 
-@pytest.mark.parametrize(("health", "text"), [(Health.OK, "[expect]\n"), (Health.FAILED, "wirewatch: no [expect]")])
+@pytest.mark.parametrize(
+    ("health", "text"), [(Health.OK, "[expect]\n"), (Health.FAILED, "wirewatch: no [expect]")]
+)
 def test_only_of_a_node_that_is_well_is_something_expected(
     monkeypatch: pytest.MonkeyPatch, health: Health, text: str
 ) -> None:

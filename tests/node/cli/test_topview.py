@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.cli.topnodes import collector, series, snapshot
+from tests.node.cli.topnodes import collector, finding, series, snapshot
 from tests.node.jobs.explain.drawn import evidence, gpu_uuid, job
 from wirewatch.cli.jobs import topview
 from wirewatch.cli.jobs.topview import GpuLine, LinkRates, view
@@ -136,3 +136,47 @@ def test_the_tone_of_a_job_is_that_of_its_wall(wall: Wall, tone: str) -> None:
     lines = list(vars(topview)["_jobs"]([SimpleNamespace(evidence=evidence(job()), answer=answer)], 80))
     assert [one.tone for one in lines] == ["head", tone, "quiet"]
     assert lines[2].text == "  so it is"
+
+
+def test_gpus_stand_by_their_numbers_and_those_without_one_last() -> None:
+    samples = [series("gpu_power_watts", number, 1.0) for number in (10, 2)]
+    odd = [
+        replace(one, labels={**one.labels, "uuid": name, "gpu": name})
+        for name, one in zip("x²", samples, strict=True)
+    ]
+    nameless = replace(samples[0], labels={"uuid": "n", "gpu": ""})
+    shot = snapshot()
+    state = replace(shot.state, collectors=[collector("gpu", 1.0, *odd[:1], *samples, nameless)])
+    lines = topview.gpu_lines(replace(shot, state=state), LinkRates())
+    assert [one.index for one in lines] == ["2", "10", "x"]
+
+
+@pytest.mark.parametrize(
+    ("source", "stages", "text"),
+    [
+        ("live", (), "wirewatch: FAILED, no job may start; 0 jobs, 0 findings"),
+        ("replay", ("live", "acknowledged", "suppressed"),
+         "wirewatch, replay: FAILED, no job may start; 0 jobs, 1 finding"),
+    ],
+)  # fmt: skip
+def test_the_title_counts_the_findings_that_count(source: str, stages: tuple[str, ...], text: str) -> None:
+    shot = snapshot(findings=[finding(2)])
+    found = [replace(shot.findings.findings[0], stage=stage) for stage in stages]  # type: ignore[arg-type]
+    shot = replace(
+        shot, state=replace(shot.state, source=source), findings=replace(shot.findings, findings=found)
+    )  # type: ignore[arg-type]
+    told = view(shot, LinkRates(), 200)
+    assert (told.title.text, told.title.tone) == (text, "failed")
+    assert [one.tone for one in told.findings][1:] == (["failed", "quiet", "quiet"] if stages else ["quiet"])
+    marks = [("(" in one.text.partition(":")[0]) for one in told.findings[1:]]
+    assert marks == ([False, True, True] if stages else [False])
+
+
+def test_a_gpu_has_its_worst_finding_and_its_own_job() -> None:
+    shot = snapshot(evidence(job(waiting=0.2)), findings=[finding(2, "degraded"), finding(2), finding(3)])
+    lines = {one.index: one for one in topview.gpu_lines(shot, LinkRates())}
+    assert (lines["2"].health, lines["2"].findings, lines["4"].health) == ("failed", 2, "ok")
+    assert (lines["0"].job, lines["7"].job, lines["0"].waiting is None) == ("slurm:4711", "", False)
+    unknown = snapshot(evidence(Absent(Why.MISSING, "no tap")))
+    line = topview.gpu_lines(unknown, LinkRates())[0]
+    assert (bool(line.job), line.waiting, line.busbw) == (True, None, None)

@@ -118,7 +118,7 @@ def plan(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) -> Nic
     cards = make_cards(gpus, usable, here)
     if not cards:
         return None
-    place = spread(_pairs(gpus, cards), _marginal(gpus, cards)) if gpus else ()
+    place = spread(_pairs(gpus, cards), _marginal(gpus, cards))
     return NicPlan(cards, place, cost(cards, place))
 
 
