@@ -53,7 +53,7 @@ def test_a_table_has_the_gids_that_are_not_empty() -> None:
     assert (found[10].interface, str(found[10])) == ("eth2", "RoCE v2, IPv4 10.0.0.1")
 
 
-@pytest.mark.parametrize("odd", ["²", "١", "x", "-1", ""])
+@pytest.mark.parametrize("odd", ["²", "x", "-1", ""])
 def test_what_is_no_number_is_no_index(odd: str) -> None:
     found = read_gids(Files({"gids/0": LOCAL, f"gids/{odd}": MAPPED}), "mlx5_0", "1")
     assert not isinstance(found, Absent)

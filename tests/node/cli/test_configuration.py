@@ -323,7 +323,8 @@ def test_what_the_file_says_is_not_looked_for_elsewhere(
     ("value", "text"),
     [
         (True, "true"), (3, "3"), (2.5, "2.5"), (float("inf"), "inf"), (-float("inf"), "-inf"),
-        ({}, "{}"), ({"a": 1, "b.c": [1, "x"]}, '{ a = 1, "b.c" = [1, "x"] }'), ("\x7f", '"\\u007f"'), ((), "[]"),
+        ({}, "{}"), ({"a": 1, "b.c": [1, "x"]}, '{ a = 1, "b.c" = [1, "x"] }'),
+        ("\x7f", '"\\u007f"'), ((), "[]"),
     ],
 )  # fmt: skip
 def test_values_of_toml(value: Any, text: str) -> None:

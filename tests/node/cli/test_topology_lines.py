@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.node.cli.checks import noted
 from wirewatch.cli import topology as module
 from wirewatch.cli.check import polling
 from wirewatch.core.collector import NodeState
@@ -175,7 +176,7 @@ def test_two_topologies_are_compared(
 def test_without_names_the_baseline_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(module, "asked_socket", lambda socket, _config: f"asked {socket}")
-    monkeypatch.setattr(module, "ask", lambda *given: asked.append(given) or {"health": "degraded"})
+    monkeypatch.setattr(module, "ask", lambda *given: noted(asked, given, {"health": "degraded"}))
     monkeypatch.setattr(module, "drift_text", lambda _, changes=True: f"changes {changes}")
     assert run("diff") == (1, "changes True\n")
     assert run("diff", "--json", "--socket", "s") == (1, '{\n "health": "degraded"\n}\n')
@@ -197,7 +198,7 @@ def test_an_order_to_accept_says_who_and_why(
     asked: list[Any] = []
     monkeypatch.setattr(module, "user", lambda: "ann")
     monkeypatch.setattr(module, "control_socket", lambda socket, _: f"control of {socket}")
-    monkeypatch.setattr(module, "order", lambda *given: asked.append(given) or {})
+    monkeypatch.setattr(module, "order", lambda *given: noted(asked, given, {}))
     monkeypatch.setattr(module, "drift_text", lambda _, changes: f"changes {changes}")
     assert run("accept", *words, "--why", "w", "--socket", "s") == (0, "changes False\n")
     assert asked == [("control of s", "/topology", said)]

@@ -161,10 +161,10 @@ def test_gpus_stand_by_their_numbers_and_those_without_one_last() -> None:
 )  # fmt: skip
 def test_the_title_counts_the_findings_that_count(source: str, stages: tuple[str, ...], text: str) -> None:
     shot = snapshot(findings=[finding(2)])
-    found = [replace(shot.findings.findings[0], stage=stage) for stage in stages]  # type: ignore[arg-type]
+    found = [replace(shot.findings.findings[0], stage=stage) for stage in stages]
     shot = replace(
         shot, state=replace(shot.state, source=source), findings=replace(shot.findings, findings=found)
-    )  # type: ignore[arg-type]
+    )
     told = view(shot, LinkRates(), 200)
     assert (told.title.text, told.title.tone) == (text, "failed")
     assert [one.tone for one in told.findings][1:] == (["failed", "quiet", "quiet"] if stages else ["quiet"])
