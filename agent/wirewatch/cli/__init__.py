@@ -110,10 +110,10 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
 
 def _words(error: click.ClickException) -> str:
     """A refusal; one of a value begins with its option, not with click's `Invalid value for '--size'`."""
-    if isinstance(error, click.MissingParameter) or not isinstance(error, click.BadParameter):
+    given = getattr(error, "param", None)
+    if given is None or isinstance(error, click.MissingParameter):
         return error.format_message()
-    given = error.param
-    name = given.opts[0] if isinstance(given, click.Option) else given.name.upper() if given else ""
+    name = given.opts[0] if isinstance(given, click.Option) else given.name.upper()
     message = error.message if error.message.endswith("..") else error.message.removesuffix(".")
     return f"{name}: {message}"
 

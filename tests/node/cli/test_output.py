@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
-from wirewatch.cli.output import shown
+from wirewatch.cli.output import coloured, shown, write_whole
 from wirewatch.core.words import printable
 from wirewatch.daemon.log import log_to_stderr
 
@@ -61,3 +61,39 @@ def test_a_hostile_kernel_log_reaches_neither_terminal_nor_log(tmp_path: Path) -
     assert "end" in told
     for text in (told, log):
         assert COMMANDS.search(text) is None
+
+
+def test_a_file_is_there_whole_or_as_before(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("old")
+    write_whole(file, "new")
+    assert ([one.name for one in tmp_path.iterdir()], file.read_text("utf-8")) == (["a.json"], "new")
+    with pytest.raises(OSError, match="No such file"):
+        write_whole(tmp_path / "none" / "a.json", "new")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "variables", "health", "coloured_"),
+    [
+        (True, {}, "failed", True),
+        (False, {}, "failed", False),
+        (True, {"NO_COLOR": "1"}, "failed", False),
+        (True, {"NO_COLOR": ""}, "failed", True),
+        (True, {"TERM": "dumb"}, "failed", False),
+        (True, {}, "unheard of", False),
+    ],
+)
+def test_only_a_terminal_that_wants_them_gets_colours(
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    health: str,
+    *,
+    terminal: bool,
+    coloured_: bool,
+) -> None:
+    monkeypatch.setattr("wirewatch.cli.output.is_terminal", lambda _: terminal)
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    assert (coloured("x", health) != "x") is coloured_

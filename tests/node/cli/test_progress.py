@@ -1,11 +1,16 @@
 """What is under way is shown on a terminal, after a second, and leaves no trace."""
 
+import io
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
 from tests.node.cli.terminal import in_terminal
+from tests.patience import HANGS
+from wirewatch.cli import progress
 
 RUN = (
     "import sys, time; from wirewatch.cli import progress; progress.SOON = {soon}\n"
@@ -36,3 +41,51 @@ def test_without_a_terminal_nothing_is_written() -> None:
         [sys.executable, "-c", RUN.format(soon=0.05)], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+class Ended:
+    """An event that is not set before the last of so many waits."""
+
+    def __init__(self, waits: int) -> None:
+        self.left, self.waited = waits, list[float]()
+
+    def wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        self.left -= 1
+        return self.left <= 0
+
+    def is_set(self) -> bool:
+        return self.left <= 0
+
+
+@pytest.mark.parametrize(("waits", "shown"), [(1, 0), (2, 1), (4, 3)])
+def test_it_is_written_again_until_the_end(monkeypatch: pytest.MonkeyPatch, waits: int, shown: int) -> None:
+    written, ended = io.StringIO(), Ended(waits)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=written))
+    vars(progress)["_show"](["reading"], ended)
+    assert ended.waited == [progress.SOON, *[progress.OFTEN] * shown]
+    erase = ERASE.decode()
+    assert written.getvalue() == f"{erase}reading, 0 s" * shown + erase * bool(shown)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "kind", "shown"),
+    [(True, "xterm", True), (True, "dumb", False), (True, "", False), (False, "xterm", False)],
+)
+def test_only_a_terminal_that_can_erase_sees_it(
+    monkeypatch: pytest.MonkeyPatch, *, terminal: bool, kind: str, shown: bool
+) -> None:
+    begun, over = threading.Event(), list[bool]()
+
+    def show(_shown: list[str], ended: threading.Event) -> None:
+        begun.set()
+        over.append(ended.wait(HANGS))
+
+    monkeypatch.setattr(progress, "is_terminal", lambda _: terminal)
+    monkeypatch.setattr(progress, "_show", show)
+    monkeypatch.setattr(progress, "OFTEN", HANGS)
+    monkeypatch.setenv("TERM", kind) if kind else monkeypatch.delenv("TERM", raising=False)
+    with progress.under_way("x") as say:
+        say("y")
+        assert not shown or begun.wait(HANGS)
+    assert (over, begun.is_set()) == ([True] * shown, shown)
