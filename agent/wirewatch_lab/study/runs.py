@@ -379,7 +379,7 @@ def _usable(one: RowTiming) -> bool:
 def _sized(row: BenchmarkRow, ranks: int | None) -> bool:
     """Whether the size is the count's bytes, or those of all ranks."""
     part = row.elements * TYPES[row.dtype][1]
-    if not part or row.size_bytes % part:
+    if not part or not row.size_bytes or row.size_bytes % part:
         return row.size_bytes == part
     return ranks is None or row.size_bytes // part in {1, ranks}
 
@@ -430,5 +430,5 @@ def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...
     if len(parts) > 1:
         return ()
     asked = parts or ({run.ranks} if run.ranks and header else range(2, _MOST_RANKS + 1))
-    fits = (ranks for ranks in asked if low <= factor(op, ranks) * (1 + _ROUNDING) and ranks > 0)
+    fits = (ranks for ranks in asked if low <= factor(op, ranks) * (1 + _ROUNDING))
     return tuple(ranks for ranks in fits if factor(op, ranks) * (1 - _ROUNDING) <= high)

@@ -98,7 +98,10 @@ def test_the_largest_difference_of_old_versions_is_no_count() -> None:
     (run,) = read(lines).runs
     found = judge(run, by_header({}))
     assert (found.health, found.failures, found.checked) == (Health.OK, (), True)
-    assert to_study([run], "it", 0.0).curves[0].points[0].wrong == 0
+    study = to_study([run], "it", 0.0)
+    assert study.curves[0].points[0].wrong == 0
+    assert study.environment["hosts"] == "1"
+    assert "hosts" not in to_study([replace(run, devices=())], "it", 0.0).environment
 
 
 def test_the_footer_of_old_versions_says_that_values_are_wrong() -> None:

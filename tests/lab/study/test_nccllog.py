@@ -330,6 +330,20 @@ def test_which_communicator_would_mean_which_wire() -> None:
     )
 
 
+def test_a_choice_of_a_process_without_a_rank_0_is_of_the_communicators_that_it_is_in() -> None:
+    """The line that names its rank 0 is lost."""
+    text = "".join(
+        say(init(state, rank, 4, rest=f"commId 0xab{number} ", comm=number), rank, pid=5000 + number)
+        for number, rank in ((0, 0), (1, 1))
+        for state in ("START", "COMPLETE")
+    )
+    line = REDUCE.format(1 << 20, "RING", "SIMPLE", 3)
+    for pid, ids in ((5000, ["0xab0"]), (5001, ["0xab1"])):
+        hot = read(text + say(line, thread=4711, pid=pid)).hot
+        assert hot is not None
+        assert (hot.communicators, [one.communicators for one in hot.carried]) == (1, [ids])
+
+
 def test_no_more_than_three_ways_are_named() -> None:
     text, ranks = "", 2
     for number, kind in enumerate(("P2P/CUMEM", "SHM/direct", "NET/Socket/0", "NET/IB/0", "NET/IB/0/GDRDMA")):

@@ -2,11 +2,14 @@
 
 import re
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.lab.study.drawn import curve
+from wirewatch_lab.study import plots
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, KnownRates
 from wirewatch_lab.study.plots import DrawnPlots, draw, draw_bars
 from wirewatch_lab.study.summary import summarize
@@ -56,6 +59,19 @@ def test_only_two_sides_of_a_plot_have_a_line() -> None:
     """They, two marks of the legend, and the ticks are soft."""
     paths = elements(drawn(AUTO).time, "soft")["path", "stroke-soft"]
     assert paths == 5
+
+
+def test_a_band_goes_from_the_lowest_to_the_highest_repeat() -> None:
+    drawn_: list[tuple[str, Any]] = []
+    axes: Any = SimpleNamespace(
+        plot=lambda *given, **_: drawn_.append(("line", given)),
+        fill_between=lambda *given, **_: drawn_.append(("band", given)),
+    )
+    made = curve({8: [3.0, 1.0, 2.0], 16: [5.0, 4.0, 9.0]})
+    vars(plots)["_line"](axes, 0, made, lambda point: [round(one * 1e6) for one in point.seconds])
+    assert drawn_ == [("line", ([8, 16], [2, 5])), ("band", ([8, 16], [1, 4], [3, 9]))]
+    vars(plots)["_line"](axes, 0, curve({8: [3.0], 16: [4.0]}), lambda point: point.seconds)
+    assert [kind for kind, _ in drawn_] == ["line", "band", "line"]
 
 
 def test_time_is_drawn_with_its_floor() -> None:
@@ -115,6 +131,12 @@ def test_a_drawing_stands_in_a_page_by_its_own_names() -> None:
         pair for one in root.iter() for pair in ((one.get("id", ""), ""), ("", one.get("id", "")))
     }
     assert all(one.get("id", "p-busbw").startswith("p-busbw") for one in root.iter())
+
+
+def test_only_two_sides_of_bars_have_a_line() -> None:
+    """Beside the page, the field and each bar."""
+    text = draw_bars("t", "GB/s", [("a", 1.0, "1", False), ("b", 2.0, "2", True)])
+    assert text.count('<g id="patch_') == 2 + 2 + 2
 
 
 def test_bars_have_their_names_values_and_labels() -> None:

@@ -97,6 +97,21 @@ def test_a_live_node_has_the_probes_of_its_state_folder(tmp_path: Path) -> None:
     assert own_probes(hardware, config, GPUS) == ()
 
 
+def test_a_group_of_one_gpu_has_sent_nothing() -> None:
+    """Nor has one that the plan does not have."""
+    probed = drawn(TWO)
+    assert probed.document is not None
+    one, *_ = probed.document.collectives
+    collectives = [replace(one, group=group) for group in (0, 1, 2)]
+    alone = replace(
+        probed, plan=replace(probed.plan, groups=((0, 1), (0,))),
+        document=replace(probed.document, collectives=collectives),
+    )  # fmt: skip
+    found = probes_study([alone], "here")
+    assert isinstance(found, Study)
+    assert [(c.configuration.ranks, len(c.points)) for c in found.curves] == [(2, 1)]
+
+
 @pytest.mark.parametrize("probes", [[], [gloo()], [drawn(TWO, outcome="failed")]])
 def test_without_a_whole_probe_of_gpus_there_is_no_study(probes: list[Probed]) -> None:
     assert isinstance(probes_study(probes, "here"), Absent)

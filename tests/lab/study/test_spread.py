@@ -98,6 +98,15 @@ def test_no_variance_is_made_smaller_by_caution(sets: list[list[float]]) -> None
             assert after == before
 
 
+def test_of_three_sets_two_are_left_to_be_alike() -> None:
+    """Each is an outlier beside the smaller ones, and one alone is like no other."""
+    sets = [(1.0, 1.0 + width, 1.0 - width) for width in (1e-6, 1e-3, 1.0)]
+    made = cautious(sets)
+    assert made[2] == alone(sets[2])
+    assert made[0].variance == pytest.approx((made[0].variance + made[0].variance) / 2)
+    assert made[0].variance > alone(sets[0]).variance
+
+
 def test_like_sets_lend_each_other_freedom_and_a_wild_one_does_not_spoil_it() -> None:
     quiet = [(1.0, 1.1, 0.9), (1.1, 0.9, 1.0), (0.9, 1.0, 1.1)]
     assert [one.freedom for one in cautious(quiet)] == pytest.approx([6.0] * 3)

@@ -240,6 +240,23 @@ def test_a_worker_that_does_not_start_once_is_tried_again_whatever_ran_before(
     assert read_records(node.folder).given_up == {}
 
 
+def test_workers_that_do_not_start_count_only_until_one_has_measured(tmp_path: Path) -> None:
+    """Two of them, then two that measure, of which one does not start later: never three in a row."""
+    node, once = Node(tmp_path / "sweep"), [0]
+
+    def fails(order: Order, _: Case) -> Failure | None:
+        third = len(node.ran) > 4 and order.plan.environment == node.ran[2].plan.environment
+        if len(node.ran) > 2 and not (third and order.plan.gpus == node.ran[2].plan.gpus and once):
+            return None
+        if len(node.ran) > 2:
+            once.clear()
+        return NO_START
+
+    node.fails = fails
+    assert node.sweep(header()).how == "complete"
+    assert sorted(measured(node.folder)) == ALL
+
+
 def test_operations_that_an_engine_does_not_have_shift_no_other(tmp_path: Path) -> None:
     """It passes over them without a word."""
     node = Node(tmp_path / "sweep")

@@ -82,6 +82,13 @@ def test_a_socket_s_nic_has_no_pci_device() -> None:
     assert (only.name, only.place.address, only.rate, only.gdr) == ("eth0", "", 1.25e9, False)
 
 
+@pytest.mark.parametrize(("speed", "rate"), [(-1, None), (0, None), (1, 125e3), (400000, 50e9)])
+def test_a_speed_below_one_is_no_rate(speed: int, rate: float | None) -> None:
+    """The kernel says -1 of a port that is down."""
+    (only,) = read(system([nic("0000:18:00.0", "mlx5_0", megabits=speed)])).nics
+    assert only.rate == rate
+
+
 def test_what_is_odd_is_noted_and_loses_nothing_else() -> None:
     body = system([gpu("nowhere"), gpu("0000:1b:00.0").replace('dev="0"', 'dev="many"'), "<laser a='1'/>"])
     found = read(body)
