@@ -2,13 +2,19 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import pytest
 
 from tests.lab.cli.test_compare import printed
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
+from wirewatch_lab.advice.shapes import SHAPES
+from wirewatch_lab.advice.times.estimate import Ranks
+from wirewatch_lab.cli.advise import cost as module
 
 COST = ("advise", "cost")
 H100 = (*COST, "--machine", "8xH100+8xNDR")
@@ -206,3 +212,190 @@ def test_a_picture_is_written_whole(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_wrong_usage_is_one_line(more: tuple[str, ...], why: str) -> None:
     assert why in refused(USAGE, *H100, *more)
+
+
+# --- the parts of an answer
+
+
+def part(name: str, /, *values: Any, **more: Any) -> Any:
+    return vars(module)[f"_{name}"](*values, **more)
+
+
+def model(**given: Any) -> Any:
+    known = {"name": None, "layers": None, "hidden": None, "parameters": None, "kv_heads": None}
+    return part("Model", **{**known, "experts": 0, "active": 0, **given})
+
+
+WHOLE = {"layers": 80, "hidden": 8192, "parameters": 7e10}
+
+
+@pytest.mark.parametrize(
+    ("given", "trained", "why"),
+    [
+        ({}, False, ""),
+        (WHOLE, False, ""),
+        ({**WHOLE, "kv_heads": 8}, False, ""),
+        ({**WHOLE, "experts": 8, "active": 8}, False, ""),
+        ({"parameters": 7e10}, True, ""),
+        ({"name": "llama-3-70b"}, False, ""),
+        ({"name": "llama-3-70b", "active": 1}, False, "--model has its own"),
+        ({"name": "llama-3-70b", "kv_heads": 1}, False, "--model has its own"),
+        ({"kv_heads": 8}, True, "give --model"),
+        ({"layers": 80, "hidden": 8192}, False, "give --model"),
+        ({"parameters": 7e10}, False, "give --model"),
+        ({"parameters": 7e10, "layers": 80}, True, "give --model"),
+        ({"parameters": 7e10, "hidden": 80}, True, "give --model"),
+        ({**WHOLE, "experts": 8}, False, "go together"),
+        ({**WHOLE, "active": 8}, False, "go together"),
+        ({**WHOLE, "experts": 8, "active": 9}, False, "no more than there are"),
+        ({**WHOLE, "kv_heads": 9}, False, "--kv-heads 9 does not divide the 64 heads"),
+        ({"parameters": 7e10, "kv_heads": 9}, True, ""),
+        ({**WHOLE, "parameters": 7e9}, False, "are too few"),
+    ],
+)
+def test_a_model_has_a_name_or_what_makes_it(given: Any, trained: bool, why: str) -> None:  # noqa: FBT001
+    if why:
+        with pytest.raises(click.UsageError, match=why):
+            model(**given).shape(trained=trained)
+        return
+    shape = model(**given).shape(trained=trained)
+    assert (shape is None) is (not given)
+    assert shape is None or shape.layers == (0 if "layers" not in given and "name" not in given else 80)
+
+
+ASKED: dict[str, Any] = {
+    "tp": None, "prompt": None, "rate": None, "train": False, "dtype": "bfloat16", "nodes": 1, "gpus": None,
+    "batch": 1, "context": 2048, "ops": (), "sizes": (), "tokens": 8192,
+}  # fmt: skip
+LLAMA = next(one for one in SHAPES if one.name == "llama-3-70b")
+BARE = model(parameters=7e10).shape(trained=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "why"),
+    [
+        (None, {}, ""),
+        (LLAMA, {"tp": 4, "prompt": 9, "rate": 3.0, "train": True}, ""),
+        (None, {"tp": 4}, "--tp is about a model"),
+        (None, {"prompt": 4}, "--prompt is about a model"),
+        (None, {"rate": 4.0}, "--tokens-per-second is about a model"),
+        (BARE, {"tp": 4}, "--tp is about a model"),
+        (BARE, {"train": True}, ""),
+        (None, {"train": True}, "--train is about a model"),
+        (LLAMA, {"train": True, "dtype": "int4"}, "not of int4"),
+        (LLAMA, {"dtype": "int4"}, ""),
+    ],
+)
+def test_what_is_asked_of_a_model_takes_one(shape: Any, given: Any, why: str) -> None:
+    if not why:
+        part("check", shape, {**ASKED, **given})
+        return
+    with pytest.raises(click.UsageError, match=why):
+        part("check", shape, {**ASKED, **given})
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "known"),
+    [
+        (None, {}, {"ops": ("all_reduce",), "spans": (), "served": None, "trained": None, "by_size": True}),
+        (LLAMA, {}, {"by_size": False, "trained": None}),
+        (LLAMA, {"train": True, "tp": 8}, {"by_size": False, "trained": 8192, "tp": 8}),
+        (LLAMA, {"sizes": (8, 4, 8)}, {"by_size": True, "sizes": (4, 8)}),
+        (LLAMA, {"ops": ("alltoall",) * 2}, {"by_size": True, "ops": ("alltoall",), "primitives": ()}),
+        (LLAMA, {"gpus": (2, 16), "nodes": 2}, {"by_size": True, "spans": (Ranks(2, 1), Ranks(16, 2))}),
+    ],
+)
+def test_options_are_a_question(shape: Any, given: Any, known: dict[str, Any]) -> None:
+    asked = part("question", shape, {**ASKED, **given}, SimpleNamespace(gpus=8))
+    assert {name: getattr(asked, name) for name in known} == known
+    assert ("all_reduce" in asked.primitives, bool(asked.primitives)) == (False, not given.get("ops"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "found"),
+    [
+        (8, 1, Ranks(8, 1)), (9, 2, "cannot be shared out over 2"), (16, 2, Ranks(16, 2)),
+        (17, 2, "17 GPUs are more than 2 x 8 = 16"), (10, 2, Ranks(10, 2)),
+    ],
+)  # fmt: skip
+def test_ranks_are_spread_over_the_fewest_machines(ranks: int, nodes: int, found: Any) -> None:
+    if isinstance(found, Ranks):
+        assert part("span", ranks, 8, nodes) == found
+        return
+    with pytest.raises(click.UsageError, match=found):
+        part("span", ranks, 8, nodes)
+
+
+def served(*steps: tuple[int, float | None], fits: Any = None) -> Any:
+    rows = [
+        SimpleNamespace(
+            tp=tp, fits=False if tp == fits else None,
+            launches=[SimpleNamespace(launch="eager", step=step), SimpleNamespace(launch="graph", step=0.0)],
+        )
+        for tp, step in steps
+    ]  # fmt: skip
+    return SimpleNamespace(decode=rows, judged_by="eager")
+
+
+@pytest.mark.parametrize(
+    ("one", "stops", "best", "nodes", "text"),
+    [
+        (served((1, 8.0), (2, 5.0), (4, 4.0)), 4, 4, 1,
+         "Decode still gains at TP 4, the most here, where doubling saves 20% of a token's time."),
+        (served((1, 8.0), (4, 4.0)), 4, 4, 2, "Decode still gains at TP 4, the most in one machine."),
+        (served((1, 8.0), (16, 4.0)), 16, 16, 2, "Decode still gains at TP 16, the most here."),
+        (served((1, 8.0), (2, 5.0), (4, None)), 2, 2, 1,
+         "Decode still gains at TP 2, the most that is known here, where doubling saves 38% of a token's time."),
+        (served((1, 8.0), (2, 7.9), (4, 7.8)), 1, 4, 1,
+         "Decode gains less than a tenth beyond TP 1; TP 4 is the fastest."),
+        (served((1, 8.0), (2, 7.9)), 1, 1, 1, "Decode gains less than a tenth beyond TP 1."),
+        (served((1, 8.0), (2, 5.0), (4, 4.9)), 2, 2, 1,
+         "Decode gains up to TP 2, where doubling saves 38% of a token's time, and less than a tenth beyond."),
+        (served((1, 8.0), (2, 5.0), (4, 4.9), fits=1), 2, 4, 1,
+         "Decode gains less than a tenth beyond TP 2; TP 4 is the fastest."),
+    ],
+)  # fmt: skip
+def test_where_decode_stops_gaining(one: Any, stops: int, best: int, nodes: int, text: str) -> None:
+    assert part("gains", SimpleNamespace(nodes=nodes, gpus=8), one, stops, best) == text
+
+
+def launched(seconds: float | None, share: float | None = 0.5) -> Any:
+    step = None if seconds is None else 2 * seconds
+    collective = None if seconds is None else SimpleNamespace(seconds=seconds)
+    return SimpleNamespace(
+        collective=collective, communication=seconds, step=step, hidden_step=step, share=share
+    )
+
+
+@pytest.mark.parametrize(
+    ("tp", "launches", "cells"),
+    [
+        (2, [launched(1e-3), launched(1e-3)], ("1000.0", "1.00", "2.00", "2.00", "50 %")),
+        (2, [launched(1e-3), launched(2e-3)],
+         ("1000.0 / 2000.0", "1.00 / 2.00", "2.00 / 4.00", "2.00 / 4.00", "50 %")),
+        (2, [launched(None, None), launched(2e-3)],
+         ("- / 2000.0", "- / 2.00", "- / 4.00", "- / 4.00", "- / 50 %")),
+        (1, [launched(1e-3), launched(1e-3)], ("1000.0", "-", "2.00", "2.00", "-")),
+    ],
+)  # fmt: skip
+def test_eager_and_graph_stand_side_by_side_where_they_differ(tp: int, launches: Any, cells: Any) -> None:
+    row = SimpleNamespace(tp=tp, launches=launches, held=2e9, fits=tp == 2, work=None, all_reduces=160)
+    assert part("cells", row) == cells
+    assert part("decoded", row)[:4] == (str(tp), "2.0" + ("" if tp == 2 else " (too much)"), "-",
+                                        "160" if tp == 2 else "-")  # fmt: skip
+    row.work, row.fits = 5e-3, None
+    assert part("decoded", row)[1:3] == ("2.0", "5.00")
+
+
+def test_without_matplotlib_or_a_place_no_picture_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = SimpleNamespace(machine="m", cliff=())
+    monkeypatch.setattr(module, "plotted", lambda _: [("a", 1.0, "1", False)])
+    part("draw", made, tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text("utf-8").startswith("<?xml")
+    with pytest.raises(click.UsageError, match="cannot be written: No such file"):
+        part("draw", made, tmp_path / "none" / "a.svg")
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(click.UsageError, match="pip install"):
+        part("draw", made, tmp_path / "a.svg")

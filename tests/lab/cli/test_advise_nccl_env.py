@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from subprocess import PIPE, Popen
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -27,6 +28,7 @@ from wirewatch.statefolder import filesystem_ids
 from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
 from wirewatch_lab.advice.settings.candidates import VariableAdvice
 from wirewatch_lab.advice.settings.node import NcclNode
+from wirewatch_lab.cli.advise import nccl_env as module
 from wirewatch_lab.cli.advise.nccl_env import LIMIT, job_text, of_named_file
 from wirewatch_lab.study.curve import Configuration, Study
 from wirewatch_lab.study.export import SWEEP, SweepCurve, SweepDocument, SweepPoint
@@ -190,6 +192,31 @@ def test_a_file_that_may_not_be_read_is_not_known() -> None:
         places = of_named_file(Path("secret"))
     assert [one.origin for one in places.not_read] == ["secret"]
     assert check(places, NcclNode(), (), 0.0)[1] is Health.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "read", "not_read"),
+    [
+        ({}, {}, [], []),
+        ({"etc/nccl.conf": "NCCL_A=1"}, {}, ["/etc/nccl.conf"], []),
+        ({"etc/nccl.conf": None}, {}, [], ["/etc/nccl.conf"]),
+        ({"home/.nccl.conf": "NCCL_A=1"}, {"HOME": "/home"}, ["/home/.nccl.conf"], []),
+        ({"home/.nccl.conf": "NCCL_A=1"}, {}, [], []),
+        ({"home/.nccl.conf": "x", "a": "NCCL_A=1"}, {"HOME": "/home", "NCCL_CONF_FILE": "/a"}, ["/a"], []),
+        ({"home/.nccl.conf": None}, {"HOME": "/home"}, [], ["/home/.nccl.conf"]),
+    ],
+)
+def test_the_files_that_an_nccl_reads(
+    tmp_path: Path, made: dict[str, str | None], settings: dict[str, str], read: list[str], not_read: list[str]
+) -> None:
+    """A folder in the place of a file cannot be read."""
+    for name, text in made.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).mkdir() if text is None else (tmp_path / name).write_text(text, "utf-8")
+    environment = SimpleNamespace(settings=[SimpleNamespace(name=k, value=v) for k, v in settings.items()])
+    found = vars(module)["_with_files"]("it", environment, tmp_path)
+    assert [one.origin for one in found.sources[1:]] == read
+    assert [one.origin for one in found.not_read] == not_read
 
 
 def test_a_recording_is_checked_as_its_probe_ran() -> None:

@@ -4,7 +4,9 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -27,6 +29,8 @@ from tests.node.cli.test_wrong_input import refused
 from tests.processes import run_wirewatch
 from tests.recorded import PUBLISHED
 from wirewatch.core.probe import MIB
+from wirewatch.core.types import Absent, Why
+from wirewatch_lab.cli import parse as module
 from wirewatch_lab.cli.parse import parse
 
 OK, LOW, FAILED, NOT_JUDGED, USAGE = 0, 1, 2, 3, 64
@@ -111,6 +115,24 @@ def test_this_nodes_topology_and_that_of_a_file(tmp_path: Path) -> None:
     assert rows[0] == rows[1] == rows[2] != [None, None]
     code, few = answer_of_file(tmp_path, content, "--replay", "h200x4-idle")
     assert (code, few["why"]) == (NOT_JUDGED, "the topology has 4 GPUs, the run 8 ranks")
+
+
+@pytest.mark.parametrize(
+    ("topology", "listed", "why"),
+    [
+        (Absent(Why.DENIED, "no sysfs"), (), "this node cannot be read: no sysfs"),
+        (Absent(Why.DENIED, "no sysfs"), Absent(Why.MISSING, "x"), "this node cannot be read: no sysfs"),
+        ("topology", Absent(Why.MISSING, "x"), "this node cannot be read: no GPU is listed"),
+    ],
+)
+def test_of_a_node_that_cannot_be_read_nothing_is_expected(
+    monkeypatch: pytest.MonkeyPatch, topology: Any, listed: Any, why: str
+) -> None:
+    monkeypatch.setattr("wirewatch.collectors.topology.read_topology", lambda _: topology)
+    hardware = SimpleNamespace(nvml=SimpleNamespace(gpus=lambda: listed))
+    node: Any = SimpleNamespace(name="this node", hardware=lambda: nullcontext((None, hardware)))
+    with vars(module)["_here"](node, {}) as basis:
+        assert basis(None).conditions.detail == why
 
 
 def test_what_is_not_understood_is_counted_and_shown_in_one_line_each() -> None:

@@ -305,6 +305,14 @@ def test_repeats_of_a_table_are_runs_and_too_many_rows_are_refused(monkeypatch: 
         read(lines * 3)
 
 
+def test_a_million_rows_are_kept_and_no_more() -> None:
+    reader = Reader()
+    reader.add(BenchmarkRun(1))
+    vars(Reader)["_count"](reader, 1_000_000)
+    with pytest.raises(ValueError, match="more than 1000000 rows"):
+        vars(Reader)["_count"](reader, 1)
+
+
 def test_a_row_whose_figures_contradict_each_other_is_none() -> None:
     lines = printed.lines(Job())
     at = lines.index("# Out of bounds values : 0 OK") - 1

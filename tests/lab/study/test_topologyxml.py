@@ -1,6 +1,7 @@
 """Topology files of NCCL: what is read of them, and that nothing else happens."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from tests.recorded import HERE
 from wirewatch.core.pci import Path as Wire
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.study import topologyxml
-from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology, path_in_file, read_topology
+from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology, XmlPlace, path_in_file, read_topology
 
 WHOLE = system(
     [
@@ -80,6 +81,42 @@ def test_a_socket_s_nic_has_no_pci_device() -> None:
     found = read(system([gpu("0000:00:06.0"), '<nic><net name="eth0" dev="0" speed="10000" gdr="0"/></nic>']))
     (only,) = found.nics
     assert (only.name, only.place.address, only.rate, only.gdr) == ("eth0", "", 1.25e9, False)
+
+
+BEGIN, END = b'<system version="1"><cpu numaid="0" arch="x86_64" vendor="i">', b"</cpu></system>"
+BESIDE = len(BEGIN) + len(END)
+EMPTY = "a topology of NCCL without a GPU or NIC"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b" " * ((16 << 20) - BESIDE), EMPTY),
+        (b" " * ((16 << 20) - BESIDE + 1), "larger than 16 MiB"),
+        (b"<a/>" * 99_998, EMPTY),
+        (b"<a/>" * 99_999, "more than 100000 elements, or deeper than 64"),
+        (b"<a>" * 62 + b"</a>" * 62, EMPTY),
+        (b"<a>" * 63 + b"</a>" * 63, "more than 100000 elements, or deeper than 64"),
+    ],
+    ids=["large", "too large", "many", "too many", "deep", "too deep"],
+)
+def test_a_file_that_no_machine_has_is_refused(body: bytes, why: str) -> None:
+    found = read_topology(io.BytesIO(BEGIN + body + END))
+    assert isinstance(found, Absent)
+    assert why in found.detail
+
+
+def test_no_more_than_twenty_odd_things_are_noted() -> None:
+    odd = "".join(gpu("0000:1b:00.0").replace('dev="0"', f'dev="x{number}"') for number in range(25))
+    assert len(read(system([odd])).notes) == 20
+    others = "".join(f"<a{number}/>" for number in range(25))
+    assert len(read(system([gpu("0000:1b:00.0"), others])).notes) == 20
+
+
+def test_ports_of_one_device_are_beside_each_other() -> None:
+    one = XmlPlace("0000:1b:00.0", (), 0, 0, None, None)
+    found = [path_in_file(one, replace(one, address=address)) for address in (one.address, "0000:2b:00.0")]
+    assert found == [Wire.PIX, Wire.PHB]
 
 
 @pytest.mark.parametrize(("speed", "rate"), [(-1, None), (0, None), (1, 125e3), (400000, 50e9)])
