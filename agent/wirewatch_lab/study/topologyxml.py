@@ -209,11 +209,12 @@ class _Builder:
         done = self._open.pop()
         if name == "pci":
             self._device(done)
-        elif name == "nic" and done.nets:
+        elif done.nets:
             holder = self._within()
-            (holder or done).nets = [*(holder.nets if holder else ()), *done.nets]
             if holder is None:
                 self._nics += [self._nic(self._place({}), net) for net in done.nets]
+            else:
+                holder.nets += done.nets
 
     def result(self) -> NcclTopology | NcclGraphs | Absent:
         if self.root == "graphs":
@@ -253,8 +254,6 @@ class _Builder:
             holder.nvlinks[peer or UNKNOWN_PEER] += count
 
     def net(self, attributes: Mapping[str, str]) -> None:
-        if self._graphs:
-            return
         if holder := self._within("nic"):
             holder.nets.append(attributes)
 

@@ -29,7 +29,8 @@ from tests.node.cli.test_wrong_input import refused
 from tests.processes import run_wirewatch
 from tests.recorded import PUBLISHED
 from wirewatch.core.probe import MIB
-from wirewatch.core.types import Absent, Why
+from wirewatch.cli.topologies import of_name
+from wirewatch.core.types import Absent, Health, Why
 from wirewatch_lab.cli import parse as module
 from wirewatch_lab.cli.parse import parse
 
@@ -133,6 +134,36 @@ def test_of_a_node_that_cannot_be_read_nothing_is_expected(
     node: Any = SimpleNamespace(name="this node", hardware=lambda: nullcontext((None, hardware)))
     with vars(module)["_here"](node, {}) as basis:
         assert basis(None).conditions.detail == why
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--config", "c", "--topology", "h200x8"), "leave --topology out"),
+        (("--replay", "h200x8", "--topology", "h200x8"), "leave --topology out"),
+        (("--overlay", "x", "--topology", "h200x8"), "leave --topology out"),
+        (("--overlay", "x"), "give --replay too"),
+        (("--overlay", "x", "--topology", "here"), "give --replay too"),
+        (("--topology", "nowhere"), "nowhere: neither a recording nor a document"),
+        (("--topology", "h200x8"), ""),
+        (("--replay", "h200x8", "--topology", "here"), ""),
+        (("--replay", "h200x8", "--overlay", "gpu-busy"), ""),
+        (("--config", "c"), ""),
+    ],
+)
+def test_options_about_this_node_go_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c").touch()
+    Path("file").write_text(text_of(Job()), "utf-8")
+    here: list[str] = []
+    monkeypatch.setattr(module, "_here", lambda node, _: nullcontext(here.append(node.name)))
+    monkeypatch.setattr(module, "_grounds", lambda topology, _: of_name(topology) if topology else None)
+    monkeypatch.setattr(module, "_print", lambda *_, **__: Health.OK)
+    done = CliRunner().invoke(parse, ("file", *words))
+    assert (done.exit_code, why in done.output) == (2 if why else 0, True), done.output
+    assert bool(here) is (not why and words != ("--topology", "h200x8"))
 
 
 def test_what_is_not_understood_is_counted_and_shown_in_one_line_each() -> None:

@@ -172,6 +172,8 @@ def test_a_busbw_differs_where_no_rounding_explains_it(op: str, one: RowTiming, 
             "all_gather",
             "its size does not follow from its count",
         ),
+        (row(redop="xor"), 8, "all_reduce", "its type or reduction is not known"),
+        (row(dtype="half2"), 8, "all_reduce", "its type or reduction is not known"),
         (row(root="3"), 8, "reduce", ""),
         (row(root=""), 8, "all_reduce", ""),
         (row(root=""), 8, "reduce", "reduce has no such root"),
@@ -210,6 +212,13 @@ def test_columns_and_factor_say_which_operation_it_was(
     found = run(made)
     settle(found, "")
     assert (found.op, found.ranks) == (op, ranks)
+
+
+@pytest.mark.parametrize("wrong", [None, 0.0, 3.0, INF])
+def test_rows_are_kept_as_they_are(wrong: float | None) -> None:
+    one = figures()._replace(wrong=wrong)
+    made = [row(out=one), row(out=one, inside=one, redop="max", root="3"), row()._replace(out_of_place=None)]
+    assert list(run(*made).rows) == made
 
 
 def test_rows_of_different_parts_are_of_no_number_of_ranks() -> None:

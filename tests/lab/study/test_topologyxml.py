@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.lab.study.topologies import GRAPHS, LINK, gpu, nic, switch, system
 from tests.recorded import HERE
 from wirewatch.core.pci import Path as Wire
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.study import topologyxml
 from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology, XmlPlace, path_in_file, read_topology
@@ -111,6 +112,60 @@ def test_no_more_than_twenty_odd_things_are_noted() -> None:
     assert len(read(system([odd])).notes) == 20
     others = "".join(f"<a{number}/>" for number in range(25))
     assert len(read(system([gpu("0000:1b:00.0"), others])).notes) == 20
+
+
+WIRE = '<nvlink target="{}" count="{}" tclass="{}"/>'
+BARE = '<pci busid="0000:{}:00.0" class="{}" {}>{}</pci>'
+
+
+@pytest.mark.parametrize(
+    ("wires", "peers"),
+    [
+        (WIRE.format("0000:2b:00.0", 4, "0x030200"), {"0000:2b:00.0": 4}),
+        (WIRE.format("nowhere", 4, "0x030200"), {UNKNOWN_PEER: 4}),
+        (WIRE.format("0000:2b:00.0", 4, "0x0a"), {UNKNOWN_PEER: 4}),
+        (WIRE.format("fffffff:ff:ff.0", 4, "0x068000"), {SWITCH: 4}),
+        (WIRE.format("0000:2b:00.0", "many", "0x030200"), {}),
+        ('<nvlink target="0000:2b:00.0" tclass="0x030200"/>', {}),
+        (WIRE.format("0000:2b:00.0", 4, "0x030200") * 2, {"0000:2b:00.0": 8}),
+    ],
+)
+def test_links_of_a_gpu_are_counted_by_their_other_end(wires: str, peers: dict[str, int]) -> None:
+    (only,) = read(system([gpu("0000:1b:00.0", wires=wires)])).gpus
+    assert only.nvlinks == peers
+
+
+@pytest.mark.parametrize(
+    ("element", "gpus", "nics"),
+    [
+        (BARE.format("1b", "0x030200", LINK, ""), ["0000:1b:00.0"], []),
+        (BARE.format("1b", "0x030200", LINK, BARE.format("1c", "0x010000", LINK, "")), [], []),
+        (BARE.format("1b", "0x010000", LINK, '<gpu dev="0"/>'), ["0000:1b:00.0"], []),
+        (BARE.format("1b", "0x020700", LINK, ""), [], ["0000:1b:00.0"]),
+        (BARE.format("1b", "0x020700", LINK, BARE.format("1c", "0x010000", LINK, "")), [], []),
+        (BARE.format("1b", "0x010000", LINK, '<nic><net name="a"/><net name="b"/></nic>'), [], ["a", "b"]),
+        ('<nic><net name="a"/></nic><nic/>', [], ["a"]),
+        (BARE.format("1b", "0x020700", LINK, '<nic><net name="a"/></nic><nic><net name="b"/></nic>'), [], ["a", "b"]),
+        (WIRE.format("0000:2b:00.0", 4, "0x030200"), [], []),
+        ('<gpu dev="0"/><net name="a"/>', [], []),
+    ],
+)
+def test_a_device_is_what_stands_in_it_or_a_leaf_of_its_class(
+    element: str, gpus: list[str], nics: list[str]
+) -> None:
+    found = read(system([element, gpu("0000:9b:00.0", links=0), nic("0000:9c:00.0", "last")]))
+    assert [one.place.address for one in found.gpus] == [*gpus, "0000:9b:00.0"]
+    assert [one.name or one.place.address for one in found.nics] == [*nics, "last"]
+
+
+def test_a_device_without_a_cpu_has_no_numa_node() -> None:
+    alone = f'<system version="1">{gpu("0000:1b:00.0")}{{}}</system>'
+    place = read(alone.format("").encode()).gpus[0].place
+    assert (place.numa, place.affinity) == (None, "")
+    card = '<cpu affinity="00ff"><nic><net name="a"/></nic></cpu>'
+    found = read(alone.format(card).encode())
+    assert (found.nics[0].place.numa, found.nics[0].place.affinity, found.nics[0].rate) == (None, "00ff", None)
+    assert (found.nics[0].place.address, found.notes) == ("", ())
 
 
 def test_ports_of_one_device_are_beside_each_other() -> None:
