@@ -13,8 +13,19 @@ from tests.lab.advice.nearby import DGX_H100, dgx_h100, node
 from tests.node.busbw.ports import GEN4, HDR, NDR, RDMA_100G, port
 from wirewatch.core.probe import Pcie, RdmaPort
 from wirewatch.core.types import Absent, Why
+from wirewatch_lab.advice.gpunic import mapping
 from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality
-from wirewatch_lab.advice.gpunic.mapping import MOST, Cost, GpuNicMap, cost, make_cards, map_nics, plan
+from wirewatch_lab.advice.gpunic.mapping import (
+    MOST,
+    Cost,
+    GpuNicMap,
+    NicsOfGpu,
+    PortOfGpu,
+    cost,
+    make_cards,
+    map_nics,
+    plan,
+)
 from wirewatch_lab.advice.gpunic.settings import CpuBinding, job_settings, slurm_binding
 
 
@@ -218,6 +229,38 @@ def test_no_other_plan_is_better(near: Locality) -> None:
     cards = make_cards(len(near.gpus), up, here)
     every = product(range(len(cards)), repeat=len(near.gpus)) if cards else ()
     assert (found and found.cost) == min((cost(cards, place) for place in every), default=None)
+
+
+def seat(share: float | None, path: str = "PIX", layer: str = "InfiniBand") -> NicsOfGpu:
+    gpu = node([port(0)], 1).gpus[0]
+    return NicsOfGpu(gpu, (PortOfGpu(port(0, layer=layer), path, 1),), share, None)
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "loss"),
+    [
+        (seat(50e9), seat(50e9), ""),
+        (seat(None), seat(50e9), ""),
+        (seat(50e9), seat(None), ""),
+        (seat(25e9), seat(50e9), "25.0 instead of 50.0 GB/s"),
+        (seat(50e9), seat(25e9), ""),
+        (seat(50e9, "SYS"), seat(50e9), "SYS instead of PIX"),
+        (seat(50e9), seat(50e9, "SYS"), ""),
+        (seat(50e9, layer="Ethernet"), seat(50e9), "Ethernet instead of InfiniBand"),
+        (seat(25e9, "SYS", "Ethernet"), seat(50e9),
+         "Ethernet instead of InfiniBand, SYS instead of PIX, 25.0 instead of 50.0 GB/s"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [({}, "it shares with a GPU whose own port is lost"), ({"mlx5_0:1": "down"}, "mlx5_0:1: down")],
+)
+def test_what_a_gpu_loses_is_said_with_its_cause(
+    now: NicsOfGpu, then: NicsOfGpu, loss: str, wrong: dict[str, str], cause: str
+) -> None:
+    found = vars(mapping)["_with_loss"](now, then, wrong)
+    assert found.loss == (f"{cause}; {loss}" if loss else "")
+    assert found.healthy == (then.share if loss else None)
 
 
 def test_without_gpus_there_is_a_plan_of_nothing_and_no_binding() -> None:

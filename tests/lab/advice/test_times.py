@@ -15,6 +15,7 @@ from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, PRIMITIVES, Pcie, RdmaPort
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent
+from wirewatch_lab.advice.cost.algorithms import Operation, traffic
 from wirewatch_lab.advice.cost.answer import CostQuestion, cost, timed
 from wirewatch_lab.advice.cost.document import CostDocument
 from wirewatch_lab.advice.cost.tokens import Served
@@ -78,6 +79,34 @@ def test_references_say_what_was_not_measured() -> None:
     )
     assert (found.basis, found.confidence) == (EstimateBasis.REFERENCE, Confidence.PUBLISHED)
     assert found.seconds == pytest.approx(0.75 * (1 << 28) / 305.51e9)
+
+
+@pytest.mark.parametrize(
+    ("op", "ranks", "basis", "trust"),
+    [
+        ("all_reduce", 4, EstimateBasis.REFERENCE, Confidence.PUBLISHED),
+        ("all_reduce", 3, EstimateBasis.DERIVED, Confidence.DERIVED),
+        ("broadcast", 4, EstimateBasis.DERIVED, Confidence.DERIVED),
+        ("alltoall", 8, EstimateBasis.REFERENCE, Confidence.PUBLISHED),
+        ("alltoall", 4, EstimateBasis.DERIVED, Confidence.LOW),
+        ("sendrecv", 3, EstimateBasis.DERIVED, Confidence.LOW),
+    ],
+)
+def test_what_follows_for_sends_and_receives_is_trusted_least(
+    op: str, ranks: int, basis: EstimateBasis, trust: Confidence
+) -> None:
+    found = tables(described("8xH100+8xNDR"), op, ranks, 256 * MIB)
+    assert (found.basis, found.confidence) == (basis, trust)
+
+
+def test_what_nccl_does_not_run_stays_so_beside_what_the_switch_adds_up() -> None:
+    for text in ("8xH100+8xNDR", "8xA100+8xHDR"):
+        found = [one.traffic for one in answer(text).algorithms if one.op == "all_reduce"]
+        rows = {one.algorithm: one.nccl for one in found}
+        own = {one.algorithm: one.nccl for one in traffic(Operation("all_reduce", 1 << 20, 8, 1))}
+        adds = "H100" in text
+        assert rows == {name: runs and (adds or "NVLS" not in name) for name, runs in own.items()}
+        assert set(own.values()) == {True, False}
 
 
 def test_other_sizes_and_ranks_are_fitted_to_what_was_measured() -> None:

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from subprocess import PIPE, Popen
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -207,7 +208,7 @@ def test_a_file_that_may_not_be_read_is_not_known() -> None:
     ],
 )
 def test_the_files_that_an_nccl_reads(
-    tmp_path: Path, made: dict[str, str | None], settings: dict[str, str], read: list[str], not_read: list[str]
+    tmp_path: Path, made: dict[str, str | None], settings: dict[str, str], read: list[str], not_read: Any
 ) -> None:
     """A folder in the place of a file cannot be read."""
     for name, text in made.items():

@@ -24,12 +24,13 @@ from tests.lab.study.test_judge import of_busbw
 from tests.lab.study.test_nccljson import FORMS
 from tests.lab.study.test_nccltests import torn
 from tests.lab.study.topologies import gpu, system
+from tests.node.cli.checks import noted
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import refused
 from tests.processes import run_wirewatch
 from tests.recorded import PUBLISHED
-from wirewatch.core.probe import MIB
 from wirewatch.cli.topologies import of_name
+from wirewatch.core.probe import MIB
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch_lab.cli import parse as module
 from wirewatch_lab.cli.parse import parse
@@ -158,7 +159,7 @@ def test_options_about_this_node_go_with_it(
     Path("c").touch()
     Path("file").write_text(text_of(Job()), "utf-8")
     here: list[str] = []
-    monkeypatch.setattr(module, "_here", lambda node, _: nullcontext(here.append(node.name)))
+    monkeypatch.setattr(module, "_here", lambda node, _: noted(here, node.name, nullcontext()))
     monkeypatch.setattr(module, "_grounds", lambda topology, _: of_name(topology) if topology else None)
     monkeypatch.setattr(module, "_print", lambda *_, **__: Health.OK)
     done = CliRunner().invoke(parse, ("file", *words))

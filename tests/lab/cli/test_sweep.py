@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import click
 import pytest
@@ -147,7 +147,8 @@ class Wished:
         ((), SweepOptions("")),
         (("--op", "alltoall", "--op", "alltoall"), SweepOptions("", ("alltoall",))),
         (("--size", "64,8", "--size", "8:32"), SweepOptions("", sizes=(8, 16, 32, 64))),
-        (("--gpus", "2,4", "--registered", "on,off"), SweepOptions("", ranks=(2, 4), registered=(True, False))),
+        (("--gpus", "2,4"), SweepOptions("", ranks=(2, 4))),
+        (("--registered", "on,off"), SweepOptions("", registered=(True, False))),
         (("--out-of-place", "--engine", "nccl", "--iterations", "7"),
          SweepOptions("nccl", in_place=False, iterations=7)),
         (("--vary", "NCCL_A=1,2", "--vary", "NCCL_B="),
@@ -221,7 +222,7 @@ class Kept:
         self.begun = begun
         self.records = SimpleNamespace(complete=complete, measured={1: 1}, header=SMALL)
 
-    def __enter__(self) -> "Kept":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -306,10 +307,10 @@ def test_progress_counts_workers_and_the_time_that_is_left(
     workers = len(batches(SMALL, records.left()))
     assert progress.total == usual_seconds(SMALL, records.left()) + each * workers
     progress.began(first)
-    progress.total, progress._start = 100.0, 20.0
+    progress.total, progress._start = 100.0, 20.0  # noqa: SLF001
     progress.measured(25.0 - each)
     progress.began(second)
-    progress._done = 0.1
+    progress._done = 0.1  # noqa: SLF001
     progress.began(second)
     begin = f"repeat 1, {module.describe(first.configuration)}, worker 1 of {workers}"
     lines = capsys.readouterr().err.splitlines()
@@ -463,7 +464,7 @@ def test_what_wires_should_give_is_known_of_gpus_that_are_alike(
     monkeypatch: pytest.MonkeyPatch,
     gpus: tuple[str, ...],
     scene: Any,
-    multicast: bool | None,
+    multicast: bool | None,  # noqa: FBT001
     known: int,
 ) -> None:
     order = SimpleNamespace(gpus=gpus, settings=None)
