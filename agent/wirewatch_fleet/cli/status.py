@@ -45,17 +45,17 @@ class PrometheusAccess:
         """A way to this Prometheus; raises UsageError, or AccessError for what cannot be used."""
         from wirewatch_fleet.prometheus import Access, address, basic, bearer, secret, tls
 
-        if (self.user is None) != (self.password_file is None) or (self.user and self.token_file):
-            raise click.UsageError("give --token-file, or --user with --password-file")
         if ":" in (self.user or ""):
             raise click.UsageError(f"a name for HTTP basic authentication has no colon: {self.user!r}")
         if self.key_file is not None and self.cert_file is None:
             raise click.UsageError("--key-file needs --cert-file")
         given = dict(map(_header, self.headers))
-        if self.token_file is not None:
-            given |= bearer(secret(self.token_file))
-        if self.user is not None and self.password_file is not None:
+        if self.user is not None and self.password_file is not None and self.token_file is None:
             given |= basic(self.user, secret(self.password_file))
+        elif self.user is not None or self.password_file is not None:
+            raise click.UsageError("give --token-file, or --user with --password-file")
+        elif self.token_file is not None:
+            given |= bearer(secret(self.token_file))
         return Access(address(url), given, tls(self.ca_file, self.cert_file, self.key_file), timeout)
 
 

@@ -102,7 +102,7 @@ def test_a_group_of_one_gpu_has_sent_nothing() -> None:
     probed = drawn(TWO)
     assert probed.document is not None
     one, *_ = probed.document.collectives
-    collectives = [replace(one, group=group) for group in (0, 1, 2)]
+    collectives = tuple(replace(one, group=group) for group in (0, 1, 2))
     alone = replace(
         probed, plan=replace(probed.plan, groups=((0, 1), (0,))),
         document=replace(probed.document, collectives=collectives),

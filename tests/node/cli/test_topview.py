@@ -159,7 +159,7 @@ def test_gpus_stand_by_their_numbers_and_those_without_one_last() -> None:
          "wirewatch, replay: FAILED, no job may start; 0 jobs, 1 finding"),
     ],
 )  # fmt: skip
-def test_the_title_counts_the_findings_that_count(source: str, stages: tuple[str, ...], text: str) -> None:
+def test_the_title_counts_the_findings_that_count(source: str, stages: Any, text: str) -> None:
     shot = snapshot(findings=[finding(2)])
     found = [replace(shot.findings.findings[0], stage=stage) for stage in stages]
     shot = replace(
