@@ -1,24 +1,46 @@
 """A poll of our own over collectors made for the purpose: what hangs, what raises, what is seen again."""
 
 import logging
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.node.collectors.drawn import Watched
 from tests.patience import HANGS
+from wirewatch.cli.check import polling
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
 from wirewatch.cli.check.command import Work
-from wirewatch.cli.check.polling import PACE, PAUSE, Poll, paced, polls_needed, quiet
+from wirewatch.cli.check.polling import (
+    PACE,
+    PAUSE,
+    CheckedNode,
+    PlayedPoll,
+    Poll,
+    lasting,
+    paced,
+    polls_needed,
+    quiet,
+)
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
+from wirewatch.daemon.baselines import LoadedBaseline
+from wirewatch.daemon.schedule import RETRY
 from wirewatch.documents.health import ProbeStatus
+from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME
-from wirewatch.probe.model import ProbeMemory
+from wirewatch.probe.gate import SkipReason
+from wirewatch.probe.model import ProbeMemory, ProbeOptions
+from wirewatch.verdict.drift.component import DriftOptions
+from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import Entry, Ledger, Stage, VerdictPolicy
+from wirewatch.verdict.pairs import NOTHING_HELD
 
 Read = Callable[[], Health | Absent]
 
@@ -225,3 +247,288 @@ def test_a_play_is_quiet_and_leaves_the_levels_of_loggers_as_they_were() -> None
 @pytest.mark.parametrize(("interval", "seconds"), [(0.05, PACE), (PACE, PACE), (60.0, 60.0)])
 def test_a_play_of_minutes_is_not_polled_at_each_part_of_a_second(interval: float, seconds: float) -> None:
     assert paced(replace(collector("one", good), options=Options(interval=interval))) == seconds
+
+
+# --- a play
+
+
+def playing(seconds: float = 400.0, steady: float = 0.0, stopped: Sequence[str] = ()) -> Any:
+    """A play that is so old, with nothing in it."""
+    play: Any = PlayedPoll.__new__(PlayedPoll)
+    play._play = SimpleNamespace(seconds=lambda: seconds, mono_at=lambda at: at)  # noqa: SLF001
+    play._steady, play._stopped, play._board, play._recall = steady, set(stopped), None, None  # noqa: SLF001
+    return play
+
+
+def remembering(
+    refusal: SkipReason | None = None,
+    tried: float | None = None,
+    failures: int = 0,
+    *,
+    confirms: bool = False,
+) -> Any:
+    refused = None if refusal is None else SimpleNamespace(reason=refusal)
+    return SimpleNamespace(refusal=refused, tried_mono=tried, failures=failures, confirms=confirms)
+
+
+PROBING: Any = SimpleNamespace(lane="probe", policy=SimpleNamespace(failures=3))
+
+
+@pytest.mark.parametrize(
+    ("memory", "stopped", "probed"),
+    [
+        (remembering(), (), False),
+        (remembering(), ("probe",), True),
+        (remembering(), ("nvml",), False),
+        (remembering(SkipReason.BUSY), (), True),
+        (remembering(SkipReason.SETTLING), (), False),
+        (remembering(SkipReason.BUDGET), (), False),
+        (remembering(SkipReason.LOCKED), (), False),
+        (remembering(tried=100.0), (), True),
+        (remembering(tried=99.0), (), False),
+        (remembering(tried=100.0, failures=1), (), False),
+        (remembering(tried=100.0, failures=2), (), False),
+        (remembering(tried=100.0, failures=3), (), True),
+        (remembering(tried=100.0, confirms=True), (), False),
+        (remembering(SkipReason.SETTLING, tried=100.0), (), True),
+    ],
+)
+def test_a_play_waits_for_a_probe_that_shows_something(
+    monkeypatch: pytest.MonkeyPatch, memory: Any, stopped: Sequence[str], *, probed: bool
+) -> None:
+    """One from before the last change shows nothing of it."""
+    monkeypatch.setattr(polling, "confirming", lambda memory: memory.confirms)
+    assert playing(steady=100.0, stopped=stopped)._is_probed(memory, PROBING) is probed  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("memory", "seconds", "settled"),
+    [
+        (0, 299.0, False), (0, 300.0, True), (ProbeMemory(), 300.0, False),
+        (ProbeMemory(tried_mono=50.0), 300.0, True), (ProbeMemory(), 3600.0, False),
+        (ProbeMemory(), 3600.1, True), (ProbeMemory(tried_mono=50.0), 299.0, False),
+    ],
+)  # fmt: skip
+def test_a_collector_is_settled_when_its_fault_has_lasted(
+    memory: Any, seconds: float, *, settled: bool
+) -> None:
+    play = playing(seconds + 50.0, 50.0)
+    component = SimpleNamespace(memory=memory)
+    play._board = SimpleNamespace(state=SimpleNamespace(components={"one": component}))  # noqa: SLF001
+    one = replace(collector("one", good), policy=NoPolicy())
+    object.__setattr__(one, "policy", SimpleNamespace(failures=3, confirm=1))
+    assert play._settled(one) is settled  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("interval", "succeeding", "seconds"),
+    [(60.0, True, 60.0), (60.0, False, RETRY), (1.0, True, PACE), (1.0, False, min(PACE, RETRY))],
+)
+def test_what_fails_is_read_again_soon(interval: float, seconds: float, *, succeeding: bool) -> None:
+    play = playing()
+    play._board = SimpleNamespace(  # noqa: SLF001
+        state=SimpleNamespace(components={"one": SimpleNamespace(succeeding=succeeding)})
+    )
+    one = replace(collector("one", good), options=Options(interval=interval))
+    assert play._interval(one) == seconds  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
+class Detailed(Options):
+    """`detail` is read less often, where it is read."""
+
+    detail: bool = True
+    detail_interval: float = 500.0
+
+
+@pytest.mark.parametrize(
+    ("options", "confirm", "seconds"),
+    [
+        (Options(interval=60.0), 1, 300.0),
+        (Options(interval=200.0), 1, 400.0),
+        (Options(interval=60.0), 9, 600.0),
+        (Options(interval=0.1), 99, 100 * PACE),
+        (Detailed(interval=60.0), 1, 1000.0),
+        (Detailed(interval=60.0, detail=False), 1, 300.0),
+    ],
+)
+def test_a_play_lasts_until_the_slowest_has_confirmed(options: Options, confirm: int, seconds: float) -> None:
+    assert lasting(replace(collector("one", good, confirm), options=options)) == seconds
+
+
+def test_polls_that_are_no_number_are_one() -> None:
+    one = replace(collector("one", good), policy=NoPolicy())
+    object.__setattr__(one, "policy", SimpleNamespace(confirm="often"))
+    assert polls_needed(one) == 1
+
+
+@pytest.mark.parametrize(
+    ("recall", "last", "kept", "published"),
+    [
+        (True, None, "probe", True), (True, None, "finding", True), (True, None, "", False),
+        (True, "probe", "probe", False), (False, None, "probe", False), (True, "missing", "probe", False),
+    ],
+)  # fmt: skip
+def test_the_history_counts_where_no_probe_was_played(
+    last: str | None, kept: str, *, recall: bool, published: bool
+) -> None:
+    play, noted_ = playing(), list[Any]()
+    done: Any = object()
+    own = Component(PROBE_NAME, ProbeMemory(last=done if last == "probe" else None))
+    found = Finding("probe.busbw", Health.FAILED, Subject(), "slow", "look")
+    known = Component(
+        PROBE_NAME,
+        ProbeMemory(last=done if kept == "probe" else None),
+        findings=(found,) * (kept == "finding"),
+    )
+    play._recall = (lambda: known) if recall else None  # noqa: SLF001
+    components = {} if last == "missing" else {PROBE_NAME: own}
+    play._board = SimpleNamespace(state=SimpleNamespace(components=components), publish=noted_.append)  # noqa: SLF001
+    play._hardware = SimpleNamespace(clock=None)  # noqa: SLF001
+    play._recall_kept()  # noqa: SLF001
+    assert noted_ == ([known] if published else [])
+
+
+@pytest.mark.parametrize(("hangs", "overdue"), [(False, None), (True, None), (True, 3.0)])
+def test_a_lane_that_hangs_in_a_play_reads_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, overdue: float | None, *, hangs: bool
+) -> None:
+    published: list[Any] = []
+    monkeypatch.setattr(polling, "overdue", lambda _component, at, deadline: ("late", at, deadline))
+
+    @contextmanager
+    def within(_seconds: float) -> Iterator[None]:
+        if hangs:
+            raise PlayOverdue
+        yield
+
+    play = playing()
+    play._play = SimpleNamespace(within=within, now=lambda: 7.0)  # noqa: SLF001
+    play._poll = lambda one: ("polled", one.name)  # noqa: SLF001
+    state = SimpleNamespace(components={"one": SimpleNamespace(overdue_since=overdue)})
+    play._board = SimpleNamespace(state=state, publish=published.append)  # noqa: SLF001
+    one = collector("one", good)
+    play._turn(one)  # noqa: SLF001
+    late = ("late", 7.0, one.options.deadline)
+    assert published == ([("polled", "one")] if not hangs else [] if overdue else [late])
+    assert play._stopped == ({"nvml"} if hangs else set())  # noqa: SLF001
+    play._turn(one)  # noqa: SLF001
+    assert len(published) == (2 if not overdue else 0)
+
+
+def test_a_play_knows_nothing_to_be_well_before_its_end() -> None:
+    play = playing(75.0)
+    known = [Grounds(health, "own") for health in (Health.OK, Health.FAILED)]
+    for ended, found in ((False, (Health.UNKNOWN, Health.FAILED)), (True, (Health.OK, Health.FAILED))):
+        play._ended = ended  # noqa: SLF001
+        with pytest.MonkeyPatch.context() as patch:
+            rest = iter(known)
+            patch.setattr(Poll, "grounds", lambda _, why, rest=rest: replace(next(rest), why=why))
+            assert tuple(play.grounds("why").health for _ in known) == found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Poll, "grounds", lambda _, why: Grounds(Health.OK, "own", why))
+        assert play.grounds("why").why.startswith("why, played for 1 min")
+
+
+# --- the node
+
+
+def node(**parts: Any) -> Any:
+    """A node of which only these parts are there."""
+    made: Any = CheckedNode.__new__(CheckedNode)
+    known = {"played": None, "state": None, "prober": None, "expect": Expect(), "collectors": ()}
+    for name, part in {**known, **parts}.items():
+        setattr(made, f"_{name}", part)
+    return made
+
+
+def probing(**options: Any) -> Any:
+    """A configuration that says no more than how to probe."""
+    return SimpleNamespace(probe=ProbeOptions(**options), policy=SimpleNamespace(probe=None))
+
+
+def test_a_probe_of_a_play_ends_by_the_clock_of_the_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(polling, "probe_now", lambda *given: asked.append(given))
+    gone: list[bool] = []
+    play = SimpleNamespace(clock=SimpleNamespace(let_go=lambda: gone.append(True)))
+    clock = SimpleNamespace(mono=lambda: time.monotonic() + 1000.0)
+    for played in (play, None):
+        here = node(hardware=SimpleNamespace(clock=clock), config=probing(), played=played)
+        end = time.monotonic() + 5.0
+        here.probe("slurm:7", end)
+        assert asked[-1][6] == pytest.approx(end + 1000.0, abs=1.0)
+        assert asked[-1][4].owner == "slurm:7"
+    assert gone == [True]
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_the_last_probe_is_known_where_probing_is_on(monkeypatch: pytest.MonkeyPatch, enabled: bool) -> None:  # noqa: FBT001
+    here = node(
+        config=probing(enabled=enabled), hardware=SimpleNamespace(clock=SimpleNamespace(mono=lambda: 5.0))
+    )
+    component = SimpleNamespace(findings=("found",))
+    monkeypatch.setattr(CheckedNode, "_recall", lambda _: component)
+    monkeypatch.setattr(polling, "probe_summary", lambda found, mono: (found is component, mono))
+    assert here.last_probe() == (((True, 5.0), ("found",)) if enabled else (None, ()))
+
+
+@pytest.mark.parametrize(
+    ("engine", "pointless", "refused"),
+    [("auto", "one GPU", "one GPU"), ("auto", None, None), ("gloo", "one GPU", None)],
+)
+def test_where_nothing_can_be_probed_the_history_says_so(
+    monkeypatch: pytest.MonkeyPatch, engine: Any, pointless: Any, refused: Any
+) -> None:
+    """The engine gloo probes processes, and needs no GPUs."""
+    monkeypatch.setattr(polling, "recall", lambda *_: Component(PROBE_NAME, ProbeMemory()))
+    monkeypatch.setattr(polling, "nothing_to_probe", lambda _: pointless)
+    here = node(config=probing(engine=engine), hardware=None)
+    assert here._recall().memory.refusal == refused  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("state", "enabled", "held", "told"),
+    [
+        (True, True, "result", True), (True, True, NOTHING_HELD, False), (True, False, "result", False),
+        (False, True, "result", False),
+    ],
+)  # fmt: skip
+def test_what_pairs_found_out_counts_where_it_is_held(
+    monkeypatch: pytest.MonkeyPatch, held: Any, *, state: bool, enabled: bool, told: bool
+) -> None:
+    monkeypatch.setattr(polling, "read_result", lambda _: held)
+    monkeypatch.setattr(polling, "pairs_component", lambda *given: given[-1])
+    config: Any = SimpleNamespace(pairs=SimpleNamespace(enabled=enabled), policy=SimpleNamespace(pairs=None))
+    here = node(state=SimpleNamespace(pairs="path") if state else None, config=config)
+    assert here._told() == ((held,) if told else ())  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("state", "loaded", "given", "play", "enabled", "drifts"),
+    [
+        (True, "baseline", "", False, True, True),
+        (True, "baseline", "", False, False, False),
+        (True, "", "", False, True, False),
+        (False, "baseline", "", False, True, False),
+        (True, "", "product.json", False, True, True),
+        (True, "", "", True, True, True),
+        (True, "trouble", "", False, True, True),
+        (False, "", "", True, True, True),
+    ],
+)
+def test_drift_is_seen_where_there_is_something_to_compare_with(
+    monkeypatch: pytest.MonkeyPatch, loaded: str, given: str, *, state: bool, play: bool, enabled: bool,
+    drifts: bool,
+) -> None:  # fmt: skip
+    """A play learns a baseline, but none in the place of a file that cannot be used."""
+    made = LoadedBaseline("b" if loaded == "baseline" else None, "wrong" if loaded == "trouble" else "")  # type: ignore[arg-type]
+    monkeypatch.setattr(polling, "read_baseline", lambda _: made)
+    monkeypatch.setattr(polling, "given_graph", lambda name: f"graph of {name}")
+    monkeypatch.setattr(polling, "drift_component", lambda _, policy, around: (policy.learn, around.given))
+    options = DriftOptions(enabled=enabled, baseline=given)
+    held = SimpleNamespace(baseline="path") if state else None
+    policy: Any = SimpleNamespace(drift=DriftPolicy())
+    here = node(state=held, config=SimpleNamespace(drift=options, policy=policy), played=play or None)
+    learn = sys.maxsize if loaded == "trouble" and state else DriftPolicy().learn
+    assert here._drift() == (((learn, f"graph of {given}" if given else None),) if drifts else ())  # noqa: SLF001
