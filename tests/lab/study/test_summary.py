@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,14 +13,16 @@ from hypothesis import strategies as st
 
 from tests.lab.study.drawn import FULL, Noise, curve, study
 from tests.recorded import PUBLISHED
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
+from wirewatch_lab.study import summary as module
 from wirewatch_lab.study.compare import contests, groups
-from wirewatch_lab.study.curve import Configuration, CurvePoint, Study
+from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.summary import (
     CurveSummary,
     RepeatedFigure,
     gigabytes,
     in_words,
+    rates_of,
     setting,
     summarize,
     summary_lines,
@@ -311,3 +315,149 @@ def test_what_is_placed_and_what_is_too_noisy() -> None:
         "all_reduce, 4 ranks, float32, in place, latency, 8 B: Ring wins (spread 0.5%); the next, Tree, "
         "takes 49.8% longer, the last, PAT, 99.5%; auto, which is what NCCL chooses by itself, 64.7%."
     )  # fmt: skip
+
+
+# --- words of a contest
+
+
+def part(name: str, *values: Any) -> Any:
+    return vars(module)[f"_{name}"](*values)
+
+
+def placing(
+    behind: float, *, tied: bool = False, noise: float | None = 0.01, spread: float | None = 0.01,
+    how: Configuration = TREE,
+) -> Any:  # fmt: skip
+    return SimpleNamespace(configuration=how, behind=behind, tied=tied, noise=noise, spread=spread)
+
+
+FIRST = placing(0.0, how=RING)
+LL, AUTO = Configuration(4, "Tree", "LL"), Configuration(4)
+AT = "8 B to 64 B: "
+WON = "Ring wins (spread 1.0%); the next, Tree, takes 5.0% longer"
+
+
+@pytest.mark.parametrize(
+    ("placings", "text"),
+    [
+        ([placing(0.0, how=RING, spread=None), placing(0.05)],
+         "no spread, so there is no winner: Ring was 5.0% faster than Tree in its one run"),
+        ([FIRST, placing(0.05)], WON),
+        ([FIRST, placing(0.05), placing(0.07, how=LL)],
+         f"{WON}, the last, Tree LL, 7.0%"),
+        ([FIRST, placing(0.01, tied=True)], "a tie of Ring, Tree (1.0% apart, 1.0% may be noise)"),
+        ([FIRST, placing(0.01, tied=True, noise=0.5)],
+         "no winner among Ring, Tree (1.0% apart, 50.0% may be noise)"),
+        ([FIRST, placing(0.01, tied=True, noise=None)],
+         "a tie of Ring, Tree (1.0% apart, 0.0% may be noise)"),
+        ([FIRST, placing(0.01, tied=True), placing(0.05, how=LL)],
+         "a tie of Ring, Tree (1.0% apart, 1.0% may be noise); the next, Tree LL, takes 5.0% longer"),
+        ([FIRST, placing(0.05), placing(0.06, tied=True, noise=99.0, how=LL)],
+         f"{WON}; too noisy to place: Tree LL (6.0% apart, any difference may be noise)"),
+        ([FIRST, placing(0.05), placing(0.05, tied=True, how=LL)],
+         f"{WON}; too noisy to place: Tree LL (5.0% apart, 1.0% may be noise)"),
+        ([FIRST, placing(0.05), placing(0.06, how=AUTO), placing(0.07, how=LL)],
+         f"{WON}, the last, Tree LL, 7.0%; auto, which is what NCCL chooses by itself, 6.0%"),
+        ([FIRST, placing(0.05, how=AUTO), placing(0.07, how=LL)],
+         "Ring wins (spread 1.0%); the next, auto, takes 5.0% longer, the last, Tree LL, 7.0%"),
+    ],
+)  # fmt: skip
+def test_a_contest_in_words(placings: list[Any], text: str) -> None:
+    assert part("contest_words", SimpleNamespace(sizes=(8, 64), placings=placings)) == AT + text
+
+
+@pytest.mark.parametrize(
+    ("ran", "asked", "found"),
+    [
+        (("Ring LL",), ("Ring", "LL"), {}),
+        (("RING ll",), ("Ring", "LL"), {}),
+        (("Tree LL",), ("Ring", "LL"), {"Tree LL": [8, 64]}),
+        (("Ring Simple",), ("Ring", "LL"), {"Ring Simple": [8, 64]}),
+        (("Tree Simple",), ("auto", "auto"), {}),
+        (("Tree Simple",), ("auto", "LL"), {"Tree Simple": [8, 64]}),
+        (("Tree",), ("Tree", "LL"), {}),
+        (("Ring LL", "Tree LL"), ("Ring", "LL"), {"Tree LL": [8, 64]}),
+    ],
+)
+def test_what_ran_otherwise_than_was_asked_for(ran: Any, asked: Any, found: Any) -> None:
+    points = [SimpleNamespace(size_bytes=size, ran=ran) for size in (8, 64)]
+    how = SimpleNamespace(algorithm=asked[0], protocol=asked[1])
+    assert part("otherwise", SimpleNamespace(configuration=how, points=points)) == found
+
+
+@pytest.mark.parametrize(
+    ("rates", "bound"),
+    [
+        ({MIB: (1e9,)}, "1 MiB is the only size, so there may be more"),
+        ({MIB: (1e9,), 2 * MIB: (1e9,)}, ""),
+        (
+            {MIB: (1e9,), 2 * MIB: (1.5e9,)},
+            "busbw still grows by 50% with each doubling at 2 MiB",
+        ),
+        (
+            {MIB: (1e9,), 4 * MIB: (2.25e9,)},
+            "busbw still grows by 50% with each doubling at 4 MiB",
+        ),
+        ({MIB: (1e9,), 2 * MIB: (2e9,), 3 * MIB: (2.2e9,)}, "busbw still grows by 64% with each doubling"),
+        ({3 * MIB: (1e9,), 4 * MIB: (1.5e9,)}, "4 MiB is the only size"),
+        ({MIB: (2e9,), 2 * MIB: (1e9,)}, ""),
+    ],
+)
+def test_why_a_plateau_may_be_higher(rates: Any, bound: str) -> None:
+    best = max(rates, key=lambda size: rates[size][0])
+    found = part("bound", rates, best)
+    assert found.startswith(bound)
+    assert bool(found) is bool(bound)
+
+
+@pytest.mark.parametrize(
+    ("rates", "knee"),
+    [
+        ({8: (1.0, 1.0), 64: (5.0, 4.9), 512: (10.0, 10.0)}, RepeatedFigure(64, 64, 512, 2)),
+        ({8: (1.0,), 64: (5.0,), 512: (10.0, 10.0)}, RepeatedFigure(64, 64, 512, 2)),
+        ({8: (5.0,), 512: (10.0,)}, None),
+        ({512: (10.0,)}, None),
+    ],
+)
+def test_a_knee_is_the_first_size_with_half_of_the_plateau(rates: Any, knee: RepeatedFigure | None) -> None:
+    found = part("knee", rates, 512)
+    assert (None if isinstance(found, Absent) else found) == knee
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (Absent(Why.MISSING, "so"), "not known: so"),
+        (RepeatedFigure(1.0, 0.9, 1.1, 3), "1.0 u (0.9 to 1.1)"),
+        (RepeatedFigure(1.0, 0.9, 1.1, 1), "1.0 u"),
+        (RepeatedFigure(1.0, 0.99, 1.01, 3), "1.0 u"),
+    ],
+)
+def test_a_figure_has_its_range_where_that_shows(one: Any, text: str) -> None:
+    assert part("ranged", one, lambda value: f"{value:.1f}", " u") == text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "op", "rates"),
+    [(4, "all_reduce", True), (0, "all_reduce", False), (4, "hypercube", False), (1, "all_reduce", False)],
+)
+def test_a_collective_without_bus_bandwidth_has_a_floor_alone(ranks: int, op: str, rates: bool) -> None:  # noqa: FBT001
+    made = Curve(op, Configuration(ranks), (CurvePoint(8, (2e-5,)), CurvePoint(MIB, (3e-5,))))
+    found = summarize(made)
+    assert not isinstance(found.floor, Absent)
+    assert isinstance(found.plateau, Absent) is not rates
+    none = summarize(replace(made, points=()))
+    assert isinstance(none.floor, Absent)
+    assert isinstance(none.plateau, Absent)
+    assert rates_of(made, made.points[1])[0] > 0 or not rates
+
+
+def test_settings_in_words_leave_out_what_is_usual() -> None:
+    assert setting(Configuration(4)) == "auto"
+    how = Configuration(4, "Ring", "LL", "graph", True, (("NCCL_A", ""), ("NCCL_B", "2")))  # noqa: FBT003
+    assert setting(how) == "Ring LL graph registered NCCL_A=as found NCCL_B=2"
+    assert (
+        module.title(Curve("op", Configuration(1), (), "int8", in_place=False))
+        == "op, 1 rank, int8, out of place"
+    )
+    assert (module.span(8, 8), module.span(8, 64)) == ("8 B", "8 B to 64 B")
