@@ -143,11 +143,11 @@ def fitted(
     """
     before = prior or Correction()
     ordered = sorted(curves, key=lambda curve: not curve.graph)
-    shows = next((one for one in ordered if _more(one) is not None), None)
-    started = None if shows is None else _more(shows)
-    if shows is not None and started is not None:
+    shows = None
+    for shows, started in ((one, more) for one in ordered if (more := _more(one)) is not None):
         in_turn = shows.graph and shows.one_process
         before = replace(before, start=started, launched=shows.model.ranks if in_turn else 0)
+        break
     found = before
     gpu: dict[float, float] = {}
     nvls: dict[float, float] = {}
