@@ -23,7 +23,7 @@ from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
 from wirewatch.busbw.references import Confidence
 from wirewatch.cli import cli
-from wirewatch.core.types import Health
+from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import printable
 from wirewatch.statefolder import filesystem_ids
 from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
@@ -218,6 +218,34 @@ def test_the_files_that_an_nccl_reads(
     found = vars(module)["_with_files"]("it", environment, tmp_path)
     assert [one.origin for one in found.sources[1:]] == read
     assert [one.origin for one in found.not_read] == not_read
+
+
+GONE, DENIED = Absent(Why.MISSING, "no such file"), Absent(Why.DENIED, "not yours")
+
+
+@pytest.mark.parametrize(
+    ("environ", "cmdline", "why"),
+    [
+        (b"NCCL_A=1\0", b"python", None),
+        (b"NCCL_A=1\0", b"", None),
+        (b"", b"python", None),
+        (b"", DENIED, None),
+        (b"", b"", "it is empty: a process of the kernel, or a zombie"),
+        (GONE, GONE, "no such process is here"),
+        (Absent(Why.LOST, "gone"), b"", "no such process is here"),
+        (DENIED, b"python", "not yours"),
+    ],
+)
+def test_the_environment_of_a_process(
+    monkeypatch: pytest.MonkeyPatch, environ: Any, cmdline: Any, why: str | None
+) -> None:
+    files = {"/proc/7/environ": environ, "/proc/7/cmdline": cmdline}
+    monkeypatch.setattr(module, "_bytes", lambda path: files.get(str(path), GONE))
+    found = module.of_process(7)
+    assert found.of == "process 7, as it began"
+    assert [(one.origin, one.why) for one in found.not_read] == ([("/proc/7/environ", why)] if why else [])
+    names = [one.name for source in found.sources for one in source.settings]
+    assert names == (["NCCL_A"] if isinstance(environ, bytes) and environ else [])
 
 
 def test_a_recording_is_checked_as_its_probe_ran() -> None:
