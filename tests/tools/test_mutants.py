@@ -1,6 +1,8 @@
 """Mutants: where the syntax tree has them, which tests must notice them, and how their score is said."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -176,3 +178,28 @@ def test_an_explanation_is_of_a_mutant_that_the_tree_has() -> None:
     files = [path for paths in rooms.rooms(ROOT).values() for path in paths]
     assert set(score.explained()) <= {one.key for one in rooms.of_files(ROOT, files)}
     assert all(len(why) > 20 for why in score.explained().values())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first", "then"),
+    [
+        ({"a": 1.0, "b": 30.0, "c": 20.0, "d": 100.0}, ["a", "c"], ["b"]),
+        ({"a": 100.0, "b": 200.0}, ["a"], ["b"]),
+        ({"a": 1.0, "b": 2.0}, ["a", "b"], []),
+    ],
+)
+def test_tests_that_take_longer_than_is_waited_for_are_not_tried(
+    seconds: dict[str, float], first: list[str], then: list[str]
+) -> None:
+    """A mutant that only they reach would be killed by the time limit, which notices nothing."""
+    record: Any = SimpleNamespace(tests=lambda _: {of(name) for name in seconds}, seconds={})
+    record.seconds = {of(name): took for name, took in seconds.items()}
+    site = Site("agent/wirewatch/cli/check.py", 1, 1, "f.g", "else", 0, 0, "", "")
+    assert Choice(Path("nowhere"), record).of(site) == (
+        [of(name) for name in first],
+        [of(name) for name in then],
+    )
+
+
+def of(name: str) -> str:
+    return f"tests/node/cli/test_check.py::{name}"

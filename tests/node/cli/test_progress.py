@@ -43,14 +43,24 @@ def test_without_a_terminal_nothing_is_written() -> None:
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
-class Ended:
-    """An event that is not set before the last of so many waits."""
+class Flushed(io.StringIO):
+    """A terminal that shows what was flushed."""
 
-    def __init__(self, waits: int) -> None:
-        self.left, self.waited = waits, list[float]()
+    shown = ""
+
+    def flush(self) -> None:
+        self.shown = self.getvalue()
+
+
+class Ended:
+    """An event that is not set before the last of so many waits, in each of which all is shown."""
+
+    def __init__(self, waits: int, terminal: Flushed) -> None:
+        self.left, self.waited, self.terminal = waits, list[float](), terminal
 
     def wait(self, seconds: float) -> bool:
         self.waited.append(seconds)
+        assert self.terminal.shown == self.terminal.getvalue()
         self.left -= 1
         return self.left <= 0
 
@@ -60,12 +70,13 @@ class Ended:
 
 @pytest.mark.parametrize(("waits", "shown"), [(1, 0), (2, 1), (4, 3)])
 def test_it_is_written_again_until_the_end(monkeypatch: pytest.MonkeyPatch, waits: int, shown: int) -> None:
-    written, ended = io.StringIO(), Ended(waits)
+    written = Flushed()
+    ended = Ended(waits, written)
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=written))
     vars(progress)["_show"](["reading"], ended)
     assert ended.waited == [progress.SOON, *[progress.OFTEN] * shown]
     erase = ERASE.decode()
-    assert written.getvalue() == f"{erase}reading, 0 s" * shown + erase * bool(shown)
+    assert written.shown == f"{erase}reading, 0 s" * shown + erase * bool(shown)
 
 
 @pytest.mark.parametrize(
