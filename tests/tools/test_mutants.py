@@ -195,7 +195,8 @@ def test_tests_that_take_longer_than_is_waited_for_are_not_tried(
     record: Any = SimpleNamespace(tests=lambda _: {of(name) for name in seconds}, seconds={})
     record.seconds = {of(name): took for name, took in seconds.items()}
     site = Site("agent/wirewatch/cli/check.py", 1, 1, "f.g", "else", 0, 0, "", "")
-    assert Choice(Path("nowhere"), record).of(site) == (
+    found = Choice(Path("nowhere"), record).of(site)
+    assert found == (
         [of(name) for name in first],
         [of(name) for name in then],
     )

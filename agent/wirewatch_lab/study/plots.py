@@ -242,7 +242,7 @@ def _attributes(key: str, value: str, name: str, used: set[str]) -> Iterator[tup
     else:
         value = _REFERENCE.sub(lambda match: f"url(#{name}-{match[1]})", value)
         value = _FIGURES.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value)
-        yield key, " ".join(value.split()) if key == "d" else value
+        yield key, " ".join(value.split())
 
 
 def _properties(style: str) -> Iterator[tuple[str, str]]:

@@ -298,3 +298,24 @@ def test_a_curve_is_given_up_from_the_smallest_of_all_sizes_on(
         for size in sizes:
             file.add(GivenUp("given_up", 0, size, "no"))
         assert file.records.given_up[0].size_bytes == 1024
+
+
+def test_what_is_begun_and_added_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header with the name of its file, and each line once it is waited for."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    folder = tmp_path / "sweep"
+    with SweepFile.create(folder) as file:
+        file.begin(header())
+        assert synced == [str(folder / "sweep.jsonl"), str(folder)]
+        curve = CURVES[0]
+        file.add(GivenUp("given_up", 0, curve.sizes[0], "no"))
+        file.drain()
+        assert synced[2:] == [str(folder / "sweep.jsonl")]
+        assert b"given_up" in (folder / "sweep.jsonl").read_bytes()
