@@ -95,7 +95,8 @@ def _is_near(site: Site, name: str) -> bool:
 
 
 def _within(names: Sequence[str], seconds: Mapping[str, float]) -> Sequence[str]:
-    kept, spent = [], 0.0
+    kept: list[str] = []
+    spent = 0.0
     for name in names:
         spent += seconds[name]
         if kept and spent > BUDGET:
