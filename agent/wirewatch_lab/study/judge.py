@@ -7,6 +7,7 @@ decides nothing. The targets are those of a public guide for eight H100 a node w
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from wirewatch.busbw.expected import Expectation, expect
 from wirewatch.core import words
@@ -275,7 +276,7 @@ def _nearest(target: Target, found: Sequence[RepeatedRow]) -> JudgedTarget:
     if away > math.log(NEAR):
         return JudgedTarget(target, None, in_place=False, busbw=0.0)
     point = found[number]
-    return JudgedTarget(target, point, in_place, middle(point.placed[in_place].busbw) or 0.0)
+    return JudgedTarget(target, point, in_place, median(point.placed[in_place].busbw))
 
 
 def _remarks(run: BenchmarkRun, *, checked: bool) -> tuple[str, ...]:

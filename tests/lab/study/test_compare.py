@@ -4,6 +4,8 @@ import json
 import math
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,17 @@ from hypothesis import strategies as st
 
 from tests.lab.study.drawn import FULL, SHORT, Noise, curve, study
 from wirewatch.core.types import Health
-from wirewatch_lab.study.compare import ALPHA, COMPARISON, Comparison, PartChange, compare, contests, health
+from wirewatch_lab.study import compare as module
+from wirewatch_lab.study.compare import (
+    ALPHA,
+    COMPARISON,
+    Comparison,
+    PartChange,
+    compare,
+    contests,
+    health,
+    losses,
+)
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.spread import alone, logarithms, together, welch
 
@@ -272,3 +284,49 @@ def test_a_contest_among_equals_names_a_winner_once_in_a_hundred(chance: float, 
         low, high = (middle, high) if found.placings[1].tied else (low, middle)
     (found,) = contests([one, other(high)])
     assert found.placings[1].tied is tied
+
+
+def change(verdict: str, speed: float) -> Any:
+    return SimpleNamespace(verdict=verdict, speed=speed)
+
+
+def compared(*parts: Any, judged: int = 1, wrong: tuple[Any, Any] = ((), ())) -> Any:
+    one = SimpleNamespace(every=lambda: parts, wrong_a=wrong[0], wrong_b=wrong[1])
+    return SimpleNamespace(curves=[one], judged=judged)
+
+
+@pytest.mark.parametrize(
+    ("found", "least", "end"),
+    [
+        (compared(change("changed", 0.8)), None, Health.OK),
+        (compared(change("changed", 0.8)), 0.9, Health.DEGRADED),
+        (compared(change("changed", 0.9)), 0.9, Health.OK),
+        (compared(change("same", 0.8)), 0.9, Health.OK),
+        (compared(change("not judged", 0.8)), 0.9, Health.OK),
+        (compared(judged=0), 0.9, Health.UNKNOWN),
+        (compared(wrong=((), (8,))), 0.9, Health.DEGRADED),
+        (compared(wrong=((8,), (8,))), 0.9, Health.OK),
+        (compared(wrong=((8,), ())), 0.9, Health.OK),
+        (compared(wrong=((8,), (64,)), judged=0), 0.9, Health.DEGRADED),
+    ],
+)
+def test_b_is_worse_by_what_it_lost_or_got_wrong(found: Any, least: float | None, end: Health) -> None:
+    assert health(found, least) is end
+
+
+def test_the_worst_loss_comes_first() -> None:
+    parts = (change("changed", 0.7), change("changed", 0.5), change("changed", 1.5), change("same", 0.1))
+    assert [one.speed for _, one in losses(compared(*parts), 0.9)] == [0.5, 0.7]
+
+
+def test_curves_without_one_counterpart_are_named() -> None:
+    def named(*ops: str) -> Any:
+        how = Configuration(4)
+        curves = [SimpleNamespace(op=op, configuration=how, dtype="float32", in_place=True) for op in ops]
+        return SimpleNamespace(curves=curves)
+
+    found = vars(module)["_unmatched"](named("a", "b", "c", "c", "d", "d"), named("b", "c", "d", "d", "e"))
+    assert [(one.op, one.why) for one in found] == [
+        ("a", "only in A"), ("c", "more than once in one of them"), ("d", "more than once in one of them"),
+        ("e", "only in B"),
+    ]  # fmt: skip

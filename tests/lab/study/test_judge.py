@@ -1,6 +1,8 @@
 """Runs of nccl-tests against expected busbw and, between nodes, against targets."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,9 @@ from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import factor
 from wirewatch.cli.topologies import of_name
 from wirewatch.core.probe import MIB
-from wirewatch.core.types import Health
+from wirewatch.core.topology import WireKind
+from wirewatch.core.types import Absent, Health
+from wirewatch_lab.study import judge as module
 from wirewatch_lab.study.judge import (
     NEAR,
     TARGETS,
@@ -27,8 +31,8 @@ from wirewatch_lab.study.judge import (
 )
 from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.parsed import ParsedSeries, parsed_run
-from wirewatch_lab.study.points import library, to_study
-from wirewatch_lab.study.runs import BenchmarkRun
+from wirewatch_lab.study.points import Placed, RepeatedRow, library, to_study
+from wirewatch_lab.study.runs import BenchmarkRow, BenchmarkRun, RankGpu
 
 RING = {"NCCL_NVLS_ENABLE": "0"}
 NODES = 2
@@ -340,3 +344,145 @@ def test_remarks_say_what_is_odd_of_a_run() -> None:
         "is judged"
     )
     assert judged(replace(Job(), rows=())).remarks == ()
+
+
+# --- the parts of a verdict
+
+
+def part(name: str, *values: Any, **more: Any) -> Any:
+    return vars(module)[f"_{name}"](*values, **more)
+
+
+def device(number: int, product: str = "NVIDIA H200", host: str = "n1", bus: str = "") -> RankGpu:
+    return RankGpu(number, 0, 100 + number, host, number, bus, product)
+
+
+def run_of(**changes: Any) -> BenchmarkRun:
+    return BenchmarkRun(**{"line": 1, "op": "all_reduce", "ranks": 8, "table": True, **changes})
+
+
+ROW = BenchmarkRow(MIB, MIB // 4, "float", "sum", "-1", None, None)
+
+
+def with_rows(run: BenchmarkRun, *rows: BenchmarkRow) -> BenchmarkRun:
+    for one in rows:
+        run.rows.add(one)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "checked", "remarks"),
+    [
+        (run_of(), True, []),
+        (run_of(), False, []),
+        (with_rows(run_of(), ROW), False, ["values were not checked"]),
+        (with_rows(run_of(), ROW), True, []),
+        (with_rows(run_of(begun=True), ROW), True, ["it has no footer, but all of its sizes"]),
+        (with_rows(run_of(begun=True, ended=True), ROW), True, []),
+        (run_of(begun=True), True, []),
+        (run_of(repaired=2), True, ["2 rows were torn by NCCL's log and put together again"]),
+        (run_of(differing=3), True, ["the busbw of 3 rows is not that of all_reduce with 8 ranks: "]),
+        (run_of(cputime=True), True, ["its times are the processors' (-C): "]),
+    ],
+)
+def test_what_is_remarked_on_a_run(run: BenchmarkRun, checked: bool, remarks: list[str]) -> None:  # noqa: FBT001
+    found = part("remarks", run, checked=checked)
+    assert len(found) == len(remarks)
+    assert all(said.startswith(text) for said, text in zip(found, remarks, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong", "said"),
+    [
+        ({}, None, []),
+        ({"out_of_bounds": 3}, None, ["wrong values: its footer counts 3 out of bounds"]),
+        ({"out_of_bounds": 0}, None, []),
+        ({"out_of_bounds": 3}, 2.0, ["wrong values at 1 MiB: 2 elements"]),
+        ({}, 2.0, ["wrong values at 1 MiB: 2 elements"]),
+        ({}, 0.0, []),
+        ({"begun": True, "table": False}, None, ["incomplete: it stops before its table"]),
+        ({"failures": ["Killed"]}, None, ["Killed"]),
+    ],
+)
+def test_why_a_run_has_failed(changes: Any, wrong: float | None, said: list[str]) -> None:
+    placed = {False: Placed(wrong=wrong)}
+    found = [RepeatedRow(MIB, MIB // 4, "float", "sum", "-1", 1, placed)]
+    assert list(part("failures", run_of(**changes), found)) == said
+
+
+@pytest.mark.parametrize(
+    ("devices", "found"),
+    [
+        ((device(0), device(1)), 2),
+        ((device(0),), "one GPU alone has no wire to another"),
+        ((device(0), device(1, "NVIDIA L40S")), "how NVIDIA L40S are joined is not in its header"),
+        ((device(0), device(1, "Tesla V100-SXM2-16GB")), "how Tesla V100-SXM2-16GB are joined"),
+        ((device(0), device(1, "GPUs without a name")), "how GPUs without a name are joined"),
+        ((device(0), device(1, "NVIDIA H100 PCIe")), "how NVIDIA H100 PCIe are joined"),
+    ],
+)
+def test_gpus_of_a_header_are_joined_as_their_product_is(devices: Any, found: Any) -> None:
+    group = part("group", run_of(devices=devices))
+    if isinstance(found, int):
+        assert (group.ranks, group.kind) == (found, WireKind.SWITCH)
+    else:
+        assert found in group.detail
+
+
+@pytest.mark.parametrize(
+    ("ranks", "buses", "found"),
+    [
+        (None, (), [0, 1, 2, 3]),
+        (4, (), [0, 1, 2, 3]),
+        (2, (), [0, 1]),
+        (2, (3, 2), [2, 3]),
+        (2, (3,), [0, 1]),
+        (5, (), "the topology has 4 GPUs, the run 5 ranks"),
+    ],
+)
+def test_a_run_was_on_the_gpus_of_its_addresses(ranks: int | None, buses: Any, found: Any) -> None:
+    topology = of_name("h200x4-idle").topology
+    places = {gpu.index: gpu.place.address.rpartition(".")[0] for gpu in topology.gpus}
+    devices = tuple(device(number, bus=places[number]) for number in buses)
+    part_ = module.chosen(topology, run_of(ranks=ranks, devices=devices))
+    if isinstance(part_, Absent):
+        assert part_.detail == found
+        return
+    assert sorted(gpu.index for gpu in part_.gpus) == found
+    assert {wire.uuid for wire in part_.nvlink} == {gpu.uuid for gpu in part_.gpus}
+
+
+@pytest.mark.parametrize(
+    ("healths", "failures", "found"),
+    [
+        ([], [], Health.UNKNOWN),
+        ([Health.UNKNOWN], [], Health.UNKNOWN),
+        ([Health.UNKNOWN, Health.OK], [], Health.OK),
+        ([Health.DEGRADED, Health.OK], [], Health.DEGRADED),
+        ([Health.OK], ["Killed"], Health.FAILED),
+    ],
+)
+def test_what_could_not_be_judged_counts_where_nothing_could(
+    healths: Any, failures: Any, found: Health
+) -> None:
+    assert overall(healths, failures) is found
+
+
+@pytest.mark.parametrize(
+    ("hot", "fallback", "health"),
+    [
+        (None, False, Health.UNKNOWN),
+        (SimpleNamespace(wires=[]), False, Health.UNKNOWN),
+        (SimpleNamespace(wires=["NVLink"]), False, Health.OK),
+        (SimpleNamespace(wires=["NVLink"]), True, Health.DEGRADED),
+        (None, True, Health.DEGRADED),
+    ],
+)
+def test_a_log_is_well_where_the_hot_wire_is_known_and_none_falls_back(
+    hot: Any,
+    fallback: bool,  # noqa: FBT001
+    health: Health,
+) -> None:
+    comm = SimpleNamespace(wires=[SimpleNamespace(fallback=False), SimpleNamespace(fallback=fallback)])
+    log: Any = SimpleNamespace(hot=hot, communicators=[comm])
+    assert of_log(log) is health
