@@ -248,7 +248,7 @@ def test_no_file_is_one_line() -> None:
     ("text", "lines"),
     [
         ('[probe]\nevry = 3\njitter = "x"\n', [":2: unknown key 'probe.evry'", ":3: probe.jitter"]),
-        ("[policy.probe]\nconfirm = 0", [":2: policy.probe: must be above 0"]),
+        ("[policy.probe]\nconfirm = 0", [": policy.probe: must be above 0"]),
         ("[[", [": Invalid initial"]),
         ('[listen]\naddress = "here"', [": listen.address: 'here' is not"]),
         ('[listen]\nweb_config = "/nowhere/web.yml"', ["/nowhere/web.yml"]),
