@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from wirewatch.core.account import Multicast
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.lines import Chosen, GdrPath, Multicast, Nic, Remark, Setting
+from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Remark, Setting
 from wirewatch.nccl.log import Seen
 from wirewatch_lab.study.logsummary import SUBSYSTEMS, LogFeatures
 
