@@ -25,6 +25,9 @@ from wirewatch.cli.serve import (
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
 from wirewatch.daemon.machine import KeptMachine
+from wirewatch.daemon.notify import Reporters
+from wirewatch.daemon.release import Handles
+from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.guard import Hosts
 from wirewatch.server.sockets import ListenError
 from wirewatch.server.webconfig import Settings
@@ -233,3 +236,72 @@ def test_a_file_is_read_again_against_what_holds(tmp_path: Path) -> None:
         again.read_again()
     with pytest.raises(Unusable, match="no configuration file"):
         ConfigurationFile(None, first, lambda *_: ()).read_again()
+
+
+class Composed:
+    """A daemon that is composed and ends at once: what was done on the way, and what it was given."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.notes: list[Any] = []
+        self.given: Any = None
+        nvml = SimpleNamespace(stop=lambda: self.notes.append("stopped"))
+        node = Node("h200x8")
+        live = replace(node.hardware, probe=ProbeRunner(SimpleNamespace(), None))  # type: ignore[arg-type]
+        patch.setattr(module, "_return_large_buffers", lambda: self.notes.append("buffers"))
+        patch.setattr(module, "remove_left_folders", lambda: self.notes.append("removed"))
+        patch.setattr(module, "replayed", lambda *_, **__: (node.hardware, nvml))
+        patch.setattr(module, "live", lambda *_, **__: (live, nvml))
+        patch.setattr(module, "announce", lambda *_: self.notes.append("announced"))
+        patch.setattr(module, "run_daemon", self._run)
+        patch.setattr(Handles, "end", lambda _, why: self.notes.append(why))
+
+    async def _run(self, *given: Any) -> None:
+        self.given = given
+        self.notes.append("ran")
+
+
+@pytest.mark.parametrize(
+    ("given", "text", "prober", "runner"),
+    [
+        (replace(GIVEN, replay="h200x8", socket=""), "", False, False),
+        (replace(GIVEN, replay="h200x8", socket=""), "[probe]\nprober = '/run/p.sock'", True, False),
+        (replace(GIVEN, replay="h200x8", socket=""),
+         "[probe]\nprober = '/run/p.sock'\nenabled = false", False, False),
+        (replace(GIVEN, socket=""), "", False, True),
+    ],
+)  # fmt: skip
+def test_a_daemon_is_composed_and_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: ServeOptions,
+    text: str,
+    *,
+    prober: bool,
+    runner: bool,
+) -> None:
+    made = Composed(monkeypatch)
+    file = tmp_path / "w.toml"
+    file.write_text(f"[state]\ndirectory = '{tmp_path / 's'}'\n{text}", "utf-8")
+    heard: list[str] = []
+    given = replace(given, config_file=file, listen="127.0.0.1:0")
+    module.run_serve(given, Reporters(None), heard.append)
+    assert [one for one in made.notes if isinstance(one, str)] == [
+        "buffers", "removed", "announced", "ran", "the daemon ends", "stopped",
+    ]  # fmt: skip
+    assert heard[0].startswith("http://127.0.0.1:")
+    _, _, _, sockets, handles, *_ = made.given
+    assert (sockets.questions, sockets.orders) == (None, None)
+    assert (handles.elsewhere is not None, handles.prober is not None) == (prober, runner)
+    assert made.given[8].verdict_file is None
+
+
+def test_a_daemon_listens_at_its_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Composed(monkeypatch)
+    file = tmp_path / "w.toml"
+    state, socket = tmp_path / "s", tmp_path / "w.sock"
+    file.write_text(f"[state]\ndirectory = '{state}'\n[listen]\nsocket = '{socket}'\n", "utf-8")
+    module.run_serve(replace(GIVEN, config_file=file, replay="h200x8", listen="127.0.0.1:0"), Reporters(None))
+    (_, _, _, sockets, *_), reporters = made.given, made.given[8]
+    assert sockets.questions.getsockname() == str(socket)
+    assert sockets.orders.getsockname() == control_path(str(socket))
+    assert reporters.verdict_file is not None
