@@ -305,6 +305,27 @@ def test_repeats_of_a_table_are_runs_and_too_many_rows_are_refused(monkeypatch: 
         read(lines * 3)
 
 
+def test_a_table_without_a_column_of_wrong_values_was_not_checked() -> None:
+    job = Job()
+    head, *rest = printed.columns(job)
+    lines = [line.replace("#wrong", "      ") for line in (head, *rest)]
+    rows = [" ".join(printed.row(job, one).split()) for one in job.rows]
+    bare = [" ".join(word for place, word in enumerate(row.split()) if place not in {8, 12}) for row in rows]
+    run = only(read([*printed.header(job), *lines, *bare]))
+    assert len(run.rows) == len(job.rows)
+    assert {one.wrong for row in run.rows for _, one in row.placed()} == {None}
+
+
+def test_streams_that_are_known_stay_apart_where_no_more_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirewatch_lab.study.nccltests._STREAMS", 2)
+    stream = vars(Reader)["_stream"]
+    reader = Reader()
+    first, second = stream(reader, "a"), stream(reader, "b")
+    assert stream(reader, "a") is first
+    assert stream(reader, "b") is second
+    assert stream(reader, "c") is stream(reader, "d") is stream(reader, "")
+
+
 def test_a_million_rows_are_kept_and_no_more() -> None:
     reader = Reader()
     reader.add(BenchmarkRun(1))

@@ -240,6 +240,14 @@ def test_a_worker_that_does_not_start_once_is_tried_again_whatever_ran_before(
     assert read_records(node.folder).given_up == {}
 
 
+def test_a_worker_that_never_starts_is_tried_twice_and_no_more(tmp_path: Path) -> None:
+    """It is the only configuration: nothing says whether that or the machine is at fault."""
+    node = Node(tmp_path / "sweep", fails=lambda *_: NO_START)
+    end = node.sweep(header(CURVES[:1], options=replace(OPTIONS, repeats=1)))
+    assert (end.how, len(node.ran)) == ("failed", 2)
+    assert end.why.startswith("1 configurations without a worker that starts")
+
+
 def test_workers_that_do_not_start_count_only_until_one_has_measured(tmp_path: Path) -> None:
     """Two of them, then two that measure, of which one does not start later: never three in a row."""
     node, once = Node(tmp_path / "sweep"), [0]

@@ -29,7 +29,7 @@ from wirewatch.daemon.notify import Reporters
 from wirewatch.daemon.release import Handles
 from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.guard import Hosts
-from wirewatch.server.sockets import ListenError
+from wirewatch.server.sockets import ListenError, control_path
 from wirewatch.server.webconfig import Settings
 from wirewatch.statefolder import StateInUse, lock_agent, open_state
 from wirewatch.verdict.ledger import LOST
@@ -257,6 +257,7 @@ class Composed:
 
     async def _run(self, *given: Any) -> None:
         self.given = given
+        self.places = [one and one.getsockname() for one in (given[3].questions, given[3].orders)]
         self.notes.append("ran")
 
 
@@ -289,8 +290,8 @@ def test_a_daemon_is_composed_and_leaves_nothing(
         "buffers", "removed", "announced", "ran", "the daemon ends", "stopped",
     ]  # fmt: skip
     assert heard[0].startswith("http://127.0.0.1:")
-    _, _, _, sockets, handles, *_ = made.given
-    assert (sockets.questions, sockets.orders) == (None, None)
+    handles = made.given[4]
+    assert made.places == [None, None]
     assert (handles.elsewhere is not None, handles.prober is not None) == (prober, runner)
     assert made.given[8].verdict_file is None
 
@@ -301,7 +302,5 @@ def test_a_daemon_listens_at_its_sockets(tmp_path: Path, monkeypatch: pytest.Mon
     state, socket = tmp_path / "s", tmp_path / "w.sock"
     file.write_text(f"[state]\ndirectory = '{state}'\n[listen]\nsocket = '{socket}'\n", "utf-8")
     module.run_serve(replace(GIVEN, config_file=file, replay="h200x8", listen="127.0.0.1:0"), Reporters(None))
-    (_, _, _, sockets, *_), reporters = made.given, made.given[8]
-    assert sockets.questions.getsockname() == str(socket)
-    assert sockets.orders.getsockname() == control_path(str(socket))
-    assert reporters.verdict_file is not None
+    assert made.places == [str(socket), control_path(str(socket))]
+    assert made.given[8].verdict_file is not None
