@@ -1,8 +1,10 @@
 """Programs of other people: real ones, named ibstat, in a folder of our own."""
 
 import errno
+import io
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -192,6 +194,40 @@ def test_a_program_is_found_in_the_first_folder_that_has_it(tmp_path: Path, inst
     (first / "ibstat").write_text("#!/bin/sh\necho first", "utf-8")
     (first / "ibstat").chmod(0o755)
     assert output(SystemCommand(f"{first}:{tmp_path}")).out == "first\n"
+
+
+class Hung:
+    """Stands for a program that hangs in a driver: `pid` names the group that is left of it."""
+
+    def __init__(self, pid: int = 1 << 22) -> None:
+        self.pid = pid
+        self.code: int | None = None
+        self.stdout, self.stderr = io.BytesIO(), None
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+        raise subprocess.TimeoutExpired("ibstat", timeout)
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+def test_after_a_program_that_cannot_be_killed_none_is_started_until_it_is_gone(install: Install) -> None:
+    command, hung = install("echo fine"), Hung()
+    command._programs._kill(hung)  # type: ignore[arg-type] # noqa: SLF001
+    assert hung.stdout.closed
+    assert absent(command).detail == "an earlier ibstat was killed and does not die; not starting another"
+    hung.code = -signal.SIGKILL
+    assert output(command).out == "fine\n"
+
+
+def test_what_a_killed_program_had_started_counts_as_the_program(install: Install) -> None:
+    command = install("echo fine")
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as started:
+        hung = command._programs._stuck = Hung(started.pid)  # type: ignore[assignment] # noqa: SLF001
+        hung.code = -signal.SIGKILL
+        assert absent(command).why is Why.TIMEOUT
+        started.kill()
+    assert output(command).out == "fine\n"
 
 
 def test_waiting_for_a_killed_program_is_short() -> None:

@@ -92,7 +92,7 @@ def said(script: str, *words: str) -> str:
 
 
 def test_a_process_whose_parent_is_gone_from_the_start_sees_it_itself() -> None:
-    stranger = [sys.executable, "-c", FOLLOWS, str(1 << 22), "30"]
+    stranger = [sys.executable, "-c", FOLLOWS, str(1 << 22), "10"]
     assert subprocess.run(stranger, check=False, timeout=HANGS).returncode == 7
 
 
