@@ -103,9 +103,9 @@ def test_a_process_whose_parent_lives_goes_on_and_the_kernel_kills_it_with_its_p
 
 def test_ranks_are_one_process_each_and_all_have_ended_after_the_parting() -> None:
     """Nothing that was said before is said again by a rank."""
-    told = subprocess.run(
-        [sys.executable, "-c", FORKED, "ends"], check=True, capture_output=True, timeout=HANGS
-    )
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", FORKED, "ends"]
+    told = subprocess.run(command, check=True, capture_output=True, timeout=HANGS, env=buffered)
     first, *ranks, last = told.stdout.split(b"\n")[:-1]
     assert sorted((first.removeprefix(b"said before "), *ranks)) == [b"0", b"1", b"2", b"3"]
     assert (last, told.stdout.count(b"said"), told.stderr) == (b"alone", 1, b"complained before ")
@@ -117,7 +117,7 @@ def test_ranks_are_one_process_each_and_all_have_ended_after_the_parting() -> No
      ("1", r"the process of a rank, \d+, ended with status 1")],
 )  # fmt: skip
 def test_the_loss_of_a_rank_is_said_and_the_end_of_one_is_not(how: str, text: str) -> None:
-    script = LOST if how == "0" else LOST.replace("process.part()", "time.sleep(30)")
+    script = LOST if how == "0" else LOST.replace("process.part()", "time.sleep(10)")
     assert re.fullmatch(text, said(script, how))
 
 
