@@ -251,6 +251,15 @@ def test_a_program_beside_us_is_read_while_it_runs_and_ends_with_all_it_started(
         one.close()
 
 
-def test_a_program_that_cannot_be_started_is_an_error() -> None:
-    with pytest.raises(OSError, match="No such file"):
+def test_a_program_that_cannot_be_started_is_an_error_and_nothing_stays_open() -> None:
+    before = open_files()
+    with pytest.raises(OSError, match="No such file") as error:
         RunningProgram(["/no/such/program"], {})
+    assert open_files() == before, error
+
+
+def test_a_program_beside_us_that_is_closed_has_ended_and_nothing_stays_open() -> None:
+    before = open_files()
+    one = RunningProgram(["/bin/sleep", "60"], {})
+    one.close()
+    assert (one.status(), open_files()) == (-signal.SIGKILL, before)

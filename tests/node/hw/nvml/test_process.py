@@ -2,7 +2,9 @@
 
 import errno
 import os
+import select
 import signal
+import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from tests.node.hw.recordings import Time
 from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
+from wirewatch.hw.nvml import process
 from wirewatch.hw.nvml.process import Child, ChildHung, Delay, NvmlChild, Quarantine, Supervisor
 from wirewatch.hw.nvml.protocol import Source
 
@@ -127,3 +130,15 @@ def test_a_job_that_a_hanging_child_does_not_take_is_given_up_at_the_deadline() 
             child.ask(b"x" * (1 << 20), 0.05)
     finally:
         assert child.kill()
+
+
+@pytest.mark.parametrize("left", [-1.0, 0.01])
+def test_a_pipe_is_waited_for_until_the_deadline_which_may_be_over(left: float) -> None:
+    reading, writing = os.pipe()
+    try:
+        with pytest.raises(ChildHung):
+            vars(process)["_wait"](reading, select.POLLIN, time.monotonic() + left)
+        vars(process)["_wait"](writing, select.POLLOUT, time.monotonic() + SOON)
+    finally:
+        os.close(reading)
+        os.close(writing)
