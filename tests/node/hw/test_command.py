@@ -225,8 +225,10 @@ def test_what_a_killed_program_had_started_counts_as_the_program(install: Instal
     with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as started:
         hung = command._programs._stuck = Hung(started.pid)  # type: ignore[assignment] # noqa: SLF001
         hung.code = -signal.SIGKILL
-        assert absent(command).why is Why.TIMEOUT
-        started.kill()
+        try:
+            assert absent(command).why is Why.TIMEOUT
+        finally:
+            started.kill()
     assert output(command).out == "fine\n"
 
 
