@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.patience import HANGS
 from wirewatch.core.types import Expect, Unusable
 from wirewatch.daemon import service
 from wirewatch.daemon.service import Reloader, Reread
@@ -105,10 +107,14 @@ class Ending:
 @pytest.mark.parametrize("error", [None, ValueError("no verdict")])
 def test_a_daemon_ends_with_its_schedule_so_that_it_is_started_again(error: Exception | None) -> None:
     stopping: list[str] = []
+    litter = Server()
+    vars(litter)["itself"] = litter
+    left, litter = weakref.ref(litter), Server()
 
     async def scenario() -> None:
         until: Any = vars(service)["_until_signal"]
-        await until(Ending(error), [Server(), Server()], lambda: stopping.append("said"), lambda: None)
+        async with asyncio.timeout(HANGS):
+            await until(Ending(error), [litter, Server()], lambda: stopping.append("said"), lambda: None)
 
     try:
         if error is None:
@@ -117,5 +123,8 @@ def test_a_daemon_ends_with_its_schedule_so_that_it_is_started_again(error: Exce
             with pytest.raises(ValueError, match="no verdict"):
                 asyncio.run(scenario())
     finally:
+        kept = gc.get_freeze_count()
         gc.unfreeze()
     assert stopping == ["said"]
+    assert left() is None
+    assert kept > 1000, "what was imported is walked through at each full collection"
