@@ -238,6 +238,63 @@ def test_with_an_error_the_document_holds_what_came_before(
     assert not document.micros
 
 
+def test_without_an_engine_the_document_has_its_error_alone() -> None:
+    run = Run(PLAN, lambda _: None, 0.0, times={"imported": 1.0})
+    document = run.document(None, EngineError("no_engine", "there is none"))
+    assert (document.versions, document.cost.kernel_seconds, document.error) == (
+        {}, (), WorkerError("no_engine", "there is none"),
+    )  # fmt: skip
+
+
+def test_a_mark_is_a_line_that_waits_for_an_answer_and_a_report_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    reading, writing = os.pipe()
+    marker(writing, pauses=False)("not said")
+    marker(writing, pauses=True)("said")
+    assert sys.stdin.read() == "", "the answer was read"
+    timed = Timed(0, "broadcast", 8, "graph", 2, 3, 2e-3, 1e-3, 2e-3, 3e-3, 0)
+    reporter(writing)(timed)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        mark, report = pipe.read().splitlines()
+    assert (mark, json.loads(report.removeprefix(REPORT))) == ("said", asdict(timed))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY", "out_of_memory"), ("CUDA error: out of memory\nmore", "out_of_memory"),
+        ("an illegal memory access", "internal"),
+    ],
+)  # fmt: skip
+def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str, kind: ErrorKind) -> None:
+    class Raising(MemoryEngine):
+        def contexts(self) -> None:
+            raise RuntimeError(text)
+
+    with pytest.raises(EngineError) as error:
+        vars(worker_main)["_measured"](Run(PLAN, lambda _: None, 0.0), Raising(PLAN))
+    assert (error.value.kind, str(error.value)) == (kind, f"RuntimeError: {text.splitlines()[0]}")
+
+
+@pytest.mark.parametrize(
+    ("fails", "begins"),
+    [
+        ("contexts", ""), ("communicators", "communicators: "), ("copies", "copies: "),
+        ("micros", "micros: "),
+        ("all_gather.0.4194304.stream", "all_gather of 4194304 bytes, stream: "),
+        ("broadcast.1.8.graph", "broadcast of 8 bytes, graph: "),
+    ],
+)  # fmt: skip
+def test_an_error_begins_with_the_step_in_which_it_came(fails: str, begins: str) -> None:
+    run = Run(replace(PLAN, cases=(Case(1, "broadcast", 8, "graph", 2),)), lambda _: None, 0.0)
+    with pytest.raises(EngineError) as error:
+        vars(worker_main)["_measured"](run, MemoryEngine(PLAN, fails, "nccl"))
+    assert (error.value.kind, str(error.value)) == ("nccl", f"{begins}{fails} fails")
+
+
 def test_a_worker_pauses_at_every_mark_and_then_hands_back_its_document() -> None:
     with WorkerProcess(replace(PLAN, pauses=True), MEMORY) as worker:
         heard = []
@@ -287,30 +344,6 @@ def test_an_engine_that_fails_while_it_is_loaded_has_no_versions() -> None:
         assert document.cost.kernel_seconds == ()
 
 
-def test_without_an_engine_the_document_has_its_error_alone() -> None:
-    run = Run(PLAN, lambda _: None, 0.0, times={"imported": 1.0})
-    document = run.document(None, EngineError("no_engine", "there is none"))
-    assert (document.versions, document.cost.kernel_seconds, document.error) == (
-        {}, (), WorkerError("no_engine", "there is none"),
-    )  # fmt: skip
-
-
-def test_a_mark_is_a_line_that_waits_for_an_answer_and_a_report_one_that_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
-    reading, writing = os.pipe()
-    marker(writing, pauses=False)("not said")
-    marker(writing, pauses=True)("said")
-    assert sys.stdin.read() == "", "the answer was read"
-    timed = Timed(0, "broadcast", 8, "graph", 2, 3, 2e-3, 1e-3, 2e-3, 3e-3, 0)
-    reporter(writing)(timed)
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as pipe:
-        mark, report = pipe.read().splitlines()
-    assert (mark, json.loads(report.removeprefix(REPORT))) == ("said", asdict(timed))
-
-
 def test_an_engine_that_is_not_known_is_none() -> None:
     with WorkerProcess(replace(PLAN, engine="rccl")) as worker:
         document = worker.document()
@@ -319,39 +352,6 @@ def test_an_engine_that_is_not_known_is_none() -> None:
         assert "rccl" in document.error.text
         assert document.engine == "rccl"
         assert worker.process.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("CUDA_ERROR_OUT_OF_MEMORY", "out_of_memory"), ("CUDA error: out of memory\nmore", "out_of_memory"),
-        ("an illegal memory access", "internal"),
-    ],
-)  # fmt: skip
-def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str, kind: ErrorKind) -> None:
-    class Raising(MemoryEngine):
-        def contexts(self) -> None:
-            raise RuntimeError(text)
-
-    with pytest.raises(EngineError) as error:
-        vars(worker_main)["_measured"](Run(PLAN, lambda _: None, 0.0), Raising(PLAN))
-    assert (error.value.kind, str(error.value)) == (kind, f"RuntimeError: {text.splitlines()[0]}")
-
-
-@pytest.mark.parametrize(
-    ("fails", "begins"),
-    [
-        ("contexts", ""), ("communicators", "communicators: "), ("copies", "copies: "),
-        ("micros", "micros: "),
-        ("all_gather.0.4194304.stream", "all_gather of 4194304 bytes, stream: "),
-        ("broadcast.1.8.graph", "broadcast of 8 bytes, graph: "),
-    ],
-)  # fmt: skip
-def test_an_error_begins_with_the_step_in_which_it_came(fails: str, begins: str) -> None:
-    run = Run(replace(PLAN, cases=(Case(1, "broadcast", 8, "graph", 2),)), lambda _: None, 0.0)
-    with pytest.raises(EngineError) as error:
-        vars(worker_main)["_measured"](run, MemoryEngine(PLAN, fails, "nccl"))
-    assert (error.value.kind, str(error.value)) == ("nccl", f"{begins}{fails} fails")
 
 
 @pytest.mark.parametrize("engine", ["torch", "gloo"])
