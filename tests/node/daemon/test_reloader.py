@@ -57,6 +57,22 @@ def test_a_signal_that_comes_meanwhile_has_it_read_once_more() -> None:
     assert reloaded(READ, READ) == (2, 2)
 
 
+def test_a_signal_that_comes_later_has_it_read_again_and_never_twice_at_once() -> None:
+    done: list[str] = []
+
+    async def scenario() -> None:
+        reloader = Reloader(lambda: READ, lambda _: done.append("taken"))
+        for _ in range(2):
+            reloader.reload()
+            task = vars(reloader)["_task"]
+            reloader.reload()
+            assert vars(reloader)["_task"] is task
+            await task
+
+    asyncio.run(scenario())
+    assert done == ["taken"] * 2
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
