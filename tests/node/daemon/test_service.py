@@ -28,6 +28,7 @@ from wirewatch.server.sockets import local, tcp
 from wirewatch.signals import SIGNALS
 from wirewatch.verdict.ledger import VerdictPolicy
 
+ACK = b'{"order": "ack", "by": "ann", "why": "replaced"}'
 GONE = Finding("xid.79", Health.FAILED, Subject("0"), "it is gone", "look for it")
 
 
@@ -36,7 +37,7 @@ def test_a_daemon_answers_takes_orders_is_changed_and_writes_before_it_ends(
 ) -> None:
     one = replace(
         collector("one", "files", lambda _: 1),
-        judge=lambda memory, _ok, _policy, _expect: (memory + 1, (GONE,)),
+        judge=lambda memory, _ok, _policy, _expect: (memory + 1, () if memory else (GONE,)),
     )
     two = collector("two", "files", lambda _: 1)
     hardware, nvml = replayed("h200x8", (), loop=False)
@@ -59,6 +60,8 @@ def test_a_daemon_answers_takes_orders_is_changed_and_writes_before_it_ends(
         assert (topologies.node() is not None, topologies.troubles()) == (True, ("xid.79",))
         assert topologies.troubles() != EARLY
         assert b"nothing was released" in request(orders, "POST", "/resume", b"{}", HANGS)[1]
+        (latched,) = asked("/api/v1/findings")["findings"]
+        until(lambda: request(orders, "POST", f"/findings/{latched['id']}", ACK, HANGS)[0] == 200)
         vars(SIGNALS)["_reload"]()
         until(lambda: polled() == {"two"})
 
