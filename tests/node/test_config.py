@@ -1,5 +1,6 @@
 """The rules of a configuration that types cannot say, and the words for a value that is wrong."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ def loaded(folder: Path, text: str) -> Config:
         ("[page]\nrunbook = 'ftp://x'", "page.runbook: must match the pattern"),
         ("[policy.verdict]\nsettle = -1.0", "policy.verdict: "),
         ("[policy.pairs]\nlasts = -1.0", "policy.pairs: "),
+        (
+            "[controller.budget]\ncluster = 'x'",
+            "cluster: must be a whole number of nodes, or a percentage such as '5%', got 'x'",
+        ),
+        ("[probe]\nlatency_sizes = ['x']", "probe.latency_sizes.0: must be a whole number"),
+        ("[probe]\nbandwidth = [[1, 'x']]", "probe.bandwidth.0.1: must be a whole number"),
+        ("[probe]\nbandwidth = [{ size = 1 }]", "probe.bandwidth.0"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str) -> None:
@@ -134,3 +142,10 @@ def test_complaints_name_the_value_and_its_unit(wrong: str, text: str) -> None:
     probe = load(None, discover())[0].probe
     every = replace(probe, every=600.0, enabled=True)
     assert vars(module)["_with_values"](wrong, every) == text
+
+
+@pytest.mark.parametrize(("probe", "refused"), [("", True), ("enabled = false\n", False)])
+def test_a_probe_that_is_off_closes_no_gap(tmp_path: Path, probe: str, *, refused: bool) -> None:
+    text = f"[probe]\n{probe}interval = 3.0\n[collectors.lockstep]\nenabled = true\n"
+    with pytest.raises(ConfigError, match="lockstep: it must run") if refused else nullcontext():
+        loaded(tmp_path, text)

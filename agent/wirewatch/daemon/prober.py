@@ -85,13 +85,10 @@ class ProberService:
         waiting = asyncio.ensure_future(gone)
 
         def left(_: object) -> None:
-            caller.gone = caller.gone or GONE
+            caller.gone = GONE
 
         waiting.add_done_callback(left)
-        try:
-            came = await self._do(lambda: self._attempt(wanted, caller, began))
-        finally:
-            waiting.remove_done_callback(left)
+        came = await self._do(lambda: self._attempt(wanted, caller, began))
         return ProbeAnswer(no_gpus(self._hardware), BUSY, None) if came is None else came
 
     async def _do(self, work: Callable[[], T]) -> T | None:

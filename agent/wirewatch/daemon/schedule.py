@@ -199,8 +199,7 @@ class Schedule:
             absent = Absent(Why.MALFORMED, f"{part} raised {error!r}")
             self._publish(collector, _failed(None, Failed(absent, clock.now(), clock.mono()), 0.0))
             return True
-        if part in self._errors.failing:
-            self._errors.worked(part)
+        self._errors.worked(part)
         return ran
 
     def _until_gap(self, collector: AnyCollector) -> float:
@@ -281,7 +280,7 @@ class Job:
             (self.errors or ErrorLog(log)).raised(part, error)
             absent = Absent(Why.MALFORMED, f"{part} raised {error!r}")
             return _failed(memory, Failed(absent, clock.now(), clock.mono()), clock.mono() - began)
-        if self.errors is not None and part in self.errors.failing:
+        if self.errors is not None:
             self.errors.worked(part)
         return step
 

@@ -27,9 +27,6 @@ CATALOGUE = tuple(Question(call) for call in _ANSWERS)
 class SystemHost:
     """This machine, through psutil and the standard library."""
 
-    def __init__(self) -> None:
-        self._processes: dict[int | None, psutil.Process] = {}
-
     def ask(self, question: Question) -> Answer:
         answer = _ANSWERS.get(question.call)
         if answer is None:
@@ -44,14 +41,11 @@ class SystemHost:
 
     def process(self, pid: int | None) -> ProcessUse | Absent:
         try:
-            process = self._processes.get(pid) or psutil.Process(pid)
+            process = psutil.Process(pid)
             times = process.cpu_times()
-            use = ProcessUse(times.user + times.system, process.memory_info().rss)
+            return ProcessUse(times.user + times.system, process.memory_info().rss)
         except psutil.Error as error:
-            self._processes.pop(pid, None)
             return Absent(Why.MISSING, str(error))
-        self._processes = {k: p for k, p in self._processes.items() if k is None or k == pid} | {pid: process}
-        return use
 
 
 class SystemClock:

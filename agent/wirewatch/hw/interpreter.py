@@ -31,9 +31,8 @@ def module_places(inherited: Mapping[str, str]) -> dict[str, str]:
     """
     given = [entry for entry in inherited.get("PYTHONPATH", "").split(os.pathsep) if entry]
     places = [absolute(entry) for entry in given]
-    here = absolute(".")
-    if here == _OURS and here not in places:
-        places = [here, *places]
+    if absolute(".") == _OURS:
+        places = [_OURS, *places]
     rest = {name: value for name, value in inherited.items() if name != "PYTHONPATH"}
     return {**rest, "PYTHONPATH": os.pathsep.join(places)} if places else rest
 

@@ -37,7 +37,6 @@ _CAN_BE = (
     driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
     driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS,
 )
-_BLOCKS = 1024
 SUM = 0
 """ncclSum (nccl.h)."""
 TYPES = {
@@ -107,7 +106,7 @@ class CudaGpu(Queue):
             done(driver.cuMemsetD8Async(receiving, POISON, size, self.handle))
         if layout.sends(place):
             mod = modulus(self._dtype, layout.ranks)
-            self._launch("fill", _BLOCKS, sending, layout.sent(place).count, layout.first(place), place, mod)
+            self._launch("fill", sending, layout.sent(place).count, layout.first(place), place, mod)
 
     def check(self, layout: Layout, place: int) -> None:
         """Count the wrong elements of what it has received; `wrong` returns how many."""
@@ -120,10 +119,10 @@ class CudaGpu(Queue):
         mod = modulus(self._dtype, layout.ranks)
         if isinstance(expected, Sums):
             sums = (expected.first, layout.ranks)
-            self._launch("check_sums", _BLOCKS, receiving, count, *sums, mod, self._wrong)
+            self._launch("check_sums", receiving, count, *sums, mod, self._wrong)
         else:
             pieces = (expected.each, expected.first, expected.stride, expected.rank)
-            self._launch("check_pieces", _BLOCKS, receiving, count, *pieces, mod, self._wrong)
+            self._launch("check_pieces", receiving, count, *pieces, mod, self._wrong)
 
     def wrong(self) -> int:
         """How many wrong elements the last check has counted; waits for it."""
@@ -133,7 +132,7 @@ class CudaGpu(Queue):
         done(driver.cuMemcpyDtoH(count, self._wrong, 8))
         return int.from_bytes(count, "little")
 
-    def _launch(self, kernel: str, grid: int | tuple[int, int], *arguments: int) -> None:
+    def _launch(self, kernel: str, *arguments: int, grid: int | tuple[int, int] = 1024) -> None:
         config = core.LaunchConfig(grid=grid, block=kernels.THREADS)
         core.launch(self.stream, config, self._kernels[kernel], *arguments)
 
@@ -159,8 +158,8 @@ class CudaGpu(Queue):
         tiles = (side // kernels.TILE, side // kernels.TILE)
         # Two factors of at most 4 bytes an element, and their product behind them.
         other, product_at = (self.data + n * side * side * FLOAT32_BYTES for n in (1, 2))
-        self._launch("factors", _BLOCKS, self.data, 2 * side * side)
-        return lambda: self._launch("gemm", tiles, self.data, other, product_at, side)
+        self._launch("factors", self.data, 2 * side * side)
+        return lambda: self._launch("gemm", self.data, other, product_at, side, grid=tiles)
 
     def micro(self, position: int, copy_bytes: int) -> Micro:
         """A matrix product and a copy within the memory, several times each."""

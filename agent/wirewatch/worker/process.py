@@ -62,11 +62,10 @@ def part() -> None:
     late = time.monotonic() + PARTING
     while time.monotonic() < late:
         try:
-            ended, _ = os.waitpid(-1, os.WNOHANG)
+            os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
-        if not ended:
-            time.sleep(_POLL)
+        time.sleep(_POLL)
 
 
 def _await_ranks(lost: Callable[[str], None]) -> None:
@@ -75,10 +74,10 @@ def _await_ranks(lost: Callable[[str], None]) -> None:
             pid, status = os.wait()
         except ChildProcessError:
             return
-        code = os.waitstatus_to_exitcode(status)
-        if code:
+        if status:
             time.sleep(NOTICE)
-            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+            killed = os.WIFSIGNALED(status) and signal.Signals(os.WTERMSIG(status)).name
+            how = f"by {killed}" if killed else f"with status {os.WEXITSTATUS(status)}"
             lost(f"the process of a rank, {pid}, ended {how}")
 
 

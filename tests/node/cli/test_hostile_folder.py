@@ -17,7 +17,7 @@ from tests.patience import HANGS
 from tests.processes import ROOT, Process
 from wirewatch.client import NoAnswer, request
 from wirewatch.hw.command import SystemCommand
-from wirewatch.hw.interpreter import FOLDER, module_places
+from wirewatch.hw.interpreter import FOLDER
 from wirewatch.hw.nvml.process import Child
 from wirewatch.hw.nvml.protocol import Source
 from wirewatch.hw.slurm import SystemSlurm
@@ -200,36 +200,6 @@ def test_a_child_works_in_a_folder_of_roots(tmp_path: Path, monkeypatch: pytest.
         assert proc.joinpath("cmdline").read_bytes().split(b"\0")[1] == b"-P"
     finally:
         child.kill()
-
-
-@pytest.mark.parametrize(
-    ("given", "places"),
-    [
-        (None, None), ("", None), (":", None), ("/site:/more", "/site:/more"), ("/site::", "/site"),
-        ("agent", "HERE/agent"), (":agent:/site", "HERE/agent:/site"), (".", "HERE"), ("../x", "UP/x"),
-    ],
-)  # fmt: skip
-def test_places_of_modules_that_an_administrator_names_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, places: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    made = module_places({"HOME": "/root", **({} if given is None else {"PYTHONPATH": given})})
-    wanted = (
-        None if places is None else places.replace("HERE", str(tmp_path)).replace("UP", str(tmp_path.parent))
-    )
-    assert made == {"HOME": "/root", **({} if wanted is None else {"PYTHONPATH": wanted})}
-
-
-def test_wirewatch_is_found_where_it_was_started_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT / "agent")
-    assert module_places({"PYTHONPATH": "/site"})["PYTHONPATH"] == f"{ROOT / 'agent'}:/site"
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert module_places({"PYTHONPATH": "/site"})["PYTHONPATH"] == "/site"
 
 
 BESIDE = re.compile(

@@ -36,7 +36,7 @@ from wirewatch.daemon.baselines import (
     read_baseline,
     save_baseline,
 )
-from wirewatch.daemon.persistence import LIMIT
+from wirewatch.daemon.persistence import LIMIT, Aside, put_aside
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
@@ -622,15 +622,41 @@ class Counting(StillClock):
         return super().now()
 
 
-def test_after_a_failure_what_is_new_is_written_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "late" / "baseline.json"
-    store = BaselineStore(path, StillClock())
+def test_after_a_failure_what_is_new_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is not new only after a while."""
+    monkeypatch.setattr(baselines, "AGAIN", 3600.0)
+    path, clock = tmp_path / "late" / "baseline.json", Counting()
+    store = BaselineStore(path, clock)
     put(store, OTHER)
     assert until(lambda: store._wrong != "")  # noqa: SLF001
     path.parent.mkdir()
+    assert not store.flush(0.05)
+    assert clock.asked == 1
     put(store, BASELINE)
-    assert store.flush(10.0)
+    assert store.flush(HANGS)
     assert load_baseline(path, AT).baseline == BASELINE
+
+
+def test_a_file_that_is_rejected_while_another_is_moved_is_moved_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_baseline(path, BASELINE, AT)
+    store, moved = BaselineStore(path, StillClock(), load_baseline(path, AT)), list[Path]()
+
+    def move(place: Path, at: float) -> Aside:
+        moved.append(place)
+        if len(moved) == 1:
+            put(store, OTHER)
+            reject(store, "it is a third node's")
+        return put_aside(place, at)
+
+    monkeypatch.setattr(baselines, "put_aside", move)
+    reject(store, "it is another node's")
+    assert store.flush(HANGS)
+    assert moved == [path, path]
+    assert store.trouble == "it is a third node's"
 
 
 def test_a_disk_that_hangs_holds_up_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

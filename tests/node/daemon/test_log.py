@@ -353,3 +353,75 @@ def test_where_there_is_no_descriptor_text_is_written_and_without_a_stream_nothi
     vars(logs)["_writing"](stream)(b"text")
     assert stream.getvalue() == "text"
     assert vars(logs)["_writing"](None)(b"text") is None
+
+
+class Counted:
+    """A lock that counts how often it was taken."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.taken += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_who_logs_and_who_writes_count_one_after_the_other() -> None:
+    writer, lock = Writer(lambda _: None, lambda: None), Counted()
+    vars(writer)["_lock"] = lock
+    assert writer.put(b"x")
+    until(lambda: vars(writer)["_size"] == 0)
+    assert lock.taken == 2
+
+
+def test_what_was_left_out_of_silent_kinds_is_said_with_any_message_and_the_log_is_free_again() -> None:
+    rig = Rig()
+    budget = vars(rig.handler)["_budget"]
+    assert budget.admits(kind(1), 0.0)
+    budget.leave_out(kind(1), "lost", 0.0)
+    rig.now = MINUTE - 1.0
+    rig.log.error("early")
+    assert "more like this" not in rig.text
+    rig.now = MINUTE
+    rig.log.error("in time")
+    assert rig.text.index("1 more like this were left out in 60 s: lost") < rig.text.index("in time")
+    rig.handler.summarise()
+    free = list[bool]()
+    lock = rig.handler.lock
+    assert lock is not None
+
+    def take() -> None:
+        free.append(lock.acquire(blocking=False))
+        if free[0]:
+            lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert free == [True]
+
+
+@pytest.mark.parametrize(("verbose", "level"), [(True, logging.DEBUG), (False, logging.INFO)])
+def test_details_are_logged_on_demand(*, verbose: bool, level: int) -> None:
+    root = logging.getLogger()
+    before = root.level
+    try:
+        with standard_error():
+            root.handlers = []
+            logs.log_to_stderr(verbose=verbose)
+            assert root.level == level
+    finally:
+        root.setLevel(before)
+
+
+@pytest.mark.parametrize(("said", "text"), [("Error in x", "Error in x 7"), (None, "Exception ignored in 7")])
+def test_an_error_that_nobody_could_catch_says_where_it_was_lost(
+    caplog: pytest.LogCaptureFixture, said: str | None, text: str
+) -> None:
+    lost: Any = SimpleNamespace(err_msg=said, object=7, exc_value=ValueError("x"))
+    vars(logs)["_log_unraisable"](lost)
+    assert [one.getMessage() for one in caplog.records] == [text]

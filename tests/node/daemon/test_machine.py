@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -268,3 +269,22 @@ def test_the_file_of_a_newer_agent_is_refused_for_its_version_whatever_else_it_s
     assert "written by a newer wirewatch, version 2, this agent knows 1; kept as" in kept.wrong
     (aside,) = tmp_path.iterdir()
     assert aside.read_text() == '{"version": 2, "told": {}}'
+
+
+def test_only_what_was_read_and_is_new_is_written() -> None:
+    watched, done = node(dmi(ONE), "GPU-a"), list[str]()
+    started = watched.component
+    watched.poll()
+    writer = MachineWriter(None, KeptMachine(), COLLECTORS, StillClock())
+    vars(writer)["_writer"] = SimpleNamespace(
+        submit=lambda: done.append("written"), try_again=lambda: done.append("tried again if it had failed")
+    )
+    for component in (
+        started,
+        replace(watched.component, last_success=0.0, facts=None),
+        Component("pcie", "of no use later", last_success=1.0),
+        watched.component,
+        watched.component,
+    ):
+        writer.changed(component)
+    assert done == ["tried again if it had failed"] * 3 + ["written", "tried again if it had failed"]

@@ -1,12 +1,24 @@
 """The node condition told to a real HTTPS server, on a clock that is moved by hand."""
 
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from tests.node.daemon.conditionrig import Rig, played, rig
 from tests.node.kubernetes.apiserver import NODE, ApiServer
 from tests.node.kubernetes.views import FAILED, OK, UNKNOWN
-from tests.support import EPOCH
+from tests.support import EPOCH, StillClock
 from wirewatch.core.words import stamp
+from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.kubernetes import apiserver
-from wirewatch.kubernetes.apiserver import RequestResult
+from wirewatch.kubernetes.apiserver import ApiEndpoint, RequestResult
+from wirewatch.kubernetes.condition import Condition, ConditionMemory, ConditionStatus, Holds
+from wirewatch.verdict.node import Judged
+
+TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
 
 
 def test_a_new_node_gets_the_condition_and_a_heartbeat_every_five_minutes(api: ApiServer) -> None:
@@ -97,3 +109,68 @@ def test_a_daemon_that_does_not_turn_does_not_vouch(api: ApiServer) -> None:
 
     played(api, story)
     assert (api.condition()["status"], api.condition()["reason"]) == ("Unknown", "AgentStuck")
+
+
+def of(status: ConditionStatus, reason: str) -> Condition:
+    return Condition(status, reason, "words", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "mine", "noticed", "said"),
+    [
+        (None, None, None, False),
+        (None, of(TRUE, "Healthy"), {"status": True}, True),
+        (of(TRUE, "Healthy"), of(TRUE, "Healthy"), None, False),
+        (of(TRUE, "Healthy"), of(TRUE, "Degraded"), {"status": False}, False),
+        (of(TRUE, "Healthy"), of(FALSE, "Healthy"), {"status": True}, True),
+        (of(TRUE, "Healthy"), None, None, False),
+    ],
+)  # fmt: skip
+def test_a_change_of_status_or_reason_brings_the_next_write_and_a_status_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, before: Condition | None,
+    mine: Condition | None, noticed: dict[str, bool] | None, *, said: bool,
+) -> None:  # fmt: skip
+    told: list[dict[str, bool]] = []
+
+    def changed(pace: object, _now: float, _chance: float, **how: bool) -> object:
+        told.append(how)
+        return pace
+
+    monkeypatch.setattr(apiserver, "changed", changed)
+    caplog.set_level("INFO")
+    writer = ConditionWriter(ApiEndpoint("host", 1, Path("/nowhere"), NODE), ConditionOptions(), StillClock())
+    vars(writer).update(_noticed=before, _memory=ConditionMemory(mine))
+    writer._schedule_write()  # noqa: SLF001
+    assert told == ([] if noticed is None else [noticed])
+    assert vars(writer)["_noticed"] == (before if noticed is None else mine)
+    assert (writer.report.condition, bool(caplog.records)) == (mine, said)
+
+
+class Seen(ConditionWriter):
+    """A writer that says what it is asked to do."""
+
+    def __init__(self, enough: int) -> None:
+        options = ConditionOptions(holds=Holds(failed=0.002))
+        super().__init__(ApiEndpoint("host", 1, Path("/nowhere"), NODE), options, StillClock())
+        self.asked, self._enough = list[object](), enough
+
+    def observe(self, judged: Judged, *, turning: bool) -> None:
+        self.asked.append((judged, turning))
+
+    async def write(self) -> None:
+        self.asked.append("write")
+        if len(self.asked) >= self._enough:
+            raise EOFError
+
+
+def test_from_the_first_polls_on_it_looks_and_writes_at_each_tick() -> None:
+    polls = [False, True, True]
+    source: Any = SimpleNamespace(ready=lambda: polls.pop(0), node=lambda: OK, turning=lambda: True)
+    seen = Seen(enough=4)
+    with pytest.raises(EOFError):
+        asyncio.run(seen.run(source))
+    assert (seen.asked, polls) == ([(OK, True), "write"] * 2, [])
+
+
+def test_a_tick_is_short_enough_for_what_must_hold() -> None:
+    assert [ConditionOptions(holds=Holds(failed=seconds)).tick for seconds in (4.0, 60.0)] == [2.0, 5.0]

@@ -24,6 +24,7 @@ from tests.node.kubernetes.views import FAILED, OK
 from tests.patience import HANGS
 from tests.support import EPOCH
 from wirewatch.core.words import stamp
+from wirewatch.daemon import nodecondition
 from wirewatch.kubernetes.apiserver import LIMIT, RequestResult
 
 BAD: dict[str, tuple[Day, str]] = {
@@ -53,7 +54,7 @@ def test_whatever_is_answered_is_counted_told_once_and_tried_again(
 ) -> None:
     day, result = BAD[name]
     api.days = [day] * 3
-    caplog.set_level(logging.INFO, "wirewatch.daemon.nodecondition")
+    caplog.set_level(logging.INFO, nodecondition.__name__)
     told = played(api, lambda it: it.go(OK, 400))
     assert told.counted() == {"ok": len(api.requests) - 3, result: 3}
     assert api.condition()["status"] == "True"

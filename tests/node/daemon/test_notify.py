@@ -6,6 +6,8 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.notify import LONGEST, Notifier, Reporters, status_line
 from wirewatch.documents.judged import DaemonStatus, health
+from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.verdict.node import Judged, Verdict, judge_state
 
 
@@ -209,3 +212,72 @@ def test_a_reporter_that_raises_is_tried_again_and_logged_once(caplog: pytest.Lo
 
     asyncio.run(scenario())
     assert [one.getMessage() for one in caplog.records if one.exc_info] == ["Notifier raised"]
+
+
+class Deaf(Notifier):
+    """A notifier whose manager hears so many messages not at all."""
+
+    def __init__(self, deaf: int) -> None:
+        super().__init__("/nowhere", 0.03)
+        self.deaf, self.heard = deaf, list[tuple[str, ...]]()
+
+    def send(self, *lines: str) -> bool:
+        self.deaf -= 1
+        if self.deaf < 0:
+            self.heard.append(lines)
+        return self.deaf < 0
+
+
+def test_what_the_manager_did_not_hear_is_said_again() -> None:
+    daemon, deaf = Daemon(), Deaf(3)
+
+    async def story() -> None:
+        running = asyncio.create_task(deaf.run(daemon.view))
+        async with asyncio.timeout(HANGS):
+            while len(deaf.heard) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(story())
+    fed = ("WATCHDOG=1",)
+    assert deaf.heard[:3] == [("READY=1", "STATUS=OK, a job may start", *fed), fed, fed]
+
+
+class Writes:
+    """A writer of the node condition that never ends, and says when it is ended."""
+
+    report = ConditionReport()
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def run(self, _source: ReportSource) -> None:
+        try:
+            await asyncio.sleep(HANGS)
+        finally:
+            self.ended.set()
+
+
+def test_reporters_end_with_the_block_and_say_that_the_daemon_stops() -> None:
+    said: list[object] = []
+    notifier: Any = SimpleNamespace(send=lambda *lines: said.append(lines))
+    file: Any = SimpleNamespace(remove=lambda: said.append("removed"))
+
+    async def story() -> None:
+        writer: Any = Writes()
+        reporters = Reporters(condition_writer=writer)
+        assert (reporters.condition() is Writes.report, Reporters().condition()) == (True, None)
+        reporters.stopping()
+        Reporters(notifier, verdict_file=file).stopping()
+        with reporters.reporting(Daemon().view):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(HANGS):
+            await writer.ended.wait()
+
+    asyncio.run(story())
+    assert said == [("STOPPING=1", "STATUS=stopping"), "removed"]
+
+
+def test_before_the_first_polls_nothing_is_named() -> None:
+    assert status_line(Verdict(Health.UNKNOWN, ())) == "UNKNOWN, no job may start"
+    assert Notifier("@name", None)._address == "\0name"  # noqa: SLF001

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import EPOCH, Node, StillClock
 from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Absent, Failed, Why
 from wirewatch.daemon import operator, pairsresult
 from wirewatch.daemon.baselines import BaselineStore
@@ -24,7 +25,7 @@ from wirewatch.verdict.drift.component import DriftMemory
 from wirewatch.verdict.drift.watch import name_of, standing
 from wirewatch.verdict.orders import OrderError
 from wirewatch.verdict.pairs import NAME as PAIRS
-from wirewatch.verdict.pairs import HeldResult, PairsMemory, PairsResult
+from wirewatch.verdict.pairs import HeldResult, PairsLoss, PairsMemory, PairsPart, PairsResult
 
 ALL = AcceptOrder("ann", "moved")
 DOWN = ("gpu2/Field(165,7)", "set", 0)
@@ -273,6 +274,38 @@ def test_what_was_told_is_read_again_and_what_cannot_be_read_is_said(tmp_path: P
     assert path.exists()
     assert "kept as" in pairsresult.load_result(path, EPOCH).trouble
     assert not path.exists()
+
+
+@pytest.mark.parametrize(("parts", "said"), [(0, "nothing is slow"), (2, "2 parts are slow")])
+def test_what_was_told_is_written_soon_and_said_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, parts: int, said: str
+) -> None:
+    caplog.set_level("INFO")
+    loss = PairsLoss(next(iter(Way)), 0.5, 0.4, 0.6, 2, 2, 2)
+    slow = tuple(
+        PairsPart(
+            PartKind.NODE,
+            f"node-{n}",
+            "",
+            "",
+            across=False,
+            measure=next(iter(Measure)),
+            losses=(loss,),
+            at=EPOCH,
+        )
+        for n in range(parts)
+    )
+    result, path = replace(RESULT, parts=slow), tmp_path / "pairs.json"
+    told = Told()
+
+    async def story() -> None:
+        vars(told.orders)["_store"] = store = PairsResultStore(path, StillClock())
+        await told.orders.tell(PairsOrder("ann", result))
+        await store.flush()
+
+    asyncio.run(story())
+    assert f"ann: pairs of nodes: as node-7, {said}" in caplog.text
+    assert pairsresult.read_result(path).result == result
 
 
 def test_what_is_not_judged_in_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.patience import HANGS
 from wirewatch.core.types import Expect, Unusable
 from wirewatch.daemon import service
 from wirewatch.daemon.service import Reloader, Reread
@@ -53,6 +55,22 @@ def test_what_is_read_is_taken_over_and_what_needs_a_restart_is_said(
 
 def test_a_signal_that_comes_meanwhile_has_it_read_once_more() -> None:
     assert reloaded(READ, READ) == (2, 2)
+
+
+def test_a_signal_that_comes_later_has_it_read_again_and_never_twice_at_once() -> None:
+    done: list[str] = []
+
+    async def scenario() -> None:
+        reloader = Reloader(lambda: READ, lambda _: done.append("taken"))
+        for _ in range(2):
+            reloader.reload()
+            task = vars(reloader)["_task"]
+            reloader.reload()
+            assert vars(reloader)["_task"] is task
+            await task
+
+    asyncio.run(scenario())
+    assert done == ["taken"] * 2
 
 
 @pytest.mark.parametrize(
@@ -105,10 +123,14 @@ class Ending:
 @pytest.mark.parametrize("error", [None, ValueError("no verdict")])
 def test_a_daemon_ends_with_its_schedule_so_that_it_is_started_again(error: Exception | None) -> None:
     stopping: list[str] = []
+    litter = Server()
+    vars(litter)["itself"] = litter
+    left, litter = weakref.ref(litter), Server()
 
     async def scenario() -> None:
         until: Any = vars(service)["_until_signal"]
-        await until(Ending(error), [Server(), Server()], lambda: stopping.append("said"), lambda: None)
+        async with asyncio.timeout(HANGS):
+            await until(Ending(error), [litter, Server()], lambda: stopping.append("said"), lambda: None)
 
     try:
         if error is None:
@@ -117,5 +139,8 @@ def test_a_daemon_ends_with_its_schedule_so_that_it_is_started_again(error: Exce
             with pytest.raises(ValueError, match="no verdict"):
                 asyncio.run(scenario())
     finally:
+        kept = gc.get_freeze_count()
         gc.unfreeze()
     assert stopping == ["said"]
+    assert left() is None
+    assert kept > 1000, "what was imported is walked through at each full collection"

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,8 @@ from tests.support import Node, StillClock
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Expect, Finding, Health, Ok, Subject
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.schedule import SLACK, Schedule
+from wirewatch.daemon.schedule import SLACK, Lane, Schedule
+from wirewatch.hw.host import SystemClock
 
 OPTIONS = Options(interval=0.01, deadline=0.2)
 PART = Subject("2", "GPU-2")
@@ -100,6 +102,113 @@ def test_a_loop_that_has_not_turned_for_long_does_not_turn() -> None:
     assert schedule.turning()
     clock.seconds += 0.2 * OPTIONS.deadline
     assert not schedule.turning()
+
+
+def test_all_loops_must_turn() -> None:
+    clock = StillClock()
+    both = [collector(lambda _: ()), collector(lambda _: (), "other")]
+    schedule = run(both, lambda board: component(board, "other").memory >= 2, clock)
+    clock.seconds += 1000.0
+    turned = vars(schedule)["_turned"]
+    for name, turns in (("one", False), ("other", True)):
+        turned[name] = clock.mono()
+        assert schedule.turning() is turns
+
+
+def test_what_a_collector_has_of_lost_parts_is_forgotten_before_its_next_run_and_once() -> None:
+    """A collector that was changed meanwhile may have nothing to forget with."""
+    one, other = collector(lambda _: ()), collector(lambda _: (), "other")
+    forgetful = replace(one, forget=lambda memory: memory + 100)
+    board = Board([forgetful, other], StillClock())
+    schedule = Schedule([forgetful, other], HARDWARE, Expect(), board)
+    assert schedule._memory(forgetful) == 0  # noqa: SLF001
+    schedule.forget()
+    memories = [schedule._memory(each) for each in (other, one, forgetful, forgetful)]  # noqa: SLF001
+    assert memories == [0, 0, 100, 100]
+    assert (component(board).memory, component(board, "other").memory) == (100, 0)
+
+
+def test_a_collector_that_is_on_no_board_does_not_run(caplog: pytest.LogCaptureFixture) -> None:
+    one, other = collector(lambda _: 1 // 0), collector(lambda _: (), "other")  # type: ignore[arg-type, return-value]
+    clock = StillClock()
+
+    async def scenario() -> None:
+        board = Board([other], clock)
+        task = asyncio.create_task(
+            Schedule([one, other], replace(HARDWARE, clock=clock), Expect(), board).run()
+        )
+        async with asyncio.timeout(HANGS):
+            while component(board, "other").memory < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    # On a busy machine the other one may be overdue.
+    assert [record.msg for record in caplog.records if "one" in record.getMessage()] == []
+
+
+def test_a_collector_that_is_taken_away_while_it_hangs_costs_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hang(_number: int) -> tuple[Finding, ...]:
+        begun.set()
+        may_end.wait(HANGS)
+        return ()
+
+    one, other = collector(hang), collector(lambda _: (), "other")
+    hasty = replace(one, options=replace(OPTIONS, deadline=0.01))
+
+    async def scenario() -> None:
+        board = Board([hasty, other], clock := SystemClock())
+        schedule = Schedule([hasty, other], replace(HARDWARE, clock=clock), Expect(), board)
+        task = asyncio.create_task(schedule.run())
+        await asyncio.to_thread(begun.wait, HANGS)
+        board.change([other], board.policy)
+        schedule.change([other], Expect())
+        waiting = asyncio.create_task(schedule.reading("one"))
+        await asyncio.sleep(0.05)
+        caplog.clear()
+        await asyncio.sleep(0.05)
+        may_end.set()
+        async with asyncio.timeout(HANGS):
+            await waiting
+        assert list(board.state.components) == ["other"]
+        assert "one" not in vars(schedule)["_turned"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    # On a busy machine the other one may be overdue.
+    assert [record.msg for record in caplog.records if "one" in record.getMessage()] == []
+
+
+def test_a_component_that_could_not_be_published_and_can_again_says_how_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    board = Board([one := collector(lambda _: ())], clock := StillClock())
+    schedule = Schedule([one], replace(HARDWARE, clock=clock), Expect(), board)
+    vars(schedule)["_lanes"]["nvml"] = Lane("test")
+    publish, left = board.publish, [1, 0, 1, 0, 1, 0]
+
+    def refuse(given: Component) -> None:
+        if left and left.pop(0):
+            raise KeyError("no verdict")
+        publish(given)
+
+    board.publish = refuse  # type: ignore[method-assign, assignment]
+
+    async def scenario() -> None:
+        for _ in range(4):
+            assert await vars(Schedule)["_supervised"](schedule, one)
+
+    asyncio.run(scenario())
+    part = "running or publishing the collector one raised"
+    assert [one.getMessage() for one in caplog.records if "raised" in one.msg] == [
+        part, f"{part} the same 2 more times",
+    ]  # fmt: skip
 
 
 def test_one_of_two_first_polls_is_not_all_of_them() -> None:

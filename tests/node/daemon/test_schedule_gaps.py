@@ -11,7 +11,7 @@ import selectors
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ from tests.patience import HANGS
 from tests.support import Node, StillClock
 from wirewatch.core.collector import APART, AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Expect
+from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.schedule import ROOM, Lane, Schedule, Timing, until_gap
 
@@ -272,3 +272,20 @@ def test_a_kick_at_the_very_end_does_not_keep_it_alive() -> None:
 )
 def test_how_long_to_wait_at_ten(turns: list[Timing], wait: float) -> None:
     assert until_gap(turns, 10.0) == pytest.approx(wait)
+
+
+def test_a_collector_that_fails_runs_again_soon_and_one_that_is_changed_at_once() -> None:
+    made = Made({})
+    seldom, often = made.of("seldom", "nvml", 600.0), made.of("often", "files", 10.0)
+
+    def failing(one: AnyCollector) -> AnyCollector:
+        def read(*asked: Any) -> object:
+            came = one.read(*asked)
+            return came if len(made.began[one.name]) > 2 else Absent(Why.LOST, "not yet")
+
+        return replace(one, read=read)
+
+    made.changes = {100.0: [seldom, often]}
+    made.run([failing(seldom), failing(often)], until=650.0)
+    assert [round(began - 1000.0) for began in made.began["seldom"]] == [0, 15, 30, 100]
+    assert [round(began - 1000.0) for began in made.began["often"]][:4] == [0, 10, 20, 30]

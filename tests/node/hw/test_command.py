@@ -1,8 +1,10 @@
 """Programs of other people: real ones, named ibstat, in a folder of our own."""
 
 import errno
+import io
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -194,6 +196,42 @@ def test_a_program_is_found_in_the_first_folder_that_has_it(tmp_path: Path, inst
     assert output(SystemCommand(f"{first}:{tmp_path}")).out == "first\n"
 
 
+class Hung:
+    """Stands for a program that hangs in a driver: `pid` names the group that is left of it."""
+
+    def __init__(self, pid: int = 1 << 22) -> None:
+        self.pid = pid
+        self.code: int | None = None
+        self.stdout, self.stderr = io.BytesIO(), None
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+        raise subprocess.TimeoutExpired("ibstat", timeout)
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+def test_after_a_program_that_cannot_be_killed_none_is_started_until_it_is_gone(install: Install) -> None:
+    command, hung = install("echo fine"), Hung()
+    command._programs._kill(hung)  # type: ignore[arg-type] # noqa: SLF001
+    assert hung.stdout.closed
+    assert absent(command).detail == "an earlier ibstat was killed and does not die; not starting another"
+    hung.code = -signal.SIGKILL
+    assert output(command).out == "fine\n"
+
+
+def test_what_a_killed_program_had_started_counts_as_the_program(install: Install) -> None:
+    command = install("echo fine")
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as started:
+        hung = command._programs._stuck = Hung(started.pid)  # type: ignore[assignment] # noqa: SLF001
+        hung.code = -signal.SIGKILL
+        try:
+            assert absent(command).why is Why.TIMEOUT
+        finally:
+            started.kill()
+    assert output(command).out == "fine\n"
+
+
 def test_waiting_for_a_killed_program_is_short() -> None:
     assert 0 < KILL_WAIT < 1
 
@@ -215,6 +253,15 @@ def test_a_program_beside_us_is_read_while_it_runs_and_ends_with_all_it_started(
         one.close()
 
 
-def test_a_program_that_cannot_be_started_is_an_error() -> None:
-    with pytest.raises(OSError, match="No such file"):
+def test_a_program_that_cannot_be_started_is_an_error_and_nothing_stays_open() -> None:
+    before = open_files()
+    with pytest.raises(OSError, match="No such file") as error:
         RunningProgram(["/no/such/program"], {})
+    assert open_files() == before, error
+
+
+def test_a_program_beside_us_that_is_closed_has_ended_and_nothing_stays_open() -> None:
+    before = open_files()
+    one = RunningProgram(["/bin/sleep", "60"], {})
+    one.close()
+    assert (one.status(), open_files()) == (-signal.SIGKILL, before)

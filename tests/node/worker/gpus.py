@@ -35,6 +35,8 @@ ARGUMENTS = {
     "scatter": "root", "gather": "root", "allto_all": "",
 }  # fmt: skip
 """What nccl.h has between type and communicator."""
+FACTOR = b"fact"
+"""An element of what is multiplied."""
 Call = tuple[Any, ...]
 
 
@@ -95,9 +97,11 @@ class PythonKernels:
         )
 
     def factors(self, data: int, n: int) -> None:
-        self._memory.check(data, 4 * n)
+        self._memory.write(data, FACTOR * n)
 
-    def gemm(self, _one: int, _other: int, product: int, side: int) -> None:
+    def gemm(self, one: int, other: int, product: int, side: int) -> None:
+        for factor in (one, other):
+            assert self._memory.read(factor, 4 * side * side) == FACTOR * side * side
         self._memory.check(product, 4 * side * side)
 
     def _count(self, data: int, wanted: Sequence[int], wrong: int) -> None:
@@ -164,8 +168,8 @@ class Device:
 
 @dataclass
 class Graph:
+    stream: int
     calls: list[Call]
-    waiting: int = 0
 
 
 @dataclass
@@ -174,7 +178,9 @@ class Gpus:
 
     Each thread has a current GPU, on which alone it may work. `sides` of the matrix products; `copied`: from,
     to and size of copies. `reach`: the answer to a GPU that wants another's memory, None where it cannot.
-    `spoil` may change what a call writes to an address, None for nothing at all. `now`: seconds, by device.
+    `launched`: the stream of each graph that was launched, and its groups of calls; `alive`: graphs that were
+    made and not given back. `spoil` may change what a call writes to an address, None for nothing at all.
+    `now`: seconds, by device.
     """
 
     free: int = 1 << 20
@@ -193,10 +199,14 @@ class Gpus:
     sides: list[int] = field(default_factory=list)
     copied: list[tuple[int, int, int]] = field(default_factory=list)
     reach: Callable[[int, int], Result | None] = lambda _one, _other: Result.CUDA_SUCCESS
+    launched: list[tuple[int, int]] = field(default_factory=list)
+    alive: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._group: list[Call] = []
-        self._captured: list[Call] | None = None
+        self._grouped = False
+        self._capturing: set[int] = set()
+        self._captured: list[Call] = []
         self._program: Any = None
         self.devices = [Device(number, self) for number in range(4)]
         self._ready = False
@@ -249,7 +259,7 @@ class Gpus:
         return self.devices
 
     def _launch(self, stream: Stream, _config: object, kernel: Any, *arguments: int) -> None:
-        assert self._captured is None
+        assert not self._capturing
         device, name, work = kernel
         assert device is stream.device, "it was loaded for another GPU"
         self.on(stream.handle)
@@ -313,32 +323,40 @@ class Gpus:
         to[:] = self.memory.read(at, size)
         return (Result.CUDA_SUCCESS,)
 
-    def cuStreamBeginCapture(self, _stream: int, _mode: int) -> tuple[Any, ...]:  # noqa: N802
-        self._captured = self._captured or []
+    def cuStreamBeginCapture(self, stream: int, _mode: int) -> tuple[Any, ...]:  # noqa: N802
+        self._capturing.add(stream)
         return (Result.CUDA_SUCCESS,)
 
-    def cuStreamEndCapture(self, _stream: int) -> tuple[Any, ...]:  # noqa: N802
-        graph = Graph(self._captured or [])
-        self._captured = None
+    def cuStreamEndCapture(self, stream: int) -> tuple[Any, ...]:  # noqa: N802
+        """All calls are in the graph that ends first: all ranks together are carried out at its launch."""
+        self._capturing.remove(stream)
+        graph, self._captured = Graph(stream, self._captured), []
+        self.alive.append(("graph", stream))
         return Result.CUDA_SUCCESS, graph
 
     def cuGraphInstantiate(self, graph: Graph, _flags: int) -> tuple[Any, ...]:  # noqa: N802
-        assert self._captured is None
+        assert not self._capturing
+        assert self.thread.current is self.streams[graph.stream].device
+        self.alive.append(("ready", graph.stream))
         return Result.CUDA_SUCCESS, graph
 
     def cuGraphLaunch(self, graph: Graph, stream: int) -> tuple[Any, ...]:  # noqa: N802
         self.on(stream)
+        self.launched.append((stream, len(graph.calls)))
         for calls in graph.calls:
             self._run(calls)
         return (Result.CUDA_SUCCESS,)
 
-    def cuGraphDestroy(self, _graph: Graph) -> tuple[Any, ...]:  # noqa: N802
+    def cuGraphDestroy(self, graph: Graph) -> tuple[Any, ...]:  # noqa: N802
+        self.alive.remove(("graph", graph.stream))
         return (Result.CUDA_SUCCESS,)
 
-    def cuGraphExecDestroy(self, _graph: Graph) -> tuple[Any, ...]:  # noqa: N802
+    def cuGraphExecDestroy(self, graph: Graph) -> tuple[Any, ...]:  # noqa: N802
+        self.alive.remove(("ready", graph.stream))
         return (Result.CUDA_SUCCESS,)
 
     def _register(self, comm: Any, at: int, size: int) -> int:
+        assert self._grouped
         assert (at, size) in self.registrable
         self.registered.append((comm, at, size))
         return at
@@ -357,12 +375,14 @@ class Gpus:
 
     def _start(self) -> None:
         self.asked.append(("group_start",))
-        assert not self._group
+        assert not self._grouped
+        self._grouped = True
 
     def _end(self) -> None:
         self.asked.append(("group_end",))
-        calls, self._group = tuple(self._group), []
-        if self._captured is not None:
+        calls, self._group, self._grouped = tuple(self._group), [], False
+        if self._capturing:
+            assert {call[-1] for call in calls} <= self._capturing
             self._captured.append(calls)
         else:
             self._run(calls)

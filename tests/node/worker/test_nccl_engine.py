@@ -24,6 +24,7 @@ from wirewatch.core.probe import (
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
+    SEND,
     SENDRECV,
     Case,
     Document,
@@ -290,6 +291,24 @@ def test_small_messages_are_timed_by_their_graphs_after_the_first_launch(gpus: G
     timed = only(measured(plan(Case(0, ALL_REDUCE, 8, "graph", 50))))
     assert [timed.seconds, timed.low, timed.high] == pytest.approx([6.0 / 50, 5.0 / 50, 7.0 / 50])
     assert (timed.iterations, timed.runs) == (100, 151)
+    # The first graph has the calls of all four.
+    assert gpus.launched == [(1000, 50), (1001, 0), (1002, 0), (1003, 0)] * 3
+    assert gpus.alive == []
+
+
+@pytest.mark.parametrize(("launch", "seconds"), [("stream", 3.0 + 1.0), ("graph", 3 * 3.0 + 1.0)])
+def test_the_time_of_the_runs_and_of_their_check_is_a_gpu_s_busy_time(
+    gpus: Gpus, launch: str, seconds: float
+) -> None:
+    """Each mark comes a second after the one before it: begin, first, last and end, and two of the check."""
+    clocks = [0.0] * 4
+
+    def now(device: int) -> float:
+        clocks[device] += 1.0
+        return clocks[device]
+
+    gpus.now = now  # type: ignore[method-assign, assignment]
+    assert measured(plan(of(ALL_REDUCE, launch=launch))).cost.kernel_seconds == (seconds,) * 4
 
 
 @pytest.mark.usefixtures("gpus")
@@ -352,6 +371,12 @@ def test_what_each_gpu_does_alone_is_timed_run_by_run(
     assert document.cost.kernel_seconds == (PRODUCTS + COPIES + 4.0,) * 4
 
 
+def test_a_gpu_s_own_copies_are_as_large_as_those_between_gpus(small: Gpus) -> None:
+    document = measured(plan(micro=True, copy_bytes=64))
+    assert {one.copy_bytes for one in document.micros} == {64}
+    assert {size for *_, size in small.copied} == {64}
+
+
 def test_copies_go_both_ways_between_all_pairs(gpus: Gpus) -> None:
     document = measured(plan(copy_bytes=64, copies=2))
     ways = [(one.source, one.destination) for one in document.copies]
@@ -399,9 +424,31 @@ def test_buffers_that_need_not_be_registered_are_cuda_s_own(gpus: Gpus) -> None:
 
 
 @pytest.mark.usefixtures("gpus")
+def test_what_nccl_has_no_call_for_is_not_offered() -> None:
+    assert not ENGINES["nccl"](plan()).offers(SEND)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_an_error_of_the_driver_while_it_gives_memory_is_not_called_too_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = sys.modules["cuda.bindings.driver"]
+    monkeypatch.setitem(vars(driver), "cuMemAlloc", lambda _size: (Result.CUDA_ERROR_UNKNOWN, 0))
+    with pytest.raises(EngineError, match=r"^the CUDA driver says CUDA_ERROR_UNKNOWN$") as told:
+        measured(plan(of(ALL_REDUCE)))
+    assert told.value.kind == "driver"
+
+
+@pytest.mark.usefixtures("gpus")
 def test_the_matrix_product_fills_the_smallest_buffer() -> None:
     engine = importlib.import_module("wirewatch.worker.nccl_engine")
     assert vars(engine)["SMALLEST_BUFFER"] == 3 * 4 * kernels.GEMM_SIDE**2
+
+
+def test_the_matrix_product_is_launched_with_the_tile_and_the_threads_that_it_is_written_for() -> None:
+    assert f"bs[{kernels.TILE}][40]" in kernels.SOURCE
+    assert f"piece += {kernels.THREADS})" in kernels.SOURCE
+    assert kernels.GEMM_SIDE % kernels.TILE == kernels.GEMM_SIDE_OLD % kernels.TILE == 0
 
 
 @pytest.mark.usefixtures("gpus")

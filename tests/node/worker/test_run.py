@@ -1,9 +1,10 @@
 """A probe from its plan to its document: in memory, and as a process with real pipes."""
 
 import gc
+import io
 import json
 import os
-import re
+import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -21,21 +22,22 @@ from hypothesis import strategies as st
 from tests.groups import dies as gone
 from tests.node.worker.memory import MemoryEngine
 from tests.node.worker.workerprocess import MEMORY, ROOT, WorkerProcess, document_of
-from tests.patience import HANGS
 from wirewatch.core.probe import (
     OPS,
+    REPORT,
     Case,
     Document,
     ErrorKind,
     Plan,
     Timed,
+    WorkerError,
     decode_plan,
     encode_document,
     encode_plan,
     rounds,
 )
 from wirewatch.worker import __main__ as worker_main
-from wirewatch.worker.run import EngineError, Run
+from wirewatch.worker.run import EngineError, Run, marker, reporter
 
 PLAN = Plan(
     "memory", ("one", "two", "three", "four"), ((0, 1, 2, 3), (0, 2)), latency_sizes=(8,),
@@ -49,46 +51,6 @@ worker = subprocess.Popen(command + pipes, start_new_session=True, pass_fds=[int
 print(worker.pid, flush=True)
 time.sleep(60)
 """
-FOLLOWS = """
-import os, sys, time
-from wirewatch.worker.process import follow
-follow(int(sys.argv[1]), lambda: os._exit(7))
-time.sleep(float(sys.argv[2]))
-"""
-FORKED = """
-import os, sys, time
-from wirewatch.worker.process import fork_ranks, part
-rank = fork_ranks(4)
-os.write(1, b"%d\\n" % rank)
-if sys.argv[1] == "ends":
-    if rank == 0:
-        part()
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            os.write(1, b"alone\\n")
-    os._exit(0)
-time.sleep(60)
-"""
-
-LOST = """
-import os, signal, sys, time
-from wirewatch.worker import process
-process.NOTICE = 0.1
-rank = process.fork_ranks(3)
-if rank == 1:
-    os._exit(0)
-if rank == 2:
-    time.sleep(0.2)
-    os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1] == "killed" else os._exit(int(sys.argv[1]))
-def lost(said):
-    os.write(1, said.encode())
-    os._exit(0)
-process.watch_ranks(lost)
-process.part()
-os.write(1, b"all ended well")
-"""
-
 sizes = st.integers(8, 1 << 30)
 plans = st.builds(
     Plan,
@@ -165,8 +127,10 @@ class CollectionsSeen(MemoryEngine):
     def __init__(self, plan: Plan, fails: str = "") -> None:
         super().__init__(plan, fails)
         self.collections = 0
+        self.frozen: list[int] = []
 
     def collective(self, case: Case) -> Timed:
+        self.frozen.append(gc.get_freeze_count())
         before = self._count()
         kept: list[list[object]] = [[] for _ in range(2000)]
         self.collections += self._count() - before
@@ -185,7 +149,8 @@ def test_no_garbage_is_collected_in_the_middle_of_a_collective(fails: str) -> No
     with suppress(EngineError):
         run.measure(engine)
     assert engine.collections == 0
-    assert gc.isenabled()
+    assert min(engine.frozen) > 1000, "what was imported before is looked through each time"
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
 def test_garbage_is_collected_before_each_collective() -> None:
@@ -208,11 +173,12 @@ def test_garbage_is_collected_before_each_collective() -> None:
 
 def test_the_document_says_what_the_probe_cost() -> None:
     began = time.monotonic()
+    uses = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cost = measured(PLAN)[0].cost
     assert 0 < cost.imported <= cost.contexts <= cost.communicators <= cost.done <= time.monotonic() - began
     assert cost.kernel_seconds == (0.5,) * 4
-    assert cost.cpu_seconds > 0
-    assert 1 << 20 < cost.host_bytes < 1 << 40
+    assert cost.cpu_seconds >= sum(use.ru_utime + use.ru_stime for use in uses) > 0
+    assert max(use.ru_maxrss for use in uses) << 10 <= cost.host_bytes < 1 << 40
 
 
 def test_small_sizes_are_asked_for_as_latencies() -> None:
@@ -235,8 +201,10 @@ def test_what_the_engine_does_not_have_is_said_and_all_else_is_measured() -> Non
     reported: list[Timed] = []
     cases = tuple(Case(0, op, 8, "graph", 2) for op in ("broadcast", "alltoall"))
     plan = replace(PLAN, cases=cases, copy_bytes=0, micro=False)
-    run = Run(plan, lambda _: None, time.monotonic(), reported.append)
+    marks: list[str] = []
+    run = Run(plan, marks.append, time.monotonic(), reported.append)
     run.measure(engine := MemoryEngine(plan, lacks=("alltoall", "all_gather")))
+    assert marks[-2:] == ["cases", "end"]
     document = document_of(encode_document(run.document(engine, None)))
     assert document.not_offered == ("all_gather", "alltoall")
     assert [t.op for t in document.collectives if t.group == 1] == ["all_reduce"] * 3 + ["reduce_scatter"] * 3
@@ -268,6 +236,63 @@ def test_with_an_error_the_document_holds_what_came_before(
     assert len(document.collectives) == len(collectives)
     assert bool(document.copies) == (step == "micros")
     assert not document.micros
+
+
+def test_without_an_engine_the_document_has_its_error_alone() -> None:
+    run = Run(PLAN, lambda _: None, 0.0, times={"imported": 1.0})
+    document = run.document(None, EngineError("no_engine", "there is none"))
+    assert (document.versions, document.cost.kernel_seconds, document.error) == (
+        {}, (), WorkerError("no_engine", "there is none"),
+    )  # fmt: skip
+
+
+def test_a_mark_is_a_line_that_waits_for_an_answer_and_a_report_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    reading, writing = os.pipe()
+    marker(writing, pauses=False)("not said")
+    marker(writing, pauses=True)("said")
+    assert sys.stdin.read() == "", "the answer was read"
+    timed = Timed(0, "broadcast", 8, "graph", 2, 3, 2e-3, 1e-3, 2e-3, 3e-3, 0)
+    reporter(writing)(timed)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        mark, report = pipe.read().splitlines()
+    assert (mark, json.loads(report.removeprefix(REPORT))) == ("said", asdict(timed))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY", "out_of_memory"), ("CUDA error: out of memory\nmore", "out_of_memory"),
+        ("an illegal memory access", "internal"),
+    ],
+)  # fmt: skip
+def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str, kind: ErrorKind) -> None:
+    class Raising(MemoryEngine):
+        def contexts(self) -> None:
+            raise RuntimeError(text)
+
+    with pytest.raises(EngineError) as error:
+        vars(worker_main)["_measured"](Run(PLAN, lambda _: None, 0.0), Raising(PLAN))
+    assert (error.value.kind, str(error.value)) == (kind, f"RuntimeError: {text.splitlines()[0]}")
+
+
+@pytest.mark.parametrize(
+    ("fails", "begins"),
+    [
+        ("contexts", ""), ("communicators", "communicators: "), ("copies", "copies: "),
+        ("micros", "micros: "),
+        ("all_gather.0.4194304.stream", "all_gather of 4194304 bytes, stream: "),
+        ("broadcast.1.8.graph", "broadcast of 8 bytes, graph: "),
+    ],
+)  # fmt: skip
+def test_an_error_begins_with_the_step_in_which_it_came(fails: str, begins: str) -> None:
+    run = Run(replace(PLAN, cases=(Case(1, "broadcast", 8, "graph", 2),)), lambda _: None, 0.0)
+    with pytest.raises(EngineError) as error:
+        vars(worker_main)["_measured"](run, MemoryEngine(PLAN, fails, "nccl"))
+    assert (error.value.kind, str(error.value)) == ("nccl", f"{begins}{fails} fails")
 
 
 def test_a_worker_pauses_at_every_mark_and_then_hands_back_its_document() -> None:
@@ -329,39 +354,6 @@ def test_an_engine_that_is_not_known_is_none() -> None:
         assert worker.process.returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("CUDA_ERROR_OUT_OF_MEMORY", "out_of_memory"), ("CUDA error: out of memory\nmore", "out_of_memory"),
-        ("an illegal memory access", "internal"),
-    ],
-)  # fmt: skip
-def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str, kind: ErrorKind) -> None:
-    class Raising(MemoryEngine):
-        def contexts(self) -> None:
-            raise RuntimeError(text)
-
-    with pytest.raises(EngineError) as error:
-        vars(worker_main)["_measured"](Run(PLAN, lambda _: None, 0.0), Raising(PLAN))
-    assert (error.value.kind, str(error.value)) == (kind, f"RuntimeError: {text.splitlines()[0]}")
-
-
-@pytest.mark.parametrize(
-    ("fails", "begins"),
-    [
-        ("contexts", ""), ("communicators", "communicators: "), ("copies", "copies: "),
-        ("micros", "micros: "),
-        ("all_gather.0.4194304.stream", "all_gather of 4194304 bytes, stream: "),
-        ("broadcast.1.8.graph", "broadcast of 8 bytes, graph: "),
-    ],
-)  # fmt: skip
-def test_an_error_begins_with_the_step_in_which_it_came(fails: str, begins: str) -> None:
-    run = Run(replace(PLAN, cases=(Case(1, "broadcast", 8, "graph", 2),)), lambda _: None, 0.0)
-    with pytest.raises(EngineError) as error:
-        vars(worker_main)["_measured"](run, MemoryEngine(PLAN, fails, "nccl"))
-    assert (error.value.kind, str(error.value)) == ("nccl", f"{begins}{fails} fails")
-
-
 @pytest.mark.parametrize("engine", ["torch", "gloo"])
 @pytest.mark.parametrize("error", ["ImportError", "OSError", "RuntimeError"])
 def test_an_engine_whose_library_is_broken_is_none(tmp_path: Path, engine: str, error: str) -> None:
@@ -402,45 +394,6 @@ def test_a_worker_is_killed_with_who_started_it() -> None:
                 os.killpg(worker, signal.SIGKILL)
     os.close(marks)
     os.close(write_marks)
-
-
-def test_a_process_whose_parent_is_gone_from_the_start_sees_it_itself() -> None:
-    stranger = [sys.executable, "-c", FOLLOWS, str(1 << 22), "30"]
-    assert subprocess.run(stranger, check=False, timeout=HANGS).returncode == 7
-    child = [sys.executable, "-c", FOLLOWS, str(os.getpid()), "1.2"]
-    assert subprocess.run(child, check=False, timeout=HANGS).returncode == 0
-
-
-def test_ranks_are_one_process_each_and_all_have_ended_after_the_parting() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", FORKED, "ends"], check=True, stdout=subprocess.PIPE, timeout=HANGS
-    ).stdout.split()
-    assert sorted(told[:-1]) == [b"0", b"1", b"2", b"3"]
-    assert told[-1] == b"alone"
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [("killed", r"the process of a rank, \d+, ended by SIGKILL"), ("0", "all ended well"),
-     ("1", r"the process of a rank, \d+, ended with status 1")],
-)  # fmt: skip
-def test_the_loss_of_a_rank_is_said_and_the_end_of_one_is_not(how: str, said: str) -> None:
-    script = LOST if how == "0" else LOST.replace("process.part()", "time.sleep(30)")
-    told = subprocess.run(
-        [sys.executable, "-c", script, how], check=True, stdout=subprocess.PIPE, timeout=HANGS
-    ).stdout.decode()
-    assert re.fullmatch(said, told)
-
-
-def test_ranks_die_with_the_one_that_leads() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", FORKED, "stay"], stdout=subprocess.PIPE, start_new_session=True
-    ) as leader:
-        assert leader.stdout is not None
-        assert sorted(leader.stdout.readline() for _ in range(4)) == [b"0\n", b"1\n", b"2\n", b"3\n"]
-        leader.kill()
-        leader.wait()
-        assert gone(leader.pid)
 
 
 def test_a_document_with_a_time_that_is_no_number_is_never_written() -> None:

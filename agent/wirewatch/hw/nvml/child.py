@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from wirewatch.core.ports import Answer, Question
 from wirewatch.hw.nvml import protocol
@@ -57,7 +57,11 @@ def main() -> None:
     # The pipe to the parent, out of reach of whatever a library prints.
     pipe = os.dup(1)
     os.dup2(2, 1)
-    jobs = sys.stdin.buffer
+    serve(sys.stdin.buffer, pipe)
+
+
+def serve(jobs: BinaryIO, pipe: int) -> None:
+    """Answer jobs until there are no more; the first line says of what."""
     try:
         source = protocol.decode_source(jobs.readline())
         library = _open(source)

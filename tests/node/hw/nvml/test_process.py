@@ -2,6 +2,9 @@
 
 import errno
 import os
+import select
+import signal
+import time
 
 import pytest
 from hypothesis import given
@@ -10,7 +13,8 @@ from hypothesis import strategies as st
 from tests.node.hw.recordings import Time
 from tests.patience import HANGS
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.nvml.process import Child, Delay, NvmlChild, Quarantine, Supervisor
+from wirewatch.hw.nvml import process
+from wirewatch.hw.nvml.process import Child, ChildHung, Delay, NvmlChild, Quarantine, Supervisor
 from wirewatch.hw.nvml.protocol import Source
 
 SOON = HANGS
@@ -114,3 +118,27 @@ def test_a_machine_that_can_start_no_process_has_no_answers_for_a_while() -> Non
         assert supervisor.ready() is None
     finally:
         assert supervisor.drop()
+
+
+def test_a_job_that_a_hanging_child_does_not_take_is_given_up_at_the_deadline() -> None:
+    """One that is larger than the pipe."""
+    child = Child(Source("h200x1-idle"))
+    try:
+        child.hello(SOON)
+        os.kill(child.pid, signal.SIGSTOP)
+        with pytest.raises(ChildHung):
+            child.ask(b"x" * (1 << 20), 0.05)
+    finally:
+        assert child.kill()
+
+
+@pytest.mark.parametrize("left", [-1.0, 0.01])
+def test_a_pipe_is_waited_for_until_the_deadline_which_may_be_over(left: float) -> None:
+    reading, writing = os.pipe()
+    try:
+        with pytest.raises(ChildHung):
+            vars(process)["_wait"](reading, select.POLLIN, time.monotonic() + left)
+        vars(process)["_wait"](writing, select.POLLOUT, time.monotonic() + SOON)
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -301,6 +301,17 @@ def test_a_child_is_killed_only_when_it_does_not_end(
     assert len(child.sent) == len(sent) + (not closed)
 
 
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [(0, "died (exit status 0)"), (3, "died (exit status 3)"), (-11, "died (SIGSEGV)"),
+     (None, "closed its pipe")],
+)  # fmt: skip
+def test_the_end_of_a_child_is_said_as_people_say_it(code: int | None, how: str) -> None:
+    program = Process(ends=False)
+    program.code = code
+    assert Started(program)._how() == f"the NVML process {how}"  # noqa: SLF001
+
+
 def test_the_pipes_of_a_child_are_closed_once_it_is_known_to_have_ended() -> None:
     killed, gone, alive = (Process(ends=False) for _ in range(3))
     assert Started(killed).kill()
