@@ -28,6 +28,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ _SELECTORS = frozenset({"port", "match", "at", "from", "until"})
 _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER, _HOUR = 1e9, 3600.0
+_matches = lru_cache(1 << 16)(fnmatchcase)
 """Seconds."""
 HURRY = 20.0
 """How many times as fast as written an overlay changes for a demo."""
@@ -111,8 +113,8 @@ class AnswerChange:
     at: str = ""
 
     def applies(self, key: Key, seconds: float) -> bool:
-        here = self.start <= seconds < self.until
-        return here and key[0] == self.port and fnmatchcase(key[1], self.match)
+        here = key[0] == self.port and self.start <= seconds < self.until
+        return here and _matches(key[1], self.match)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +255,18 @@ class ReplayNvml:
         prefix = "" if scope is None else self._prefix(scope)
         if prefix is None:
             return [Answer(absent_code(GPU_IS_LOST))] * len(questions)
-        answers = [self._player.answer(("nvml", f"{prefix}{q}")) for q in questions]
+        answers = [self._player.answer(_key(prefix, q)) for q in questions]
         self.seconds += sum(a.us for a in answers) * 1e-6
         return answers
 
     def _prefix(self, scope: str) -> str | None:
         index = scope.removeprefix("index:")
         return f"gpu{index}/" if index != scope else self._named.get(scope)
+
+
+@cache
+def _key(prefix: str, question: Question) -> Key:
+    return "nvml", f"{prefix}{question}"
 
 
 def bundled_overlays() -> list[str]:
