@@ -53,7 +53,6 @@ def _together(every: Iterable[AnyCollector]) -> tuple[AnyCollector, ...]:
     return made
 
 
-@cache
 def rules() -> tuple[Rule, ...]:
     """Return every rule that a finding can carry."""
     every = components()

@@ -28,7 +28,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +113,7 @@ class AnswerChange:
     at: str = ""
 
     def applies(self, key: Key, seconds: float) -> bool:
-        here = key[0] == self.port and self.start <= seconds < self.until
-        return here and _matches(key[1], self.match)
+        return key[0] == self.port and self.start <= seconds < self.until and _matches(key[1], self.match)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,18 +254,13 @@ class ReplayNvml:
         prefix = "" if scope is None else self._prefix(scope)
         if prefix is None:
             return [Answer(absent_code(GPU_IS_LOST))] * len(questions)
-        answers = [self._player.answer(_key(prefix, q)) for q in questions]
+        answers = [self._player.answer(("nvml", f"{prefix}{q}")) for q in questions]
         self.seconds += sum(a.us for a in answers) * 1e-6
         return answers
 
     def _prefix(self, scope: str) -> str | None:
         index = scope.removeprefix("index:")
         return f"gpu{index}/" if index != scope else self._named.get(scope)
-
-
-@cache
-def _key(prefix: str, question: Question) -> Key:
-    return "nvml", f"{prefix}{question}"
 
 
 def bundled_overlays() -> list[str]:
@@ -303,10 +297,8 @@ def change(
     overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None, effects: Effects = REAL
 ) -> Answer | None:
     """Return the answer as overlays change it, `seconds` into the play; RuntimeError if one says `raise`."""
-    for overlay in overlays:
-        for one in overlay.changes:
-            if one.applies(key, seconds):
-                answer = _act(one, key, seconds, answer, effects)
+    for one in (one for overlay in overlays for one in overlay.changes if one.applies(key, seconds)):
+        answer = _act(one, key, seconds, answer, effects)
     return answer
 
 
@@ -327,8 +319,7 @@ def is_counter(key: Key) -> bool:
     port, question = key
     if port == "sysfs":
         return any(part in question for part in _COUNTER_FILES)
-    field = _FIELD.match(question)
-    if field:
+    if field := _FIELD.match(question):
         return int(field[1]) in _COUNTER_FIELDS
     return question.partition("/")[2].partition("(")[0] in _COUNTER_CALLS
 
