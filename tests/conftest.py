@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from tests import processes
 from tests.examples import SHARE, examples
+from tests.forkserver import read_once
 from tests.patience import SLOWNESS
 from tests.release import Release
 from tests.skips import Skips
@@ -23,6 +24,9 @@ settings.load_profile("wirewatch")
 
 # What a script starts in its background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Collection makes values that live to the end: to look for garbage among them takes a third of its time.
+gc.disable()
 
 LONG = (
     "tests/node/cli/test_check_hanging.py", "tests/node/daemon/", "tests/proof/",
@@ -42,6 +46,26 @@ def pytest_configure(config: pytest.Config) -> None:
         processes.call(place)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let a worker report what a test came to, and neither its start and end nor a setup that went well."""
+    if session.config.getoption("durations") is None:
+        for plugin in session.config.pluginmanager.get_plugins():
+            if type(plugin).__name__ == "WorkerInteractor":
+                _make_terse(plugin)
+
+
+def _make_terse(worker: Any) -> None:
+    send = worker.sendevent
+
+    def needed(name: str, **given: Any) -> None:
+        told = given["data"] if name == "testreport" else {}
+        idle = told.get("when") in {"setup", "teardown"} and told["outcome"] == "passed"
+        if not idle and name not in {"logstart", "logfinish"}:
+            send(name, **given)
+
+    worker.sendevent = needed
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """All workers call one process, which imports everything once."""
@@ -55,5 +79,7 @@ def pytest_collection_modifyitems(items: MutableSequence[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What is here by now lives to the end; to look for garbage in it takes a twentieth of all the time."""
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    gc.enable()
+    read_once()

@@ -15,13 +15,16 @@ import os
 import pkgutil
 import runpy
 import selectors
+import signal
 import socket
+import subprocess
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 PACKAGES = ("wirewatch", "wirewatch_lab", "wirewatch_fleet")
@@ -32,6 +35,8 @@ DESCRIPTORS = 4
 """Of a request: input, output, errors, and where the process id and the exit status are written."""
 NOT_IMPORTED = ("wirewatch.worker", "wirewatch.hw.nvml.child", *(f"{name}.__main__" for name in PACKAGES))
 """Programs, which are run and not imported."""
+LATE = ("pydantic.v1",)
+"""FastAPI imports it when it makes an application."""
 
 
 def main() -> None:
@@ -69,9 +74,15 @@ def _called(callers: socket.socket, starter: socket.socket) -> socket.socket | N
 @cache
 def _prepare() -> None:
     """Import everything and read the bundled recordings, which no command changes."""
-    for name in _modules():
+    for name in (*_modules(), *LATE):
         importlib.import_module(name)
-    _read_once()
+    load = read_once()
+    for name in importlib.import_module("wirewatch.hw.recording").bundled_names():
+        load(name)
+    _make_once()
+    if not os.environ.get("RELEASE"):
+        process: Any = importlib.import_module("wirewatch.hw.nvml.process")
+        process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedNvml})
     # Children share the memory of what is never collected.
     gc.collect()
     gc.freeze()
@@ -84,18 +95,54 @@ def _modules() -> Iterator[str]:
             yield from (one.name for one in found if not one.name.startswith(NOT_IMPORTED))
 
 
-def _read_once() -> None:
-    hardware: Any = importlib.import_module("wirewatch.cli.hardware")
-    overlay: Any = importlib.import_module("wirewatch.hw.overlay")
+def read_once() -> Any:
+    """Let commands of this process read each bundled recording once; return the function that reads."""
     recording: Any = importlib.import_module("wirewatch.hw.recording")
     read = recording.load_recording
-    kept = {recording.BUNDLED / name: read(name) for name in recording.bundled_names()}
+    bundled = cache(read)
 
     def load(name: str) -> object:
-        return kept.get(recording.find(name)) or read(name)
+        folder = recording.find(name)
+        return bundled(folder.name) if folder.parent == recording.BUNDLED else read(name)
 
-    for module in (hardware, overlay):
-        module.load_recording = load
+    for module in ("wirewatch.cli.hardware", "wirewatch.hw.overlay"):
+        vars(importlib.import_module(module))["load_recording"] = load
+    return load
+
+
+def _make_once() -> None:
+    config: Any = importlib.import_module("wirewatch.config")
+    every = importlib.import_module("wirewatch.catalogue").discover()
+    make, made = config.model, config.model(every)
+    config.model = lambda collectors: made if collectors is every else make(collectors)
+
+
+class ForkedNvml(subprocess.Popen[bytes]):
+    """The process that asks NVML, forked from its parent: it imports nothing. A release starts a new one."""
+
+    def _execute_child(self, *given: Any) -> None:
+        folder, mine, theirs = given[5], given[10], given[13]
+        self.pid = os.fork()
+        if self.pid:
+            self._child_created = True
+            os.close(mine)
+            os.close(theirs)
+            return
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in signal.valid_signals():
+                if callable(signal.getsignal(number)):
+                    signal.signal(number, signal.SIG_DFL)
+            os.dup2(mine, 0)
+            os.dup2(theirs, 1)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            os.chdir(folder)
+            sys.stdin = os.fdopen(0, closefd=False)
+            importlib.import_module("wirewatch.hw.nvml.child").main()
+            code = 0
+        finally:
+            os._exit(code)
 
 
 def _serve(requests: socket.socket) -> list[str]:

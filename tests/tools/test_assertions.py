@@ -9,6 +9,8 @@ from tests.processes import ROOT
 
 CHECKS = frozenset({"raises", "fail"})
 """Functions of pytest that raise where something is wrong."""
+LEAVES = (ast.Constant, ast.Name, ast.expr_context, ast.operator, ast.cmpop)
+"""Most nodes: nothing in them asserts or calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +25,24 @@ class Function:
 
 def functions(folder: Path) -> Iterator[Function]:
     for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                inside = list(ast.walk(node))
-                called = [one.func for one in inside if isinstance(one, ast.Call)]
-                asserts = any(
-                    isinstance(one, ast.Assert)
-                    or (isinstance(one, ast.Raise) and "AssertionError" in ast.unparse(one))
-                    or (isinstance(one, ast.Attribute) and one.attr in CHECKS)
-                    for one in inside
-                )
-                names = frozenset(one.id for one in called if isinstance(one, ast.Name))
-                yield Function(path, node.name, asserts, names)
+        yield from _inside(ast.parse(path.read_text("utf-8")), path)[2]
+
+
+def _inside(node: ast.AST, path: Path) -> tuple[bool, set[str], list[Function]]:
+    """Return whether something in a node asserts, the names that are called there, and its functions."""
+    asserts = isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr in CHECKS)
+    names = {node.func.id} if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else set()
+    found: list[Function] = []
+    if isinstance(node, ast.Raise):
+        asserts = "AssertionError" in ast.unparse(node)
+    for part in ast.iter_child_nodes(node):
+        if not isinstance(part, LEAVES):
+            inner = _inside(part, path)
+            asserts, names = asserts or inner[0], names | inner[1]
+            found += inner[2]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        found.append(Function(path, node.name, asserts, frozenset(names)))
+    return asserts, names, found
 
 
 def silent(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ windows and streaks: how often a state must be seen before it counts is no witne
 
 from dataclasses import astuple, dataclass
 from enum import Enum
+from functools import cache
 from typing import NamedTuple
 
 
@@ -83,6 +84,7 @@ TABLE: tuple[tuple[Witnesses, Weighed], ...] = (
 """The first row whose words were all said holds. Rows by sight stand before rows by expectation."""
 
 
+@cache
 def weigh(said: Witnesses) -> Weighed:
     """Return the state of the part by all its witnesses."""
     words = astuple(said)

@@ -28,6 +28,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ _SELECTORS = frozenset({"port", "match", "at", "from", "until"})
 _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER, _HOUR = 1e9, 3600.0
+_matches = lru_cache(1 << 16)(fnmatchcase)
 """Seconds."""
 HURRY = 20.0
 """How many times as fast as written an overlay changes for a demo."""
@@ -111,8 +113,7 @@ class AnswerChange:
     at: str = ""
 
     def applies(self, key: Key, seconds: float) -> bool:
-        here = self.start <= seconds < self.until
-        return here and key[0] == self.port and fnmatchcase(key[1], self.match)
+        return key[0] == self.port and self.start <= seconds < self.until and _matches(key[1], self.match)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +297,8 @@ def change(
     overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None, effects: Effects = REAL
 ) -> Answer | None:
     """Return the answer as overlays change it, `seconds` into the play; RuntimeError if one says `raise`."""
-    for overlay in overlays:
-        for one in overlay.changes:
-            if one.applies(key, seconds):
-                answer = _act(one, key, seconds, answer, effects)
+    for one in (one for overlay in overlays for one in overlay.changes if one.applies(key, seconds)):
+        answer = _act(one, key, seconds, answer, effects)
     return answer
 
 
@@ -320,8 +319,7 @@ def is_counter(key: Key) -> bool:
     port, question = key
     if port == "sysfs":
         return any(part in question for part in _COUNTER_FILES)
-    field = _FIELD.match(question)
-    if field:
+    if field := _FIELD.match(question):
         return int(field[1]) in _COUNTER_FIELDS
     return question.partition("/")[2].partition("(")[0] in _COUNTER_CALLS
 

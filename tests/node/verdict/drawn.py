@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from wirewatch.catalogue import components, rule_of
@@ -25,6 +26,7 @@ GONE = Absent(Why.LOST, "was here before, is no longer listed")
 COLLECTORS = ("inventory", "nvlink", "gpu", "pcie", "xid", "infiniband", "gpudirect", "probe")
 
 
+@cache
 def collector_of(rule: str) -> str:
     """Whose rule it is, or whose are others of its family."""
     family = rule.partition(".")[0]
