@@ -25,6 +25,7 @@ from wirewatch.core.collector import (
     is_lost,
     observed_gpus,
     remembered,
+    since_boot,
     subject,
     watch_gpus,
 )
@@ -90,6 +91,8 @@ class InventoryPolicy(Strict):
 
     confirm: int = 2
     """Polls in a row before a GPU that does not answer or is missing is FAILED."""
+    driver_grace: float = 300.0
+    """Time after a boot in which a GPU without a driver is UNKNOWN, unless the log says why. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class PciGpus:
 class Inventory:
     """Who answers in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM.
 
-    `lent`: GPUs that were seen in this run and were handed on.
+    `lent`: GPUs that were seen in this run and were handed on. `booted`: seconds since the machine was
+    started, None where not known.
     """
 
     session: int
@@ -131,6 +135,7 @@ class Inventory:
     gpus: tuple[GpuReading[GpuIdentity], ...]
     tree: PciGpus | Absent
     lent: tuple[GpuReading[GpuIdentity], ...] = ()
+    booted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +227,7 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
     back = not isinstance(tree, Absent) and Says.HERE in {slot.says for slot in tree.unlisted.values()}
     if memory.lost or memory.unlisted or back:
         hardware.nvml.seek()
-    return Inventory(session, versions, gpus, tree, lent)
+    return Inventory(session, versions, gpus, tree, lent, since_boot(hardware))
 
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
@@ -260,7 +265,8 @@ def judge(
     was_here = {at: gpu for at, gpu in gone_slots.items() if gpu.uuid not in lost}
     tree = ok.value.tree
     places = {identities[key].gpu.pci for key in lost}
-    unlisted = _unlisted(memory, was_here, ok.value, places)
+    starting = ok.value.booted is not None and 0 <= ok.value.booted < policy.driver_grace
+    unlisted = _unlisted(memory, was_here, ok.value, places, starting=starting)
     devices = memory.devices if isinstance(tree, Absent) else tree.devices
     new = InventoryMemory(
         identities, lost, missing, ok.value.session, ok.value.versions, slots, unlisted,
@@ -414,8 +420,9 @@ def _slots(
 
 
 def _unlisted(
-    memory: InventoryMemory, was_here: Mapping[str, SlotGpu], reading: Inventory, lost: AbstractSet[str]
-) -> dict[str, MissingGpu]:
+    memory: InventoryMemory, was_here: Mapping[str, SlotGpu], reading: Inventory, lost: AbstractSet[str],
+    *, starting: bool,
+) -> dict[str, MissingGpu]:  # fmt: skip
     """GPUs that never came, by address: by the slots of before, the PCI tree and their like.
 
     One that is listed without a name or an address may be any of them, unless the kernel log names it.
@@ -428,19 +435,22 @@ def _unlisted(
     else:
         every = sorted((tree.unlisted.keys() | was_here) - lost)
         whole = _is_whole(reading, sum(map(tree.is_like, every)) + len(lost))
-        said = {at: _witnesses(at, tree, known=at in was_here, whole=whole) for at in every}
+        said = {
+            at: _witnesses(at, tree, known=at in was_here, whole=whole, starting=starting) for at in every
+        }
         if len(reading.gpus) == memory.accepted:
             # The operator said that no other is due.
-            said = {at: Witnesses(one.nvml, one.pci, memory=one.memory) for at, one in said.items()}
+            said = {at: Witnesses(pci=one.pci, memory=one.memory) for at, one in said.items()}
         weighed = {at: weigh(one) for at, one in said.items()}
-        wrong = {at: one for at, one in weighed.items() if one.state in {State.FAULTY, State.NOT_KNOWN}}
+        fine = {State.ABSENT, State.LENT}
+        wrong = {at: one for at, one in weighed.items() if one.state not in fine}
         shown = {at: _evidence(at, was_here.get(at), tree) for at in wrong}
         held = {}
         nameless = sum(not item.gpu.pci or not item.gpu.uuid for item in reading.gpus)
         named = [at for at in shown if at in tree.failed]
         others = sorted(set(shown) - set(named))[nameless:]
         shown = {at: shown[at] for at in (*named, *others)}
-        doubts |= {at: one.reason for at, one in wrong.items() if one.state is State.NOT_KNOWN}
+        doubts |= {at: one.reason for at, one in wrong.items() if one.state is not State.FAULTY}
     found = {
         at: MissingGpu(
             (before[at].streak if at in before else Streak()).see(present=True),
@@ -453,14 +463,16 @@ def _unlisted(
     return {**held, **found}
 
 
-def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool) -> Witnesses:
+def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, starting: bool) -> Witnesses:
     """Collect what each witness says of a GPU that NVML does not list; `whole`: the board is, with it."""
     slot = tree.unlisted.get(address)
     pci = slot.says if slot else Says.GONE
     alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
+    late = starting and pci is Says.ILL and address not in tree.failed
     return Witnesses(
-        nvml=Says.GONE,
+        nvml=Says.COMING if late and known else Says.GONE,
         pci=pci,
+        clock=Says.COMING if late else Says.NOTHING,
         log=Says.ILL if address in tree.failed else Says.NOTHING,
         memory=Says.DUE if known else Says.NOTHING,
         siblings=alike if pci is Says.ILL and slot and slot.model and tree.models else Says.NOTHING,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from wirewatch.core import words
 from wirewatch.core.declared import collector_faults, refuse, rule_faults
-from wirewatch.core.ports import Gpu, Hardware, Nvml
+from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.tree import is_handed
 from wirewatch.core.types import (
     Absent,
@@ -360,6 +360,15 @@ def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[
     if isinstance(gpus, Absent):
         return gpus
     return tuple(GpuReading(gpu, gpu.absent or one(gpu)) for gpu in gpus)
+
+
+_BOOT_TIME = Question("BootTime")
+
+
+def since_boot(hardware: Hardware) -> float | None:
+    """Return the seconds since the machine was started, None where not known."""
+    started = hardware.host.ask(_BOOT_TIME).value
+    return hardware.clock.now() - started if isinstance(started, int | float) else None
 
 
 def watch_gpus(

@@ -80,6 +80,32 @@ def test_a_gpu_without_a_driver_and_without_a_word_is_failed_where_a_board_needs
 
 
 @pytest.mark.parametrize("row", SEVERAL, ids=named)
+@pytest.mark.parametrize("remembered", [False, True], ids=["new", "remembered"])
+def test_a_gpu_without_a_driver_is_starting_while_the_machine_does(row: Row, *, remembered: bool) -> None:
+    """The agent may look before the driver has all of them; what the driver refused is known at once."""
+    node = Node(draw(row))
+    if remembered:
+        node.poll("inventory")
+        restarted(node, COLLECTOR)
+    last = address(row.gpus - 1)
+    node.changes += unbound(row)
+    node.changes.append(AnswerChange("host", "BootTime()", "set", EPOCH + node.clock.seconds - 60.0))
+    node.poll("inventory", times=14)
+    assert {(f.subject.device, f.health) for f in node.findings()} == {(last[:-2], UNKNOWN)}
+    assert "it may still be starting" in node.findings()[0].evidence
+    refusal = refused(last)
+    node.changes.append(refusal)
+    node.poll("inventory")
+    assert {f.health for f in node.findings()} == {FAILED}
+    node.undo(refusal)
+    node.poll("inventory")
+    assert {f.health for f in node.findings()} == {UNKNOWN}
+    node.poll("inventory")
+    sure = remembered or (row.gpus > 2 and row.links)
+    assert {f.health for f in node.findings()} == {FAILED if sure else UNKNOWN}
+
+
+@pytest.mark.parametrize("row", SEVERAL, ids=named)
 def test_a_gpu_that_nobody_sees_is_unknown_where_no_node_has_so_few(row: Row) -> None:
     expected = {("", UNKNOWN)} if row.gpus > 2 and row.links else set()
     node = Node(draw(row), vanished(row))
