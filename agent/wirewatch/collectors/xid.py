@@ -174,7 +174,8 @@ Counts = Mapping[tuple[str, int], int]
 class XidMemory:
     """Everything since the machine was started, as far as the log reached back.
 
-    `after` is the last sequence number that was seen, of the log or of NVML's events in `session`.
+    `after` is the last sequence number that was seen, of the log or of NVML's events in `session`. `gpus` is
+    every GPU by card, `listed` those of this session.
     """
 
     boot: str = ""
@@ -184,6 +185,7 @@ class XidMemory:
     about: str = ""
     session: int = -1
     gpus: Mapping[str, Gpu] = field(default_factory=dict)
+    listed: tuple[Gpu, ...] = ()
     xids: Counts = field(default_factory=dict)
     sxids: Counts = field(default_factory=dict)
     others: Mapping[str, int] = field(default_factory=dict)
@@ -261,7 +263,7 @@ def judge(
     gpus = _named(memory.gpus, reading.gpus)
     new = replace(
         memory, boot=reading.boot, started=reading.started, source=reading.source, after=reading.after,
-        about=reading.about, session=reading.session, gpus=gpus, odd=reading.odd,
+        about=reading.about, session=reading.session, gpus=gpus, listed=reading.gpus, odd=reading.odd,
         unparsed=memory.unparsed + reading.unparsed + max(0, reading.odd - memory.odd),
     )  # fmt: skip
     # An event from before the agent started was by the log's own clock, any other is of now.
@@ -347,7 +349,7 @@ def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
 
 def _gpus(hardware: Hardware, memory: XidMemory) -> tuple[Gpu, ...]:
     """Return the GPUs as known, asked only in a new session or for a missing name: NVML may hang now."""
-    known = tuple(memory.gpus.values())
+    known = memory.listed
     session = hardware.nvml.session()
     unnamed = any(card not in memory.gpus for card, _ in memory.xids)
     if not session or (known and memory.session == session and not unnamed):

@@ -388,6 +388,11 @@ def watch_gpus(
     return tuple({**known, **lent}.values())
 
 
+def any_here(readings: Sequence[GpuReading[T]]) -> bool:
+    """Tell whether a GPU is here to watch: one that is lent is not."""
+    return any(one.value != LENT for one in readings)
+
+
 def fold_gpus(
     collector: str,
     memories: Memories[M],

@@ -4,6 +4,7 @@
 test_matrix tries it.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +53,12 @@ class Row:
     def watched(self) -> bool:
         """Whether it has links that are up on a GPU that is not split."""
         return bool(self.active) and len(self.mig) < self.gpus
+
+    @property
+    def splits(self) -> bool:
+        """Whether it has MIG: NVIDIA's MIG user guide, "Supported GPUs"; the A800 as the A100."""
+        chips = r"A100-|A100 80|A800|A30\b|H\d+|GH200|G?B[23]00"
+        return self.virtual != VGPU and bool(re.search(chips, self.name))
 
     @property
     def proof(self) -> str:
