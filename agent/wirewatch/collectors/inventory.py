@@ -4,6 +4,7 @@ NVML alone cannot say that a GPU is missing: what it lists is compared with the 
 and with the GPUs that were in the slots of this machine before.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -126,8 +127,7 @@ class PciGpus:
 class Inventory:
     """Who answers in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM.
 
-    `lent`: GPUs that were seen in this run and were handed on. `booted`: seconds since the machine was
-    started, None where not known.
+    `lent`: GPUs that were seen in this run and were handed on. `booted`: as `since_boot` has it.
     """
 
     session: int
@@ -135,7 +135,7 @@ class Inventory:
     gpus: tuple[GpuReading[GpuIdentity], ...]
     tree: PciGpus | Absent
     lent: tuple[GpuReading[GpuIdentity], ...] = ()
-    booted: float | None = None
+    booted: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +265,8 @@ def judge(
     was_here = {at: gpu for at, gpu in gone_slots.items() if gpu.uuid not in lost}
     tree = ok.value.tree
     places = {identities[key].gpu.pci for key in lost}
-    starting = ok.value.booted is not None and 0 <= ok.value.booted < policy.driver_grace
-    unlisted = _unlisted(memory, was_here, ok.value, places, starting=starting)
+    early = 0 <= ok.value.booted < policy.driver_grace
+    unlisted = _unlisted(memory, was_here, ok.value, places, early=early)
     devices = memory.devices if isinstance(tree, Absent) else tree.devices
     new = InventoryMemory(
         identities, lost, missing, ok.value.session, ok.value.versions, slots, unlisted,
@@ -421,7 +421,7 @@ def _slots(
 
 def _unlisted(
     memory: InventoryMemory, was_here: Mapping[str, SlotGpu], reading: Inventory, lost: AbstractSet[str],
-    *, starting: bool,
+    *, early: bool,
 ) -> dict[str, MissingGpu]:  # fmt: skip
     """GPUs that never came, by address: by the slots of before, the PCI tree and their like.
 
@@ -435,15 +435,12 @@ def _unlisted(
     else:
         every = sorted((tree.unlisted.keys() | was_here) - lost)
         whole = _is_whole(reading, sum(map(tree.is_like, every)) + len(lost))
-        said = {
-            at: _witnesses(at, tree, known=at in was_here, whole=whole, starting=starting) for at in every
-        }
+        said = {at: _witnesses(at, tree, known=at in was_here, whole=whole, early=early) for at in every}
         if len(reading.gpus) == memory.accepted:
             # The operator said that no other is due.
             said = {at: Witnesses(pci=one.pci, memory=one.memory) for at, one in said.items()}
         weighed = {at: weigh(one) for at, one in said.items()}
-        fine = {State.ABSENT, State.LENT}
-        wrong = {at: one for at, one in weighed.items() if one.state not in fine}
+        wrong = {at: one for at, one in weighed.items() if one.state not in {State.ABSENT, State.LENT}}
         shown = {at: _evidence(at, was_here.get(at), tree) for at in wrong}
         held = {}
         nameless = sum(not item.gpu.pci or not item.gpu.uuid for item in reading.gpus)
@@ -463,12 +460,12 @@ def _unlisted(
     return {**held, **found}
 
 
-def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, starting: bool) -> Witnesses:
+def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, early: bool) -> Witnesses:
     """Collect what each witness says of a GPU that NVML does not list; `whole`: the board is, with it."""
     slot = tree.unlisted.get(address)
     pci = slot.says if slot else Says.GONE
     alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
-    late = starting and pci is Says.ILL and address not in tree.failed
+    late = early and pci is Says.ILL and address not in tree.failed
     return Witnesses(
         nvml=Says.COMING if late and known else Says.GONE,
         pci=pci,

@@ -4,6 +4,7 @@
 Folds over runs are in `core.fold`.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
@@ -362,13 +363,10 @@ def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[
     return tuple(GpuReading(gpu, gpu.absent or one(gpu)) for gpu in gpus)
 
 
-_BOOT_TIME = Question("BootTime")
-
-
-def since_boot(hardware: Hardware) -> float | None:
-    """Return the seconds since the machine was started, None where not known."""
-    started = hardware.host.ask(_BOOT_TIME).value
-    return hardware.clock.now() - started if isinstance(started, int | float) else None
+def since_boot(hardware: Hardware) -> float:
+    """Return the seconds since the machine was started, infinite where not known."""
+    started = hardware.host.ask(Question("BootTime")).value
+    return hardware.clock.now() - started if isinstance(started, int | float) else math.inf
 
 
 def watch_gpus(
@@ -386,11 +384,6 @@ def watch_gpus(
     slots = ((key, item) for key, item in lost.items() if item.gpu.pci)
     lent = {k: replace(item, value=LENT) for k, item in slots if is_handed(hardware.sysfs, item.gpu.pci)}
     return tuple({**known, **lent}.values())
-
-
-def any_here(readings: Sequence[GpuReading[T]]) -> bool:
-    """Tell whether a GPU is here to watch: one that is lent is not."""
-    return any(one.value != LENT for one in readings)
 
 
 def fold_gpus(
