@@ -272,16 +272,13 @@ def judge(
         identities, lost, missing, ok.value.session, ok.value.versions, slots, unlisted,
         memory.forgotten - {item.gpu.uuid for item in ok.value.gpus}, devices, memory.accepted,
     )  # fmt: skip
-    sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
-    findings = [
-        GPU_LOST.finding(subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {gone[key]}", action=LOST_ACTION)
-        for key, gpu in sorted((key, identities[key].gpu) for key in sure)
-    ]
-    findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]
+    sure = {key: identities[key].gpu for key in sorted(lost) if lost[key].count >= policy.confirm}
+    findings = [_lost(gpu, gone[key]) for key, gpu in sure.items()]
+    findings += [one for one in blind if one.subject not in map(subject, sure.values())]
     for at, gpu in sorted(unlisted.items()):
         part = Subject(uuid=gpu.gpu.uuid if gpu.gpu else "", device=at.partition(".")[0])
         found = _missing(part, gpu.evidence, MISSING_ACTION, gpu.streak, policy)
-        findings.append(found if gpu.sure else replace(found, health=Health.UNKNOWN))
+        findings.append(found if gpu.sure else replace(found, health=Health.UNKNOWN, action=FEWER_ACTION))
     if is_lost(tree) and tree.why is not Why.MISSING:
         findings.append(blind_finding("inventory", Subject(), tree))
     if new.missing.count:
@@ -465,7 +462,7 @@ def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, early: 
     slot = tree.unlisted.get(address)
     pci = slot.says if slot else Says.GONE
     alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
-    late = early and pci is Says.ILL and address not in tree.failed
+    late = early and pci in {Says.ILL, Says.HERE} and address not in tree.failed
     return Witnesses(
         nvml=Says.COMING if late and known else Says.GONE,
         pci=pci,
@@ -541,6 +538,10 @@ def _gone(
     return gone | said
 
 
+def _lost(gpu: Gpu, why: Absent) -> Finding:
+    return GPU_LOST.finding(subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {why}", action=LOST_ACTION)
+
+
 def _missing(part: Subject, evidence: str, action: str, streak: Streak, policy: InventoryPolicy) -> Finding:
     health = Health.FAILED if streak.count >= policy.confirm else Health.UNKNOWN
-    return GPU_MISSING.finding(part, evidence, health, action)
+    return GPU_MISSING.finding(part, evidence, health, action if health is Health.FAILED else FEWER_ACTION)

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from wirewatch.core.nvml import RECOVERY_ACTIONS
 from wirewatch.core.pci import normal_pci
-from wirewatch.core.xids import Severity
+from wirewatch.core.xids import RECOVERIES, Severity, recovery
 
 WANTED = (
     "NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ", "nvidia ",
@@ -50,7 +51,7 @@ _NO_START = (
 _WHO = re.compile(r"^pid=(?P<pid>'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
 _LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
 _RECOVERY = re.compile(
-    r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x[0-9a-fA-F]+ \((?P<to>[^)]*)\)"
+    r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x(?P<number>[0-9a-fA-F]+) \((?P<to>[^)]*)\)"
 )
 XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
 _NAMED = re.compile(rf"(?:mlx5_core|pcieport|nvidia) {_PCI}")
@@ -113,7 +114,9 @@ TEXTS: Mapping[str, KernelText] = {
         "the driver starts the queue again; if it repeats, update the card's firmware and driver",
     ),
     "nic_recovered": KernelText(  # mlx5 health.c, cmd.c, main.c; 65535 is what a card reads as that is gone
-        re.compile(rf"{_MLX5}(?:recovery succeeded|recovered(?: after timeout)?$|firmware version: (?!65535\.))"),
+        re.compile(
+            rf"{_MLX5}(?:recovery succeeded|recovered(?: after timeout)?$|firmware version: (?!65535\.))"
+        ),
         ends=frozenset({"nic_failed", "nic_firmware"}),
     ),
     "pcie_fatal": _text(  # drivers/pci/pcie: aer.c, err.c: pcie_do_recovery, dpc.c: dpc_process_error
@@ -123,6 +126,10 @@ TEXTS: Mapping[str, KernelText] = {
     "pcie_link_down": _text(  # drivers/pci: hotplug/pciehp_ctrl.c, quirks.c: pcie_failed_link_retrain
         rf"{_PORT}(?:Link Down$|Card not present|retraining failed)", _S,
         "unless somebody took the device out: reseat it; look at slot, riser and cable",
+    ),
+    "uvm_failed": _text(  # open-gpu-kernel-modules nv_gpu_ops.c: nvGpuOpsReportFatalError
+        r"^NVRM: .*uvm encountered global fatal error", _F,
+        "drain and reboot the node: no CUDA program can use unified memory until then",
     ),
     "nic_pcie_limited": KernelText(re.compile(rf"{_MLX5}available PCIe bandwidth, limited by")),
     "nic_access_denied": KernelText(re.compile(rf"{_MLX5}ACCESS_REG.*failed")),
@@ -253,9 +260,16 @@ def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
 
 
 def recovery_word(message: str) -> str:
-    """What XID 154 says the action is now, in lower case; empty when it does not say."""
+    """What XID 154 says the action is now, in lower case; empty when it does not say.
+
+    Words that are not known give way to their number, which is NVML's: drivers of 2026 have other words.
+    """
     match = _RECOVERY.search(message)
-    return match["to"].strip().lower() if match else ""
+    if match is None:
+        return ""
+    word, number = match["to"].strip().lower(), int(match["number"], 16)
+    named = recovery(word).name in RECOVERIES or number >= len(RECOVERY_ACTIONS)
+    return word if named else RECOVERY_ACTIONS[number].replace("_", " ")
 
 
 def _parse(text: str, seconds: float) -> Event | None:
