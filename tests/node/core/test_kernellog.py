@@ -297,9 +297,7 @@ def test_a_sequel_says_of_what(text: str, cause: int) -> None:
 
 NIC, PORT, BELOW = "0000:4f:00.0", "0000:4e:01.0", "0000:4f:00.1"
 MLX5 = f"mlx5_core {NIC}:"
-UVM = (
-    "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot."
-)
+UVM = "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot."
 TOLD = (
     (TRAINING, "nvlink_training", ""),
     (PEERMEM, "peermem_context", ""),
