@@ -144,7 +144,7 @@ ROWS: tuple[Row, ...] = (
     cards("a800-pcie", "NVIDIA A800 80GB PCIe", 8, A100, "ampere",
           drawn="400 GB/s both ways by the data sheet"),
     cards("a30", "NVIDIA A30", 4, A100, "ampere", drawn="one bridge, 200 GB/s both ways by the data sheet"),
-    cards("a40", "NVIDIA A40", 4, A6000, "ampere", 
+    cards("a40", "NVIDIA A40", 4, A6000, "ampere",
           drawn="as the RTX A6000; four links of 14.0625 GB/s by NVIDIA's GA102 white paper"),
     cards("a6000", "NVIDIA RTX A6000", 4, A6000, "ampere",
           listing="nvidia-smi nvlink -s: hpc-community.unige.ch, 2024-11-28", drawn=ALL_ELSE),
