@@ -101,7 +101,8 @@ def restarted(course: Course, kept: Sequence[Stage], gone: Sequence[Stage]) -> s
         again = kept[kept.index(missing[-1]) + 1]
         lasting = f"{_worded(missing[0])}, found again after {spoken(again.seconds)}"
     else:
-        lasting = f"lost: {outlines(kept)}"
+        named = any((rule, part) == (worst.rule, str(worst.subject)) for rule, part, *_ in kept[-1].shown)
+        lasting = f"{'' if named else 'lost: '}{outlines(kept)}"
     return f"{lasting}; repaired meanwhile: {outlines(gone)}"
 
 

@@ -265,8 +265,7 @@ def judge(
     was_here = {at: gpu for at, gpu in gone_slots.items() if gpu.uuid not in lost}
     tree = ok.value.tree
     places = {identities[key].gpu.pci for key in lost}
-    early = 0 <= ok.value.booted < policy.driver_grace
-    unlisted = _unlisted(memory, was_here, ok.value, places, early=early)
+    unlisted = _unlisted(memory, was_here, ok.value, places, early=0 <= ok.value.booted < policy.driver_grace)
     devices = memory.devices if isinstance(tree, Absent) else tree.devices
     new = InventoryMemory(
         identities, lost, missing, ok.value.session, ok.value.versions, slots, unlisted,

@@ -114,9 +114,7 @@ TEXTS: Mapping[str, KernelText] = {
         "the driver starts the queue again; if it repeats, update the card's firmware and driver",
     ),
     "nic_recovered": KernelText(  # mlx5 health.c, cmd.c, main.c; 65535 is what a card reads as that is gone
-        re.compile(
-            rf"{_MLX5}(?:recovery succeeded|recovered(?: after timeout)?$|firmware version: (?!65535\.))"
-        ),
+        re.compile(rf"{_MLX5}(?:recover(?:y succeeded|ed(?: after timeout)?$)|firmware version: (?!65535))"),
         ends=frozenset({"nic_failed", "nic_firmware"}),
     ),
     "pcie_fatal": _text(  # drivers/pci/pcie: aer.c, err.c: pcie_do_recovery, dpc.c: dpc_process_error
