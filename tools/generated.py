@@ -1,7 +1,7 @@
 """Everything that is made from something else, by one command: `make generated`.
 
 With `--check` nothing is written: each file that is not as it is made is named in a line, and the end is 1.
-Golden texts are held by their own tests, and deploy/kubernetes needs Helm's package.
+Golden texts and docs/answers.md are held by their own tests, and deploy/kubernetes needs Helm's package.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from tests.lab.goldens import made as lab_golden
 from tests.node.goldens import made as golden
 from tools import (
     alerting,
+    answers,
     architecture,
     claims,
     commands,
@@ -129,7 +130,7 @@ def _stray_boards() -> Iterator[Path]:
 
 
 def stale() -> Iterator[Path]:
-    """What is not as it is made, but for the golden texts."""
+    """What is not as it is made, but for golden texts and answers."""
     for step in STEPS:
         for path, text in step().items():
             if not path.exists() or path.read_text("utf-8") != text:
@@ -143,7 +144,7 @@ def write() -> None:
             path.write_text(text, "utf-8")
         # What is imported here still has the version before.
         os.execv(sys.executable, (sys.executable, "-m", "tools.generated"))  # noqa: S606
-    for step in (*STEPS, goldens):
+    for step in (*STEPS, goldens, answers.files):
         for path, text in step().items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")

@@ -8,6 +8,8 @@ import pytest
 from proof.rehearsal.page import table
 from tools.faults.changes import begun, ended
 from tools.faults.course import course
+from tools.faults.daemon import ReplayedDaemon
+from tools.faults.height import RECORDING
 from tools.faults.page import HEAD, PAGE, outlines, row, section
 from tools.prose import formatted
 from wirewatch.core.types import Health
@@ -68,6 +70,18 @@ def test_a_link_that_is_down_is_failed_then_on_probation_for_a_day() -> None:
     assert outlines(one.after) == "FAILED; probation after 75 s; OK after 24 h"
     assert all(stage.health is Health.FAILED for stage in one.kept)
     assert one.metrics.primary == "nvlink_links"
+
+
+def test_a_daemon_that_is_started_again_knows_the_machine_before_it_polls() -> None:
+    """Before: machine.json was not kept, and a restart forgot GPUs, links and ports."""
+    daemon = ReplayedDaemon.on(RECORDING, [])
+    daemon.play(60.0)
+    memory = daemon.state.components["inventory"].memory
+    for again in (daemon.restart, daemon.boot):
+        again()
+        assert daemon.state.components["inventory"].memory.slots == memory.slots != {}
+        daemon.play(60.0)
+    assert daemon.verdict.health is Health.OK
 
 
 CHANGE = AnswerChange("nvml", "gpu0/X()", "set", 1, 20.0)

@@ -46,8 +46,8 @@ class Course:
 
     `running`: whether it began under a daemon that ran, or was there before that was started for the first
     time. `otherwise`: what it made in the other case, None where that is the same. `after`: its end. `kept`:
-    a daemon started again while it lasted; `gone`: started again when it was over; `booted`: the machine
-    started again when it was over.
+    a daemon started again while it lasted; `gone`: started again when it was over; `lasted` and `booted`: the
+    machine started again instead, with an empty kernel log.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Course:
     after: tuple[Stage, ...]
     kept: tuple[Stage, ...]
     gone: tuple[Stage, ...]
+    lasted: tuple[Stage, ...]
     booted: tuple[Stage, ...]
 
     @property
@@ -78,8 +79,8 @@ def course(name: str) -> Course:
     same = _made(height) == _made(other)
     return Course(
         name, overlay.about, running, height.found, None if same else other.found, changed(height),
-        _after_its_end(height), _started_again(height), _repaired(height, boot=False),
-        _repaired(height, boot=True),
+        _after_its_end(height), _started_again(height, boot=False), _repaired(height, boot=False),
+        _started_again(height, boot=True), _repaired(height, boot=True),
     )  # fmt: skip
 
 
@@ -119,9 +120,12 @@ def _until_nothing_is_live(daemon: ReplayedDaemon, end: float) -> ReplayedDaemon
     return daemon
 
 
-def _started_again(height: Height) -> tuple[Stage, ...]:
+def _started_again(height: Height, *, boot: bool) -> tuple[Stage, ...]:
     daemon = height.daemon.fork()
-    daemon.restart()
+    if boot:
+        daemon.boot()
+    else:
+        daemon.restart()
     began = daemon.seconds
     daemon.play(max([SETTLED, *(one.worst + CALM for one in height.found)]))
     return _stages(daemon.past, began)
@@ -131,7 +135,7 @@ def _repaired(height: Height, *, boot: bool) -> tuple[Stage, ...]:
     daemon = height.daemon.fork()
     now = daemon.seconds
     left = [one for one in height.repaired(now) if one.start <= now < one.until]
-    daemon.machine.fault[:] = [one for one in left if not boot or one.port != "kmsg"]
+    daemon.machine.fault[:] = left
     (daemon.boot if boot else daemon.restart)()
     began = daemon.seconds
     daemon.play(SETTLED)

@@ -13,9 +13,11 @@ from tempfile import mkdtemp
 from tools.faults.machine import DirectLane, JumpingClock, JumpingLoop, Machine
 from wirewatch.catalogue import discover
 from wirewatch.core.collector import AnyCollector, NodeState
+from wirewatch.core.machine import read_machine
 from wirewatch.core.types import Expect, Health
 from wirewatch.daemon.baselines import BaselineStore, foreign, load_baseline, save_baseline
 from wirewatch.daemon.board import Board
+from wirewatch.daemon.machine import MachineWriter, read_kept, recalled
 from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.daemon.schedule import Schedule
@@ -32,10 +34,11 @@ from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.node import Judged, Verdict
 
 LEDGER, HISTORY, BASELINE = "latches.json", "probes.sqlite", "baseline.json"
+MACHINE = "machine.json"
 DOWN = 5.0
 """Seconds for which a daemon is away while it is started again."""
-BOOT = 180.0
-"""Seconds that a machine takes to start again."""
+BOOT, KERNEL = 180.0, 30.0
+"""Seconds that a machine takes to start again, and those of them since its kernel did."""
 ROUND = 4.0
 """Seconds within which each collector has had a turn, also one that waits for a gap."""
 SELF = "agent"
@@ -116,7 +119,7 @@ class ReplayedDaemon:
         other._folder = other._make_folder()
         shutil.copytree(self._folder, other._folder, dirs_exist_ok=True)
         other._until, other._reached = (lambda _: False), asyncio.Event()
-        self._keep_baseline(other._folder)
+        self._keep(other._folder)
         other._start(self.state)
         other._board.node = self._board.node
         other.past = list(self.past)
@@ -138,14 +141,19 @@ class ReplayedDaemon:
     def restart(self, seconds: float = DOWN) -> None:
         """The daemon ends, and starts again from what it has kept."""
         save_ledger(self._folder / LEDGER, self._board.node.ledger, self.clock.now())
-        self._keep_baseline(self._folder)
+        self._keep(self._folder)
         self.clock.seconds += seconds
         self._start()
         self.past.append(Moment(self.seconds, self.verdict))
 
     def boot(self) -> None:
         """The machine starts again, and the daemon with it."""
-        self.machine.fault.append(AnswerChange("host", "BootId()", "set", "another boot"))
+        self.machine.fault[:] = [one for one in self.machine.fault if one.port != "kmsg"]
+        recorded, kernel = self.machine.recording.at_unix, self.clock.seconds + BOOT - KERNEL
+        self.machine.fault += [
+            AnswerChange("host", "BootId()", "set", "another boot"),
+            AnswerChange("host", "BootTime()", "set", recorded + kernel),
+        ]
         self.restart(BOOT)
 
     def _make_folder(self) -> Path:
@@ -160,10 +168,15 @@ class ReplayedDaemon:
         boot = boot_id(self._hardware)
         self._store = BaselineStore(None, clock, load_baseline(folder / BASELINE, clock.now()))
         topologies = TopologyOrders(self._store, clock)
-        self._collectors = self._components(boot, topologies, state)
+        every = self._components(boot, topologies, state)
+        kept = read_kept(folder / MACHINE, every, self._hardware, read_machine)
+        if kept.wrong or kept.foreign:
+            raise AssertionError(kept.wrong or kept.foreign)
+        self._collectors = recalled(every, kept)
+        self._kept = MachineWriter(None, kept, self._collectors, clock)
         self._board = Board(
             self._collectors, clock, ledger=load_ledger(folder / LEDGER, boot, clock.now()),
-            changed=self._changed,
+            changed=self._changed, published=self._kept.changed,
         )  # fmt: skip
         topologies.attach(self._board, lambda: None, _no_reading)
 
@@ -187,7 +200,8 @@ class ReplayedDaemon:
         every = (*discover(), probing, drifting)
         return tuple(one for one in every if one.options.enabled and one.name != SELF)
 
-    def _keep_baseline(self, folder: Path) -> None:
+    def _keep(self, folder: Path) -> None:
+        self._kept.save(folder / MACHINE)
         if self._store.baseline is not None:
             save_baseline(folder / BASELINE, self._store.baseline, self.clock.now())
 

@@ -19,7 +19,7 @@ TEXT = Path(__file__).with_name("page.in.md")
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 HEAD = (
     "fault", "finding", "node", "seen after", "FAILED after", "metric", "alert", "when it is over",
-    "daemon started again",
+    "daemon started again", "machine started again",
 )  # fmt: skip
 SEVERITY = {Health.FAILED: "critical", Health.DEGRADED: "ticket", Health.UNKNOWN: "ticket"}
 UNKNOWN_ALERT = "WirewatchNodeUnknown"
@@ -56,7 +56,8 @@ def row(course: Course) -> tuple[str, ...]:
         course.health.name, spoken(min(one.seen for one in course.found)), _failed_after(course),
         _metric(course), alert(first),
         outlines(course.after),
-        restarted(course),
+        restarted(course, course.kept, course.gone),
+        restarted(course, course.lasted, course.booted),
     )  # fmt: skip
 
 
@@ -90,18 +91,19 @@ def outlines(stages: Sequence[Stage]) -> str:
     return "; ".join(made)
 
 
-def restarted(course: Course) -> str:
-    """Whether the worst finding survives a start of the daemon, while its fault lasts and when it is over."""
+def restarted(course: Course, kept: Sequence[Stage], gone: Sequence[Stage]) -> str:
+    """Whether the worst finding survives a start, while its fault lasts (`kept`) and when it is over."""
     worst = course.found[0]
-    missing = [one for one in course.kept if not _shows(one, worst)]
+    missing = [one for one in kept if not _shows(one, worst)]
     if not missing:
         lasting = "kept"
-    elif _shows(course.kept[-1], worst):
-        again = course.kept[course.kept.index(missing[-1]) + 1]
+    elif _shows(kept[-1], worst):
+        again = kept[kept.index(missing[-1]) + 1]
         lasting = f"{_worded(missing[0])}, found again after {spoken(again.seconds)}"
     else:
-        lasting = f"lost: {outlines(course.kept)}"
-    return f"{lasting}; repaired meanwhile: {outlines(course.gone)}"
+        named = any((rule, part) == (worst.rule, str(worst.subject)) for rule, part, *_ in kept[-1].shown)
+        lasting = f"{'' if named else 'lost: '}{outlines(kept)}"
+    return f"{lasting}; repaired meanwhile: {outlines(gone)}"
 
 
 def section(course: Course) -> str:
@@ -122,6 +124,7 @@ def section(course: Course) -> str:
         "When it is over": outlines(course.after),
         "Daemon started again, the fault lasts": outlines(course.kept),
         "Daemon started again, the fault is over": outlines(course.gone),
+        "Machine started again, the fault lasts": outlines(course.lasted),
         "Machine started again, the fault is over": outlines(course.booted),
     }
     lines = [f"- **{label}:** {_plain(text)}" for label, text in points.items() if text]

@@ -6,8 +6,9 @@ from math import inf
 
 from wirewatch.core import xids
 from wirewatch.core.collector import (
-    CONFIRMED,
     DEGRADED,
+    LENT,
+    STARTING,
     Collector,
     GpuMemory,
     GpuReading,
@@ -104,7 +105,7 @@ THROTTLE = Rule("gpu.throttle", DEGRADED, "Throttled")
 ECC_UNCORRECTED = Rule("gpu.ecc_uncorrected", DEGRADED, "GPUMemory")
 ROW_REMAP_FAILED = Rule("gpu.row_remap_failed", (Health.FAILED,), "GPUMemory")
 ROW_REMAP_PENDING = Rule("gpu.row_remap_pending", DEGRADED, "GPUMemory")
-RECOVERY_WISH = Rule("gpu.recovery_action", CONFIRMED, "XidRecovery")
+RECOVERY_WISH = Rule("gpu.recovery_action", STARTING, "XidRecovery")
 
 THROTTLE_ACTIONS: Mapping[str, str] = {
     "hw_thermal_slowdown": "check fans, airflow and inlet temperature; if only this GPU is hot, reseat its "
@@ -257,7 +258,7 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
     judge=judge,
     rules=(THROTTLE, ECC_UNCORRECTED, ROW_REMAP_FAILED, ROW_REMAP_PENDING, RECOVERY_WISH),
     series=312,
-    applicable=bool,
+    applicable=lambda reading: any(one.value != LENT for one in reading),
     forget=forget_gone,
     observed=observed_gpus,
     facts=facts,

@@ -4,6 +4,7 @@ NVML alone cannot say that a GPU is missing: what it lists is compared with the 
 and with the GPUs that were in the slots of this machine before.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from wirewatch.core.collector import (
     is_lost,
     observed_gpus,
     remembered,
+    since_boot,
     subject,
     watch_gpus,
 )
@@ -90,6 +92,8 @@ class InventoryPolicy(Strict):
 
     confirm: int = 2
     """Polls in a row before a GPU that does not answer or is missing is FAILED."""
+    driver_grace: float = 300.0
+    """Time after a boot in which a GPU without a driver is UNKNOWN, unless the log says why. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class PciGpus:
 class Inventory:
     """Who answers in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM.
 
-    `lent`: GPUs that were seen in this run and were handed on.
+    `lent`: GPUs that were seen in this run and were handed on. `booted`: as `since_boot` has it.
     """
 
     session: int
@@ -131,6 +135,7 @@ class Inventory:
     gpus: tuple[GpuReading[GpuIdentity], ...]
     tree: PciGpus | Absent
     lent: tuple[GpuReading[GpuIdentity], ...] = ()
+    booted: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +227,7 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
     back = not isinstance(tree, Absent) and Says.HERE in {slot.says for slot in tree.unlisted.values()}
     if memory.lost or memory.unlisted or back:
         hardware.nvml.seek()
-    return Inventory(session, versions, gpus, tree, lent)
+    return Inventory(session, versions, gpus, tree, lent, since_boot(hardware))
 
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
@@ -260,22 +265,19 @@ def judge(
     was_here = {at: gpu for at, gpu in gone_slots.items() if gpu.uuid not in lost}
     tree = ok.value.tree
     places = {identities[key].gpu.pci for key in lost}
-    unlisted = _unlisted(memory, was_here, ok.value, places)
+    unlisted = _unlisted(memory, was_here, ok.value, places, early=0 <= ok.value.booted < policy.driver_grace)
     devices = memory.devices if isinstance(tree, Absent) else tree.devices
     new = InventoryMemory(
         identities, lost, missing, ok.value.session, ok.value.versions, slots, unlisted,
         memory.forgotten - {item.gpu.uuid for item in ok.value.gpus}, devices, memory.accepted,
     )  # fmt: skip
-    sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
-    findings = [
-        GPU_LOST.finding(subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {gone[key]}", action=LOST_ACTION)
-        for key, gpu in sorted((key, identities[key].gpu) for key in sure)
-    ]
-    findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]
+    sure = {key: identities[key].gpu for key in sorted(lost) if lost[key].count >= policy.confirm}
+    findings = [_lost(gpu, gone[key]) for key, gpu in sure.items()]
+    findings += [one for one in blind if one.subject not in map(subject, sure.values())]
     for at, gpu in sorted(unlisted.items()):
         part = Subject(uuid=gpu.gpu.uuid if gpu.gpu else "", device=at.partition(".")[0])
         found = _missing(part, gpu.evidence, MISSING_ACTION, gpu.streak, policy)
-        findings.append(found if gpu.sure else replace(found, health=Health.UNKNOWN))
+        findings.append(found if gpu.sure else replace(found, health=Health.UNKNOWN, action=FEWER_ACTION))
     if is_lost(tree) and tree.why is not Why.MISSING:
         findings.append(blind_finding("inventory", Subject(), tree))
     if new.missing.count:
@@ -414,8 +416,9 @@ def _slots(
 
 
 def _unlisted(
-    memory: InventoryMemory, was_here: Mapping[str, SlotGpu], reading: Inventory, lost: AbstractSet[str]
-) -> dict[str, MissingGpu]:
+    memory: InventoryMemory, was_here: Mapping[str, SlotGpu], reading: Inventory, lost: AbstractSet[str],
+    *, early: bool,
+) -> dict[str, MissingGpu]:  # fmt: skip
     """GPUs that never came, by address: by the slots of before, the PCI tree and their like.
 
     One that is listed without a name or an address may be any of them, unless the kernel log names it.
@@ -428,19 +431,19 @@ def _unlisted(
     else:
         every = sorted((tree.unlisted.keys() | was_here) - lost)
         whole = _is_whole(reading, sum(map(tree.is_like, every)) + len(lost))
-        said = {at: _witnesses(at, tree, known=at in was_here, whole=whole) for at in every}
+        said = {at: _witnesses(at, tree, known=at in was_here, whole=whole, early=early) for at in every}
         if len(reading.gpus) == memory.accepted:
             # The operator said that no other is due.
-            said = {at: Witnesses(one.nvml, one.pci, memory=one.memory) for at, one in said.items()}
+            said = {at: Witnesses(pci=one.pci, memory=one.memory) for at, one in said.items()}
         weighed = {at: weigh(one) for at, one in said.items()}
-        wrong = {at: one for at, one in weighed.items() if one.state in {State.FAULTY, State.NOT_KNOWN}}
+        wrong = {at: one for at, one in weighed.items() if one.state not in {State.ABSENT, State.LENT}}
         shown = {at: _evidence(at, was_here.get(at), tree) for at in wrong}
         held = {}
         nameless = sum(not item.gpu.pci or not item.gpu.uuid for item in reading.gpus)
         named = [at for at in shown if at in tree.failed]
         others = sorted(set(shown) - set(named))[nameless:]
         shown = {at: shown[at] for at in (*named, *others)}
-        doubts |= {at: one.reason for at, one in wrong.items() if one.state is State.NOT_KNOWN}
+        doubts |= {at: one.reason for at, one in wrong.items() if one.state is not State.FAULTY}
     found = {
         at: MissingGpu(
             (before[at].streak if at in before else Streak()).see(present=True),
@@ -453,14 +456,16 @@ def _unlisted(
     return {**held, **found}
 
 
-def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool) -> Witnesses:
+def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, early: bool) -> Witnesses:
     """Collect what each witness says of a GPU that NVML does not list; `whole`: the board is, with it."""
     slot = tree.unlisted.get(address)
     pci = slot.says if slot else Says.GONE
     alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
+    late = early and pci in {Says.ILL, Says.HERE} and address not in tree.failed
     return Witnesses(
-        nvml=Says.GONE,
+        nvml=Says.COMING if late and known else Says.GONE,
         pci=pci,
+        clock=Says.COMING if late else Says.NOTHING,
         log=Says.ILL if address in tree.failed else Says.NOTHING,
         memory=Says.DUE if known else Says.NOTHING,
         siblings=alike if pci is Says.ILL and slot and slot.model and tree.models else Says.NOTHING,
@@ -532,6 +537,10 @@ def _gone(
     return gone | said
 
 
+def _lost(gpu: Gpu, why: Absent) -> Finding:
+    return GPU_LOST.finding(subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {why}", action=LOST_ACTION)
+
+
 def _missing(part: Subject, evidence: str, action: str, streak: Streak, policy: InventoryPolicy) -> Finding:
     health = Health.FAILED if streak.count >= policy.confirm else Health.UNKNOWN
-    return GPU_MISSING.finding(part, evidence, health, action)
+    return GPU_MISSING.finding(part, evidence, health, action if health is Health.FAILED else FEWER_ACTION)

@@ -3,13 +3,15 @@
 Width is judged always, generation only while the GPU works, replays by their rate.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
+from operator import attrgetter
 
 from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
+    LENT,
     Collector,
     GpuMemory,
     GpuReading,
@@ -151,16 +153,18 @@ def judge(
     memories: Memories[PcieMemory], ok: Ok[PcieReading], policy: PciePolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[PcieMemory]], tuple[Finding, ...]]:
     """Judge each GPU by itself: its memory by key, and all that is wrong now."""
-    # The commonest best generation of each product here: one slot below it is the wrong slot.
-    known = ((item.gpu.name, item.value) for item in ok.value if not isinstance(item.value, Absent))
-    most = ((name, value.most_generation) for name, value in known)
-    slots = usual((name, best) for name, best in most if not isinstance(best, Absent))
+    # The commonest best generation and width of each product here: a slot below it is the wrong slot.
+    known = [(item.gpu.name, item.value) for item in ok.value if not isinstance(item.value, Absent)]
+    slots = [
+        usual((name, most) for name, value in known if not isinstance(most := best_of(value), Absent))
+        for best_of in (attrgetter("most_generation"), attrgetter("most_width"))
+    ]
 
     def one(memory: PcieMemory, gpu: Gpu, value: GpuPcie) -> tuple[PcieMemory, tuple[Finding, ...]]:
         best = _best(memory.best, gpu, value)
         known = _known(value, memory.last, best)
         new = _remember(replace(memory, best=best, last=known), value, known, policy, ok.mono)
-        findings = _findings(new, known, gpu, policy, slots.get(gpu.name, 0))
+        findings = _findings(new, known, gpu, policy, [one.get(gpu.name, 0) for one in slots])
         return new, (*findings, *unread("pcie", gpu, _essential(value)))
 
     return fold_gpus("pcie", memories, ok.value, _START, one, lambda old: PcieMemory(best=old.best))
@@ -197,7 +201,7 @@ COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = C
     judge=judge,
     rules=(NARROW, SLOW, SLOT, REPLAYED, AER),
     series=64,
-    applicable=bool,
+    applicable=lambda reading: any(one.value != LENT for one in reading),
     lasting=Lasting(LastingPcie, keep, recall),
     forget=forget,
     observed=observed_gpus,
@@ -341,23 +345,31 @@ def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
 
 
 def _findings(
-    memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePolicy, usual: int
+    memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePolicy, slots: Sequence[int]
 ) -> Iterator[Finding]:
-    """All that is wrong now; `usual`: the generation of the other GPUs' slots, 0 where not known."""
+    """All that is wrong now; `slots`: generation and lanes of the other GPUs' slots, 0 where not known."""
     yield from _narrow_or_slow(memory, value, gpu, policy)
     if memory.streaks.get("replays", Streak()).count >= policy.confirm:
         grown = memory.replays.words(_MINUTE, " replays", "in a minute")
         action = f"if the replays continue, {RESEAT}; compare with the other GPUs of the same switch"
         evidence = f"{grown}, limit {_limit(value, policy)} a minute; {memory.replays.last} since reset"
         yield REPLAYED.finding(subject(gpu), evidence, action=action)
-    before, most = memory.best.generation, value.most_generation
-    if not isinstance(most, Absent) and most < max(usual, before):
-        others = f"the other GPUs here support {usual}"
-        better = others if most < usual else f"before, they supported {before}"
-        evidence = f"GPU and slot support PCIe generation {most}; {better}"
-        action = "check that this GPU is in the right slot, and the slot's BIOS setting"
-        yield SLOT.finding(subject(gpu), evidence, action=action)
+    yield from _slot(memory.best.generation, value, gpu, slots)
     yield from _aer_findings(memory, gpu, policy)
+
+
+def _slot(before: int, value: GpuPcie, gpu: Gpu, slots: Sequence[int]) -> Iterator[Finding]:
+    generation, width = value.most_generation, value.most_width
+    if not isinstance(generation, Absent) and generation < max(slots[0], before):
+        better = f"the other GPUs here support {slots[0]}"
+        better = better if generation < slots[0] else f"before, they supported {before}"
+        evidence = f"GPU and slot support PCIe generation {generation}; {better}"
+    elif not isinstance(width, Absent) and width < slots[1]:
+        evidence = f"GPU and slot support x{width} lanes; the other GPUs here support x{slots[1]}"
+    else:
+        return
+    action = "check that this GPU is in the right slot, and the slot's BIOS setting"
+    yield SLOT.finding(subject(gpu), evidence, action=action)
 
 
 def _narrow_or_slow(memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:

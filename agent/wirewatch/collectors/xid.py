@@ -21,6 +21,9 @@ from wirewatch.core.collector import (
     Strict,
     subject,
 )
+from wirewatch.core.collector import (
+    UNKNOWN as UNKNOWN_ALONE,
+)
 from wirewatch.core.kernellog import (
     OFF_BUS,
     SXID,
@@ -52,6 +55,9 @@ from wirewatch.core.types import (
 from wirewatch.core.words import stamp
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, VendorRow, Xid
 
+OVER = "nothing now; if it returns, do what was said while it stood, and give the vendor the kernel log lines"
+ELSEWHERE = 5
+"""So many times more often than on any other GPU is an application's XID the GPU's own."""
 GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
 
@@ -174,7 +180,8 @@ Counts = Mapping[tuple[str, int], int]
 class XidMemory:
     """Everything since the machine was started, as far as the log reached back.
 
-    `after` is the last sequence number that was seen, of the log or of NVML's events in `session`.
+    `after` is the last sequence number that was seen, of the log or of NVML's events in `session`. `gpus` is
+    every GPU by card, `listed` those of this session.
     """
 
     boot: str = ""
@@ -184,6 +191,7 @@ class XidMemory:
     about: str = ""
     session: int = -1
     gpus: Mapping[str, Gpu] = field(default_factory=dict)
+    listed: tuple[Gpu, ...] = ()
     xids: Counts = field(default_factory=dict)
     sxids: Counts = field(default_factory=dict)
     others: Mapping[str, int] = field(default_factory=dict)
@@ -261,7 +269,7 @@ def judge(
     gpus = _named(memory.gpus, reading.gpus)
     new = replace(
         memory, boot=reading.boot, started=reading.started, source=reading.source, after=reading.after,
-        about=reading.about, session=reading.session, gpus=gpus, odd=reading.odd,
+        about=reading.about, session=reading.session, gpus=gpus, listed=reading.gpus, odd=reading.odd,
         unparsed=memory.unparsed + reading.unparsed + max(0, reading.odd - memory.odd),
     )  # fmt: skip
     # An event from before the agent started was by the log's own clock, any other is of now.
@@ -294,12 +302,14 @@ def _rule_of(number: int, xid: Xid) -> Rule:
     healths = FAILED if xid.severity is Severity.FATAL else DEGRADED
     application = xid.severity is Severity.APPLICATION
     alert = "XidApplication" if application else ALERTS.get(xid.action, "XidSupport")
+    if xid.severity is Severity.UNREAD and not xid.by_word:
+        return Rule(f"xid.{number}", UNKNOWN_ALONE, alert)
     return Rule(f"xid.{number}", STARTING if xid.by_word or number == xids.NVLINK_ERROR else healths, alert)
 
 
 RULES = (
     *(_rule_of(number, xid) for number, xid in XIDS.items() if xid.severity is not Severity.NOTED),
-    Rule(_RECOVERY_RULE, CONFIRMED, "XidRecovery"),
+    Rule(_RECOVERY_RULE, STARTING, "XidRecovery"),
     Rule("xid.*", DEGRADED, "XidSupport"),
     Rule("sxid.*", CONFIRMED, "SwitchError"),
     Rule("kernel.nvlink_training", DEGRADED, "NVLinkErrors"),
@@ -311,6 +321,7 @@ RULES = (
     Rule("kernel.pcie_fatal", DEGRADED, "PortErrors"),
     Rule("kernel.pcie_link_down", DEGRADED, "PortErrors"),
     Rule("kernel.nic_failed", CONFIRMED, "PortDown"),
+    Rule("kernel.uvm_failed", CONFIRMED, "XidReboot"),
 )
 
 COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
@@ -347,7 +358,7 @@ def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
 
 def _gpus(hardware: Hardware, memory: XidMemory) -> tuple[Gpu, ...]:
     """Return the GPUs as known, asked only in a new session or for a missing name: NVML may hang now."""
-    known = tuple(memory.gpus.values())
+    known = memory.listed
     session = hardware.nvml.session()
     unnamed = any(card not in memory.gpus for card, _ in memory.xids)
     if not session or (known and memory.session == session and not unnamed):
@@ -402,7 +413,8 @@ def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
     if text and text.ends:
         return _over(memory, card, frozenset(f"kernel.{kind}" for kind in text.ends))
     known = memory.sxids if event.kind == SXID else memory.xids
-    begun = event.cause > 0 and (card, event.cause) in known
+    details = xids.DETAILS.get(event.number, ()) if event.kind == XID else ()
+    begun = any((card, number) in known for number in (*details, event.cause) if number)
     if begun and event.kind == SXID:
         return memory
     counted = _count(memory, event, card, at)
@@ -496,7 +508,7 @@ def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMe
         over = _over(memory, card)
         standing = {p: one for p, one in over.standing.items() if p != place}
         return replace(over, standing=standing, recovery={**memory.recovery, card: ""})
-    severity = Severity.FATAL if wish.health is Health.FAILED else Severity.SERIOUS
+    severity = next(one for one, health in xids.HEALTH.items() if health is wish.health)
     stood = {p: s for p, s in memory.standing.items() if p != place}
     said = replace(memory, recovery={**memory.recovery, card: word}, standing=stood)
     return _stand(said, place, replace(_row(event), severity=severity), event, at)
@@ -544,7 +556,7 @@ def _what(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
         return f"the driver asks for {xids.recovery(word).name}; "
     if kind == "xid":
         known = xids.lookup(int(name))
-        if _unread(one):
+        if _unread(one) and known.action != xids.OLDER:
             return f"{known.meaning}; how bad it is, only its text says, which was not read; "
         read = f", {xids.decoded(int(name), one.message)}" if known.by_word else ""
         return f"{known.meaning}{read}; "
@@ -553,6 +565,8 @@ def _what(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
 
 def _action(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
     word = memory.recovery.get(card, "")
+    if one.ended:
+        return OVER
     if not rule.startswith("xid.") or not word:
         return one.action
     said = xids.CAUSE if rule == _RECOVERY_RULE else f"the driver's latest request, XID 154: {word}"
@@ -567,9 +581,11 @@ def _subject(memory: XidMemory, card: str, link: str) -> Subject:
 def _repeated_findings(memory: XidMemory, policy: XidPolicy) -> Iterator[Finding]:
     """An application's XID again and again on one GPU only is not the application's."""
     for (number, card), one in sorted(memory.repeats.items(), key=lambda item: item[0]):
-        elsewhere = any(n == number and c != card for n, c in memory.repeats)
-        if len(one.times) >= policy.repeats and not elsewhere:
-            times = f"at least {len(one.times)} times within a day on this GPU and on no other"
+        others = (len(two.times) for (n, c), two in memory.repeats.items() if n == number and c != card)
+        most = max(others, default=0)
+        if len(one.times) >= policy.repeats and len(one.times) >= ELSEWHERE * most:
+            others_had = f"at most {most} times on another" if most else "on no other"
+            times = f"at least {len(one.times)} times within a day on this GPU and {others_had}"
             evidence = f"{xids.lookup(number).meaning}; {times}"
             action = "run the vendor's diagnostics on this GPU; swap it with another node's to be sure"
             yield Finding(

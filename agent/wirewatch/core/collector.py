@@ -4,13 +4,14 @@
 Folds over runs are in `core.fold`.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from wirewatch.core import words
 from wirewatch.core.declared import collector_faults, refuse, rule_faults
-from wirewatch.core.ports import Gpu, Hardware, Nvml
+from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.tree import is_handed
 from wirewatch.core.types import (
     Absent,
@@ -360,6 +361,12 @@ def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[
     if isinstance(gpus, Absent):
         return gpus
     return tuple(GpuReading(gpu, gpu.absent or one(gpu)) for gpu in gpus)
+
+
+def since_boot(hardware: Hardware) -> float:
+    """Return the seconds since the machine was started, infinite where not known."""
+    started = hardware.host.ask(Question("BootTime")).value
+    return hardware.clock.now() - started if isinstance(started, int | float) else math.inf
 
 
 def watch_gpus(

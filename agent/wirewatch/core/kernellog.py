@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from wirewatch.core.nvml import RECOVERY_ACTIONS
 from wirewatch.core.pci import normal_pci
-from wirewatch.core.xids import Severity
+from wirewatch.core.xids import RECOVERIES, Severity, recovery
 
 WANTED = (
     "NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ", "nvidia ",
@@ -50,11 +51,11 @@ _NO_START = (
 _WHO = re.compile(r"^pid=(?P<pid>'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
 _LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
 _RECOVERY = re.compile(
-    r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x[0-9a-fA-F]+ \((?P<to>[^)]*)\)"
+    r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x(?P<number>[0-9a-fA-F]+) \((?P<to>[^)]*)\)"
 )
 XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
-_NAMED = re.compile(rf"(?:mlx5_core|pcieport) {_PCI}")
-_SENDER = re.compile(rf"AER: .*(?:from|received:) {_PCI}")
+_NAMED = re.compile(rf"(?:mlx5_core|pcieport|nvidia) {_PCI}")
+_SENDER = re.compile(rf"(?:AER|DPC): .*(?:from|received:) {_PCI}")
 """The device that a port reports an error of."""
 
 
@@ -77,59 +78,64 @@ def _text(form: str, severity: Severity, action: str) -> KernelText:
 
 _F, _S = Severity.FATAL, Severity.SERIOUS
 _MLX5 = r"^mlx5_core .*"
-_PORT = r"^(?:pcieport|mlx5_core) .*"
+_PORT = r"^(?:pcieport|mlx5_core|nvidia) .*"
 TEXTS: Mapping[str, KernelText] = {
-    "nvlink_training": _text(
+    "nvlink_training": _text(  # NVIDIA's open kernel modules: kernel_nvlink.c
         r"^NVRM: .*Failed to update Rx Detect Link mask", _S,
         "check the GPU's NVLinks; reset the GPU if one is not up",
     ),
-    "peermem_context": _text(
+    "peermem_context": _text(  # the same: nvidia-peermem.c
         r"^nvidia[-_]peermem .*invalid context", _S,
         "a job lost its GPU memory registration; reload nvidia_peermem if it repeats",
     ),
-    "nic_power": _text(
+    "nic_power": _text(  # mlx5 events.c: mlx5_pcie_event
         rf"{_MLX5}insufficient power on the PCIe slot", _S,
         "the slot gives the card too little power: check riser, cabling and the BIOS setting",
     ),
-    "nic_module": _text(
-        rf"{_MLX5}(?:Port module event\[error\]|Cable error|High Temperature)", _S,
-        "replace or cool the cable or transceiver of this card's port",
+    "nic_module": _text(  # mlx5 events.c: port_module, and temp_warn, whose bit 0 is the chip
+        rf"{_MLX5}(?:Port module event\[error\]|Cable error|High Temperature|"
+        r"High temperature on sensors with bit set \S+ \w*[13579bdf]\b)", _S,
+        "cool this card; replace or cool the cable or transceiver of its port",
     ),
-    "nic_failed": _text(
+    "nic_failed": _text(  # mlx5 health.c, cmd.c: wait_func, cmd_work_handler, main.c: wait_fw_init, probe_one
         rf"{_MLX5}(?:health compromised|Fatal error \d+ detected|unrecoverable hardware error|"
         r"Health issue .*severity\([0-2]\)|timeout\. Will cause a leak of a command|No done completion|"
-        r"health recovery (?:failed|flow aborted)|(?:init|probe)_one failed with|pre-initializing state)",
+        r"health recovery (?:failed|flow aborted)|(?:init|load|probe)_one failed with|"
+        r"Driver is in error state|PCI slot is unavailable|initializing state, aborting)",
         _F, "drain: the card's firmware does not answer; reload mlx5_core or power the node off and on; "
         "update the firmware, and replace the card if it returns",
     ),
-    "nic_firmware": _text(
-        rf"{_MLX5}(?:synd 0x0*[1-9a-f][0-9a-f]*:|Health issue .*severity\(3\))", _S,
+    "nic_firmware": _text(  # mlx5 health.c: print_health_info, cmd.c: wait_func
+        rf"{_MLX5}(?:synd 0x0*[1-9a-f]\w*:|Health issue .*severity\(3\)|canceled on out of queue)", _S,
         "look for a failure of this card after it; update its firmware; give the vendor these lines",
     ),
-    "nic_timeout": _text(
+    "nic_timeout": _text(  # mlx5 en_main.c, en/reporter_rx.c, and net/sched/sch_generic.c from 6.8 on
         rf"{_MLX5}(?:TX timeout detected|RX timeout on channel|NETDEV WATCHDOG)", _S,
         "the driver starts the queue again; if it repeats, update the card's firmware and driver",
     ),
-    "nic_recovered": KernelText(
-        re.compile(rf"{_MLX5}(?:health recovery succeeded|recovered after timeout|firmware version:)"),
+    "nic_recovered": KernelText(  # mlx5 health.c, cmd.c, main.c; 65535 is what a card reads as that is gone
+        re.compile(rf"{_MLX5}(?:recover(?:y succeeded|ed(?: after timeout)?$)|firmware version: (?!65535))"),
         ends=frozenset({"nic_failed", "nic_firmware"}),
     ),
-    "pcie_fatal": _text(
+    "pcie_fatal": _text(  # drivers/pci/pcie: aer.c, err.c: pcie_do_recovery, dpc.c: dpc_process_error
         rf"{_PORT}(?:\(Fatal\)|device recovery failed|DPC: containment event|DPC: .*ERR_FATAL)", _S,
         "check whether what is behind this port still answers; reseat it; look at slot, riser and cable",
     ),
-    "pcie_link_down": _text(
-        rf"{_PORT}(?:Link Down(?!/)|Card not present|retraining failed)", _S,
+    "pcie_link_down": _text(  # drivers/pci: hotplug/pciehp_ctrl.c, quirks.c: pcie_failed_link_retrain
+        rf"{_PORT}(?:Link Down$|Card not present|retraining failed)", _S,
         "unless somebody took the device out: reseat it; look at slot, riser and cable",
+    ),
+    "uvm_failed": _text(  # open-gpu-kernel-modules nv_gpu_ops.c: nvGpuOpsReportFatalError
+        r"^NVRM: .*uvm encountered global fatal error", _F,
+        "drain and reboot the node: no CUDA program can use unified memory until then",
     ),
     "nic_pcie_limited": KernelText(re.compile(rf"{_MLX5}available PCIe bandwidth, limited by")),
     "nic_access_denied": KernelText(re.compile(rf"{_MLX5}ACCESS_REG.*failed")),
 }  # fmt: skip
 """Messages about a wire that are not XIDs, by the kind of event that they make; the first that fits counts.
 
-Sources: Linux, drivers/net/ethernet/mellanox/mlx5/core (health.c, cmd.c, main.c, events.c, en_main.c) and
-drivers/pci (pcie/aer.c, pcie/dpc.c, pcie/err.c, hotplug/pciehp_ctrl.c, quirks.c); how bad those of mlx5 are,
-NVSentinel's docs/designs/048.
+Each row names its source in Linux; mlx5 is drivers/net/ethernet/mellanox/mlx5/core. How bad those of mlx5
+are: NVIDIA/NVSentinel, docs/designs/048. Not covered: ports before 5.1, which pciehp names by service.
 """
 _SUSPECT = re.compile(r"\bS?Xid\b|fallen off the bus")
 """Lines that must be understood: one that is not is counted."""
@@ -252,9 +258,16 @@ def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
 
 
 def recovery_word(message: str) -> str:
-    """What XID 154 says the action is now, in lower case; empty when it does not say."""
+    """What XID 154 says the action is now, in lower case; empty when it does not say.
+
+    Words that are not known give way to their number, which is NVML's: drivers of 2026 have other words.
+    """
     match = _RECOVERY.search(message)
-    return match["to"].strip().lower() if match else ""
+    if match is None:
+        return ""
+    word, number = match["to"].strip().lower(), int(match["number"], 16)
+    named = recovery(word).name in RECOVERIES or number >= len(RECOVERY_ACTIONS)
+    return word if named else RECOVERY_ACTIONS[number].replace("_", " ")
 
 
 def _parse(text: str, seconds: float) -> Event | None:

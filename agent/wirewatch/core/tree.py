@@ -61,9 +61,9 @@ class PciLink:
 class GpuSlot:
     """A GPU in the PCI tree; `driver` is empty where none is bound, Absent where that is not known.
 
-    `withheld`: the driver has it and does not show it here: it is excluded by the driver's settings, or was
-    not given to this container. `handed`: a virtual machine or a program has it, or is about to. `model`: its
-    PCI device id, empty where not known.
+    `withheld`: the driver's settings exclude it. `hidden`: the driver has it and does not list it here, as
+    where a container is not given it. `handed`: a virtual machine or a program has it, or is about to.
+    `model`: its PCI device id, empty where not known.
     """
 
     address: str
@@ -71,17 +71,18 @@ class GpuSlot:
     withheld: bool = False
     handed: bool = False
     model: str = ""
+    hidden: bool = False
 
     @property
     def away(self) -> bool:
         """Tell whether somebody else has it, or nobody on purpose."""
-        return self.handed or self.withheld
+        return self.handed or self.withheld or self.hidden
 
     @property
     def says(self) -> Says:
         """Return the word of the PCI tree about a GPU that NVML does not list."""
         if self.away:
-            return Says.AWAY
+            return Says.HIDDEN if self.hidden else Says.AWAY
         if isinstance(self.driver, Absent):
             return Says.NOTHING
         return Says.HERE if self.driver == DRIVER else Says.ILL
@@ -233,8 +234,12 @@ def read_slot(sysfs: Sysfs, address: str) -> GpuSlot:
     if isinstance(driver, Absent) and driver.why is Why.MISSING:
         driver = ""
     handed = is_handed(sysfs, address)
-    withheld = not handed and isinstance(driver, str) and driver != "" and _withheld(sysfs, address)
-    return GpuSlot(address, driver, withheld, handed, gpu_model(sysfs, address))
+    here = not handed and isinstance(driver, str) and driver != ""
+    listed = {normal_pci(name): name for name in value_or(sysfs.entries(_LISTED), ())} if here else {}
+    facts = _facts(sysfs, listed[address]) if address in listed else {}
+    withheld = "Yes" in {facts.get("GPU Excluded"), facts.get("GPU Blacklisted")}
+    hidden = bool(listed) and address not in listed
+    return GpuSlot(address, driver, withheld, handed, gpu_model(sysfs, address), hidden)
 
 
 def gpu_model(sysfs: Sysfs, address: str) -> str:
@@ -254,14 +259,6 @@ def listed_uuids(sysfs: Sysfs) -> tuple[str, ...]:
     """UUIDs of the GPUs that the driver has, without asking it; none where it shows none."""
     uuids = (_facts(sysfs, name).get("GPU UUID", "") for name in value_or(sysfs.entries(_LISTED), ()))
     return tuple(uuid for uuid in uuids if uuid.startswith("GPU-") and "?" not in uuid)
-
-
-def _withheld(sysfs: Sysfs, address: str) -> bool:
-    here = {normal_pci(name): name for name in value_or(sysfs.entries(_LISTED), ())}
-    if address not in here:
-        return bool(here)
-    facts = _facts(sysfs, here[address])
-    return "Yes" in {facts.get("GPU Excluded"), facts.get("GPU Blacklisted")}
 
 
 def _facts(sysfs: Sysfs, name: str) -> dict[str, str]:

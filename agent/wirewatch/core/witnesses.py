@@ -18,6 +18,7 @@ class Says(Enum):
     ILL = "it is there and does not work"
     GONE = "it is not there"
     AWAY = "somebody else has it"
+    HIDDEN = "its driver does not show it here"
     COMING = "it is starting"
     DUE = "it should be there"
 
@@ -65,6 +66,9 @@ TABLE: tuple[tuple[Witnesses, Weighed], ...] = (
     (_T(nvml=_.AWAY), Weighed(State.LENT, "it is split by MIG")),
     (_T(pci=_.AWAY), Weighed(State.LENT, "a virtual machine or a program has it")),
     (_T(nvml=_.COMING), MAY_START),
+    (_T(pci=_.HIDDEN, log=_.ILL), Weighed(State.FAULTY, "the kernel log says why it did not start")),
+    (_T(pci=_.HIDDEN, memory=_.DUE), Weighed(State.NOT_KNOWN, "this container may not be given it any more")),
+    (_T(pci=_.HIDDEN), Weighed(State.LENT, "it was not given to this container")),
     (_T(siblings=_.AWAY, memory=_.DUE), PEER_AWAY),
     (_T(memory=_.DUE), Weighed(State.FAULTY, "it was there before")),
     (_T(log=_.ILL, siblings=_.GONE), Weighed(State.NOT_KNOWN, "nothing here is like it; it may be no part")),
@@ -72,6 +76,7 @@ TABLE: tuple[tuple[Witnesses, Weighed], ...] = (
     (_T(clock=_.COMING, product=_.DUE), MAY_START),
     (_T(clock=_.COMING, siblings=_.DUE), MAY_START),
     (_T(siblings=_.AWAY), PEER_AWAY),
+    (_T(clock=_.COMING, pci=_.HERE), MAY_START),
     (_T(pci=_.HERE), Weighed(State.FAULTY, "its driver has it")),
     (_T(pci=_.ILL, product=_.DUE), Weighed(State.FAULTY, "the board is not whole without it")),
     (_T(pci=_.ILL, siblings=_.DUE), Weighed(State.NOT_KNOWN, "its like has a driver; it may be kept out")),

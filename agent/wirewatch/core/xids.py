@@ -80,6 +80,7 @@ UNSAID = "read this XID's line in the kernel log: its registers say whether the 
 HIT = f"{CONTAINED}, if there is one; contact the vendor's support if it returns"
 SIGNAL = "no reset needed; if it returns, check this link's cable, seating and temperature"
 PEER = f"the vendor's table blames the device at the other end of this link: look there first; {NVLINK}"
+OLDER = "look for XID 48, 94 or 95 of this GPU in an older kernel log; run the vendor's diagnostics"
 FOLLOW = "do what the driver asks for in XID 154; restart the affected application"
 ECC = f"{NVLINK}; an ECC or parity error: report it to the vendor if it comes more than twice on this link"
 SEATING = f"{NVLINK}; check this link's connections, reseat, and run the vendor's diagnostics"
@@ -90,6 +91,8 @@ THRESHOLD = "no reset needed: many corrected ECC errors; run the vendor's diagno
 RECOVERY_CHANGED = 154
 NVLINK_ERROR = 74
 FELL_OFF = 79
+DETAILS: Mapping[int, frozenset[int]] = dict.fromkeys((171, 172), frozenset({48, 94, 95}))
+"""XIDs that only give details of an error, and the numbers of these errors."""
 
 _F, _S, _A, _N = Severity.FATAL, Severity.SERIOUS, Severity.APPLICATION, Severity.NOTED
 _U = Severity.UNREAD
@@ -179,8 +182,8 @@ XIDS: Mapping[int, Xid] = {
     **dict.fromkeys(range(162, 166), Xid(_N, "power smoothing", NOTHING)),
     167: Xid(_S, "fatal PCIe time-out", SUPPORT),
     168: Xid(_S, "the GPU runs with less memory", SUPPORT),
-    171: Xid(_N, "details of a DRAM error", NOTHING),
-    172: Xid(_N, "details of an SRAM error", NOTHING),
+    171: Xid(_U, "details of a DRAM error, whose own XID was not seen", OLDER),
+    172: Xid(_U, "details of an SRAM error, whose own XID was not seen", OLDER),
 }
 UNLISTED = Xid(_S, "not in wirewatch's table", "look it up in the vendor's XID catalogue")
 """A number that the table does not have is reported, never dropped."""
@@ -266,7 +269,7 @@ RECOVERIES: Mapping[str, Recovery] = {
     )
 }
 """What the driver may ask for, by the name that NVML and XID 154 have in common."""
-CAUSE = "this GPU's earlier XIDs show the cause"
+CAUSE = "this GPU's other XIDs, if there are any, show the cause"
 HEALTH: Mapping[Severity, Health] = {
     Severity.FATAL: Health.FAILED, Severity.UNREAD: Health.UNKNOWN, Severity.SERIOUS: Health.DEGRADED,
 }  # fmt: skip
@@ -324,9 +327,9 @@ def lookup(number: int) -> Xid:
 
 
 def recovery(words: str) -> Recovery:
-    """What the driver asks for by the words of XID 154 or of NVML; one that is not known here is DEGRADED."""
+    """What the driver asks for by the words of XID 154 or of NVML; what is not known here is UNKNOWN."""
     name = words.strip().lower().replace("_", " ").removesuffix(" required")
-    return RECOVERIES.get(name) or Recovery(name, Health.DEGRADED, f"the driver asks for: {name}; {SUPPORT}")
+    return RECOVERIES.get(name) or Recovery(name, Health.UNKNOWN, f"the driver asks for: {name}; {SUPPORT}")
 
 
 def row_of(number: int, message: str) -> VendorRow | None:
@@ -380,7 +383,7 @@ def action_of(number: int, message: str) -> str:
     known, severity = lookup(number), severity_of(number, message)
     if row := row_of(number, message):
         return row.action
-    if severity is Severity.UNREAD:
+    if severity is Severity.UNREAD and (known.by_word or number == NVLINK_ERROR):
         return UNSAID
     return known.nonfatal if known.by_word and severity is Severity.SERIOUS else known.action
 

@@ -62,7 +62,7 @@ class MachineWriter:
         self._lasting = {one.name: one.lasting for one in collectors if one.lasting is not None}
         self._machine, self._parts = kept.machine, dict(kept.parts)
         loss = "what is remembered of the machine would be lost with a restart"
-        self._writer = StateWriter(path, self._save, loss, clock)
+        self._writer = StateWriter(path, self.save, loss, clock)
         self.flush = self._writer.flush
 
     def changed(self, component: Component) -> None:
@@ -78,7 +78,8 @@ class MachineWriter:
         self._machine, self._parts = machine, parts
         self._writer.submit()
 
-    def _save(self, path: Path) -> str:
+    def save(self, path: Path) -> str:
+        """Write what is kept now; returns the trouble, "" for none."""
         kept = MachineFile(VERSION, self._clock.now(), self._machine, self._parts)
         return write(path, FILE.encoded(kept))
 

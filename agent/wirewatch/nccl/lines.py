@@ -95,7 +95,7 @@ class Fallen(NamedTuple):
 
 
 class GdrPath(NamedTuple):
-    """Whether a GPU and a NIC use GPUDirect RDMA (until 2.29); distances as `PATHS` numbers them."""
+    """Whether a GPU and a NIC use GPUDirect RDMA (until 2.29); distances as src/graph/topo.h numbers them."""
 
     gpu: str
     nic: str
@@ -143,16 +143,6 @@ ALGORITHMS: Final = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", 
 PROTOCOLS: Final = ("ll", "ll128", "simple")
 """As 2.20 to 2.23 number them, the last since 2.23 (src/include/nccl_common.h)."""
 _OPS: Mapping[str, str] = {"AlltoAll": "alltoall", "SendRecv": "sendrecv"}
-
-
-PATHS: Final = (
-    ((2, 27, 5), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")),
-    ((2, 27, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "P2C", "PHB", "SYS", "NET", "DIS")),
-    ((2, 26, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "PHB", "SYS", "NET", "DIS")),
-    ((2, 12, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PXN", "PHB", "SYS", "NET", "DIS")),
-    ((0, 0, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PHB", "SYS")),
-)
-"""Kinds of path by number, the nearest first, since a version."""
 
 
 class MessageKind(NamedTuple):
@@ -228,15 +218,6 @@ def version_numbers(version: str | Absent) -> tuple[int, int, int] | None:
     """A version as three numbers, None where it is not known."""
     match = _VERSION.match("" if isinstance(version, Absent) else version)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-
-def path_name(number: int, version: str | Absent) -> str:
-    """The kind of path that a number stands for (src/graph/topo.h), empty where the version is not known."""
-    found = version_numbers(version)
-    if found is None:
-        return ""
-    names = next(names for since, names in PATHS if found >= since)
-    return names[number] if number < len(names) else ""
 
 
 def _kind(begins: str, form: str, make: Make) -> MessageKind:

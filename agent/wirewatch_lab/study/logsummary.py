@@ -2,19 +2,28 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from wirewatch.cli.templates import render
 from wirewatch.core.account import Multicast
 from wirewatch.core.types import Absent
 from wirewatch.core.words import count
 from wirewatch.nccl.comms import LoggedComm
-from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Remark, Setting, path_name, version_numbers
+from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Remark, Setting, version_numbers
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, wire
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch_lab.study.summary import span
 
 SHOWN = 8
 """How many of a list a person is shown; the document has them all."""
+PATHS: Final = (
+    ((2, 27, 5), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")),
+    ((2, 27, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "P2C", "PHB", "SYS", "NET", "DIS")),
+    ((2, 26, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "PHB", "SYS", "NET", "DIS")),
+    ((2, 12, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PXN", "PHB", "SYS", "NET", "DIS")),
+    ((0, 0, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PHB", "SYS")),
+)
+"""Kinds of path by number, the nearest first, since a version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,3 +304,12 @@ def quotes_of(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
         one = first.setdefault(text, Seen(seen.line))
         one.line, one.count = min(one.line, seen.line), one.count + seen.count
     return [Quote(seen.line, text, seen.count) for text, seen in first.items()]
+
+
+def path_name(number: int, version: str | Absent) -> str:
+    """The kind of path that a number stands for (src/graph/topo.h), empty where the version is not known."""
+    found = version_numbers(version)
+    if found is None:
+        return ""
+    names = next(names for since, names in PATHS if found >= since)
+    return names[number] if number < len(names) else ""

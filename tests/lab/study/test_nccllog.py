@@ -23,9 +23,10 @@ from tests.node.nccl.texts import (
     say,
 )
 from tests.recorded import HERE
+from wirewatch.core.types import Absent, Why
 from wirewatch.nccl import log as nccl_log
 from wirewatch.nccl.log import Seen
-from wirewatch_lab.study.logsummary import LogSummary, Quote, quotes_of
+from wirewatch_lab.study.logsummary import LogSummary, Quote, path_name, quotes_of
 from wirewatch_lab.study.nccllog import read_log
 
 REDUCE = "AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}"
@@ -559,3 +560,15 @@ def test_a_network_between_hosts_that_share_a_node_is_a_fallback_where_ranks_are
 def test_links_between_ranks_of_hosts_that_are_not_known_are_no_fallback() -> None:
     (only,) = read(links("NET/IB/0")).communicators
     assert [wire.fallback for wire in only.wires] == [False]
+
+
+@pytest.mark.parametrize(
+    ("number", "version", "name"),
+    [
+        (0, "2.28.9", "LOC"), (11, "2.28.9", "DIS"), (12, "2.28.9", ""), (99, "2.28.9", ""),
+        (6, "2.11.4", "SYS"), (7, "2.11.4", ""), (7, "2.26.2", "PHB"), (0, Absent(Why.MISSING), ""),
+        (0, "new", ""),
+    ],
+)  # fmt: skip
+def test_a_number_is_a_path_where_that_version_has_it(number: int, version: str | Absent, name: str) -> None:
+    assert path_name(number, version) == name

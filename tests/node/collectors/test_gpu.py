@@ -75,7 +75,7 @@ def test_throttling_between_polls_is_seen_by_its_seconds() -> None:
         (3, "drain p2p", Health.FAILED),
         (4, "drain and reset", Health.FAILED),
         (5, "recover imex domain", Health.DEGRADED),
-        (42, "action 42", Health.DEGRADED),
+        (42, "action 42", Health.UNKNOWN),
     ],
 )
 def test_a_recovery_action_is_believed_at_the_second_look(number: int, name: str, health: Health) -> None:

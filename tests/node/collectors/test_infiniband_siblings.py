@@ -34,16 +34,17 @@ class Row:
     flat: bool = False
 
 
-DGX = "NVIDIA DGX H100/H200 user guide: eight ConnectX-7 for compute, each with a GPU below one PCIe switch"
+DGX = "NVIDIA DGX H100/H200 user guide, table 6 (network modules): one of eight ConnectX-7 for each GPU"
 SPLIT = (
-    "MMS4X00-NS400 at docs.nvidia.com: NDR200 is two channels of a 1:2 splitter; "
+    "docs.nvidia.com/networking/display/mca7j60nxxx800pub/overview: 200G is two channels of a splitter; "
     "openucx/ucx#6553: HDR100 is 2X"
 )
 TYPE = (
-    "MLNX_OFED, Interface: a card for both senses its cable at the driver's start, and is Ethernet by default"
+    "docs.nvidia.com/networking/display/XLIOv3212, VPI cards: ports of a ConnectX-7 are InfiniBand unless "
+    "mlxconfig says otherwise"
 )
 WIDTHS = "ibportstate: LinkWidthSupported 1X or 4X; a link that trains badly falls to 1X"
-AZURE = "Azure ND H100 v5: eight NDR ports, and one for Ethernet on another card"
+AZURE = "learn.microsoft.com, ND-H100-v5: eight NDR ports, one for each GPU, and one for Ethernet"
 EVERY: Mapping[int, Mapping[str, str]] = {n: {"rate": TWO} for n in range(8)}
 SLOWER, NARROW, OTHER = (SLOW, DEGRADED), (SLOW, FAILED), (LAYER, DEGRADED)
 

@@ -344,6 +344,34 @@ def test_the_numa_node_of_a_gpu_is_shown_where_there_are_some(numa: str, shown: 
     assert made.series("gpu_info", numa=shown) == [1]
 
 
+FAILED_START = f"NVRM: GPU {LAST}: rm_init_adapter failed, device minor number 7"
+
+
+@pytest.mark.parametrize(
+    ("known", "lines", "health"),
+    [
+        (False, [], None),
+        (True, [], UNKNOWN),
+        (False, [FAILED_START], FAILED),
+        (True, [FAILED_START], FAILED),
+    ],
+    ids=["not given", "not given any more", "not started", "started before"],
+)
+def test_a_gpu_that_a_container_does_not_see_is_not_missing_unless_the_log_or_memory_says_so(
+    *, known: bool, lines: list[str], health: Health | None
+) -> None:
+    """The container's runtime shows the driver's list of the GPUs that it was given, and of no other."""
+    files = tree(*SLOTS)
+    for slot in SLOTS[:3]:
+        files.texts[f"{LISTED}/{slot}/information"] = "Model: NVIDIA H100\n"
+    made = node(files, answering(3), kept() if known else None)
+    made.log = Log(lines)
+    made.hardware = replace(made.hardware, kmsg=made.log)
+    made.poll(3)
+    assert made.rules() == ({("gpu.missing", "0000:61:00"): health} if health else {})
+    assert all(("drain" in one.action) is (one.health is FAILED) for one in made.component.findings)
+
+
 @dataclass
 class Counted(Log):
     """A kernel log that counts how often it is read."""

@@ -10,7 +10,7 @@ from tests.support import Node
 from wirewatch.collectors.nvlink import COLLECTOR
 from wirewatch.collectors.nvlink.judge import LINK_DOWN, LINK_SLOW, _fabric_faults, _merge, forget, keep
 from wirewatch.collectors.nvlink.model import ActiveLinks, Fabric, GpuLinks, LinkDetail, NvlinkMemory, _due
-from wirewatch.core.collector import Component, GpuMemory
+from wirewatch.core.collector import AnyCollector, Component, GpuMemory
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Health, Why
 
@@ -40,12 +40,12 @@ def cards(name: str, active: Sequence[int], reported: int = 18, gpus: int = 2) -
     return node
 
 
-def restarted(node: Node) -> Node:
+def restarted(node: Node, collector: AnyCollector = COLLECTOR) -> Node:
     """The same node after a reboot: what outlives the process, and no more."""
-    assert COLLECTOR.lasting is not None
-    kept = COLLECTOR.lasting.keep(node.state.components["nvlink"].memory)
-    start = COLLECTOR.lasting.recall(kept)
-    node.state = node.state.with_component(Component("nvlink", start))
+    assert collector.lasting is not None
+    kept = collector.lasting.keep(node.state.components[collector.name].memory)
+    start = collector.lasting.recall(kept)
+    node.state = node.state.with_component(Component(collector.name, start))
     return node
 
 

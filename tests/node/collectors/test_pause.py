@@ -6,24 +6,20 @@ from functools import cache
 
 import pytest
 
-from tests.node.products.machine import OLD, address, draw, peer
+from tests.node.products.machine import address, draw
+from tests.node.products.plays import LOST, asleep, far_ends, lent, nvml
 from tests.node.products.rows import ROWS, Row
 from tests.support import Node
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.hw.overlay import AnswerChange
 
 FAILED, OK = Health.FAILED, Health.OK
-LOST, UNSUPPORTED = 15, 3
+UNSUPPORTED = 3
 RESTED = 12
 """Polls after which an idle node has been probed again."""
 NEVER = "xid_last_event_timestamp_seconds"
-PCI = "/sys/bus/pci/devices"
 DEMO = {6: "0000:d1:00.0", 7: "0000:df:00.0"}
 """Addresses of the last GPUs of demo-dgx-h200."""
-
-
-def nvml(match: str, action: str, argument: object) -> AnswerChange:
-    return AnswerChange("nvml", match, action, argument)
 
 
 def split(gpu: str) -> list[AnswerChange]:
@@ -42,18 +38,6 @@ def dark(gpu: str) -> list[AnswerChange]:
         nvml(f"gpu{gpu}/MigMode()", "set", [1, 1]),
         nvml(f"gpu{gpu}/Field(91)", "set", 0),
         nvml(f"gpu{gpu}/Field(16[45],*)", "code", UNSUPPORTED),
-    ]
-
-
-def lent(count: int, addresses: Iterable[str], listed: int | None = None) -> list[AnswerChange]:
-    """The last GPUs of `count` are with a virtual machine; NVML lists `listed` of them all still."""
-    places = tuple(addresses)
-    first = count - len(places)
-    driver = "/sys/bus/pci/drivers/vfio-pci"
-    return [
-        nvml("Count()", "set", first if listed is None else listed),
-        *(nvml(f"gpu{gpu}/*", "code", LOST) for gpu in range(first, count)),
-        *(AnswerChange("sysfs", f"link {PCI}/{at}/driver", "set", driver) for at in places),
     ]
 
 
@@ -208,8 +192,8 @@ def test_a_product_whose_last_gpu_is_lent_and_given_back(row: Row, *, peers: boo
     node.poll("nvlink", "pcie", "inventory", "gpu", times=3)
     last = row.gpus - 1
     pause = Pause(lent(row.gpus, [address(last)]))
-    if peers and row.wires != "NVSwitch":
-        pause.changes.extend(_ends(row, last))
+    if peers:
+        pause.changes.extend(far_ends(row, last))
     end = begin(node, pause)
     node.poll("nvlink", "pcie", "inventory", "gpu", times=4)
     assert {f.health for f in node.findings()} <= {Health.UNKNOWN} if peers else node.findings() == ()
@@ -219,17 +203,27 @@ def test_a_product_whose_last_gpu_is_lent_and_given_back(row: Row, *, peers: boo
     assert len(node.series("gpu_info")) == row.gpus
 
 
-def asleep(row: Row, gpus: Iterable[int]) -> Iterable[AnswerChange]:
-    """GPUs in MIG mode, with the links that lead to them where no switch is between."""
-    question = "NvLinkState({})" if row.generation in OLD else "Field(165,{})"
-    for gpu in gpus:
-        yield nvml(f"gpu{gpu}/MigMode()", "set", [1, 1])
-        yield from (nvml(f"gpu{gpu}/{question.format(link)}", "set", 0) for link in row.active)
-        if row.wires != "NVSwitch":
-            yield from _ends(row, gpu)
+def test_a_node_whose_only_gpu_is_lent_has_nothing_to_watch_as_at_a_start() -> None:
+    """Before: OK by collectors that had seen the GPU."""
+    row = next(row for row in ROWS if row.id == "gh200")
+    changes = lent(1, [address(0)])
+    node = Node(draw(row))
+    node.poll(times=3)
+    end = begin(node, Pause(changes, session=True))
+    node.nvml.number += 1
+    node.poll(times=2)
+    start = Node(draw(row), changes)
+    start.poll(times=2)
+    assert node.health() is start.health() is Health.UNKNOWN
+    assert {name: one.applicable for name, one in node.state.components.items()} == {
+        name: one.applicable for name, one in start.state.components.items()
+    }
+    end()
+    node.poll(times=2)
+    assert node.health() is OK
 
 
-MIG = [row for row in WIRED if row.ecc and row.generation not in {"volta", "turing"} and not row.mig]
+MIG = [row for row in WIRED if row.splits and not row.mig]
 
 
 @pytest.mark.parametrize("row", MIG, ids=lambda row: row.id)
@@ -245,11 +239,3 @@ def test_a_product_with_mig_on_and_off(row: Row, before: int, *, every: bool) ->
     node.poll("nvlink", "pcie", "inventory", "gpu", times=4)
     assert node.findings() == ()
     assert node.series("nvlink_links", state="active") == [len(row.active)] * row.gpus
-
-
-def _ends(row: Row, gone: int) -> Iterable[AnswerChange]:
-    question = "NvLinkState({})" if row.generation in OLD else "Field(165,{})"
-    for gpu in set(range(row.gpus)) - {gone}:
-        for link in row.active:
-            if peer(row, gpu, link) == gone:
-                yield nvml(f"gpu{gpu}/{question.format(link)}", "set", 0)

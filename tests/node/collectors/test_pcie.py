@@ -230,10 +230,11 @@ def test_another_slot_begins_again_and_what_was_accepted_is_what_a_slot_can() ->
     node.poll(2)
     answer_with(node, 1, width=8, most_width=8)
     node.gpus.addresses = (ADDRESSES[0], "0000:99:00.0", *ADDRESSES[2:])
-    assert restarted(node).poll(3) == ()
+    restarted(node).poll(3)
+    assert node.rules() == {("pcie.slot", "GPU 1"): DEGRADED}
     answer_with(node, 0, width=8, most_width=8)
     node.poll(3)
-    assert node.rules() == {("pcie.width", "GPU 0"): FAILED}
+    assert node.rules() == {("pcie.width", "GPU 0"): FAILED, ("pcie.slot", "GPU 1"): DEGRADED}
     assert node.collector.forget is not None
     node.component = replace(node.component, memory=node.collector.forget(node.component.memory))
     assert node.poll(3) == ()

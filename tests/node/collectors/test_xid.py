@@ -94,9 +94,29 @@ def test_an_application_s_xid_points_to_the_gpu_only_when_one_gpu_repeats_it() -
     node.log.lines.append(xid(31))
     node.poll()
     assert node.rules() == {("xid.31", "GPU 0"): DEGRADED}
+    node.log.lines += [xid(31, "0000:3f:00")] * 2
+    node.poll()
+    assert node.rules() == {("xid.31", "GPU 0"): DEGRADED}
+    assert "at most 2 times on another" in node.component.findings[0].evidence
     node.log.lines.append(xid(31, "0000:3f:00"))
     node.poll()
     assert node.rules() == {}
+
+
+@pytest.mark.parametrize("number", [171, 172])
+def test_details_of_an_error_that_was_not_seen_are_not_known_and_else_are_counted(number: int) -> None:
+    node = watched("boot")
+    node.poll()
+    node.log.lines.append(xid(number))
+    node.poll()
+    assert node.rules() == {(f"xid.{number}", "GPU 0"): UNKNOWN}
+    assert "48, 94 or 95" in node.component.findings[0].action
+    node = watched("boot")
+    node.poll()
+    node.log.lines += [xid(94), xid(number)]
+    node.poll()
+    assert node.rules() == {("xid.94", "GPU 0"): DEGRADED}
+    assert node.series("xid_events_total", xid=str(number)) == [1]
 
 
 SM = "Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Out Of Range Address"
@@ -616,8 +636,8 @@ def test_a_recovery_action_that_is_not_understood_is_reported_in_its_own_words()
     node.poll()
     node.log.lines += [xid(154, rest=CHANGED), xid(154, rest="something of a later driver")]
     (finding,) = node.poll()
-    assert finding.health is DEGRADED
-    assert finding.evidence.startswith("the recovery action changed; seen once")
+    assert finding.health is UNKNOWN
+    assert finding.evidence.startswith("the recovery action changed; ")
     assert finding.evidence.endswith(": something of a later driver")
     assert finding.action == XIDS[154].action
 

@@ -7,12 +7,12 @@ import pytest
 
 from wirewatch.core.witnesses import TABLE, Says, State, Witnesses, _holds, weigh
 
-HERE, ILL, GONE, AWAY, COMING, DUE = (
-    Says.HERE, Says.ILL, Says.GONE, Says.AWAY, Says.COMING, Says.DUE,
+HERE, ILL, GONE, AWAY, HIDDEN, COMING, DUE = (
+    Says.HERE, Says.ILL, Says.GONE, Says.AWAY, Says.HIDDEN, Says.COMING, Says.DUE,
 )  # fmt: skip
 WITNESSES = [one.name for one in fields(Witnesses)]
 CAN_SAY = {
-    "nvml": (HERE, ILL, GONE, AWAY, COMING), "pci": (HERE, ILL, GONE, AWAY), "log": (ILL,),
+    "nvml": (HERE, ILL, GONE, AWAY, COMING), "pci": (HERE, ILL, GONE, AWAY, HIDDEN), "log": (ILL,),
     "clock": (COMING,), "memory": (DUE,), "siblings": (DUE, AWAY, GONE), "product": (DUE,),
 }  # fmt: skip
 
@@ -24,6 +24,10 @@ CAN_SAY = {
         (Witnesses(nvml=GONE, pci=AWAY, memory=DUE, product=DUE), State.LENT),
         (Witnesses(nvml=AWAY, memory=DUE), State.LENT),
         (Witnesses(nvml=GONE, pci=HERE), State.FAULTY),
+        (Witnesses(nvml=GONE, pci=HERE, clock=COMING), State.STARTING),
+        (Witnesses(nvml=GONE, pci=HIDDEN, product=DUE), State.LENT),
+        (Witnesses(nvml=GONE, pci=HIDDEN, log=ILL), State.FAULTY),
+        (Witnesses(nvml=GONE, pci=HIDDEN, memory=DUE), State.NOT_KNOWN),
         (Witnesses(nvml=GONE, pci=ILL), State.ABSENT),
         (Witnesses(nvml=GONE, pci=ILL, log=ILL), State.FAULTY),
         (Witnesses(nvml=GONE, pci=ILL, log=ILL, siblings=GONE), State.NOT_KNOWN),

@@ -7,7 +7,7 @@ from tests.recorded import HERE
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl import log
-from wirewatch.nccl.lines import Fact, GdrPath, Nic, SearchedPaths, Setting, fact, path_name
+from wirewatch.nccl.lines import Fact, GdrPath, Nic, SearchedPaths, Setting, fact
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size, parse_nccl_log, wire
 
 NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
@@ -247,18 +247,6 @@ def test_what_is_not_read_is_counted() -> None:
 )  # fmt: skip
 def test_a_line_about_paths_states_one_fact(text: str, stated: Fact) -> None:
     assert fact(text) == stated
-
-
-@pytest.mark.parametrize(
-    ("number", "version", "name"),
-    [
-        (0, "2.28.9", "LOC"), (11, "2.28.9", "DIS"), (12, "2.28.9", ""), (99, "2.28.9", ""),
-        (6, "2.11.4", "SYS"), (7, "2.11.4", ""), (7, "2.26.2", "PHB"), (0, Absent(Why.MISSING), ""),
-        (0, "new", ""),
-    ],
-)  # fmt: skip
-def test_a_number_is_a_path_where_that_version_has_it(number: int, version: str | Absent, name: str) -> None:
-    assert path_name(number, version) == name
 
 
 def test_values_of_settings_keep_what_is_theirs() -> None:

@@ -117,6 +117,7 @@ def _gpu(row: Row, gpu: int) -> dict[str, Json]:
         }
     if row.ecc and row.generation not in {"volta", "turing"} and row.virtual != VGPU:
         found["RemappedRows()"] = [0, 0, 0, 0]
+    if row.splits:
         found["MigMode()"] = [int(gpu in row.mig)] * 2
     if row.generation in {"hopper", "blackwell"}:
         found["Field(230)"] = 0

@@ -4,6 +4,7 @@
 test_matrix tries it.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +55,12 @@ class Row:
         return bool(self.active) and len(self.mig) < self.gpus
 
     @property
+    def splits(self) -> bool:
+        """Whether it has MIG: NVIDIA's MIG user guide, "Supported GPUs"; the A800 as the A100."""
+        chips = r"A100-|A100 80|A800|A30\b|H\d+|GH200|G?B[23]00"
+        return self.virtual != VGPU and bool(re.search(chips, self.name))
+
+    @property
     def proof(self) -> str:
         """How much of it was seen."""
         if self.recording:
@@ -95,9 +102,9 @@ ROWS: tuple[Row, ...] = (
     sxm("h100-mig", "NVIDIA H100 80GB HBM3", 18, H100, "hopper", mig=(0, 1),
         drawn="links of split GPUs read as down (DCGM's source)"),
     sxm("h800", "NVIDIA H800", 8, H100, "hopper",
-        listing="nvidia-smi nvlink --status of eight H800, published notes", drawn=ALL_ELSE),
+        listing="nvidia-smi nvlink --status of eight H800, published notes (not verified)", drawn=ALL_ELSE),
     sxm("h20", "NVIDIA H20", 18, H100, "hopper",
-        listing="nvidia-smi nvlink -s of an H20, published notes", drawn=ALL_ELSE),
+        listing="nvidia-smi nvlink -s of an H20, published notes (not verified)", drawn=ALL_ELSE),
     sxm("h100-vm-1", "NVIDIA H100 80GB HBM3", 18, H100, "hopper", gpus=1, active=(), virtual=PASSED_ON,
         drawn="one GPU of eight in a virtual machine, its links reported and inactive"),
     sxm("a100-vm-1", "NVIDIA A100-SXM4-80GB", 12, A100, "ampere", gpus=1, active=(), virtual=PASSED_ON,
@@ -113,37 +120,38 @@ ROWS: tuple[Row, ...] = (
         drawn="a share of a GPU in a virtual machine, which has no links"),
     sxm("a800-sxm", "NVIDIA A800-SXM4-80GB", 8, A100, "ampere", drawn="400 GB/s both ways by the data sheet"),
     sxm("v100", "Tesla V100-SXM2-32GB", 6, V100, "volta", wires=MESH,
-        listing="nvidia-smi nvlink --status of a DGX-1, published notes", drawn=ALL_ELSE),
+        listing="6 of 25 GB/s: alibabacloud.com/help/en/ack/topology-aware-gpu-scheduling", drawn=ALL_ELSE),
     sxm("b200", "NVIDIA B200", 18, 50_000, "blackwell",
         listing="nvidia-smi topo -m, NV18: docs.vultr.com", drawn="the rate is nominal"),
     sxm("b300", "NVIDIA B300 SXM6 AC", 18, B300, "blackwell",
-        listing="nvidia-smi nvlink --status of a B300 SXM6, published notes", drawn=ALL_ELSE),
+        listing="nvidia-smi nvlink --status of a B300 SXM6, published notes (not verified)", drawn=ALL_ELSE),
     sxm("gb200", "NVIDIA GB200", 18, B300, "blackwell", gpus=4, cluster="b1f3", c2c=2,
-        drawn="rate as NVIDIA/k8s-test-infra#371 simulates it, trays of four"),
+        drawn="18 links of 53125 MB/s by docs.nvidia.com/health-validation (NVLink checks), trays of four"),
     sxm("gb300", "NVIDIA GB300", 18, B300, "blackwell", gpus=4, cluster="b1f3", c2c=2,
-        drawn="as a B300, in trays of four"),
+        drawn="18 links of 53125 MB/s by docs.nvidia.com/health-validation (NVLink checks), trays of four"),
     sxm("gh200", "NVIDIA GH200 480GB", 18, H100, "hopper", gpus=1, active=(), wires=NONE, c2c=10,
         drawn="alone: no link is active (leptonai/gpud#1206)"),
     sxm("gh200-2", "NVIDIA GH200 144G HBM3e", 18, H100, "hopper", gpus=2, wires=MESH, c2c=10,
         drawn="two on a board, joined by all links"),
     cards("h100-pcie", "NVIDIA H100 PCIe", 18, H100, "hopper", active=OF_THREE_BRIDGES,
-          listing="nvidia-smi nvlink --status of an H100 PCIe, published notes", drawn=ALL_ELSE),
+          listing="nvidia-smi nvlink -s of an H100 PCIe, published notes (not verified)", drawn=ALL_ELSE),
     cards("h100-nvl", "NVIDIA H100 NVL", 18, H100, "hopper", active=OF_THREE_BRIDGES,
           drawn="as the H100 PCIe"),
     cards("h100-pcie-alone", "NVIDIA H100 PCIe", 18, H100, "hopper", active=(), wires=NONE,
           drawn="without bridges no link is active"),
     cards("a100-pcie", "NVIDIA A100 80GB PCIe", 12, A100, "ampere",
-          drawn="three bridges, 600 GB/s both ways by the data sheet"),
+          drawn="three bridges, 600 GB/s both ways by product brief PB-10577-001"),
     cards("a800-pcie", "NVIDIA A800 80GB PCIe", 8, A100, "ampere",
           drawn="400 GB/s both ways by the data sheet"),
     cards("a30", "NVIDIA A30", 4, A100, "ampere", drawn="one bridge, 200 GB/s both ways by the data sheet"),
-    cards("a40", "NVIDIA A40", 4, A6000, "ampere", drawn="as the RTX A6000; 112.5 GB/s by the data sheet"),
+    cards("a40", "NVIDIA A40", 4, A6000, "ampere",
+          drawn="as the RTX A6000; four links of 14.0625 GB/s by NVIDIA's GA102 white paper"),
     cards("a6000", "NVIDIA RTX A6000", 4, A6000, "ampere",
           listing="nvidia-smi nvlink -s: hpc-community.unige.ch, 2024-11-28", drawn=ALL_ELSE),
     cards("rtx3090", "NVIDIA GeForce RTX 3090", 4, A6000, "ampere", ecc=False,
           listing="nvidia-smi nvlink -s: noonghunna/club-3090, rig reports", drawn=ALL_ELSE),
     cards("rtx8000", "Quadro RTX 8000", 2, V100, "turing",
-          listing="nvidia-smi nvlink --status of two, published notes", drawn=ALL_ELSE),
+          listing="100 GB/s both ways: pnypartners.com (NVLink of Quadro RTX 8000)", drawn=ALL_ELSE),
     cards("l40s", "NVIDIA L40S", 0, 0, "ada", gpus=8, drawn="no NVLink by the data sheet"),
     cards("rtx4090", "NVIDIA GeForce RTX 4090", 0, 0, "ada", ecc=False, drawn="no NVLink by the data sheet"),
 )  # fmt: skip

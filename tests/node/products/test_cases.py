@@ -1,6 +1,7 @@
 """Overlays after public reports, each with its source and the right answer in its first lines."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,26 @@ from wirewatch.hw.overlay import load_overlay
 OK, UNKNOWN, FAILED = Health.OK, Health.UNKNOWN, Health.FAILED
 CASES = Path(__file__).parent / "cases"
 POLLS = 24
-Answer = tuple[Health, Health, set[tuple[str, str]]]
-"""The worst health of six minutes, that at their end, and rule and part of what is found then."""
-RIGHT: Mapping[str, Answer] = {
-    "gb200-fabric-not-supported": (UNKNOWN, UNKNOWN, {("fabric.state", f"GPU {gpu}") for gpu in range(4)}),
-    "gb200-links-train-at-boot": (UNKNOWN, OK, set()),
-    "gpu-lent-to-vm-running": (OK, OK, set()),
-    "gpu-probe-failed-aicr1858": (FAILED, FAILED, {("gpu.missing", "0000:df:00")}),
-    "mig-toggle": (OK, OK, set()),
+
+
+@dataclass(frozen=True)
+class Case:
+    """The worst health of six minutes, that at their end, and rule and part of what is found then."""
+
+    source: str
+    worst: Health
+    last: Health
+    found: set[tuple[str, str]] = field(default_factory=set)
+
+
+RIGHT: Mapping[str, Case] = {
+    "gb200-fabric-not-supported": Case(
+        "leptonai/gpud#1108", UNKNOWN, UNKNOWN, {("fabric.state", f"GPU {gpu}") for gpu in range(4)}
+    ),
+    "gb200-links-train-at-boot": Case("NVIDIA/NVSentinel#1701", UNKNOWN, OK),
+    "gpu-lent-to-vm-running": Case("NVIDIA/gpu-operator, vm-passthrough", OK, OK),
+    "gpu-probe-failed-aicr1858": Case("NVIDIA/aicr#1858", FAILED, FAILED, {("gpu.missing", "0000:df:00")}),
+    "mig-toggle": Case("DCGM: links of a split GPU read as down", OK, OK),
 }
 
 
@@ -38,4 +51,5 @@ def test_a_case_gets_the_right_answer(name: str) -> None:
     for _ in range(POLLS):
         node.poll()
         seen.append(node.health())
-    assert (max(seen), seen[-1], {(f.rule, str(f.subject)) for f in node.findings()}) == RIGHT[name]
+    found = {(f.rule, str(f.subject)) for f in node.findings()}
+    assert Case(RIGHT[name].source, max(seen), seen[-1], found) == RIGHT[name]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.node.collectors.test_nvlink_memory import restarted
-from tests.node.products.machine import OLD, address, draw
+from tests.node.products.machine import address, draw
+from tests.node.products.plays import files, log, refused, unbound, up, vanished
 from tests.node.products.rows import ROWS, Row
 from tests.support import EPOCH, Node
 from wirewatch.collectors.inventory import COLLECTOR
@@ -24,37 +25,6 @@ WATCHED = ("nvlink", "pcie", "inventory", "gpu")
 
 def named(row: object) -> str:
     return getattr(row, "id", "")
-
-
-def files(path: str, action: str, argument: object) -> AnswerChange:
-    return AnswerChange("sysfs", path, action, argument)
-
-
-def unbound(row: Row) -> list[AnswerChange]:
-    """The last GPU has no driver, and NVML does not list it."""
-    at = f"{PCI}/{address(row.gpus - 1)}/driver"
-    return [AnswerChange("nvml", "Count()", "set", row.gpus - 1), files(f"link {at}", "errno", "ENOENT")]
-
-
-def vanished(row: Row) -> list[AnswerChange]:
-    """Not even the PCI tree has the last GPU."""
-    left = [address(gpu) for gpu in range(row.gpus - 1)]
-    return [AnswerChange("nvml", "Count()", "set", row.gpus - 1), files(f"list {PCI}", "set", left)]
-
-
-def log(*lines: str) -> AnswerChange:
-    told = [f"4,{900 + n},{12_000_000 + n},-;{line}" for n, line in enumerate(lines)]
-    return AnswerChange("kmsg", "Records()", "set", told)
-
-
-def refused(at: str) -> AnswerChange:
-    """NVIDIA/aicr#1858."""
-    return log(
-        f"NVRM: The NVIDIA GPU {at} (PCI ID: 10de:2330) installed in this system\\x0aNVRM:  is not supported"
-        " by the NVIDIA 580.126.09 driver release.",
-        f"nvidia {at}: probe with driver nvidia failed with error -1",
-        "NVRM: The NVIDIA probe routine failed for 1 device(s).",
-    )
 
 
 def gpus(node: Node) -> set[tuple[str, Health]]:
@@ -77,6 +47,32 @@ def test_a_gpu_without_a_driver_and_without_a_word_is_failed_where_a_board_needs
     sure = row.gpus > 2 and row.links
     expected = {(address(row.gpus - 1)[:-2], FAILED if sure else UNKNOWN)}
     assert gpus(Node(draw(row), unbound(row))) == expected
+
+
+@pytest.mark.parametrize("row", SEVERAL, ids=named)
+@pytest.mark.parametrize("remembered", [False, True], ids=["new", "remembered"])
+def test_a_gpu_without_a_driver_is_starting_while_the_machine_does(row: Row, *, remembered: bool) -> None:
+    """The agent may look before the driver has all of them; what the driver refused is known at once."""
+    node = Node(draw(row))
+    if remembered:
+        node.poll("inventory")
+        restarted(node, COLLECTOR)
+    last = address(row.gpus - 1)
+    node.changes += unbound(row)
+    node.changes.append(AnswerChange("host", "BootTime()", "set", EPOCH + node.clock.seconds - 60.0))
+    node.poll("inventory", times=14)
+    assert {(f.subject.device, f.health) for f in node.findings()} == {(last[:-2], UNKNOWN)}
+    assert "it may still be starting" in node.findings()[0].evidence
+    refusal = refused(last)
+    node.changes.append(refusal)
+    node.poll("inventory")
+    assert {f.health for f in node.findings()} == {FAILED}
+    node.undo(refusal)
+    node.poll("inventory")
+    assert {f.health for f in node.findings()} == {UNKNOWN}
+    node.poll("inventory")
+    sure = remembered or (row.gpus > 2 and row.links)
+    assert {f.health for f in node.findings()} == {FAILED if sure else UNKNOWN}
 
 
 @pytest.mark.parametrize("row", SEVERAL, ids=named)
@@ -154,29 +150,52 @@ def test_a_card_for_a_screen_makes_no_board_whole(driver: str | None) -> None:
     assert gpus(Node(draw(row), [*changes, gone])) == {("", UNKNOWN)}
 
 
+@dataclass(frozen=True)
+class Start:
+    """A line of the kernel's log about a GPU, and how bad that is."""
+
+    line: str
+    source: str
+    health: Health
+
+
+RES = "Linux drivers/pci/setup-res.c"
 BARS = {
-    "6.9 and later": ("pci {at}: BAR 1 [mem size 0x2000000000 64bit pref]: can't assign; no space", FAILED),
-    "before": ("pci {at}: BAR 1: no space for [mem size 0x2000000000 64bit pref]", FAILED),
-    "failed": ("pci {at}: BAR 3: failed to assign [mem size 0x02000000 64bit pref]", FAILED),
-    "the driver's": (f"{INVALID}\\x0aNVRM: BAR0 is 0M @ 0x0 (PCI:{{at}})", FAILED),
-    "ports, which no GPU needs": ("pci {at}: BAR 5 [io  size 0x0080]: can't assign; no space", UNKNOWN),
-    "the ROM": ("pci {at}: BAR 6 [mem size 0x00080000 pref]: can't assign; no space", UNKNOWN),
+    "memory, 6.9 and later": Start(
+        "pci {at}: BAR 1 [mem size 0x2000000000 64bit pref]: can't assign; no space", RES, FAILED
+    ),
+    "memory, before": Start("pci {at}: BAR 1: no space for [mem size 0x2000000000 64bit pref]", RES, FAILED),
+    "memory, failed": Start(
+        "pci {at}: BAR 3: failed to assign [mem size 0x02000000 64bit pref]", RES, FAILED
+    ),
+    "memory, the driver's": Start(
+        f"{INVALID}\\x0aNVRM: BAR0 is 0M @ 0x0 (PCI:{{at}})",
+        "NVIDIA/open-gpu-kernel-modules kernel-open/nvidia/nv-pci.c",
+        FAILED,
+    ),
+    "ports, which no GPU needs": Start(
+        "pci {at}: BAR 5 [io  size 0x0080]: can't assign; no space", RES, UNKNOWN
+    ),
+    "the ROM": Start("pci {at}: BAR 6 [mem size 0x00080000 pref]: can't assign; no space", RES, UNKNOWN),
 }
-"""Linux drivers/pci/setup-res.c, and kernel-open/nvidia/nv-pci.c of NVIDIA's open driver."""
 
 
-@pytest.mark.parametrize(("line", "health"), BARS.values(), ids=BARS)
-def test_a_gpu_whose_memory_was_not_assigned_is_missing(line: str, health: Health) -> None:
+@pytest.mark.parametrize("start", BARS.values(), ids=BARS)
+def test_a_gpu_whose_memory_was_not_assigned_is_missing(start: Start) -> None:
     """Of two cards, so that no board says it."""
     row = BY_ID["h100-pcie"]
     last = address(1)
-    assert gpus(Node(draw(row), [*unbound(row), log(line.format(at=last))])) == {(last[:-2], health)}
+    node = Node(draw(row), [*unbound(row), log(start.line.format(at=last))])
+    assert gpus(node) == {(last[:-2], start.health)}
 
 
 def test_memory_that_was_assigned_at_the_second_try_is_no_failed_start() -> None:
     row = BY_ID["h100-pcie"]
     last = address(1)
-    lines = (BARS["before"][0], "pci {at}: BAR 1: assigned [mem 0x2000000000-0x3fffffffff 64bit pref]")
+    lines = (
+        BARS["memory, before"].line,
+        "pci {at}: BAR 1: assigned [mem 0x2000000000-0x3fffffffff 64bit pref]",
+    )
     node = Node(draw(row), [*unbound(row), log(*(line.format(at=last) for line in lines))])
     assert gpus(node) == {(last[:-2], UNKNOWN)}
 
@@ -193,6 +212,7 @@ class Fabric:
     """What is changed of the registration of a row's GPUs, `later` than the start, and what is said of it."""
 
     row: str
+    source: str
     changes: dict[str, object]
     health: Health
     rule: str = "fabric.state"
@@ -201,28 +221,29 @@ class Fabric:
 
 
 NONE = {"state": 0, "status": 0, "cliqueId": 0, "clusterUuid": "0" * 32}
+MEMORY, SIBLINGS = "it was in one before", "the others here are in one"
+IMEX = "NVIDIA/k8s-device-plugin internal/lm/imex.go: one clique and one cluster for each node"
+NO_SWITCH = "only GPUs on an NVSwitch register (nvml.h)"
 FABRICS = {
-    "a tray in no fabric (gpud#1108)": Fabric("gb200", NONE, UNKNOWN),
-    "a tray of GB300 in no fabric": Fabric("gb300", NONE, UNKNOWN),
-    "a tray that was in one": Fabric("gb200", NONE, FAILED, later=True),
-    "one of a tray in no fabric": Fabric("gb200", NONE, FAILED, gpu="3"),
-    "one of eight in no fabric": Fabric("h100-sxm", NONE, FAILED, gpu="5"),
-    "eight that were in one": Fabric("h100-sxm", NONE, FAILED, later=True),
-    "eight in none (DU-09883)": Fabric("b200", NONE, UNKNOWN),
-    "one in another clique (k8s-device-plugin imex.go)": Fabric(
-        "gb200", {"cliqueId": 9}, UNKNOWN, "fabric.state", "2"
-    ),
+    "a tray in no fabric": Fabric("gb200", "leptonai/gpud#1108", NONE, UNKNOWN),
+    "a tray of GB300 in no fabric": Fabric("gb300", "leptonai/gpud#1108", NONE, UNKNOWN),
+    "a tray that was in one": Fabric("gb200", MEMORY, NONE, FAILED, later=True),
+    "one of a tray in no fabric": Fabric("gb200", SIBLINGS, NONE, FAILED, gpu="3"),
+    "one of eight in no fabric": Fabric("h100-sxm", SIBLINGS, NONE, FAILED, gpu="5"),
+    "eight that were in one": Fabric("h100-sxm", MEMORY, NONE, FAILED, later=True),
+    "eight in none": Fabric("b200", "Fabric Manager guide DU-09883", NONE, UNKNOWN),
+    "one in another clique": Fabric("gb200", IMEX, {"cliqueId": 9}, UNKNOWN, gpu="2"),
     "one in another cluster": Fabric(
-        "gb200", {"clusterUuid": "c0ffee".ljust(32, "1")}, UNKNOWN, "fabric.state", "0"
+        "gb200", IMEX, {"clusterUuid": "c0ffee".ljust(32, "1")}, UNKNOWN, gpu="0"
     ),
-    "a tray in no cluster": Fabric("gb200", {"clusterUuid": "0" * 32}, UNKNOWN, "fabric.state"),
-    "a tray that moved to another clique": Fabric("gb200", {"cliqueId": 9}, OK, later=True),
-    "a mesh of four": Fabric("h100-4", NONE, OK),
-    "one in a virtual machine": Fabric("h100-vm-1", NONE, OK),
-    "cards": Fabric("h100-pcie", NONE, OK),
-    "cards without bridges": Fabric("h100-pcie-alone", NONE, OK),
-    "one GH200": Fabric("gh200", NONE, OK),
-    "before fabrics registered": Fabric("a100-sxm", NONE, OK),
+    "a tray in no cluster": Fabric("gb200", IMEX, {"clusterUuid": "0" * 32}, UNKNOWN),
+    "a tray that moved to another clique": Fabric("gb200", IMEX, {"cliqueId": 9}, OK, later=True),
+    "a mesh of four": Fabric("h100-4", NO_SWITCH, NONE, OK),
+    "one in a virtual machine": Fabric("h100-vm-1", "recording h200x1-idle", NONE, OK),
+    "cards": Fabric("h100-pcie", NO_SWITCH, NONE, OK),
+    "cards without bridges": Fabric("h100-pcie-alone", NO_SWITCH, NONE, OK),
+    "one GH200": Fabric("gh200", NO_SWITCH, NONE, OK),
+    "before fabrics registered": Fabric("a100-sxm", "nvml.h: GpuFabricInfo is of Hopper and later", NONE, OK),
 }
 
 
@@ -261,10 +282,9 @@ def test_links_that_train_after_boot_are_starting(row: Row, *, all_links: bool, 
         node.poll("nvlink")
         restarted(node)
     node.changes.append(AnswerChange("host", "BootTime()", "set", EPOCH + node.clock.seconds - 60.0))
-    question = "NvLinkState({})" if row.generation in OLD else "Field(165,{})"
     late = row.active if all_links else row.active[-2:]
     gpu = "*" if all_links else str(row.faulty)
-    changes = [node.change(f"gpu{gpu}/{question.format(link)}", "set", 0) for link in late]
+    changes = [node.change(f"gpu{gpu}/{up(row, link)}", "set", 0) for link in late]
     node.poll("nvlink", times=10)
     assert {f.health for f in node.findings()} <= {UNKNOWN}
     product = nvlink_product(row.name)
@@ -281,8 +301,7 @@ def test_links_that_train_after_boot_are_starting(row: Row, *, all_links: bool, 
 def test_links_that_never_train_are_failed_when_the_grace_is_over(row: Row) -> None:
     node = Node(draw(row))
     node.changes.append(AnswerChange("host", "BootTime()", "set", EPOCH - 60.0))
-    question = "NvLinkState({})" if row.generation in OLD else "Field(165,{})"
-    node.change(f"gpu{row.faulty}/{question.format(row.active[-1])}", "set", 0)
+    node.change(f"gpu{row.faulty}/{up(row, row.active[-1])}", "set", 0)
     node.poll("nvlink", times=16)
     assert {f.health for f in node.findings()} == {UNKNOWN}
     node.poll("nvlink")

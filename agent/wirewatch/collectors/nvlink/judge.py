@@ -90,7 +90,7 @@ class NvlinkCase:
     def starting(self) -> bool:
         """Whether fabric and links are coming up, and have not taken longer than they may."""
         grace, booted = self.policy.fabric_grace, self.value.booted
-        return self.memory.grace.lasts(grace) or (booted is not None and 0 <= booted < grace)
+        return self.memory.grace.lasts(grace) or 0 <= booted < grace
 
     def link(self, number: int | None = None) -> Weighed:
         """Return the state of a link that is not up; None for a missing link without a number."""

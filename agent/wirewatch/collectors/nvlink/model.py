@@ -1,5 +1,6 @@
 """NVLink as values: options, policy, readings, what a poll leaves, and what siblings show of each other."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -126,7 +127,7 @@ class NvlinkTraffic:
 class GpuLinks:
     """What one GPU reports about its links and has; `virtual`: a machine that may have part of a board.
 
-    `booted`: seconds since the machine was started, None where not known.
+    `booted`: as `since_boot` has it.
     """
 
     mig: bool
@@ -140,7 +141,7 @@ class GpuLinks:
     count: int
     supported: Supported
     virtual: bool = False
-    booted: float | None = None
+    booted: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

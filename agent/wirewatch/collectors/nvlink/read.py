@@ -19,7 +19,7 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkReading,
     NvlinkTraffic,
 )
-from wirewatch.core.collector import Memories, is_lost, is_unsupported, remembered, watch_gpus
+from wirewatch.core.collector import Memories, is_lost, is_unsupported, remembered, since_boot, watch_gpus
 from wirewatch.core.nvml import (
     FABRIC_STATES,
     FABRIC_SUMMARIES,
@@ -29,7 +29,6 @@ from wirewatch.core.nvml import (
     Asked,
     Supported,
     as_count,
-    as_float,
     as_int,
     as_str,
     ask_gpu,
@@ -109,8 +108,7 @@ def error_questions(skip: frozenset[Question]) -> tuple[tuple[str, Question], ..
 def read(
     hardware: Hardware, memories: Memories[NvlinkMemory], options: NvlinkOptions
 ) -> NvlinkReading | Absent:
-    started = as_float(hardware.host.ask(_BOOT_TIME).value)
-    booted = None if isinstance(started, Absent) else hardware.clock.now() - started
+    booted = since_boot(hardware)
 
     def one(gpu: Gpu) -> GpuLinks | Absent:
         read = _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
@@ -119,7 +117,6 @@ def read(
     return watch_gpus(hardware, memories, one)
 
 
-_BOOT_TIME = Question("BootTime")
 _VIRTUALIZATION = Question("VirtualizationMode")
 _PASSED_ON = frozenset({1, 2})
 """NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH and _VGPU (nvml.h)."""
