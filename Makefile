@@ -133,17 +133,17 @@ faults: $(VENV)/.dev
 	$(BIN)/python -m tools.faults $(NAMES)
 
 # The profiler plugin that jobs load: build/tap/libwirewatch-tap.so. libdl by name, since before glibc 2.34 it has dlsym.
-TAP_CFLAGS := -std=c11 -g -Wall -Wextra -Werror -fPIC
+TAP_CFLAGS := -std=c11 -g -Wall -Wextra -Werror -fPIC -fstack-protector-strong
 TAP_LDFLAGS := -shared -Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack,--no-as-needed,-l:libdl.so.2
 TAP_SOURCES := $(wildcard agent/tap/*.c agent/tap/*.h)
 tap: build/tap/libwirewatch-tap.so
 build/tap/libwirewatch-tap.so: $(TAP_SOURCES) Makefile
 	@mkdir -p $(@D)
-	$(CC) $(TAP_CFLAGS) -O2 -fvisibility=hidden $(CFLAGS) -o $@.new $(filter %.c,$^) $(TAP_LDFLAGS) $(LDFLAGS)
+	$(CC) $(TAP_CFLAGS) -O2 -D_FORTIFY_SOURCE=2 -fvisibility=hidden $(CFLAGS) -o $@.new $(filter %.c,$^) $(TAP_LDFLAGS) $(LDFLAGS)
 	@mv $@.new $@
 
 # The same with sanitizers, and the programs that play NCCL to it: tests/node/jobs/tap asks for them.
-TAP_PLAIN := -O2
+TAP_PLAIN := -O2 -D_FORTIFY_SOURCE=2
 TAP_ADDRESS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 TAP_THREAD := -O1 -fsanitize=thread
 tap-tests: $(foreach kind,PLAIN ADDRESS THREAD,$(foreach file,tap.so harness storm order guards libcuda.so.1,build/tap/$(kind)/$(file)))

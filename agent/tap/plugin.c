@@ -3,8 +3,10 @@
  * It watches the communicators of one process, each into a ring of its own (ring.h), and never stands in a job's way:
  * where something fails, that communicator is not watched.
  */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "tap.h"
 
@@ -15,17 +17,33 @@ static struct ww_communicator communicators[WW_COMMUNICATORS];
 static uint32_t prepared, said;
 static uint32_t mask_lock; /* who is watched, and the mask that follows from it */
 
+/* Whether this process is the process of the rings. The kernel empties its page in every child, also in a child of a
+ * bare clone, of which no fork handler hears; before Linux 4.14 it does not, and the handler alone knows.
+ */
+static uint32_t always = 1, *ours = &always;
+
+static bool is_ours(void) { return __atomic_load_n(__atomic_load_n(&ours, __ATOMIC_RELAXED), __ATOMIC_RELAXED); }
+
+static void mark_ours(void) {
+    uint32_t *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return;
+    *page = 1;
+    if (madvise(page, sizeof *page, MADV_WIPEONFORK)) munmap(page, sizeof *page);
+    else __atomic_store_n(&ours, page, __ATOMIC_RELAXED);
+}
+
 /* The communicator of a handle of any kind while it is watched, or NULL. */
 static struct ww_communicator *watched(uint64_t handle, uint64_t *ticket) {
     struct ww_communicator *communicator = &communicators[ww_number(handle)];
     *ticket = __atomic_load_n(&communicator->ticket, __ATOMIC_ACQUIRE);
-    return *ticket ? communicator : NULL;
+    return *ticket && is_ours() ? communicator : NULL;
 }
 
 /* The child of a fork has neither the rings nor the threads that wrote to them. It starts again. */
 static void forget_in_child(void) {
     for (uint32_t i = 0; i < WW_COMMUNICATORS; i++) ww_ring_forget(&communicators[i]);
     mask_lock = 0;
+    *ours = 1;
 }
 
 static void say_once(nccl_log log, const char *directory, const char *failed) {
@@ -83,8 +101,10 @@ static int init(const struct ww_called *called) {
     if (!called->mask) return 0;
     if (!__atomic_exchange_n(&prepared, 1, __ATOMIC_RELAXED)) {
         ww_stay_loaded();
+        mark_ours();
         pthread_atfork(NULL, NULL, forget_in_child);
     }
+    if (!is_ours()) forget_in_child();
     errno = 0;
     failed = watch(called, &directory);
     say_once(called->log, directory, failed);
@@ -231,7 +251,7 @@ static int finalize(void *context) {
     struct ww_communicator *communicator = &communicators[ww_number(ticket)];
     int saved = errno;
     bool quiet;
-    if (ww_kind(ticket) != WW_COMMUNICATOR || !unwatch(communicator, ticket)) return 0;
+    if (ww_kind(ticket) != WW_COMMUNICATOR || !is_ours() || !unwatch(communicator, ticket)) return 0;
     quiet = ww_lock(&communicator->publishing, LONG);
     ww_count_unfinished(communicator, ticket);
     if (ww_ring_close(communicator, quiet)) {

@@ -16,11 +16,14 @@ from kubernetes_asyncio.config import load_kube_config
 
 from wirewatch.client import HttpReply
 from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult, outcome_of
+from wirewatch.kubernetes.condition import shortened
 
 ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, ValueError)
 """What the library raises of a request."""
 PAGE = 250
 """Things in one page of a list."""
+WHOLE = 120.0
+"""Seconds that all pages of a list may take."""
 Document = Mapping[str, Any]
 Call = Callable[..., Awaitable[Any]]
 
@@ -91,25 +94,40 @@ def _text(file: Path) -> str:
     return file.read_text("ascii").strip()
 
 
-async def answered(seconds: float, call: Call, /, *given: Any, **named: Any) -> Any:
-    """Return the JSON of a good answer to a call within so many seconds; RequestFailed where none comes."""
+async def answered(seconds: float, call: Call, /, *given: Any, **named: Any) -> dict[str, Any]:
+    """Return the JSON object of a good answer within so many seconds; RequestFailed where none comes."""
     text = await good_bytes(seconds, call, *given, **named)
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise failed(error) from error
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise failed(ValueError(f"not JSON: {error}")) from error
+    if not isinstance(document, dict):
+        raise failed(ValueError("not a JSON object"))
+    if document.get("kind") == "Status" and document.get("status") == "Failure":
+        raise failed(ValueError(f"a refusal with a good status: {shortened(str(document.get('message')))}"))
+    return document
 
 
 async def pages(seconds: float, call: Call, /, **asked: Any) -> tuple[list[Document], str]:
-    """Return all of a list, page by page, each within so many seconds, and the version that it is of."""
+    """Return all of a list, page by page, each within so many seconds, and the version that it is of.
+
+    All pages together may take WHOLE. RequestFailed also where an answer is no list.
+    """
     found: list[Document] = []
     more = ""
-    while True:
-        page = await answered(seconds, call, **asked, limit=PAGE, _continue=more)
-        found += page["items"]
-        more = page["metadata"].get("continue") or ""
-        if not more:
-            return found, page["metadata"].get("resourceVersion", "")
+    try:
+        async with asyncio.timeout(WHOLE):
+            while True:
+                page = await answered(seconds, call, **asked, limit=PAGE, _continue=more)
+                items, about = page.get("items") or [], page.get("metadata")
+                if "items" not in page or not isinstance(items, list) or not isinstance(about, dict):
+                    raise failed(ValueError("not a list"))
+                found += items
+                more = about.get("continue") or ""
+                if not more:
+                    return found, about.get("resourceVersion", "")
+    except TimeoutError as error:
+        raise failed(ValueError(f"a list without an end: {len(found)} so far")) from error
 
 
 async def good_bytes(seconds: float, call: Call, /, *given: Any, **named: Any) -> bytes:

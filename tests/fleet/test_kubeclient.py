@@ -8,9 +8,19 @@ from typing import Any, Self
 import pytest
 from kubernetes_asyncio.client.exceptions import ApiException
 
+from tests.fleet.controller.leading import jumping
 from tests.node.kubernetes.apiserver import certify
 from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult
-from wirewatch_fleet.kubeclient import PAGE, RequestFailed, client_for, failed, good_bytes, pages
+from wirewatch_fleet.kubeclient import (
+    PAGE,
+    WHOLE,
+    RequestFailed,
+    answered,
+    client_for,
+    failed,
+    good_bytes,
+    pages,
+)
 
 FORBIDDEN = ApiException(status=403)
 FORBIDDEN.body = '{"message": "no right"}'  # type: ignore[assignment]  # as the library has it
@@ -141,3 +151,62 @@ def test_a_list_is_read_page_by_page() -> None:
     assert (len(found), version) == (2, "8")
     assert asked == [(250, ""), (250, "x")]
     assert PAGE == 250
+
+
+def asked(*answers: bytes, takes: float = 0.0) -> RequestFailed | list[Any]:
+    """The list, or the failure, where the API server answers so with status 200, the last answer for ever."""
+    left = [*answers]
+
+    async def call(**_: Any) -> Answer:
+        await asyncio.sleep(takes)
+        return Answer(200, left.pop(0) if len(left) > 1 else left[0])
+
+    async def run() -> RequestFailed | list[Any]:
+        try:
+            return (await pages(60.0, call))[0]
+        except RequestFailed as error:
+            return error
+
+    return jumping(run)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"[]", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b"{", "not JSON: Expecting property name"),
+        (b"[" * 100_000, "not JSON: "),
+        (b'{"metadata": {}}', "not a list"),
+        (b'{"items": {"a": 1}, "metadata": {}}', "not a list"),
+        (b'{"items": []}', "not a list"),
+        (b'{"items": [], "metadata": null}', "not a list"),
+        (
+            b'{"kind": "Status", "status": "Failure", "message": "no quorum", "items": [], "metadata": {}}',
+            "a refusal with a good status: no quorum",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_list_is_one_failure_in_words(text: bytes, said: str) -> None:
+    """Before: a traceback, and the end of the controller."""
+    error = asked(text)
+    assert isinstance(error, RequestFailed)
+    assert error.outcome.result is RequestResult.STRANGE
+    assert error.outcome.detail.startswith(said)
+
+
+def test_a_list_of_nothing_may_be_null() -> None:
+    assert asked(b'{"items": null, "metadata": {}}') == []
+
+
+def test_a_list_that_never_ends_is_a_failure_after_a_while() -> None:
+    error = asked(b'{"items": [1], "metadata": {"continue": "x"}}', takes=1.0)
+    assert isinstance(error, RequestFailed)
+    assert error.outcome.detail == f"a list without an end: {int(WHOLE) - 1} so far"
+
+
+def test_that_something_was_deleted_is_a_good_answer() -> None:
+    async def call(**_: Any) -> Answer:
+        return Answer(200, b'{"kind": "Status", "status": "Success"}')
+
+    assert asyncio.run(answered(5.0, call))["status"] == "Success"

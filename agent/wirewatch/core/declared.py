@@ -22,10 +22,10 @@ UNITS: Mapping[str, str] = {
 """Base units, with which metrics' names end, and Grafana's names of them."""
 PLAIN = frozenset((
     "action", "active", "applicable", "ber", "drift", "due", "elements", "expected", "failed", "findings",
-    "fresh", "generation", "hang", "health", "hint", "known", "leader", "lifetime", "limit", "links",
-    "nodes", "out", "parts", "pending", "processes", "ready", "refused", "remapped", "run", "saturated",
-    "score", "severity", "state", "status", "straggler", "success", "understood", "unparsed", "up",
-    "used", "width",
+    "fresh", "frozen", "generation", "hang", "health", "hint", "known", "leader", "lifetime", "limit",
+    "links", "nodes", "out", "parts", "pending", "processes", "ready", "refused", "remapped", "run",
+    "saturated", "score", "severity", "state", "status", "straggler", "success", "understood",
+    "unparsed", "up", "used", "width",
 ))  # fmt: skip
 """Last words of gauges without a unit: a count, or a flag that is 0 or 1."""
 BASE: Mapping[str, str] = {

@@ -198,6 +198,7 @@ def decide(
     now: float,
     pending: Collection[str] = (),
     last: Collection[str] = (),
+    missed: Sequence[FleetNode] = (),
 ) -> ControllerPlan:
     """The plan for all nodes of a fleet; nothing else is remembered between two plans.
 
@@ -208,9 +209,13 @@ def decide(
         pending: names of nodes that may have been taken out by requests without an answer.
         last: names of nodes whose last step was refused: they have their turn, and what is left of the
             budget, after all others, so that a node that takes no patch keeps nobody waiting.
+        missed: nodes that a list lacks, as they last were: they count in the budgets alone.
     """
-    fleet = [n for n in nodes if settings.selector or n.condition is not None or n.mark or n.foreign]
-    brake = Brake(fleet, settings, pending)
+    fleet, lacking = (
+        [n for n in some if settings.selector or n.condition is not None or n.mark or n.foreign]
+        for some in (nodes, missed)
+    )
+    brake = Brake([*fleet, *lacking], settings, pending)
     found = (_decision(node, brake, settings, now) for node in _in_turn(fleet, last))
     decisions = tuple(one for one in found if one is not None)
     return ControllerPlan(decisions, tuple(brake.budgets()), len(fleet), last)

@@ -28,14 +28,19 @@ from wirewatch_fleet.controller.decide import (
 )
 from wirewatch_fleet.controller.node import FleetNode, NodeMeasure, node_of
 from wirewatch_fleet.controller.report import ControllerReport, Count, event, words
+from wirewatch_fleet.controller.view import FleetView
 from wirewatch_fleet.kubeclient import Document, RequestFailed
 
 BUNDLE = 1.0
 """Seconds in which changes are gathered before they are judged together."""
 LONGEST = 30.0
 """Seconds until the API server is tried again, at most."""
+STEADY = 10.0
+"""Seconds that a watch lasts at least, or the next list waits, ever longer."""
 TURNING = 60.0
 """Seconds after which a loop that has not turned is stuck."""
+EVENTS = 256
+"""Events that wait to be written, at most; what is left out is reported at a later look."""
 NOTICE = 300.0
 """Seconds from now at which a maintenance begins that NVSentinel is asked for."""
 log = logging.getLogger(__name__)
@@ -60,8 +65,10 @@ class Controller:
         self._trouble = ""
         self._turned = clock.mono()
         self._steps: Counter[Count] = Counter()
+        self._failures: Counter[tuple[str, RequestResult]] = Counter()
         self.asked = False
         self.report = ControllerReport(settings.dry_run)
+        self.view = FleetView()
 
     def turning(self) -> bool:
         """Whether the loop turns, whatever the API server does."""
@@ -77,10 +84,11 @@ class Controller:
                 wait = 1.0
             except RequestFailed as error:
                 self._tell_trouble(error)
+                self.failed("nodes", error)
                 wait = min(LONGEST, 2 * wait)
             self.asked = True
             self._turned = self.clock.mono()
-            await asyncio.sleep(wait * (0.5 + 0.5 * random()))  # noqa: S311 - no secret
+            await asyncio.sleep(spread(wait))
 
     async def _campaign(self, cluster: ClusterSession) -> None:
         """Wait for the lease, lead while it is ours; returns once it is lost.
@@ -143,6 +151,16 @@ class Controller:
         self._steps[step, result] += 1
         self.report = replace(self.report, steps=dict(self._steps))
 
+    def failed(self, request: str, error: RequestFailed) -> None:
+        """Count a request that is no step and was not answered as wanted."""
+        self._failures[request, error.outcome.result] += 1
+        self.report = replace(self.report, failures=dict(self._failures))
+
+
+def spread(seconds: float) -> float:
+    """A wait of half as long to as long: many that wait for the same do not ask at once."""
+    return seconds * (0.5 + 0.5 * random())  # noqa: S311 - no secret
+
 
 async def _nothing() -> None:
     pass
@@ -170,8 +188,8 @@ class Leadership:
     def __init__(self, controller: Controller, cluster: ClusterSession, lease: TimedLease) -> None:
         self._controller, self._cluster, self._lease = controller, cluster, lease
         self._settings, self._clock = controller.settings, controller.clock
-        self._nodes: dict[str, FleetNode] = {}
-        self._current = False
+        self._view, self._current, self._frozen = controller.view, False, ""
+        self._events: asyncio.Queue[tuple[NodeDecision, Document]] = asyncio.Queue(EVENTS)
         self._again = asyncio.Event()
         self._changed = asyncio.Event()
         self._pending: dict[str, float] = {}
@@ -188,7 +206,7 @@ class Leadership:
         """
         # What a leader before us has begun has ended by then.
         await asyncio.sleep(REQUEST)
-        tasks = {asyncio.create_task(self._follow()), asyncio.create_task(self._act())}
+        tasks = {asyncio.create_task(work()) for work in (self._follow, self._act, self._write_events)}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -198,11 +216,12 @@ class Leadership:
 
     async def _follow(self) -> None:
         """List all nodes, then take changes; again after the watch's end, or when a step says so."""
+        early = 0
         while True:
             self._again.clear()
             documents, version = await self._cluster.nodes(self._settings.selector)
-            found = (parsed(one) for one in documents)
-            self._nodes = {node.name: node for node in found if node is not None}
+            listed = self._clock.mono()
+            self._view.take(filter(None, map(parsed, documents)), listed)
             self._current = True
             self._changed.set()
             again = asyncio.create_task(self._again.wait())
@@ -212,20 +231,19 @@ class Leadership:
             finally:
                 self._current = False
                 await _end({again, taking})
-            if not taking.cancelled():
-                taking.result()
+            if taking.cancelled():
+                continue
+            taking.result()
+            early = early + 1 if self._clock.mono() - listed < STEADY else 0
+            if early:
+                await asyncio.sleep(spread(min(LONGEST, 2.0 ** min(early, 16))))
 
     async def _take_changes(self, version: str) -> None:
         try:
             async for kind, document in self._cluster.changes(self._settings.selector, version):
-                node = parsed(document)
-                if node is None:
-                    continue
-                if kind == "DELETED":
-                    self._nodes.pop(node.name, None)
-                else:
-                    self._nodes[node.name] = node
-                self._changed.set()
+                if node := parsed(document):
+                    self._view.change(node, deleted=kind == "DELETED")
+                    self._changed.set()
         except RequestFailed as error:
             if error.outcome.detail.startswith("410"):
                 return
@@ -245,13 +263,20 @@ class Leadership:
     async def _look(self) -> None:
         now, mono = self._clock.now(), self._clock.mono()
         self._pending = {name: until for name, until in self._pending.items() if mono < until}
-        self._refused &= self._nodes.keys()
+        self._view.look(mono)
+        self._refused &= self._view.nodes.keys()
+        self._freeze(self._view.frozen(self._settings.budget.cluster))
         plan = self._plan(now)
         self._publish(plan, now)
         if mono >= self._rest and await self._take(plan) and not self._settings.dry_run:
             await self._request_again()
             self._publish(self._plan(now), now)
-        await self._tell_left(plan)
+        self._tell_left(plan)
+
+    def _freeze(self, why: str) -> None:
+        if bool(why) != bool(self._frozen):
+            log.warning("%s", f"no step is taken: {why}" if why else "the list of nodes is whole again")
+        self._frozen = why
 
     async def _take(self, plan: ControllerPlan) -> bool:
         """The steps of a plan, one after another; whether none was refused, and the lease still is ours."""
@@ -262,14 +287,16 @@ class Leadership:
         return self._may_act()
 
     def _may_act(self) -> bool:
-        return self._settings.dry_run or (self._surely_leads() and self._current)
+        return self._settings.dry_run or (self._surely_leads() and self._current and not self._frozen)
 
     def _plan(self, now: float) -> ControllerPlan:
-        return decide([*self._nodes.values()], self._settings, now, self._pending, frozenset(self._refused))
+        nodes, refused = [*self._view.nodes.values()], frozenset(self._refused)
+        return decide(nodes, self._settings, now, self._pending, refused, self._view.missed())
 
     def _publish(self, plan: ControllerPlan, now: float) -> None:
         report = self._controller.report
-        self._controller.report = replace(report, leader=True, plan=plan, synced_at=now)
+        frozen = bool(self._frozen)
+        self._controller.report = replace(report, leader=True, plan=plan, synced_at=now, frozen=frozen)
 
     def _surely_leads(self) -> bool:
         """Whether the lease is ours for longer than a request lasts, by our own clock."""
@@ -281,7 +308,7 @@ class Leadership:
         """One step; in a dry run it is only told."""
         name = decision.node.name
         if self._settings.dry_run:
-            await self._tell(decision)
+            self._tell(decision)
             return
         try:
             if decision.node.did is NodeMeasure.NVSENTINEL:
@@ -292,12 +319,12 @@ class Leadership:
             self._failed(decision, step, error)
             return
         if after is not None:
-            self._nodes[name] = after
+            self._view.change(after)
         self._controller.count(step, RequestResult.OK)
         self._failures = 0
         self._pending.pop(name, None)
         self._refused.discard(name)
-        await self._tell(decision)
+        self._tell(decision)
 
     def _failed(self, decision: NodeDecision, step: NodeStep, error: RequestFailed) -> None:
         """A step that was not done, or perhaps was: all nodes are listed before the next one."""
@@ -313,38 +340,45 @@ class Leadership:
         self._current = False
         self._again.set()
 
-    async def _tell_left(self, plan: ControllerPlan) -> None:
+    def _tell_left(self, plan: ControllerPlan) -> None:
         """Once for each fault: a FAILED node that stays for want of a budget, or by a word of a person."""
         grounds = {*BUDGETS, Ground.OVERRULED, Ground.FOREIGN_MARK}
         for decision in (one for one in plan.decisions if one.refused and one.ground in grounds):
-            if not await self._tell(decision):
-                # An API server that takes no Event is not asked for each node; at the next look it is.
-                self._told.pop(decision.node.name)
-                break
+            self._tell(decision)
         known = {one.node.name for one in plan.decisions}
         self._told = {name: told for name, told in self._told.items() if name in known}
 
-    async def _tell(self, decision: NodeDecision) -> bool:
-        """In the log and as an Event, once for each decision and fault; whether the Event is written."""
+    def _tell(self, decision: NodeDecision) -> None:
+        """Once for each decision and fault, in the log and as an Event, which waits for its turn."""
         node = decision.node
         key = (decision.step, decision.ground, node.since)
-        if self._told.get(node.name) == key:
-            return True
+        if self._told.get(node.name) == key or self._events.full():
+            return
         self._told[node.name] = key
         act = None if self._settings.act == "undo" else NodeMeasure(self._settings.act)
         told = words(decision, act, dry_run=self._settings.dry_run)
         log.info("%s: %s", node.name, told[2])
-        try:
-            now, who = self._clock.now(), self._controller.identity.name
-            await self._cluster.write_event(event(decision, told, who, now))
-        except RequestFailed as error:
-            log.warning("no Event about %s: %s", node.name, error)
-            return False
-        return True
+        who = self._controller.identity.name
+        self._events.put_nowait((decision, event(decision, told, who, self._clock.now())))
+
+    async def _write_events(self) -> None:
+        """Write Events, an Event that was refused after a while again; no step waits for any of them."""
+        refused = 0
+        while True:
+            decision, body = await self._events.get()
+            try:
+                await self._cluster.write_event(body)
+                refused = 0
+            except RequestFailed as error:
+                refused += 1
+                log.warning("no Event about %s: %s", decision.node.name, error)
+                self._controller.failed("event", error)
+                self._told.pop(decision.node.name, None)
+                await asyncio.sleep(spread(min(LONGEST, 2.0 ** min(refused, 16))))
 
     async def _request_again(self) -> None:
         """See to it that NVSentinel has a request for each node that our mark says was handed to it."""
-        for node in [*self._nodes.values()]:
+        for node in [*self._view.nodes.values()]:
             if node.mark is None or node.mark.did is not NodeMeasure.NVSENTINEL:
                 continue
             if (node.name, node.uid) in self._requested:

@@ -30,12 +30,18 @@ BUDGET_USED = _gauge("budget_used", "Nodes that are out of use for any reason.",
 LAST_SYNC = _gauge(
     "last_sync_timestamp_seconds", "When all nodes were last looked at, as the API server has them; 0: never."
 )
+FROZEN = _gauge("frozen", "1 while no step is taken, since lists lack more nodes than may be out of use.")
+FAILURES = Metric(
+    "controller_request_failures_total", Kind.COUNTER, ("request", "result"),
+    "Requests for nodes and Events that were not answered as wanted.", undrawn=_UNDRAWN, tier=Tier.CORE,
+)  # fmt: skip
 STEPS = Metric(
     "controller_steps_total", Kind.COUNTER, ("step", "result"), "Steps that were tried, by result.",
     undrawn=_UNDRAWN, tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (
     LEADER, DRY_RUN, NODES, NODES_OUT, DUE, REFUSED, BUDGET_LIMIT, BUDGET_USED, LAST_SYNC, STEPS,
+    FROZEN, FAILURES,
 )  # fmt: skip
 Count = tuple[NodeStep, RequestResult]
 
@@ -49,6 +55,8 @@ class ControllerReport:
     plan: ControllerPlan | None = None
     synced_at: float = 0.0
     steps: Mapping[Count, int] = field(default_factory=dict)
+    frozen: bool = False
+    failures: Mapping[tuple[str, RequestResult], int] = field(default_factory=dict)
 
 
 def samples(report: ControllerReport) -> Iterator[Sample]:
@@ -61,7 +69,10 @@ def samples(report: ControllerReport) -> Iterator[Sample]:
             count = report.steps.get((step, result), 0)
             if count or result is RequestResult.OK:
                 yield STEPS.sample(count, step.value, result.value)
+    for (request, result), count in report.failures.items():
+        yield FAILURES.sample(count, request, result.value)
     if report.plan is not None:
+        yield FROZEN.sample(report.frozen)
         yield from _of_plan(report.plan)
 
 

@@ -76,6 +76,7 @@ class Played:
     `late`: results of the next patches by node that are carried out all the same; `answers`: what they are
     answered with, if not with the node. `lists`: seconds that the next lists take. `taken`: when another has
     taken the lease for good. `asked`: each request, when it came, for which node, or with which selector.
+    `slow`: seconds that an Event takes. `hides`: names that lists lack from a time on.
     """
 
     nodes: Sequence[Document]
@@ -86,6 +87,8 @@ class Played:
     lists: list[float] = field(default_factory=list)
     taken: float = float("inf")
     asked: list[tuple[float, str, str]] = field(default_factory=list)
+    slow: float = 0.0
+    hides: list[tuple[float, set[str]]] = field(default_factory=list)
     bodies: list[Document] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -117,7 +120,8 @@ class _PlayedSession(ClusterSession):
     async def nodes(self, selector: str) -> tuple[list[Document], str]:
         self._played.ask("list", selector)
         await asyncio.sleep(self._played.lists.pop(0) if self._played.lists else 0.0)
-        return [*self._played.kept.values()], "1"
+        hidden = [names for at, names in self._played.hides if at <= passed()][-1:]
+        return [one for name, one in self._played.kept.items() if not any(name in h for h in hidden)], "1"
 
     async def changes(self, selector: str, version: str) -> AsyncIterator[tuple[str, Document]]:
         self._played.ask("watch", f"{selector} from {version}")
@@ -144,6 +148,7 @@ class _PlayedSession(ClusterSession):
 
     async def write_event(self, event: Document) -> None:
         self._played.ask("event", event["involvedObject"]["name"])
+        await asyncio.sleep(self._played.slow)
         self._played.bodies.append(event)
 
     async def request_maintenance(self, body: Document) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.controller.drawn import NOW, OTHERS, OURS, mark, raw
+from tests.fleet.controller.drawn import NOW, OTHERS, OURS, RACK, mark, raw
 from tests.fleet.controller.leading import Played, lead, refusal
 from wirewatch.config import BudgetSection
 from wirewatch.core.words import stamp
 from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch_fleet.controller.decide import NodeStep
+from wirewatch_fleet.controller.loop import LONGEST
 from wirewatch_fleet.kubeclient import RequestFailed
 
 ONE = BudgetSection(cluster=1, pool=9, rack=9)
@@ -234,8 +235,83 @@ def test_without_changes_it_looks_again_after_the_period(caplog: pytest.LogCaptu
     """A heartbeat grows old without any change."""
     played = Played([raw("bad"), raw("b")], {"event": [RequestResult.FORBIDDEN] * 2})
     lead(played, 100.0, budget=BudgetSection(cluster=0, pool=9, rack=9), period=30.0)
-    assert [at for at, _ in played.times("event")] == [6.0, 37.0, 68.0, 68.0]
-    assert caplog.text.count("no Event about b:") == 2
+    tries = [(round(at), name) for at, name in played.times("event")]
+    assert tries[0] == (6, "b")
+    assert tries[2:] == [(37, "b"), (37, "bad")]
+    assert caplog.text.count("no Event about") == 2
+
+
+@pytest.mark.parametrize(
+    "said", [None, refusal(RequestResult.REJECTED, "410 Gone: too old")], ids=["it ends", "too old"]
+)
+def test_after_a_watch_that_ends_at_once_the_next_list_waits_ever_longer(said: RequestFailed | None) -> None:
+    """Before: 94 lists of all nodes in 20 s."""
+    says: list[Any] = [(0.0, said)] * 30
+    played = Played([raw("well", "ok")], says=says)
+    lead(played, 205.0)
+    waits = [later - at for (at, _), (later, _) in pairwise(played.times("list"))]
+    assert all(wait >= least / 2 for wait, least in zip(waits, (2, 4, 8, 16), strict=False))
+    assert max(waits) < LONGEST + 1
+    assert 8 < len(waits) < 20
+
+
+def test_after_a_watch_that_lasted_the_next_list_follows_at_once() -> None:
+    played = Played([raw("well", "ok")], says=[(5.0, None), (5.0, None), (60.0, None)])
+    lead(played, 70.0)
+    assert played.times("list")[-1] == (60.0, "")
+
+
+def test_an_event_that_hangs_delays_no_step() -> None:
+    fit = raw("fit", "ok", taints=[OURS], marked=mark())
+    played = Played([raw("bad")], slow=30.0, says=[(10.0, ("ADDED", fit))])
+    lead(played, 60.0, period=1.0)
+    assert played.times("patch") == [(FIRST, "bad"), (10.0, "fit")]
+    assert [name for _, name in played.times("event")] == ["bad", "fit"]
+
+
+RACKED = BudgetSection(cluster=2, pool=9, rack=1)
+
+
+def racked(name: str, rack: str, **more: Any) -> dict[str, Any]:
+    return raw(name, labels={RACK: rack}, **more)
+
+
+def test_a_node_that_a_list_lacks_keeps_its_place_in_the_budgets() -> None:
+    """A partial list: before, the rack's limit of one was passed."""
+    played = Played([racked("a", "r1", since=900.0), racked("b", "r1"), racked("well", "r2", health="ok")])
+    played.says = [(20.0, None)]
+    played.hides = [(15.0, {"a"})]
+    lead(played, 60.0, budget=RACKED, period=5.0)
+    assert played.times("patch") == [(FIRST, "a")]
+
+
+def test_a_node_that_was_deleted_leaves_its_place() -> None:
+    out = racked("a", "r1", taints=[OURS], marked=mark())
+    played = Played([out, racked("b", "r1")], says=[(20.0, ("DELETED", out))])
+    lead(played, 60.0, budget=RACKED, period=5.0)
+    assert played.times("patch") == [(21.0, "b")]
+
+
+def test_no_step_is_taken_while_a_list_lacks_more_than_may_be_out(caplog: pytest.LogCaptureFixture) -> None:
+    names = [f"n{number}" for number in range(10)]
+    played = Played([raw(name, "ok") for name in names])
+    played.says = [(20.0, None), (30.0, ("ADDED", raw("bad"))), (100.0, None)]
+    played.hides = [(15.0, set(names[:5])), (90.0, set())]
+    made = lead(played, 60.0, budget=BudgetSection(cluster=4, pool=9, rack=9), period=5.0)
+    assert played.times("patch") == []
+    assert made.report.frozen
+    assert caplog.text.count("no step is taken: 5 of 10 nodes are gone from the list at once") == 1
+
+
+def test_steps_go_on_once_the_list_is_whole_again_or_stays_as_it_is() -> None:
+    names = [f"n{number}" for number in range(10)]
+    for whole, at in (({*()}, 100.0), (set(names[:5]), 700.0)):
+        played = Played([raw(name, "ok") for name in names])
+        played.says = [(20.0, None), (30.0, ("ADDED", raw("bad"))), (99.0, None), (650.0, None)]
+        played.hides = [(15.0, set(names[:5])), (90.0, whole)]
+        lead(played, 900.0, budget=BudgetSection(cluster=4, pool=9, rack=9), period=5.0)
+        ((first, name),) = played.times("patch")
+        assert (name, abs(first - at) < 90.0) == ("bad", True), first
 
 
 def test_what_is_left_is_told_once_for_each_fault_and_reason() -> None:

@@ -26,8 +26,11 @@ def series(report: ControllerReport) -> dict[str, float]:
 
 
 def test_a_leader_reports_what_is_out_due_and_refused() -> None:
-    report = ControllerReport(dry_run=False, leader=True, plan=PLAN, synced_at=NOW)
+    failures = {("event", RequestResult.FORBIDDEN): 3}
+    report = ControllerReport(dry_run=False, leader=True, plan=PLAN, synced_at=NOW, failures=failures)
     told = series(report)
+    assert told["controller_request_failures_total['event', 'forbidden']"] == 3
+    assert told["controller_frozen"] == 0
     assert {one.metric for one in samples(report)} == set(METRICS)
     assert told["controller_nodes"] == 5
     assert told["controller_nodes_out"] == 2

@@ -263,13 +263,12 @@ def test_a_forked_child_writes_nothing_and_holds_nothing(folder: Path, raw: str)
     before = player.ring()
     player.send("child" + raw)
     assert player.answer() == "child"
-    if not raw:
-        player.all(collective(number=5) + "\n" + channel(0, 5, 9) + channel(1, 5, 9) + "finalize 5 0")
-        assert player.ring() == before
-        answer = player.do("init 5 1 77 1 2 0 child")
-        assert answer.split()[1] not in {"(nil)", "0x2000001"}
-        assert [r.communicator for r in (player.ring(0), player.ring(1))] == [1, 77]
-        player.do("finalize 5 1")
+    player.all(collective(number=5) + "\n" + channel(0, 5, 9) + channel(1, 5, 9) + "finalize 5 0")
+    assert player.ring() == before
+    answer = player.do("init 5 1 77 1 2 0 child")
+    assert answer.split()[1] not in {"(nil)", "0x2000001"}
+    assert [r.communicator for r in (player.ring(0), player.ring(1))] == [1, 77]
+    player.do("finalize 5 1")
     os.kill(player.pid, signal.SIGKILL)  # the parent alone
     (path,) = player.rings()
     assert fcntl_free(path)

@@ -1,0 +1,56 @@
+"""The nodes as the API server shows them, and nodes that a list lacks though no watch saw them deleted."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from wirewatch.config import Limit
+from wirewatch_fleet.controller.decide import allowed
+from wirewatch_fleet.controller.node import FleetNode
+
+KEPT = 600.0
+"""Seconds for which a node that lists lack counts as it last was: two watches, so that two lists lack it."""
+
+
+@dataclass(slots=True)
+class FleetView:
+    """All nodes by name; `gone`: what a list lacked, and since when (monotonic seconds).
+
+    A list can be partial, and a budget of a partial list would let too many nodes be taken out.
+    """
+
+    nodes: dict[str, FleetNode] = field(default_factory=dict)
+    gone: dict[str, tuple[FleetNode, float]] = field(default_factory=dict)
+    _at: float = 0.0
+
+    def take(self, found: Iterable[FleetNode], now: float) -> None:
+        """Take a list of all nodes; a view that is older than KEPT is not compared with it."""
+        before = {} if now - self._at > KEPT else {name: (node, now) for name, node in self.nodes.items()}
+        self.nodes = {node.name: node for node in found}
+        since = {**before, **self.gone}
+        self.gone = {name: one for name, one in since.items() if name not in self.nodes}
+        self.look(now)
+
+    def look(self, now: float) -> None:
+        """Forget what has been gone for long."""
+        self._at = now
+        self.gone = {name: one for name, one in self.gone.items() if now - one[1] < KEPT}
+
+    def change(self, node: FleetNode, *, deleted: bool = False) -> None:
+        """Take a change of one node; one that was deleted is not missed."""
+        self.gone.pop(node.name, None)
+        if deleted:
+            self.nodes.pop(node.name, None)
+        else:
+            self.nodes[node.name] = node
+
+    def missed(self) -> list[FleetNode]:
+        """Return the nodes that lists lack, as they last were."""
+        return [node for node, _ in self.gone.values()]
+
+    def frozen(self, limit: Limit) -> str:
+        """Say why no step is taken by this view: more is gone than may be out of use; empty where less is."""
+        whole = len(self.nodes) + len(self.gone)
+        most = allowed(limit, whole)
+        if len(self.gone) <= most:
+            return ""
+        return f"{len(self.gone)} of {whole} nodes are gone from the list at once; at most {most} may be"
