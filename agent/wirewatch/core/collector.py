@@ -58,6 +58,8 @@ BLIND_ACTION: Mapping[Why, str] = {
     "does not help",
     Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",
+    Why.EXHAUSTED: "give the agent more open files, processes or memory, or restart it; it is no fault of "
+    "the hardware",
 }
 REST = "Finding"
 """The alert that reports every rule that has none of its own."""

@@ -18,7 +18,10 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
 class Why(Enum):
-    """Why something is not known. There is no zero, None or NaN for that."""
+    """Why something is not known. There is no zero, None or NaN for that.
+
+    EXHAUSTED: the reader itself has no file descriptor, process or memory left; it says nothing of the part.
+    """
 
     MISSING = "missing"
     UNSUPPORTED = "unsupported"
@@ -27,6 +30,7 @@ class Why(Enum):
     TIMEOUT = "timeout"
     MALFORMED = "malformed"
     RELEASED = "released"
+    EXHAUSTED = "exhausted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,7 @@ class Supervisor:
             self._child = self._start()
         except OSError as error:
             # The machine is out of processes, descriptors or memory, which passes.
-            return self._failed(Absent(Why.LOST, f"no NVML process can be started: {error.strerror}"))
+            return self._failed(Absent(Why.EXHAUSTED, f"no NVML process can be started: {error.strerror}"))
         absent = self.withheld or self._greet(self._child)
         if absent is None:
             return None

@@ -20,7 +20,14 @@ LIBRARY = "libwirewatch-tap.so"
 COMPILER = "cc"
 PLACES = (Path(__file__).parents[2] / "tap", Path(__file__).parents[3] / "tap")
 """Where source and binary lie: in the package, and in a checkout beside it."""
-COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
+COMPILE = (
+    "-std=c11",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fstack-protector-strong",
+    "-D_FORTIFY_SOURCE=2",
+)
 LINK = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack,--no-as-needed,-l:libdl.so.2")
 MACHINES: Mapping[int, str] = {62: "x86_64", 183: "aarch64"}
 """Those that ELF numbers so, and that the tap was made for."""
