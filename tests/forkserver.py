@@ -15,16 +15,13 @@ import os
 import pkgutil
 import runpy
 import selectors
-import signal
 import socket
-import subprocess
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 PACKAGES = ("wirewatch", "wirewatch_lab", "wirewatch_fleet")
@@ -80,9 +77,6 @@ def _prepare() -> None:
     for name in importlib.import_module("wirewatch.hw.recording").bundled_names():
         load(name)
     _make_once()
-    if not os.environ.get("RELEASE"):
-        process: Any = importlib.import_module("wirewatch.hw.nvml.process")
-        process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedNvml})
     # Children share the memory of what is never collected.
     gc.collect()
     gc.freeze()
@@ -115,34 +109,6 @@ def _make_once() -> None:
     every = importlib.import_module("wirewatch.catalogue").discover()
     make, made = config.model, config.model(every)
     config.model = lambda collectors: made if collectors is every else make(collectors)
-
-
-class ForkedNvml(subprocess.Popen[bytes]):
-    """The process that asks NVML, forked from its parent: it imports nothing. A release starts a new one."""
-
-    def _execute_child(self, *given: Any) -> None:
-        folder, mine, theirs = given[5], given[10], given[13]
-        self.pid = os.fork()
-        if self.pid:
-            self._child_created = True
-            os.close(mine)
-            os.close(theirs)
-            return
-        code = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            for number in signal.valid_signals():
-                if callable(signal.getsignal(number)):
-                    signal.signal(number, signal.SIG_DFL)
-            os.dup2(mine, 0)
-            os.dup2(theirs, 1)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-            os.chdir(folder)
-            sys.stdin = os.fdopen(0, closefd=False)
-            importlib.import_module("wirewatch.hw.nvml.child").main()
-            code = 0
-        finally:
-            os._exit(code)
 
 
 def _serve(requests: socket.socket) -> list[str]:
