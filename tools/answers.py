@@ -90,7 +90,7 @@ def inputs() -> Mapping[str, str]:
             for name, one in INPUTS.items()
         ),
         "starts": (
-            (name, code(one.line), one.source, shown(one.health, ["gpu.missing"]))
+            (name, code(one.line.format(at="0000:20:00.0")), one.source, shown(one.health, ["gpu.missing"]))
             for name, one in BARS.items()
         ),
         "fabrics": (
