@@ -321,7 +321,7 @@ RULES = (
     Rule("kernel.pcie_fatal", DEGRADED, "PortErrors"),
     Rule("kernel.pcie_link_down", DEGRADED, "PortErrors"),
     Rule("kernel.nic_failed", CONFIRMED, "PortDown"),
-    Rule("kernel.uvm_failed", CONFIRMED, "XidReboot"),
+    Rule("kernel.uvm_failed", FAILED),
 )
 
 COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(

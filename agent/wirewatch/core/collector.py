@@ -53,9 +53,8 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.MISSING: "install or load what is missing; until then this node cannot be judged",
     Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
     Why.DENIED: "give the agent the permission named here",
-    Why.LOST: "drain the node and reset the part, or reboot; look for XID 79 in the kernel log",
-    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if that "
-    "does not help",
+    Why.LOST: "see whether the part answers and what the kernel log says of it; if it stays so, reset it or reboot",
+    Why.TIMEOUT: "the driver does not answer; look for a hung nvidia-smi; if it stays so, reboot",
     Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",
     Why.EXHAUSTED: "give the agent more open files, processes or memory, or restart it; it is no fault of "

@@ -28,7 +28,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     ),
     "Errors of a port": ("infiniband.*_errors",),
     "XIDs of NVLink": ("xid.74", "xid.136", "xid.14[4-9]", "xid.150"),
-    "XIDs of memory": ("xid.48", "xid.63", "xid.64", "xid.94", "xid.95", "xid.140"),
+    "XIDs of memory": ("xid.48", "xid.63", "xid.64", "xid.94", "xid.95", "xid.140", "xid.171", "xid.172"),
     "xid.119, xid.120": ("xid.119", "xid.120"),
     "xid.79": ("xid.79",),
     "xid.154": ("xid.154",),

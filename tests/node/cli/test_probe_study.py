@@ -79,7 +79,7 @@ def test_what_cannot_be_meant_is_wrong_usage(arguments: tuple[str, ...], words: 
     ],
 )
 def test_what_can_be_meant_is_not_refused(case: Any) -> None:
-    vars(module)["_check"](*case)
+    assert vars(module)["_check"](*case) is None
 
 
 def wish(transport: bool = False, engine: str | None = None, engines: Any = (), sizes: Any = ()) -> Any:  # noqa: FBT001, FBT002
