@@ -321,7 +321,12 @@ RULES = (
     Rule("kernel.pcie_fatal", DEGRADED, "PortErrors"),
     Rule("kernel.pcie_link_down", DEGRADED, "PortErrors"),
     Rule("kernel.nic_failed", CONFIRMED, "PortDown"),
-    Rule("kernel.uvm_failed", FAILED),
+    Rule(
+        "kernel.uvm_failed",
+        FAILED,
+        means="the driver's unified memory has met a fatal error",
+        do="drain and reboot the node: no CUDA program can use unified memory until then",
+    ),
 )
 
 COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
