@@ -89,8 +89,8 @@ def _lacks(
     memory: InfinibandMemory, reading: InfinibandReading, keys: Sequence[PortKey], odd: Sequence[PortKey]
 ) -> bool:
     """Tell whether the GPUs share these ports evenly only together with the odd ones."""
-    beside = memory.identities[keys[0][0]].beside_gpu is not False
-    return beside and not reading.missing and len(memory.gpus) % (len(keys) - len(odd)) > 0
+    beside = memory.identities[keys[0][0]].beside_gpu is not False and not reading.missing
+    return beside and len(memory.gpus) % (len(keys) - len(odd)) > 0
 
 
 def _first(memory: InfinibandMemory, keys: Sequence[PortKey]) -> bool:
@@ -154,7 +154,7 @@ def _searches(port: PortMemory) -> bool:
 
 
 def _never_active(subject: Subject, port: PortMemory, others: str, health: Health) -> Finding:
-    evidence = f"{port.last.words}, since the agent started; {others}"
     action = f"{DOWN_ACTIONS.get(value_or(port.last.physical, ''), DOWN_ACTION)}; or exclude the device"
     action += f"; {MEANT}" if health is Health.UNKNOWN else ""
+    evidence = f"{port.last.words}, since the agent started; {others}"
     return PORT_INACTIVE.finding(subject, evidence, health, action)
