@@ -84,9 +84,8 @@ def read(
 
 T = TypeVar("T")
 _DAY = 86400.0
-_MOST = 0.75
-"""Share of the GPUs that have as many cards, from which on another with fewer lacks some."""
-_MANY = 3
+_MOST, _MANY = 0.75, 3
+"""Share of the GPUs, and how many, that have as many cards, from which on another with fewer lacks some."""
 _NOT_THERE = frozenset({Why.MISSING, Why.UNSUPPORTED})
 
 

@@ -37,14 +37,13 @@ _SIBLINGS, _MANY = 2, 3
 """Active ports of one kind of card from which on they say something about others that look for a signal, and
 about any other."""
 Role = tuple[str, str, str, bool | None]
-"""Board, function, number of the port, and whether a GPU is beside it: often only the first port is wired."""
 Beside = Mapping[PortKey, tuple[Health, str]]
 """How a port is beside its siblings, and why: FAILED if it surely runs below what it was made for, UNKNOWN if
 that may be meant, OK if it is as the fastest of them, though with fewer lanes than it could have."""
 
 
 def role(card: RdmaIdentity, port: str) -> Role:
-    """Return what siblings share."""
+    """Return what siblings share: often only the first of two ports is wired."""
     return card.board, card.pci.partition(".")[2], port, card.beside_gpu
 
 
@@ -80,7 +79,6 @@ def compare_rates(memory: InfinibandMemory, reading: InfinibandReading, policy: 
 def _siblings(
     memory: InfinibandMemory, reading: InfinibandReading
 ) -> Iterator[tuple[str, Sequence[PortKey]]]:
-    """Ports that are made alike, by board."""
     kinds = grouped((role(memory.identities[key[0]], key[1]), key) for key in reading.ports)
     return ((board, keys) for (board, *_), keys in kinds.items() if board)
 
