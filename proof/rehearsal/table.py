@@ -93,10 +93,8 @@ RDMA: Mapping[str, Row] = {
     "ib-port-down": failed(page("PortDown", device="mlx5_2", port="1"), "infiniband"),
     # A port may wait for the subnet manager for a minute.
     "ib-port-init": failed(page("PortDown", device="mlx5_1", port="1"), "infiniband", 5),
-    "ib-port-polling": Row(
-        (ticket("PortDown", device="mlx5_3", port="1", rule="infiniband.port_inactive"),), "infiniband",
-        at_start=True,
-    ),
+    # A rail of the GPUs that was never seen to work: nobody knows whether it is meant so.
+    "ib-port-polling": Row((BLIND,), "infiniband", at_start=True),
     "ib-device-gone": failed(page("PortDown", device="mlx5_4", rule="infiniband.device_gone"), "infiniband"),
     "ib-port-slow": failed(page("PortSlow", device="mlx5_6", port="1"), "infiniband"),
     "nic-pcie-x8": failed(page("PortSlow", device="mlx5_2", rule="infiniband.pcie"), "infiniband"),

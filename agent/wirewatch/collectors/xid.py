@@ -38,6 +38,7 @@ from wirewatch.core.kernellog import (
 )
 from wirewatch.core.nvml import NO_RECOVERY, RECOVERY_ACTION, as_float, as_int, as_str, member
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
+from wirewatch.core.tree import is_guest
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -117,7 +118,7 @@ class XidReading:
     `started` is when the machine was, in Unix seconds. `missed` is how many records of the log were
     overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form,
     `odd` how many of NVML's events are not understood. `well`: cards that need nothing now, as the driver
-    says, of those with an event whose text was not read.
+    says, of those with an event whose text was not read. `guests`: virtual functions.
     """
 
     source: str
@@ -132,6 +133,7 @@ class XidReading:
     unparsed: int = 0
     odd: int = 0
     well: frozenset[str] = frozenset()
+    guests: frozenset[str] = frozenset()
 
 
 class EventTime(NamedTuple):
@@ -217,7 +219,9 @@ def _new(hardware: Hardware, memory: XidMemory) -> XidReading | Absent:
     boot, started = _boot(hardware, memory)
     log = _LEFT_OUT if memory.source == _NVML else hardware.kmsg.records(memory.after)
     if not isinstance(log, Absent):
-        return _from_log(log, memory, boot, started, _gpus(hardware, memory), hardware.nvml.session())
+        new = _from_log(log, memory, boot, started, _gpus(hardware, memory), hardware.nvml.session())
+        cards = {event.pci for event in new.events if event.kind.startswith("nic_")}
+        return replace(new, guests=frozenset(card for card in cards if is_guest(hardware.sysfs, card)))
     if memory.source == _KMSG:
         # What it held is not with _NVML; changing over and back would count everything again.
         return log
@@ -280,7 +284,9 @@ def judge(
     for event in reading.events:
         at = min(ok.at, start + event.seconds)
         stamp = ok.mono if reading.source == _NVML else event.seconds
-        new = _fold(new, event, EventTime(at, ok.mono - (ok.at - at), stamp))
+        when = EventTime(at, ok.mono - (ok.at - at), stamp)
+        guest = event.pci in reading.guests
+        new = _count(new, event, event.pci, when) if guest else _fold(new, event, when)
     new = replace(new, standing=_still(new, policy, ok.mono), repeats=_recent(new, policy, ok.mono))
     return new, (*_standing_findings(new), *_repeated_findings(new, policy))
 

@@ -14,7 +14,7 @@ from wirewatch.core.xids import RECOVERIES, Severity, recovery
 
 WANTED = (
     "NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ", "nvidia ",
-    "nvidia: probe of ",
+    "nvidia: probe of ", "mlx5_core: probe of ",
 )  # fmt: skip
 """A record is kept when it begins with one of these; the rest of the log is none of our business."""
 _LEVEL_BITS = 3
@@ -54,7 +54,7 @@ _RECOVERY = re.compile(
     r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x(?P<number>[0-9a-fA-F]+) \((?P<to>[^)]*)\)"
 )
 XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
-_NAMED = re.compile(rf"(?:mlx5_core|pcieport|nvidia) {_PCI}")
+_NAMED = re.compile(rf"(?:mlx5_core|pcieport|nvidia|mlx5_core: probe of) {_PCI}")
 _SENDER = re.compile(rf"(?:AER|DPC): .*(?:from|received:) {_PCI}")
 """The device that a port reports an error of."""
 
@@ -77,7 +77,7 @@ def _text(form: str, severity: Severity, action: str) -> KernelText:
 
 
 _F, _S = Severity.FATAL, Severity.SERIOUS
-_MLX5 = r"^mlx5_core .*"
+_MLX5 = r"^mlx5_core:? .*"
 _PORT = r"^(?:pcieport|mlx5_core|nvidia) .*"
 TEXTS: Mapping[str, KernelText] = {
     "nvlink_training": _text(  # NVIDIA's open kernel modules: kernel_nvlink.c
@@ -94,14 +94,15 @@ TEXTS: Mapping[str, KernelText] = {
     ),
     "nic_module": _text(  # mlx5 events.c: port_module, and temp_warn, whose bit 0 is the chip
         rf"{_MLX5}(?:Port module event\[error\]|Cable error|High Temperature|"
-        r"High temperature on sensors with bit set \S+ \w*[13579bdf]\b)", _S,
+        r"High temperature on sensors with bit set \S+ \w*[13579bdf]\b|synd 0x0*10: High t)", _S,
         "cool this card; replace or cool the cable or transceiver of its port",
     ),
     "nic_failed": _text(  # mlx5 health.c, cmd.c: wait_func, cmd_work_handler, main.c: wait_fw_init, probe_one
         rf"{_MLX5}(?:health compromised|Fatal error \d+ detected|unrecoverable hardware error|"
         r"Health issue .*severity\([0-2]\)|timeout\. Will cause a leak of a command|No done completion|"
         r"health recovery (?:failed|flow aborted)|(?:init|load|probe)_one failed with|"
-        r"Driver is in error state|PCI slot is unavailable|initializing state, aborting)",
+        r"Driver is in error state|PCI slot is unavailable|initializing state, aborting|enable hca failed|"
+        r"probe (?:of|with) .*failed with error|pci_resume\b.*device Failed)",
         _F, "drain: the card's firmware does not answer; reload mlx5_core or power the node off and on; "
         "update the firmware, and replace the card if it returns",
     ),
@@ -113,8 +114,9 @@ TEXTS: Mapping[str, KernelText] = {
         rf"{_MLX5}(?:TX timeout detected|RX timeout on channel|NETDEV WATCHDOG)", _S,
         "the driver starts the queue again; if it repeats, update the card's firmware and driver",
     ),
-    "nic_recovered": KernelText(  # mlx5 health.c, cmd.c, main.c; 65535 is what a card reads as that is gone
-        re.compile(rf"{_MLX5}(?:recover(?:y succeeded|ed(?: after timeout)?$)|firmware version: (?!65535))"),
+    "nic_recovered": KernelText(  # mlx5 health.c, main.c; a start begins with "firmware version", and cmd.c
+        # says "recovered after timeout" of a command in place of its time-out.
+        re.compile(rf"{_MLX5}(?:health recovery succeeded|mlx5_pci_(?:slot_reset|resume)\b.*recovered$)"),
         ends=frozenset({"nic_failed", "nic_firmware"}),
     ),
     "pcie_fatal": _text(  # drivers/pci/pcie: aer.c, err.c: pcie_do_recovery, dpc.c: dpc_process_error

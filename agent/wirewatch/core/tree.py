@@ -175,7 +175,7 @@ def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabout
         if ours and not is_virtual(sysfs, address):
             where = where_is(sysfs, address)
             due = kind.startswith(_INFINIBAND) or _has_sibling(sysfs, address, claimed)
-            found[address] = replace(where, due=due and bool(where.driver))
+            found[address] = replace(where, due=due and (bool(where.driver) or where.due))
     return found
 
 
@@ -192,6 +192,14 @@ def rdma_strays(sysfs: Sysfs, claimed: Mapping[str, str]) -> dict[str, Whereabou
 def is_virtual(sysfs: Sysfs, address: str) -> bool:
     """Whether the device at a PCI address is a virtual function."""
     return bool(physical_function(sysfs, address))
+
+
+def is_guest(sysfs: Sysfs, address: str) -> bool:
+    """Tell whether an address is, or was, a virtual function: one that is not listed while its card is."""
+    listed = value_or(sysfs.entries(DEVICES), ())
+    if address in listed:
+        return is_virtual(sysfs, address)
+    return f"{address.rpartition(':')[0]}:00.0" in listed
 
 
 def physical_function(sysfs: Sysfs, address: str) -> str:
@@ -295,12 +303,14 @@ def _makes_rdma(sysfs: Sysfs, address: str) -> bool:
 
 def _by_driver(sysfs: Sysfs, address: str) -> Whereabouts:
     driver = driver_of(sysfs, address)
+    if is_handed(sysfs, address):
+        return Whereabouts(
+            away=True, reason=f"passed on to a virtual machine or program ({value_or(driver, '')})"
+        )
     if isinstance(driver, Absent):
         if driver.why is Why.MISSING:
-            return Whereabouts(away=False, reason=f"no driver is bound to {address}")
+            return Whereabouts(away=False, reason=f"{address} has no driver", due=True)
         return Whereabouts(None, str(driver))
-    if passes_on(driver):
-        return Whereabouts(away=True, reason=f"passed on to a virtual machine or program ({driver})")
     return _in_namespace(sysfs, address, driver)
 
 

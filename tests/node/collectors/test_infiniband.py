@@ -236,7 +236,7 @@ def test_an_agent_that_starts_while_a_pod_has_a_card_does_not_miss_its_port() ->
     ("left", "words"),
     [
         ({}, "offers no RDMA device"),
-        ({"driver": ""}, "no driver is bound"),
+        ({"driver": ""}, "has no driver"),
         ({"device": ""}, "no PCI device"),
         ({"core": ""}, "ib_core"),
     ],

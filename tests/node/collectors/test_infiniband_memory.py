@@ -8,11 +8,13 @@ from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, fabric, watched
 from tests.node.collectors.test_infiniband_cards import rename, take_out
 from wirewatch.collectors.infiniband import COLLECTOR
-from wirewatch.collectors.infiniband.judge import PORT_INACTIVE, PORT_SLOW
-from wirewatch.core.types import Absent, Expect, Why
+from wirewatch.collectors.infiniband.judge import PORT_SLOW
+from wirewatch.collectors.infiniband.siblings import PORT_INACTIVE
+from wirewatch.core.types import Absent, Expect, Health, Why
 
 POLLING = {"state": "1: DOWN", "phys_state": "2: Polling"}
 CONFIRMED = 3
+UNKNOWN = Health.UNKNOWN
 
 
 def restarted(node: Watched) -> Watched:
@@ -173,15 +175,17 @@ def test_two_spare_cards_beside_working_ones_are_no_fault() -> None:
     assert Watched("infiniband", files).poll(CONFIRMED) == ()
 
 
-def test_infiniband_ports_with_two_lanes_are_reported_unless_the_operator_means_them() -> None:
-    """Before: OK, since all were alike."""
-    files = fabric(4)
-    for number in range(4):
-        files.set(f"mlx5_{number}", rate="200 Gb/sec (2X NDR)")
+def test_an_infiniband_port_with_two_lanes_is_reported_unless_siblings_or_the_operator_mean_it() -> None:
+    files = fabric(1)
+    files.set("mlx5_0", rate="200 Gb/sec (2X NDR)")
     node = Watched("infiniband", files)
     node.poll(CONFIRMED)
-    assert node.rules() == {("infiniband.port_slow", f"mlx5_{n} port 1"): DEGRADED for n in range(4)}
+    assert node.rules() == {("infiniband.port_slow", "mlx5_0 port 1"): DEGRADED}
     assert "2 of 4 lanes" in node.component.findings[0].evidence
+    alike = fabric(2)
+    for number in range(2):
+        alike.set(f"mlx5_{number}", rate="200 Gb/sec (2X NDR)")
+    assert Watched("infiniband", alike).poll(CONFIRMED) == ()
     meant = Watched("infiniband", files, expect=Expect(rdma_rate_bytes_per_second=25e9))
     assert meant.poll(CONFIRMED) == ()
 
@@ -222,15 +226,45 @@ def test_an_ethernet_card_is_missed_where_its_siblings_offer_rdma(
     assert bool(node.rules()) is found
 
 
-def test_a_card_without_a_driver_or_without_the_rdma_core_was_never_ours() -> None:
+def test_a_card_without_the_rdma_core_was_never_ours() -> None:
     node = watched(0)
     stray(node.files, "0x020700")
     del node.files.texts["/sys/module/ib_core/parameters/netns_mode"]
     assert node.poll(CONFIRMED) == ()
-    other = watched(2)
-    stray(other.files, "0x020700")
-    del other.files.links[f"{PCI}/0000:77:00.0/driver"]
-    assert other.poll(CONFIRMED) == ()
+
+
+@pytest.mark.parametrize("cards", [0, 2], ids=["alone", "beside others"])
+def test_a_card_for_infiniband_without_a_driver_is_not_known_unless_it_was_handed_on(cards: int) -> None:
+    """Before: OK."""
+    node = watched(cards)
+    stray(node.files, "0x020700")
+    del node.files.links[f"{PCI}/0000:77:00.0/driver"]
+    (found,) = node.poll(CONFIRMED)
+    assert (found.rule, found.health) == ("infiniband.device_gone", UNKNOWN)
+    assert found.evidence == "0000:77:00.0 has no driver, though it should"
+    settled = Watched("infiniband", node.files, expect=Expect(rdma_ports=cards))
+    assert settled.poll(CONFIRMED) == ()
+    handed = Watched("infiniband", node.files)
+    handed.files.texts[f"{PCI}/0000:77:00.0/driver_override"] = "vfio-pci"
+    assert handed.poll(CONFIRMED) == ()
+
+
+def test_a_card_for_ethernet_without_a_driver_is_unused_where_no_other_is_like_it() -> None:
+    node = watched(2)
+    stray(node.files, "0x020000")
+    del node.files.links[f"{PCI}/0000:77:00.0/driver"]
+    assert node.poll(CONFIRMED) == ()
+
+
+@pytest.mark.parametrize(("booted", "health"), [(100.0, UNKNOWN), (400.0, FAILED)])
+def test_after_a_boot_a_card_and_a_port_may_take_their_time(booted: float, health: Health) -> None:
+    node = watched(2)
+    stray(node.files, "0x020700")
+    node.files.set("mlx5_1", state="2: INIT")
+    node.host.told["BootTime"] = node.clock.now() - booted
+    node.poll(8)
+    parts = {"infiniband.port_down": "mlx5_1 port 1", "infiniband.device_gone": "0000:77:00.0"}
+    assert node.rules() == dict.fromkeys(parts.items(), health)
 
 
 def test_names_that_were_exchanged_carry_their_own_past() -> None:

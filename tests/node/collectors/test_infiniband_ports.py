@@ -26,10 +26,15 @@ PORT = "mlx5_1 port 1"
     [
         {**DISABLED, "rate": "10 Gb/sec (1X SDR)"},
         {"rate": "0 Gb/sec (4X SDR)", "link_layer": "Ethernet"},
-        {"phys_state": "3: Disabled"},
+        {"phys_state": "3: Disabled", "link_layer": "Ethernet"},
         {"state": "5: ACTIVE_DEFER"},
     ],
-    ids=["lanes of a port that is down", "a rate of nothing", "active whatever the wire says", "deferred"],
+    ids=[
+        "lanes of a port that is down",
+        "a rate of nothing",
+        "Ethernet whatever its wire says",
+        "deferred",
+    ],
 )
 def test_ports_that_are_well_or_not_used_have_no_finding(files: dict[str, str]) -> None:
     node = watched(2)
@@ -465,3 +470,23 @@ def test_a_counter_is_left_alone_for_a_day_at_most() -> None:
     node.poll()
     refusal = node.component.memory.refused[path]
     assert (refusal.times, refusal.until - (node.clock.mono() - 15.0)) == (61, 86400.0)
+
+
+@pytest.mark.parametrize("physical", ["2: Polling", "6: LinkErrorRecovery", "7: Phy Test"])
+def test_an_infiniband_port_that_stays_active_without_its_wire_is_not_known(physical: str) -> None:
+    """Linux, drivers/infiniband/core/sysfs.c: state and phys_state are two answers of one query."""
+    node = watched(8)
+    node.files.set("mlx5_1", phys_state=physical)
+    assert node.poll(2) == ()
+    node.poll()
+    assert node.rules() == {("infiniband.port_down", PORT): UNKNOWN}
+    node.files.set("mlx5_1", phys_state="5: LinkUp")
+    assert node.poll() == ()
+
+
+def test_a_port_that_cannot_be_read_says_nothing_of_a_gpu() -> None:
+    node = watched(8)
+    node.files.refuse("mlx5_1", "rate", Why.LOST, 22)
+    (found,) = node.poll()
+    assert found.rule == "infiniband.blind"
+    assert "XID" not in found.action

@@ -17,6 +17,8 @@ SLOW, LAYER = "infiniband.port_slow", "infiniband.port_layer"
 ETHERNET = {"link_layer": "Ethernet", "lid": "0x0"}
 DARK = {**ETHERNET, "state": "1: DOWN", "phys_state": "3: Disabled"}
 DOWN = {"state": "1: DOWN", "phys_state": "2: Polling"}
+OFF = {"state": "1: DOWN", "phys_state": "3: Disabled"}
+HDR = "200 Gb/sec (4X HDR)"
 STORAGE = {"board_id": "MT_STORAGE"}
 
 
@@ -32,6 +34,7 @@ class Row:
     gpus: int = 8
     beside: Sequence[int] = range(8)
     flat: bool = False
+    function: int = 0
 
 
 DGX = "NVIDIA DGX H100/H200 user guide, table 6 (network modules): one of eight ConnectX-7 for each GPU"
@@ -47,6 +50,9 @@ WIDTHS = "ibportstate: LinkWidthSupported 1X or 4X; a link that trains badly fal
 AZURE = "learn.microsoft.com, ND-H100-v5: eight NDR ports, one for each GPU, and one for Ethernet"
 EVERY: Mapping[int, Mapping[str, str]] = {n: {"rate": TWO} for n in range(8)}
 SLOWER, NARROW, OTHER = (SLOW, DEGRADED), (SLOW, FAILED), (LAYER, DEGRADED)
+CAMP, UNUSED = (SLOW, UNKNOWN), ("infiniband.port_inactive", UNKNOWN)
+SPEEDS = "Linux, drivers/infiniband/core/sysfs.c: rate_show names the speed that a port has agreed on"
+DUAL = "NVIDIA ConnectX-7 user manual: cards with two ports, of which the second may be unused"
 
 ROWS = (
     # What is certain.
@@ -61,8 +67,34 @@ ROWS = (
     Row("one of eight compute ports at 2X", f"{DGX}; {SPLIT}", {6: {"rate": TWO}}, {6: NARROW}),
     Row("1X without a GPU that is shown", WIDTHS, {6: {"rate": ONE}}, {6: NARROW}, gpus=0),
     # What may be meant.
-    Row("all split", SPLIT, EVERY, dict.fromkeys(range(8), SLOWER)),
-    Row("half of them split", SPLIT, {n: {"rate": TWO} for n in range(4)}, dict.fromkeys(range(4), SLOWER)),
+    Row("all split", SPLIT, EVERY),
+    Row("all split, and one lane of one", SPLIT, {**EVERY, 3: {"rate": ONE}}, {3: NARROW}),
+    Row("all at one lane", WIDTHS, {n: {"rate": ONE} for n in range(8)}, dict.fromkeys(range(8), SLOWER)),
+    Row("half of them split", SPLIT, {n: {"rate": TWO} for n in range(4)}, dict.fromkeys(range(4), CAMP)),
+    Row("half of them slow", SPEEDS, {n: {"rate": HDR} for n in range(4)}, dict.fromkeys(range(4), CAMP)),
+    Row("seven slow", SPEEDS, {n: {"rate": HDR} for n in range(1, 8)}, dict.fromkeys(range(1, 8), CAMP)),
+    Row("half of the second ports slow", SPEEDS, {n: {"rate": HDR} for n in range(4)}, function=1),
+    Row("four slow cards of nine", SPEEDS, {n: {"rate": HDR} for n in range(4)},
+        dict.fromkeys(range(4), SLOWER), cards=9, beside=range(9)),
+    Row("slow and fast, and no GPU is shown", SPEEDS, {n: {"rate": HDR} for n in range(4)}, gpus=0),
+    Row("slow cards for storage beside no GPU", SPEEDS, {n: {"rate": HDR} for n in range(4)}, beside=()),
+    Row("two slow of four, of another board", SPEEDS, {n: {"rate": HDR, **STORAGE} for n in (0, 1)}, cards=4),
+    # The rate decides as the lanes do.
+    Row("one of eight at SDR", f"{DGX}; {SPEEDS}", {6: {"rate": "10 Gb/sec (4X SDR)"}}, {6: NARROW}),
+    Row("a quarter without a GPU", SPEEDS, {6: {"rate": "100 Gb/sec (4X EDR)"}}, {6: NARROW}, gpus=0),
+    Row("half, in a machine without a GPU", SPEEDS, {6: {"rate": HDR}}, {6: SLOWER}, gpus=0),
+    Row("one of eight at half the rate", f"{DGX}; {SPEEDS}", {6: {"rate": HDR}}, {6: NARROW}),
+    Row("eight lanes", "rate of sysfs, lanes of a 2x port", {6: {"rate": "400 Gb/sec (8X HDR)"}}),
+    # Dark since the first start.
+    Row("one of eight looks for a signal", DGX, {3: DOWN}, {3: UNUSED}),
+    Row("half look for a signal", DGX, dict.fromkeys(range(4), DOWN), dict.fromkeys(range(4), UNUSED)),
+    Row("half of them are switched off", DGX, dict.fromkeys(range(4), OFF), dict.fromkeys(range(4), UNUSED)),
+    Row("all but one are switched off", DGX, dict.fromkeys(range(7), OFF), dict.fromkeys(range(7), UNUSED)),
+    Row("half of the second ports are switched off", DUAL, dict.fromkeys(range(4), OFF), function=1),
+    Row("all second ports are switched off", DUAL, dict.fromkeys(range(8), OFF), function=1),
+    Row("all second ports look for a signal", DUAL, dict.fromkeys(range(8), DOWN), function=1),
+    Row("cards for storage, switched off", DGX, {8: OFF, 9: OFF}, cards=10),
+    Row("half of them are Ethernet and switched off", TYPE, dict.fromkeys(range(4), DARK)),
     Row("a ninth for storage, split", SPLIT, {8: {"rate": TWO}}, {8: SLOWER}, cards=9),
     Row("a ninth for storage below a switch of a GPU, split", SPLIT, {8: {"rate": TWO}}, {8: SLOWER}, cards=9,
         beside=range(9)),
@@ -96,7 +128,7 @@ def board(row: Row) -> Files:
         )
     for n in range(row.cards):
         place = at.format(n % max(row.gpus, 1)) if n in row.beside else f"pci0000:f{n}/0000:f{n}:01.0"
-        files.nic(f"mlx5_{n}", f"0000:{n}2:00.0", place)
+        files.nic(f"mlx5_{n}", f"0000:{n}2:00.{row.function}", place)
         told = dict(row.ports.get(n, {}))
         if "board_id" in told:
             files.texts[f"{RDMA}/mlx5_{n}/board_id"] = told.pop("board_id")
@@ -196,3 +228,66 @@ def test_a_card_that_is_gone_after_a_boot_is_failed_by_memory_alone() -> None:
             one.rule for one in now.findings() if one.health is FAILED and one.subject.device == "mlx5_4"
         }
         assert found == rules
+
+
+def test_all_dark_ports_that_the_gpus_share_are_one_finding_of_the_node() -> None:
+    for files in (OFF, DOWN):
+        node = Watched("infiniband", board(Row("", DGX, dict.fromkeys(range(8), files))))
+        (found,) = node.poll(4)
+        assert (found.rule, found.health, str(found.subject)) == (*UNUSED, "node")
+        assert "so are all 8 ports of cards MT_0000000838" in found.evidence
+
+
+@pytest.mark.parametrize("files", [OFF, DOWN])
+def test_dark_ports_are_meant_where_the_operator_expects_so_many(files: Mapping[str, str]) -> None:
+    four = board(Row("", DGX, dict.fromkeys(range(4), files)))
+    (searching,) = {DEGRADED} if files is DOWN else {Health.OK}
+    for ports, worst in ((4, searching), (5, FAILED)):
+        node = Watched("infiniband", four, expect=Expect(rdma_ports=ports))
+        assert max((one.health for one in node.poll(4)), default=Health.OK) == worst
+    none = Watched(
+        "infiniband", board(Row("", DGX, dict.fromkeys(range(8), OFF))), expect=Expect(rdma_ports=0)
+    )
+    assert none.poll(4) == ()
+
+
+def test_two_camps_are_right_at_a_rate_that_the_operator_expects() -> None:
+    row = Row("", SPEEDS, {n: {"rate": HDR} for n in range(4)})
+    assert Watched("infiniband", board(row), expect=Expect(rdma_rate_bytes_per_second=25e9)).poll(4) == ()
+
+
+def test_a_gpu_whose_card_is_not_on_pci_is_named() -> None:
+    files = board(Row("", DGX, {}))
+    take_card(files, 4)
+    (found,) = Watched("infiniband", files).poll(4)
+    assert (found.rule, found.health) == ("infiniband.ports_missing", UNKNOWN)
+    assert "7 of 8 GPUs have 1 network cards" in found.evidence
+    assert "0000:43:00.0" in found.evidence
+
+
+def take_card(files: Files, number: int) -> None:
+    files.forget(f"{RDMA}/mlx5_{number}")
+    files.forget(f"{PCI}/0000:{number}2:00.0")
+
+
+@pytest.mark.parametrize(
+    ("row", "taken", "expect"),
+    [
+        (Row("every second GPU has a card", DGX, {}), (1, 3, 5, 7), Expect()),
+        (Row("so many are expected", DGX, {}), (4,), Expect(rdma_ports=7)),
+        (Row("two of three", DGX, {}, gpus=3, cards=3), (2,), Expect()),
+        (Row("a virtual machine", AZURE, {}, flat=True), (4,), Expect()),
+    ],
+    ids=lambda value: value.what if isinstance(value, Row) else None,
+)
+def test_gpus_without_a_card_may_be_meant(row: Row, taken: Sequence[int], expect: Expect) -> None:
+    files = board(row)
+    for number in taken:
+        take_card(files, number)
+    assert Watched("infiniband", files, expect=expect).poll(4) == ()
+
+
+def test_an_excluded_card_and_a_virtual_function_are_cards_of_their_gpus() -> None:
+    files = board(Row("", DGX, {}))
+    files.links[f"{PCI}/0000:42:00.0/physfn"] = "/sys/devices/pci0000:40/0000:42:00.1"
+    assert Watched("infiniband", files).poll(4) == ()

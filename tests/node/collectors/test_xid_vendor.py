@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.node.collectors.drawn import Gpus, Watched
+from tests.node.collectors.drawn import PCI, Gpus, Watched
 from wirewatch.collectors.xid import RULES
 from wirewatch.core import xids
 from wirewatch.core.kernellog import TEXTS
@@ -173,10 +173,22 @@ INPUTS = {
          f"mlx5_core {NIC}: mlx5_health_try_recover:343:(pid 9): health recovery succeeded"],
         {("kernel.nic_failed", NIC): DEGRADED}, "if it returns",
     ),
+    # A start begins with the version of the firmware; a command that recovered never timed out for good.
+    **{
+        f"not over with {last}": Input(
+            COMMAND, [f"mlx5_core {NIC}: {first}", f"mlx5_core {NIC}: {last}"],
+            {("kernel.nic_failed", NIC): FAILED},
+        )
+        for first, last in (
+            ("device's health compromised - reached miss count", "firmware version: 28.41.1000"),
+            ("INIT_HCA(0x102) timeout. Will cause a leak of a command resource",
+             "cmd[2]: QUERY_VPORT_STATE(0x750) recovered after timeout"),
+        )
+    },
     "another recovered": Input(
         f"{SENTINEL}health.c: poll_health, main.c: mlx5_function_enable",
         [f"mlx5_core {NIC}: device's health compromised - reached miss count",
-         "mlx5_core 0000:4f:00.1: firmware version: 28.39.1002"],
+         "mlx5_core 0000:4f:00.1: health recovery succeeded"],
         {("kernel.nic_failed", NIC): FAILED}, "drain",
     ),
     "a card that is gone looks for its version": Input(
@@ -314,3 +326,25 @@ def test_every_text_that_is_reported_has_a_rule_with_its_health(kind: str) -> No
     health = xids.HEALTH.get(TEXTS[kind].severity)
     assert (healths != ()) == (health is not None)
     assert health is None or health in healths
+
+
+@pytest.mark.parametrize(
+    ("listed", "physfn", "health"),
+    [
+        (("0000:4f:00.0", "0000:4f:00.3"), "../0000:4f:00.0", Health.OK),
+        (("0000:4f:00.0",), "", Health.OK),
+        (("0000:4f:00.0", "0000:4f:00.3"), "", FAILED),
+        ((), "", FAILED),
+    ],
+    ids=["a virtual function", "one that is gone", "a second port", "a card that is gone"],
+)
+def test_a_virtual_function_is_nobody_s_wire(listed: Sequence[str], physfn: str, health: Health) -> None:
+    """Linux, drivers/pci/iov.c: a function's link physfn leads to its card while it is there."""
+    node = watched("mlx5_core 0000:4f:00.3: device's health compromised - reached miss count")
+    for address in listed:
+        node.files.device(address, "pci0000:4e/0000:4e:01.0", driver="mlx5_core")
+    if physfn:
+        node.files.links[f"{PCI}/0000:4f:00.3/physfn"] = physfn
+    found = node.poll()
+    assert max((one.health for one in found), default=Health.OK) is health
+    assert node.series("kernel_events_total", kind="nic_failed") == [1]

@@ -338,9 +338,21 @@ TOLD = (
     (f"{MLX5[:-1]} ens15np0: RX timeout on channel: 20, ICOSQ: 0x1ee0, RQ: 0x1e43", "nic_timeout", NIC),
     (f"{MLX5[:-1]} ens15np0: NETDEV WATCHDOG: CPU: 94: transmit queue 3 timed out", "nic_timeout", NIC),
     (f"{MLX5} mlx5_health_try_recover:343: health recovery succeeded", "nic_recovered", NIC),
-    (f"{MLX5} cmd0: QUERY_VPORT_STATE(0x750) recovered after timeout", "nic_recovered", NIC),
-    (f"{MLX5} firmware version: 28.39.1002", "nic_recovered", NIC),
     (f"{MLX5} mlx5_pci_resume: device recovered", "nic_recovered", NIC),
+    (f"{MLX5} mlx5_pci_slot_reset Device state = 2. Exit, result = 5, recovered", "nic_recovered", NIC),
+    (f"{MLX5} mlx5_pci_resume Device state = 1. Done, err = 0, device recovered", "nic_recovered", NIC),
+    (f"{MLX5} mlx5_pci_resume Device state = 1. Done, err = -5, device Failed", "nic_failed", NIC),
+    (f"{MLX5} mlx5_function_setup:1018:(pid 40948): enable hca failed", "nic_failed", NIC),
+    # words of mlx5 main.c and of drivers/base/dd.c, before and after 6.10
+    (f"{MLX5} init_one:1371:(pid 803): mlx5_load_one failed with error code -22", "nic_failed", NIC),
+    (f"mlx5_core: probe of {NIC} failed with error -22", "nic_failed", NIC),
+    (f"{MLX5} probe with driver mlx5_core failed with error -22", "nic_failed", NIC),
+    # mlx5 events.c: temp_warn, and health.c: print_health_info
+    (f"{MLX5} temp_warn:170:(pid 0): High temperature on sensors with bit set 0 1", "nic_module", NIC),
+    (f"{MLX5} print_health_info:520:(pid 0): synd 0x10: High temperature", "nic_module", NIC),
+    (f"{MLX5} Health issue observed, High temperature, severity(1) ALERT:", "nic_failed", NIC),
+    (f"pcieport {PORT}: DPC: containment event, status:0x200d, ERR_FATAL received from {BELOW}", "pcie_fatal",
+     BELOW),
     # Linux, drivers/pci/pcie: aer.c with aer_print_source and aer_print_error, dpc.c with dpc_process_error
     (f"pcieport {PORT}: AER: Uncorrected (Fatal) error received: {BELOW}", "pcie_fatal", BELOW),
     (f"pcieport {PORT}: AER: Uncorrectable (Fatal) error message received from {BELOW}", "pcie_fatal", BELOW),

@@ -1,11 +1,12 @@
 """Judging RDMA ports: what is expected of each, what is wrong with it, and which devices have gone."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from wirewatch.collectors.infiniband import siblings
 from wirewatch.collectors.infiniband.ibstat import IBSTAT_DISAGREES, compare, ibstat_findings
 from wirewatch.collectors.infiniband.model import (
-    DISABLED,
+    BOOT_GRACE,
     ERRORS,
     LINK_DOWNED,
     SWEPT,
@@ -31,30 +32,19 @@ from wirewatch.core.collector import (
     filled,
     is_lost,
 )
-from wirewatch.core.rdma import ACTIVE, Rate, gigabits
-from wirewatch.core.statistics import Streak, Window, grouped, streaks, usual
+from wirewatch.core.rdma import Rate, gigabits
+from wirewatch.core.statistics import Streak, Window, streaks, usual
 from wirewatch.core.tree import PciLink
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why, value_or
 
 PORT_DOWN = Rule("infiniband.port_down", STARTING, "PortDown")
 PORT_DISABLED = Rule("infiniband.port_disabled", DEGRADED, "PortDown")
-PORT_INACTIVE = Rule("infiniband.port_inactive", DEGRADED, "PortDown")
-PORT_LAYER = Rule("infiniband.port_layer", DEGRADED, "PortDown")
 PORTS_MISSING = Rule("infiniband.ports_missing", STARTING, "PortDown")
-DEVICE_GONE = Rule("infiniband.device_gone", CONFIRMED, "PortDown")
+DEVICE_GONE = Rule("infiniband.device_gone", STARTING, "PortDown")
 PORT_FLAPPING = Rule("infiniband.port_flapping", FAILED, "PortFlapping")
-PORT_SLOW = Rule("infiniband.port_slow", CONFIRMED, "PortSlow")
+PORT_SLOW = Rule("infiniband.port_slow", STARTING, "PortSlow")
 CARD_PCIE = Rule("infiniband.pcie", CONFIRMED, "PortSlow")
 COUNTER_SATURATED = Rule("infiniband.counter_saturated", DEGRADED, "PortErrors")
-DOWN_ACTIONS: Mapping[str, str] = {
-    "polling": "no signal from the other end: check the cable, the transceiver and the switch port",
-    "disabled": "the port is switched off: enable it, here or at the switch",
-    "sleep": "wake the port; check its power management",
-    "training": "the link does not train: replace the cable or transceiver, then the switch port",
-    "recovery": "the link keeps retraining: replace the cable or transceiver, then the switch port",
-    "link_up": "the physical link is up, the port is not: check the subnet manager",
-}
-DOWN_ACTION = "check cable, transceiver and switch port"
 SLOW_ACTION = (
     "check that the cable, the transceiver and the switch port support the full rate, and reseat them"
 )
@@ -77,26 +67,17 @@ MISSING_ACTION = "check the ports named here, then look for cards that are not l
 NARROW_ACTION = (
     f"{SLOW_ACTION}; if these ports are split on purpose, set `[expect] rdma_rate_bytes_per_second`"
 )
-LAYER_ACTION = (
-    "make it InfiniBand again (`mlxconfig -d DEVICE set LINK_TYPE_P1=1`, then reset the card); if it is "
-    "Ethernet on purpose, exclude the device"
-)
 _NEVER = Absent(Why.MISSING, "not read since the agent started")
 NOT_READ = PortReading(_NEVER, _NEVER, _NEVER, _NEVER, _NEVER)
 """The reading of a port that is known from another run alone."""
-UsualRates = Mapping[tuple[str, str | Absent], float]
-"""By board and link layer."""
-_NOTHING = Rate(0.0, 0, "")
-LANES = 4
-"""Lanes of a port of an InfiniBand card."""
+UsualRates = Mapping[tuple[siblings.Role, str | Absent], float]
+"""By role and link layer."""
 _JUDGED = {**ERRORS, "link_downed": LINK_DOWNED}
-_SIBLINGS, _MANY = 2, 3
-"""Active ports of one kind of card from which on they say something about others that look for a signal, and
-about any other."""
 _ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
 RULES = (
-    PORT_DOWN, PORT_DISABLED, PORT_INACTIVE, PORT_LAYER, PORTS_MISSING, DEVICE_GONE, PORT_FLAPPING, PORT_SLOW,
-    CARD_PCIE, Rule("infiniband.*_errors", DEGRADED, "PortErrors"), COUNTER_SATURATED, IBSTAT_DISAGREES,
+    PORT_DOWN, PORT_DISABLED, siblings.PORT_INACTIVE, siblings.PORT_LAYER, PORTS_MISSING, DEVICE_GONE,
+    PORT_FLAPPING, PORT_SLOW, CARD_PCIE, Rule("infiniband.*_errors", DEGRADED, "PortErrors"),
+    COUNTER_SATURATED, IBSTAT_DISAGREES,
 )  # fmt: skip
 
 
@@ -108,9 +89,10 @@ def judge(
     rates = _usual_rates(memory, reading)
     ports = _same_ports(memory, reading)
     for key, port in reading.ports.items():
-        board = reading.identities[key[0]].board
-        known = ports.get(key) or PortMemory(port, board)
-        ports[key] = _remember(replace(known, board=board), port, rates, policy, expect, ok.mono)
+        card = reading.identities[key[0]]
+        known = replace(ports.get(key) or PortMemory(port), board=card.board)
+        usually = rates.get((siblings.role(card, key[1]), value_or(port.layer, known.last.layer)), 0.0)
+        ports[key] = _remember(known, port, usually, policy, expect, ok.mono)
     for key in ports.keys() - reading.ports.keys():
         ports[key] = _unlisted_port(ports[key], reading.identities.get(key[0]))
     new = InfinibandMemory(
@@ -119,6 +101,7 @@ def judge(
         away=frozenset(name for name, where in reading.missing.items() if where.away),
         gpus=reading.gpus,
         strays=reading.strays,
+        bare=reading.bare,
         refused=reading.refused,
         ports=ports,
         links={
@@ -165,8 +148,8 @@ def forget(memory: InfinibandMemory) -> InfinibandMemory:
     gone = {f.removeprefix("gone:") for f in memory.streaks if f.startswith("gone:")}
     ports = {
         key: replace(
-            port, was_active=_is_active(port.last), best=_running(port.last).bytes_per_second,
-            lanes=_running(port.last).lanes, streaks={}, down_since=None,
+            port, was_active=port.last.is_active, best=port.last.running.bytes_per_second,
+            lanes=port.last.running.lanes, streaks={}, down_since=None,
         )
         for key, port in memory.ports.items()
         if port.last is not NOT_READ
@@ -203,50 +186,49 @@ def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[Po
     return ports
 
 
-def _running(port: PortReading) -> Rate:
-    """The rate of a port that is active, nothing of any other."""
-    return _NOTHING if isinstance(port.rate, Absent) or not _is_active(port) else port.rate
-
-
 def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> UsualRates:
-    """The commonest rate of active ports of one board and link layer, where most of them share it."""
+    """The commonest rate of active ports of one role and link layer, where most of them share it."""
     best = {
-        key: max(_running(port).bytes_per_second, memory.ports[key].best if key in memory.ports else 0.0)
+        key: max(port.running.bytes_per_second, memory.ports[key].best if key in memory.ports else 0.0)
         for key, port in reading.ports.items()
     }
     return usual(
-        ((reading.identities[key[0]].board, port.layer), best[key])
+        ((siblings.role(reading.identities[key[0]], key[1]), port.layer), best[key])
         for key, port in reading.ports.items()
         if best[key]
     )
 
 
 def _remember(
-    known: PortMemory, port: PortReading, rates: UsualRates, policy: InfinibandPolicy,
+    known: PortMemory, port: PortReading, usually: float, policy: InfinibandPolicy,
     expect: Expect, mono: float,
 ) -> PortMemory:  # fmt: skip
     last = _filled(port, known.last)
-    grace = known.grace.see(mono, waiting=last.coming_up, up=_is_active(last))
+    grace = known.grace.see(mono, waiting=last.coming_up, up=last.is_active)
     # A subnet manager may start as often as it likes; a wire that trains again and again flaps.
     swept = last.state in SWEPT and grace.lasts(policy.port_grace)
     excused = last.switched_off or swept or grace.excuses(policy.port_grace)
     sure = not is_lost(port.state)
-    active = _is_active(last)
-    best = max(known.best, _running(port).bytes_per_second)
+    active = last.is_active
+    best = max(known.best, port.running.bytes_per_second)
     # One that has received something, or gone down, was active since the card was started.
     received = any(value_or(port.counters.get(path, 0), 0) for path in (WORDS[1], LINK_DOWNED.path))
     used = known.was_active or active or received
-    siblings = rates.get((known.board, last.layer))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
     new = _counted(flapped, port, policy, mono)
     new = replace(
-        new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, _running(port).lanes),
-        expected=pinned or max(best, siblings or 0.0) or None, pinned=pinned is not None,
+        new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, port.running.lanes),
+        expected=pinned or max(best, usually) or None, pinned=pinned is not None,
     )  # fmt: skip
     # With fewer lanes than every card for InfiniBand has; a port may be split so on purpose.
-    split = last.layer == "InfiniBand" and not new.pinned and 0 < _running(last).lanes < LANES
-    shown = {"down": _is_down(new), "slow": _slow(new, policy) is not None, "narrow": split}
+    split = last.layer == "InfiniBand" and not new.pinned and 0 < last.running.lanes < siblings.LANES
+    # Other drivers than those of InfiniBand show any physical state of an active port.
+    odd = last.layer == "InfiniBand" and active and last.physical != "link_up"
+    shown = {
+        "down": new.is_down, "slow": _slow(new, policy) is not None, "narrow": split,
+        "odd": odd and not isinstance(last.physical, Absent),
+    }  # fmt: skip
     return replace(new, streaks=streaks(known.streaks, {f: sure for f, present in shown.items() if present}))
 
 
@@ -301,22 +283,10 @@ def _counted(known: PortMemory, port: PortReading, policy: InfinibandPolicy, mon
     return replace(known, windows=windows, ceiling=frozenset(ceiling), stuck=frozenset(stuck))
 
 
-def _is_active(port: PortReading) -> bool:
-    return port.state in ACTIVE
-
-
-def _is_down(port: PortMemory) -> bool:
-    """Down where it was or should be up: an empty socket is not a fault, an InfiniBand wire that is up is."""
-    if isinstance(port.last.state, Absent) or _is_active(port.last) or port.last.switched_off:
-        return False
-    wired = port.last.physical == "link_up" and port.last.layer == "InfiniBand"
-    return port.was_active or wired
-
-
 def _slow(port: PortMemory, policy: InfinibandPolicy) -> tuple[Rate, float] | None:
     """Return the rate of an active port and the expected one, where it is too low."""
     rate = port.last.rate
-    if not _is_active(port.last) or isinstance(rate, Absent) or port.expected is None:
+    if not port.last.is_active or isinstance(rate, Absent) or port.expected is None:
         return None
     return (rate, port.expected) if rate.bytes_per_second < policy.slow_ratio * port.expected else None
 
@@ -336,16 +306,22 @@ def _narrow(link: PciLink) -> str:
 
 def _active_ports(reading: InfinibandReading, ports: Mapping[PortKey, PortMemory]) -> int:
     """Ports that are active, and those of cards that are elsewhere on purpose."""
-    active = sum(_is_active(ports[key].last) for key in reading.ports)
+    active = sum(ports[key].last.is_active for key in reading.ports)
     away = {name for name, where in reading.missing.items() if where.away}
-    lent = sum(key[0] in away and _is_active(port.last) for key, port in ports.items())
+    lent = sum(key[0] in away and port.last.is_active for key, port in ports.items())
     return active + lent + sum(bool(where.away) for where in reading.strays.values())
+
+
+def _settled(reading: InfinibandReading, ports: Mapping[PortKey, PortMemory], expect: Expect) -> bool:
+    """Tell whether as many ports are active as the operator expects, so that no other is missed."""
+    return expect.rdma_ports is not None and _active_ports(reading, ports) >= expect.rdma_ports
 
 
 def _device_streaks(
     memory: InfinibandMemory, reading: InfinibandReading, ports: Mapping[PortKey, PortMemory], expect: Expect
 ) -> dict[str, Streak]:
     """Faults of devices and of the node that show now, with the polls in a row for which they were seen."""
+    settled = _settled(reading, ports, expect)
     missing = {f"gone:{name}": where.away for name, where in reading.missing.items()}
     sure = {
         fault: away is False
@@ -354,7 +330,8 @@ def _device_streaks(
     }
     if all(card.pci for card in reading.identities.values()):
         # A device whose place is not known may be any of them.
-        sure |= {f"gone:{address}": True for address, where in reading.strays.items() if where.due}
+        due = ((at, where.driver) for at, where in reading.strays.items() if where.due)
+        sure |= {f"gone:{at}": True for at, driver in due if driver or not settled}
     for name, link in reading.links.items():
         known = memory.links.get(name)
         lost = is_lost(link.width) or is_lost(link.generation)
@@ -374,27 +351,35 @@ def _findings(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy, expect: Expect
 ) -> Iterator[Finding]:
     yield from _ports(memory, reading, policy)
-    yield from _inactive(memory, reading, policy)
-    yield from _layers(memory, reading, policy)
+    active, settled = _active_ports(reading, memory.ports), _settled(reading, memory.ports, expect)
+    yield from siblings.inactive(memory, reading, policy, settled=settled)
+    yield from siblings.layers(memory, reading, policy)
     yield from _devices(memory, reading, policy)
-    active = _active_ports(reading, memory.ports)
+    if reading.bare and not (settled or reading.missing or memory.forgotten):
+        action = f"{MISSING_ACTION}; {siblings.MEANT}"
+        yield PORTS_MISSING.finding(Subject(), reading.bare, Health.UNKNOWN, action)
     due = (expect.rdma_ports or 0) - active
     if due > 0:
-        starting = sum(memory.ports[key].grace.lasts(policy.port_grace) for key in reading.ports)
+        starting = sum(_starts(memory.ports[key], reading, policy) for key in reading.ports)
         health = Health.UNKNOWN if starting >= due else _confirmed(memory.streaks["missing"], policy)
-        down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
+        down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not port.last.is_active]
         others = f"; not active: {', '.join(down)}" if down else ""
         evidence = f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
         yield PORTS_MISSING.finding(Subject(), evidence, health, MISSING_ACTION)
 
 
+def _starts(port: PortMemory, reading: InfinibandReading, policy: InfinibandPolicy) -> bool:
+    return (reading.starting and not port.last.is_active) or port.grace.lasts(policy.port_grace)
+
+
 def _ports(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
-    certain = _narrower(memory, reading, policy)
+    beside = siblings.compare_rates(memory, reading, policy)
     for key, port in sorted(memory.ports.items()):
         # A card that has gone away with a fault took it along: going away repairs nothing.
-        yield from _port(key, port, policy, reading.ports, certain=key in certain)
+        yield from _down(key, port, policy, reading)
+        yield from _rate(key, port, policy, beside)
         if key[0] not in memory.away:
             yield from _errors(Subject(device=key[0], port=key[1]), port, policy)
         yield from _unread(key, reading, down="down" in port.streaks)
@@ -413,7 +398,9 @@ def _devices(
         if where.away is None and name in memory.identities:
             yield blind_finding("infiniband", Subject(device=name), Absent(Why.DENIED, reason))
         if f"gone:{name}" in memory.streaks:
-            health = _confirmed(memory.streaks[f"gone:{name}"], policy)
+            # One that was never here may be kept from its driver on purpose.
+            unsure = reading.starting or (name in reading.strays and not where.driver)
+            health = Health.UNKNOWN if unsure else _confirmed(memory.streaks[f"gone:{name}"], policy)
             yield DEVICE_GONE.finding(Subject(device=name), reason, health, GONE_ACTION)
     for name, link in sorted(memory.links.items()):
         if f"pcie:{name}" in memory.streaks:
@@ -422,43 +409,51 @@ def _devices(
             yield CARD_PCIE.finding(Subject(device=name), evidence, health, PCIE_ACTION)
 
 
-def _port(
-    key: PortKey, port: PortMemory, policy: InfinibandPolicy, listed: Collection[PortKey], *, certain: bool
+def _down(
+    key: PortKey, port: PortMemory, policy: InfinibandPolicy, reading: InfinibandReading
 ) -> Iterator[Finding]:
-    """Say why a port is wrong; `certain`: it has fewer lanes than it was made for."""
+    """Say why a port is not active as it should be, or not always."""
     subject = Subject(device=key[0], port=key[1])
+    action = siblings.DOWN_ACTIONS.get(value_or(port.last.physical, ""), siblings.DOWN_ACTION)
     if "down" in port.streaks:
         past = "was active" if port.was_active else "has been so since the agent started"
         past += f" at {gigabits(port.best)}" if port.best else ""
-        evidence = f"{_state(port) if key in listed else 'no longer listed'}; {past}"
-        action = DOWN_ACTIONS.get(value_or(port.last.physical, ""), DOWN_ACTION)
+        evidence = f"{port.last.words if key in reading.ports else 'no longer listed'}; {past}"
         health = _confirmed(port.streaks["down"], policy)
-        if port.grace.lasts(policy.port_grace):
+        if _starts(port, reading, policy):
             health = Health.UNKNOWN
-            evidence = f"{evidence}; it may take up to {policy.port_grace:g} s to come up"
+            seconds = BOOT_GRACE if reading.starting else policy.port_grace
+            evidence = f"{evidence}; it may take up to {seconds:g} s to come up"
         yield PORT_DOWN.finding(subject, evidence, health, action)
-    if port.was_active and port.last.switched_off and not _is_active(port.last):
-        yield PORT_DISABLED.finding(subject, f"{_state(port)}; was active", action=DOWN_ACTIONS[DISABLED])
-    if slow := _slow(port, policy):
-        rate, expected = slow
-        # What siblings have may not be meant for this one; what it had itself, it can.
-        own = certain or port.best * policy.slow_ratio > rate.bytes_per_second
-        sure = _confirmed(port.streaks.get("slow", Streak()), policy)
-        health = sure if own or port.pinned else Health.DEGRADED
-        evidence = f"active at {rate}, expected {gigabits(expected)}"
-        yield PORT_SLOW.finding(subject, evidence, health, SLOW_ACTION)
-    elif "narrow" in port.streaks:
-        evidence = f"active at {port.last.rate}: {_running(port.last).lanes} of {LANES} lanes"
-        health = _confirmed(port.streaks["narrow"], policy) if certain else Health.DEGRADED
-        yield PORT_SLOW.finding(subject, evidence, health, NARROW_ACTION)
+    if port.streaks.get("odd", Streak()).count >= policy.confirm:
+        evidence = f"{port.last.words}, for long; both cannot be so"
+        yield PORT_DOWN.finding(subject, evidence, Health.UNKNOWN, action)
+    if port.was_active and port.last.switched_off and not port.last.is_active:
+        yield PORT_DISABLED.finding(subject, f"{port.last.words}; was active", action=action)
     if len(port.flaps) >= policy.flaps:
         evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"
         yield PORT_FLAPPING.finding(subject, evidence, action=FLAP_ACTION)
 
 
-def _state(port: PortMemory) -> str:
-    state, physical = (value_or(value, "not known") for value in (port.last.state, port.last.physical))
-    return f"{state}, physical state {physical}"
+def _rate(
+    key: PortKey, port: PortMemory, policy: InfinibandPolicy, compared: siblings.Beside
+) -> Iterator[Finding]:
+    """Say why a port is slower than it can be, and how sure that is."""
+    subject, at = Subject(device=key[0], port=key[1]), f"active at {port.last.rate}"
+    beside, others = compared.get(key, (Health.DEGRADED, ""))
+    health = max(Health.DEGRADED, beside)
+    if slow := _slow(port, policy):
+        rate, expected = slow
+        # What siblings have may not be meant for this one; what it had itself, it can.
+        own = port.pinned or port.best * policy.slow_ratio > rate.bytes_per_second
+        if own or health is Health.FAILED:
+            health = _confirmed(port.streaks.get("slow", Streak()), policy)
+        yield PORT_SLOW.finding(subject, f"{at}, expected {gigabits(expected)}", health, SLOW_ACTION)
+    elif others or ("narrow" in port.streaks and beside is not Health.OK):
+        if health is Health.FAILED:
+            health = _confirmed(port.streaks.get("narrow", Streak()), policy)
+        others = others or f"{port.last.running.lanes} of {siblings.LANES} lanes"
+        yield PORT_SLOW.finding(subject, f"{at}: {others}", health, NARROW_ACTION)
 
 
 def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
@@ -486,7 +481,7 @@ def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator
     values: dict[str, object] = {"state": port.state, "physical state": port.physical}
     if not (isinstance(port.carrier, Absent) and port.carrier.why is Why.MISSING):
         values["carrier"] = port.carrier
-    if _is_active(port):
+    if port.is_active:
         values["rate"] = port.rate
     judged = {"link_downed": LINK_DOWNED, **ERRORS}
     values |= {kind: port.counters[c.path] for kind, c in judged.items() if c.path in port.counters}
@@ -495,101 +490,3 @@ def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator
         first = next(iter(lost.values()))
         detail = f"{', '.join(lost)}: {first.detail}"
         yield blind_finding("infiniband", subject, replace(first, detail=detail))
-
-
-def _siblings(
-    memory: InfinibandMemory, reading: InfinibandReading
-) -> Iterator[tuple[str, Sequence[PortKey]]]:
-    """Ports that are made alike, by board: the same port of it, and all beside GPUs or none."""
-    # Often only the first of two ports is wired.
-    cards = memory.identities
-    kinds = grouped(
-        ((cards[key[0]].board, cards[key[0]].pci.partition(".")[2], key[1], cards[key[0]].beside_gpu), key)
-        for key in reading.ports
-    )
-    return ((board, keys) for (board, *_), keys in kinds.items() if board)
-
-
-def _narrower(
-    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
-) -> frozenset[PortKey]:
-    """Ports with fewer lanes than most of their siblings, which all have theirs.
-
-    One lane is never meant. Two may be, of a card for storage: not where the GPUs lack a port without it.
-    """
-    found: set[PortKey] = set()
-    for _, keys in _siblings(memory, reading):
-        lanes = {key: count for key in keys if (count := _running(memory.ports[key].last).lanes)}
-        odd = [key for key in lanes if "narrow" in memory.ports[key].streaks]
-        if len(lanes) - len(odd) >= max(_MANY, policy.sibling_ratio * len(lanes)):
-            lacks = _lacks(memory, reading, keys, odd)
-            found |= {key for key in odd if lacks or lanes[key] == 1}
-    return frozenset(found)
-
-
-def _lacks(
-    memory: InfinibandMemory, reading: InfinibandReading, keys: Sequence[PortKey], odd: Sequence[PortKey]
-) -> bool:
-    """Tell whether the GPUs share these ports evenly only together with the odd ones."""
-    beside = memory.identities[keys[0][0]].beside_gpu is not False
-    return beside and not reading.missing and len(memory.gpus) % (len(keys) - len(odd)) > 0
-
-
-def _layers(
-    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
-) -> Iterator[Finding]:
-    """Ports that are Ethernet where siblings are InfiniBand and the GPUs lack a port without them."""
-    for board, keys in _siblings(memory, reading):
-        last = {key: memory.ports[key].last for key in keys}
-        sound = sum(port.layer == "InfiniBand" and _is_active(port) for port in last.values())
-        odd = [key for key, port in last.items() if port.layer == "Ethernet"]
-        if sound >= max(_MANY, policy.sibling_ratio * len(keys)) and _lacks(memory, reading, keys, odd):
-            evidence = f"Ethernet, while {sound} of {len(keys)} ports of cards {board} are InfiniBand"
-            for device, port in odd:
-                yield PORT_LAYER.finding(Subject(device=device, port=port), evidence, action=LAYER_ACTION)
-
-
-def _inactive(
-    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
-) -> Iterator[Finding]:
-    """Ports that never were active while others of their kind of card are, or none at all is."""
-    for board, keys in _siblings(memory, reading):
-        active = [key for key in keys if _is_active(memory.ports[key].last)]
-        if len(active) < _SIBLINGS:
-            continue
-        most = len(active) >= max(_MANY, policy.sibling_ratio * len(keys))
-        for key in keys:
-            port = memory.ports[key]
-            if _never_was(port) and (most or (_searches(port) and 2 * len(active) >= len(keys))):
-                others = f"{len(active)} of {len(keys)} ports of cards {board} are active"
-                yield _never_active(Subject(device=key[0], port=key[1]), port, others)
-    yield from _dark(memory, reading)
-
-
-def _dark(memory: InfinibandMemory, reading: InfinibandReading) -> Iterator[Finding]:
-    """Find cards of one kind whose ports all look for a signal; a few are no fault while others work."""
-    boards = grouped((memory.ports[key].board, key) for key in reading.ports)
-    working = any(_is_active(memory.ports[key].last) for key in reading.ports)
-    least = _MANY + 1 if working else _SIBLINGS
-    for board, keys in boards.items():
-        ports = [memory.ports[key] for key in keys]
-        if len(keys) >= least and all(_never_was(port) and _searches(port) for port in ports):
-            names = ", ".join(f"{device}/{port}" for device, port in sorted(keys))
-            yield _never_active(
-                Subject(), ports[0], f"so are all {len(keys)} ports of cards {board}: {names}"
-            )
-
-
-def _never_was(port: PortMemory) -> bool:
-    return not port.was_active and not isinstance(port.last.state, Absent) and not _is_down(port)
-
-
-def _searches(port: PortMemory) -> bool:
-    """Whether it is switched on and looks for the other end."""
-    return port.last.physical in {"polling", "training", "recovery"}
-
-
-def _never_active(subject: Subject, port: PortMemory, others: str) -> Finding:
-    evidence = f"{_state(port)}, since the agent started; {others}"
-    action = f"{DOWN_ACTIONS.get(value_or(port.last.physical, ''), DOWN_ACTION)}; or exclude the device"
-    return PORT_INACTIVE.finding(subject, evidence, action=action)

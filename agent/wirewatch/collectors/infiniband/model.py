@@ -14,10 +14,10 @@ from wirewatch.core.collector import Options, Strict
 from wirewatch.core.machine import is_guid
 from wirewatch.core.pci import Place
 from wirewatch.core.ports import Output
-from wirewatch.core.rdma import Rate
+from wirewatch.core.rdma import ACTIVE, Rate
 from wirewatch.core.statistics import Grace, Streak, Window
 from wirewatch.core.tree import PciLink, Whereabouts
-from wirewatch.core.types import Absent, ErrorLimit
+from wirewatch.core.types import Absent, ErrorLimit, value_or
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,9 @@ DISABLED, TRAINING, SWEPT = "disabled", frozenset({"training", "recovery"}), fro
 """States of a port, physical and logical, as core.rdma names them."""
 NO_CARRIER = "0"
 """A network device that is switched on and has no signal; one that is switched off refuses to say."""
+_NOTHING = Rate(0.0, 0, "")
+BOOT_GRACE = 300.0
+"""Seconds after a boot for which cards and ports may take as long as they need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,21 @@ class PortReading:
     lid: int | Absent
     counters: Mapping[str, int | Absent] = field(default_factory=dict)
     carrier: str | Absent | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the subnet manager, or the other end, has made it active."""
+        return self.state in ACTIVE
+
+    @property
+    def running(self) -> Rate:
+        """The rate of a port that is active, nothing of any other."""
+        return _NOTHING if isinstance(self.rate, Absent) or not self.is_active else self.rate
+
+    @property
+    def words(self) -> str:
+        """Both states of the port."""
+        return f"{value_or(self.state, 'not known')}, physical state {value_or(self.physical, 'not known')}"
 
     @property
     def switched_off(self) -> bool:
@@ -215,7 +233,8 @@ class InfinibandReading:
     monotonic seconds. `gone`: cards that were known and are not listed, by name, or by PCI address where
     another has the name, and `missing`: why. `names`: what each card that was known is called now.
     `strays`: network cards that no RDMA device claims, and where they are. `ibstat` None: not its turn.
-    `gpus`: the places of all GPUs, also of those that no driver has.
+    `gpus`: the places of all GPUs, also of those that no driver has. `bare`: what says that some of them lack
+    a card. `starting`: the machine was started within BOOT_GRACE.
     """
 
     devices: tuple[str, ...]
@@ -230,6 +249,8 @@ class InfinibandReading:
     ibstat: Output | Absent | None
     looked: float
     gpus: tuple[Place, ...] = ()
+    bare: str = ""
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +277,18 @@ class PortMemory:
     ceiling: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
     grace: Grace = field(default_factory=Grace)
+
+    @property
+    def is_down(self) -> bool:
+        """Down where it should be up: an empty socket is no fault, a wire for InfiniBand that is up is."""
+        if isinstance(self.last.state, Absent) or self.last.is_active or self.last.switched_off:
+            return False
+        return self.was_active or (self.last.physical == "link_up" and self.last.layer == "InfiniBand")
+
+    @property
+    def never_was(self) -> bool:
+        """Whether it is not active, and was not since the agent started or before."""
+        return not self.was_active and not isinstance(self.last.state, Absent) and not self.is_down
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +346,7 @@ class InfinibandMemory:
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
     looked: float = -inf
     gpus: tuple[Place, ...] = ()
+    bare: str = ""
     away: frozenset[str] = frozenset()
     strays: Mapping[str, Whereabouts] = field(default_factory=dict)
     refused: Mapping[str, CounterRefusal] = field(default_factory=dict)

@@ -1,11 +1,14 @@
 """Reading RDMA devices: sysfs alone decides what their state is; ibstat is run beside it, to be compared."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import inf
 from typing import TypeVar
 
 from wirewatch.collectors.infiniband.model import (
+    BOOT_GRACE,
     DISABLED,
     KNOWN,
     CounterRefusal,
@@ -18,8 +21,9 @@ from wirewatch.collectors.infiniband.model import (
     names_now,
 )
 from wirewatch.core import rdma
-from wirewatch.core.pci import Path, Place, path_between
-from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.nvml import as_float
+from wirewatch.core.pci import Path, Place, hidden, path_between
+from wirewatch.core.ports import Hardware, Question, Sysfs
 from wirewatch.core.statistics import grouped
 from wirewatch.core.tree import (
     NET,
@@ -40,8 +44,7 @@ def read(
     hardware: Hardware, memory: InfinibandMemory, options: InfinibandOptions
 ) -> InfinibandReading | Absent:
     """One reading of every port; Absent when the RDMA devices cannot even be listed."""
-    sysfs, mono = hardware.sysfs, hardware.clock.mono()
-    names = rdma_devices(sysfs)
+    sysfs, mono, names = hardware.sysfs, hardware.clock.mono(), rdma_devices(hardware.sysfs)
     if isinstance(names, Absent):
         return names
     allowed = [n for n in names if not _excluded(n, options)]
@@ -58,9 +61,9 @@ def read(
     # Cards that are gone while another has their name go by their PCI address.
     left = {n: n if n in gone else i.pci for n, i in known.items() if n in gone or gone.get(i.pci) is i}
     claimed = {i.pci for i in (*identities.values(), *gone.values())}
-    # Where excluded devices are shows without opening them.
-    others = {value_or(rdma_address(sysfs, name), "") for name in {*names} - {*allowed}} if due else set()
-    strays = find_strays(sysfs, claimed | others - {""}) if due else memory.strays
+    others = {*names} - identities.keys() if due else ()
+    cards = claimed | {value_or(rdma_address(sysfs, name), "") for name in others} - {""}
+    strays = find_strays(sysfs, cards) if due else memory.strays
     return InfinibandReading(
         devices=tuple(identities),
         identities=identities,
@@ -74,12 +77,32 @@ def read(
         ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
         looked=mono if due else memory.looked,
         gpus=gpus,
+        bare=_bare(sysfs, gpus, cards | strays.keys()) if due else memory.bare,
+        starting=_is_starting(hardware),
     )
 
 
 T = TypeVar("T")
 _DAY = 86400.0
+_MOST, _MANY = 0.75, 3
+"""Share of the GPUs, and how many, that have as many cards, from which on another with fewer lacks some."""
 _NOT_THERE = frozenset({Why.MISSING, Why.UNSUPPORTED})
+
+
+def _bare(sysfs: Sysfs, gpus: Sequence[Place], cards: Collection[str]) -> str:
+    """Say which GPUs have fewer cards below their root port than nearly all others; empty for none."""
+    found = {card.partition(".")[0]: read_place(sysfs, card) for card in cards}.values()
+    below = Counter((one.root, *one.bridges[:1]) for one in found if not isinstance(one, Absent))
+    here = {gpu.address: below[gpu.root, *gpu.bridges[:1]] for gpu in gpus if gpu.bridges and not hidden(gpu)}
+    usual, share = next(iter(Counter(here.values()).most_common(1)), (0, 0))
+    lack = [gpu for gpu, count in here.items() if count < usual]
+    most = f"{share} of {len(here)} GPUs have {usual} network cards below their root port"
+    return f"{most}, not so {', '.join(lack)}" if lack and share >= max(_MANY, _MOST * len(here)) else ""
+
+
+def _is_starting(hardware: Hardware) -> bool:
+    booted = as_float(hardware.host.ask(Question("BootTime")).value)
+    return 0 <= hardware.clock.now() - value_or(booted, -inf) < BOOT_GRACE
 
 
 def _excluded(name: str, options: InfinibandOptions) -> bool:
