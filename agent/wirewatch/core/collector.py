@@ -329,10 +329,7 @@ def blind_rule(collector: str) -> str:
 
 def blind_finding(collector: str, subject: Subject, absent: Absent) -> Finding:
     """The UNKNOWN finding for a subject that this collector could not read, with the reason as evidence."""
-    card = absent.why is Why.LOST and subject.device
-    action = (
-        "drain; reload the card's driver, or power the node off and on" if card else BLIND_ACTION[absent.why]
-    )
+    action = BLIND_ACTION[absent.why]
     return Finding(blind_rule(collector), Health.UNKNOWN, subject, str(absent), action, absent=absent)
 
 
