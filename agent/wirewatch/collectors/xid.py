@@ -305,12 +305,11 @@ _RECOVERY_RULE = f"xid.{RECOVERY_CHANGED}"
 
 
 def _rule_of(number: int, xid: Xid) -> Rule:
-    healths = FAILED if xid.severity is Severity.FATAL else DEGRADED
+    healths: tuple[Health, ...] = FAILED if xid.severity is Severity.FATAL else DEGRADED
     application = xid.severity is Severity.APPLICATION
     alert = "XidApplication" if application else ALERTS.get(xid.action, "XidSupport")
-    if xid.severity is Severity.UNREAD and not xid.by_word:
-        return Rule(f"xid.{number}", UNKNOWN_ALONE, alert)
-    return Rule(f"xid.{number}", STARTING if xid.by_word or number == xids.NVLINK_ERROR else healths, alert)
+    healths = STARTING if xid.by_word or number == xids.NVLINK_ERROR else healths
+    return Rule(f"xid.{number}", UNKNOWN_ALONE if number in xids.DETAILS else healths, alert)
 
 
 RULES = (
@@ -320,20 +319,16 @@ RULES = (
     Rule("sxid.*", CONFIRMED, "SwitchError"),
     Rule("kernel.nvlink_training", DEGRADED, "NVLinkErrors"),
     Rule("kernel.peermem_context", DEGRADED, "GPUDirectLost"),
-    Rule("kernel.nic_power", DEGRADED, "PortErrors"),
-    Rule("kernel.nic_module", DEGRADED, "PortErrors"),
-    Rule("kernel.nic_firmware", DEGRADED, "PortErrors"),
-    Rule("kernel.nic_timeout", DEGRADED, "PortErrors"),
-    Rule("kernel.pcie_fatal", DEGRADED, "PortErrors"),
-    Rule("kernel.pcie_link_down", DEGRADED, "PortErrors"),
+    *(
+        Rule(f"kernel.{kind}", DEGRADED, "PortErrors")
+        for kind in ("nic_power", "nic_module", "nic_firmware", "nic_timeout", "pcie_fatal", "pcie_link_down")
+    ),
     Rule("kernel.nic_failed", CONFIRMED, "PortDown"),
     Rule(
-        "kernel.uvm_failed",
-        FAILED,
-        means="the driver's unified memory has met a fatal error",
+        "kernel.uvm_failed", FAILED, means="the driver's unified memory has met a fatal error",
         do="drain and reboot the node: no CUDA program can use unified memory until then",
     ),
-)
+)  # fmt: skip
 
 COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
     name="xid",

@@ -28,7 +28,7 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, D
     [
         ("gpu-hang", "gpu.blind", "5", "NVML did not answer within 5 s", "hung nvidia-smi"),
         ("gpu-slow", "gpu.blind", "5", "NVML did not answer within 5 s", "hung nvidia-smi"),
-        ("driver-crash", "gpu.blind", "6", "SIGSEGV", "XID 79"),
+        ("driver-crash", "gpu.blind", "6", "SIGSEGV", "kernel log"),
     ],
 )
 def test_a_driver_that_hangs_or_dies_is_reported_of_its_gpu(

@@ -85,9 +85,9 @@ def test_ports_that_poll_since_the_boot_are_failed_until_they_are_accepted(folde
         daemon.wait("/metrics", "wirewatch_topology_baseline_timestamp_seconds 1")
         code, _, wrong = order(folder, "accept", "--yes", "--why", "the cables went to another node")
         assert (code, wrong) == (0, "")
-        daemon.wait("/health", '"health":"unknown"')
+        daemon.wait("/health", '"health":"degraded"')
         assert daemon.terminate()[0] == 0
-    assert check(folder, "polling") == (UNKNOWN, {"infiniband.port_inactive"})
+    assert check(folder, "polling") == (DEGRADED, {"infiniband.port_inactive"})
 
 
 def test_what_an_image_brought_is_not_judged_by(folder: Path) -> None:

@@ -116,17 +116,23 @@ def judge(
 
 
 def keep(memory: InfinibandMemory) -> LastingFabric:
-    """All cards, and the ports that were active."""
+    """All cards, and the ports that were active or were accepted as they are."""
     cards = {n: LastingCard(i.pci, i.guid, i.model, i.board) for n, i in memory.identities.items() if i.pci}
-    active = ((key, port) for key, port in sorted(memory.ports.items()) if port.best and key[0] in cards)
-    return LastingFabric(cards, tuple(LastingPort(*key, port.best, port.lanes) for key, port in active))
+    known = ((key, one) for key, one in sorted(memory.ports.items()) if one.best or one.accepted)
+    ports = (LastingPort(*key, one.best, one.lanes, one.accepted) for key, one in known if key[0] in cards)
+    return LastingFabric(cards, tuple(ports))
 
 
 def recall(kept: LastingFabric) -> InfinibandMemory:
     """A memory that misses cards which are not there and ports which are not active."""
     ports = {
         (one.device, one.port): PortMemory(
-            NOT_READ, kept.cards[one.device].board, was_active=True, best=one.rate, lanes=one.lanes
+            NOT_READ,
+            kept.cards[one.device].board,
+            was_active=one.rate > 0,
+            best=one.rate,
+            lanes=one.lanes,
+            accepted=one.accepted,
         )
         for one in kept.ports
         if one.device in kept.cards
@@ -149,7 +155,7 @@ def forget(memory: InfinibandMemory) -> InfinibandMemory:
     ports = {
         key: replace(
             port, was_active=port.last.is_active, best=port.last.running.bytes_per_second,
-            lanes=port.last.running.lanes, streaks={}, down_since=None,
+            lanes=port.last.running.lanes, streaks={}, down_since=None, accepted=True,
         )
         for key, port in memory.ports.items()
         if port.last is not NOT_READ

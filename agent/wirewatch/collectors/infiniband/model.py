@@ -260,6 +260,7 @@ class PortMemory:
     `best`: its highest rate while active, with so many `lanes`.
     `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
     `stuck`: those that reached it since. `grace`: what it has spent of the time that coming up may take.
+    `accepted`: an operator has said that it is as it should be.
     """
 
     last: PortReading
@@ -277,6 +278,7 @@ class PortMemory:
     ceiling: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
     grace: Grace = field(default_factory=Grace)
+    accepted: bool = False
 
     @property
     def is_down(self) -> bool:
@@ -323,12 +325,13 @@ class LastingCard:
 
 @dataclass(frozen=True, slots=True)
 class LastingPort:
-    """A port that was active: its highest rate then, in bytes per second, and with how many lanes."""
+    """A port that was active, or was accepted as it is: its highest rate, in bytes per second, and lanes."""
 
     device: str
     port: str
     rate: float
     lanes: int
+    accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ LAYER_ACTION = (
     "make it InfiniBand again (`mlxconfig -d DEVICE set LINK_TYPE_P1=1`, then reset the card); if it is "
     "Ethernet on purpose, exclude the device"
 )
-MEANT = "if it is meant so, set `[expect] rdma_ports`"
+MEANT = "if it is meant so, run `wirewatch topology accept`, or set `[expect] rdma_ports`"
 LANES = 4
 """Lanes of a port of an InfiniBand card."""
 _SIBLINGS, _MANY = 2, 3
@@ -70,7 +70,9 @@ def compare_rates(memory: InfinibandMemory, reading: InfinibandReading, policy: 
                 found |= dict.fromkeys(odd if sure else least, (Health.FAILED, ""))
             elif odd and _rails(memory, reading, keys):
                 others = f"{len(whole)} of {len(same)} active ports of cards {board} run at {gigabits(top)}"
-                found |= {key: (Health.UNKNOWN, others) for key in odd if not memory.ports[key].pinned}
+                ports = memory.ports
+                meant = {key for key in odd if ports[key].pinned or ports[key].accepted}
+                found |= dict.fromkeys(set(odd) - meant, (Health.UNKNOWN, others))
             if len(whole) >= _SIBLINGS:
                 found |= {key: (Health.OK, "") for key in whole if lanes[key] > 1}
     return found
@@ -131,19 +133,18 @@ def inactive(
         active = sum(memory.ports[key].last.is_active for key in keys)
         due = not settled and all(port.last.layer == "InfiniBand" for port in never.values())
         due = due and _rails(memory, reading, keys)
-        health = Health.UNKNOWN if due else Health.DEGRADED
         most = active >= max(_MANY, policy.sibling_ratio * len(keys))
         half = active >= max(_SIBLINGS, len(keys) / 2)
         if len(never) == len(keys) >= (_MANY + 1 if working else _SIBLINGS) and _first(memory, keys):
             if due or all(map(_searches, never.values())):
                 names = ", ".join(f"{device}/{port}" for device, port in sorted(keys))
                 others = f"so are all {len(keys)} ports of cards {board}: {names}"
-                yield _never_active(Subject(), never[keys[0]], others, health)
+                yield _never_active(Subject(), never[keys[0]], others, due=due)
             continue
         others = f"{active} of {len(keys)} ports of cards {board} are active"
         for key, port in never.items():
             if due or most or (half and _searches(port)):
-                yield _never_active(Subject(device=key[0], port=key[1]), port, others, health)
+                yield _never_active(Subject(device=key[0], port=key[1]), port, others, due=due)
 
 
 def _searches(port: PortMemory) -> bool:
@@ -151,7 +152,8 @@ def _searches(port: PortMemory) -> bool:
     return port.last.physical in {"polling", "training", "recovery"}
 
 
-def _never_active(subject: Subject, port: PortMemory, others: str, health: Health) -> Finding:
+def _never_active(subject: Subject, port: PortMemory, others: str, *, due: bool) -> Finding:
+    health = Health.UNKNOWN if due and not port.accepted else Health.DEGRADED
     action = f"{DOWN_ACTIONS.get(value_or(port.last.physical, ''), DOWN_ACTION)}; or exclude the device"
     action += f"; {MEANT}" if health is Health.UNKNOWN else ""
     evidence = f"{port.last.words}, since the agent started; {others}"
