@@ -1,7 +1,7 @@
 """Who is here: driver, GPUs by name, and which of them has gone or never came.
 
-NVML alone cannot say that a GPU is missing: what it lists is compared with the PCI tree, with the kernel log,
-and with the GPUs that were in the slots of this machine before.
+NVML alone cannot say that a GPU is missing. Its list is compared with the PCI tree and the kernel log, and
+with the GPUs that were in the slots of this machine before.
 """
 
 import math
@@ -355,7 +355,7 @@ def _versions(hardware: Hardware) -> dict[str, str | Absent]:
 
 
 def _cuda(value: Json | Absent) -> str | Absent:
-    """13000 is 13.0 (cuda.h: major times 1000, minor times 10)."""
+    """Return a CUDA version as text: 13000 is 13.0 (cuda.h: major times 1000, minor times 10)."""
     number = as_int(value)
     return number if isinstance(number, Absent) else f"{number // 1000}.{number % 1000 // 10}"
 
@@ -457,7 +457,7 @@ def _unlisted(
 
 
 def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, early: bool) -> Witnesses:
-    """Collect what each witness says of a GPU that NVML does not list; `whole`: the board is, with it."""
+    """Collect what each witness says of a GPU that NVML does not list; `whole`: the board lacks it alone."""
     slot = tree.unlisted.get(address)
     pci = slot.says if slot else Says.GONE
     alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
@@ -487,7 +487,7 @@ def _is_whole(reading: Inventory, others: int) -> bool:
 
 
 def _odd_count(reading: Inventory, missing: AbstractSet[str], accepted: int) -> str:
-    """Say that no whole node has so many GPUs, with missing and lent ones; empty where one has."""
+    """Say that no whole node has so many GPUs; empty where one has. Missing and lent GPUs count."""
     boards, tree = _boards(reading), reading.tree
     if not isinstance(tree, Absent):
         missing = missing | {at for at, one in tree.unlisted.items() if one.away}

@@ -52,7 +52,7 @@ class Witnesses:
 
 
 class Weighed(NamedTuple):
-    """A part's state and the reason in words, empty where what was seen says it all."""
+    """A part's state and the reason in words; without a reason where the part was simply seen."""
 
     state: State
     reason: str = ""

@@ -1,8 +1,8 @@
-"""XIDs and SXids: what the error numbers of GPUs and of NVSwitches mean and what to do, as data.
+"""XIDs and SXids as data: the error numbers of GPUs and NVSwitches, their meaning and what to do.
 
-Source: NVIDIA's Xid catalogue, of each row the immediate action and, where that is to ignore it, what to look
-into. The severity is ours: FATAL where the catalogue asks for a reset, a reboot or support, and where DCGM
-fails a GPU (48, 74, 79, 95, 119, 120, 140); NOTED where it says to ignore the event.
+Source: NVIDIA's Xid catalogue, the immediate action of each row. Where that is to ignore the event, the row
+says what to look into. The severity is ours: FATAL where the catalogue asks for a reset, a reboot or support,
+and where DCGM fails a GPU (48, 74, 79, 95, 119, 120, 140); NOTED where it says to ignore the event.
 
 SXids: the tables of NVIDIA's Fabric Manager user guide, DU-09883, appendix D. An action that drains is FATAL,
 whatever the message calls itself.
@@ -31,7 +31,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """What a number means and what to do, also where the message says `nonfatal`, if it can."""
+    """The meaning of a number and what to do; `nonfatal`: what to do where the message says that word."""
 
     severity: Severity
     meaning: str
@@ -205,7 +205,7 @@ NVLINK_BITS: Mapping[tuple[int, int], VendorRow] = {
     )
     for bit in bits
 }
-"""XID 74 by register, the first is 1, and bit: WORKFLOW_NVLINK_ERR of the catalogue (NVSentinel#364)."""
+"""Rows of XID 74 by register, from 1, and bit: WORKFLOW_NVLINK_ERR of the catalogue (NVSentinel#364)."""
 _SPURIOUS = 0x80000000
 _FORMS = (
     # XID, units, and error statuses to ignore, to follow XID 154 for, and to reset for.
@@ -279,11 +279,11 @@ SWITCH_DRAIN = (
     "drain all GPUs of this NVLink domain; check the link named here from both ends, restart the fabric "
     "manager after a reset, and have the switch board replaced if the error returns"
 )
-"""For a fatal error."""
+"""What to do about a fatal error of a switch."""
 SWITCH_REBOOT = "drain and reboot the node: no reset of a GPU ends an error of the whole switch"
 SWITCH_RESET = "drain, reset all GPUs and switches of this NVLink domain together, restart the fabric manager"
 SWITCH_WATCH = "no immediate action; check whether NVLink errors or a fatal SXid of this link follow"
-"""For one that is not fatal, and not in the table."""
+"""What to do about an error of a switch that is not fatal and has no row."""
 
 _PARTITION = (
     "drain: NVLink traffic of this link stands still; restart what runs on its GPUs, or the virtual machine; "
@@ -318,7 +318,7 @@ SWITCH_NONFATAL: Mapping[int, VendorRow] = {
 """SXids that the guide does not call fatal, by number: severity, and what to do."""
 _WATCHED = VendorRow(_S, SWITCH_WATCH)
 _SWITCH_SEVERITY = re.compile(r"Severity ([01]) Engine")
-"""In a further line of an SXid: 1 is fatal."""
+"""The severity in a data line of an SXid; 1 is fatal."""
 
 
 def lookup(number: int) -> Xid:
@@ -379,7 +379,7 @@ def severity_of(number: int, message: str) -> Severity:
 
 
 def action_of(number: int, message: str) -> str:
-    """Return what to do about one event, as its severity is found."""
+    """Return what to do about one event: by the vendor's row for its registers, else by its number."""
     known, severity = lookup(number), severity_of(number, message)
     if row := row_of(number, message):
         return row.action

@@ -1,7 +1,7 @@
 """What a campaign of pairs found out about this node, as a component; an operator's step reports it here.
 
-Nothing here was measured by this node alone: a finding stands until a newer result clears what it names, an
-operator acknowledges it, or the result is old.
+Nothing here was measured by this node alone. A finding ends when a newer result clears the named part, when
+an operator acknowledges it, or when the result is old.
 """
 
 import math

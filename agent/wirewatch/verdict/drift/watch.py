@@ -111,8 +111,8 @@ def fold_drift(
     """Fold one more reading (at Unix seconds); `baseline` None: learn one, but not while there are `doubts`.
 
     `away`: keys of parts in `graph` that a pod or a guest was given, which are taken to be as they were.
-    Returns the new memory, and another baseline where it changes: learned just now, or without accepted
-    changes that are over, so that the same is found when it happens again.
+    Returns the new memory, and another baseline where it changes. It was learned just now, or it lacks
+    accepted changes that are over: the same change is then found when it happens again.
     """
     if baseline is not None:
         new = _compared(memory, baseline, graph, at, policy, away)

@@ -1,8 +1,8 @@
 """The node's wiring under lasting names: its parts, its fingerprint, and which parts of two wirings are one.
 
 GPUs go by UUID, NICs by GUID; functions of one card that share a GUID by GUID and function. NICs with no
-GUID, or cards with the same, go by PCI address, and so do GPUs without a known UUID: these have no
-lasting name, and when the buses are renumbered as well, nothing is said of them. Indexes, device names and
+GUID, or cards with the same, go by PCI address, and so do GPUs without a known UUID. An address is no
+lasting name: nothing is said of these parts when the buses are renumbered. Indexes, device names and
 addresses stand beside for people and are not compared.
 """
 
@@ -452,8 +452,9 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
 def _names(voters: Sequence[Voter], *, lasting: bool) -> Mapping[str, str]:
     """Return new names of roots and bridges by vote of what hangs below, from the roots down.
 
-    If even, the name that stayed while names last, then the vote of a part that has hardly moved, then what
-    has no other choice, then a GPU's vote. After a renumbering an old name may by chance be another's.
+    If votes are even, these decide in turn: the name that stayed while names last, the vote of a part that
+    has hardly moved, a part with no other choice, a GPU's vote. After a renumbering an old name may by chance
+    be another's.
     """
     names: dict[str, str] = {}
     for level in range(max((len(voter.before.chain) for voter in voters), default=0)):

@@ -20,8 +20,9 @@ from wirewatch.verdict.straggler.signals import (
 )
 
 BUSY = 0.4
-"""Compute that has lost so much of what the memory has is the cause of it: a copy within the memory needs the
-multiprocessors, a matrix product hardly any memory. Measured: 0.57 under load of products, 0.27 of copies."""
+"""Compute is the cause where it has lost at least this part of the loss of memory. A copy within the memory
+needs the multiprocessors; a matrix product needs hardly any memory. Measured: 0.57 under load of products,
+0.27 of copies."""
 FOLLOWS = 0.65
 """A direction is slow because its GPU is when the GPU has lost so much of what the direction has; less is
 the other way round. Measured: 0.78 and more under load of the GPU, 0.55 and less under load of the wire."""
