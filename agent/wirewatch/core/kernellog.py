@@ -260,7 +260,7 @@ def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
 
 
 def recovery_word(message: str) -> str:
-    """What XID 154 says the action is now, in lower case; empty when it does not say.
+    """Return the recovery action of an XID 154 in lower case; empty where the message has none.
 
     Words that are not known give way to their number, which is NVML's: drivers of 2026 have other words.
     """

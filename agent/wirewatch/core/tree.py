@@ -304,9 +304,8 @@ def _makes_rdma(sysfs: Sysfs, address: str) -> bool:
 def _by_driver(sysfs: Sysfs, address: str) -> Whereabouts:
     driver = driver_of(sysfs, address)
     if is_handed(sysfs, address):
-        return Whereabouts(
-            away=True, reason=f"passed on to a virtual machine or program ({value_or(driver, '')})"
-        )
+        by = value_or(driver, "driver_override")
+        return Whereabouts(away=True, reason=f"passed on to a virtual machine or program ({by})")
     if isinstance(driver, Absent):
         if driver.why is Why.MISSING:
             return Whereabouts(away=False, reason=f"{address} has no driver", due=True)

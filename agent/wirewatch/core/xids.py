@@ -279,11 +279,11 @@ SWITCH_DRAIN = (
     "drain all GPUs of this NVLink domain; check the link named here from both ends, restart the fabric "
     "manager after a reset, and have the switch board replaced if the error returns"
 )
-"""What to do about a fatal error of a switch."""
+"""Advice for a fatal error of a switch."""
 SWITCH_REBOOT = "drain and reboot the node: no reset of a GPU ends an error of the whole switch"
 SWITCH_RESET = "drain, reset all GPUs and switches of this NVLink domain together, restart the fabric manager"
 SWITCH_WATCH = "no immediate action; check whether NVLink errors or a fatal SXid of this link follow"
-"""What to do about an error of a switch that is not fatal and has no row."""
+"""Advice for an error of a switch that is not fatal and has no row."""
 
 _PARTITION = (
     "drain: NVLink traffic of this link stands still; restart what runs on its GPUs, or the virtual machine; "
@@ -327,7 +327,7 @@ def lookup(number: int) -> Xid:
 
 
 def recovery(words: str) -> Recovery:
-    """What the driver asks for by the words of XID 154 or of NVML; what is not known here is UNKNOWN."""
+    """Return the recovery that the driver asks for, by its words or by NVML's; other words are UNKNOWN."""
     name = words.strip().lower().replace("_", " ").removesuffix(" required")
     return RECOVERIES.get(name) or Recovery(name, Health.UNKNOWN, f"the driver asks for: {name}; {SUPPORT}")
 

@@ -23,7 +23,7 @@ _WHY = {
     errno.EINVAL: Why.UNSUPPORTED,
     errno.EOPNOTSUPP: Why.UNSUPPORTED,
     errno.ETIMEDOUT: Why.TIMEOUT,
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN), Why.EXHAUSTED),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), Why.EXHAUSTED),
 }
 KEPT = 4096
 """How many records about XIDs are kept, and as many others: a card that floods the log drives out no XID."""

@@ -49,8 +49,8 @@ _SELECTORS = frozenset({"port", "match", "at", "from", "until"})
 _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER, _HOUR = 1e9, 3600.0
-_matches = lru_cache(1 << 16)(fnmatchcase)
 """Seconds."""
+_matches = lru_cache(1 << 16)(fnmatchcase)
 HURRY = 20.0
 """How many times as fast as written an overlay changes for a demo."""
 BUNDLED = Path(__file__).parent.parent / "overlays"

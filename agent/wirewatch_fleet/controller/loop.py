@@ -275,7 +275,10 @@ class Leadership:
 
     def _freeze(self, why: str) -> None:
         if bool(why) != bool(self._frozen):
-            log.warning("%s", f"no step is taken: {why}" if why else "the list of nodes is whole again")
+            log.warning(
+                "%s",
+                f"no step is taken: {why}" if why else "steps are taken again: the list lacks few nodes now",
+            )
         self._frozen = why
 
     async def _take(self, plan: ControllerPlan) -> bool:
@@ -362,7 +365,7 @@ class Leadership:
         self._events.put_nowait((decision, event(decision, told, who, self._clock.now())))
 
     async def _write_events(self) -> None:
-        """Write Events, an Event that was refused after a while again; no step waits for any of them."""
+        """Write Events; no step waits for them. A later look repeats a refused Event if it still holds."""
         refused = 0
         while True:
             decision, body = await self._events.get()

@@ -256,6 +256,33 @@ def test_two_camps_are_right_at_a_rate_that_the_operator_expects() -> None:
     assert Watched("infiniband", board(row), expect=Expect(rdma_rate_bytes_per_second=25e9)).poll(4) == ()
 
 
+@pytest.mark.parametrize(
+    ("changed", "before", "after"),
+    [({"rate": HDR}, CAMP, None), (OFF, UNUSED, (UNUSED[0], DEGRADED))],
+    ids=["two camps", "dark"],
+)
+def test_what_an_operator_accepted_is_no_question_any_more(
+    changed: Mapping[str, str], before: tuple[str, Health], after: tuple[str, Health] | None
+) -> None:
+    """Also after a restart; a port that falls below its accepted rate is slow all the same."""
+    files = board(Row("", SPEEDS, dict.fromkeys(range(4), changed)))
+    node = Watched("infiniband", files)
+    assert {(one.rule, one.health) for one in node.poll(4)} == {before}
+    assert node.collector.forget is not None
+    assert node.collector.lasting is not None
+    kept = node.collector.lasting.keep(node.collector.forget(node.component.memory))
+    again = Watched("infiniband", files)
+    again.component = replace(again.component, memory=node.collector.lasting.recall(kept))
+    assert {(one.rule, one.health) for one in again.poll(4)} == ({after} if after else set())
+    if after is None:
+        slower = board(
+            Row("", SPEEDS, {0: {"rate": "100 Gb/sec (2X HDR)"}, **dict.fromkeys(range(1, 4), changed)})
+        )
+        again.files.texts |= slower.texts
+        again.poll(4)
+        assert again.rules() == {("infiniband.port_slow", "mlx5_0 port 1"): FAILED}
+
+
 def test_a_gpu_whose_card_is_not_on_pci_is_named() -> None:
     files = board(Row("", DGX, {}))
     take_card(files, 4)

@@ -128,6 +128,7 @@ def test_the_real_machine_answers() -> None:
     [
         (errno.ENOENT, Why.MISSING), (errno.ENODEV, Why.LOST), (errno.ENXIO, Why.LOST),
         (errno.EMFILE, Why.EXHAUSTED), (errno.ENFILE, Why.EXHAUSTED), (errno.ENOMEM, Why.EXHAUSTED),
+        (errno.EAGAIN, Why.MALFORMED),
         (errno.EACCES, Why.DENIED), (errno.EPERM, Why.DENIED), (errno.EINVAL, Why.UNSUPPORTED),
         (errno.EOPNOTSUPP, Why.UNSUPPORTED), (errno.ETIMEDOUT, Why.TIMEOUT), (errno.EIO, Why.MALFORMED),
     ],

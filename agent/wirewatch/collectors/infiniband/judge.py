@@ -450,7 +450,7 @@ def _rate(
     health = max(Health.DEGRADED, beside)
     if slow := _slow(port, policy):
         rate, expected = slow
-        # What siblings have may not be meant for this one; what it had itself, it can.
+        # A port can run as it ran before. The rate of its siblings may not be meant for it.
         own = port.pinned or port.best * policy.slow_ratio > rate.bytes_per_second
         if own or health is Health.FAILED:
             health = _confirmed(port.streaks.get("slow", Streak()), policy)

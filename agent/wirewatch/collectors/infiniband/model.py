@@ -192,7 +192,7 @@ class PortReading:
 
     @property
     def is_active(self) -> bool:
-        """Whether the subnet manager, or the other end, has made it active."""
+        """Tell whether the port is active, by its subnet manager or its other end."""
         return self.state in ACTIVE
 
     @property
@@ -289,7 +289,7 @@ class PortMemory:
 
     @property
     def never_was(self) -> bool:
-        """Whether it is not active, and was not since the agent started or before."""
+        """Tell whether the port has never been active, as far as the agent remembers."""
         return not self.was_active and not isinstance(self.last.state, Absent) and not self.is_down
 
 

@@ -148,7 +148,7 @@ def inactive(
 
 
 def _searches(port: PortMemory) -> bool:
-    """Whether it is switched on and looks for the other end."""
+    """Tell whether the port is switched on and looks for its other end."""
     return port.last.physical in {"polling", "training", "recovery"}
 
 

@@ -4,6 +4,7 @@
 says what is left out after failures, and for how long.
 """
 
+import errno
 import logging
 import os
 import select
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from wirewatch.core.types import Absent, Why
+from wirewatch.hw.files import absent_errno
 from wirewatch.hw.interpreter import FOLDER, module_places, python
 from wirewatch.hw.nvml import protocol
 from wirewatch.hw.nvml.protocol import absent_code
@@ -295,8 +297,9 @@ class Supervisor:
         try:
             self._child = self._start()
         except OSError as error:
-            # The machine is out of processes, descriptors or memory, which passes.
-            return self._failed(Absent(Why.EXHAUSTED, f"no NVML process can be started: {error.strerror}"))
+            # EAGAIN is a limit of processes here; out of those, descriptors or memory is what passes.
+            why = Why.EXHAUSTED if error.errno == errno.EAGAIN else absent_errno(error.errno, "").why
+            return self._failed(Absent(why, f"no NVML process can be started: {error.strerror}"))
         absent = self.withheld or self._greet(self._child)
         if absent is None:
             return None

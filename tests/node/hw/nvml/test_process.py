@@ -120,6 +120,24 @@ def test_a_machine_that_can_start_no_process_has_no_answers_for_a_while() -> Non
         assert supervisor.drop()
 
 
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (errno.EAGAIN, Why.EXHAUSTED), (errno.EMFILE, Why.EXHAUSTED), (errno.ENOMEM, Why.EXHAUSTED),
+        (errno.ENOENT, Why.MISSING), (errno.EACCES, Why.DENIED),
+    ],
+)  # fmt: skip
+def test_why_no_process_can_be_started_is_said_by_its_error(number: int, why: Why) -> None:
+    """A Python that is gone or may not run is not a limit of the agent."""
+
+    def start() -> NvmlChild:
+        raise OSError(number, os.strerror(number))
+
+    absent = Supervisor(start, SOON, Quarantine(Delay(1.0, 60.0), Time())).ready()
+    assert absent is not None
+    assert absent.why is why
+
+
 def test_a_job_that_a_hanging_child_does_not_take_is_given_up_at_the_deadline() -> None:
     """One that is larger than the pipe."""
     child = Child(Source("h200x1-idle"))
