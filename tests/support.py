@@ -6,11 +6,12 @@ from functools import cache
 from typing import Any
 
 from wirewatch.catalogue import components
-from wirewatch.core.collector import AnyCollector, Component, NodeState
+from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.core.fold import after
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
+from wirewatch.daemon.board import begun
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player, ReplayNvml
 from wirewatch.hw.recording import Key, Recording, load_recording
@@ -105,7 +106,7 @@ class Node:
         wanted = {c.name for c in components() if c.options.enabled and c.name != "agent"} | set(also)
         wanted = wanted & set(only) if only else wanted
         self.collectors: dict[str, AnyCollector] = {c.name: c for c in components() if c.name in wanted}
-        self.state = NodeState({c.name: Component(c.name, c.start) for c in self.collectors.values()})
+        self.state = NodeState({c.name: begun(c, c.start) for c in self.collectors.values()})
         overlay = Overlay("test", "", self.changes)  # type: ignore[arg-type]
         # The raw dump behind h200x8 did not ask everything; recordings of `wirewatch record` did.
         strict = isinstance(recording, str) and recording != "h200x8"

@@ -57,7 +57,7 @@ def rules() -> tuple[Rule, ...]:
     """Return every rule that a finding can carry."""
     every = components()
     own = (rule for one in every for rule in one.rules)
-    blind = (Rule(blind_rule(one.name), UNKNOWN) for one in every)
+    blind = (Rule(blind_rule(c.name), UNKNOWN, "" if c.gates else "CollectorFailing") for c in every)
     return (*own, *blind, Rule(LOST, UNKNOWN))
 
 

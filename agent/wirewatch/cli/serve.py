@@ -34,6 +34,8 @@ from wirewatch.daemon.persistence import load_ledger, lost
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.service import LAST_WRITE, Remembered, Reread, Sockets
 from wirewatch.daemon.service import serve as run_daemon
+from wirewatch.jobs.apart.messages import JobPlaces
+from wirewatch.jobs.apart.process import Watcher
 from wirewatch.jobs.surroundings import newest_hint, with_surroundings
 from wirewatch.kubernetes.apiserver import endpoint
 from wirewatch.kubernetes.condition import TYPE, Holds
@@ -154,10 +156,11 @@ def run_serve(
             else live(config, state=state)
         )
         stack.callback(nvml.stop)
+        hardware, watcher = _watched(hardware, config, given, every, stack)
         prober = remote_prober(config, hardware) if config.probe.enabled else None
-        parts = composed(config, hardware, state, every, prober, stack)
+        parts = composed(config, hardware, state, every, prober, stack, watcher)
         components, writer = parts.components(config, collectors), condition_writer(config, hardware)
-        # All input is read: a mistake in it is not hidden by an address that is in use.
+        # After all input is read: a mistake in it is not hidden by an address that is in use.
         web = guard(config.listen, given.listen, given.web_config, stack)
         place = _socket_path(config, given, stack)
         asked, ordered = (stack.enter_context(made(place)) if place else None for made in (local, control))
@@ -333,7 +336,7 @@ class Parts:
 
 def composed(
     config: Config, hardware: Hardware, state: StateFolder | None, every: Sequence[AnyCollector],
-    prober: RemoteProber | None, stack: ExitStack,
+    prober: RemoteProber | None, stack: ExitStack, watcher: Watcher | None = None,
 ) -> Parts:  # fmt: skip
     """`every`: all collectors, also those that a reload may switch on."""
     kept = KeptMachine() if state is None else load_kept(state, every, hardware)
@@ -349,12 +352,27 @@ def composed(
 
     def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
         links, pins = config.expect.nvlink_links, config.probe.pins
-        own = (with_surroundings(one, topologies.node, links, pins) for one in recalled(collectors, kept))
+        known = recalled(collectors, kept)
+        own = (with_surroundings(one, topologies.node, links, pins, watcher) for one in known)
         paired = (pairs_component(config.pairs, config.policy.pairs, pairs),) if config.pairs.enabled else ()
         return (*own, *probing(config), *drifting(config), *paired)
 
     remembered = replace(_remembered(config, hardware, state, kept, every), pairs=pairs)
     return Parts(topologies, remembered, components)
+
+
+def _watched(
+    hardware: Hardware, config: Config, given: ServeOptions, every: Sequence[AnyCollector], stack: ExitStack
+) -> tuple[Hardware, Watcher | None]:
+    """Return the ports, and what reads the files of this machine's jobs; None where a recording has all."""
+    if given.replay and not given.rings:
+        return hardware, None
+    jobs = config.jobs
+    here = JobPlaces(live=True, rings=jobs.rings, inspector=jobs.inspector, ras=jobs.ras)
+    places = JobPlaces(live=False, rings=given.rings) if given.replay else here
+    watcher = Watcher(places, [one.lane for one in every if not one.gates])
+    stack.callback(watcher.close)
+    return replace(hardware, watcher=lambda: watcher.pid), watcher
 
 
 def _probing(

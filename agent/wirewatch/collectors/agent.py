@@ -38,8 +38,9 @@ class AgentReading:
 def read(hardware: Hardware, _memory: None, _options: Options) -> AgentReading | Absent:
     cost = hardware.nvml.cost()
     processes = {"agent": hardware.host.process(None)}
-    if cost.pid is not None:
-        processes["nvml"] = hardware.host.process(cost.pid)
+    for name, pid in (("nvml", cost.pid), ("jobs", hardware.watcher())):
+        if pid is not None:
+            processes[name] = hardware.host.process(pid)
     return AgentReading(processes, cost)
 
 
@@ -76,6 +77,6 @@ COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
     samples=samples,
     judge=judge,
     rules=(NVML_STUCK,),
-    series=12,
+    series=14,
     applicable=lambda _reading: False,
 )

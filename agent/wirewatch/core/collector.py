@@ -214,7 +214,8 @@ class Collector(Generic[R, M, O, P]):
     `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
     most series that it makes on a node of 8 GPUs and 8 ports, as it is by default. `lasting`: the part of the
     memory that outlives the process; None for none. `forget` makes a memory without the parts that were
-    there and are not; None where it has no parts.
+    there and are not; None where it has no parts. `gates`: its findings and its failures count for the
+    verdict; False where users write what it reads.
     """
 
     name: str
@@ -235,6 +236,7 @@ class Collector(Generic[R, M, O, P]):
     series: int = 40
     lasting: Lasting[M, Any] | None = None
     forget: Callable[[M], M] | None = None
+    gates: bool = True
 
     def __post_init__(self) -> None:
         refuse(collector_faults(self))
@@ -249,7 +251,7 @@ class Component:
 
     `memory` is for the collector's next run alone; what others may know of it are `facts`, `samples` and
     `findings`. Facts are held while the collector cannot read; None until it has read once. `observed`: the
-    parts that the last reading which succeeded looked at.
+    parts that the last reading which succeeded looked at. `gates`: as of its collector.
     """
 
     name: str
@@ -265,6 +267,7 @@ class Component:
     last_success: float = 0.0
     facts: object = None
     observed: Observed = Observed()
+    gates: bool = True
 
     @property
     def succeeding(self) -> bool:

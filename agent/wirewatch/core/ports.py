@@ -271,7 +271,10 @@ class NoRas:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """All ports of one node; `source` is `live`, `replay` or `synthetic`, `about` says it in words."""
+    """All ports of one node; `source` is `live`, `replay` or `synthetic`, `about` says it in words.
+
+    `watcher` returns the process that watches jobs, None for none.
+    """
 
     nvml: Nvml
     sysfs: Sysfs
@@ -286,3 +289,4 @@ class Hardware:
     about: str = "this machine"
     rings: Rings = field(default_factory=NoRings)
     ras: Ras = field(default_factory=NoRas)
+    watcher: Callable[[], int | None] = lambda: None

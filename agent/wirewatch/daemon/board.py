@@ -48,7 +48,7 @@ class Board:
         self._polled_at = 0.0
         self._memories: dict[str, object] = {}
         self._errors = ErrorLog(log)
-        self._publish(NodeState({c.name: Component(c.name, c.start) for c in collectors}), ledger or Ledger())
+        self._publish(NodeState({c.name: begun(c, c.start) for c in collectors}), ledger or Ledger())
 
     @property
     def state(self) -> NodeState:
@@ -69,11 +69,11 @@ class Board:
         A component keeps all that it has; one that was taken away and comes back begins with its memory.
         """
         self.policy, known = policy, self.state.components
-        wanted = {one.name: one.start for one in collectors}
+        wanted = {one.name: one for one in collectors}
         self._memories |= {name: one.memory for name, one in known.items() if name not in wanted}
         made = {
-            name: known.get(name) or Component(name, self._memories.pop(name, start))
-            for name, start in wanted.items()
+            name: known.get(name) or begun(one, self._memories.pop(name, one.start))
+            for name, one in wanted.items()
         }
         state = NodeState(made)
         self._publish(state, step(self.node.ledger, state, self._now(state), policy))
@@ -86,8 +86,8 @@ class Board:
         return self.node
 
     def first_polls_done(self) -> bool:
-        """Return whether each collector has ended its first run or is overdue with it."""
-        parts = self.state.components.values()
+        """Return whether each collector that gates has ended its first run or is overdue with it."""
+        parts = (one for one in self.state.components.values() if one.gates)
         return all(c.outcome is not None or c.overdue_since is not None for c in parts)
 
     def _publish(self, state: NodeState, ledger: Ledger) -> None:
@@ -111,6 +111,11 @@ class Board:
         if probe is None:
             return Now(self._clock.now(), mono)
         return Now(self._clock.now(), mono, Probes(probe.complete, probe.clean, probe.watched))
+
+
+def begun(collector: AnyCollector, memory: object) -> Component:
+    """Return the component of a collector that has not run yet."""
+    return Component(collector.name, memory, gates=collector.gates)
 
 
 class ErrorLog:

@@ -12,7 +12,7 @@ from wirewatch.core import types
 from wirewatch.core.types import OperatorNote
 
 Health = Literal["ok", "degraded", "unknown", "failed"]
-Stage = Literal["live", "latched", "probation", "acknowledged", "suppressed"]
+Stage = Literal["live", "latched", "probation", "aside", "acknowledged", "suppressed"]
 HEALTH_NAMES: Mapping[types.Health, Health] = {
     types.Health.OK: "ok",
     types.Health.DEGRADED: "degraded",

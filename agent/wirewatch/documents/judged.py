@@ -44,6 +44,7 @@ STAGES: dict[str, Stage] = {
     node.LIVE: "live",
     node.LATCHED: "latched",
     node.PROBATION: "probation",
+    node.ASIDE: "aside",
     node.ACKNOWLEDGED: "acknowledged",
     node.SUPPRESSED: "suppressed",
 }

@@ -13,7 +13,7 @@ from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import DriftMemory as Drift
 from wirewatch.verdict.drift.wiring import Graph, fingerprint
-from wirewatch.verdict.node import STAGES, Judged
+from wirewatch.verdict.node import ASIDE, STAGES, Judged
 
 SUBJECT = ("rule", *LEVELS)
 BUILD = Metric(
@@ -44,8 +44,9 @@ FINDINGS = Metric(
     "findings",
     Kind.GAUGE,
     ("stage",),
-    "How many findings there are: live, latched (not seen, not repaired), on probation, acknowledged and "
-    "suppressed. The last two do not count for the verdict and have no other series.",
+    "How many findings there are: live, latched (not seen, not repaired), on probation, aside (of running "
+    "jobs), acknowledged and suppressed. The last three do not count for the verdict; the last two have no "
+    "other series.",
     tier=Tier.CORE,
 )
 RELEASED = Metric(
@@ -105,8 +106,9 @@ def samples(judged: Judged, source: str) -> Iterable[Sample]:
     for health in Health:
         yield HEALTH.sample(verdict.health is health, health.name.lower())
     yield JOB_READY.sample(verdict.job_ready)
-    for finding in verdict.findings:
-        yield from _finding(finding)
+    for standing in verdict.standings:
+        if standing.takes_part or standing.stage == ASIDE:
+            yield from _finding(standing.finding)
     stages = [standing.stage for standing in verdict.standings]
     for stage in STAGES:
         yield FINDINGS.sample(stages.count(stage), stage)

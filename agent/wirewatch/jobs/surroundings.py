@@ -20,6 +20,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Health, Ok, Why, value_or
+from wirewatch.jobs.apart.process import Watcher, apart
 from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.lockstep import LockstepFacts
 from wirewatch.jobs.running import NAME, JobSurroundings, NvlinkSent, Witness
@@ -83,19 +84,26 @@ def witnesses(verdict: Verdict) -> Iterator[Witness]:
 
 
 def with_surroundings(
-    collector: AnyCollector, node: Callable[[], Judged | None], links: int | None, pins: Mapping[str, float]
-) -> AnyCollector:
-    """The collector of jobs, which judges by what `node` shows when it reads; any other as it is."""
-    if collector.name != NAME:
-        return collector
+    collector: AnyCollector, node: Callable[[], Judged | None], links: int | None, pins: Mapping[str, float],
+    watcher: Watcher | None = None,
+) -> AnyCollector:  # fmt: skip
+    """Return a collector as this node runs it.
+
+    The collector of jobs judges by what `node` shows when it reads. Collectors that do not gate run in the
+    watcher's process where there is one.
+    """
+
+    def around() -> JobSurroundings | None:
+        judged = node() if collector.name == NAME else None
+        return None if judged is None else surroundings(judged.state, judged.verdict, links, pins)
 
     def read(hardware: Hardware, memory: Any, options: Any) -> object:
-        reading, judged = collector.read(hardware, memory, options), node()
-        if isinstance(reading, Absent) or judged is None:
-            return reading
-        return replace(reading, around=surroundings(judged.state, judged.verdict, links, pins))
+        reading, now = collector.read(hardware, memory, options), around()
+        return reading if isinstance(reading, Absent) or now is None else replace(reading, around=now)
 
-    return replace(collector, read=read)
+    if watcher is not None and not collector.gates:
+        return apart(collector, watcher, around)
+    return replace(collector, read=read) if collector.name == NAME else collector
 
 
 def _rate(nvlink: NvlinkFacts) -> float | Absent:

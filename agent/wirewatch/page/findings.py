@@ -10,9 +10,9 @@ from wirewatch.documents.health import HealthDocument, NodeFinding
 from wirewatch.page.content import BLIND, PageContent
 from wirewatch.page.model import Card, PageVerdict, RuleLink, Sentence
 from wirewatch.page.tables import moment
-from wirewatch.verdict.node import ACKNOWLEDGED, SUPPRESSED
+from wirewatch.verdict.node import ACKNOWLEDGED, ASIDE, SUPPRESSED
 
-APART = frozenset({ACKNOWLEDGED, SUPPRESSED})
+APART = frozenset({ASIDE, ACKNOWLEDGED, SUPPRESSED})
 QUIET = 120.0
 """Seconds without a poll of any collector after which the page says so."""
 SHARED: Mapping[str, Sequence[str]] = {
@@ -59,7 +59,7 @@ def subject(one: NodeFinding) -> str:
 
 
 def cards(content: PageContent, *, apart: bool) -> tuple[Card, ...]:
-    """Findings that count, worst first; or those that are acknowledged or suppressed."""
+    """Return the findings that count, worst first; `apart`: the findings that do not."""
     every = content.findings.findings
     return tuple(_card(one, content) for one in every if (one.stage in APART) == apart)
 
@@ -102,9 +102,12 @@ def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str
     waiting = [one.collector for one in content.state.collectors if one.health == "unknown"]
     if content.health.health == "unknown":
         return f"Not polled yet: {first(waiting, 20)}." if waiting else "Nothing on this node is watched."
-    apart = sum(one.stage in APART for one in content.findings.findings)
-    said = f"No finding counts: an operator acknowledged or suppressed {count(apart, 'finding')}."
-    return said if apart else "No fault is found in anything that is watched."
+    of_jobs = sum(one.stage == ASIDE for one in content.findings.findings)
+    apart = sum(one.stage in APART for one in content.findings.findings) - of_jobs
+    said = [f"an operator acknowledged or suppressed {count(apart, 'finding')}"] if apart else []
+    said += [f"{count(of_jobs, 'finding')} of running jobs"] if of_jobs else []
+    none = "No fault is found in anything that is watched."
+    return f"No finding counts: {' and '.join(said)}." if said else none
 
 
 def _card(one: NodeFinding, content: PageContent) -> Card:

@@ -27,6 +27,7 @@ from wirewatch.verdict.observation import (
     belonging_gpus,
     cards,
     found,
+    gates,
     gone_for_good,
     gpu_indexes,
     is_current,
@@ -187,7 +188,8 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     faults = {key: one for key, one in live.items() if one[1].health is not Health.UNKNOWN}
     came = occurrences(ledger.occurrences, ledger.present, faults, now.mono, policy)
     current = _LedgerStep(state, now, policy, replace(ledger, occurrences=came))
-    known = _renamed(ledger.entries, Names(here, state))
+    gating = {key: one for key, one in ledger.entries.items() if gates(state, one.collector)}
+    known = _renamed(gating, Names(here, state))
     moved = {key: current.move(known.get(key), live.get(key)) for key in {**known, **live}}
     entries = {key: entry for key, entry in moved.items() if entry is not None}
     suppressions, ended = _suppressions(ledger, now)
@@ -287,9 +289,11 @@ def _over_in(entry: Entry, event: float) -> bool:
 
 
 def _findings_now(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
-    """What is found now, by collector; of two with one name the worse."""
+    """Return what collectors that gate find now, with their names; of two with one key the worse."""
     live: dict[Key, tuple[str, Finding]] = {}
     for name, finding in found(state, known):
+        if not gates(state, name):
+            continue
         key = key_of_finding(finding)
         if key not in live or live[key][1].health < finding.health:
             live[key] = (name, finding)

@@ -19,10 +19,10 @@ from wirewatch.verdict.ledger import (
 )
 from wirewatch.verdict.observation import found
 
-LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (
-    "live", "latched", "probation", "acknowledged", "suppressed",
+LIVE, LATCHED, PROBATION, ASIDE, ACKNOWLEDGED, SUPPRESSED = STAGES = (
+    "live", "latched", "probation", "aside", "acknowledged", "suppressed",
 )  # fmt: skip
-"""The stages of findings, as people see them."""
+"""The stages of findings, as people see them; `aside`: of a running job, which no verdict depends on."""
 STAY = "none, unless it comes back; then: "
 _ABSENT = {
     Stage.ACTIVE: "not seen now, not yet believed to be gone",
@@ -55,7 +55,7 @@ class Standing:
 
     @property
     def takes_part(self) -> bool:
-        return self.stage not in {ACKNOWLEDGED, SUPPRESSED}
+        return self.stage not in {ASIDE, ACKNOWLEDGED, SUPPRESSED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,10 @@ class Judged:
     released_until: float = 0.0
 
 
-FIRST, LAST = "inventory.", ("drift.", "lockstep.", "probe.", "verdict.")
+FIRST, LATER = "inventory.", ("drift.", "probe.", "verdict.")
 """Rules of the collector that says best what is wrong with a driver, and of those that follow from others."""
+LAST = ("bursts.", "hangs.", "jobs.", "lockstep.")
+"""Rules of collectors that do not gate: no finding that counts comes under theirs."""
 Cause = tuple[object, ...]
 
 
@@ -113,15 +115,15 @@ def judge_state(state: NodeState, ledger: Ledger | None = None) -> Judged:
 def judge_node(
     state: NodeState, ledger: Ledger | None = None, fail_on: frozenset[Health] = FAIL_ON
 ) -> Verdict:
-    """The verdict of a state. A node on which nothing at all is watched is UNKNOWN, not OK."""
+    """Return the verdict of a state, by collectors that gate; UNKNOWN where these have nothing to watch."""
     every = sorted(
         _standings(state, ledger or Ledger()),
         key=lambda one: (not one.takes_part, -one.finding.health, (one.finding.rule, one.finding.subject)),
     )
     bases = [health for health in map(_base, state.components.values()) if health is not None]
     health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
-    takes_part = any(component.applicable for component in state.components.values())
-    parts = ([s for s in every if s.takes_part is part] for part in (True, False))
+    takes_part = any(one.applicable and one.gates for one in state.components.values())
+    parts = ([s for s in every if (s.takes_part or s.stage == ASIDE) is part] for part in (True, False))
     standings = tuple(one for standings in parts for one in _by_cause(standings))
     findings = tuple(s.finding for s in standings if s.takes_part)
     known = health if takes_part else max(health, Health.UNKNOWN)
@@ -138,7 +140,10 @@ def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
     blind = [n for n, f in enumerate(findings) if f.absent is not None]
     first: dict[Cause, int] = {}
     rules = {n: findings[n].rule for n in blind}
-    ranks = {n: (not rule.startswith(FIRST), rule.startswith(LAST), rule) for n, rule in rules.items()}
+    ranks = {
+        n: (rule.startswith(LAST), not rule.startswith(FIRST), rule.startswith(LATER), rule)
+        for n, rule in rules.items()
+    }
     for n in sorted(blind, key=lambda n: ranks[n]):
         first.setdefault(_cause(findings[n]), n)
     found = list(range(len(findings)))
@@ -160,6 +165,8 @@ def _by_cause(standings: Sequence[Standing]) -> Iterator[Standing]:
 
 def _base(component: Component) -> Health | None:
     """A component's health apart from its findings; None when it takes no part."""
+    if not component.gates:
+        return None
     if component.outcome is None and not component.findings:
         return Health.UNKNOWN
     return Health.OK if component.applicable else None
@@ -170,7 +177,9 @@ def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
     for collector, finding in found(state, ledger.cards):
         key = key_of_finding(finding)
         shown.add(key)
-        yield _suppressed(_live(collector, finding, ledger.entries.get(key)), ledger)
+        gates = state.components[collector].gates
+        live = _live(collector, finding, ledger.entries.get(key))
+        yield _suppressed(live if gates else Standing(finding, ASIDE, collector, finding.health), ledger)
     for key, entry in ledger.entries.items():
         # The findings of a collector that was switched off do not count.
         here = entry.collector in state.components or entry.rule == LOST
@@ -237,7 +246,7 @@ def _whose(entry: Entry) -> str:
 def _suppressed(standing: Standing, ledger: Ledger) -> Standing:
     """A suppression covers what was known when it was given, and nothing worse."""
     suppression = ledger.suppressions.get(standing.key)
-    if suppression is None or standing.finding.health > suppression.health or not standing.takes_part:
+    if suppression is None or standing.finding.health > suppression.health or standing.stage == ACKNOWLEDGED:
         return standing
     return replace(standing, stage=SUPPRESSED, suppression=suppression)
 

@@ -36,6 +36,12 @@ def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
     return None if held and not is_current(entry.collector, probes) else read_at(state, entry.collector)
 
 
+def gates(state: NodeState, collector: str) -> bool:
+    """Whether what a collector finds counts for the verdict; also where it is switched off."""
+    component = state.components.get(collector)
+    return component is None or component.gates
+
+
 def read_at(state: NodeState, collector: str) -> float | None:
     """When (monotonic seconds) a collector last read; None when its newest turn failed or is overdue."""
     component = state.components.get(collector)

@@ -45,7 +45,7 @@ def test_a_missing_driver_is_one_finding_headed_by_the_inventory() -> None:
     assert "libnvidia-ml.so.1 not found" in head.finding.evidence
     under = {one.finding.rule for one in head.same_cause}
     assert under >= {"gpu.blind", "nvlink.blind", "pcie.blind", "drift.blind", "probe.blind"}
-    assert [one.finding.rule for one in verdict.every] == ["inventory.blind", *sorted(under)]
+    assert sorted(one.finding.rule for one in verdict.every) == sorted({"inventory.blind", *under})
 
 
 def test_a_lost_gpu_is_one_finding_and_its_health_is_what_it_was() -> None:
@@ -63,6 +63,8 @@ def test_a_lost_gpu_is_one_finding_and_its_health_is_what_it_was() -> None:
     [
         ([blind("drift"), blind("gpu"), blind("inventory")], (2, 2, 2)),
         ([blind("drift"), blind("gpu"), blind("pcie")], (1, 1, 1)),
+        ([blind("hangs"), blind("drift")], (1, 1)),
+        ([blind("hangs"), blind("jobs")], (0, 0)),
         ([blind("gpu"), blind("pcie", absent=OTHER)], (0, 1)),
         ([blind("gpu"), blind("pcie", GPU)], (0, 1)),
         ([blind("gpu", GPU), blind("nvlink", replace(GPU, link="3"))], (0, 0)),
@@ -84,7 +86,9 @@ def test_what_comes_under_what(findings: list[Finding], expected: tuple[int, ...
 
 PARTS = st.sampled_from([Subject(), GPU, replace(GPU, link="1"), Subject(gpu="6", uuid="GPU-6")])
 FINDINGS = st.lists(
-    st.builds(blind, st.sampled_from(["inventory", "gpu", "drift"]), PARTS, st.sampled_from([GONE, OTHER]))
+    st.builds(
+        blind, st.sampled_from(["inventory", "gpu", "drift", "hangs"]), PARTS, st.sampled_from([GONE, OTHER])
+    )
     | st.sampled_from(list(Health)[1:]).map(lost)
 )
 

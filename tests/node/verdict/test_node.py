@@ -7,8 +7,9 @@ import pytest
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.fold import overdue
 from wirewatch.core.types import Finding, Health, Ok, OperatorNote, Subject
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression
-from wirewatch.verdict.node import SUPPRESSED, judge_node
+from wirewatch.verdict.latching import step
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Now, Stage, Suppression, VerdictPolicy
+from wirewatch.verdict.node import ASIDE, SUPPRESSED, judge_node
 
 D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 READ = Ok(None, 1.0, 1.0)
@@ -139,3 +140,51 @@ def test_what_counts_stands_before_what_is_suppressed_however_bad_that_is() -> N
     verdict = judge_node(node(read("a", F), read("b", D)), Ledger(suppressions={given.key: given}))
     assert [one.finding.rule for one in verdict.standings] == ["b.0", "a.0"]
     assert (verdict.health, [one.rule for one in verdict.findings]) == (D, ["b.0"])
+
+
+# Collectors of running jobs, whose readings users write
+
+
+def of_jobs(name: str, *findings: Health) -> Component:
+    return replace(read(name, *findings), gates=False)
+
+
+NEVER_READ, LATE = Component("jobs", None, gates=False), overdue(of_jobs("jobs"), 9.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "jobs", [of_jobs("jobs", D), of_jobs("jobs", U), of_jobs("jobs", F), NEVER_READ, LATE], ids=str
+)
+@pytest.mark.parametrize("health", [(), (D,), (U,), (F,)])
+def test_no_finding_and_no_failure_of_running_jobs_changes_a_verdict(
+    health: tuple[Health, ...], jobs: Component
+) -> None:
+    alone, beside = node(read("nvlink", *health)), node(read("nvlink", *health), jobs)
+    before, now = judge_node(alone), judge_node(beside)
+    assert (now.health, now.job_ready, now.findings) == (before.health, before.job_ready, before.findings)
+    shown = [one for one in now.standings if one.collector == "jobs"]
+    assert [(one.stage, one.finding) for one in shown] == [(ASIDE, each) for each in jobs.findings]
+
+
+def test_a_node_on_which_only_jobs_are_watched_is_unknown() -> None:
+    assert judge_node(node(of_jobs("jobs"))).health is U
+
+
+def test_a_finding_of_a_job_can_be_suppressed_and_is_shown_again_when_it_gets_worse() -> None:
+    state = node(read("nvlink"), of_jobs("jobs", D))
+    (found,) = judge_node(state).standings
+    said = Suppression("jobs.0", Subject(), D, 1e12, SAID)
+    ledger = Ledger(suppressions={found.key: said})
+    assert [one.stage for one in judge_node(state, ledger).standings] == [SUPPRESSED]
+    worse = node(read("nvlink"), of_jobs("jobs", F))
+    assert [one.stage for one in judge_node(worse, ledger).standings] == [ASIDE]
+
+
+def test_nothing_of_a_job_is_remembered_and_what_an_older_agent_remembered_is_dropped() -> None:
+    state = node(read("nvlink"), of_jobs("hangs", F))
+    held = replace(HELD, rule="hangs.stopped", collector="hangs", stage=Stage.LATCHED)
+    ledger = step(Ledger(entries={held.key: held}), state, Now(5.0, 5.0), VerdictPolicy())
+    assert ledger.entries == {}
+    assert not ledger.present
+    gates = node(read("nvlink"), read("hangs", F))
+    assert step(Ledger(), gates, Now(5.0, 5.0), VerdictPolicy()).entries

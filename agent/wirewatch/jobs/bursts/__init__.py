@@ -47,6 +47,7 @@ COLLECTOR: Collector[BurstReading, BurstMemory, BurstOptions, BurstPolicy] = Col
     lane="nvml",
     options=BurstOptions(),
     policy=BurstPolicy(),
+    gates=False,
     metrics=METRICS,
     start=BurstMemory(),
     read=read,

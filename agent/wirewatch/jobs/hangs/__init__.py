@@ -47,6 +47,7 @@ COLLECTOR: Collector[HangReading, HangMemory, HangOptions, HangPolicy] = Collect
     lane="hangs",
     options=HangOptions(),
     policy=HangPolicy(),
+    gates=False,
     metrics=METRICS,
     rules=RULES,
     series=12,

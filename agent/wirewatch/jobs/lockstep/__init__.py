@@ -56,6 +56,7 @@ COLLECTOR: Collector[LockstepReading, LockstepMemory, LockstepOptions, LockstepP
     lane="nvml",
     options=LockstepOptions(),
     policy=LockstepPolicy(),
+    gates=False,
     metrics=METRICS,
     start=LockstepMemory(),
     read=read,

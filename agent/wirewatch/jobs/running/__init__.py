@@ -50,6 +50,7 @@ COLLECTOR: Collector[JobsReading, JobsMemory, JobsOptions, JobsPolicy] = Collect
     lane="jobs",
     options=JobsOptions(),
     policy=JobsPolicy(),
+    gates=False,
     metrics=METRICS,
     start=JobsMemory(),
     read=read,

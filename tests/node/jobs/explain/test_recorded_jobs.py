@@ -39,7 +39,7 @@ def said() -> Mapping[str, tuple[list[JobAnswer], list[Finding]]]:
     found: dict[str, tuple[list[JobAnswer], list[Finding]]] = {}
     for node in playing():
         answers, findings = found.setdefault(phase(node.clock.seconds), ([], []))
-        findings.extend(node.findings())
+        findings.extend(one.finding for one in judge_state(node.state).verdict.standings)
         decided = (decide(one) for one in jobs_of(node.state, node.clock.now()))
         answers.extend(one for one in decided if one.wall in ACCUSED)
     return found
