@@ -1,4 +1,4 @@
-"""Messages between the agent and the process that watches jobs; connections of multiprocessing pickle them.
+"""Messages between the agent and the process that watches jobs, which connections pickle.
 
 Both ends are this program, of one user: a pickle crosses no boundary of rights here.
 """
