@@ -203,7 +203,8 @@ def test_a_child_works_in_a_folder_of_roots(tmp_path: Path, monkeypatch: pytest.
 
 
 BESIDE = re.compile(
-    r"\bos\.(exec|spawn|posix_spawn|system|popen)|\bsubprocess\.(?!Popen\b|[A-Z])|multiprocessing import|multiprocessing\.(?!connection import Connection)"
+    r"\bos\.(exec|spawn|posix_spawn|system|popen)|multiprocessing import"
+    r"|multiprocessing\.(?!connection import Connection)|\bsubprocess\.(?!Popen\b|[A-Z])"
 )
 
 
