@@ -22,6 +22,7 @@ from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.page import html as served
 from wirewatch.verdict.ledger import VerdictPolicy
+from wirewatch.verdict.node import LAST
 from wirewatch_fleet.worst import FILE, OF_NODES, pasted
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
@@ -30,6 +31,9 @@ SERVED = Path(str(files("wirewatch.page"))) / served.FILE
 MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"
 BESIDE = "<!-- beside: serve --replay demo-dgx-h200 --overlay nvlink-link-down -->"
 HEAD = "## Other collectors"
+
+ASIDE = "; it stands aside: no verdict depends on it"
+"""Of rules of collectors that do not gate."""
 
 
 def page(text: str) -> str:
@@ -139,7 +143,7 @@ def between(text: str, name: str, made: str) -> str:
 def _entry(rule: Rule) -> str:
     points = {
         "Means": rule.means,
-        "How bad": _worded(rule.healths),
+        "How bad": _worded(rule.healths) + (ASIDE if rule.name.startswith(LAST) else ""),
         "Look at": rule.look or "the numbers in `wirewatch findings list`",
         "Do": rule.do,
         "After": _after(rule),

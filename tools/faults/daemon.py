@@ -65,7 +65,7 @@ def shown(verdict: Verdict) -> Shown:
     return frozenset(
         (one.finding.rule, str(one.finding.subject), one.finding.health, one.stage)
         for one in verdict.standings
-        if one.takes_part
+        if one.has_series
     )
 
 

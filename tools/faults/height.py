@@ -163,7 +163,7 @@ def _found(past: Sequence[Moment], began: float) -> Iterator[Found]:
     worst: dict[tuple[str, Subject], tuple[float, Standing]] = {}
     for moment in past:
         for one in moment.verdict.standings:
-            if not one.takes_part or moment.seconds < began:
+            if not one.has_series or moment.seconds < began:
                 continue
             key = (one.finding.rule, one.finding.subject)
             first.setdefault(key, moment.seconds)

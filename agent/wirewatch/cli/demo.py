@@ -160,7 +160,9 @@ class DemoReport:
 
     def _changes(self, document: "HealthDocument") -> None:
         ready = "a job may start" if document.job_ready else "no job may start"
-        changed = [one for one in document.findings if self._shown.get(_key(one)) != one.health]
+        changed = [
+            one for one in (*document.findings, *document.aside) if self._shown.get(_key(one)) != one.health
+        ]
         if document.health != self._health or changed:
             self._health = document.health
             word = coloured(f"{document.health.upper():<8}", document.health)
@@ -183,7 +185,7 @@ class DemoReport:
         """Whether the fault has come to its verdict, as its file says; without one, the first polls."""
         if self._overlay is None:
             return True
-        found = {(one.rule, one.health) for one in document.findings}
+        found = {(one.rule, one.health) for one in (*document.findings, *document.aside)}
         wanted = {(one.rule, one.health.name.lower()) for one in self._overlay.findings}
         return bool(wanted) and wanted <= found
 

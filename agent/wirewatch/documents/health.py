@@ -83,7 +83,8 @@ class HealthDocument:
     the end of `wirewatch release`; `probe` null: switched off, or nothing to probe on this node;
     `probe_exempt`: the latter, so that none can be required. `job_ready`: the next job may start, since
     `health` is none of `fail_on`, which is `[policy.verdict] fail_on`, its default in a document without it.
-    `suppressed`: findings that an operator suppressed, so that they do not count.
+    `suppressed`: findings that an operator suppressed, so that they do not count. `aside`: of running jobs,
+    on which no verdict depends.
     """
 
     schema: Literal["wirewatch.health/1"]
@@ -100,6 +101,7 @@ class HealthDocument:
     )
     probe_exempt: bool = False
     suppressed: list[NodeFinding] = field(default_factory=list)
+    aside: list[NodeFinding] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
         [standing(s) for s in verdict.standings if s.takes_part],
         [HEALTH_NAMES[one] for one in sorted(verdict.fail_on)],
         probe_exempt=is_exempt(judged.state, daemon.mono), suppressed=suppressed(verdict),
+        aside=[standing(s) for s in verdict.standings if s.stage == node.ASIDE],
     )  # fmt: skip
 
 

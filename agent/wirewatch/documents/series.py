@@ -13,7 +13,7 @@ from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import DriftMemory as Drift
 from wirewatch.verdict.drift.wiring import Graph, fingerprint
-from wirewatch.verdict.node import ASIDE, STAGES, Judged
+from wirewatch.verdict.node import STAGES, Judged
 
 SUBJECT = ("rule", *LEVELS)
 BUILD = Metric(
@@ -107,7 +107,7 @@ def samples(judged: Judged, source: str) -> Iterable[Sample]:
         yield HEALTH.sample(verdict.health is health, health.name.lower())
     yield JOB_READY.sample(verdict.job_ready)
     for standing in verdict.standings:
-        if standing.takes_part or standing.stage == ASIDE:
+        if standing.has_series:
             yield from _finding(standing.finding)
     stages = [standing.stage for standing in verdict.standings]
     for stage in STAGES:

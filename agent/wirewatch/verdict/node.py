@@ -57,6 +57,11 @@ class Standing:
     def takes_part(self) -> bool:
         return self.stage not in {ASIDE, ACKNOWLEDGED, SUPPRESSED}
 
+    @property
+    def has_series(self) -> bool:
+        """Whether it has series, and so alerts: it counts for the verdict, or stands aside."""
+        return self.takes_part or self.stage == ASIDE
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -123,7 +128,7 @@ def judge_node(
     bases = [health for health in map(_base, state.components.values()) if health is not None]
     health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
     takes_part = any(one.applicable and one.gates for one in state.components.values())
-    parts = ([s for s in every if (s.takes_part or s.stage == ASIDE) is part] for part in (True, False))
+    parts = ([s for s in every if s.has_series is part] for part in (True, False))
     standings = tuple(one for standings in parts for one in _by_cause(standings))
     findings = tuple(s.finding for s in standings if s.takes_part)
     known = health if takes_part else max(health, Health.UNKNOWN)

@@ -269,12 +269,14 @@ def test_the_commands_to_type_are_those_that_the_shell_finds(
 
 
 def health(job_ready: bool = True, node: str = "ok", **found: str) -> Any:  # noqa: FBT001, FBT002
-    """A document with findings: each with its rule and health."""
+    """A document with findings: each with its rule and health; `job` stands aside."""
     findings = [
         SimpleNamespace(rule=rule, health=health, subject={}, evidence=f"{rule} seen", action="look")
         for rule, health in found.items()
     ]
-    return SimpleNamespace(health=node, job_ready=job_ready, findings=findings, at=0.0)
+    aside = [one for one in findings if one.rule == "job"]
+    counted = [one for one in findings if one.rule != "job"]
+    return SimpleNamespace(health=node, job_ready=job_ready, findings=counted, aside=aside, at=0.0)
 
 
 def report(overlay: Any, *documents: Any, patience: float = HANGS, jobs: bool = False) -> list[str]:
@@ -312,6 +314,9 @@ def test_a_change_is_said_once_and_a_confirmed_one_again() -> None:
 FAULT: Any = SimpleNamespace(
     name="f", about="a fault", findings=[SimpleNamespace(rule="gpu", health=Health.FAILED)]
 )
+HANG: Any = SimpleNamespace(
+    name="h", about="a hang", findings=[SimpleNamespace(rule="job", health=Health.DEGRADED)]
+)
 
 
 @pytest.mark.parametrize(
@@ -323,6 +328,7 @@ FAULT: Any = SimpleNamespace(
         (FAULT, HANGS, {"nic": "failed"}, False),
         (FAULT, HANGS, {"gpu": "failed", "nic": "failed"}, True),
         (FAULT, -1.0, {}, True),
+        (HANG, HANGS, {"job": "degraded"}, True),
         (SimpleNamespace(name="f", about="a", findings=[]), HANGS, {}, False),
         (SimpleNamespace(name="f", about="a", findings=[]), -1.0, {}, True),
     ],
