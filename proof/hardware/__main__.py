@@ -17,7 +17,7 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `pairs` four, as root with ip and tc; `--engine gloo` tries it on processors alone.
 `lockstep --shapes uneven` takes 90 s, `bursts` two minutes, of several GPUs.
 `prober` needs root, and files of ours and of Python that every user may read.
-`taken` takes eight minutes, as root with unshare and mount; it wants two GPUs.
+`taken` takes eight minutes, as root with unshare and mount; it wants two GPUs. `upgraded` takes four.
 `--gpus 0 1` shows the parts these GPUs alone, as root, so that two runs of it can go on beside each other.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
@@ -40,7 +40,7 @@ PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
     "nccl", "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
-    "taken",
+    "taken", "upgraded",
 )  # fmt: skip
 WHOLE = frozenset({"preempt", "taken"})
 """Parts that need the whole machine: a daemon that sees some of its GPUs reports the others missing."""
@@ -70,7 +70,8 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
     parser.add_argument(
         "--kinds", nargs="+", metavar="KIND",
-        help="kills: nvml, worker, daemon; runningjobs: healthy, late, wire; tap, probe, taken: their pieces",
+        help="kills: nvml, worker, daemon; runningjobs: healthy, late, wire; "
+        "tap, probe, taken, upgraded: their pieces",
     )  # fmt: skip
     parser.add_argument("--inspector", type=Path, metavar="LIB", help="runningjobs: this plugin, not the tap")
     parser.add_argument("--gpus", nargs="+", type=int, metavar="N", help="as if there were these GPUs alone")
