@@ -111,6 +111,38 @@ def test_one_more_fault_or_one_reading_less_never_makes_a_node_ready(history: li
         assert not ready(node, before, worse)
 
 
+# The exemption: what users write never gates (rule 17)
+
+
+JOBS = ("bursts", "hangs", "jobs", "lockstep")
+OF_JOBS = st.lists(st.sampled_from([D, U, F]), max_size=3)
+
+
+def of_jobs(node: Drawn, name: str, healths: list[Health], how: str) -> Component:
+    """A collector of running jobs with findings of these healths, that was read, failed or is late."""
+    part = node.gpu("GPU-b")
+    found = tuple(Finding(f"{name}.{n}", one, part, "e", "a", node.at) for n, one in enumerate(healths))
+    read = Component(name, None, findings=found, applicable=True, gates=False)
+    failed = Step(Failed(HUNG, node.at, node.mono), 0.0, None, (), (), None)
+    ways = {"read": read, "failed": after(read, failed), "late": overdue(read, node.at, 2.0)}
+    return ways.get(how, Component(name, None, gates=False))
+
+
+@settings(max_examples=examples(40))
+@given(ANY, st.sampled_from(JOBS), OF_JOBS, st.sampled_from(["read", "failed", "late", "never"]))
+def test_nothing_of_running_jobs_makes_a_verdict_better_or_worse_or_is_remembered(
+    history: list[Op], name: str, healths: list[Health], how: str
+) -> None:
+    node = played(history)
+    before, now = node.ledger, node.now()
+    plain = step(before, node.state, now, node.policy)
+    beside = node.state.with_component(of_jobs(node, name, healths, how))
+    moved = step(before, beside, now, node.policy)
+    assert moved == plain
+    alone, said = judge_node(node.state, plain), judge_node(beside, moved)
+    assert (said.health, said.job_ready, said.findings) == (alone.health, alone.job_ready, alone.findings)
+
+
 # A fault that is there
 
 
