@@ -4,13 +4,18 @@ Both are hostile input: a job's owner may write anything. Adapters check shapes 
 values that they make.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from wirewatch.core.types import Absent, Why
 
 NOT_READ = Absent(Why.MISSING, "not read")
+
+
+def asker(owner: str, uid: int) -> tuple[str, str]:
+    """Return who takes a share of a budget: the shared level is one owner, whose users are told apart."""
+    return owner, "" if owner else str(uid)
 
 
 class RingState(Enum):
@@ -45,12 +50,14 @@ class RingCounts:
 class Ring:
     """One communicator of one process, as the tap describes it.
 
-    `name`: of its file. `communicator`: the same on every rank, also on other nodes. `gpu`: the UUID of its
-    GPU. `pid`: as the process sees itself; `host_pid` as this machine does, where the lock's holder can be
-    seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not known. `created`: Unix seconds.
+    `name`: of its file, below the folder of rings. `communicator`: the same on every rank, also on other
+    nodes. `gpu`: the UUID of its GPU. `pid`: as the process sees itself; `host_pid` as this machine does,
+    where the lock's holder can be seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not
+    known. `created`: Unix seconds.
     `on`, `period`: seconds; channels are timed for `on` of every `period`. `untimed`: why they are not,
     or not any more, by `ww_untimed` of agent/tap/ring.h; 0 while they are. `source`: which other program
-    timed it, with the version of NCCL and the clock; empty for the tap.
+    timed it, with the version of NCCL and the clock; empty for the tap. `owner`: such as `pod:UID`, by the
+    folder that the platform made for the job; empty where there is none.
     """
 
     name: str
@@ -73,6 +80,26 @@ class Ring:
     period: float = 0.0
     untimed: int = 0
     source: str = ""
+    owner: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Return within whose rings it may be joined: its owner's, else those of the user of its file."""
+        return self.owner or f"user:{self.uid}"
+
+    def misplaced(self, gpus: Mapping[int, str], known: Container[str]) -> str:
+        """Say where its process computes on another GPU than it names; empty where nothing shows that.
+
+        `gpus`: that of each process that computes on one alone, by UUID. `known`: those of this machine; that
+        of a MIG instance is not among them, and is believed.
+        """
+        runs = self.gpu if isinstance(self.host_pid, Absent) else gpus.get(self.host_pid, self.gpu)
+        return f"says {self.gpu}, runs on {runs}" if runs != self.gpu and self.gpu in known else ""
+
+    @property
+    def asker(self) -> tuple[str, str]:
+        """Return for whom it takes a share of a budget: its owner, or a user of the shared level."""
+        return asker(self.owner, self.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Reading the rings of running jobs, and once for each process whose it is and NCCL's settings in it."""
 
 from wirewatch.core.jobs import Ring, RingReading, RingsReading, RingState
+from wirewatch.core.nvml import PROCESSES, as_pids
 from wirewatch.core.owners import owner_of
-from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.ports import Hardware, Nvml, Sysfs
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.running.model import MOST_RINGS, JobsMemory, JobsOptions, JobsReading, RingProcess
 from wirewatch.nccl.settings import parse_nccl_conf, settings_of_environ
@@ -22,6 +24,14 @@ def read(hardware: Hardware, memory: JobsMemory, options: JobsOptions) -> JobsRe
     return JobsReading(followed, processes, conf, names=options.names)
 
 
+def computing(nvml: Nvml) -> tuple[dict[int, str], frozenset[str]]:
+    """Return the GPU (UUID) of each process that computes on one alone, by NVML, and all GPUs there are."""
+    gpus = value_or(nvml.gpus(), ())
+    pids = ((gpu.uuid, as_pids(nvml.ask(gpu.key, PROCESSES[:1])[0].value)) for gpu in gpus)
+    held = grouped((pid, uuid) for uuid, found in pids for pid in value_or(found, ()))
+    return {pid: on[0] for pid, on in held.items() if len(on) == 1}, frozenset(gpu.uuid for gpu in gpus)
+
+
 def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:
     """As many as are followed: those that live first, then the newest."""
     order = sorted(rings, key=lambda one: (one.ring.state is not RingState.LIVE, -one.ring.created))
@@ -34,8 +44,8 @@ def _process(sysfs: Sysfs, memory: JobsMemory, ring: Ring) -> RingProcess:
     if known is not None and known.settings != _NO_PID:
         return known
     if isinstance(ring.host_pid, Absent):
-        return RingProcess("", _NO_PID)
+        return RingProcess(ring.owner, _NO_PID)
     cgroup = sysfs.read(f"/proc/{ring.host_pid}/cgroup")
     environ = sysfs.data(f"/proc/{ring.host_pid}/environ")
     settings = environ if isinstance(environ, Absent) else settings_of_environ(environ)
-    return RingProcess(owner_of(value_or(cgroup, "")), settings)
+    return RingProcess(ring.owner or owner_of(value_or(cgroup, "")), settings)
