@@ -45,12 +45,14 @@ class RingCounts:
 class Ring:
     """One communicator of one process, as the tap describes it.
 
-    `name`: of its file. `communicator`: the same on every rank, also on other nodes. `gpu`: the UUID of its
-    GPU. `pid`: as the process sees itself; `host_pid` as this machine does, where the lock's holder can be
-    seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not known. `created`: Unix seconds.
+    `name`: of its file, below the folder of rings. `communicator`: the same on every rank, also on other
+    nodes. `gpu`: the UUID of its GPU. `pid`: as the process sees itself; `host_pid` as this machine does,
+    where the lock's holder can be seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not
+    known. `created`: Unix seconds.
     `on`, `period`: seconds; channels are timed for `on` of every `period`. `untimed`: why they are not,
     or not any more, by `ww_untimed` of agent/tap/ring.h; 0 while they are. `source`: which other program
-    timed it, with the version of NCCL and the clock; empty for the tap.
+    timed it, with the version of NCCL and the clock; empty for the tap. `owner`: such as `pod:UID`, by the
+    folder that the platform made for the job; empty where there is none.
     """
 
     name: str
@@ -73,6 +75,12 @@ class Ring:
     period: float = 0.0
     untimed: int = 0
     source: str = ""
+    owner: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Return within whose rings it may be joined: its owner's, else those of the user of its file."""
+        return self.owner or f"user:{self.uid}"
 
 
 @dataclass(frozen=True, slots=True)

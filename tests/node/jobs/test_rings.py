@@ -335,7 +335,7 @@ def test_what_is_no_ring_is_refused_with_its_reason(folder: Path, monkeypatch: p
         "large.ring": f"malformed: {RING_BYTES + 1} bytes; a ring has {RING_BYTES}",
         "zeros.ring": "malformed: not a ring of wirewatch's tap",
         "odd\\nname\\x1b[2J": "malformed: not a name that the tap gives",
-        "socket.ring": "malformed: a socket or a device",
+        "socket.ring": "malformed: not a regular file",
     }
     assert [one.ring.name for one in poll(folder).rings] == ["one.ring"]
 
@@ -368,19 +368,21 @@ def test_a_file_that_is_just_being_made_is_not_refused(folder: Path) -> None:
     assert refusals(folder) == {}
 
 
-def test_no_user_can_hide_the_rings_of_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rings, "OF_ONE_OWNER", 2)
+def test_a_ring_that_was_read_before_is_not_hidden_by_new_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "RINGS", 2)
     monkeypatch.setattr(rings, "LISTED", 3)
-    known = folder / "zz.ring"
-    with RingWriter(known):
-        names = [folder / f"{n}.ring" for n in range(5)]
-        for name in names:
-            with RingWriter(name):
+    with RingWriter(folder / "zz.ring"):
+        for name in range(5):
+            with RingWriter(folder / f"{name}.ring"):
                 pass
         found = poll(folder, zz=1)
     assert len(found.rings) == 2
     assert found.rings[-1].ring.name == "zz.ring", "one that was read before comes first"
-    assert [one.why.detail for one in found.refused] == [f"one ring too many of user {os.geteuid()}"] * 2
+    told = [one.why.detail for one in found.refused]
+    assert told[0] == "more than 3 names"
+    assert {*told[1:]} == {f"one ring too many of user {os.geteuid()}"}
 
 
 def test_the_rings_of_all_users_together_are_no_more_than_are_read(
@@ -394,15 +396,15 @@ def test_the_rings_of_all_users_together_are_no_more_than_are_read(
 
 
 def test_no_rings_records_take_all_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rings, "RECORDS_OF_ONE_OWNER", 5)
+    monkeypatch.setattr(rings, "RECORDS_IN_ALL", 5)
     with RingWriter(folder / "a.ring") as one, RingWriter(folder / "b.ring") as two:
         for number in range(4):
             for ring in (one, two):
                 ring.put(later(Written(), number))
         with closing(FileRings(folder)) as port:
             first, second = read(port).rings
-            assert ([call.number for call in first.calls], first.missed) == ([1, 2, 3, 4], 0)
-            assert ([call.number for call in second.calls], second.missed, second.last) == ([4], 3, 4)
+            assert ([call.number for call in first.calls], first.missed) == ([2, 3, 4], 1)
+            assert ([call.number for call in second.calls], second.missed, second.last) == ([3, 4], 2, 4)
             two.put(later(Written(), 4))
             assert [call.number for call in read(port, a=4, b=4).rings[1].calls] == [5]
 
@@ -503,7 +505,7 @@ def test_who_does_not_own_the_folder_leaves_even_a_ring_of_its_own() -> None:
 def test_a_folder_of_another_user_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RingWriter(folder / "dead.ring"):
         pass
-    monkeypatch.setattr(rings, "_ours", lambda _: False)
+    monkeypatch.setattr(rings, "removable", lambda _: False)
     ticks = Ticks()
     port = FileRings(folder, ticks)
     for _ in range(3):
@@ -569,7 +571,7 @@ def test_of_a_folder_of_many_names_some_are_looked_at(folder: Path, monkeypatch:
     aged(monkeypatch)
     for number in range(4100):
         (folder / str(number)).touch()
-    assert poll(folder).refused[-1].why.detail == f"{4096 - 64} more files are not rings, or too many"
+    assert poll(folder).refused[-1].why.detail == f"{4096 + 1 - 64} more files are not rings, or too many"
 
 
 def test_the_lock_is_given_back_before_a_ring_is_read(

@@ -1,6 +1,6 @@
 """Which rings are of one communicator, and which communicators of one job. Pure.
 
-Rings are joined by their owner (uid) and NCCL's number alone, so that nobody's ring can spoil another user's
+Rings are joined within one identity and by NCCL's number alone, so that nobody's ring can spoil another's
 communicator. A job is what shares processes, or an owner that this node knows.
 """
 
@@ -74,7 +74,7 @@ def possible(reading: JobsReading) -> tuple[RingReading, ...]:
 
 def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...], int]:
     """The communicators, those with live rings first, and how many more there are than are followed."""
-    found = grouped(((one.ring.uid, one.ring.communicator), one) for one in readings)
+    found = grouped(((one.ring.identity, one.ring.communicator), one) for one in readings)
     every = [_ring_group(key, rings) for key, rings in found.items()]
     every.sort(key=lambda group: (not group.live, -max(one.ring.created for one in group.rings), group.key))
     return tuple(every[:MOST_COMMUNICATORS]), len(every[MOST_COMMUNICATORS:])
@@ -110,7 +110,7 @@ def job_groups(groups: Sequence[RingGroup], processes: Mapping[str, RingProcess]
             roots[root(_process_key(one.ring))] = root(group.key)
             owner = processes.get(one.ring.name, _UNKNOWN).owner
             if owner:
-                roots[root((one.ring.uid, owner))] = root(group.key)
+                roots[root((one.ring.identity, owner))] = root(group.key)
     jobs = grouped((root(group.key), group) for group in groups)
     return tuple(sorted((_job(found, processes) for found in jobs.values()), key=lambda job: job.name))
 
@@ -165,7 +165,7 @@ def _gpu(ring: Ring, reading: JobsReading) -> str | None:
 def _process_key(ring: Ring) -> Hashable:
     """A process: by this machine's number, else by its own, its user and its GPU."""
     if isinstance(ring.host_pid, Absent):
-        return ("own", ring.uid, ring.pid, str(ring.gpu))
+        return ("own", ring.identity, ring.pid, str(ring.gpu))
     return ("host", ring.host_pid)
 
 

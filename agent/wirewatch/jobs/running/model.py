@@ -172,8 +172,8 @@ class JobsReading:
         return {} if isinstance(topology, Absent) else {gpu.uuid: str(gpu.index) for gpu in topology.gpus}
 
 
-CommunicatorKey = tuple[int, int]
-"""Owner (uid) and NCCL's number of a communicator: nobody's ring joins another user's."""
+CommunicatorKey = tuple[str, int]
+"""Identity of its rings and NCCL's number of a communicator: nobody's ring joins another's."""
 CallKey = tuple[str, int]
 """Operation and its number by NCCL."""
 

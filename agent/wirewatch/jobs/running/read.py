@@ -34,8 +34,8 @@ def _process(sysfs: Sysfs, memory: JobsMemory, ring: Ring) -> RingProcess:
     if known is not None and known.settings != _NO_PID:
         return known
     if isinstance(ring.host_pid, Absent):
-        return RingProcess("", _NO_PID)
+        return RingProcess(ring.owner, _NO_PID)
     cgroup = sysfs.read(f"/proc/{ring.host_pid}/cgroup")
     environ = sysfs.data(f"/proc/{ring.host_pid}/environ")
     settings = environ if isinstance(environ, Absent) else settings_of_environ(environ)
-    return RingProcess(owner_of(value_or(cgroup, "")), settings)
+    return RingProcess(ring.owner or owner_of(value_or(cgroup, "")), settings)

@@ -1,8 +1,9 @@
-"""The rings port: the folder in which jobs leave the rings of their communicators.
+"""The rings port: the folders in which jobs leave the rings of their communicators.
 
-Anybody may write there, so that a file is opened without following links or waiting for anybody, and read
-with pread: a mapped file that its owner cuts would end the agent with SIGBUS. Whoever owns the folder removes
-rings whose writers are gone; the sticky bit keeps others from it.
+Whoever writes there may write anything, so that a file is opened without following links or waiting for
+anybody, and read with pread: a mapped file that its owner cuts would end the agent with SIGBUS. What a poll
+reads is bounded in all, and shared fairly among jobs, then among users at the shared level, then among rings.
+Rings whose writers are gone are removed, and so are the folders of pods that are gone.
 """
 
 import errno
@@ -13,16 +14,30 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from wirewatch.core.jobs import RefusedRing, Ring, RingReading, RingsReading, RingState
+from wirewatch.core.jobs import NOT_READ, RefusedRing, Ring, RingReading, RingsReading, RingState
 from wirewatch.core.ports import Rings
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import absent_errno
+from wirewatch.jobs.shares import Path as Asker
+from wirewatch.jobs.shares import fair
+from wirewatch.jobs.tap.folders import (
+    GONE,
+    KINDS,
+    LISTED,
+    OLD,
+    RingFolder,
+    opened,
+    owners_here,
+    removable,
+    remove_folder,
+    ring_folders,
+)
 from wirewatch.jobs.tap.ringfile import (
     HEADER_BYTES,
     RECORD_BYTES,
@@ -34,21 +49,19 @@ from wirewatch.jobs.tap.ringfile import (
     read_records,
 )
 
-RINGS, OF_ONE_OWNER = 512, 256
-"""Rings that are read, in all and of one user, who must not be able to hide those of others."""
+RINGS = 512
+"""Rings that are read in a poll, and files that are open meanwhile."""
 OPEN = 128
 """Rings that are kept open between two polls; of more, what they wrote after the last poll is lost."""
-RECORDS_OF_ONE_OWNER = 16 * RECORDS
-"""Records of one user that are read in a poll, in 0.3 s; of more, the oldest are missed."""
-LISTED = 4096
-"""Names of a folder that are looked at."""
+RECORDS_IN_ALL = 16 * RECORDS
+"""Records that are read in a poll, in 0.3 s; of more, the oldest are missed."""
 REFUSED = 64
 """Files that are refused by name; the last one says how many there are besides."""
 FRESH = 5.0
 """Seconds in which a file may still become a ring."""
 KEPT = 120.0
 """Seconds for which a ring stays there after nobody writes it any more, for other readers."""
-LOCKS = Path("/proc/locks")
+LOCKS, PROC = Path("/proc/locks"), Path("/proc")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -85,9 +98,7 @@ class RingsPoll:
     folder: int
     before: Mapping[_Inode, float] = field(default_factory=dict)
     left: dict[_Inode, float] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
     owners: Counter[int] = field(default_factory=Counter)
-    taken: Counter[int] = field(default_factory=Counter)
     rings: list[RingReading] = field(default_factory=list)
     refused: list[RefusedRing] = field(default_factory=list)
     more: int = 0
@@ -98,6 +109,11 @@ class RingsPoll:
             self.refused.append(RefusedRing(ascii(name)[1:-1][:128], why))
         else:
             self.more += 1
+
+    def refuse_old(self, name: str, about: os.stat_result, why: Absent) -> None:
+        """Refuse a file, unless it is so new that it may still become a ring."""
+        if not 0 <= time.time() - about.st_ctime < FRESH:
+            self.refuse(name, why)
 
     def open(self, name: str, folder: int) -> int | None:
         """Open a file that anybody may have put there; None where it is refused, or was removed meanwhile."""
@@ -113,9 +129,11 @@ class RingsPoll:
 
     @contextmanager
     def refusing(self, name: str) -> Iterator[None]:
-        """Refuse a file that cannot be read."""
+        """Refuse a file that cannot be read; that it is gone is no fault of it."""
         try:
             yield
+        except FileNotFoundError:
+            pass
         except OSError as error:
             self.refuse(name, absent_errno(error.errno, name))
 
@@ -132,18 +150,56 @@ class RingsPoll:
         return self.holders.get(inode, Absent(Why.MISSING, "who holds its lock cannot be seen from here"))
 
 
+@dataclass(slots=True)
+class _Found:
+    """A file that may be a ring: `handle` while it is open, then what it is and what it holds."""
+
+    name: str
+    owner: str
+    about: os.stat_result
+    known: bool
+    handle: int = -1
+    header: RingHeader | Absent = NOT_READ
+    live: bool = False
+    after: int = 0
+
+    @property
+    def asker(self) -> Asker:
+        """Return for whom it asks: users are told apart at the shared level alone; known ones come first."""
+        return (self.owner, "" if self.owner else str(self.about.st_uid), (not self.known, self.name))
+
+    def close(self) -> None:
+        """Let go of it, if it is open."""
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether more may come through this descriptor."""
+        return self.live and isinstance(self.header, RingHeader) and not self.header.finalized
+
+    @property
+    def unread(self) -> int:
+        """Return how many records it has that were not read; those before the ring's last turn are gone."""
+        return 0 if isinstance(self.header, Absent) else min(RECORDS, self.header.counts.written - self.after)
+
+
 class FileRings:
-    """The rings in a folder. Any thread may poll; `close` ends it.
+    """The rings in a folder and the folders in it. Any thread may poll; `close` ends it.
 
     Rings whose writers live are kept open: the tap removes its file with the communicator, and what it wrote
     since the last poll is read from there.
     """
 
-    def __init__(self, folder: str | Path, mono: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: str | Path, mono: Callable[[], float] = time.monotonic, proc: Path = PROC
+    ) -> None:
         self._folder = Path(folder)
-        self._mono = mono
+        self._mono, self._proc = mono, proc
         self._left: dict[_Inode, float] = {}
-        self._open: dict[str, int] = {}
+        self._open: dict[str, _Found] = {}
+        self._empty: dict[str, float] = {}
         self._turn = threading.Lock()
 
     def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
@@ -167,70 +223,117 @@ class FileRings:
             self._close()
 
     def _close(self) -> None:
-        for handle in self._open.values():
-            os.close(handle)
+        for one in self._open.values():
+            one.close()
         self._open = {}
 
     def _read_all(self, folder: int, after: Mapping[str, int]) -> RingsReading:
         poll = RingsPoll(folder, before=self._left)
-        for name, handle in list(self._open.items()):
-            # First those that were read before: new files cannot crowd them out.
-            if not self._read(poll, name, handle, after):
-                os.close(self._open.pop(name))
-        for name in _names(folder, after):
-            if name not in self._open:
-                self._try(poll, name, after)
-        self._left = poll.left
+        folders = tuple(ring_folders(folder, poll.refuse))
+        found = list(self._open.values())
+        try:
+            for place in folders:
+                found += _files(poll, place, after, self._open)
+            chosen = _chosen(RINGS, found)
+            for one in found:
+                if one.name not in chosen:
+                    who = one.owner or f"user {one.about.st_uid}"
+                    poll.refuse(one.name, Absent(Why.MALFORMED, f"one ring too many of {who}"))
+            read = [one for one in found if one.name in chosen and _look(poll, one, after)]
+            shares = fair(RECORDS_IN_ALL, {one.asker: one.unread for one in read})
+            for one in read:
+                self._read(poll, one, shares[one.asker])
+            self._remove_gone(folder, folders, {one.name.rpartition("/")[0] for one in read})
+            going = [one for one in read if one.goes_on]
+            kept = _chosen(OPEN, going)
+            self._left, self._open = poll.left, {one.name: one for one in going if one.name in kept}
+        finally:
+            for one in found:
+                if self._open.get(one.name) is not one:
+                    one.close()
         return poll.reading()
 
-    def _try(self, poll: RingsPoll, name: str, after: Mapping[str, int]) -> None:
-        """Open a file and read it; whatever it is, others are read too."""
-        if name in poll.seen:
+    def _read(self, poll: RingsPoll, one: _Found, most: int) -> None:
+        """Read a ring into the poll; one that nobody has written for a while is removed, where we may."""
+        if isinstance(one.header, Absent):
             return
-        if not _NAME.fullmatch(name):
-            poll.refuse(name, Absent(Why.MALFORMED, "not a name that the tap gives"))
+        with poll.refusing(one.name):
+            poll.rings.append(_reading(poll, one, one.header, most))
+        inode, now = (one.about.st_dev, one.about.st_ino), self._mono()
+        if one.live:
             return
-        if (handle := poll.open(name, poll.folder)) is None:
-            return
-        if self._read(poll, name, handle, after) and len(self._open) < OPEN:
-            self._open[name] = handle
-        else:
-            os.close(handle)
+        poll.left[inode] = since = poll.before.get(inode, now)
+        if now - since >= KEPT:
+            # Elsewhere somebody else removes it, or nobody: a file system may be read-only to us.
+            with suppress(OSError):
+                above = os.stat(one.name.rpartition("/")[0] or ".", dir_fd=poll.folder)
+                if removable(above):
+                    os.unlink(one.name, dir_fd=poll.folder)
+                    del poll.left[inode]
 
-    def _read(self, poll: RingsPoll, name: str, handle: int, after: Mapping[str, int]) -> bool:
-        """Read a file that is open into the poll; returns whether more may come through this descriptor."""
-        poll.seen.add(name)
-        try:
-            about = os.fstat(handle)
-            header = _header(handle, about)
-            if isinstance(header, Absent):
-                if not 0 <= time.time() - about.st_ctime < FRESH:
-                    poll.refuse(name, header)
-                return False
-            if len(poll.rings) >= RINGS or poll.owners[about.st_uid] >= OF_ONE_OWNER:
-                poll.refuse(name, Absent(Why.MALFORMED, f"one ring too many of user {about.st_uid}"))
-                return False
-            live = _locked(handle)
-            poll.owners[about.st_uid] += 1
-            poll.rings.append(_reading(poll, name, handle, about, header, after.get(name, 0), live=live))
-        except OSError as error:
-            poll.refuse(name, absent_errno(error.errno, name))
-            return False
-        if not live:
-            self._clear(poll, name, (about.st_dev, about.st_ino))
-        return live and not header.finalized
+    def _remove_gone(self, root: int, folders: Iterable[RingFolder], used: set[str]) -> None:
+        """Remove the folders of pods that had no ring for an hour and no process on this machine."""
+        pods = [one for one in folders if one.at.startswith("pods/")]
+        now, before = self._mono(), self._empty
+        self._empty = {one.at: before.get(one.at, now) for one in pods if one.at.rstrip("/") not in used}
+        due = [one for one in pods if now - self._empty.get(one.at, now) >= GONE]
+        here = owners_here(self._proc) if due else None
+        for one in due:
+            if here is not None and one.owner not in here:
+                remove_folder(root, one.at)
+            self._empty[one.at] = now  # the next look at all processes is an hour away
 
-    def _clear(self, poll: RingsPoll, name: str, inode: _Inode) -> None:
-        """Remove a ring that nobody has written for a while, if the folder is ours."""
-        since = poll.before.get(inode, self._mono())
-        if self._mono() - since < KEPT or not _ours(poll.folder):
-            poll.left[inode] = since
-            return
-        try:
-            os.unlink(name, dir_fd=poll.folder)
-        except OSError:
-            # A file system that is read-only to us; somebody else removes it, or nobody.
-            poll.left[inode] = since
+
+def _chosen(total: int, found: Sequence[_Found]) -> set[str]:
+    """Return the names of those that may be read, or kept open; the others are beyond their share."""
+    shares = fair(total, {one.asker: 1 for one in found})
+    return {one.name for one in found if shares[one.asker]}
+
+
+def _files(
+    poll: RingsPoll, folder: RingFolder, after: Mapping[str, int], kept: Mapping[str, _Found]
+) -> Iterator[_Found]:
+    """Find the files of a folder that may be rings; the others are refused."""
+    with opened(poll.folder, folder.at or ".", poll.refuse) as handle:
+        names = _names(handle) if handle is not None else []
+        if len(names) > LISTED:
+            poll.refuse(f"{folder.at}...", Absent(Why.MALFORMED, f"more than {LISTED} names"))
+        # Whatever comes first in a folder of too many names, those that were read before are looked at.
+        before = {one.removeprefix(folder.at) for one in after if one.startswith(folder.at)}
+        for name in sorted({*names[:LISTED], *(one for one in before if "/" not in one)}):
+            whole = f"{folder.at}{name}"
+            if whole in kept or whole in {OLD, *KINDS}:
+                continue
+            if not _NAME.fullmatch(name):
+                poll.refuse(whole, Absent(Why.MALFORMED, "not a name that the tap gives"))
+                continue
+            with poll.refusing(whole):
+                about = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                if (wrong := _no_ring(about)) is None:
+                    yield _Found(whole, folder.owner, about, whole in after)
+                else:
+                    poll.refuse_old(whole, about, wrong)
+
+
+def _look(poll: RingsPoll, one: _Found, after: Mapping[str, int]) -> bool:
+    """Open a file, and look at what it is now; False where it is no ring."""
+    if one.handle < 0:
+        handle = poll.open(one.name, poll.folder)
+        one.handle = -1 if handle is None else handle
+    one.header = NOT_READ
+    if one.handle >= 0:
+        with poll.refusing(one.name):
+            one.about = os.fstat(one.handle)
+            one.header = _no_ring(one.about) or parse_header(os.pread(one.handle, HEADER_BYTES, 0))
+            one.live = _locked(one.handle)
+            if isinstance(one.header, Absent):
+                poll.refuse_old(one.name, one.about, one.header)
+    if isinstance(one.header, Absent):
+        return False
+    begin = after.get(one.name, 0)
+    # A number beyond what was written is of a ring that had this name before.
+    one.after, one.known = begin if begin <= one.header.counts.written else 0, True
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,29 +354,16 @@ class SeveralRings:
         return RingsReading(one.rings + two.rings, one.refused + two.refused)
 
 
-def _reading(
-    poll: RingsPoll,
-    name: str,
-    handle: int,
-    about: os.stat_result,
-    header: RingHeader,
-    after: int,
-    *,
-    live: bool,
-) -> RingReading:
-    state = RingState.FINALIZED if header.finalized else RingState.LIVE if live else RingState.DEAD
-    inode = (about.st_dev, about.st_ino)
+def _reading(poll: RingsPoll, one: _Found, header: RingHeader, most: int) -> RingReading:
+    about = one.about
+    state = RingState.FINALIZED if header.finalized else RingState.LIVE if one.live else RingState.DEAD
     ring = Ring(
-        name, header.communicator, header.ranks, header.rank, header.nodes, header.gpu, header.pid,
-        poll.holder(inode) if live else _GONE, about.st_uid, header.created, state, header.counts,
-        header.comm_name, header.nccl, header.interface, header.tap, header.on, header.period,
-        header.untimed,
+        one.name, header.communicator, header.ranks, header.rank, header.nodes, header.gpu, header.pid,
+        poll.holder((about.st_dev, about.st_ino)) if one.live else _GONE, about.st_uid, header.created, state,
+        header.counts, header.comm_name, header.nccl, header.interface, header.tap, header.on, header.period,
+        header.untimed, owner=one.owner,
     )  # fmt: skip
-    # A number beyond what was written is of a ring that had this name before.
-    begin = after if after <= header.counts.written else 0
-    most = min(RECORDS, RECORDS_OF_ONE_OWNER - poll.taken[about.st_uid])
-    poll.taken[about.st_uid] += min(most, header.counts.written - begin)
-    new = _slice(handle, header, begin, most, open_end=state is RingState.LIVE)
+    new = _slice(one.handle, header, one.after, most, open_end=state is RingState.LIVE)
     return RingReading(ring, new.calls, new.missed, new.implausible, new.last)
 
 
@@ -291,22 +381,23 @@ def lock_holders(path: Path) -> dict[_Inode, int]:
     }
 
 
-def _names(folder: int, known: Mapping[str, int]) -> Iterator[str]:
-    """Names in the folder, those first that were read before: new files cannot crowd them out."""
+def _names(folder: int) -> list[str]:
+    """Return the names in a folder, one more than are looked at where there are as many."""
     with os.scandir(folder) as entries:
-        here = {entry.name for entry in islice(entries, LISTED)}
-    yield from sorted(known)
-    yield from sorted(here - known.keys())
+        return sorted(entry.name for entry in islice(entries, LISTED + 1))
 
 
-def _header(handle: int, about: os.stat_result) -> RingHeader | Absent:
+def _no_ring(about: os.stat_result) -> Absent | None:
+    """Say why a file is no ring by its shape; None: it may be one."""
+    if stat.S_ISLNK(about.st_mode):
+        return _MEANS[errno.ELOOP]
     if not stat.S_ISREG(about.st_mode):
         return Absent(Why.MALFORMED, "not a regular file")
     if about.st_nlink > 1:
         return Absent(Why.MALFORMED, f"{about.st_nlink} names for one file")
     if about.st_size != RING_BYTES:
         return Absent(Why.MALFORMED, f"{about.st_size} bytes; a ring has {RING_BYTES}")
-    return parse_header(os.pread(handle, HEADER_BYTES, 0))
+    return None
 
 
 def _locked(handle: int) -> bool:
@@ -338,9 +429,3 @@ def _record_bytes(handle: int, numbers: range) -> bytes:
     here = min(count, RECORDS - first)
     data = os.pread(handle, here * RECORD_BYTES, HEADER_BYTES + first * RECORD_BYTES)
     return data + os.pread(handle, (count - here) * RECORD_BYTES, HEADER_BYTES)
-
-
-def _ours(folder: int) -> bool:
-    """Whether the sticky bit lets us remove the files of others there: the folder is ours, or we are root."""
-    user = os.geteuid()
-    return user in {0, os.fstat(folder).st_uid}
