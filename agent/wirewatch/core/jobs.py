@@ -4,13 +4,18 @@ Both are hostile input: a job's owner may write anything. Adapters check shapes 
 values that they make.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from wirewatch.core.types import Absent, Why
 
 NOT_READ = Absent(Why.MISSING, "not read")
+
+
+def asker(owner: str, uid: int) -> tuple[str, str]:
+    """Return who takes a share of a budget: the shared level is one owner, whose users are told apart."""
+    return owner, "" if owner else str(uid)
 
 
 class RingState(Enum):
@@ -81,6 +86,20 @@ class Ring:
     def identity(self) -> str:
         """Return within whose rings it may be joined: its owner's, else those of the user of its file."""
         return self.owner or f"user:{self.uid}"
+
+    def misplaced(self, gpus: Mapping[int, str], known: Container[str]) -> str:
+        """Say where its process computes on another GPU than it names; empty where nothing shows that.
+
+        `gpus`: that of each process that computes on one alone, by UUID. `known`: those of this machine; that
+        of a MIG instance is not among them, and is believed.
+        """
+        runs = self.gpu if isinstance(self.host_pid, Absent) else gpus.get(self.host_pid, self.gpu)
+        return f"says {self.gpu}, runs on {runs}" if runs != self.gpu and self.gpu in known else ""
+
+    @property
+    def asker(self) -> tuple[str, str]:
+        """Return for whom it takes a share of a budget: its owner, or a user of the shared level."""
+        return asker(self.owner, self.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The documents of running jobs: what is known of all, the answer for one, and who carries the tap."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,7 +53,8 @@ class RingStatus:
     timed and have none; `captured` calls went into CUDA graphs, after which the communicator is not timed any
     more. `sends`: sends and receives, which are not timed. `quiet_seconds`: since the last event.
     `timing_on_seconds` of every `timing_period_seconds`; `untimed` says why calls are counted and not timed.
-    `source`: what timed it, if not the tap.
+    `source`: what timed it, if not the tap. `owner`: whose it is by its folder; empty at the shared level.
+    `gpu_listed`: the driver lists its process on this GPU alone; else the GPU is the ring's own word.
     """
 
     name: str
@@ -81,6 +82,8 @@ class RingStatus:
     timing_period_seconds: float
     untimed: str = ""
     source: str = ""
+    owner: str = ""
+    gpu_listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +135,26 @@ def explain(evidence: JobEvidence, at: float, source: str) -> ExplainDocument:
 
 def jobs_status(
     folder: str, found: RingsReading | Absent, carriers: Carriers, remarks: Sequence[str],
-    now: tuple[float, float],
+    now: tuple[float, float], gpus: tuple[Mapping[int, str], Collection[str]] = ({}, ()),
 ) -> JobsStatusDocument:  # fmt: skip
-    """The document; `now`: Unix and monotonic seconds of the reading."""
+    """The document; `now`: Unix and monotonic seconds of the reading; `gpus`: as `computing` has them."""
     reading, why = value_or(found, RingsReading()), ""
     if isinstance(found, Absent):
         why = "missing" if found.why is Why.MISSING else str(found)
     return JobsStatusDocument(
         schema="wirewatch.jobs-status/1", at=now[0], folder=folder, read=not why,
         why=why, remarks=list(remarks),
-        rings=[_status(one.ring, now[1]) for one in reading.rings],
-        refused=[RefusedFile(one.name, str(one.why)) for one in reading.refused],
+        rings=[_status(one.ring, now[1], gpus[0]) for one in reading.rings],
+        refused=[
+            *(RefusedFile(one.ring.name, why) for one in reading.rings if (why := one.ring.misplaced(*gpus))),
+            *(RefusedFile(one.name, str(one.why)) for one in reading.refused),
+        ],
         carriers=carriers.found,
         unread_processes=carriers.closed, late=carriers.late,
     )  # fmt: skip
 
 
-def _status(ring: Ring, mono: float) -> RingStatus:
+def _status(ring: Ring, mono: float, gpus: Mapping[int, str]) -> RingStatus:
     counts = ring.counts
     return RingStatus(
         name=ring.name, state=ring.state.value, communicator=f"{ring.communicator:#x}",
@@ -160,4 +166,5 @@ def _status(ring: Ring, mono: float) -> RingStatus:
         dropped=counts.dropped, captured=counts.captured, sends=counts.sends, timing_on_seconds=ring.on,
         timing_period_seconds=ring.period,
         untimed=UNTIMED[ring.untimed].value if ring.untimed in UNTIMED else "", source=ring.source,
+        owner=ring.owner, gpu_listed=gpus.get(value_or(ring.host_pid, -1)) == ring.gpu,
     )  # fmt: skip

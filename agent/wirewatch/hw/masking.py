@@ -57,7 +57,8 @@ class Masker:
         self._names: dict[str, str] = {}
         self._words: dict[str, str] = {}
         self._numbers: dict[int, int] = {}
-        self._pods: dict[str, dict[str, str]] = {"namespace": {}, "name": {}, "pool": {}, "communicator": {}}
+        kinds = ("namespace", "name", "pool", "communicator", "job")
+        self._pods: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
         self._users: dict[int, int] = {0: 0}
         self._hosts: dict[str, str] = {}
 
@@ -133,7 +134,16 @@ class Masker:
 
     def _without_owner(self, ring: Mapping[str, Any]) -> dict[str, Any]:
         name = self._stand_in("communicator", ring["comm_name"])
-        return {**ring, "uid": self._user(ring["uid"]), "comm_name": name}
+        masked = {**ring, "uid": self._user(ring["uid"]), "comm_name": name}
+        kind, _, job = ring.get("owner", "").partition(":")
+        if not job:
+            return masked
+        inside = self._stand_in("job", job)
+        return {
+            **masked,
+            "owner": f"{kind}:{inside}",
+            "name": ring["name"].replace(f"/{job}/", f"/{inside}/"),
+        }
 
     def _stand_in(self, kind: str, text: str) -> str:
         return self._pods[kind].setdefault(text, shape(text, len(self._pods[kind]) + 1))

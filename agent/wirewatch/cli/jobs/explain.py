@@ -134,10 +134,10 @@ def selected(
     if kind not in {"slurm", "pod", "container"} or not value.strip():
         raise click.UsageError(f"{given!r} names no job: slurm:ID, pod:UID, container:ID or a process id")
     name = given.lower()
-    if name.startswith(CONTAINER):
-        name = name[: len(CONTAINER) + CONTAINER_DIGITS]
+    # By its cgroup a container has so many digits, by its folder the name that somebody gave it.
+    meant = {name, name[: len(CONTAINER) + CONTAINER_DIGITS] if name.startswith(CONTAINER) else name}
     owners = [(one, (one.name, *(() if isinstance(one.job, Absent) else one.job.owners))) for one in jobs]
-    found = [one for one, names in owners if name in {each.lower() for each in names}]
+    found = [one for one, names in owners if meant & {each.lower() for each in names}]
     none = f"no job {given} runs on this node's GPUs{_known(jobs)}"
     return _only(found, none, f"{given} is part of several jobs")
 

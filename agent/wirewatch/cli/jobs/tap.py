@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,14 +109,22 @@ def _folders(config_file: Path | None) -> tuple[str, str]:
 
 
 def _here(folder: str, inspector: str) -> "JobsStatusDocument":
+    from wirewatch.core.types import Absent
     from wirewatch.documents.jobs import jobs_status
+    from wirewatch.hw.nvml.client import NvmlClient
+    from wirewatch.hw.nvml.protocol import Source
     from wirewatch.jobs.inspector.files import job_rings
+    from wirewatch.jobs.running import computing
     from wirewatch.jobs.tap.carriers import carriers
     from wirewatch.jobs.tap.tapfile import folder_remarks
 
     found = job_rings(folder, inspector).poll({})
     now, both = (time.time(), time.monotonic()), " and ".join(filter(None, (folder, inspector)))
-    return jobs_status(both, found, carriers(), folder_remarks(Path(folder)) if folder else (), now)
+    with closing(NvmlClient(Source())) as nvml:
+        # Its process starts with the first question, and takes a while.
+        gpus = computing(nvml) if not isinstance(found, Absent) and found.rings else ({}, ())
+    remarks = folder_remarks(Path(folder)) if folder else ()
+    return jobs_status(both, found, carriers(), remarks, now, gpus)
 
 
 def _played(replay: str, overlays: tuple[str, ...]) -> "JobsStatusDocument":
@@ -175,8 +184,8 @@ def _text(document: "JobsStatusDocument") -> Iterator[str]:
     else:
         yield f"{len(document.rings)} rings in {document.folder}"
         header = (
-            "communicator", "rank", "gpu", "pid", "uid", "tap", "nccl", "state", "collectives", "timed",
-            "dropped", "quiet",
+            "communicator", "rank", "gpu", "pid", "job", "uid", "tap", "nccl", "state", "collectives",
+            "timed", "dropped", "quiet",
         )  # fmt: skip
         yield from table(header, [_row(one) for one in document.rings])
     for why in sorted({one.untimed for one in document.rings if one.untimed}):
@@ -200,6 +209,7 @@ def _row(one: "RingStatus") -> tuple[str, ...]:
     quiet = f"{one.quiet_seconds:.0f} s" if one.state == "live" else "-"
     return (
         f"{one.communicator}{name}", f"{one.rank}/{one.ranks}", (one.gpu or "-")[:12],
-        pid if one.host_pid in {None, one.pid} else f"{pid} ({one.pid} inside)", str(one.uid), one.tap or "-",
-        one.nccl or "-", one.state, str(one.collectives), str(one.timed), str(one.dropped), quiet,
+        pid if one.host_pid in {None, one.pid} else f"{pid} ({one.pid} inside)", one.owner or "-",
+        str(one.uid), one.tap or "-", one.nccl or "-", one.state, str(one.collectives), str(one.timed),
+        str(one.dropped), quiet,
     )  # fmt: skip

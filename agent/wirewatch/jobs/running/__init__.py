@@ -18,9 +18,9 @@ from wirewatch.jobs.running.model import (
     NvlinkSent,
     Witness,
 )
-from wirewatch.jobs.running.read import read
+from wirewatch.jobs.running.read import computing, read
 
-__all__ = ["COLLECTOR", "NAME", "JobSurroundings", "NvlinkSent", "Witness", "algorithm_words"]
+__all__ = ["COLLECTOR", "NAME", "JobSurroundings", "NvlinkSent", "Witness", "algorithm_words", "computing"]
 
 log = logging.getLogger(__name__)
 

@@ -38,9 +38,9 @@ def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> Jo
     jobs = tuple(_job(job, judged, reading, policy) for job in judged.jobs)
     hints = tuple(_hints(jobs, ok))
     last = max(hints, key=lambda hint: hint.since, default=memory.last_hint)
-    refused = () if isinstance(reading.rings, Absent) else reading.rings.refused[:MOST_REFUSED]
+    files = () if isinstance(reading.rings, Absent) else reading.rings.refused
     return JobsFacts(
-        ok.at, ok.mono, jobs, hints, last, refused, judged.left_out,
+        ok.at, ok.mono, jobs, hints, last, (*judged.refused, *files)[:MOST_REFUSED], judged.left_out,
         reading.rings if isinstance(reading.rings, Absent) else None,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ communicator. A job is what shares processes, or an owner that this node knows.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.core.jobs import Ring, RingReading, RingState
+from wirewatch.core.jobs import RefusedRing, Ring, RingReading, RingState
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.running.model import (
@@ -18,6 +18,7 @@ from wirewatch.jobs.running.model import (
     RingProcess,
 )
 from wirewatch.jobs.running.windows import Shape
+from wirewatch.jobs.shares import fair
 from wirewatch.jobs.times import UNTIMED, JobRank, TimesDoubt
 
 _UNKNOWN = RingProcess("", Absent(Why.MISSING, "its process is not known"))
@@ -72,12 +73,22 @@ def possible(reading: JobsReading) -> tuple[RingReading, ...]:
     )
 
 
+def misplaced(reading: JobsReading) -> tuple[RefusedRing, ...]:
+    """Return the rings that name another GPU than their process computes on: nothing of them is believed."""
+    rings = () if isinstance(reading.rings, Absent) else reading.rings.rings
+    told = ((one.ring.name, one.ring.misplaced(reading.around.gpus, reading.indexes)) for one in rings)
+    return tuple(RefusedRing(name, Absent(Why.MALFORMED, why)) for name, why in told if why)
+
+
 def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...], int]:
     """The communicators, those with live rings first, and how many more there are than are followed."""
     found = grouped(((one.ring.identity, one.ring.communicator), one) for one in readings)
     every = [_ring_group(key, rings) for key, rings in found.items()]
     every.sort(key=lambda group: (not group.live, -max(one.ring.created for one in group.rings), group.key))
-    return tuple(every[:MOST_COMMUNICATORS]), len(every[MOST_COMMUNICATORS:])
+    askers = {(*group.rings[0].ring.asker, place): 1 for place, group in enumerate(every)}
+    shares = fair(MOST_COMMUNICATORS, askers)
+    followed = tuple(group for group, asker in zip(every, askers, strict=True) if shares[asker])
+    return followed, len(every) - len(followed)
 
 
 def untimed(group: RingGroup) -> TimesDoubt:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.core.collector import DEGRADED, Rule
+from wirewatch.core.jobs import RefusedRing
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Finding, Ok, Subject
 from wirewatch.core.words import count
@@ -14,6 +15,7 @@ from wirewatch.jobs.running.grouping import (
     RingGroup,
     job_groups,
     job_rank,
+    misplaced,
     possible,
     ring_groups,
     settings_of_rank,
@@ -84,12 +86,15 @@ class JudgedRings:
     communicators: Mapping[CommunicatorKey, JudgedCommunicator]
     jobs: tuple[JobGroup, ...]
     left_out: int
+    refused: tuple[RefusedRing, ...] = ()
 
 
 def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> JudgedRings:
     """Fold one reading of the rings: join, close windows, and say who is late and which wire is slow."""
     reading, poll = ok.value, memory.polls + 1
-    readings = possible(reading)
+    refused = misplaced(reading)
+    odd = {one.name for one in refused}
+    readings = tuple(one for one in possible(reading) if one.ring.name not in odd)
     groups, left_out = ring_groups(readings)
     rings = progress(memory.rings, readings)
     gpus = frozenset(reading.indexes)
@@ -108,7 +113,7 @@ def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> 
     }
     judged = _with_witnesses(judged, jobs, reading, new)
     communicators = {key: one.memory for key, one in judged.items()}
-    return JudgedRings(replace(new, communicators=communicators), judged, jobs, left_out)
+    return JudgedRings(replace(new, communicators=communicators), judged, jobs, left_out, refused)
 
 
 def findings(judged: JudgedRings) -> tuple[Finding, ...]:

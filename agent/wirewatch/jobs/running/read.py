@@ -1,8 +1,10 @@
 """Reading the rings of running jobs, and once for each process whose it is and NCCL's settings in it."""
 
 from wirewatch.core.jobs import Ring, RingReading, RingsReading, RingState
+from wirewatch.core.nvml import PROCESSES, as_pids
 from wirewatch.core.owners import owner_of
-from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.ports import Hardware, Nvml, Sysfs
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.running.model import MOST_RINGS, JobsMemory, JobsOptions, JobsReading, RingProcess
 from wirewatch.nccl.settings import parse_nccl_conf, settings_of_environ
@@ -20,6 +22,14 @@ def read(hardware: Hardware, memory: JobsMemory, options: JobsOptions) -> JobsRe
     processes = {one.ring.name: _process(hardware.sysfs, memory, one.ring) for one in followed.rings}
     conf = parse_nccl_conf(value_or(hardware.sysfs.read(CONF), "")).settings
     return JobsReading(followed, processes, conf, names=options.names)
+
+
+def computing(nvml: Nvml) -> tuple[dict[int, str], frozenset[str]]:
+    """Return the GPU (UUID) of each process that computes on one alone, by NVML, and all GPUs there are."""
+    gpus = value_or(nvml.gpus(), ())
+    pids = ((gpu.uuid, as_pids(nvml.ask(gpu.key, PROCESSES[:1])[0].value)) for gpu in gpus)
+    held = grouped((pid, uuid) for uuid, found in pids for pid in value_or(found, ()))
+    return {pid: on[0] for pid, on in held.items() if len(on) == 1}, frozenset(gpu.uuid for gpu in gpus)
 
 
 def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:

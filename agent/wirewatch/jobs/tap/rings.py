@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from wirewatch.core.jobs import NOT_READ, RefusedRing, Ring, RingReading, RingsReading, RingState
+from wirewatch.core.jobs import NOT_READ, RefusedRing, Ring, RingReading, RingsReading, RingState, asker
 from wirewatch.core.ports import Rings
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import absent_errno
@@ -165,8 +165,8 @@ class _Found:
 
     @property
     def asker(self) -> Asker:
-        """Return for whom it asks: users are told apart at the shared level alone; known ones come first."""
-        return (self.owner, "" if self.owner else str(self.about.st_uid), (not self.known, self.name))
+        """Return for whom it asks; what was read before comes first."""
+        return (*asker(self.owner, self.about.st_uid), (not self.known, self.name))
 
     def close(self) -> None:
         """Let go of it, if it is open."""
