@@ -138,12 +138,8 @@ class Masker:
         kind, _, job = ring.get("owner", "").partition(":")
         if not job:
             return masked
-        inside = self._stand_in("job", job)
-        return {
-            **masked,
-            "owner": f"{kind}:{inside}",
-            "name": ring["name"].replace(f"/{job}/", f"/{inside}/"),
-        }
+        job, inside = f"/{job}/", self._stand_in("job", job)
+        return {**masked, "owner": f"{kind}:{inside}", "name": ring["name"].replace(job, f"/{inside}/")}
 
     def _stand_in(self, kind: str, text: str) -> str:
         return self._pods[kind].setdefault(text, shape(text, len(self._pods[kind]) + 1))

@@ -266,11 +266,12 @@ def test_rings_are_counted_by_why_they_have_no_times_and_by_who_timed_them() -> 
 @pytest.mark.parametrize(
     ("changes", "cells"),
     [
-        ({}, ("0xa", "1/8", "-", "7", "1000", "-", "-", "live", "40", "3", "0", "2 s")),
+        ({}, ("0xa", "1/8", "-", "7", "-", "1000", "-", "-", "live", "40", "3", "0", "2 s")),
         ({"state": "dead", "host_pid": None},
-         ("0xa", "1/8", "-", "-", "1000", "-", "-", "dead", "40", "3", "0", "-")),
-        ({"communicator_name": "pg", "gpu": UUID, "host_pid": 9, "tap": "1", "nccl": "2.28"},
-         ("0xa pg", "1/8", UUID[:12], "9 (7 inside)", "1000", "1", "2.28", "live", "40", "3", "0", "2 s")),
+         ("0xa", "1/8", "-", "-", "-", "1000", "-", "-", "dead", "40", "3", "0", "-")),
+        ({"communicator_name": "pg", "owner": "pod:b", "gpu": UUID, "host_pid": 9, "tap": "1", "nccl": "2"},
+         ("0xa pg", "1/8", UUID[:12], "9 (7 inside)", "pod:b", "1000", "1", "2", "live", "40", "3", "0",
+          "2 s")),
     ],
 )  # fmt: skip
 def test_the_row_of_a_ring(changes: dict[str, Any], cells: tuple[str, ...]) -> None:

@@ -286,8 +286,8 @@ OF_RANKS = ("pending", "window", "seen", "stride", "windows", "closed", "slots",
     ids=["the same", "a rank on another GPU", "a rank less"],
 )
 def test_nothing_of_other_ranks_comes_into_a_window(ranks: Sequence[tuple[int, str]], *, kept: bool) -> None:
-    before = JobsMemory(communicators={(1000, 1): REMEMBERED})
-    memory = judge_rings(before, Ok(rings(*ranks), 1.0, 101.0), POLICY).memory.communicators[1000, 1]
+    before = JobsMemory(communicators={("user:1000", 1): REMEMBERED})
+    memory = judge_rings(before, Ok(rings(*ranks), 1.0, 101.0), POLICY).memory.communicators["user:1000", 1]
     assert memory.ranks == tuple(ranks)
     for name in OF_RANKS:
         new = getattr(REMEMBERED if kept else CommunicatorMemory(), name)

@@ -341,7 +341,7 @@ def test_a_slow_wire_is_slow_since_it_was_found_until_it_is_not() -> None:
 def test_rings_that_contradict_each_other_are_not_joined() -> None:
     node = DrawnNode(TRAINING)
     node.poll(2)
-    joined = node.memory.communicators[TRAINING.uid, TRAINING.communicator].joined
+    joined = node.memory.communicators[f"user:{TRAINING.uid}", TRAINING.communicator].joined
     node.change = lambda one: replace(one, ring=replace(one.ring, nodes=1 + one.ring.rank % 2))
     (comm,) = node.poll(2).jobs[0].communicators
     assert (comm.doubt, comm.joined, comm.fresh) == (TimesDoubt.UNLIKE, joined, False)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 INTERNAL = 70
 DEFAULT = "/run/wirewatch-jobs"
 """Where the tap writes if nothing else is set in the job."""
+DRIVER = Path("/dev/nvidiactl")
+"""There is no process on a GPU without it."""
 
 
 @click.group(cls=CommandGroup)
@@ -122,7 +124,8 @@ def _here(folder: str, inspector: str) -> "JobsStatusDocument":
     now, both = (time.time(), time.monotonic()), " and ".join(filter(None, (folder, inspector)))
     with closing(NvmlClient(Source())) as nvml:
         # Its process starts with the first question, and takes a while.
-        gpus = computing(nvml) if not isinstance(found, Absent) and found.rings else ({}, ())
+        asked = DRIVER.exists() and not isinstance(found, Absent) and found.rings
+        gpus = computing(nvml) if asked else ({}, ())
     remarks = folder_remarks(Path(folder)) if folder else ()
     return jobs_status(both, found, carriers(), remarks, now, gpus)
 

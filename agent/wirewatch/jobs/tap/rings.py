@@ -129,11 +129,9 @@ class RingsPoll:
 
     @contextmanager
     def refusing(self, name: str) -> Iterator[None]:
-        """Refuse a file that cannot be read; that it is gone is no fault of it."""
+        """Refuse a file that cannot be read."""
         try:
             yield
-        except FileNotFoundError:
-            pass
         except OSError as error:
             self.refuse(name, absent_errno(error.errno, name))
 
@@ -307,7 +305,7 @@ def _files(
             if not _NAME.fullmatch(name):
                 poll.refuse(whole, Absent(Why.MALFORMED, "not a name that the tap gives"))
                 continue
-            with poll.refusing(whole):
+            with poll.refusing(whole), suppress(FileNotFoundError):
                 about = os.stat(name, dir_fd=handle, follow_symlinks=False)
                 if (wrong := _no_ring(about)) is None:
                     yield _Found(whole, folder.owner, about, whole in after)
