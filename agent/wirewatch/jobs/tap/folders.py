@@ -86,6 +86,7 @@ def _jobs_folders(kind: int, name: str, refuse: Refuse) -> Iterator[RingFolder]:
 @contextmanager
 def opened(root: int, at: str, refuse: Refuse) -> Iterator[int | None]:
     """Open a folder below the root and close it at the end; None: it is not there, or is refused."""
+    at = at.rstrip("/") or "."  # with a slash at its end a link would be followed
     try:
         handle = os.open(at, FOLDER, dir_fd=root)
     except FileNotFoundError:

@@ -292,7 +292,7 @@ def _files(
     poll: RingsPoll, folder: RingFolder, after: Mapping[str, int], kept: Mapping[str, _Found]
 ) -> Iterator[_Found]:
     """Find the files of a folder that may be rings; the others are refused."""
-    with opened(poll.folder, folder.at or ".", poll.refuse) as handle:
+    with opened(poll.folder, folder.at, poll.refuse) as handle:
         names = _names(handle) if handle is not None else []
         if len(names) > LISTED:
             poll.refuse(f"{folder.at}...", Absent(Why.MALFORMED, f"more than {LISTED} names"))
