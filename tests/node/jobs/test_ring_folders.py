@@ -127,6 +127,25 @@ def test_a_kind_of_folders_counts_where_only_the_platform_names_them(
     assert refusals(found) == told, guard
 
 
+@pytest.mark.parametrize(
+    ("guard", "above", "kind", "mode", "read"),
+    [
+        ("others write, and come here", 0o755, 0o751, 0o2773, False),
+        ("they cannot pass the root", 0o750, 0o751, 0o2773, True),
+        ("they cannot pass the kind", 0o755, 0o750, 0o2773, True),
+        ("they cannot write", 0o755, 0o751, 0o2771, True),
+    ],
+)
+def test_a_folder_of_a_job_counts_where_no_other_user_writes(
+    tmp_path: Path, guard: str, above: int, kind: int, mode: int, *, read: bool
+) -> None:
+    folder = made(made(made(tmp_path / "jobs", above) / "containers", kind) / "a", mode)
+    with RingWriter(folder / "x.ring"):
+        found = poll(tmp_path / "jobs")
+    assert bool(found.rings) is read, guard
+    assert bool(refusals(found)) is not read
+
+
 @needs_root
 def test_a_folder_for_pods_of_old_that_a_user_made_is_not_read(tmp_path: Path) -> None:
     root = made(tmp_path / "jobs", 0o3773)

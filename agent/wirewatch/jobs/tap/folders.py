@@ -55,7 +55,7 @@ def ring_folders(root: int, refuse: Refuse) -> Iterator[RingFolder]:
             if wrong := _untrusted(os.fstat(root), os.fstat(kind)):
                 refuse(name, Absent(Why.DENIED, f"{wrong}, so that no name in it says whose a ring is"))
             elif name in KINDS:
-                yield from _jobs_folders(kind, name, refuse)
+                yield from _jobs_folders(root, kind, name, refuse)
             else:
                 yield RingFolder(f"{name}/")
 
@@ -70,9 +70,10 @@ def _untrusted(root: os.stat_result, kind: os.stat_result) -> str:
     return "any user may write there" if kind.st_mode & stat.S_IWOTH and root.st_mode & stat.S_IXOTH else ""
 
 
-def _jobs_folders(kind: int, name: str, refuse: Refuse) -> Iterator[RingFolder]:
+def _jobs_folders(root: int, kind: int, name: str, refuse: Refuse) -> Iterator[RingFolder]:
     """Find the folders of jobs in a folder of one kind."""
     owner, pattern = KINDS[name]
+    ways = os.fstat(root).st_mode & os.fstat(kind).st_mode & stat.S_IXOTH
     with os.scandir(kind) as entries:
         names = sorted(entry.name for entry in islice(entries, LISTED))
     good = [one for one in names if pattern.fullmatch(one)]
@@ -80,7 +81,13 @@ def _jobs_folders(kind: int, name: str, refuse: Refuse) -> Iterator[RingFolder]:
         refuse(f"{name}/{odd}", Absent(Why.MALFORMED, f"not the name of a {owner}"))
     if more := len(good[FOLDERS:]):
         refuse(f"{name}/...", Absent(Why.MALFORMED, f"{more} more folders than are looked into"))
-    yield from (RingFolder(f"{name}/{one}/", f"{owner}:{one}") for one in good[:FOLDERS])
+    for one in good[:FOLDERS]:
+        at = f"{name}/{one}/"
+        with opened(root, at, refuse) as folder:
+            if folder is not None and ways and os.fstat(folder).st_mode & stat.S_IWOTH:
+                refuse(at, Absent(Why.DENIED, "any user may write there, and so forge its rings"))
+            elif folder is not None:
+                yield RingFolder(at, f"{owner}:{one}")
 
 
 @contextmanager
