@@ -1,12 +1,15 @@
 #!/bin/bash
 # Slurm's TaskProlog: the tap in each task that does not bring a profiler of its own. It takes some milliseconds, and whatever is
-# missing, the task starts without the tap. Containers of pyxis need enroot-hook.sh too, which mounts what this names.
+# missing, the task starts without the tap. Rings go into the job's own folder where prolog.sh has made one, else to those of all users
+# of the node. Containers of pyxis need enroot-hook.sh too, which mounts what this names.
 library=${WIREWATCH_TAP:-/opt/wirewatch/lib/libwirewatch-tap.so}
 rings=${WIREWATCH_TAP_DIR:-/run/wirewatch-jobs}
+own=$rings/slurm/$SLURM_JOB_ID
 
 # Set to nothing is a choice as well.
 [ -n "${NCCL_PROFILER_PLUGIN+set}" ] && exit 0
 if [ -r "$library" ] && [ -d "$rings" ]; then
     echo "export NCCL_PROFILER_PLUGIN=$library"
+    [ -n "$SLURM_JOB_ID" ] && [ -w "$own" ] && echo "export WIREWATCH_TAP_DIR=$own"
 fi
 exit 0

@@ -10,6 +10,7 @@ here=${here%/*}
 # shellcheck source=deploy/slurm/lib.sh
 . "$here/lib.sh" || exit 0
 
+remove_rings
 case $EPILOG_FOR in
     gpus) [[ -n $SLURM_JOB_GPUS ]] || exit 0 ;;
     all) ;;

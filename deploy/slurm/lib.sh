@@ -29,6 +29,8 @@ NODE=${SLURMD_NODENAME:-}
 LOGGER=/usr/bin/logger
 LOG_DEADLINE=2
 RUN=/run/wirewatch-slurm
+RINGS=/run/wirewatch-jobs
+RINGS_SIZE=64m
 
 # log TEXT: a line for the syslog; one that does not take a line gets no more. Nothing ever goes to standard output
 # or error, which slurmd keeps as a failure's.
@@ -262,6 +264,29 @@ drain_and_tell() {
         lost) log "not drained, Slurm could not be asked: $1" ;;
     esac
 }
+
+# in_rings: goes into the folder of the rings of Slurm's jobs; false where there is none that is root's alone. All that
+# follows names no path: the folder of rings belongs to the agent, who could put a link into it.
+in_rings() {
+    [[ $RINGS == /* && -d $RINGS && $SLURM_JOB_ID =~ ^[1-9][0-9]*$ ]] || return
+    [[ -d $RINGS/slurm ]] || mkdir -m 0751 "$RINGS/slurm"
+    cd -P "$RINGS/slurm" && [[ $PWD == "$RINGS/slurm" && -O . && $(stat -c %a .) =~ ^2?751$ ]]
+}
+
+# make_rings: a folder for the rings of this job, of a size of its own, to which no other user comes. Without it, the job's
+# rings lie among those of all users; whatever goes wrong here, the job starts.
+make_rings() (
+    in_rings && [[ $SLURM_JOB_UID =~ ^[0-9]+$ ]] && mkdir -m 0700 "$SLURM_JOB_ID" || exit
+    options=size=$RINGS_SIZE,nr_inodes=1k,mode=2770,uid=$SLURM_JOB_UID,gid=$(stat -c %g ..),nosuid,nodev,noexec
+    timeout --signal=KILL 2 mount --no-canonicalize -t tmpfs -o "$options" wirewatch-rings "./$SLURM_JOB_ID" || rmdir "$SLURM_JOB_ID"
+) </dev/null >/dev/null 2>&1
+
+# remove_rings: the folder of this job's rings goes; the agent keeps open what it has not read.
+remove_rings() (
+    in_rings && [[ -d $SLURM_JOB_ID ]] || exit
+    timeout --signal=KILL 2 umount --no-canonicalize --lazy "./$SLURM_JOB_ID"
+    rmdir "$SLURM_JOB_ID"
+) </dev/null >/dev/null 2>&1
 
 held='' until='' deaf=''
 configure

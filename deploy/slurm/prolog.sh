@@ -9,16 +9,22 @@ here=${here%/*}
 # shellcheck source=deploy/slurm/lib.sh
 . "$here/lib.sh" || exit 0
 
+# starts: the job does.
+starts() {
+    make_rings
+    exit 0
+}
+
 read_verdict --fail-on "$FAIL_ON" ||
     ask "$DEADLINE" "prolog-$((${SLURM_JOB_ID:-0} % 8))" --cached --fail-on "$FAIL_ON"
 case $verdict in
     fit)
         [[ $health != UNKNOWN ]] || log "the job starts: $answer"
-        exit 0
+        starts
         ;;
     none)
         log "the job starts, wirewatch gave no verdict: $answer"
-        exit 0
+        starts
         ;;
 esac
 
@@ -30,4 +36,4 @@ case $outcome in
         ;;
 esac
 log "the job starts on an unfit node: $answer"
-exit 0
+starts

@@ -81,7 +81,7 @@ def ours(given: Sequence[Document]) -> list[Document]:
     return made
 
 
-CONTAINERS = {"agent", "prober", "folders", "rings", "tap"}
+CONTAINERS = {"agent", "prober", "folders", "mount", "tap"}
 VOLUMES = {
     "config", "run", "state", "jobs", "tap", "sys-bus", "sys-class", "sys-devices", "web", "token", "tmp",
     "shm", "pod-resources", "pod-logs", "cgroups", "nccl-conf", "all-gpus", "driver",

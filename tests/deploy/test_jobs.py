@@ -5,10 +5,12 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.disks import needs_root
 from wirewatch.config import JobsSection
 from wirewatch.jobs.tap.ringfile import RING_BYTES
 from wirewatch.jobs.tap.rings import RINGS
@@ -56,8 +58,19 @@ def test_all_name_the_same_library_and_folder() -> None:
     assert (dict(conf.settings), conf.unknown) == ({"NCCL_PROFILER_PLUGIN": TAP}, ())
     for script in ("task-prolog.sh", "enroot-hook.sh"):
         assert re.search(rf"^library=\S*{re.escape(TAP)}\}}?$", text(script), re.MULTILINE)
-        assert re.search(rf"^rings=\S*{re.escape(RINGS_FOLDER)}\}}?$", text(script), re.MULTILINE)
+        assert re.search(
+            rf"^rings=\S*{re.escape(RINGS_FOLDER)}(\}}|/slurm/\$SLURM_JOB_ID)$", text(script), re.MULTILINE
+        )
         assert os.access(FOLDER / script, os.X_OK)
+
+
+def test_a_task_writes_into_the_folder_of_its_job_where_there_is_one(node: Path) -> None:
+    tap = f"export NCCL_PROFILER_PLUGIN={node / LIBRARY}\n"
+    assert prolog(node, SLURM_JOB_ID="4711") == tap
+    own = node / "rings/slurm/4711"
+    own.mkdir(parents=True)
+    assert prolog(node, SLURM_JOB_ID="4711") == f"{tap}export WIREWATCH_TAP_DIR={own}\n"
+    assert prolog(node) == prolog(node, SLURM_JOB_ID="4712") == tap
 
 
 def prolog(node: Path, **environment: str) -> str:
@@ -84,7 +97,7 @@ def test_a_task_keeps_its_own_choice(node: Path, own: str) -> None:
     assert prolog(node, NCCL_PROFILER_PLUGIN=own) == ""
 
 
-def hook(node: Path, environ: str = "", *, mounts: int = 0) -> tuple[str, str]:
+def hook(node: Path, environ: str = "", *, mounts: int = 0, job: str = "4711") -> tuple[str, str]:
     """The container's environment after the hook, and what it mounted; `mounts`: how enroot-mount ends."""
     programs = node / "bin"
     programs.mkdir()
@@ -96,9 +109,11 @@ def hook(node: Path, environ: str = "", *, mounts: int = 0) -> tuple[str, str]:
     script.write_text(
         text("enroot-hook.sh").replace(TAP, str(node / LIBRARY)).replace(RINGS_FOLDER, str(node / "rings"))
     )
+    (node / "rings/slurm/4711").mkdir(parents=True, exist_ok=True)
     bash = shutil.which("bash")
     assert bash
     variables = {"ENROOT_ENVIRON": str(node / "environ"), "ENROOT_ROOTFS": str(node / "rootfs")}
+    variables |= {"SLURM_JOB_ID": job} if job else {}
     path = f"{programs}:{os.environ['PATH']}"
     subprocess.run([bash, str(script)], check=True, env={"PATH": path, **variables})
     asked = node / "asked"
@@ -107,13 +122,19 @@ def hook(node: Path, environ: str = "", *, mounts: int = 0) -> tuple[str, str]:
 
 def test_a_container_of_enroot_gets_library_and_folder(node: Path) -> None:
     environ, asked = hook(node, "A=b\n")
-    assert environ == f"A=b\nNCCL_PROFILER_PLUGIN={node / LIBRARY}\n"
+    own = node / "rings/slurm/4711"
+    assert environ == f"A=b\nNCCL_PROFILER_PLUGIN={node / LIBRARY}\nWIREWATCH_TAP_DIR={own}\n"
     how, library, rings = asked.splitlines()
     assert how == f"--root {node}/rootfs -"
     assert library.split()[:3] == [str(node / LIBRARY), str(node / LIBRARY), "none"]
     assert "ro" in library.split()[3].split(",")
-    assert rings.split()[:3] == [str(node / "rings"), str(node / "rings"), "none"]
+    assert rings.split()[:3] == [str(own), str(own), "none"]
     assert {"rw", "noexec", "nosuid"} <= set(rings.split()[3].split(","))
+
+
+@pytest.mark.parametrize("job", ["", "4712"])
+def test_a_container_without_a_folder_of_its_own_gets_nothing_of_others(node: Path, job: str) -> None:
+    assert hook(node, job=job) == ("", "")
 
 
 def test_a_container_that_cannot_mount_it_starts_without(node: Path) -> None:
@@ -134,8 +155,93 @@ def test_the_device_of_cdi_mounts_and_names_it() -> None:
     assert re.fullmatch(r"[a-z][a-z0-9.-]*/[a-z][a-z0-9-]*", told["kind"])
     (device,) = told["devices"]
     assert device["containerEdits"]["env"] == [SETTING]
-    library, rings = told["containerEdits"]["mounts"]
+    (library,) = told["containerEdits"]["mounts"]
     assert library["hostPath"] == library["containerPath"] == TAP
     assert "ro" in library["options"]
-    assert (rings["hostPath"], rings["containerPath"]) == (RINGS_FOLDER, RINGS_FOLDER)
-    assert {"rw", "noexec"} <= set(rings["options"])
+
+
+JOB, GROUP, AGENT = 50_000, 40_000, 40_001
+SCRIPT = """
+set -e
+mount -t tmpfs -o mode=3773 rings "$RINGS"
+chown $AGENT:$GROUP "$RINGS"
+chmod 3773 "$RINGS"
+here=$SLURM part=prolog
+. "$SLURM/lib.sh"
+set +e
+"""
+"""A folder of rings as on a node, in a namespace of mounts of its own."""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Callable[..., list[str]]:
+    """Run lines after lib.sh of deploy/slurm."""
+    (tmp_path / "rings").mkdir()
+    shutil.copy(ROOT / "deploy/slurm/lib.sh", tmp_path)
+    (tmp_path / "wirewatch-slurm.conf").write_text(
+        f"RINGS={tmp_path}/rings\nRUN={tmp_path}/run\nLOGGER=true\n"
+    )
+
+    def run(lines: str, **environment: str) -> list[str]:
+        variables = {
+            "RINGS": f"{tmp_path}/rings", "SLURM": str(tmp_path), "AGENT": str(AGENT), "GROUP": str(GROUP),
+            "SLURM_JOB_ID": "4711", "SLURM_JOB_UID": str(JOB), "PATH": os.environ["PATH"], **environment,
+        }  # fmt: skip
+        bash = ["unshare", "--mount", "bash", "-c", SCRIPT + lines]
+        done = subprocess.run(bash, capture_output=True, text=True, check=True, env=variables)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    return run
+
+
+LOOK = """
+stat -c '%n %u %g %a' "$RINGS"/slurm "$RINGS"/slurm/* 2>&1 | sed "s|$RINGS/||"
+"""
+
+
+@needs_root
+def test_the_prolog_makes_a_folder_of_a_job_and_the_epilog_removes_it(
+    slurm: Callable[..., list[str]],
+) -> None:
+    told = slurm(f"""
+        make_rings; echo $?; {LOOK}
+        touch "$RINGS"/slurm/4711/x.ring
+        head -c 70000000 /dev/zero > "$RINGS"/slurm/4711/full 2>/dev/null
+        stat -f -c %a "$RINGS"/slurm/4711
+        head -c 1000 /dev/zero > "$RINGS"/another && stat -c %s "$RINGS"/another
+        make_rings; ls "$RINGS"/slurm/4711
+        remove_rings; ls "$RINGS"/slurm; grep -c "$RINGS"/slurm /proc/self/mountinfo
+        remove_rings; echo ended
+    """)
+    assert told == [
+        "0", f"slurm 0 {GROUP} 2751", f"slurm/4711 {JOB} {GROUP} 2770", "0", "1000", "full", "x.ring", "0",
+        "ended",
+    ]  # fmt: skip
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("guard", "before", "environment"),
+    [
+        ("a link in its place", 'ln -s "$SLURM/elsewhere" "$RINGS/slurm"', {}),
+        ("a folder of the agent's", 'mkdir -m 0751 "$RINGS/slurm"; chown $AGENT "$RINGS/slurm"', {}),
+        ("others may write there", 'mkdir -m 0777 "$RINGS/slurm"', {}),
+        ("no number of a job", "", {"SLURM_JOB_ID": "../4711"}),
+        ("no user", "", {"SLURM_JOB_UID": ""}),
+        ("options in a user", "", {"SLURM_JOB_UID": "0,mode=0777"}),
+        ("switched off", "RINGS=", {}),
+        ("no folder", "RINGS=$RINGS/none", {}),
+        ("no size of memory", "RINGS_SIZE=much", {}),
+    ],
+)
+def test_no_folder_of_a_job_is_made_where_somebody_else_could_choose_it(
+    slurm: Callable[..., list[str]], tmp_path: Path, guard: str, before: str, environment: dict[str, str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o751)
+    elsewhere.chmod(0o751)
+    look = "find $all/slurm/ -mindepth 1 2>/dev/null; grep -c wirewatch-rings /proc/self/mountinfo; true"
+    told = slurm(f"all=$RINGS; {before}\nmake_rings; echo started; {look}", **environment)
+    assert told == ["started", "0"], guard
+    assert list(elsewhere.iterdir()) == []

@@ -115,6 +115,7 @@ class Folder(Keys):
 
 class Jobs(Keys):
     hostPath: MaybePath
+    size: Annotated[str, Field(pattern=r"^([1-9][0-9]{0,4}[MG]i)?$")]
     libraryPath: MaybePath
 
 

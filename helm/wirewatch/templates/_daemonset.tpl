@@ -91,6 +91,32 @@ spec:
       {{- if or $folders $jobs .Values.initContainers }}
       initContainers:
       {{- end }}
+      {{- if include "wirewatch.mounting" . }}
+        # The memory that rings may take: jobs write there, and shall not fill the node's /run. The mount outlives this pod, and with it
+        # the rings. Where there is one it stays, and rings of jobs that run are not hidden by a new one.
+        - name: mount
+          image: {{ include "wirewatch.image" $ }}
+          imagePullPolicy: {{ $.Values.image.pullPolicy }}
+          command: [sh, -ec]
+          args:
+            - |
+              at=/run/wirewatch-jobs
+              while read -r _ _ _ root where _; do [ "$where" != $at ] || own=$root; done < /proc/self/mountinfo
+              if [ "$own" = / ] || [ -n "$(find $at -name '*.ring')" ]; then exit 0; fi
+              mount -t tmpfs -o size={{ .Values.jobs.size | trimSuffix "i" | lower }},nr_inodes=8k,mode=0750,nosuid,nodev,noexec wirewatch-jobs $at
+          resources:
+            requests: {cpu: 10m, memory: 16Mi}
+            limits: {memory: 64Mi}
+          securityContext:
+            # To mount for the node as a whole takes this; it sees nothing of the node but this folder.
+            privileged: true
+            runAsNonRoot: false
+            runAsUser: 0
+            runAsGroup: 0
+            readOnlyRootFilesystem: true
+          volumeMounts:
+            - {name: jobs, mountPath: /run/wirewatch-jobs, mountPropagation: Bidirectional}
+      {{- end }}
       {{- if or $folders $jobs }}
         # fsGroup does nothing for hostPath. Root without any capability may change what it owns, and give it to its own group.
         - name: folders
@@ -101,10 +127,12 @@ spec:
             - |
               [ $# = 0 ] || find "$@" -xdev -user 0 ! -type l -exec chgrp "$(id -g)" {} + -exec chmod g+rwX {} +
               {{- if $jobs }}
-              # Nothing in it: there anybody may write.
-              if [ -O /run/wirewatch-jobs ]; then chgrp "$(id -g)" /run/wirewatch-jobs; chmod 0775 /run/wirewatch-jobs; fi
-              # Made by the kubelet for a job that was here before: root's, and so nobody else's.
-              if [ -O /run/wirewatch-jobs/rings ]; then rm -rf /run/wirewatch-jobs/rings; fi
+              # The kubelet makes the folders of pods with the mode and the group of theirs: any user of a pod writes, the agent removes.
+              # None but root and the agent comes here otherwise, so that nobody else gives a folder its name.
+              cd /run/wirewatch-jobs
+              if [ -O . ]; then chgrp "$(id -g)" .; chmod 0750 .; fi
+              mkdir -p pods
+              if [ -O pods ]; then chgrp "$(id -g)" pods; chmod 2773 pods; fi
               {{- end }}
             - folders
             {{- with $folders }}
@@ -132,28 +160,6 @@ spec:
             - {name: jobs, mountPath: /run/wirewatch-jobs}
             {{- end }}
         {{- if $jobs }}
-        # Owned by the agent, which so may remove rings of jobs that are gone; others write, and do not list.
-        - name: rings
-          image: {{ include "wirewatch.image" $ }}
-          imagePullPolicy: {{ $.Values.image.pullPolicy }}
-          command: [sh, -ec]
-          args:
-            - |
-              mkdir -p /run/wirewatch-jobs/rings
-              if [ -O /run/wirewatch-jobs/rings ]; then chmod 3773 /run/wirewatch-jobs/rings; fi
-          resources:
-            requests: {cpu: 10m, memory: 16Mi}
-            limits: {memory: 64Mi}
-          securityContext:
-            runAsNonRoot: true
-            runAsUser: {{ int64 .Values.runAs.user }}
-            runAsGroup: {{ int64 .Values.runAs.group }}
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities:
-              drop: [ALL]
-          volumeMounts:
-            - {name: jobs, mountPath: /run/wirewatch-jobs}
         {{- if .Values.jobs.libraryPath }}
         # Root's, so that the agent cannot change what every job loads.
         - name: tap

@@ -94,6 +94,11 @@ wirewatch.io/pool: {{ .name }}
 {{- if and .Values.jobs.hostPath (not .Values.replay) -}}true{{ end -}}
 {{- end }}
 
+{{- /* Whether a container gives the folder of rings a size, and so mounts. */}}
+{{- define "wirewatch.mounting" -}}
+{{- if and (include "wirewatch.jobs" .) .Values.jobs.size -}}true{{ end -}}
+{{- end }}
+
 {{- define "wirewatch.controller" -}}
 {{ include "wirewatch.fullname" . | trunc 52 | trimSuffix "-" }}-controller
 {{- end }}
@@ -197,7 +202,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $ours "state" (dict "directory" "/var/lib/wirewatch") -}}
 {{- end -}}
 {{- if include "wirewatch.jobs" . -}}
-{{- $_ := set $ours "jobs" (dict "rings" "/run/wirewatch-jobs/rings") -}}
+{{- $_ := set $ours "jobs" (dict "rings" "/run/wirewatch-jobs") -}}
 {{- end -}}
 {{- if include "wirewatch.condition" . -}}
 {{- $_ := set $ours "kubernetes" (dict "node_condition" true) -}}
