@@ -18,12 +18,16 @@ HOST = {
     "/run/wirewatch-jobs", "/opt/wirewatch/lib", "/home/kubernetes/bin/nvidia",
 }  # fmt: skip
 """Paths of the host that may be mounted."""
+MOUNTING = "mount"
+"""The container that gives the folder of rings its size, and has all privileges for that."""
 LEAST = [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
 
 
 def no_privileges(given: Sequence[Document]) -> Iterator[str]:
     for one in containers(pod_of(given)):
         context = one.get("securityContext", {})
+        if one["name"] == MOUNTING:
+            continue  # which what_mounts_sees_rings_alone holds
         if context.get("privileged"):
             yield f"{one['name']}: privileged"
         if context.get("allowPrivilegeEscalation") is not False:
@@ -53,6 +57,19 @@ def what_jobs_load_is_roots(given: Sequence[Document]) -> Iterator[str]:
     for one in containers(pod_of(given)):
         if any(mount["name"] == "tap" for mount in one.get("volumeMounts", [])) and one["name"] != "tap":
             yield f"{one['name']}: could change what jobs load"
+
+
+def what_mounts_sees_rings_alone(given: Sequence[Document]) -> Iterator[str]:
+    """Mounts reach the node from one container alone, which ends before the others start."""
+    pod = pod_of(given)
+    for one in containers(pod):
+        for mount in one.get("volumeMounts", []):
+            if one["name"] == MOUNTING and mount["name"] != "jobs":
+                yield f"{one['name']}: gets at {mount['name']}"
+            if one["name"] != MOUNTING and "mountPropagation" in mount:
+                yield f"{one['name']}: mounts for the node"
+    if any(one["name"] == MOUNTING for one in pod["containers"]):
+        yield f"{MOUNTING}: goes on"
 
 
 def mounts_are_read_only(given: Sequence[Document]) -> Iterator[str]:
@@ -201,7 +218,8 @@ def ports_name_their_protocol(given: Sequence[Document]) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *PRIVILEGED, *OPEN, roots_are_read_only, what_jobs_load_is_roots, mounts_are_read_only,
+    *PRIVILEGED, *OPEN, roots_are_read_only, what_jobs_load_is_roots, what_mounts_sees_rings_alone,
+    mounts_are_read_only,
     little_of_the_host, no_gpu_is_taken, images_are_fixed, selectors_match,
     agents_are_scraped_once, least_rights,
     probes_ask_no_verdict, ports_name_their_protocol,

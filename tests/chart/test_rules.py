@@ -31,6 +31,7 @@ def mounts(name: str) -> Callable[[list[Document]], list[Any]]:
 
 
 TOKEN = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+MOUNTS = {"name": "mount", "image": "wirewatch:latest"}
 BREAKS: dict[str, Break] = {
     "no_privileges: prober: privileged": context("prober", privileged=True),
     "no_privileges: agent: may gain privileges": context("agent", allowPrivilegeEscalation=True),
@@ -42,6 +43,14 @@ BREAKS: dict[str, Break] = {
     "what_jobs_load_is_roots: agent: could change what jobs load": added(
         mounts("agent"), {"name": "tap", "mountPath": "/x"}
     ),
+    "what_mounts_sees_rings_alone: mount: gets at run": added(
+        lambda given: pod_of(given)["initContainers"],
+        {**MOUNTS, "volumeMounts": [{"name": "run", "mountPath": "/x"}]},
+    ),
+    "what_mounts_sees_rings_alone: agent: mounts for the node": added(
+        mounts("agent"), {"name": "jobs", "mountPath": "/x", "mountPropagation": "Bidirectional"}
+    ),
+    "what_mounts_sees_rings_alone: mount: goes on": added(lambda given: pod_of(given)["containers"], MOUNTS),
     "mounts_are_read_only: agent: writes to sys-bus": lambda given: [
         mount.pop("readOnly") for mount in mounts("agent")(given) if mount["name"] == "sys-bus"
     ],

@@ -6,6 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import permutations, product
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from tests.chart.documents import (
 )
 from tests.chart.policies import selects
 from tests.chart.rules import OPEN, PRIVILEGED, RULES, broken
+from tests.node.jobs.ringfiles import RingWriter
 from tests.system.matrix import ASKED_FOR, CONFIG, MATRIX, MONITORED, REFUSED, UNLIMITED
 from tools.alerting import FLEET_DASHBOARD, NODE_DASHBOARD, alerts
 from tools.chart.helm import NOTES, Refused, complaints, hooks, manifest, rendered
@@ -39,6 +41,8 @@ from tools.chart.manifests import manifests
 from tools.chart.readme import thresholds
 from wirewatch.catalogue import discover
 from wirewatch.config import JobsSection, load
+from wirewatch.core.jobs import RingsReading
+from wirewatch.jobs.tap.rings import FileRings
 from wirewatch.jobs.tap.tapfile import LIBRARY
 
 pytestmark = pytest.mark.system
@@ -113,43 +117,83 @@ def test_jobs_write_where_the_agent_reads_and_load_what_root_has_put_there(tmp_p
     file = tmp_path / "wirewatch.toml"
     file.write_text(configuration(given), "utf-8")
     read_at = load(file, discover())[0].jobs.rings
-    folder, _, rings = read_at.rpartition("/")
     ours = {one["name"]: one.get("hostPath", {}).get("path") for one in pod["volumes"]}
     theirs = {one["name"]: one["hostPath"]["path"] for one in job["volumes"]}
-    assert theirs == {"rings": f"{ours['jobs']}/{rings}", "tap": ours["tap"]}
-    for name in ("agent", "rings", "folders"):
-        assert {"name": "jobs", "mountPath": folder} in container(pod, name)["volumeMounts"]
+    assert theirs == {"rings": f"{ours['jobs']}/pods", "tap": ours["tap"]}
+    for name in ("agent", "folders"):
+        assert {"name": "jobs", "mountPath": read_at} in container(pod, name)["volumeMounts"]
     (within,) = job["containers"]
     assert [mount["mountPath"] for mount in within["volumeMounts"]] == [theirs["tap"], JobsSection().rings]
+    assert within["volumeMounts"][1]["subPathExpr"] == "$(POD_UID)", "its own folder and no other"
+    assert within["env"][1] == {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
     assert within["env"][0]["value"] == f"{theirs['tap']}/{LIBRARY}"
-    assert [one["name"] for one in pod["initContainers"]] == ["folders", "rings", "tap"]
+    assert [one["name"] for one in pod["initContainers"]] == ["mount", "folders", "tap"]
     assert container(pod, "tap")["args"] == ["jobs", "install", f"/host{theirs['tap']}"]
 
 
-@pytest.mark.parametrize("there", ["nothing", "a folder of the kubelet's", "an earlier one"])
-def test_the_folder_of_rings_is_anybodys_to_write_and_the_agents_to_clear(there: str) -> None:
-    """The scripts of the two containers, as they are, one after the other on a folder of ours."""
+def script(pod: Document, name: str, folder: Path) -> list[str]:
+    one = container(pod, name)
+    return [word.replace("/run/wirewatch-jobs", str(folder)) for word in (*one["command"], *one["args"])]
+
+
+@pytest.mark.parametrize("there", ["nothing", "a folder of the kubelet's", "folders of 0.2"])
+def test_a_pod_gets_a_folder_that_its_users_write_to_and_the_agent_clears(there: str) -> None:
+    """The script of the container as it is, then the folder of a pod as the kubelet makes it below."""
     pod = pod_of(documents(manifest(MATRIX["jobs, no state, no prober"])))
     with tempfile.TemporaryDirectory() as above:
         Path(above).chmod(0o755)
         folder = Path(above) / "jobs"
-        old = folder / "rings" / "old.ring"
+        folder.mkdir(mode=0o755)
+        if there == "a folder of the kubelet's":
+            (folder / "pods").mkdir(mode=0o755)
+        if there == "folders of 0.2":
+            (folder / "rings").mkdir()
+            os.chown(folder / "rings", 65532, 65532)
+            (folder / "rings").chmod(0o3773)
+        words = script(pod, "folders", folder)
+        subprocess.run(words, check=True, user=0, group=65532, extra_groups=[], umask=0o022)
+        pods = folder / "pods"
+        found = [one.stat() for one in (folder, pods)]
+        modes = [(one.st_uid, one.st_gid, one.st_mode & 0o7777) for one in found]
+        assert modes == [(0, 65532, 0o750), (0, 65532, 0o2773)]
+        # The kubelet makes the folder with the mode of the one above, umask or not.
+        own = pods / "0b0e6a8e-0000-4000-8000-00000000000a"
+        own.mkdir()
+        own.chmod(pods.stat().st_mode & 0o7777)
+        with RingWriter(own / "x.ring"), closing(FileRings(folder)) as port:
+            read = port.poll({})
+            assert isinstance(read, RingsReading)
+            assert [one.ring.owner for one in read.rings] == [f"pod:{own.name}"]
+            assert read.refused == ()
+            assert (own / "x.ring").stat().st_gid == 65532, "the agent's group reads it"
+
+
+@pytest.mark.parametrize("there", ["no mount", "a mount", "rings of jobs that run"])
+def test_rings_get_a_size_of_their_own_where_they_have_none(there: str) -> None:
+    """The container's script in a namespace of mounts, where its folder is a mount as it is there."""
+    pod = pod_of(documents(manifest(MATRIX["jobs, no state, no prober"])))
+    with tempfile.TemporaryDirectory() as above:
+        folder = Path(above) / "jobs"
         folder.mkdir()
-        if there != "nothing":
-            old.parent.mkdir()
-            old.touch()
-        if there == "an earlier one":
-            os.chown(old.parent, 65532, 65532)
-        for name, user in (("folders", 0), ("rings", 65532)):
-            one = container(pod, name)
-            words = [
-                word.replace("/run/wirewatch-jobs", str(folder)) for word in (*one["command"], *one["args"])
-            ]
-            subprocess.run(words, check=True, user=user, group=65532, extra_groups=[], umask=0o022)
-        about = old.parent.stat()
-        assert (about.st_uid, about.st_gid, about.st_mode & 0o7777) == (65532, 65532, 0o3773)
-        assert old.exists() is (there == "an earlier one")
-        assert (folder.stat().st_gid, folder.stat().st_mode & 0o7777) == (65532, 0o775)
+        ring = "touch $0/old.ring" if there == "rings of jobs that run" else "true"
+        own = "mount -t tmpfs -o size=8m other $0" if there == "a mount" else "true"
+        lines = (
+            f"set -e; mount -t tmpfs run {above}; mkdir $0; {own}; {ring}; mount --bind $0 $0; "
+            '"$@"; stat -f -c %b $0; grep -c " $0 " /proc/self/mountinfo; ls $0'
+        )
+        words = ["unshare", "--mount", "sh", "-c", lines, str(folder), *script(pod, "mount", folder)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        blocks, mounts, *names = done.stdout.split()
+    page = os.sysconf("SC_PAGE_SIZE")
+    made = there == "no mount"
+    assert (int(blocks) * page == 256 << 20) is made
+    assert int(mounts) == (1 if there == "rings of jobs that run" else 2)
+    assert names == (["old.ring"] if there == "rings of jobs that run" else [])
+
+
+def test_without_a_size_nothing_is_mounted_and_nothing_privileged() -> None:
+    values = {"jobs": {"hostPath": "/run/wirewatch-jobs", "size": ""}}
+    assert [one["name"] for one in pod_of(documents(manifest(values)))["initContainers"]] == ["folders"]
 
 
 @pytest.mark.parametrize(("values", "told"), REFUSED.values(), ids=REFUSED)

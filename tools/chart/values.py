@@ -115,7 +115,7 @@ class Folder(Keys):
 
 class Jobs(Keys):
     hostPath: MaybePath
-    size: Annotated[str, Field(pattern=r"^([1-9][0-9]{0,4}[MG]i)?$")]
+    size: Annotated[str, like(r"^([1-9][0-9]{0,4}[MG]i)?$", "whole MiB or GiB, such as 256Mi, nor empty")]
     libraryPath: MaybePath
 
 

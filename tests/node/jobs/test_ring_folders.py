@@ -2,7 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -146,14 +148,6 @@ def test_a_folder_of_a_job_counts_where_no_other_user_writes(
     assert bool(refusals(found)) is not read
 
 
-@needs_root
-def test_a_folder_for_pods_of_old_that_a_user_made_is_not_read(tmp_path: Path) -> None:
-    root = made(tmp_path / "jobs", 0o3773)
-    os.chown(made(root / "rings", 0o3773), OTHER, OTHER)
-    with RingWriter(root / "rings" / "x.ring"):
-        assert refusals(poll(root)).keys() == {"rings"}
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -221,6 +215,33 @@ def test_hundreds_of_rings_of_hundreds_of_users_take_nothing_from_an_honest_job(
     assert (taken.count(f"pod:{POD}"), len(taken)) == (64, rings.RINGS)
     assert all(one.calls for one in found.rings if one.ring.owner == f"pod:{POD}")
     assert {one.why.detail for one in found.refused[:-1]} == {f"one ring too many of pod:{SECOND}"}
+
+
+@needs_root
+def test_where_no_ring_has_room_it_is_said_who_holds_most(tmp_path: Path) -> None:
+    """In a namespace of mounts of its own, with a tmpfs that one pod fills."""
+    root = made(tmp_path / "jobs", 0o750)
+    told = run_mounted(f"""
+        mount -t tmpfs -o size=1m,mode=0750 rings {root}
+        mkdir -p {root}/pods/{POD} {root}/pods/{SECOND}
+        echo small > {root}/pods/{POD}/x
+        head -c {{fill}} /dev/zero > {root}/pods/{SECOND}/y
+        {sys.executable} -c 'from wirewatch.jobs.tap.rings import FileRings
+for one in FileRings("{root}").poll({{{{}}}}).refused: print(one.name, one.why)'
+    """)
+    assert told(1 << 19) == []
+    assert told(900 << 10) == [
+        f"pods/{SECOND}/ exhausted: no room for another ring, most is held here: 900 KiB"
+    ]
+
+
+def run_mounted(script: str) -> Callable[[int], list[str]]:
+    def run(fill: int) -> list[str]:
+        words = ["unshare", "--mount", "sh", "-ec", script.format(fill=fill)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        return [line for line in done.stdout.splitlines() if "bytes; a ring has" not in line]
+
+    return run
 
 
 @needs_root

@@ -8,10 +8,10 @@ import pytest
 from wirewatch.jobs.tap.tapfile import filesystem, folder_remarks
 
 
-def mounts(folder: Path, kind: str) -> Path:
-    device = folder.stat().st_dev
+def mounts(folder: Path, kind: str, begins: str = "/", at: str = "") -> Path:
+    device, place = folder.stat().st_dev, f"{begins} {at or folder}"
     file = folder.parent / "mountinfo"
-    line = f"36 35 {os.major(device)}:{os.minor(device)} / /run rw,nosuid shared:1 - {kind} tmpfs rw"
+    line = f"36 35 {os.major(device)}:{os.minor(device)} {place} rw,nosuid shared:1 - {kind} tmpfs rw"
     file.write_text(f"35 1 0:9999 / / rw - ext4 /dev/sda rw\n\nodd\n{line}\n")
     return file
 
@@ -37,6 +37,27 @@ def test_its_mode_lets_all_write_and_none_remove(folder: Path, mode: int, part: 
     found = folder_remarks(folder, mounts(folder, "tmpfs"))
     assert len(found) == bool(part)
     assert part in "".join(found)
+
+
+@pytest.mark.parametrize("kind", ["pods", "slurm", "containers"])
+def test_a_folder_that_is_closed_to_others_is_right_where_jobs_have_their_own(
+    folder: Path, kind: str
+) -> None:
+    folder.chmod(0o750)
+    assert "cannot write" in "".join(folder_remarks(folder, mounts(folder, "tmpfs")))
+    (folder / kind).mkdir()
+    assert folder_remarks(folder, mounts(folder, "tmpfs")) == ()
+
+
+@pytest.mark.parametrize(
+    ("begins", "at", "own"), [("/", "", True), ("/wirewatch-jobs", "", False), ("/", "/run", False)]
+)
+def test_a_folder_without_a_mount_of_its_own_is_said(
+    folder: Path, begins: str, at: str, *, own: bool
+) -> None:
+    folder.chmod(0o3773)
+    found = folder_remarks(folder, mounts(folder, "tmpfs", begins, at))
+    assert ("no mount of its own" in "".join(found)) is not own
 
 
 def test_a_disk_is_no_place_for_it(folder: Path) -> None:

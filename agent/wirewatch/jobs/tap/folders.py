@@ -50,14 +50,12 @@ def ring_folders(root: int, refuse: Refuse) -> Iterator[RingFolder]:
     yield RingFolder()
     for name in (OLD, *KINDS):
         with opened(root, name, refuse) as kind:
-            if kind is None:
-                continue
-            if wrong := _untrusted(os.fstat(root), os.fstat(kind)):
-                refuse(name, Absent(Why.DENIED, f"{wrong}, so that no name in it says whose a ring is"))
-            elif name in KINDS:
-                yield from _jobs_folders(root, kind, name, refuse)
-            else:
+            if kind is not None and name not in KINDS:
                 yield RingFolder(f"{name}/")
+            elif kind is not None and (wrong := _untrusted(os.fstat(root), os.fstat(kind))):
+                refuse(name, Absent(Why.DENIED, f"{wrong}, so that no name in it says whose a ring is"))
+            elif kind is not None:
+                yield from _jobs_folders(root, kind, name, refuse)
 
 
 def _untrusted(root: os.stat_result, kind: os.stat_result) -> str:

@@ -92,13 +92,15 @@ def closed(handle: int) -> Iterator[int]:
 class RingsPoll:
     """One poll of a folder: who holds locks, what was read and refused so far.
 
-    `before`, `left`: since when a ring has had no writer, in monotonic seconds, by the last poll and by this.
+    `held`: bytes by folder. `before`, `left`: since when a ring has had no writer, in monotonic seconds, by
+    the last poll and by this.
     """
 
     folder: int
     before: Mapping[_Inode, float] = field(default_factory=dict)
     left: dict[_Inode, float] = field(default_factory=dict)
     owners: Counter[int] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
     rings: list[RingReading] = field(default_factory=list)
     refused: list[RefusedRing] = field(default_factory=list)
     more: int = 0
@@ -114,6 +116,14 @@ class RingsPoll:
         """Refuse a file, unless it is so new that it may still become a ring."""
         if not 0 <= time.time() - about.st_ctime < FRESH:
             self.refuse(name, why)
+
+    def refuse_full(self) -> None:
+        """Say who holds most where no other ring has room."""
+        about = os.fstatvfs(self.folder)
+        if self.held and about.f_bavail * about.f_frsize < RING_BYTES:
+            ((at, held),) = self.held.most_common(1)
+            why = f"no room for another ring, most is held here: {held >> 10} KiB"
+            self.refuse(at, Absent(Why.EXHAUSTED, why))
 
     def open(self, name: str, folder: int) -> int | None:
         """Open a file that anybody may have put there; None where it is refused, or was removed meanwhile."""
@@ -232,6 +242,7 @@ class FileRings:
         try:
             for place in folders:
                 found += _files(poll, place, after, self._open)
+            poll.refuse_full()
             chosen = _chosen(RINGS, found)
             for one in found:
                 if one.name not in chosen:
@@ -300,13 +311,17 @@ def _files(
         before = {one.removeprefix(folder.at) for one in after if one.startswith(folder.at)}
         for name in sorted({*names[:LISTED], *(one for one in before if "/" not in one)}):
             whole = f"{folder.at}{name}"
-            if whole in kept or whole in {OLD, *KINDS}:
+            if whole in {OLD, *KINDS}:
+                continue
+            if whole in kept:
+                poll.held[folder.at or "."] += RING_BYTES
                 continue
             if not _NAME.fullmatch(name):
                 poll.refuse(whole, Absent(Why.MALFORMED, "not a name that the tap gives"))
                 continue
             with poll.refusing(whole), suppress(FileNotFoundError):
                 about = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                poll.held[folder.at or "."] += 512 * about.st_blocks
                 if (wrong := _no_ring(about)) is None:
                     yield _Found(whole, folder.owner, about, whole in after)
                 else:

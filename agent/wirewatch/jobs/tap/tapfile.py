@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.command import SEARCH, Programs
+from wirewatch.jobs.tap.folders import KINDS
 
 LIBRARY = "libwirewatch-tap.so"
 COMPILER = "cc"
@@ -208,7 +209,7 @@ def folder_remarks(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) ->
 
 def _folder_remarks(folder: Path, mounts: Path) -> Iterator[str]:
     try:
-        about = folder.stat()
+        about, jobs = folder.stat(), any((folder / kind).exists() for kind in KINDS)
     except FileNotFoundError:
         yield "not there: no job can leave a ring (systemd-tmpfiles --create, docs/jobs.md)"
         return
@@ -216,15 +217,23 @@ def _folder_remarks(folder: Path, mounts: Path) -> Iterator[str]:
         yield f"cannot be looked at: {error.strerror}"
         return
     mode = about.st_mode
-    if not mode & _OTHERS_WRITE:
+    if not mode & _OTHERS_WRITE and not jobs:
         yield "jobs of other users cannot write there: mode 3773"
-    elif not mode & _STICKY:
+    if mode & _OTHERS_WRITE and not mode & _STICKY:
         yield "not sticky: any user may remove the rings of others: mode 3773"
     if mode & _OTHERS_WRITE and not mode & _GROUP:
         yield "without the set-group-ID bit only root reads the rings of others: mode 3773"
     kind = filesystem(about.st_dev, mounts)
     if kind and kind not in _IN_MEMORY:
         yield f"on {kind}: the tap writes to tmpfs only, since a disk would delay the job"
+    elif kind and not _mounted(folder, mounts):
+        yield "no mount of its own: jobs may fill the file system that it is part of (docs/jobs.md)"
+
+
+def _mounted(folder: Path, mounts: Path) -> bool:
+    """Tell whether a file system begins there; what a container mounts may be a part of another."""
+    lines = (line.split()[3:5] for line in mounts.read_text("utf-8", "replace").splitlines())
+    return ["/", str(folder)] in lines
 
 
 def filesystem(device: int, mounts: Path) -> str:
