@@ -31,7 +31,6 @@ install -m 644 wirewatch.service /etc/systemd/system/
 systemctl enable wirewatch
 cd /jobs
 install -m 644 wirewatch-jobs.mount '/etc/systemd/system/run-wirewatch\\x2djobs.mount'
-install -D -m 644 wirewatch-jobs.tmpfiles /usr/lib/tmpfiles.d/wirewatch-jobs.conf
 systemctl enable 'run-wirewatch\\x2djobs.mount'
 chmod -R a+rX /jobs
 """

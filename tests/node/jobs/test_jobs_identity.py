@@ -13,8 +13,7 @@ from tests.node.cli.test_recorder import hardware
 from tests.node.collectors.drawn import Watched
 from tests.node.hw.recordings import Time
 from tests.node.jobs.ringfiles import RingWriter, Written, later
-from tests.node.jobs.ringjobs import DrawnNode, topology, uuid
-from tests.node.jobs.test_jobs import LATE, TRAINING
+from tests.node.jobs.ringjobs import LATE, TRAINING, DrawnNode, topology, uuid
 from tests.node.jobs.test_jobs_join import RING, ring
 from wirewatch.cli.recorder import Recorder
 from wirewatch.core.jobs import Ring, RingReading, RingsReading
