@@ -78,7 +78,7 @@ MATRIX: dict[str, Values] = {
     },
     "jobs": {"jobs": {"hostPath": "/run/wirewatch-jobs", "libraryPath": "/opt/wirewatch/lib"}},
     "jobs, no state, no prober": {
-        "jobs": {"hostPath": "/run/wirewatch-jobs"},
+        "jobs": {"hostPath": "/run/wirewatch-jobs", "size": "1Gi"},
         "state": {"hostPath": ""},
         "prober": {"enabled": False},
     },
@@ -175,6 +175,7 @@ MATRIX: dict[str, Values] = {
         "pools": [{"name": "h100", "nodeSelector": {"gpu": "h100"}}],
         "serviceMonitor": {"enabled": True},
     },
+    "OpenShift with jobs": {"openshift": {"scc": True}, "jobs": {"hostPath": "/run/wirewatch-jobs"}},
     "OpenShift without a prober": {"openshift": {"scc": True}, "prober": {"enabled": False}},
     "OpenShift with a port and privileges": {
         "openshift": {"scc": True},
@@ -396,6 +397,10 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a tap without a reader": (
         {"jobs": {"libraryPath": "/opt/x"}},
         "jobs.libraryPath: without jobs.hostPath",
+    ),
+    "a size of rings that no mount takes": (
+        {"jobs": {"hostPath": "/run/wirewatch-jobs", "size": "50%"}},
+        'jobs.size: "50%" is not whole MiB or GiB',
     ),
     "pairs without an image": (
         {"fleetProbe": {"enabled": True}},

@@ -186,7 +186,7 @@ def test_rings_get_a_size_of_their_own_where_they_have_none(there: str) -> None:
         blocks, mounts, *names = done.stdout.split()
     page = os.sysconf("SC_PAGE_SIZE")
     made = there == "no mount"
-    assert (int(blocks) * page == 256 << 20) is made
+    assert (int(blocks) * page == 1 << 30) is made
     assert int(mounts) == (1 if there == "rings of jobs that run" else 2)
     assert names == (["old.ring"] if there == "rings of jobs that run" else [])
 
