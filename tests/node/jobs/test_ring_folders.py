@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.disks import OTHER, needs_root
+from tests.disks import OTHER, needs_root, open_folder
 from tests.examples import examples
 from tests.node.jobs.ringfiles import RingWriter, Written, later
 from wirewatch.core.jobs import RingsReading
@@ -317,31 +317,28 @@ def test_which_rings_are_read_depends_on_no_order_of_names(
     ],
 )
 def test_a_dead_ring_in_the_folder_of_a_job_is_removed_by_the_agents_group(
-    tmp_path: Path, guard: str, mode: int, group: int, *, goes: bool
+    guard: str, mode: int, group: int, *, goes: bool
 ) -> None:
-    tmp_path.chmod(0o755)
-    for above in tmp_path.parents[:2]:
-        above.chmod(0o755)
-    root = made(tmp_path / "jobs", 0o755)
-    folder = root / "slurm" / "4711"
-    folder.mkdir(parents=True)
-    with RingWriter(folder / "x.ring"):
-        pass
-    os.chown(folder, 50_000, group)
-    os.chown(folder / "x.ring", 50_000, AGENTS)
-    folder.chmod(mode | 0o005)
     ticks, before = Ticks(), os.getgroups()
-    os.setgroups([AGENTS])
-    os.seteuid(OTHER)
-    try:
-        with closing(FileRings(root, ticks)) as port:
-            for _ in range(2):
-                assert isinstance(port.poll({}), RingsReading)
-                ticks.seconds += rings.KEPT
-    finally:
-        os.seteuid(0)
-        os.setgroups(before)
-    assert (folder / "x.ring").exists() is not goes, guard
+    with open_folder() as root:
+        folder = root / "slurm" / "4711"
+        folder.mkdir(parents=True)
+        with RingWriter(folder / "x.ring"):
+            pass
+        os.chown(folder, 50_000, group)
+        os.chown(folder / "x.ring", 50_000, AGENTS)
+        folder.chmod(mode | 0o005)
+        os.setgroups([AGENTS])
+        os.seteuid(OTHER)
+        try:
+            with closing(FileRings(root, ticks)) as port:
+                for _ in range(2):
+                    assert isinstance(port.poll({}), RingsReading)
+                    ticks.seconds += rings.KEPT
+        finally:
+            os.seteuid(0)
+            os.setgroups(before)
+        assert (folder / "x.ring").exists() is not goes, guard
 
 
 class Machine:
