@@ -52,11 +52,13 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 @contextmanager
 def _scene() -> Iterator[tuple[Taps, str]]:
-    """A folder of rings with one for the job, and the configuration of an agent that reads them."""
+    """A folder of rings with one for the job, and the configuration of agents that share their state."""
     with tempfile.TemporaryDirectory(dir=TMPFS) as root:
         kind = Path(root) / "containers"
         kind.mkdir()
-        yield Taps(kind, follow=False), f'{LINE}rings = "{root}"\n'
+        state = Path(root) / "state"
+        state.mkdir(0o700)
+        yield Taps(kind, follow=False), f'{LINE}rings = "{root}"\n[state]\ndirectory = "{state}"\n'
 
 
 @contextmanager
