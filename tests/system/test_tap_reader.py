@@ -81,6 +81,18 @@ def test_the_reader_finds_what_a_job_did(library: Path, folder: Path) -> None:
         assert [carrier.pid for carrier in carriers().found if carrier.path == str(library)] == [process.pid]
 
 
+def test_a_tap_writes_into_the_folder_of_its_job_and_is_read_as_that_jobs(
+    library: Path, folder: Path
+) -> None:
+    own = folder / "slurm" / "4711"
+    own.mkdir(parents=True)
+    with job(library, own, 5) as process, closing(FileRings(folder)) as port:
+        one = read(port)
+        assert (one.ring.owner, one.ring.host_pid, len(one.calls)) == ("slurm:4711", process.pid, 5)
+        process.communicate(b"\n", timeout=60)
+        assert list(own.iterdir()) == [], "the tap removes its ring"
+
+
 def test_the_last_counts_of_a_job_that_ends_well_are_read(library: Path, folder: Path) -> None:
     with job(library, folder, 3) as process, closing(FileRings(folder)) as port:
         last = read(port).last
