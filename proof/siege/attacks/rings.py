@@ -170,6 +170,7 @@ class Sampled:
     memory: list[int] = field(default_factory=list)
     polls: list[float] = field(default_factory=list)
     forged: set[str] = field(default_factory=set)
+    shown: int = 0
     samples: int = 0
 
     def look(self, daemon: Healthy) -> None:
@@ -186,9 +187,27 @@ class Sampled:
         with suppress(OSError, ValueError):
             text = daemon.get("/metrics")[1].decode()
             self.polls += [float(one.split()[-1]) for one in text.splitlines() if one.startswith(DURATION)]
-            self.forged |= set(
-                _forged(json.loads(ask(Local(str(daemon.ground.socket), 5.0), "/api/v1/jobs", {})[1]))
-            )
+            answer = ask(Local(str(daemon.ground.socket), 5.0), "/api/v1/jobs", {})[1]
+            self.judge(json.loads(answer))
+
+    def judge(self, document: Mapping[str, Any]) -> None:
+        """Look for the victim, for ranks that it does not have, and for a job by a name that was chosen."""
+        ranks = [len(one["here"]) for one in _communicators(document) if int(one["id"], 16) == COMMUNICATOR]
+        self.shown += bool(ranks)
+        if sum(ranks) > 1:
+            self.forged.add(f"{sum(ranks)} ranks of the victim's communicator")
+        names = {name for job in _jobs(document) for name in (job["name"], *job["owners"])}
+        self.forged |= names & {"slurm:4711"}
+
+
+def _jobs(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The jobs that the tap watches."""
+    jobs = (one["evidence"]["job"] for one in document["jobs"])
+    return (one for one in jobs if "communicators" in one)
+
+
+def _communicators(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    return (comm for job in _jobs(document) for comm in job["communicators"])
 
 
 def _memory(pid: int) -> int:
@@ -201,17 +220,6 @@ def _memory(pid: int) -> int:
         with suppress(OSError):
             total += processes.memory(one)["pss"]
     return total
-
-
-def _forged(document: Mapping[str, Any]) -> Iterator[str]:
-    """The victim's communicator with a rank that is not its own, and jobs by a name that was chosen."""
-    for job in (one["evidence"]["job"] for one in document["jobs"]):
-        if "communicators" not in job:
-            continue
-        for comm in job["communicators"]:
-            if len(comm["here"]) > 1 and int(comm["id"], 16) == COMMUNICATOR:
-                yield f"{len(comm['here'])} ranks of the victim's communicator"
-        yield from (name for name in {job["name"], *job["owners"]} if name == "slurm:4711")
 
 
 def _besieged(siege: Siege, modes: Sequence[str]) -> None:
@@ -228,7 +236,7 @@ def _besieged(siege: Siege, modes: Sequence[str]) -> None:
                 log = daemon.size().log
                 with _tenant(mode, theirs, str(COMMUNICATOR), group=group if mode == "forged" else None):
                     seen = _sampled(daemon, SHORT if siege.short else SAMPLES)
-                _judged(siege, seen, victim, daemon)
+                _judged(siege, seen, victim)
                 siege.figure("memory before", calm / 1e6, "MB")
                 siege.most("log grew", (daemon.size().log - log) / 1024, "KiB", LOGGED / 1024)
                 siege.must("Traceback" not in daemon.log, f"a traceback: {daemon.log[-300:]}")
@@ -245,7 +253,7 @@ def _sampled(daemon: Healthy, times: int) -> Sampled:
     return seen
 
 
-def _judged(siege: Siege, seen: Sampled, victim: Victim, daemon: Healthy) -> None:
+def _judged(siege: Siege, seen: Sampled, victim: Victim) -> None:
     siege.most(f"gate closed of {seen.samples}", len(seen.closed), "", 0)
     siege.must(not seen.closed, f"closed by {seen.closed[0] if seen.closed else ''}")
     siege.most(f"checks refused of {seen.samples // CHECKS}", len(seen.refused), "", 0)
@@ -256,9 +264,8 @@ def _judged(siege: Siege, seen: Sampled, victim: Victim, daemon: Healthy) -> Non
     siege.most("forged owners", len(seen.forged), "", 0)
     siege.must(not seen.forged, f"forged: {', '.join(sorted(seen.forged))}")
     siege.must(victim.ended or not victim.wrong, f"the job: {victim.wrong}")
-    with suppress(OSError, ValueError):
-        rings = json.loads(daemon.get("/api/v1/jobs")[1])["jobs"]
-        siege.figure("jobs that are shown", len(rings))
+    siege.figure(f"the job is shown in, of {seen.samples}", seen.shown)
+    siege.must(seen.shown, "the job is never shown")
 
 
 @BOOK.attack("512 live rings of 512 users, which one container has made and writes all the time", short=True)
