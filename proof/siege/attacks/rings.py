@@ -163,11 +163,13 @@ def _group() -> Iterator[Path | None]:
 
 @dataclass
 class Sampled:
-    """What was seen of a daemon while a tenant wrote; memory in bytes, times in seconds."""
+    """What was seen of a daemon while a tenant wrote, in bytes and seconds. `pid`: of the victim's process."""
 
+    pid: int
     closed: list[str] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
+    alone: list[int] = field(default_factory=list)
     polls: list[float] = field(default_factory=list)
     forged: set[str] = field(default_factory=set)
     shown: int = 0
@@ -179,6 +181,7 @@ class Sampled:
         if wrong := daemon.right():
             self.closed.append(wrong)
         self.memory.append(_memory(daemon.pid))
+        self.alone.append(processes.memory(daemon.pid)["pss"])
         if self.samples % CHECKS == 0:
             file = str(daemon.ground.folder / "wirewatch.toml")
             self.refused += (
@@ -192,10 +195,14 @@ class Sampled:
 
     def judge(self, document: Mapping[str, Any]) -> None:
         """Look for the victim, for ranks that it does not have, and for a job by a name that was chosen."""
-        ranks = [len(one["here"]) for one in _communicators(document) if int(one["id"], 16) == COMMUNICATOR]
-        self.shown += bool(ranks)
-        if sum(ranks) > 1:
-            self.forged.add(f"{sum(ranks)} ranks of the victim's communicator")
+        mine = [
+            one["here"]
+            for one in _communicators(document)
+            if any(r["own_pid"] == self.pid for r in one["here"])
+        ]
+        self.shown += bool(mine)
+        if any(len(ranks) > 1 for ranks in mine):
+            self.forged.add(f"{max(map(len, mine))} ranks of the victim's communicator")
         names = {name for job in _jobs(document) for name in (job["name"], *job["owners"])}
         self.forged |= names & {"slurm:4711"}
 
@@ -235,15 +242,15 @@ def _besieged(siege: Siege, modes: Sequence[str]) -> None:
                 calm = _memory(daemon.pid)
                 log = daemon.size().log
                 with _tenant(mode, theirs, str(COMMUNICATOR), group=group if mode == "forged" else None):
-                    seen = _sampled(daemon, SHORT if siege.short else SAMPLES)
+                    seen = _sampled(daemon, victim, SHORT if siege.short else SAMPLES)
                 _judged(siege, seen, victim)
                 siege.figure("memory before", calm / 1e6, "MB")
                 siege.most("log grew", (daemon.size().log - log) / 1024, "KiB", LOGGED / 1024)
                 siege.must("Traceback" not in daemon.log, f"a traceback: {daemon.log[-300:]}")
 
 
-def _sampled(daemon: Healthy, times: int) -> Sampled:
-    seen = Sampled()
+def _sampled(daemon: Healthy, victim: Victim, times: int) -> Sampled:
+    seen = Sampled(victim.player.pid)
     for _ in range(times):
         began = time.monotonic()
         seen.look(daemon)
@@ -258,6 +265,7 @@ def _judged(siege: Siege, seen: Sampled, victim: Victim) -> None:
     siege.must(not seen.closed, f"closed by {seen.closed[0] if seen.closed else ''}")
     siege.most(f"checks refused of {seen.samples // CHECKS}", len(seen.refused), "", 0)
     siege.most("most memory", max(seen.memory) / 1e6, "MB", MEMORY / 1e6)
+    siege.figure("of which the daemon itself", max(seen.alone) / 1e6, "MB")
     siege.figure("longest poll of jobs", max(seen.polls, default=math.nan), "s")
     siege.figure("median poll of jobs", statistics.median(seen.polls or [math.nan]), "s")
     siege.most("jobs that ended", int(victim.ended), "", 0)

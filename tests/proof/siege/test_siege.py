@@ -10,7 +10,7 @@ import pytest
 from proof.siege import results
 from proof.siege.__main__ import BOOKS
 from proof.siege.attack import GAP, Attack, Siege, carry_out, every
-from proof.siege.attacks.rings import COMMUNICATOR, Sampled
+from proof.siege.attacks.rings import Sampled
 from proof.siege.daemon import SiegeError
 from proof.siege.page import page
 from proof.siege.results import BEFORE, Figure, Outcome
@@ -72,9 +72,9 @@ def test_a_figure_above_its_limit_is_a_trouble(tmp_path: Path) -> None:
     assert siege.outcome.troubles == ["lanes' worst gap 5.1 s, at most  5 s allowed"]
 
 
-def jobs(*communicators: tuple[int, int], name: str = "pid:7") -> dict[str, Any]:
-    """A document with a job of these communicators: number, and ranks of this node."""
-    made = [{"id": f"{number:#x}", "here": [{}] * ranks} for number, ranks in communicators]
+def jobs(*communicators: tuple[int, ...], name: str = "pid:7") -> dict[str, Any]:
+    """A document with a job of these communicators, each by the processes of its ranks."""
+    made = [{"here": [{"own_pid": pid} for pid in pids]} for pids in communicators]
     job = {"name": name, "owners": [], "communicators": made}
     return {"jobs": [{"evidence": {"job": {"why": "missing"}}}, {"evidence": {"job": job}}]}
 
@@ -82,17 +82,16 @@ def jobs(*communicators: tuple[int, int], name: str = "pid:7") -> dict[str, Any]
 @pytest.mark.parametrize(
     ("document", "shown", "forged"),
     [
-        (jobs((COMMUNICATOR, 1), (3, 8)), 1, set()),
+        (jobs((7,), (3, 8)), 1, set()),
         (jobs((3, 8)), 0, set()),
-        (jobs((COMMUNICATOR, 2)), 1, {"2 ranks of the victim's communicator"}),
-        (jobs((COMMUNICATOR, 1), (COMMUNICATOR, 1)), 1, {"2 ranks of the victim's communicator"}),
-        (jobs((COMMUNICATOR, 1), name="slurm:4711"), 1, {"slurm:4711"}),
+        (jobs((7, 3)), 1, {"2 ranks of the victim's communicator"}),
+        (jobs((7,), name="slurm:4711"), 1, {"slurm:4711"}),
     ],
 )
 def test_a_forged_rank_and_a_forged_name_are_seen(
     document: dict[str, Any], shown: int, forged: set[str]
 ) -> None:
-    seen = Sampled()
+    seen = Sampled(7)
     seen.judge(document)
     assert (seen.shown, seen.forged) == (shown, forged)
 
