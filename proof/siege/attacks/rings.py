@@ -163,7 +163,7 @@ def _group() -> Iterator[Path | None]:
 
 @dataclass
 class Sampled:
-    """What was seen of a daemon while a tenant wrote, in bytes and seconds. `pid`: of the victim's process."""
+    """What was seen of a daemon while a tenant wrote, in bytes and seconds. `pid`: of the victim."""
 
     pid: int
     closed: list[str] = field(default_factory=list)
