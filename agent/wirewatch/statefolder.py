@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from stat import S_ISREG, S_IWGRP, S_IWOTH
+from stat import S_IMODE, S_ISDIR, S_ISREG, S_IWGRP, S_IWOTH
 from types import TracebackType
 from typing import Self
 
@@ -27,6 +27,7 @@ _AGENT_MODE = 0o600
 _PROBE_MODE = 0o644
 """For every user: one who has a job here may ask for silence."""
 _NAME_BYTES = 200
+_PAGE = 4096
 _OVERFLOW = 65534
 """/proc/sys/fs/overflowuid, by default: a user that a user namespace does not have."""
 _AS_IT_IS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -219,8 +220,17 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
 
     The kernel then refuses root what the owner may not do, behind links too, and what is made is the owner's.
     No thread and no process may be started in the block: it would keep these rights. With `reading`, root
-    goes on as root where it may not act as the owner. Raises OSError: it may not, or the folder is unknown.
+    goes on as root where it may not act as the owner. Raises OSError: it may not, or the folder is unknown or
+    not the one that this agent has locked.
     """
+    if held := _HELD.get(folder):
+        held.refuse_another()
+    with _rights(folder, reading=reading):
+        yield
+
+
+@contextmanager
+def _rights(folder: Path, *, reading: bool = False) -> Iterator[None]:
     owner = None if os.geteuid() else state_owner(folder)
     if owner is None:
         yield
@@ -263,8 +273,9 @@ def open_state(directory: Path, *, make: bool = True) -> StateFolder:
 def _try_to_write(directory: Path) -> None:
     """What the permissions say is not all: the file system may be read-only, or full."""
     try:
-        with tempfile.TemporaryFile(dir=directory):
-            pass
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(_PAGE))
+            file.flush()
     except OSError as error:
         raise ReadOnlyState(_unkept(directory, error)) from error
 
@@ -289,6 +300,118 @@ def lock_agent(state: StateFolder) -> Lock:
     if isinstance(lock, LockHolder):
         raise StateInUse(f"another agent keeps its state in {state.directory}: {lock}")
     return lock
+
+
+class HeldFolder:
+    """The state folder that this process's agent has locked, for any thread.
+
+    While it is held, `as_owner` refuses another folder in its place.
+    """
+
+    def __init__(self, state: StateFolder) -> None:
+        self._state, self._lock = state, lock_agent(state)
+        self._found, self._linked = state.directory.stat(), state.directory.is_symlink()
+        self._wrong: dict[str, str] = {}
+        _HELD[state.directory] = self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del _HELD[self._state.directory]
+        self._lock.release()
+
+    @property
+    def wrong(self) -> str:
+        """Why something is not written now, in words; empty where all is."""
+        return "; ".join(dict.fromkeys(self._wrong.copy().values()))
+
+    def note(self, name: str, wrong: str) -> None:
+        """Remember why a file of the folder was not written; "" for one that was."""
+        if wrong:
+            self._wrong[name] = wrong
+        else:
+            self._wrong.pop(name, None)
+
+    def refuse_another(self) -> None:
+        """Raise OSError where something else lies at the folder's place."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not os.path.samestat(self._found, self._state.directory.stat()):
+                raise PermissionError(errno.EPERM, "another folder has taken its place")
+
+    def check(self) -> bool:
+        """Note whether the folder can be written, and make it again if it is gone.
+
+        Return whether it is a new one: all that is remembered is to be written then.
+        """
+        directory, new = self._state.directory, False
+        try:
+            new = self._renewed(directory)
+            with as_owner(directory):
+                _try_to_write(directory)
+        except StateError as error:
+            self.note("", str(error))
+        except OSError as error:
+            self.note("", _unkept(directory, error))
+        else:
+            self.note("", "")
+        return new
+
+    def _renewed(self, directory: Path) -> bool:
+        try:
+            found = directory.stat()
+            if os.path.samestat(self._found, found):
+                self._found = found
+                return False
+        except FileNotFoundError:
+            _make_like(directory, self._found)
+        self._take(directory)
+        return True
+
+    def _take(self, directory: Path) -> None:
+        """Go on in a folder that is like the old one, and of no other agent; raises StateError for others."""
+        with _rights(directory):
+            found = directory.stat()
+            odds = {
+                "not a folder": not S_ISDIR(found.st_mode),
+                "it is another user's now": found.st_uid != self._found.st_uid,
+                "it is a link now": directory.is_symlink() and not self._linked,
+                "another folder has taken its place, with files of an agent: a restart would read them": any(
+                    map(os.path.lexists, self._state.memories)
+                ),
+            }
+            for odd in (text for text, holds in odds.items() if holds):
+                raise StateError(f"cannot keep state in {directory}: {odd}")
+            lock = _locked(self._state.agent_lock, "wirewatch serve", _AGENT_MODE)
+        if isinstance(lock, LockHolder):
+            raise StateInUse(f"another agent keeps its state in {directory}: {lock}")
+        self._lock.release()
+        self._lock, self._found = lock, found
+
+
+_HELD: dict[Path, HeldFolder] = {}
+
+
+def note_written(path: Path, wrong: str) -> None:
+    """Note, if a held folder's file, why it was not written; "" if it was."""
+    if held := _HELD.get(path.parent):
+        held.note(path.name, wrong)
+
+
+def _make_like(directory: Path, old: os.stat_result) -> None:
+    """Make a folder again with the mode that it had; where root alone made it, also with its owner."""
+    ours = os.geteuid() == 0 and state_owner(directory) is None
+    with _rights(directory):
+        directory.mkdir(mode=0o755, parents=True)
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if ours:
+                os.fchown(handle, old.st_uid, old.st_gid)
+            os.fchmod(handle, S_IMODE(old.st_mode))
+        finally:
+            os.close(handle)
 
 
 def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder | Absent:
@@ -316,23 +439,27 @@ def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     cannot be opened or locked, or is no file of one name.
     """
     with as_owner(path.parent):
-        while True:
-            handle, writable = _opened(path, mode)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # While we hold it no other process can: one that comes meanwhile finds the new file or none.
-                if _is_at(handle, path) and (writable or not _removed(path)):
-                    _write(handle, f"{os.getpid()} {who}\n".encode("utf-8", "replace"))
-                    return Lock(handle)
-            except BlockingIOError:
-                held = _holder(handle)
-                os.close(handle)
-                return held
-            except OSError:
-                os.close(handle)
-                raise
-            # Deleted between opening and locking: the next one to come would lock another file.
+        return _locked(path, who, mode)
+
+
+def _locked(path: Path, who: str, mode: int) -> Lock | LockHolder:
+    while True:
+        handle, writable = _opened(path, mode)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # While we hold it no other process can: one that comes meanwhile finds the new file or none.
+            if _is_at(handle, path) and (writable or not _removed(path)):
+                _write(handle, f"{os.getpid()} {who}\n".encode("utf-8", "replace"))
+                return Lock(handle)
+        except BlockingIOError:
+            held = _holder(handle)
             os.close(handle)
+            return held
+        except OSError:
+            os.close(handle)
+            raise
+        # Deleted between opening and locking: the next one to come would lock another file.
+        os.close(handle)
 
 
 def _opened(path: Path, mode: int) -> tuple[int, bool]:

@@ -17,12 +17,15 @@ from pathlib import Path
 
 from proof.siege import results
 from proof.siege.attack import Attack, carry_out, every
-from proof.siege.attacks import connections, floods, limits, load, places, processes, requests
+from proof.siege.attacks import connections, floods, limits, load, places, processes, requests, rings
 from proof.siege.daemon import ROOT
 from proof.siege.page import PAGE, page
 from proof.siege.results import AFTER, BEFORE, OUT, SHORT, SOAK, Outcome
 
-BOOKS = (requests.BOOK, connections.BOOK, floods.BOOK, processes.BOOK, places.BOOK, limits.BOOK, load.BOOK)
+BOOKS = (
+    requests.BOOK, connections.BOOK, floods.BOOK, processes.BOOK, places.BOOK, limits.BOOK, load.BOOK,
+    rings.BOOK,
+)  # fmt: skip
 AT_ONCE = 2
 """Short attacks at the same time: they wait more than they compute."""
 

@@ -42,10 +42,14 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where a daemon is started: the tree whose code runs, and the folder for all that it writes."""
+    """Where a daemon is started: the tree whose code runs, and the folder for all that it writes.
+
+    `overlay`: what is changed of the recording.
+    """
 
     tree: Path
     folder: Path
+    overlay: str = OVERLAY
 
     @property
     def socket(self) -> Path:
@@ -68,7 +72,7 @@ class Ground:
         """The configuration, with every folder that it names."""
         for name in ("run", "tmp", "state"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        (self.folder / "overlay.toml").write_text(OVERLAY, "utf-8")
+        (self.folder / "overlay.toml").write_text(self.overlay, "utf-8")
         intervals = "".join(f"[collectors.{name}]\ninterval = 1.0\n" for name in EVERY_SECOND)
         file = self.folder / "wirewatch.toml"
         own = f'[listen]\nsocket = "{self.socket}"\n[state]\ndirectory = "{state or self.state}"\n'

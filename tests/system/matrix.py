@@ -201,6 +201,8 @@ MATRIX: dict[str, Values] = {
         },
         "prometheusRule": {"enabled": True, "runbookBase": "https://git.example.org/wirewatch/blob/main/"},
     },
+    "agents held to their nodes": {"nodeCondition": {"admissionPolicy": "always"}},
+    "agents not held to their nodes": {"nodeCondition": {"admissionPolicy": "never"}},
     "controller with its policy": {"controller": {"enabled": True, "admissionPolicy": "always"}},
     "controller that acts, without a policy": {
         "controller": {

@@ -349,6 +349,39 @@ def test_the_examples_of_kubernetes_own_kinds_are_of_its_schemas(name: str) -> N
     assert schema_errors(given, VERSIONS[-1]) == []
 
 
+@pytest.mark.parametrize(
+    ("when", "values", "policed"),
+    [
+        ("always", {}, True),
+        ("never", {}, False),
+        ("auto", {}, False),
+        ("always", {"enabled": False}, False),
+    ],
+)
+def test_an_agent_is_held_to_its_node_where_that_is_wished(
+    when: str, values: dict[str, Any], *, policed: bool
+) -> None:
+    """helm's engine here knows no cluster: `auto` finds no such policies."""
+    made = documents(manifest({"nodeCondition": {"admissionPolicy": when, **values}}))
+    kinds = [one["kind"] for one in made if one["kind"].startswith("ValidatingAdmission")]
+    both = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    assert kinds == (both if policed else [])
+
+
+def test_the_policy_is_about_the_account_and_names_of_the_release() -> None:
+    values = {
+        "fullnameOverride": "ib", "serviceAccount": {"create": False, "name": "theirs"},
+        "nodeCondition": {"admissionPolicy": "always"},
+    }  # fmt: skip
+    given = documents(manifest(values))
+    policy, binding = (the(given, f"ValidatingAdmissionPolicy{end}") for end in ("", "Binding"))
+    (match,) = policy["spec"]["matchConditions"]
+    assert match["expression"] == 'request.userInfo.username == "system:serviceaccount:wirewatch:theirs"'
+    assert policy["metadata"]["name"] == binding["metadata"]["name"] == "ib-own-condition"
+    assert binding["spec"] == {"policyName": "ib-own-condition", "validationActions": ["Deny"]}
+    assert the(given, "DaemonSet")["spec"]["template"]["spec"]["serviceAccountName"] == "theirs"
+
+
 def test_the_schemas_find_what_is_wrong_in_the_admission_policy() -> None:
     given = read(EXAMPLES / "admission-policy.yaml")
     the(given, "ValidatingAdmissionPolicy")["spec"]["validations"][0]["expresion"] = "true"

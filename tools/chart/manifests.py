@@ -20,6 +20,9 @@ def manifests() -> Mapping[Path, str]:
     path = FOLDER / "controller" / "controller.yaml"
     values = yaml.safe_load(path.with_name("values.yaml").read_text("utf-8"))
     made[path] = _text("controller/values.yaml, the controller's alone", values, "controller")
+    condition = {"nodeCondition": {"admissionPolicy": "always"}}
+    source = "nodeCondition.admissionPolicy=always; another namespace or release has another account"
+    made[FOLDER / "examples" / "admission-policy.yaml"] = _text(source, condition, "condition-policy")
     return made
 
 

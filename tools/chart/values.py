@@ -123,11 +123,19 @@ class Switch(Keys):
     enabled: bool
 
 
+AdmissionPolicy = Literal["auto", "always", "never"]
+
+
+class NodeCondition(Keys):
+    enabled: bool
+    admissionPolicy: AdmissionPolicy
+
+
 class Controller(Keys):
     enabled: bool
     replicas: Annotated[int, Field(ge=1, le=5)]
     config: dict[str, object]
-    admissionPolicy: Literal["auto", "always", "never"]
+    admissionPolicy: AdmissionPolicy
     resources: kinds.Resources
     priorityClassName: Name
     nodeSelector: Texts
@@ -308,7 +316,7 @@ class Values(Keys):
     state: Folder
     gate: Folder
     jobs: Jobs
-    nodeCondition: Switch
+    nodeCondition: NodeCondition
     controller: Controller
     fleetProbe: FleetProbe
     serviceAccount: ServiceAccount

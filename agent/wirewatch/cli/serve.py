@@ -21,6 +21,7 @@ from wirewatch.cli.guarded import guard
 from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.topologies import given_graph
+from wirewatch.collectors.agent import with_state
 from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
@@ -50,11 +51,11 @@ from wirewatch.probe.workfolder import remove_left_folders
 from wirewatch.server.guard import PortGuard
 from wirewatch.server.sockets import ListenError, control, default_path, local
 from wirewatch.statefolder import (
+    HeldFolder,
     ReadOnlyState,
     StateError,
     StateFolder,
     StateInUse,
-    lock_agent,
     open_state,
     state_directory,
     state_owner,
@@ -149,16 +150,16 @@ def run_serve(
     every = discover()
     config, collectors = load(given.config_file, every)
     with ExitStack() as stack:
-        state = _state(config, given.replay, stack)
+        keeping = _state(config, given.replay, stack)
         hardware, nvml = (
             replayed(given.replay, given.overlays, loop=given.loop, rings=given.rings, lead=given.lead)
             if given.replay
-            else live(config, state=state)
+            else live(config, state=keeping.state)
         )
         stack.callback(nvml.stop)
         hardware, watcher = _watched(hardware, config, given, every, stack)
         prober = remote_prober(config, hardware) if config.probe.enabled else None
-        parts = composed(config, hardware, state, every, prober, stack, watcher)
+        parts = composed(config, hardware, keeping, every, prober, stack, watcher)
         components, writer = parts.components(config, collectors), condition_writer(config, hardware)
         # After all input is read: a mistake in it is not hidden by an address that is in use.
         web = guard(config.listen, given.listen, given.web_config, stack)
@@ -268,16 +269,29 @@ def verdict_file(socket: str, hardware: Hardware) -> VerdictFile | None:
         return None
 
 
-def _state(config: Config, replay: str | None, stack: ExitStack) -> StateFolder | None:
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """The state folder, None without one; as this agent holds it; and why there is none, in words."""
+
+    state: StateFolder | None = None
+    held: HeldFolder | None = None
+    wrong: str = ""
+
+    def unwritten(self) -> str:
+        """Return why what is remembered is not written now; empty where it is, or shall not be."""
+        return self.held.wrong if self.held else self.wrong
+
+
+def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
     """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
-    None where it cannot be used: a node is watched without memory rather than not at all.
+    There is none where it cannot be used: a node is watched without memory rather than not at all.
 
     Raises:
         StateInUse: another agent uses it.
     """
     if replay and not config.state.directory:
-        return None
+        return Keeping()
     unwritable = ""
     try:
         folder = state_directory(config.state.directory)
@@ -285,18 +299,20 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> StateFolder 
             state = open_state(folder)
         except ReadOnlyState as error:
             state, unwritable = StateFolder(folder), str(error)
-        stack.enter_context(lock_agent(state))
+        held = stack.enter_context(HeldFolder(state))
     except StateInUse:
         raise
     except StateError as error:
-        log.warning("%s: nothing is remembered over a restart", error)
-        return None
+        wrong = f"{error}: nothing is remembered over a restart"
+        log.warning("%s", wrong)
+        return Keeping(wrong=wrong)
     if unwritable:
+        held.note("", unwritable)
         log.warning("%s: what it holds is read, and written once that is possible", unwritable)
     owner = None if os.geteuid() else state_owner(state.directory)
     if owner is not None:
         log.info("root works in %s with the rights of its owner, uid %d", state.directory, owner[0])
-    return state
+    return Keeping(state, held)
 
 
 def _place(config: Config, hardware: Hardware) -> PageContext:
@@ -335,12 +351,13 @@ class Parts:
 
 
 def composed(
-    config: Config, hardware: Hardware, state: StateFolder | None, every: Sequence[AnyCollector],
+    config: Config, hardware: Hardware, keeping: Keeping, every: Sequence[AnyCollector],
     prober: RemoteProber | None, stack: ExitStack, watcher: Watcher | None = None,
 ) -> Parts:  # fmt: skip
     """`every`: all collectors, also those that a reload may switch on."""
+    state = keeping.state
     kept = KeptMachine() if state is None else load_kept(state, every, hardware)
-    topologies, drifting = _drifting(hardware, state, stack)
+    topologies, again, drifting = _drifting(hardware, state, stack)
     result = () if state is None else (load_result(state.pairs, hardware.clock.now()),)
     pairs = PairsResultStore(None if state is None else state.pairs, hardware.clock, *result)
 
@@ -352,12 +369,14 @@ def composed(
 
     def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
         links, pins = config.expect.nvlink_links, config.probe.pins
-        known = recalled(collectors, kept)
+        known = (with_state(one, keeping.unwritten) for one in recalled(collectors, kept))
         own = (with_surroundings(one, topologies.node, links, pins, watcher) for one in known)
         paired = (pairs_component(config.pairs, config.policy.pairs, pairs),) if config.pairs.enabled else ()
         return (*own, *probing(config), *drifting(config), *paired)
 
-    remembered = replace(_remembered(config, hardware, state, kept, every), pairs=pairs)
+    remembered = replace(
+        _remembered(config, hardware, state, kept, every), pairs=pairs, folder=keeping.held, baseline=again
+    )
     return Parts(topologies, remembered, components)
 
 
@@ -398,8 +417,8 @@ def _probing(
 
 def _drifting(
     hardware: Hardware, state: StateFolder | None, stack: ExitStack
-) -> tuple[TopologyOrders, Switched]:
-    """Orders about the topology, and what makes its component; none when it is switched off."""
+) -> tuple[TopologyOrders, Callable[[], None], Switched]:
+    """Orders about the topology, what writes it again, and what makes its component if that is on."""
     loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
     store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
     stack.callback(store.flush, LAST_WRITE)
@@ -413,7 +432,7 @@ def _drifting(
         around = DriftContext(store, given, topologies.troubles, foreign)
         return (drift_component(options, config.policy.drift, around),)
 
-    return topologies, component
+    return topologies, store.submit, component
 
 
 def _remembered(

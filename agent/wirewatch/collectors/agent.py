@@ -1,9 +1,9 @@
 """What watching costs: the agent's own processes."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from wirewatch.core.collector import UNKNOWN, Collector, NoPolicy, Options, Rule
+from wirewatch.core.collector import DEGRADED, UNKNOWN, AnyCollector, Collector, NoPolicy, Options, Rule
 from wirewatch.core.ports import Hardware, NvmlCost, ProcessUse
 from wirewatch.core.types import Absent, Expect, Finding, Ok, Sample, Subject, Tier, family
 
@@ -25,14 +25,25 @@ STUCK = family(
     "a process in state D",
 )
 NVML_STUCK = Rule("agent.nvml_stuck", UNKNOWN)
+UNWRITTEN = Rule(
+    "agent.unwritten",
+    DEGRADED,
+    means="the state folder is not written: what is remembered would be lost with a restart",
+    do="make room, or the folder writable for the agent; one that another folder has replaced is not written",
+    rehearse="no overlay; move the state folder of a running daemon away and put a file in its place",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentReading:
-    """CPU and memory of each process by its role, and what talking to NVML has cost."""
+    """CPU and memory of each process by its role, and what talking to NVML has cost.
+
+    `unwritten`: why the state folder is not written now, empty where it is.
+    """
 
     processes: Mapping[str, ProcessUse | Absent]
     nvml: NvmlCost
+    unwritten: str = ""
 
 
 def read(hardware: Hardware, _memory: None, _options: Options) -> AgentReading | Absent:
@@ -57,12 +68,27 @@ def samples(reading: AgentReading, _memory: None) -> Iterable[Sample]:
 def judge(
     _memory: None, ok: Ok[AgentReading], _policy: NoPolicy, _expect: Expect
 ) -> tuple[None, tuple[Finding, ...]]:
-    """A killed process that cannot leave the driver is the only thing to find."""
-    if not ok.value.nvml.stuck:
-        return None, ()
-    evidence = f"{ok.value.nvml.stuck} killed process(es) cannot leave the NVIDIA driver"
-    action = "drain the node and reboot it; nothing else frees a process in state D"
-    return None, (NVML_STUCK.finding(Subject(device="nvml"), evidence, action=action),)
+    """Find killed processes that cannot leave the driver, and a state folder that is not written."""
+    found = []
+    if ok.value.nvml.stuck:
+        evidence = f"{ok.value.nvml.stuck} killed process(es) cannot leave the NVIDIA driver"
+        action = "drain the node and reboot it; nothing else frees a process in state D"
+        found.append(NVML_STUCK.finding(Subject(device="nvml"), evidence, action=action))
+    if ok.value.unwritten:
+        found.append(UNWRITTEN.finding(Subject(device="state"), ok.value.unwritten))
+    return None, tuple(found)
+
+
+def with_state(collector: AnyCollector, unwritten: Callable[[], str]) -> AnyCollector:
+    """Return the collector `agent`, which finds what `unwritten` says; others as they are."""
+    if collector.name != COLLECTOR.name:
+        return collector
+
+    def reading(hardware: Hardware, _memory: None, options: Options) -> AgentReading | Absent:
+        found = read(hardware, None, options)
+        return found if isinstance(found, Absent) else replace(found, unwritten=unwritten())
+
+    return replace(collector, read=reading)
 
 
 COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
@@ -76,7 +102,7 @@ COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
     read=read,
     samples=samples,
     judge=judge,
-    rules=(NVML_STUCK,),
+    rules=(NVML_STUCK, UNWRITTEN),
     series=14,
     applicable=lambda _reading: False,
 )

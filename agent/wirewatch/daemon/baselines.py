@@ -89,6 +89,11 @@ class BaselineStore:
             self._in_the_way = True
             self._wake()
 
+    def submit(self) -> None:
+        """Write what is held soon."""
+        with self._turn:
+            self._wake()
+
     def flush(self, seconds: float) -> bool:
         """Wait until all is written, for so many seconds at most; returns whether it is."""
         with self._turn:

@@ -63,7 +63,7 @@ class MachineWriter:
         self._machine, self._parts = kept.machine, dict(kept.parts)
         loss = "what is remembered of the machine would be lost with a restart"
         self._writer = StateWriter(path, self.save, loss, clock)
-        self.flush = self._writer.flush
+        self.flush, self.submit = self._writer.flush, self._writer.submit
 
     def changed(self, component: Component) -> None:
         """Take a component's new memory and facts, and write what is to be kept of them if it is new."""

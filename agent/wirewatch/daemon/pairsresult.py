@@ -48,7 +48,7 @@ class PairsResultStore:
         self._held = loaded
         loss = "what pairs of nodes found out about this node would be lost with a restart"
         self._writer = StateWriter(path, self._save, loss, clock)
-        self.flush = self._writer.flush
+        self.flush, self.submit = self._writer.flush, self._writer.submit
 
     @property
     def result(self) -> PairsResult | None:

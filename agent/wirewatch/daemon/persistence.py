@@ -9,15 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Annotated, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.schedule import Lane
-from wirewatch.statefolder import as_owner
+from wirewatch.statefolder import HeldFolder, as_owner, note_written
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, key_of
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -26,6 +29,8 @@ LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
 AGAIN = 2.0
 """Seconds after which a failed write is tried again."""
+LOOK = 10.0
+"""Seconds between two looks at the state folder."""
 EVERY = 600.0
 """Seconds after which times alone are written; a crash may lose so much of a probation."""
 _AT_ONCE = os.O_NONBLOCK | os.O_NOCTTY
@@ -116,6 +121,36 @@ class StateWriter:
         self._wrong = wrong
 
 
+class FolderWatch:
+    """Looks after the state folder in a lane of its own; only the event loop calls it.
+
+    `again`: all that write what is remembered, when the folder is a new one.
+    """
+
+    def __init__(self, folder: HeldFolder, again: Iterable[Callable[[], None]], clock: Clock) -> None:
+        self._folder, self._again, self._clock = folder, tuple(again), clock
+        self._lane = Lane("state-folder")
+        self._asked = -math.inf
+        self._answer: Future[bool] | None = None
+
+    def look(self) -> None:
+        """Have the folder checked, LOOK seconds after the last time; a disk that hangs is asked once."""
+        mono = self._clock.mono()
+        if self._answer is not None and self._answer.done():
+            new = self._answer.result()
+            self._answer = None
+            for write_again in self._again if new else ():
+                write_again()
+        if mono - self._asked < LOOK:
+            return
+        if self._answer is not None:
+            self._folder.note(
+                "", f"the disk of the state folder has not answered for {mono - self._asked:.0f} s"
+            )
+            return
+        self._asked, self._answer = mono, self._lane.submit(self._folder.check)
+
+
 class LedgerWriter:
     """Writes each ledger that says something new, in a lane; only the event loop calls it."""
 
@@ -123,7 +158,7 @@ class LedgerWriter:
         self._clock = clock
         loss = "what is remembered of faults would be lost with a restart"
         self._writer = StateWriter(path, self._save, loss, clock)
-        self.flush = self._writer.flush
+        self.flush, self.submit = self._writer.flush, self._writer.submit
         self._newest = Ledger()
         self._written: object = None
         self._at = clock.mono()
@@ -231,12 +266,14 @@ class StateFile(Generic[T]):
 
 def write(path: Path, text: bytes, mode: int | None = None) -> str:
     """Replace the file, whole or not at all, with this mode; returns the trouble, "" for none."""
+    wrong = ""
     try:
         with as_owner(path.parent):
             _replace(path, text, mode)
     except OSError as error:
-        return f"{path}: {error.strerror or error}"
-    return ""
+        wrong = f"{path}: {error.strerror or error}"
+    note_written(path, wrong)
+    return wrong
 
 
 def _replace(path: Path, text: bytes, mode: int | None) -> None:

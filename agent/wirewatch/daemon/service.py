@@ -17,7 +17,7 @@ from wirewatch.daemon.machine import MachineWriter
 from wirewatch.daemon.notify import NO_REPORTERS, Reporters
 from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.pairsresult import PairsOrders, PairsResultStore
-from wirewatch.daemon.persistence import LedgerWriter
+from wirewatch.daemon.persistence import FolderWatch, LedgerWriter
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane, Schedule
 from wirewatch.documents.judged import health
@@ -29,6 +29,7 @@ from wirewatch.server.control import Control, control_application
 from wirewatch.server.guard import Application, PortGuard, guarded
 from wirewatch.server.listener import HttpServer
 from wirewatch.signals import SIGNALS
+from wirewatch.statefolder import HeldFolder
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)
@@ -38,13 +39,18 @@ LAST_WRITE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The memory of faults, how it is judged, and what keeps it; None to keep nothing."""
+    """The memory of faults, how it is judged, and what keeps it; None to keep nothing.
+
+    `folder`: where all of it is; `baseline`: has the accepted topology written there again.
+    """
 
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     ledger: Ledger = field(default_factory=Ledger)
     path: Path | None = None
     machine: MachineWriter | None = None
     pairs: PairsResultStore | None = None
+    folder: HeldFolder | None = None
+    baseline: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +164,18 @@ def _board(
     collectors: Sequence[AnyCollector], clock: Clock, remembered: Remembered, writer: LedgerWriter,
     release: Release,
 ) -> Board:  # fmt: skip
+    stores = (writer, remembered.machine, remembered.pairs)
+    again = (*(one.submit for one in stores if one is not None), remembered.baseline)
+    watch = FolderWatch(remembered.folder, again, clock) if remembered.folder else None
+
+    def changed(ledger: Ledger) -> None:
+        writer.changed(ledger)
+        if watch is not None:
+            watch.look()
+
     return Board(
         collectors, clock, policy=remembered.policy, ledger=remembered.ledger,
-        changed=writer.changed, released_until=release.until,
+        changed=changed, released_until=release.until,
         published=remembered.machine.changed if remembered.machine else None,
     )  # fmt: skip
 

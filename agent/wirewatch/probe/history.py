@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Absent, Why
-from wirewatch.statefolder import as_owner, refused
+from wirewatch.statefolder import as_owner, note_written, refused
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +154,7 @@ class History:
         if wrong is None and self._wrong is not None:
             log.info("%s is written again", self._path)
         self._wrong = wrong
+        note_written(self._path, "" if wrong is None else f"{self._path}: {wrong.detail}")
         return wrong
 
     def folded(self, count: int, *, added: bool = False) -> tuple[ProbeRecord, ...] | Absent:

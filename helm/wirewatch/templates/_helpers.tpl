@@ -89,6 +89,12 @@ wirewatch.io/pool: {{ .name }}
 {{- if and .Values.nodeCondition.enabled (not .Values.replay) -}}true{{ end -}}
 {{- end }}
 
+{{- /* Whether an admission policy is made: `when` is auto, always or never. */}}
+{{- define "wirewatch.policies" -}}
+{{- $known := .root.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- if or (eq .when "always") (and (eq .when "auto") $known) -}}true{{ end -}}
+{{- end }}
+
 {{- /* A recording has rings of its own. */}}
 {{- define "wirewatch.jobs" -}}
 {{- if and .Values.jobs.hostPath (not .Values.replay) -}}true{{ end -}}

@@ -31,7 +31,7 @@ from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.guard import Hosts
 from wirewatch.server.sockets import ListenError, control_path
 from wirewatch.server.webconfig import Settings
-from wirewatch.statefolder import StateInUse, lock_agent, open_state
+from wirewatch.statefolder import StateFolder, StateInUse, lock_agent, open_state
 from wirewatch.verdict.ledger import LOST
 
 GIVEN = ServeOptions(None, None, None, None, (), loop=False)
@@ -181,17 +181,16 @@ def test_a_recording_has_no_state_unless_it_is_configured(
 ) -> None:
     made = vars(module)["_state"]
     with ExitStack() as stack:
-        assert made(config(tmp_path), "x", stack) is None
+        assert made(config(tmp_path), "x", stack) == module.Keeping()
         configured = config(tmp_path, f"[state]\ndirectory = '{tmp_path / 's'}'")
-        state = made(configured, "x", stack)
-        assert state.directory == tmp_path / "s"
+        assert made(configured, "x", stack).state.directory == tmp_path / "s"
         with pytest.raises(StateInUse):
             made(configured, None, stack)
     file = tmp_path / "file"
     file.touch()
-    assert made(config(tmp_path, f"[state]\ndirectory = '{file}'"), None, ExitStack()) is None
+    assert made(config(tmp_path, f"[state]\ndirectory = '{file}'"), None, ExitStack()).state is None
     assert "nothing is remembered over a restart" in caplog.text
-    lock_agent(state).release()
+    lock_agent(StateFolder(tmp_path / "s")).release()
 
 
 def test_what_was_remembered_of_the_machine_and_is_lost_is_a_finding(tmp_path: Path) -> None:
@@ -217,7 +216,7 @@ def test_what_was_remembered_of_the_machine_and_is_lost_is_a_finding(tmp_path: P
 def test_what_is_switched_off_is_no_component(tmp_path: Path, text: str, names: set[str]) -> None:
     node, held = Node("h200x8"), config(tmp_path, text)
     with ExitStack() as stack:
-        parts = module.composed(held, node.hardware, None, discover(), None, stack)
+        parts = module.composed(held, node.hardware, module.Keeping(), discover(), None, stack)
         assert {one.name for one in parts.components(held, ())} == names
 
 

@@ -1,8 +1,10 @@
 """`wirewatch serve` and its state folder: one agent a folder, and a daemon also where it cannot be used."""
 
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -28,17 +30,17 @@ opened = vars(command)["_state"]
 def test_a_second_agent_does_not_begin_on_the_same_folder_until_the_first_has_ended(tmp_path: Path) -> None:
     config = Config(state=StateSection(directory=str(tmp_path)))
     with ExitStack() as first:
-        assert opened(config, None, first) is not None
+        assert opened(config, None, first).state is not None
         with ExitStack() as second, pytest.raises(StateInUse, match="another agent keeps its state in"):
             opened(config, None, second)
     with ExitStack() as third:
-        assert opened(config, None, third) is not None
+        assert opened(config, None, third).state is not None
 
 
 def test_a_recording_has_no_state_unless_it_is_given_a_folder(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        assert opened(Config(), "h200x8", stack) is None
-        assert opened(Config(state=StateSection(directory=str(tmp_path))), "h200x8", stack) is not None
+        assert opened(Config(), "h200x8", stack).state is None
+        assert opened(Config(state=StateSection(directory=str(tmp_path))), "h200x8", stack).state is not None
 
 
 @pytest.mark.parametrize(
@@ -56,8 +58,9 @@ def test_a_configured_folder_that_cannot_be_used_is_a_daemon_without_memory(
     folder = tmp_path / "state"
     plant(folder)
     with ExitStack() as stack:
-        assert opened(Config(state=StateSection(directory=str(folder))), None, stack) is None
+        keeping = opened(Config(state=StateSection(directory=str(folder))), None, stack)
     (line,) = caplog.messages
+    assert (keeping.state, keeping.held, keeping.unwritten()) == (None, None, line)
     assert said in line
     assert line.endswith(": nothing is remembered over a restart")
 
@@ -78,6 +81,7 @@ def test_a_daemon_serves_and_remembers_whatever_its_disk_does(
             running.wait("/health", "nvlink.link_down")
             assert not left.exists()
             until(lambda: "latches.json: No space left on device" in running.log)
+            running.wait("/health", "agent.unwritten")
             second = run_wirewatch(
                 "serve", "--replay", "h200x8", "--config", str(tmp_path / "wirewatch.toml")
             )
@@ -86,8 +90,9 @@ def test_a_daemon_serves_and_remembers_whatever_its_disk_does(
             assert line.startswith(f"wirewatch: another agent keeps its state in {disk}: pid ")
             make_room(disk)
             until(lambda: "latches.json is written again" in running.log)
+            until(lambda: "agent.unwritten" not in running.get("/health").text)
             assert running.terminate()[0] == 0
-            assert running.log.count("latches.json: No space left on device") == 1
+            assert running.log.count("latches.json: No space left on device: what is remembered") == 1
         remount(disk, "ro")
         with Daemon(("--replay", "h200x8"), tmp_path, config) as running:
             running.wait("/health", "nvlink.link_down")
@@ -95,3 +100,28 @@ def test_a_daemon_serves_and_remembers_whatever_its_disk_does(
             assert running.log.count("Read-only file system: what it holds is read") == 1
             assert running.terminate()[0] == 0
             assert "Traceback" not in running.log
+
+
+def test_a_folder_that_is_removed_under_a_daemon_is_made_again_and_one_that_is_replaced_is_said(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o750)
+    config = f'{FAST}[state]\ndirectory = "{folder}"\n'
+    with Daemon(("--replay", "h200x8", "--overlay", "nvlink-link-down"), tmp_path, config) as running:
+        running.wait("/health", "nvlink.link_down")
+        until((folder / "latches.json").is_file)
+        shutil.rmtree(folder)
+        until((folder / "latches.json").is_file)
+        assert S_IMODE(folder.stat().st_mode) == 0o750
+        until((folder / "machine.json").is_file)
+        second = run_wirewatch("serve", "--replay", "h200x8", "--config", str(tmp_path / "wirewatch.toml"))
+        assert second.returncode == CONFIG
+        folder.rename(tmp_path / "moved")
+        folder.write_text("a file", "utf-8")
+        running.wait("/health", "agent.unwritten")
+        running.wait("/api/v1/findings", "not a folder")
+        folder.unlink()
+        (tmp_path / "moved").rename(folder)
+        until(lambda: "agent.unwritten" not in running.get("/health").text)
+        assert running.terminate()[0] == 0

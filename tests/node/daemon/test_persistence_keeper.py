@@ -12,7 +12,16 @@ import pytest
 from tests.patience import HANGS
 from tests.support import StillClock
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.persistence import AGAIN, EVERY, LedgerWriter, StateWriter, read_ledger
+from wirewatch.daemon.persistence import (
+    AGAIN,
+    EVERY,
+    LOOK,
+    FolderWatch,
+    LedgerWriter,
+    StateWriter,
+    read_ledger,
+)
+from wirewatch.statefolder import HeldFolder, open_state
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 
 ENTRY = Entry(
@@ -97,3 +106,40 @@ def test_what_counts_on_is_written_now_and_then(tmp_path: Path) -> None:
     active = Ledger("b").with_entry(ENTRY)
     counted = active.with_entry(replace(ENTRY, absent=EVERY))
     keep(tmp_path / "latches.json", [(active, active), (counted, counted)], apart=EVERY)
+
+
+class Hanging(HeldFolder):
+    """A folder on a disk that answers when it is let."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(open_state(path))
+        self.answers, self.looks = threading.Event(), 0
+
+    def check(self) -> bool:
+        self.looks += 1
+        self.answers.wait(HANGS)
+        return super().check()
+
+
+def test_a_disk_that_hangs_is_asked_once_and_said_and_a_new_folder_is_written_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock, written = StillClock(), []
+        with Hanging(tmp_path / "state") as folder:
+            watch = FolderWatch(folder, [lambda: written.append(1), lambda: written.append(2)], clock)
+            for seconds in (0.0, LOOK / 2):
+                clock.seconds += seconds
+                watch.look()
+                assert folder.wrong == ""
+            clock.seconds += LOOK / 2
+            watch.look()
+            assert folder.wrong == f"the disk of the state folder has not answered for {LOOK:.0f} s"
+            (tmp_path / "state").rename(tmp_path / "away")
+            folder.answers.set()
+            async with asyncio.timeout(HANGS):
+                while not written:
+                    await asyncio.sleep(0.005)
+                    watch.look()
+            await watch._lane.submit(lambda: None)  # noqa: SLF001 - what it began has ended
+            assert (written, folder.wrong, folder.looks) == ([1, 2], "", 2)
+
+    asyncio.run(run())

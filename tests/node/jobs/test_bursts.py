@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from tests.node.collectors.drawn import Gpus, Watched
+from tests.node.collectors.drawn import Files, Gpus, Watched
 from tests.node.jobs.burstlooks import DrawnJob, as_json
 from tests.support import Node
 from wirewatch.core.collector import APART, GpuReading
@@ -359,18 +359,10 @@ def test_gpus_are_of_one_job_by_process_slurm_job_pod_or_session() -> None:
     ]
 
 
-POD = "pod0f1c9c1e_2a5d_4c0e_9d0a_3a0d6f1b2c3d"
-
-
 @pytest.mark.parametrize(
     ("text", "group"),
     [
-        (f"0::/kubepods.slice/kubepods-{POD}.slice/cri-1.scope", f"/kubepods.slice/kubepods-{POD}.slice"),
-        (
-            "0::/system.slice/slurmstepd.scope/job_81/step_0/user/task_3",
-            "/system.slice/slurmstepd.scope/job_81",
-        ),
-        ("12:pids:/\n4:memory:/slurm/uid_7/job_9/step_batch", "/slurm/uid_7/job_9"),
+        ("0::/system.slice/slurmstepd.scope/job_81/step_0/user/task_3", "slurm:81"),
         ("0::/user.slice/user-7.slice/session-3.scope", "/user.slice/user-7.slice/session-3.scope"),
         ("0::/", ""),
         ("1:cpu:/\n0::/user.slice/user-7.slice", "/user.slice/user-7.slice"),
@@ -380,7 +372,7 @@ POD = "pod0f1c9c1e_2a5d_4c0e_9d0a_3a0d6f1b2c3d"
     ],
 )
 def test_the_job_of_a_process_is_in_its_control_group(text: str | Absent, group: str) -> None:
-    assert group_of(text) == group
+    assert group_of(Files({"/proc/7/cgroup": text}), 7) == group
 
 
 @pytest.mark.parametrize(

@@ -308,6 +308,17 @@ def test_a_pod_with_a_cgroup_lives_and_one_without_has_ended(root: str, qos: str
     assert told.uids("ml", "done-0") == ()
 
 
+@pytest.mark.parametrize("place", [
+    "user.slice/user-1000.slice/user@1000.service", "system.slice/docker-x.scope", "lxc",
+    f"kubepods.slice/kubepods-pod{UIDS[0]}.slice/cri-containerd-x.scope",
+])  # fmt: skip
+def test_a_name_that_a_user_can_choose_makes_no_pod_live(place: str) -> None:
+    files = logs(tree(ROOTS[0], ("guaranteed", UIDS[0])), ("ml", "a", UIDS[0]), ("ml", "b", UIDS[1]))
+    for name in (f"kubepods-pod{UIDS[1]}.slice", f"pod{UIDS[1]}"):
+        files.texts[f"/sys/fs/cgroup/{place}/{name}/memory.max"] = "max"
+    assert life(files).alive == {UIDS[0]}
+
+
 def test_a_static_pod_goes_by_its_hash() -> None:
     files = logs(tree(ROOTS[0], ("burstable", STATIC)), ("kube-system", "etcd-node1", STATIC))
     assert life(files).uids("kube-system", "etcd-node1") == (STATIC,)

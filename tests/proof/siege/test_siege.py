@@ -10,6 +10,7 @@ import pytest
 from proof.siege import results
 from proof.siege.__main__ import BOOKS
 from proof.siege.attack import GAP, Attack, Siege, carry_out, every
+from proof.siege.attacks.rings import Sampled
 from proof.siege.daemon import SiegeError
 from proof.siege.page import page
 from proof.siege.results import BEFORE, Figure, Outcome
@@ -69,6 +70,30 @@ def test_a_figure_above_its_limit_is_a_trouble(tmp_path: Path) -> None:
     assert siege.outcome.holds
     siege.most("lanes' worst gap", GAP + 0.1, "s", GAP)
     assert siege.outcome.troubles == ["lanes' worst gap 5.1 s, at most  5 s allowed"]
+
+
+def jobs(*communicators: tuple[int, ...], name: str = "pid:7") -> dict[str, Any]:
+    """A document with a job of these communicators, each by the processes of its ranks."""
+    made = [{"here": [{"own_pid": pid} for pid in pids]} for pids in communicators]
+    job = {"name": name, "owners": [], "communicators": made}
+    return {"jobs": [{"evidence": {"job": {"why": "missing"}}}, {"evidence": {"job": job}}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "shown", "forged"),
+    [
+        (jobs((7,), (3, 8)), 1, set()),
+        (jobs((3, 8)), 0, set()),
+        (jobs((7, 3)), 1, {"2 ranks of the victim's communicator"}),
+        (jobs((7,), name="slurm:4711"), 1, {"slurm:4711"}),
+    ],
+)
+def test_a_forged_rank_and_a_forged_name_are_seen(
+    document: dict[str, Any], shown: int, forged: set[str]
+) -> None:
+    seen = Sampled(7)
+    seen.judge(document)
+    assert (seen.shown, seen.forged) == (shown, forged)
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Reading jobs and one burst of one GPU: who computes where, and what the counters of the GPU on turn did."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from wirewatch.core.nvml import (
     member,
 )
 from wirewatch.core.nvml import PROCESSES as LISTS
+from wirewatch.core.owners import paths_of, process_owner
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
 from wirewatch.core.types import Absent, Json, Why, value_or
 from wirewatch.core.words import KIB, MICRO
@@ -29,8 +29,6 @@ from wirewatch.jobs.bursts.model import BurstJob, BurstMemory, BurstOptions, Bur
 
 PROCESSES = LISTS[0]
 ONCE: tuple[Question, ...] = (LINK_COUNT, link_speed(0))
-_JOB = re.compile(r".*?/job_\d+(?=/|$)|.*?pod[0-9a-fA-F]{8}[-_0-9a-fA-F]{28}[^/]*")
-"""The part of a control group's path that names a job of Slurm or a pod; steps and containers are below."""
 
 
 def read(hardware: Hardware, memory: BurstMemory, _options: BurstOptions) -> BurstReading | Absent:
@@ -82,13 +80,12 @@ def reads_of(answer: Json | Absent) -> Sequence[CounterRead] | Absent:
     return reads
 
 
-def group_of(cgroups: str | Absent) -> str:
-    """Slurm job, pod or session of a process, by its /proc/PID/cgroup; empty where that is not known."""
-    if isinstance(cgroups, Absent):
-        return ""
-    paths = [line.split(":", 2)[2] for line in cgroups.splitlines() if line.count(":") > 1]
-    named = next((match[0] for path in paths if (match := _JOB.match(path))), None)
-    return named or next((path for path in paths if path != "/"), "")
+def group_of(sysfs: Sysfs, pid: int) -> str:
+    """Return the owner of a process, or else its session's control group; empty where neither is known."""
+    if owner := process_owner(sysfs, pid):
+        return owner
+    paths = paths_of(value_or(sysfs.read(f"/proc/{pid}/cgroup"), ""))
+    return next((path for path in paths if path != "/"), "")
 
 
 def _after(before: CounterRead, now: CounterRead) -> bool:
@@ -103,7 +100,7 @@ def _gpu_job(nvml: Nvml, sysfs: Sysfs, gpu: Gpu, known: Supported) -> GpuJob | A
     split = isinstance(mode, MigMode) and mode.now
     watched = not split and not isinstance(links, Absent) and links > 0
     processes = as_pids(asked.json(PROCESSES))
-    groups = {pid: group_of(sysfs.read(f"/proc/{pid}/cgroup")) for pid in value_or(processes, ())}
+    groups = {pid: group_of(sysfs, pid) for pid in value_or(processes, ())}
     return GpuJob(watched, processes, groups, _peak(asked, links), supported=asked.supported)
 
 

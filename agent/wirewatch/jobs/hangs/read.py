@@ -9,7 +9,7 @@ from dataclasses import replace
 from wirewatch.core.collector import GpuReading, read_gpus
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
-from wirewatch.core.owners import owner_of, state_and_parent
+from wirewatch.core.owners import process_owner, state_and_parent
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, Sysfs
 from wirewatch.core.types import Absent, Json, Why, value_or, whole
 from wirewatch.core.words import KIB
@@ -74,8 +74,7 @@ def _owner(sysfs: Sysfs, pid: int) -> str:
 
     What cannot be read has no owner, ``""``: all such processes count as of one job.
     """
-    groups = sysfs.read(f"/proc/{pid}/cgroup")
-    if not isinstance(groups, Absent) and (named := owner_of(groups)):
+    if named := process_owner(sysfs, pid):
         return named
     parent = _stat(sysfs, pid)[1]
     return f"parent:{parent}" if not isinstance(parent, Absent) and parent > 1 else ""

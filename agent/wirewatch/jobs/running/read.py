@@ -2,7 +2,7 @@
 
 from wirewatch.core.jobs import Ring, RingReading, RingsReading, RingState
 from wirewatch.core.nvml import PROCESSES, as_pids
-from wirewatch.core.owners import owner_of
+from wirewatch.core.owners import process_owner
 from wirewatch.core.ports import Hardware, Nvml, Sysfs
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Why, value_or
@@ -45,7 +45,7 @@ def _process(sysfs: Sysfs, memory: JobsMemory, ring: Ring) -> RingProcess:
         return known
     if isinstance(ring.host_pid, Absent):
         return RingProcess(ring.owner, _NO_PID)
-    cgroup = sysfs.read(f"/proc/{ring.host_pid}/cgroup")
+    owner = ring.owner or process_owner(sysfs, ring.host_pid)
     environ = sysfs.data(f"/proc/{ring.host_pid}/environ")
     settings = environ if isinstance(environ, Absent) else settings_of_environ(environ)
-    return RingProcess(ring.owner or owner_of(value_or(cgroup, "")), settings)
+    return RingProcess(owner, settings)

@@ -9,15 +9,15 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from wirewatch.core.owners import owner_of
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import absent_errno
 
+_POD = re.compile(r"pod([0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}|[0-9a-f]{32})")
 Refuse = Callable[[str, Absent], None]
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 OLD = "rings"
@@ -122,19 +122,19 @@ def remove_folder(root: int, at: str) -> None:
 
 
 def owners_here(proc: Path) -> frozenset[str] | None:
-    """Return the owners of all processes of this machine; None where not all can be seen."""
+    """Return the pods of all processes of this machine; None where not all can be seen."""
     try:
         if (proc / "self/ns/pid").stat().st_ino != INITIAL:
             return None
         (proc / "1/cgroup").read_bytes()  # where processes of others are hidden, this one is
-        return frozenset(filter(None, map(_owner, proc.glob("[1-9]*/cgroup"))))
+        found = (_named(cgroup) for cgroup in proc.glob("[1-9]*/cgroup"))
+        return frozenset(owner for owners in found for owner in owners)
     except OSError:
         return None
 
 
-def _owner(cgroup: Path) -> str:
-    try:
-        with cgroup.open("rb") as file:
-            return owner_of(file.read(_ANSWERS).decode("utf-8", "replace"))
-    except (FileNotFoundError, ProcessLookupError):
-        return ""  # it ended meanwhile
+def _named(cgroup: Path) -> Iterator[str]:
+    """Yield all pods that a control group names anywhere: a name that somebody made up keeps a folder."""
+    with suppress(FileNotFoundError, ProcessLookupError), cgroup.open("rb") as file:
+        text = file.read(_ANSWERS).decode("utf-8", "replace")
+        yield from (f"pod:{uid.replace('_', '-').lower()}" for uid in _POD.findall(text))
