@@ -320,26 +320,23 @@ HANG: Any = SimpleNamespace(
 
 
 @pytest.mark.parametrize(
-    ("overlay", "patience", "found", "told"),
+    ("overlay", "late", "found", "told"),
     [
-        (None, HANGS, {}, True),
-        (FAULT, HANGS, {}, False),
-        (FAULT, HANGS, {"gpu": "degraded"}, False),
-        (FAULT, HANGS, {"nic": "failed"}, False),
-        (FAULT, HANGS, {"gpu": "failed", "nic": "failed"}, True),
-        (FAULT, -1.0, {}, True),
-        (HANG, HANGS, {"job": "degraded"}, True),
-        (SimpleNamespace(name="f", about="a", findings=[]), HANGS, {}, False),
-        (SimpleNamespace(name="f", about="a", findings=[]), -1.0, {}, True),
+        (None, False, {}, True),
+        (FAULT, False, {}, False),
+        (FAULT, False, {"gpu": "degraded"}, False),
+        (FAULT, False, {"nic": "failed"}, False),
+        (FAULT, False, {"gpu": "failed", "nic": "failed"}, True),
+        (FAULT, True, {}, True),
+        (HANG, False, {"job": "degraded"}, True),
+        (SimpleNamespace(name="f", about="a", findings=[]), False, {}, False),
+        (SimpleNamespace(name="f", about="a", findings=[]), True, {}, True),
     ],
 )
 def test_the_next_commands_are_said_once_the_fault_is_found_or_the_time_is_up(
-    overlay: Any,
-    patience: float,
-    found: dict[str, str],
-    told: bool,  # noqa: FBT001
+    overlay: Any, found: dict[str, str], *, late: bool, told: bool
 ) -> None:
-    said = report(overlay, health(True, "ok", **found), patience=patience)  # noqa: FBT003
+    said = report(overlay, health(True, "ok", **found), patience=-1.0 if late else HANGS)  # noqa: FBT003
     assert sum("from another terminal" in one for one in said) == told
     assert any("http://h:1/metrics" in one for one in said) is told
     assert any("overlays list" in one for one in said) is (told and overlay is None)
