@@ -262,7 +262,7 @@ def mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
         if rest is not None:
             document = None
             yield from _lines(rest, reader)
-    if document is not None and document.text:
+    if document is not None:
         yield from _lines(_unfinished(document, reader), reader)
     reader.finish()
 
