@@ -225,7 +225,7 @@ class _Builder:
             return _malformed("a topology of NCCL without a GPU or NIC")
         others = [f"{number} <{name[:40]}> not read" for name, number in self._others.most_common(NOTES)]
         return NcclTopology(
-            tuple(self._gpus), tuple(self._nics), self._cpus, len(self._hosts), (*self._odd[:NOTES], *others)
+            tuple(self._gpus), tuple(self._nics), self._cpus, len(self._hosts), (*self._odd, *others)
         )
 
     def cpu(self, attributes: Mapping[str, str]) -> None:

@@ -80,6 +80,8 @@ def test_the_environment_names_machine_and_software() -> None:
     assert around["nvls"] == "NCCL_NVLS_ENABLE=0, multicast not known"
     assert around["nccl_settings"] == "NCCL_NVLS_ENABLE=0"
     assert all(around.values())
+    for offered, said in ((True, "multicast is offered"), (False, "multicast is not offered")):
+        assert environment(node.hardware, order, scouted(order, offered))["nvls"] == said
 
 
 @pytest.mark.parametrize("name", sorted(set(THEN) - {"host"}))

@@ -259,6 +259,18 @@ def test_a_run_without_ranks_or_operation_is_in_no_curve_and_says_which() -> Non
     )
 
 
+def test_a_row_without_a_size_or_a_time_is_in_no_curve_and_counted() -> None:
+    (run,) = read(printed.lines(Job(rows=Job().rows[:1]))).runs
+    (good,) = run.rows
+    assert good.out_of_place is not None
+    no_time = good._replace(out_of_place=good.out_of_place._replace(seconds=0.0), in_place=None)
+    run.rows.add(no_time._replace(size_bytes=64 * MIB))
+    run.rows.add(good._replace(size_bytes=0, in_place=None))
+    study = to_study([run], "it", 0.0)
+    assert [[point.size_bytes for point in curve.points] for curve in study.curves] == [[16 * MIB]] * 2
+    assert study.problems == (f"line {run.line}: 2 rows without a size or time are in no curve",)
+
+
 @pytest.mark.parametrize(
     ("code", "version"),
     [("22809", "2.28.9"), ("10000", "1.0.0"), ("9999", "9.9.99"), ("2804", "2.8.4"), ("999999", "99.99.99")],

@@ -540,6 +540,8 @@ def test_a_table_that_was_pasted_alone_lacks_nothing(cut: int) -> None:
         ("minBytes 64 maxBytes 64 step: 2(factor)", 64, ""),
         ("minBytes 64 maxBytes 1024 step: 1(factor)", 64, ""),
         ("minBytes 64 maxBytes 1024 step: 0(factor)", 64, ""),
+        ("minBytes 64 maxBytes 1024 step: 1(bytes)", 64, "its table stops at 64 of 1024 bytes"),
+        ("minBytes 64 maxBytes 1024 step: 0(bytes)", 64, ""),
         ("minBytes 1024 maxBytes 64 step: 2(factor)", 64, ""),
         ("minBytes 0 maxBytes 1024 step: 2(factor)", 64, ""),
         ("minBytes 64 maxBytes 1100 step: 256(bytes)", 64, "its table stops at 64 of 1088 bytes"),
@@ -575,6 +577,14 @@ def test_more_streams_than_are_kept_apart_share_one(monkeypatch: pytest.MonkeyPa
         reader = read([line for text in texts for line in text])
         assert [len(run.rows) for run in reader.runs if run.op][:2] == [2, 2]
         assert len(reader.runs[0].devices) == 2
+        assert len(reader._prefixes) == (0 if ":" in prefix else 2)  # noqa: SLF001
+    log = [LOG.format(host=f"other{n}") for n in range(3)]
+    lines = printed.lines(Job(rows=Job().rows[:1]))
+    at = lines.index(printed.row(job, job.rows[0]))
+    table = [line for line in lines[:at] if "Rank" not in line]
+    for n, known in enumerate((True, True, False)):
+        reader = read([*log, *table, lines[at] + log[n]])
+        assert (reader.rows, reader.not_understood) == (known, not known)
 
 
 def unit(*comments: str) -> float:
@@ -690,6 +700,17 @@ def test_colours_go_and_the_rest_of_a_line_stays() -> None:
     assert only(read(lines)).version == "2.19.6"
     (one,) = read(["1 2 3 4 5 6  "]).first
     assert one.text == "1 2 3 4 5 6"
+
+
+def test_an_indented_message_between_rows_tears_nothing() -> None:
+    lines = printed.lines(Job())
+    at = lines.index(printed.row(Job(), Job().rows[0])) + 1
+    for host in ("node0", "other"):
+        assert len(only(read([*lines[:at], "   " + LOG.format(host=host), *lines[at:]])).rows) == 2
+
+
+def test_memory_that_reduces_a_size_of_no_run_is_nobodys() -> None:
+    assert read(["#  Reducing maxBytes to 33554432 due to memory limitation"]).runs == []
 
 
 def test_the_log_between_rows_of_no_table_tears_nothing() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -112,7 +112,18 @@ def test_a_group_of_one_gpu_has_sent_nothing() -> None:
     assert [(c.configuration.ranks, len(c.points)) for c in found.curves] == [(2, 1)]
 
 
-@pytest.mark.parametrize("probes", [[], [gloo()], [drawn(TWO, outcome="failed")]])
+@pytest.mark.parametrize("change", [{"seconds": 0.0}, {"seconds": -1.0}, {"wrong": 1}, {"launch": "other"}])
+def test_what_is_no_time_of_a_job_makes_no_curve(change: dict[str, Any]) -> None:
+    probed = drawn(TWO)
+    assert probed.document is not None
+    one, *_ = probed.document.collectives
+    changed = replace(probed, document=replace(probed.document, collectives=(replace(one, **change),)))
+    assert isinstance(probes_study([changed], "here"), Absent)
+
+
+@pytest.mark.parametrize(
+    "probes", [[], [gloo()], [drawn(TWO, outcome="failed")], [replace(drawn(TWO), document=None)]]
+)
 def test_without_a_whole_probe_of_gpus_there_is_no_study(probes: list[Probed]) -> None:
     assert isinstance(probes_study(probes, "here"), Absent)
 

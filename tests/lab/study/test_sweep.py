@@ -19,6 +19,8 @@ from tests.lab.study.sweeps import (
     Node,
     header,
     measured,
+    probed,
+    timed,
 )
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import Case, Probed
@@ -209,7 +211,13 @@ def test_a_sweep_takes_longer_the_more_it_sends() -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [Failure(), NO_START, Failure("garbage", "not a document", document=False)]
+    "failure",
+    [
+        Failure(),
+        NO_START,
+        Failure("garbage", "not a document", document=False),
+        Failure("out_of_memory", "no memory for a message, after its communicators"),
+    ],
 )
 @pytest.mark.parametrize("size", [64, 1 << 20])
 def test_what_fails_once_is_measured_after_all(tmp_path: Path, failure: Failure, size: int) -> None:
@@ -299,6 +307,23 @@ def test_what_was_not_asked_for_is_kept_nowhere(tmp_path: Path, change: dict[str
         f"{only[0].op} with {only[0].configuration.ranks} ranks, eager, Ring: not measured"
     )
     assert problem.endswith(" from 64 B on: the worker did not report it as it was asked for")
+
+
+def test_of_a_size_that_was_not_measured_nothing_is_said_that_ran(tmp_path: Path) -> None:
+    """NCCL logs its choice before an operation that then fails."""
+
+    def run(order: Order) -> Probed:
+        found = node.run(order)
+        every = probed(order, tuple(map(timed, order.plan.cases)), None)
+        return replace(found, account=every.account)
+
+    node = Node(tmp_path / "sweep", fails=lambda _, case: Failure() if case.size_bytes > 1024 else None)
+    node.idle.probes.result = run
+    node.sweep(header(CURVES[:1]))
+    found = read_records(node.folder)
+    assert set(found.ran) == {(curve, size) for curve, _, size in found.measured}
+    assert all(found.ran.values())
+    assert {size for _, size in found.ran} == {64, 1024}
 
 
 def test_without_a_log_nothing_is_said_of_what_ran(tmp_path: Path) -> None:
