@@ -202,6 +202,12 @@ def test_more_ranks_than_a_topology_has_are_not_judged() -> None:
     assert found.reason == "the topology has 4 GPUs, the run 8 ranks"
 
 
+def test_a_run_on_one_gpu_of_a_topology_is_not_judged() -> None:
+    (run,) = read(printed.lines(Job(ranks=1))).runs
+    found = judge(run, by_topology(of_name("h200x4-idle").topology, "it", {}))
+    assert (found.reason, found.health) == ("one GPU alone has no wire to another", Health.UNKNOWN)
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.op}-{target.size_bytes}")
 @pytest.mark.parametrize("near", [1.0, 1 / NEAR + 0.01, NEAR - 0.01])
 @pytest.mark.parametrize("share", [0.9, 1.01])

@@ -16,7 +16,7 @@ from tests.lab.study.test_nccltests import only, read_text
 from wirewatch.core.types import Health
 from wirewatch_lab.study import nccljson
 from wirewatch_lab.study.judge import by_header, judge
-from wirewatch_lab.study.nccljson import read_document
+from wirewatch_lab.study.nccljson import Assembler, read_document
 from wirewatch_lab.study.points import to_study
 from wirewatch_lab.study.runs import NAMELESS, BenchmarkRun, shortfall
 
@@ -154,6 +154,13 @@ def test_what_is_no_document_of_nccl_tests_takes_nothing_with_it(other: str) -> 
     table = "\n".join(printed.lines(Job()))
     reader = read_text(f"{other}\n{table}\n")
     assert reader.rows == 2
+
+
+def test_a_document_nests_eight_deep_and_no_deeper() -> None:
+    for deep, foreign in ((7, False), (8, True)):
+        document = Assembler()
+        assert document.take('{"version": ' + "[" * deep) is None
+        assert document.foreign is foreign
 
 
 @settings(max_examples=examples(100))

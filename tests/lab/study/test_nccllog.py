@@ -313,14 +313,24 @@ def test_a_hot_collective_of_one_of_several_communicators_says_so() -> None:
     assert "on wires that are not in the log" in said.answer
 
 
-def test_which_communicator_would_mean_which_wire() -> None:
-    def comm(number: int, ranks: int, rest: str = "commId 0x{} ") -> str:
-        name = rest.format(f"ab{number}")
-        return "".join(
-            say(init(state, 0, ranks, rest=name, comm=number), thread=6000 + number)
-            for state in ("START", "COMPLETE")
-        )
+def comm(number: int, ranks: int) -> str:
+    return "".join(
+        say(init(state, 0, ranks, rest=f"commId 0xab{number} ", comm=number), thread=6000 + number)
+        for state in ("START", "COMPLETE")
+    )
 
+
+def test_communicators_with_the_same_wires_are_said_with_the_most_ranks() -> None:
+    text = "".join(
+        comm(number, ranks) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")
+        for number, ranks in enumerate((2, 8, 4))
+    )
+    hot = read(text + chosen(1 << 20, "RING")).hot
+    assert hot is not None
+    assert [(one.communicators, one.ranks) for one in hot.carried] == [(["0xab0", "0xab1", "0xab2"], 8)]
+
+
+def test_which_communicator_would_mean_which_wire() -> None:
     text = comm(0, 8) + say("Channel 00/0 : 0[0] -> 5[5] [send] via NET/IB/0/GDRDMA")
     text += comm(1, 2) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM") + comm(2, 2)
     answer = read(text + chosen(1 << 20, "RING")).answer

@@ -53,6 +53,7 @@ def test_it_is_well_formed(text: str) -> None:
 
 def test_what_is_known_is_drawn_beside_what_was_measured(text: str) -> None:
     assert "wire, each way" in text
+    assert "Busbw and time against message size" in text
     assert "expected busbw" in text
     assert "expected busbw" not in page(drawn(1), [KnownRates("all_gather", 4, None)])
 

@@ -89,6 +89,15 @@ def test_what_the_sizes_do_not_reach_is_absent_with_the_reason() -> None:
     assert all(isinstance(x, Absent) for x in (nothing.floor, nothing.knee, nothing.plateau))
 
 
+def test_a_figure_with_repeats_beside_one_without_has_a_spread() -> None:
+    none = Absent(Why.MISSING, "none")
+    found = CurveSummary(RepeatedFigure(1e-6, 1e-6, 2e-6, 2), RepeatedFigure(1e9, 1e9, 1e9, 1), none)
+    assert in_words(found) == "latency floor 1.0 us (1.0 to 2.0), plateau 1.0 GB/s; no knee: none"
+    assert (
+        in_words(CurveSummary(none, none, none)) == "no latency floor: none; no knee: none; no plateau: none"
+    )
+
+
 @pytest.mark.parametrize(("op", "ranks"), [("all_reduce", 1), ("hypercube", 4)])
 def test_what_has_no_busbw_has_a_floor_alone(op: str, ranks: int) -> None:
     found = summarize(curve(TABLE, Configuration(ranks), op))

@@ -186,12 +186,26 @@ def test_a_gpu_without_links_in_a_file_of_nccl_differs() -> None:
     assert not any(text.startswith("NVLinks:") for text in found.unknown)
 
 
+@pytest.mark.parametrize(
+    ("without", "same", "differs"),
+    [(' gdr="1"', True, 0), ('<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>', False, 8)],
+)
+def test_links_or_gpudirect_show_that_nccl_wrote_a_file(without: str, same: bool, differs: int) -> None:  # noqa: FBT001
+    node = seen()
+    body = of(node.topology).decode()
+    assert without in body
+    found = compare_topology(parsed(body.replace(without, "").encode()), node)
+    assert ("144 NVLinks" in found.same, len(found.differs)) == (same, differs)
+
+
 def test_a_file_of_cards_alone_is_compared_by_its_cards() -> None:
     node = seen()
     card = node.topology.nics[0]
     found = compare_topology(parsed(system([nic(card.place.address, card.device)])), node)
     assert not found.other_machine
     assert found.same[0] == "1 NIC"
+    both = system([gpu("0001:00:00.0"), nic(card.place.address, card.device)])
+    assert compare_topology(parsed(both), node).other_machine
     strange = compare_topology(parsed(system([nic("0001:00:00.0", "x")])), node)
     assert strange.other_machine
     assert "its GPUs are at none, those of this node at 0000:" in strange.differs[0]

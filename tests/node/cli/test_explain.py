@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -246,6 +247,27 @@ def test_the_process_that_started_a_job_means_it() -> None:
             selected((one, other), "1", ancestors)
         launcher.communicate("\n")
     assert ancestors(2**22 + 1) == []
+
+
+@pytest.mark.parametrize("source", ["live", "replay"])
+def test_only_processes_of_this_machine_are_read(monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
+    read: list[str] = []
+    started: list[Any] = []
+
+    def reading(one: JobEvidence) -> JobEvidence:
+        read.append(one.name)
+        return one
+
+    def chosen(jobs: Sequence[JobEvidence], _given: str | None, started_by: Any) -> JobEvidence:
+        started.append(started_by)
+        return jobs[0]
+
+    monkeypatch.setattr(module, "read_processes", reading)
+    monkeypatch.setattr(module, "selected", chosen)
+    one = evidence(job())
+    known = JobsDocument("wirewatch.jobs/1", NOW, source, [ExplainedJob(decide(one), one)])
+    assert vars(module)["_explained"](known, None).source == source
+    assert (read, started) == (([one.name], [ancestors]) if source == "live" else ([], [None]))
 
 
 def test_a_process_that_is_gone_is_missing() -> None:

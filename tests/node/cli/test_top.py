@@ -178,6 +178,17 @@ def test_keys_sort_pause_and_end() -> None:
     app._seen(full())  # noqa: SLF001
 
 
+def test_lines_are_as_wide_as_the_terminal_becomes() -> None:
+    app = TopApp(full, snapshot(findings=[finding(2, text="evidence " * 40)]), 60.0)
+
+    async def play(pilot: Pilot[None]) -> None:
+        await pilot.resize_terminal(132, TALL)
+        await pilot.pause()
+        assert max(len(line) for line in screen(app) if "evidence" in line) > 120
+
+    piloted(app, play)
+
+
 def test_it_looks_again_and_says_when_nobody_answers() -> None:
     answers: list[NodeSnapshot | str] = [snapshot(at=NOW + 60), "w.sock: nothing listens there"]
     app = TopApp(lambda: answers.pop(0) if len(answers) > 1 else answers[0], full(), 0.05)
