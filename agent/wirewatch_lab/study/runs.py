@@ -409,7 +409,7 @@ def _could_be(run: BenchmarkRun, op: str) -> bool:
             return False
         # In its newer versions sendrecv prints a reduction, which it does not do; in its older ones none.
         reduces = row.redop not in {"", "none"}
-        if reduces != (op in _REDUCING) and not (op == probe.SENDRECV and reduces):
+        if op != probe.SENDRECV and reduces != (op in _REDUCING):
             return False
         if op not in _WHOLES and _parts(row) > 1:
             return False

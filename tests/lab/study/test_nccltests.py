@@ -667,6 +667,13 @@ def test_a_header_that_is_none_makes_no_table(header: str, rows: int) -> None:
     assert read([header, line]).rows == rows
 
 
+@pytest.mark.parametrize(("blocks", "rows"), [(0, 0), (1, 1), (2, 1), (3, 0)])
+def test_a_table_has_one_placement_or_two(blocks: int, rows: int) -> None:
+    header = "# size count type redop root" + " time algbw busbw" * blocks
+    line = f"{1 << 24} {1 << 22} float sum -1" + " 118.38 141.72 248.01" * blocks
+    assert read([header, line]).rows == rows
+
+
 def test_one_block_is_in_place_where_the_line_above_says_so() -> None:
     header = "# size count type redop root time algbw busbw #wrong"
     line = printed.row(Job(), Job().rows[0]).rsplit(maxsplit=4)[0]

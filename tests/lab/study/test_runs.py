@@ -214,6 +214,15 @@ def test_columns_and_factor_say_which_operation_it_was(
     assert (found.op, found.ranks) == (op, ranks)
 
 
+@pytest.mark.parametrize(
+    ("redop", "given", "op"), [("none", "", "sendrecv"), ("sum", "", ""), ("sum", "sendrecv", "sendrecv")]
+)
+def test_sends_have_a_reduction_in_newer_tables_which_says_nothing(redop: str, given: str, op: str) -> None:
+    found = run(row(redop=redop, out=figures(busbw=1.0 * GB)))
+    settle(found, given)
+    assert found.op == op
+
+
 @pytest.mark.parametrize("wrong", [None, 0.0, 3.0, INF])
 def test_rows_are_kept_as_they_are(wrong: float | None) -> None:
     one = figures()._replace(wrong=wrong)

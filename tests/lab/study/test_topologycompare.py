@@ -173,7 +173,10 @@ def test_a_card_without_an_address_is_known_by_its_name_and_its_only_port() -> N
     found = compare_topology(parsed(body.encode()), node)
     assert found.unknown[0] == "place of eth9: the file gives no PCI device (virtual, or a socket)"
     assert not any("eth9" in text for text in found.differs)
-    assert "11 NICs" in found.same
+    assert {"11 NICs", "11 port rates"} <= set(found.same)
+    two = replace(node, rates={**node.rates, (name, "2"): node.rates[name, "1"]})
+    unknown = compare_topology(parsed(body.encode()), two).unknown
+    assert f"rate of {name}: no active port on this node" in unknown
 
 
 def test_a_gpu_without_links_in_a_file_of_nccl_differs() -> None:

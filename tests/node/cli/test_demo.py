@@ -374,13 +374,13 @@ def test_a_paragraph_is_no_narrower_than_can_be_read(
     assert said[-1] == "head"
 
 
-def demo_run(patch: pytest.MonkeyPatch, *words: str) -> tuple[Any, str]:
+def demo_run(patch: pytest.MonkeyPatch, *words: str, began: float | None = 7.0) -> tuple[Any, str]:
     """The options of the daemon that would run, and what is printed."""
     noted: list[Any] = []
     patch.setattr(
         serving, "run_serve", lambda given, reporters, listening: noted.append((given, reporters, listening))
     )
-    done = CliRunner().invoke(cli, words, obj=7.0)
+    done = CliRunner().invoke(cli, words, obj=began)
     return (noted[0] if noted else None), done.output
 
 
@@ -398,7 +398,9 @@ def test_a_demo_is_a_daemon_on_a_recording(
     assert (reporters.demo._overlay is None) is not bool(fault)  # noqa: SLF001
     assert logging.getLogger().level == logging.ERROR
     monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
-    demo_run(monkeypatch, "-v", "demo")
+    before = time.monotonic()
+    (_, reporters, _), _ = demo_run(monkeypatch, "-v", "demo", began=None)
+    assert before <= reporters.demo._began <= time.monotonic()  # noqa: SLF001
     assert logging.getLogger().level != logging.ERROR
     assert list(tmp_path.iterdir()) == []
 

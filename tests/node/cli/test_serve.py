@@ -79,6 +79,9 @@ def test_a_demo_is_of_a_recording_where_there_is_no_driver(
     assert CliRunner().invoke(serve, (*words, "--listen", "127.0.0.1:1")).exit_code == 0
     (options,) = given
     assert (options.replay, options.demo, options.loop, options.rings) == (replay, demo, demo, "")
+    more = ("--replay", "x", "--rings", "/r", "--overlay", "o", "--loop")
+    assert CliRunner().invoke(serve, more).exit_code == 0
+    assert (given[1].overlays, given[1].loop, given[1].rings) == (("o",), True, "/r")
 
 
 def port(host: str, *more: object) -> Any:
