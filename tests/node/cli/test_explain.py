@@ -267,7 +267,8 @@ def test_only_processes_of_this_machine_are_read(monkeypatch: pytest.MonkeyPatch
     one = evidence(job())
     known = JobsDocument("wirewatch.jobs/1", NOW, source, [ExplainedJob(decide(one), one)])
     assert vars(module)["_explained"](known, None).source == source
-    assert (read, started) == (([one.name], [ancestors]) if source == "live" else ([], [None]))
+    live = source == "live"
+    assert (read, started) == ([one.name] * live, [ancestors if live else None])
 
 
 def test_a_process_that_is_gone_is_missing() -> None:
