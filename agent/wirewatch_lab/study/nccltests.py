@@ -193,7 +193,7 @@ class Reader:
         if not text:
             return
         stream = self._stream(key)
-        message = _message(text) if "NCCL" in text else None
+        message = _message(text)
         if message is not None:
             self._logged(stream, text, message)
         elif text.lstrip().startswith("#"):

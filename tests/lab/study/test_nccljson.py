@@ -244,6 +244,15 @@ def test_a_result_that_is_no_row_is_counted(field: str, value: object, rows: int
     assert (len(run.rows), run.unread) == (rows, 2 - rows)
 
 
+def test_a_number_that_fits_into_no_row_is_counted() -> None:
+    result = deepcopy(DOCUMENT["results"][0])
+    result |= {"size": f"{4 * 10**25}", "count": f"{10**25}", "in_place": None}
+    result["out_of_place"] |= dict.fromkeys(("time", "alg_bw", "bus_bw"), "nan")
+    run = read_document(changed(results=[result]), 1)
+    assert run is not None
+    assert (len(run.rows), run.unread) == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("members", "ended", "remarks"),
     [

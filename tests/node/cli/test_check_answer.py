@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from tests.node.cli import replies
 from tests.node.cli.schemas import complaints
 from wirewatch.cli.check import answer as module
+from wirewatch.cli.check import daemon as module_of_daemon
 from wirewatch.cli.check.answer import (
     CheckAnswer,
     GatePolicy,
@@ -29,12 +30,15 @@ from wirewatch.cli.check.answer import (
     shortened,
 )
 from wirewatch.cli.check.daemon import (
+    BusyDaemon,
     DaemonAddress,
     StaleAnswer,
     WrongAnswer,
+    ask_daemon,
     daemon_address,
     read_health,
 )
+from wirewatch.client import NoAnswer
 from wirewatch.core.types import LEVELS, Health, OperatorNote, Unusable
 from wirewatch.core.words import short_span
 from wirewatch.documents.health import (
@@ -290,6 +294,46 @@ def test_the_terms_and_the_socket_of_a_configuration(tmp_path: Path) -> None:
     assert daemon_address("/other", None) == DaemonAddress("/other")
     config.write_text("policy = 5\nlisten = []\n", "utf-8")
     assert daemon_address("", config) == DaemonAddress("", GatePolicy(fail_on=frozenset({UNKNOWN, FAILED})))
+
+
+BUSY, GONE, SLOW = BusyDaemon("busy"), NoAnswer("gone", there=False), NoAnswer("slow")
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds", "asked", "said"),
+    [
+        ([BUSY], 0.25, 3, "busy, asked again for 0.25 s"),
+        ([BUSY], 0.0, 1, "busy, asked again for 0 s"),
+        ([BUSY, SLOW], 0.25, 3, "busy, asked again for 0.25 s"),
+        ([BUSY, BusyDaemon("else")], 0.25, 3, "busy, asked again for 0.25 s"),
+        ([SLOW], 9.0, 1, "slow"),
+        ([GONE], 9.0, 1, "gone"),
+        ([BUSY, GONE], 9.0, 2, "gone"),
+        ([BUSY, WrongAnswer("odd")], 9.0, 2, "/s: odd"),
+        ([StaleAnswer("old")], 9.0, 1, "/s: old"),
+    ],
+)
+def test_a_daemon_that_has_no_time_is_asked_ten_times_a_second(
+    monkeypatch: pytest.MonkeyPatch, answers: list[Exception], seconds: float, asked: int, said: str
+) -> None:
+    """By a clock that counts milliseconds and that only sleep moves; the last answer goes on."""
+    clock, given, raised = [0], list[float](), list[Exception]()
+
+    def sleep(wait: float) -> None:
+        clock[0] += round(wait * 1000)
+
+    def ask(_path: str, left: float) -> Grounds:
+        given.append(left)
+        raised.append(answers[min(len(given), len(answers)) - 1])
+        raise raised[-1]
+
+    heard: list[str] = []
+    watch = SimpleNamespace(monotonic=lambda: clock[0] / 1000, sleep=sleep)
+    monkeypatch.setattr(module_of_daemon, "time", watch)
+    monkeypatch.setattr(module_of_daemon, "_asked", ask)
+    assert ask_daemon("/s", seconds, heard.append) == said
+    assert given == [pytest.approx(seconds - n / 10) for n in range(asked)]
+    assert heard == ["busy"] * sum(isinstance(one, BusyDaemon) for one in raised)
 
 
 def test_a_daemon_that_has_released_the_gpus_is_not_stale_but_unknown() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.node.cli.checks import noted
 from tests.node.collectors.drawn import Watched
 from tests.patience import HANGS
 from wirewatch.cli.check import polling
@@ -21,10 +22,12 @@ from wirewatch.cli.check.polling import (
     PACE,
     PAUSE,
     CheckedNode,
+    NodeSource,
     PlayedPoll,
     Poll,
     lasting,
     paced,
+    played,
     polls_needed,
     quiet,
 )
@@ -143,6 +146,41 @@ def test_there_is_no_second_look_without_time_for_it() -> None:
     assert rules(grounds) == {"ill.bad": Health.DEGRADED}
 
 
+@pytest.mark.parametrize(
+    ("took", "left", "slept"), [(0.0, 9.0, 2), (0.0, 0.9, 2), (0.0, 0.7, 1), (0.3, 0.9, 0), (0.3, 9.0, 2)]
+)
+def test_another_look_follows_after_a_hitch_where_there_is_time_for_it(
+    monkeypatch: pytest.MonkeyPatch, took: float, left: float, slept: int
+) -> None:
+    """A look takes as long as the one before it, by a clock that only sleeps and looks move."""
+    clock, noted_ = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        noted_.append(seconds)
+        clock[0] += seconds
+
+    def reading() -> Health:
+        clock[0] += took
+        return Health.FAILED
+
+    monkeypatch.setattr(polling, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    look_at([collector("ill", reading, confirm=3)]).run(left)
+    assert noted_ == [0.4] * slept
+
+
+def test_a_recording_is_played_for_two_minutes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    node = SimpleNamespace(
+        poll=lambda _: SimpleNamespace(run=done.append), stop=lambda: done.append("stopped")
+    )
+    monkeypatch.setattr(polling, "CheckedNode", lambda source, keep: noted(done, (source, keep), node))
+    before = time.monotonic()
+    played(NodeSource(replay="r"))
+    (opened, end, stopped) = done
+    assert before <= end - 120.0 <= time.monotonic()
+    assert (opened, stopped) == ((NodeSource(replay="r"), False), "stopped")
+
+
 def test_what_hangs_is_not_known_and_hides_nothing() -> None:
     release = threading.Event()
 
@@ -244,7 +282,7 @@ def test_a_play_is_quiet_and_leaves_the_levels_of_loggers_as_they_were() -> None
     assert logger.getEffectiveLevel() == before
 
 
-@pytest.mark.parametrize(("interval", "seconds"), [(0.05, PACE), (PACE, PACE), (60.0, 60.0)])
+@pytest.mark.parametrize(("interval", "seconds"), [(0.05, 5.0), (5.0, 5.0), (60.0, 60.0)])
 def test_a_play_of_minutes_is_not_polled_at_each_part_of_a_second(interval: float, seconds: float) -> None:
     assert paced(replace(collector("one", good), options=Options(interval=interval))) == seconds
 
@@ -453,8 +491,8 @@ def test_a_probe_of_a_play_ends_by_the_clock_of_the_play(monkeypatch: pytest.Mon
     gone: list[bool] = []
     play = SimpleNamespace(clock=SimpleNamespace(let_go=lambda: gone.append(True)))
     clock = SimpleNamespace(mono=lambda: time.monotonic() + 1000.0)
-    for played in (play, None):
-        here = node(hardware=SimpleNamespace(clock=clock), config=probing(), played=played)
+    for film in (play, None):
+        here = node(hardware=SimpleNamespace(clock=clock), config=probing(), played=film)
         end = time.monotonic() + 5.0
         here.probe("slurm:7", end)
         assert asked[-1][6] == pytest.approx(end + 1000.0, abs=1.0)

@@ -37,6 +37,16 @@ from wirewatch.verdict.ledger import LOST
 GIVEN = ServeOptions(None, None, None, None, (), loop=False)
 
 
+def test_buffers_of_64_kib_go_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M_MMAP_THRESHOLD is -3 in <malloc.h>; a C library without mallopt stays as it is."""
+    noted: list[tuple[int, ...]] = []
+    glibc, other = SimpleNamespace(mallopt=lambda *given: noted.append(given)), SimpleNamespace()
+    for library in (glibc, other):
+        monkeypatch.setattr(module, "ctypes", SimpleNamespace(CDLL=lambda _, made=library: made))
+        vars(module)["_return_large_buffers"]()
+    assert noted == [(-3, 65536)]
+
+
 def config(folder: Path, text: str = "") -> Any:
     file = folder / "wirewatch.toml"
     file.write_text(text, "utf-8")
