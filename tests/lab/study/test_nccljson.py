@@ -163,6 +163,20 @@ def test_a_document_nests_eight_deep_and_no_deeper() -> None:
         assert document.foreign is foreign
 
 
+@pytest.mark.parametrize(
+    ("text", "foreign"),
+    [
+        ('{"a": "' + "x" * 16_000, False), ('{"a": "' + "x" * 17_000, True),
+        ('{"a": "' + "x" * 17_000 + '", "results": [', False),
+    ],
+    ids=["short", "long", "long with a name of ours"],
+)  # fmt: skip
+def test_a_document_shows_one_of_its_names_soon(text: str, foreign: bool) -> None:  # noqa: FBT001
+    document = Assembler()
+    assert document.take(text) is None
+    assert document.foreign is foreign
+
+
 @settings(max_examples=examples(100))
 @given(damaged(*FORMS.values()))
 def test_damage_makes_no_row(text: str) -> None:

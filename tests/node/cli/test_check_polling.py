@@ -471,6 +471,50 @@ def test_a_play_knows_nothing_to_be_well_before_its_end() -> None:
 # --- the node
 
 
+@pytest.mark.parametrize(
+    ("source", "directory", "made", "kept"),
+    [
+        (NodeSource(), "", "live with the folder", True),
+        (NodeSource(), "/d", "live with the folder", True),
+        (NodeSource(replay="r", overlays=("o",)), "", "play r o until 1000.0", False),
+        (NodeSource(replay="r", overlays=("o",)), "/d", "play r o until 1000.0", True),
+        (NodeSource(replay="r", overlays=("o",), film=True), "", "film r o", False),
+    ],
+)
+def test_a_node_is_this_machine_a_recording_at_its_end_or_a_film(
+    monkeypatch: pytest.MonkeyPatch, source: NodeSource, directory: str, made: str, *, kept: bool
+) -> None:
+    """A play lasts as long as its slowest collector. A recording has a state folder only if that is named."""
+    config = SimpleNamespace(state=SimpleNamespace(directory=directory))
+    slow = replace(collector("slow", good), options=Options(interval=500.0))
+    monkeypatch.setattr(polling, "load", lambda *_: (config, (collector("one", good), slow)))
+    monkeypatch.setattr(polling, "_state", lambda _, keep: f"folder {keep}")
+    monkeypatch.setattr(polling, "expectations", lambda _: None)
+    monkeypatch.setattr(polling, "remote_prober", lambda *_: None)
+    monkeypatch.setattr(polling, "live", lambda _, state: (f"live with the {state[:6]}", None))
+
+    def play(name: str, overlays: Sequence[str], hold: float) -> Any:
+        return SimpleNamespace(hardware=f"play {name} {overlays[0]} until {hold}", nvml=None)
+
+    def film(name: str, overlays: Sequence[str], **more: bool) -> Any:
+        assert more == {"loop": True, "at_fault": True}
+        return f"film {name} {overlays[0]}", None
+
+    monkeypatch.setattr(polling, "play", play)
+    monkeypatch.setattr(polling, "replayed", film)
+    here: Any = CheckedNode(source, keep=True)
+    assert (here._hardware, here._state) == (made, "folder True" if kept else None)  # noqa: SLF001
+    assert (here._played is not None) is made.startswith("play")  # noqa: SLF001
+
+
+@pytest.mark.parametrize("stopped", ["stop", "kill"])
+def test_the_nvml_process_of_a_node_ends_with_it(stopped: str) -> None:
+    done: list[str] = []
+    calls = {name: lambda name=name: done.append(name) for name in ("stop", "kill")}
+    getattr(node(nvml=SimpleNamespace(**calls)), stopped)()
+    assert done == [stopped]
+
+
 def node(**parts: Any) -> Any:
     """A node of which only these parts are there."""
     made: Any = CheckedNode.__new__(CheckedNode)

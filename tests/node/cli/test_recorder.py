@@ -316,6 +316,16 @@ def test_a_job_of_nvml_has_two_hundred_questions_at_most() -> None:
     assert (asked, len(found)) == ([200, 200, 50], 450)
 
 
+@pytest.mark.parametrize(
+    ("last", "asked"),
+    [(None, True), (7, True), (Absent(Why.DENIED), True), (Absent(Why.UNSUPPORTED), False)],
+)
+def test_only_what_a_gpu_does_not_have_is_not_asked_again(last: Json | Absent, asked: bool) -> None:  # noqa: FBT001
+    one = Recorder(SimpleNamespace())  # type: ignore[arg-type]
+    one._last = {} if last is None else {("nvml", "gpu3/Field(1)"): last}  # noqa: SLF001
+    assert one._refused(("nvml", "gpu3/Field(1)")) is not asked  # noqa: SLF001
+
+
 def test_what_stops_the_caller_for_long_is_not_asked() -> None:
     questions = recorder.gpu_questions(["InforomConfigurationChecksum", "UUID"], 1, 0)
     assert Question("UUID") in questions
