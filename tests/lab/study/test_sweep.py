@@ -44,6 +44,7 @@ def test_all_is_measured_once_each_configuration_in_a_worker_of_its_own_in_each_
     workers = Counter((algorithm(order), order.plan.gpus) for order in node.ran)
     two, four = ("GPU-0", "GPU-1"), ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
     assert workers == {(name, gpus): 3 for name in ("Ring", "Tree") for gpus in (two, four)}
+    assert {order.plan.warmup for order in node.ran} == {5}
     assert all(order.gpus == node.ran[0].gpus and len(order.gpus) == 4 for order in node.ran)
     study = study_of(read_records(node.folder), "here")
     assert [(curve.op, curve.configuration) for curve in study.curves] == [

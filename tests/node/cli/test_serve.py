@@ -1,6 +1,7 @@
 """How the daemon is composed of its command line and configuration, without one that runs."""
 
 import faulthandler
+import socket
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.node.cli.checks import noted
 from tests.support import Node
 from wirewatch.catalogue import discover
 from wirewatch.cli import serve as module
@@ -27,6 +29,7 @@ from wirewatch.core.types import Unusable
 from wirewatch.daemon.machine import KeptMachine
 from wirewatch.daemon.notify import Reporters
 from wirewatch.daemon.release import Handles
+from wirewatch.page.html import OWN
 from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.guard import Hosts
 from wirewatch.server.sockets import ListenError, control_path
@@ -234,6 +237,60 @@ def test_what_is_switched_off_is_no_component(tmp_path: Path, text: str, names: 
         assert {one.name for one in parts.components(held, ())} == names
 
 
+def test_a_probe_is_due_after_a_hint_of_the_node_that_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(module, "due_after_hint", lambda kept, hinted: noted(given, hinted, kept))
+    monkeypatch.setattr(module, "newest_hint", lambda state: f"hint of {state}")
+    parts = module.composed(config(tmp_path), Node("h200x8").hardware, None, discover(), None, ExitStack())
+    parts.components(config(tmp_path), ())
+    (hinted,) = given
+    assert hinted() is None
+    monkeypatch.setattr(parts.topologies.__class__, "node", lambda _: SimpleNamespace(state="now"))
+    assert hinted() == "hint of now"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_history_makes_probes_persistent_where_there_is_a_state_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(module, "remember", lambda *_, **__: done.append("remembered"))
+    monkeypatch.setattr(module, "persistent", lambda made, *_: noted(done, "persistent", made))
+    monkeypatch.setattr(module, "load_result", lambda path, _: done.append(path.name))
+    state = open_state(tmp_path / "s") if kept else None
+    with ExitStack() as stack:
+        parts = module.composed(config(tmp_path), Node("h200x8").hardware, state, discover(), None, stack)
+        parts.components(config(tmp_path), ())
+    assert done == ([state.pairs.name, "remembered", "persistent"] if state else [])
+
+
+@pytest.mark.parametrize(("text", "given"), [("", None), ("[drift]\nbaseline = 'p.json'", "graph of p.json")])
+def test_a_node_is_compared_with_the_baseline_of_its_product_where_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, given: str | None
+) -> None:
+    monkeypatch.setattr(module, "given_graph", lambda name: f"graph of {name}")
+    monkeypatch.setattr(module, "drift_component", lambda _options, _policy, around: around.given)
+    _, component = vars(module)["_drifting"](Node("h200x8").hardware, None, ExitStack())
+    assert component(config(tmp_path, text)) == (given,)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "runbook"),
+    [
+        ("", "this-host", OWN), ("[slurm]\nnode = 'n7'", "n7", OWN),
+        ("[page]\nrunbook = 'https://w/{rule}'", "this-host", "https://w/{rule}"),
+    ],
+)  # fmt: skip
+def test_the_page_has_the_name_of_the_node_and_its_runbook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, runbook: str
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "this-host")
+    made = vars(module)["_place"](config(tmp_path, text), SimpleNamespace(source="live", about=""))
+    assert (made.node, made.runbook) == (name, runbook)
+
+
 def test_a_file_is_read_again_against_what_holds(tmp_path: Path) -> None:
     first, file = config(tmp_path), tmp_path / "wirewatch.toml"
     again = ConfigurationFile(file, first, lambda _config, collectors: tuple(collectors))
@@ -312,8 +369,8 @@ def test_a_daemon_is_composed_and_leaves_nothing(
 def test_a_daemon_listens_at_its_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Composed(monkeypatch)
     file = tmp_path / "w.toml"
-    state, socket = tmp_path / "s", tmp_path / "w.sock"
-    file.write_text(f"[state]\ndirectory = '{state}'\n[listen]\nsocket = '{socket}'\n", "utf-8")
+    state, place = tmp_path / "s", tmp_path / "w.sock"
+    file.write_text(f"[state]\ndirectory = '{state}'\n[listen]\nsocket = '{place}'\n", "utf-8")
     module.run_serve(replace(GIVEN, config_file=file, replay="h200x8", listen="127.0.0.1:0"), Reporters(None))
-    assert made.places == [str(socket), control_path(str(socket))]
+    assert made.places == [str(place), control_path(str(place))]
     assert made.given[8].verdict_file is not None
