@@ -31,6 +31,7 @@ _PARAMETERS = {
 }  # fmt: skip
 """Members of `config` by what the header of the text calls them."""
 _SHORT = 200
+_SMALL = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class Assembler:
@@ -182,15 +183,14 @@ def _devices(run: runs.BenchmarkRun, config: Mapping[str, Any]) -> None:
 
 def _whole(value: Any) -> int:
     text = _text(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
+    return int(text) if _SMALL.fullmatch(text) else 0
 
 
 def _result(run: runs.BenchmarkRun, result: Any) -> None:
     one = _object(result)
     size, count = _text(one.get("size")), _text(one.get("count"))
     placed = [_placed(run, one.get(name)) for name in ("out_of_place", "in_place")]
-    digits = all(text.isascii() and text.isdigit() and len(text) <= 18 for text in (size, count))  # noqa: PLR2004
-    if not digits or placed == [None, None]:
+    if not all(map(runs.WHOLE.fullmatch, (size, count))) or placed == [None, None]:
         run.unread += 1
         return
     redop, root = _text(one.get("redop")), _text(one.get("root"))

@@ -15,6 +15,7 @@ from wirewatch_lab.study.runs import (
     KNOWN_TESTS,
     MOST_ROWS,
     NAMELESS,
+    WHOLE,
     BenchmarkRow,
     BenchmarkRun,
     RankGpu,
@@ -74,7 +75,6 @@ _FAILURE = re.compile(
     r"|Invalid number of GPUs|invalid sizes? |(?:^|\s)(?:Killed|Aborted)$|undefined symbol:"
     r"|error while loading shared libraries"
 )
-_DIGITS = re.compile(r"\d{1,18}", re.ASCII)
 _ROOT = re.compile(r"-?\d{1,9}", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]\w{0,31}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
@@ -132,7 +132,7 @@ class Columns:
             if one is None:
                 return None
             placed[block.in_place] = one
-        good = _DIGITS.fullmatch(size) and _DIGITS.fullmatch(count) and _WORD.fullmatch(dtype)
+        good = WHOLE.fullmatch(size) and WHOLE.fullmatch(count) and _WORD.fullmatch(dtype)
         if not good or (redop and not _WORD.fullmatch(redop)) or (root and not _ROOT.fullmatch(root)):
             return None
         moment = self.names.index("timestamp") if "timestamp" in self.names else -1
@@ -504,7 +504,7 @@ def _columns(text: str, *, in_place_first: bool) -> Columns | None:
 
 
 def _begins_row(words: Sequence[str]) -> bool:
-    return len(words) > 1 and all(_DIGITS.fullmatch(word) for word in words[:2])
+    return len(words) > 1 and all(WHOLE.fullmatch(word) for word in words[:2])
 
 
 def _numbers(words: Sequence[str]) -> int:

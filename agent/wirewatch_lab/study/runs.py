@@ -29,6 +29,8 @@ TYPES: Mapping[str, tuple[str, int]] = {
 REDUCTIONS = frozenset({"", "none", "sum", "prod", "max", "min", "avg", "mulsum"})
 NAMELESS = "GPUs without a name"
 """Of devices whose line in the header is cut."""
+WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+"""A size or a count of a row, which has room for 64 bits."""
 MOST_ROWS = 1_000_000
 """Rows that are kept of one input; no study of people has more."""
 _WHOLES = frozenset({probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.ALLTOALL, probe.GATHER, probe.SCATTER})

@@ -144,6 +144,7 @@ def test_a_document_that_is_cut_is_a_run_that_failed_with_the_rows_that_are_whol
         (run,) = reader.runs
         assert run.failures == ["its JSON document stops in the middle"]
         assert not run.ended
+        assert reader.lines == whole[:at].count("\n") + 1
         assert shortfall(run) == ("" if done == 2 else f"its table stops at {1 << 24} of {1 << 26} bytes")
 
 

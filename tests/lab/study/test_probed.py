@@ -13,6 +13,7 @@ from wirewatch.config import Config, StateSection
 from wirewatch.core.ports import Probe
 from wirewatch.core.probe import MIB, Probed
 from wirewatch.core.types import Absent, Why
+from wirewatch.probe import restore
 from wirewatch.probe.history import History
 from wirewatch.probe.restore import keep
 from wirewatch_lab.advice.machine import AdvisedMachine
@@ -63,6 +64,16 @@ def test_forced_and_failed_probes_and_those_of_other_gpus_are_left_out(tmp_path:
         tmp_path, good, drawn(TWO, forced=True, speed=0.1), drawn(TWO, outcome="timeout"), drawn(on_switch(4))
     )
     assert points(read(path), "all_reduce", "eager")[64 * MIB] == pytest.approx([TWO_H200["all_reduce"][0]])
+
+
+def test_a_probe_that_cannot_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = kept(tmp_path, drawn(TWO), drawn(TWO, speed=0.5))
+    monkeypatch.setattr(
+        restore,
+        "probe_of",
+        lambda record, read=restore.probe_of: read(record) if record.at == EPOCH else None,
+    )
+    assert read(path).source == "probes of this node, the last one"
 
 
 def test_wrong_values_are_no_times() -> None:
