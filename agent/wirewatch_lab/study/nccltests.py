@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from wirewatch_lab.study.runs import (
     KNOWN_TESTS,
+    MOST_RANKS,
     MOST_ROWS,
     NAMELESS,
     WHOLE,
@@ -27,8 +28,6 @@ from wirewatch_lab.study.runs import (
 
 SHOWN = 5
 """Lines that are kept of those that were not understood, and of each run's failures."""
-_STREAMS = 4096
-"""Different texts before lines that are kept apart; no job has more ranks that print."""
 _PIECES = 2000
 """Characters of a torn row; a whole one has some 200."""
 _SHORT = 200
@@ -233,13 +232,13 @@ class Reader:
                 return known, text[len(known) :]
         if "#" in text and not text.lstrip().startswith("#"):
             found = _OTHER_PREFIX.match(text)
-            if found and len(self._prefixes) < _STREAMS:
+            if found and len(self._prefixes) < MOST_RANKS:
                 self._prefixes.append(found["key"])
                 return found["key"], text[found.end("key") :]
         return "", text
 
     def _stream(self, key: str) -> _Stream:
-        if key not in self._streams and len(self._streams) >= _STREAMS:
+        if key not in self._streams and len(self._streams) >= MOST_RANKS:
             key = ""
         return self._streams.setdefault(key, _Stream())
 
@@ -422,7 +421,7 @@ class Reader:
     def _device(self, run: BenchmarkRun, match: "re.Match[str]") -> None:
         rank, group, pid, host, device, bus, product = match.groups()
         self._know(host)
-        if len(run.devices) < _STREAMS:
+        if len(run.devices) < MOST_RANKS:
             found = RankGpu(
                 int(rank), int(group or 0), int(pid or 0), host, int(device), bus, product.strip() or NAMELESS
             )
@@ -430,7 +429,7 @@ class Reader:
             run.devices = run.devices if found in run.devices else (*run.devices, found)
 
     def _know(self, host: str) -> None:
-        if len(self._hosts) < _STREAMS:
+        if len(self._hosts) < MOST_RANKS:
             self._hosts.add(host)
 
     def _version(self, stream: _Stream, body: str) -> None:

@@ -37,7 +37,8 @@ _WHOLES = frozenset({probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.ALLTOALL, pro
 """Collectives whose count is of one rank's part, and whose size is of all."""
 _ROOTED = frozenset({probe.BROADCAST, probe.REDUCE, probe.GATHER, probe.SCATTER})
 _REDUCING = frozenset({probe.ALL_REDUCE, probe.REDUCE, probe.REDUCE_SCATTER})
-_MOST_RANKS = 4096
+MOST_RANKS = 4096
+"""Ranks of the largest job."""
 _NUMBER = re.compile(r"[+-]?(\d{1,30})?(?:\.(\d{1,30}))?(?:[eE]([+-]?\d{1,3}))?", re.ASCII)
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _LARGEST = 300
@@ -431,6 +432,6 @@ def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...
                 high = min(high, (one.busbw + one.busbw_half) / (one.algbw - one.algbw_half))
     if len(parts) > 1:
         return ()
-    asked = parts or ({run.ranks} if run.ranks and header else range(2, _MOST_RANKS + 1))
+    asked = parts or ({run.ranks} if run.ranks and header else range(2, MOST_RANKS + 1))
     fits = (ranks for ranks in asked if low <= factor(op, ranks) * (1 + _ROUNDING))
     return tuple(ranks for ranks in fits if factor(op, ranks) * (1 - _ROUNDING) <= high)

@@ -106,7 +106,7 @@ def test_a_first_worker_that_fails_by_chance_is_tried_once_more(outcome: Outcome
     assert scout(node.hardware, order, replace(OPTIONS, in_place=False)).outcome == outcome
     assert len(node.probes.ordered) == tries
     plan = node.probes.ordered[-1].plan
-    assert (plan.ops, plan.in_place) == (OPTIONS.ops, False)
+    assert (plan.ops, plan.in_place, node.probes.ordered[-1].deadline) == (OPTIONS.ops, False, 120.0)
     assert (plan.cases, plan.sizes(), plan.copy_bytes, plan.micro) == ((), (), 0, False)
 
 

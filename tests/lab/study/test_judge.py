@@ -312,6 +312,23 @@ def test_rows_for_which_there_is_no_room_are_left_out_and_low_ones_last() -> Non
         assert made.rows_left_out == 2 - len(sizes)
 
 
+def test_of_thousands_of_repeats_and_failures_a_thousand_are_kept() -> None:
+    (run,) = read(printed.lines(Job(rows=Job().rows[:1]))).runs
+    (row,) = run.rows
+    for _ in range(600):
+        run.rows.add(row)
+    (half,) = to_study([run], "it", 0.0).curves[0].points
+    (both,) = to_study([run, run], "it", 0.0).curves[0].points
+    for _ in range(400):
+        run.rows.add(row)
+    (whole,) = to_study([run], "it", 0.0).curves[0].points
+    assert [len(one.seconds) for one in (half, both, whole)] == [601, 1000, 1000]
+    found = judged(Job())
+    many = replace(found, failures=("no",) * 1001, low=(*found.sizes, *found.sizes) * 300)
+    made = parsed_run(many, 9)
+    assert (len(made.failures), len(made.low)) == (1000, 1000)
+
+
 def test_series_have_what_is_known_of_a_row() -> None:
     series = ParsedSeries()
     series.add(judged(Job()))

@@ -317,7 +317,7 @@ def test_a_table_without_a_column_of_wrong_values_was_not_checked() -> None:
 
 
 def test_streams_that_are_known_stay_apart_where_no_more_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirewatch_lab.study.nccltests._STREAMS", 2)
+    monkeypatch.setattr("wirewatch_lab.study.nccltests.MOST_RANKS", 2)
     stream = vars(Reader)["_stream"]
     reader = Reader()
     first, second = stream(reader, "a"), stream(reader, "b")
@@ -570,7 +570,7 @@ def test_without_ranks_a_size_is_short_of_another_by_one_piece() -> None:
 
 
 def test_more_streams_than_are_kept_apart_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirewatch_lab.study.nccltests._STREAMS", 2)
+    monkeypatch.setattr("wirewatch_lab.study.nccltests.MOST_RANKS", 2)
     job = Job()
     for prefix in ("{}: ", "worker-{} | "):
         texts = [[prefix.format(n) + line for line in printed.lines(job)] for n in range(4)]
@@ -716,8 +716,18 @@ def test_an_indented_message_between_rows_tears_nothing() -> None:
         assert len(only(read([*lines[:at], "   " + LOG.format(host=host), *lines[at:]])).rows) == 2
 
 
-def test_memory_that_reduces_a_size_of_no_run_is_nobodys() -> None:
-    assert read(["#  Reducing maxBytes to 33554432 due to memory limitation"]).runs == []
+@pytest.mark.parametrize(
+    "line", ["#  Reducing maxBytes to 33554432 due to memory limitation", "# error: NCCL said no"]
+)
+def test_what_is_said_of_no_run_is_nobodys(line: str) -> None:
+    assert read([line]).runs == []
+
+
+def test_as_many_outputs_as_the_largest_job_has_ranks_are_kept_apart() -> None:
+    reader = Reader()
+    for n in range(4100):
+        reader.feed(f"{n}: x")
+    assert len(reader._streams) == 4096 + 1  # noqa: SLF001 - those, and one for all others
 
 
 def test_the_log_between_rows_of_no_table_tears_nothing() -> None:

@@ -143,9 +143,9 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
 
 def test_two_processes_never_write_one_file(tmp_path: Path) -> None:
     with SweepFile.create(tmp_path / "new") as file:
-        assert not file.begun
+        begun = [file.begun]
         file.begin(SMALL)
-        assert file.begun
+        assert [*begun, file.begun] == [False, True]
         file.add(ROW)
         with pytest.raises(RecordsError, match="another process is writing this sweep"):
             SweepFile.resume(tmp_path / "new")
