@@ -330,6 +330,15 @@ def test_communicators_with_the_same_wires_are_said_with_the_most_ranks() -> Non
     assert [(one.communicators, one.ranks) for one in hot.carried] == [(["0xab0", "0xab1", "0xab2"], 8)]
 
 
+def test_people_are_shown_eight_communicators_and_three_times_as_many_choices() -> None:
+    text = "".join(comm(number, 2) for number in range(10))
+    text += "".join(chosen(8 << n, "RING" if n % 2 else "TREE") for n in range(26))
+    said = shown(text)
+    assert said.count("Communicator 0xab") == 8
+    assert "  and 2 more communicators\n" in said
+    assert "  and 2 more\n" in said
+
+
 def test_which_communicator_would_mean_which_wire() -> None:
     text = comm(0, 8) + say("Channel 00/0 : 0[0] -> 5[5] [send] via NET/IB/0/GDRDMA")
     text += comm(1, 2) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM") + comm(2, 2)

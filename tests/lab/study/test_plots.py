@@ -56,6 +56,14 @@ def test_busbw_is_drawn_beside_what_is_known() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "label"),
+    [("x" * 42, "x" * 42), ("x" * 43, "x" * 39 + "..."), ("_é~", "?~"), ("", "")],
+)
+def test_a_label_has_42_characters_that_any_font_has(text: str, label: str) -> None:
+    assert vars(plots)["_label"](text) == label
+
+
+@pytest.mark.parametrize(
     ("known", "labels"),
     [
         (KnownRates("all_reduce", 4, None, KNOWN.expected), ["expected busbw"]),

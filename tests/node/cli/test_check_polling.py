@@ -19,7 +19,6 @@ from wirewatch.cli.check import polling
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
 from wirewatch.cli.check.command import Work
 from wirewatch.cli.check.polling import (
-    PACE,
     PAUSE,
     CheckedNode,
     NodeSource,
@@ -34,7 +33,6 @@ from wirewatch.cli.check.polling import (
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.daemon.baselines import LoadedBaseline
-from wirewatch.daemon.schedule import RETRY
 from wirewatch.documents.health import ProbeStatus
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME
@@ -360,7 +358,7 @@ def test_a_collector_is_settled_when_its_fault_has_lasted(
 
 @pytest.mark.parametrize(
     ("interval", "succeeding", "seconds"),
-    [(60.0, True, 60.0), (60.0, False, RETRY), (1.0, True, PACE), (1.0, False, min(PACE, RETRY))],
+    [(60.0, True, 60.0), (60.0, False, 15.0), (1.0, True, 5.0), (1.0, False, 5.0)],
 )
 def test_what_fails_is_read_again_soon(interval: float, seconds: float, *, succeeding: bool) -> None:
     play = playing()
@@ -385,7 +383,7 @@ class Detailed(Options):
         (Options(interval=60.0), 1, 300.0),
         (Options(interval=200.0), 1, 400.0),
         (Options(interval=60.0), 9, 600.0),
-        (Options(interval=0.1), 99, 100 * PACE),
+        (Options(interval=0.1), 99, 500.0),
         (Detailed(interval=60.0), 1, 1000.0),
         (Detailed(interval=60.0, detail=False), 1, 300.0),
     ],
