@@ -23,7 +23,6 @@ _HEAD = 1 << 14
 """Characters within which one of the members' names stands."""
 _DEEPEST = 8
 """How deep a document nests, and some."""
-_WIDEST = 1 << 20
 _PARAMETERS = {
     "nthreads": "nThread", "ngpus": "nGpus", "minimum_bytes": "minBytes", "maximum_bytes": "maxBytes",
     "warmup_iters": "warmup iters", "iterations": "iters", "aggregated_iterations": "agg iters",
@@ -171,7 +170,7 @@ def _devices(run: runs.BenchmarkRun, config: Mapping[str, Any]) -> None:
         group, pid = _whole(one.get("group")), _whole(one.get("pid"))
         host = _text(one.get("hostname"))
         product = _text(one.get("device_info")) or runs.NAMELESS
-        if len(found) + each > _WIDEST:
+        if len(found) + each > runs.MOST_RANKS:
             break
         bus = _text(one.get("device_hex"))
         found += [

@@ -222,8 +222,10 @@ def test_between_nodes_targets_decide_at_the_nearest_size(target: Target, near: 
     assert found.health is (Health.DEGRADED if share < 1 else Health.OK)
 
 
-def test_sizes_that_are_near_no_target_are_not_judged_by_one() -> None:
-    job = Job("all_gather", 16, (of_busbw("all_gather", 16, 256 * MIB, 1e9),), hosts=NODES)
+@pytest.mark.parametrize("times", [16.0, 1.32, 0.75])
+def test_sizes_that_are_near_no_target_are_not_judged_by_one(times: float) -> None:
+    size = int(16 * MIB * times) // 1024 * 1024
+    job = Job("all_gather", 16, (of_busbw("all_gather", 16, size, 1e9),), hosts=NODES)
     found = judged(job)
     assert [one.point for one in found.targets] == [None]
     assert found.health is Health.UNKNOWN

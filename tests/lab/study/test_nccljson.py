@@ -14,7 +14,7 @@ from tests.lab.study import printed
 from tests.lab.study.printed import Job
 from tests.lab.study.test_nccltests import only, read_text
 from wirewatch.core.types import Health
-from wirewatch_lab.study import nccljson
+from wirewatch_lab.study import nccljson, runs
 from wirewatch_lab.study.judge import by_header, judge
 from wirewatch_lab.study.nccljson import Assembler, read_document
 from wirewatch_lab.study.points import to_study
@@ -235,7 +235,7 @@ def test_devices_without_a_name_are_said_to_have_none() -> None:
 
 
 def test_a_list_of_devices_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccljson, "_WIDEST", 8)
+    monkeypatch.setattr(runs, "MOST_RANKS", 8)
     devices = DOCUMENT["config"]["devices"]
     for listed, kept in ((devices, 8), ([*devices, *devices], 8)):
         run = read_document(changed(config={**DOCUMENT["config"], "devices": listed}, results=[]), 1)
