@@ -81,7 +81,8 @@ def test_the_environment_names_machine_and_software() -> None:
     assert around["nccl_settings"] == "NCCL_NVLS_ENABLE=0"
     assert all(around.values())
     for offered, said in ((True, "multicast is offered"), (False, "multicast is not offered")):
-        assert environment(node.hardware, order, scouted(order, offered))["nvls"] == said
+        plain = environment(node.hardware, order, scouted(order, offered))
+        assert (plain["nvls"], plain["nccl_settings"]) == (said, "none")
 
 
 @pytest.mark.parametrize("name", sorted(set(THEN) - {"host"}))

@@ -330,6 +330,12 @@ def test_communicators_with_the_same_wires_are_said_with_the_most_ranks() -> Non
     assert [(one.communicators, one.ranks) for one in hot.carried] == [(["0xab0", "0xab1", "0xab2"], 8)]
 
 
+def test_a_communicator_without_its_set_up_has_ranks_that_are_not_known() -> None:
+    hot = read(say("Channel 00/0 : 0[0] -> 1[1] via SHM/direct") + chosen(1 << 20, "RING")).hot
+    assert hot is not None
+    assert [(one.wires, one.communicators, one.ranks) for one in hot.carried] == [(["host memory"], [], None)]
+
+
 def test_people_are_shown_eight_communicators_and_three_times_as_many_choices() -> None:
     text = "".join(comm(number, 2) for number in range(10))
     text += "".join(chosen(8 << n, "RING" if n % 2 else "TREE") for n in range(26))

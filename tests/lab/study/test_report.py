@@ -12,8 +12,10 @@ import pytest
 from tests.lab.study.drawn import SHORT, Noise, curve, study
 from tests.node.page.pages import Strict
 from wirewatch_lab.study import report
+from wirewatch_lab.study.compare import Contest, Placing
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch_lab.study.report import ReportError, page, write_report
+from wirewatch_lab.study.spread import Regime
 from wirewatch_lab.study.summary import summarize
 
 HOSTILE = "<script>alert(1)</script> $x_{ %s \x00\x1b[2J é 中 \ud800"
@@ -128,6 +130,28 @@ def test_the_figures_of_a_curve_say_what_is_a_lower_bound() -> None:
         ("auto", "20.0 us", "at least 8 MiB", "at least 251.7 GB/s", "16 MiB", "2"),
         ("auto", "-", "-", "-", "-", "0"),
     )
+
+
+def placing(noise: float | None = None, spread: float | None = 0.01, *, tied: bool = False) -> Placing:
+    return Placing(Configuration(4), 0.02, spread, tied, noise)
+
+
+FIRST = placing()
+
+
+@pytest.mark.parametrize(
+    ("one", "others", "cell"),
+    [
+        (placing(spread=None), (), "+2.0% (not judged)"), (FIRST, (placing(),), "fastest (1.00%)"),
+        (FIRST, (placing(), placing(tied=True)), "first (1.00%)"), (placing(), (), "+2.0% (1.00%)"),
+        (placing(0.05, tied=True), (), "tied, +2.0% (1.00%)"),
+        (placing(tied=True), (), "tied, +2.0% (1.00%)"),
+        (placing(0.06, tied=True), (), "may be noise: +2.0% (1.00%)"),
+    ],
+)  # fmt: skip
+def test_the_place_of_a_setting(one: Placing, others: tuple[Placing, ...], cell: str) -> None:
+    contest = Contest(Regime.LATENCY, (8,), (FIRST, *others))
+    assert vars(report)["_place"](contest, one) == cell
 
 
 def test_many_curves_are_shared_out_over_plots_with_few_lines() -> None:

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +28,7 @@ from wirewatch.core.ports import Order
 from wirewatch.core.probe import Case, Probed
 from wirewatch_lab.study.records import keys, read_records, study_of
 from wirewatch_lab.study.summary import summary_lines
-from wirewatch_lab.study.sweep import batches, start_seconds, usual_seconds
+from wirewatch_lab.study.sweep import SweepRun, batches, start_seconds, usual_seconds
 
 ALL = sorted(keys(header()))
 
@@ -325,6 +327,24 @@ def test_of_a_size_that_was_not_measured_nothing_is_said_that_ran(tmp_path: Path
     assert set(found.ran) == {(curve, size) for curve, _, size in found.measured}
     assert all(found.ran.values())
     assert {size for _, size in found.ran} == {64, 1024}
+
+
+@pytest.mark.parametrize(
+    ("stop", "trouble", "due", "why"),
+    [
+        (None, "", 9.0, None), ("ended by SIGINT", "", 9.0, "ended by SIGINT"),
+        (None, "the disk is full", 9.0, "the disk is full"), (None, "", 4.0, "it took too long; killed"),
+        (None, "", 5.0, None),
+    ],
+)  # fmt: skip
+def test_why_a_worker_is_to_be_killed(stop: str | None, trouble: str, due: float, why: str | None) -> None:
+    header_ = header()
+    hardware: Any = SimpleNamespace(clock=SimpleNamespace(mono=lambda: 5.0))
+    file: Any = SimpleNamespace(records=SimpleNamespace(header=header_), trouble=trouble)
+    view: Any = SimpleNamespace(stop=lambda: stop)
+    one = SweepRun(hardware, SimpleNamespace(), file, view)  # type: ignore[arg-type]
+    one._due = due  # noqa: SLF001
+    assert one._withdrawn() == why  # noqa: SLF001
 
 
 def test_without_a_log_nothing_is_said_of_what_ran(tmp_path: Path) -> None:
