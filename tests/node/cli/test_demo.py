@@ -343,6 +343,28 @@ def test_the_next_commands_are_said_once_the_fault_is_found_or_the_time_is_up(
     assert any(END in one for one in said) is (told and overlay is not None)
 
 
+def test_a_person_waits_twelve_seconds_for_the_next_commands_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only the report's own pauses move, of a fifth of a second each."""
+    clock, slept, said = [100.0], list[float](), list[tuple[float, str]]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+        if clock[0] > 120.0:
+            raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("wirewatch.documents.judged.jobs", lambda *_: SimpleNamespace(jobs=[]))
+    source: Any = SimpleNamespace(ready=lambda: True, health=health, node=lambda: SimpleNamespace(state=None))
+    one = DemoReport(FAULT, 100.0, lambda text: said.append((clock[0], text)))
+    with pytest.raises(TimeoutError):
+        asyncio.run(one.run(source))
+    (at,) = [at for at, text in said if "from another terminal" in text]
+    assert 112.0 < at < 112.5
+    assert set(slept) == {0.2}
+
+
 @pytest.mark.parametrize("jobs", [False, True])
 def test_explain_is_offered_with_whether_a_job_runs(jobs: bool) -> None:  # noqa: FBT001
     text = "\n".join(report(None, health(), jobs=jobs))
