@@ -86,11 +86,13 @@ def test_a_demo_is_of_a_recording_where_there_is_no_driver(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], replay: str | None, *, driver: bool, demo: bool
 ) -> None:
     given: list[ServeOptions] = []
-    monkeypatch.setattr(faulthandler, "enable", lambda: None)
+    enabled: list[bool] = []
+    monkeypatch.setattr(faulthandler, "enable", lambda: enabled.append(True))
     monkeypatch.setattr(module, "driver_is_here", lambda: driver)
     monkeypatch.setattr(module, "run_serve", lambda options, _reporters: given.append(options))
     assert CliRunner().invoke(serve, (*words, "--listen", "127.0.0.1:1")).exit_code == 0
     (options,) = given
+    assert enabled == [True]
     assert (options.replay, options.demo, options.loop, options.rings) == (replay, demo, demo, "")
     more = ("--replay", "x", "--rings", "/r", "--overlay", "o", "--loop")
     assert CliRunner().invoke(serve, more).exit_code == 0
