@@ -330,6 +330,23 @@ def test_of_thousands_of_repeats_and_failures_a_thousand_are_kept() -> None:
     assert (len(made.failures), len(made.low)) == (1000, 1000)
 
 
+def test_a_row_of_a_document_has_what_is_expected_of_it_or_nothing() -> None:
+    for job, expected in ((Job(), True), (Job("sendrecv"), False)):
+        found = judged(job)
+        row, *_ = parsed_run(found, 9).rows
+        known = (row.expected_busbw, row.expected_algorithm, row.confidence, row.derivation)
+        if expected:
+            due = found.sizes[0].expected
+            assert known == (due.busbw, "Ring", due.confidence.value, [*due.derivation])
+        else:
+            assert known == (None, None, None, [])
+        assert row.out_of_place is not None
+        assert (row.out_of_place.ratio is not None) is expected
+    without = replace(found.points[0], placed={})
+    (bare,) = parsed_run(replace(found, points=[without]), 9).rows
+    assert (bare.out_of_place, bare.in_place) == (None, None)
+
+
 def test_series_have_what_is_known_of_a_row() -> None:
     series = ParsedSeries()
     series.add(judged(Job()))

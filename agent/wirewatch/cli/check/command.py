@@ -317,10 +317,10 @@ def keep_stderr(*, verbose: bool) -> None:
     from wirewatch.daemon.log import log_to_stderr
 
     try:
-        ours, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        ours = os.dup(2)
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
     except OSError:
         return  # closed by the caller
-    os.dup2(nothing, 2)
-    os.close(nothing)
     sys.stderr = open(ours, "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
     log_to_stderr(verbose=verbose)
