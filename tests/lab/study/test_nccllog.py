@@ -336,6 +336,20 @@ def test_a_communicator_without_its_set_up_has_ranks_that_are_not_known() -> Non
     assert [(one.wires, one.communicators, one.ranks) for one in hot.carried] == [(["host memory"], [], None)]
 
 
+def test_sizes_with_the_same_choice_are_a_range_from_its_first_line() -> None:
+    text = SETUP + chosen(32, "RING", last=3) + chosen(8, "RING", last=7) + chosen(16, "RING", last=1)
+    text += chosen(64, "TREE") + chosen(128, "RING") * 2
+    first = len(SETUP.splitlines()) + 1
+    found = [
+        (one.low_bytes, one.high_bytes, one.algorithm, one.channels, one.calls, one.line)
+        for one in read(text).choices
+    ]
+    assert found == [
+        (8, 32, "ring", (2, 8), 3, first), (64, 64, "tree", (24, 24), 1, first + 3),
+        (128, 128, "ring", (24, 24), 2, first + 4),
+    ]  # fmt: skip
+
+
 def test_people_are_shown_eight_communicators_and_three_times_as_many_choices() -> None:
     text = "".join(comm(number, 2) for number in range(10))
     text += "".join(chosen(8 << n, "RING" if n % 2 else "TREE") for n in range(26))
