@@ -26,9 +26,11 @@ from wirewatch.cli.serve import (
 )
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
+from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.machine import KeptMachine
 from wirewatch.daemon.notify import Reporters
 from wirewatch.daemon.release import Handles
+from wirewatch.daemon.service import LAST_WRITE
 from wirewatch.page.html import OWN
 from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.guard import Hosts
@@ -266,6 +268,15 @@ def test_a_history_makes_probes_persistent_where_there_is_a_state_folder(
         parts = module.composed(config(tmp_path), Node("h200x8").hardware, state, discover(), None, stack)
         parts.components(config(tmp_path), ())
     assert done == ([state.pairs.name, "remembered", "persistent"] if state else [])
+
+
+def test_the_last_baseline_is_written_when_the_daemon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(BaselineStore, "flush", lambda _, seconds: waited.append(seconds))
+    with ExitStack() as stack:
+        vars(module)["_drifting"](Node("h200x8").hardware, None, stack)
+        assert waited == []
+    assert waited == [LAST_WRITE]
 
 
 @pytest.mark.parametrize(("text", "given"), [("", None), ("[drift]\nbaseline = 'p.json'", "graph of p.json")])
