@@ -219,7 +219,7 @@ def test_between_nodes_targets_decide_at_the_nearest_size(target: Target, near: 
     (one,) = [one for one in found.targets if one.target == target]
     assert one.point is not None
     assert one.point.size_bytes == size
-    assert found.health is (Health.DEGRADED if share < 1 else Health.OK)
+    assert (found.health, found.reason) == (Health.DEGRADED if share < 1 else Health.OK, "")
 
 
 @pytest.mark.parametrize("times", [16.0, 1.32, 0.75])

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.recorded import OWN
 from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
+from wirewatch_lab.study import topologycompare as module
 from wirewatch_lab.study.topologycompare import SeenNode, TopologyComparison, compare_topology, read_node
 from wirewatch_lab.study.topologyxml import NcclTopology, read_topology
 
@@ -128,6 +130,17 @@ def test_a_file_of_several_hosts_says_that_addresses_may_be_shared() -> None:
         "GPUs: the file has 2 hosts, which may share addresses"
         in compare_topology(parsed(several), node).unknown
     )
+
+
+def test_a_node_whose_cards_cannot_be_read_has_neither_their_rates_nor_their_links(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = seen()
+    blind = SimpleNamespace(facts=None, samples=())
+    monkeypatch.setattr(module, "_read", lambda *_: blind)
+    node = seen()
+    assert (node.rates, set(node.pcie)) == ({}, {gpu.place.address for gpu in whole.topology.gpus})
+    assert set(node.pcie.values()) == {(None, None)}
 
 
 def test_a_node_without_gpus_compares_nothing() -> None:
