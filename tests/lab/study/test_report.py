@@ -132,6 +132,14 @@ def test_the_figures_of_a_curve_say_what_is_a_lower_bound() -> None:
     )
 
 
+def test_nccls_own_choice_stands_first() -> None:
+    names = (("Ring", "auto"), ("auto", "auto"), ("auto", "LL"), ("Ring", "LL"))
+    ordered = sorted((Configuration(4, *one) for one in names), key=vars(report)["_order"])
+    assert [(one.algorithm, one.protocol) for one in ordered] == [
+        ("auto", "auto"), ("Ring", "LL"), ("Ring", "auto"), ("auto", "LL"),
+    ]  # fmt: skip
+
+
 def placing(noise: float | None = None, spread: float | None = 0.01, *, tied: bool = False) -> Placing:
     return Placing(Configuration(4), 0.02, spread, tied, noise)
 
