@@ -23,6 +23,7 @@ from wirewatch.jobs.explain.gather import jobs_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "explain.md"
 HOURS = 7200.0
+WIDTH = 80
 _BLOCK = re.compile(r"(<!-- drawn: ([a-z0-9 ]+) -->\n\n```(?:console)?\n(?:\$ .*\n)?)(?:.*\n)*?(?=```)")
 
 
@@ -40,7 +41,7 @@ def _of_job(shape: JobShape) -> Callable[[], str]:
 
     def printed() -> str:
         (one,) = jobs_of(watched(owned), EPOCH + HOURS)
-        return shown(line.rstrip() for line in explained_page(explain(one, EPOCH + HOURS, "live")))
+        return shown(line.rstrip() for line in explained_page(explain(one, EPOCH + HOURS, "live"), WIDTH))
 
     return printed
 
@@ -50,7 +51,7 @@ def _hang() -> str:
     document = played(NodeSource(None, "demo-dgx-h200", ("job-hang-stopped",))).snapshot().jobs
     (one,) = document.jobs
     return shown(
-        line.rstrip() for line in explained_page(explain(one.evidence, document.at, document.source))
+        line.rstrip() for line in explained_page(explain(one.evidence, document.at, document.source), WIDTH)
     )
 
 

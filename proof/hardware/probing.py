@@ -16,6 +16,7 @@ from proof.hardware import processes
 from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report, tail
 from wirewatch.cli.hardware import live
+from wirewatch.config import Config
 from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Gpu, Hardware, Order
 from wirewatch.core.probe import MIB, Plan, Probed, Timed
@@ -142,7 +143,7 @@ def probing(report: Report) -> Iterator[Probing]:
     """
     for name, value in NO_MULTICAST.items():
         os.environ.setdefault(name, value)
-    hardware, nvml = live()
+    hardware, nvml = live(Config())
     try:
         gpus = hardware.nvml.gpus()
         if isinstance(gpus, Absent) or len(gpus) < 2:

@@ -139,10 +139,11 @@ def suppress(
     FINDING counts again at once if it gets worse than it is now. While a FAILED finding is suppressed, jobs
     may start on the node, although it is broken: that wants --yes. Drain a node that waits for a part.
     """
-    if (until is None) == (seconds is None):
+    ends = [] if until is None else [until.replace(tzinfo=UTC).timestamp()]
+    ends += [] if seconds is None else [time.time() + seconds]
+    if len(ends) != 1:
         raise click.UsageError("give either --until or --for")
-    end = time.time() + (seconds or 0.0) if until is None else until.replace(tzinfo=UTC).timestamp()
-    said = {"why": why, "until": end} | ({"yes": True} if yes else {})
+    said = {"why": why, "until": ends[0]} | ({"yes": True} if yes else {})
     document = _order(config, socket, finding, "suppress", said, by)
     click.echo(listing(document, suppressing=True))
 

@@ -37,10 +37,9 @@ from wirewatch.statefolder import StateFolder
 
 
 def live(
-    config: Config | None = None, *, timed: bool = False, state: StateFolder | None = None
+    config: Config, *, timed: bool = False, state: StateFolder | None = None
 ) -> tuple[Hardware, NvmlClient]:
     """The ports of this machine; `timed`: each NVML call is timed; `state` holds the lock of probes."""
-    config = config or Config()
     nvml, sysfs, clock = NvmlClient(Source(timed=timed)), SystemSysfs(), SystemClock()
     hardware = Hardware(
         nvml, sysfs, SystemHost(), SystemKmsg(), SystemCommand(), SystemKubelet(config.kubernetes.socket),

@@ -180,38 +180,40 @@ def _gpus(document: StatusDocument) -> StatusLine:
 
 
 def _links(gpus: Sequence[GpuStatus]) -> StatusLine:
-    known = [one for one in gpus if one.links is not None]
+    known = [(one.gpu, one.links, one.links_expected) for one in gpus if one.links is not None]
     if not known:
         return StatusLine("NVLink", "none" if gpus else "not known", "quiet")
-    up = sum(one.links or 0 for one in known)
-    due = sum(one.links or 0 if one.links_expected is None else one.links_expected for one in known)
-    low = [one for one in known if one.links_expected is not None and (one.links or 0) < one.links_expected]
-    bad = [f"GPU {one.gpu} has {one.links} of {one.links_expected}" for one in low]
-    return _with_bad("NVLink", f"{up} of {due} links up", bad, not_read=len(gpus) - len(known))
+    wanted = [(gpu, up, up if due is None else due) for gpu, up, due in known]
+    text = f"{sum(up for _, up, _ in wanted)} of {sum(due for *_, due in wanted)} links up"
+    bad = [f"GPU {gpu} has {up} of {due}" for gpu, up, due in wanted if up < due]
+    return _with_bad("NVLink", text, bad, not_read=len(gpus) - len(known))
 
 
 def _pcie(gpus: Sequence[GpuStatus]) -> StatusLine:
-    known = [one for one in gpus if one.pcie_generation is not None and one.pcie_width is not None]
+    known = [
+        (one, one.pcie_width)
+        for one in gpus
+        if one.pcie_generation is not None and one.pcie_width is not None
+    ]
     if not known:
         return StatusLine("PCIe", "not known", "quiet")
-    now = _counted(f"generation {one.pcie_generation} x{one.pcie_width}" for one in known)
-    narrow = [one for one in known if one.pcie_width_max and (one.pcie_width or 0) < one.pcie_width_max]
+    now = _counted(f"generation {one.pcie_generation} x{width}" for one, width in known)
     # A GPU at rest may lower its generation by itself: that is no fault, and the findings know which is one.
-    bad = [f"GPU {one.gpu} could have x{one.pcie_width_max}" for one in narrow]
+    most = ((one.gpu, width, one.pcie_width_max) for one, width in known)
+    bad = [f"GPU {gpu} could have x{top}" for gpu, width, top in most if top and width < top]
     return _with_bad("PCIe", now, bad, not_read=len(gpus) - len(known))
 
 
 def _ports(ports: Sequence[PortStatus]) -> StatusLine:
     if not ports:
         return StatusLine("ports", "no RDMA port", "quiet")
-    active = [one for one in ports if one.state == "active"]
-    rates = _counted(f"{(one.bytes_per_second or 0) / words.GBIT:.0f} Gb/s" for one in active)
+    active = [(one, one.bytes_per_second or 0.0) for one in ports if one.state == "active"]
+    rates = _counted(f"{rate / words.GBIT:.0f} Gb/s" for _, rate in active)
     bad = [f"{one.device} port {one.port} is {one.state}" for one in ports if one.state != "active"]
     bad += [
-        f"{one.device} port {one.port} has {(one.bytes_per_second or 0) / words.GBIT:.0f} of "
-        f"{one.expected_bytes_per_second / words.GBIT:.0f} Gb/s"
-        for one in active
-        if one.expected_bytes_per_second and (one.bytes_per_second or 0) < one.expected_bytes_per_second
+        f"{one.device} port {one.port} has {rate / words.GBIT:.0f} of {due / words.GBIT:.0f} Gb/s"
+        for one, rate in active
+        if (due := one.expected_bytes_per_second) and rate < due
     ]
     text = f"{len(active)} of {len(ports)} active: {rates}" if active else "none active"
     return _with_bad("ports", text, bad)

@@ -23,7 +23,6 @@ _HEAD = 1 << 14
 """Characters within which one of the members' names stands."""
 _DEEPEST = 8
 """How deep a document nests, and some."""
-_WIDEST = 1 << 20
 _PARAMETERS = {
     "nthreads": "nThread", "ngpus": "nGpus", "minimum_bytes": "minBytes", "maximum_bytes": "maxBytes",
     "warmup_iters": "warmup iters", "iterations": "iters", "aggregated_iterations": "agg iters",
@@ -31,6 +30,7 @@ _PARAMETERS = {
 }  # fmt: skip
 """Members of `config` by what the header of the text calls them."""
 _SHORT = 200
+_SMALL = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class Assembler:
@@ -170,7 +170,7 @@ def _devices(run: runs.BenchmarkRun, config: Mapping[str, Any]) -> None:
         group, pid = _whole(one.get("group")), _whole(one.get("pid"))
         host = _text(one.get("hostname"))
         product = _text(one.get("device_info")) or runs.NAMELESS
-        if len(found) + each > _WIDEST:
+        if len(found) + each > runs.MOST_RANKS:
             break
         bus = _text(one.get("device_hex"))
         found += [
@@ -182,15 +182,14 @@ def _devices(run: runs.BenchmarkRun, config: Mapping[str, Any]) -> None:
 
 def _whole(value: Any) -> int:
     text = _text(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
+    return int(text) if _SMALL.fullmatch(text) else 0
 
 
 def _result(run: runs.BenchmarkRun, result: Any) -> None:
     one = _object(result)
     size, count = _text(one.get("size")), _text(one.get("count"))
     placed = [_placed(run, one.get(name)) for name in ("out_of_place", "in_place")]
-    digits = all(text.isascii() and text.isdigit() and len(text) <= 18 for text in (size, count))  # noqa: PLR2004
-    if not digits or placed == [None, None]:
+    if not all(map(runs.WHOLE.fullmatch, (size, count))) or placed == [None, None]:
         run.unread += 1
         return
     redop, root = _text(one.get("redop")), _text(one.get("root"))
@@ -262,7 +261,7 @@ def mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
         if rest is not None:
             document = None
             yield from _lines(rest, reader)
-    if document is not None and document.text:
+    if document is not None:
         yield from _lines(_unfinished(document, reader), reader)
     reader.finish()
 

@@ -8,13 +8,15 @@ counted and, of the first of them, kept. Forms: nccl-tests 1.0 to 2.19, src/comm
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from wirewatch_lab.study.runs import (
     KNOWN_TESTS,
+    MOST_RANKS,
     MOST_ROWS,
     NAMELESS,
+    WHOLE,
     BenchmarkRow,
     BenchmarkRun,
     RankGpu,
@@ -26,8 +28,6 @@ from wirewatch_lab.study.runs import (
 
 SHOWN = 5
 """Lines that are kept of those that were not understood, and of each run's failures."""
-_STREAMS = 4096
-"""Different texts before lines that are kept apart; no job has more ranks that print."""
 _PIECES = 2000
 """Characters of a torn row; a whole one has some 200."""
 _SHORT = 200
@@ -74,7 +74,6 @@ _FAILURE = re.compile(
     r"|Invalid number of GPUs|invalid sizes? |(?:^|\s)(?:Killed|Aborted)$|undefined symbol:"
     r"|error while loading shared libraries"
 )
-_DIGITS = re.compile(r"\d{1,18}", re.ASCII)
 _ROOT = re.compile(r"-?\d{1,9}", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]\w{0,31}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
@@ -132,7 +131,7 @@ class Columns:
             if one is None:
                 return None
             placed[block.in_place] = one
-        good = _DIGITS.fullmatch(size) and _DIGITS.fullmatch(count) and _WORD.fullmatch(dtype)
+        good = WHOLE.fullmatch(size) and WHOLE.fullmatch(count) and _WORD.fullmatch(dtype)
         if not good or (redop and not _WORD.fullmatch(redop)) or (root and not _ROOT.fullmatch(root)):
             return None
         moment = self.names.index("timestamp") if "timestamp" in self.names else -1
@@ -141,12 +140,19 @@ class Columns:
         return BenchmarkRow(int(size), int(count), dtype, redop, root, placed[False], placed[True])
 
 
+class _Table(NamedTuple):
+    """A table whose rows may follow."""
+
+    run: BenchmarkRun
+    columns: Columns
+
+
 @dataclass(slots=True)
 class _Stream:
-    """Lines with the same text before them: the run that they are in, and a row that is not whole yet."""
+    """Lines with the same text before them: their run, its table, and a row that is not whole yet."""
 
     run: BenchmarkRun | None = None
-    columns: Columns | None = None
+    table: _Table | None = None
     in_place_first: bool = False
     torn: str = ""
     torn_at: int = 0
@@ -186,7 +192,7 @@ class Reader:
         if not text:
             return
         stream = self._stream(key)
-        message = _message(text) if "NCCL" in text else None
+        message = _message(text)
         if message is not None:
             self._logged(stream, text, message)
         elif text.lstrip().startswith("#"):
@@ -226,13 +232,13 @@ class Reader:
                 return known, text[len(known) :]
         if "#" in text and not text.lstrip().startswith("#"):
             found = _OTHER_PREFIX.match(text)
-            if found and len(self._prefixes) < _STREAMS:
+            if found and len(self._prefixes) < MOST_RANKS:
                 self._prefixes.append(found["key"])
                 return found["key"], text[found.end("key") :]
         return "", text
 
     def _stream(self, key: str) -> _Stream:
-        if key not in self._streams and len(self._streams) >= _STREAMS:
+        if key not in self._streams and len(self._streams) >= MOST_RANKS:
             key = ""
         return self._streams.setdefault(key, _Stream())
 
@@ -241,19 +247,19 @@ class Reader:
         self.messages += 1
         host, start = message["host"], message.start()
         if start == 0:
-            if len(self._hosts) < _STREAMS:
-                self._hosts.add(host)
+            self._know(host)
             return
         # The last figure of a row and a host's name may stand together: only a known name parts them.
         glued = message.start("host") == start
         ends = [start + len(host) - len(known) for known in self._hosts if host.endswith(known)]
         ends = ends if glued else [start]
         before = text[: max(ends, default=start)]
-        if ends and stream.columns is not None and before.strip():
-            if not self._whole(stream, before):
-                self._piece(stream, before)
-        elif stream.columns is not None and before.strip():
+        if stream.table is None or not before.strip():
+            return
+        if not ends:
             self._miss(self.lines, text, "torn by a host whose name is not known")
+        elif not self._whole(stream, before):
+            self._piece(stream, stream.table, before)
 
     def _comment(self, stream: _Stream, text: str) -> None:
         device = _DEVICE.match(text)
@@ -271,8 +277,9 @@ class Reader:
                 return
         if "in-place" in body and "out-of-place" not in body:
             stream.in_place_first = True
-        elif "(GB/s)" in body and stream.columns is not None and "(ms)" in body:
-            stream.columns = Columns(stream.columns.names, stream.columns.blocks, 1e-3, stream.columns.deltas)
+        elif "(GB/s)" in body and stream.table is not None and "(ms)" in body:
+            columns = stream.table.columns
+            stream.table = _Table(stream.table.run, replace(columns, unit=1e-3))
         reduced = _REDUCED.match(text)
         if reduced is not None and stream.run is not None:
             stream.run.parameters["maxBytes"] = reduced[1]
@@ -289,16 +296,14 @@ class Reader:
             self._failed(stream, text)
             return
         # Only whole rows may follow the end of a table, where those of several programs are mixed.
-        if stream.columns is None or stream.run is None or stream.run.ended:
+        if stream.table is None or stream.table.run.ended:
             self._outside(text)
         else:
-            self._piece(stream, text)
+            self._piece(stream, stream.table, text)
 
-    def _piece(self, stream: _Stream, text: str) -> None:
+    def _piece(self, stream: _Stream, table: _Table, text: str) -> None:
         """A part of a row, or none."""
-        columns, run = stream.columns, stream.run
-        if columns is None or run is None:
-            return
+        run, columns = table
         if stream.torn:
             joined = stream.torn + text
             whole = columns.row(joined)
@@ -320,11 +325,13 @@ class Reader:
 
     def _whole(self, stream: _Stream, text: str) -> bool:
         """Whether the line is a row of the stream's table, whatever its figures are."""
-        row = None if stream.columns is None else stream.columns.row(text)
-        if row is None or stream.run is None:
+        if stream.table is None:
+            return False
+        row = stream.table.columns.row(text)
+        if row is None:
             return False
         self._drop(stream)
-        self._row(stream.run, row, text, self.lines)
+        self._row(stream.table.run, row, text, self.lines)
         return True
 
     def _row(self, run: BenchmarkRun, row: BenchmarkRow, text: str, line: int) -> bool:
@@ -393,8 +400,7 @@ class Reader:
         """The run whose header this is: a new one if the last has a table already."""
         if stream.run is None or stream.run.table or stream.run.ended:
             self._drop(stream)
-            stream.run = BenchmarkRun(self.lines, begun=True)
-            stream.columns = None
+            stream.run, stream.table = BenchmarkRun(self.lines, begun=True), None
             self.runs.append(stream.run)
         stream.run.begun = True
         return stream.run
@@ -406,7 +412,7 @@ class Reader:
             # A table that was pasted without what stands before it.
             run = stream.run = BenchmarkRun(self.lines)
             self.runs.append(run)
-        stream.columns, stream.in_place_first = columns, False
+        stream.table, stream.in_place_first = _Table(run, columns), False
         run.table, run.cputime, run.deltas = True, columns.unit is None, columns.deltas
         if not run.op and len(self._commands) == 1:
             run.op, run.op_from = next(iter(self._commands)), "the command line"
@@ -414,19 +420,22 @@ class Reader:
 
     def _device(self, run: BenchmarkRun, match: "re.Match[str]") -> None:
         rank, group, pid, host, device, bus, product = match.groups()
-        if len(self._hosts) < _STREAMS:
-            self._hosts.add(host)
-        if len(run.devices) < _STREAMS:
+        self._know(host)
+        if len(run.devices) < MOST_RANKS:
             found = RankGpu(
                 int(rank), int(group or 0), int(pid or 0), host, int(device), bus, product.strip() or NAMELESS
             )
             # Whoever keeps both outputs of a launcher has each line twice.
             run.devices = run.devices if found in run.devices else (*run.devices, found)
 
+    def _know(self, host: str) -> None:
+        if len(self._hosts) < MOST_RANKS:
+            self._hosts.add(host)
+
     def _version(self, stream: _Stream, body: str) -> None:
         words = body.split()
         run = self._begun(stream)
-        run.version = words[2] if len(words) > 2 else ""  # noqa: PLR2004
+        run.version = words[2]
         run.nccl = next((word.partition("=")[2] for word in words if word.startswith("nccl-library=")), "")
 
     def _starting(self, stream: _Stream, body: str) -> None:
@@ -445,7 +454,7 @@ class Reader:
         self._begun(stream)
 
     def _concluded(self, stream: _Stream, _body: str) -> None:
-        stream.columns = None
+        stream.table = None
 
     def _error(self, stream: _Stream, body: str) -> None:
         if stream.run is not None and len(stream.run.remarks) < SHOWN:
@@ -494,7 +503,7 @@ def _columns(text: str, *, in_place_first: bool) -> Columns | None:
 
 
 def _begins_row(words: Sequence[str]) -> bool:
-    return len(words) > 1 and all(_DIGITS.fullmatch(word) for word in words[:2])
+    return len(words) > 1 and all(WHOLE.fullmatch(word) for word in words[:2])
 
 
 def _numbers(words: Sequence[str]) -> int:

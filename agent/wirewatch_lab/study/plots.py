@@ -24,10 +24,10 @@ from wirewatch_lab.study.curve import Curve, CurvePoint, KnownRates
 from wirewatch_lab.study.spread import usable
 from wirewatch_lab.study.summary import FLOOR_BYTES, CurveSummary, rates_of, setting
 
-LINES = 6
-"""Curves in one plot, so many as there are markers that one tells apart."""
 STYLES = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1))), ("P", (0, (8, 2))))
 """Marker and line of each curve: they differ without colour, too."""
+LINES = len(STYLES)
+"""Curves in one plot."""
 NAMES = ("ink", "soft", "rule", *(f"line{number}" for number in range(LINES)))
 """Classes of the style sheet, each with a colour that stands for it while it is drawn."""
 COLOURS = {name: f"#0a0b{place:02x}" for place, name in enumerate(NAMES)}

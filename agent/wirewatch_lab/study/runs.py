@@ -29,13 +29,16 @@ TYPES: Mapping[str, tuple[str, int]] = {
 REDUCTIONS = frozenset({"", "none", "sum", "prod", "max", "min", "avg", "mulsum"})
 NAMELESS = "GPUs without a name"
 """Of devices whose line in the header is cut."""
+WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+"""A size or a count of a row, which has room for 64 bits."""
 MOST_ROWS = 1_000_000
 """Rows that are kept of one input; no study of people has more."""
 _WHOLES = frozenset({probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.ALLTOALL, probe.GATHER, probe.SCATTER})
 """Collectives whose count is of one rank's part, and whose size is of all."""
 _ROOTED = frozenset({probe.BROADCAST, probe.REDUCE, probe.GATHER, probe.SCATTER})
 _REDUCING = frozenset({probe.ALL_REDUCE, probe.REDUCE, probe.REDUCE_SCATTER})
-_MOST_RANKS = 4096
+MOST_RANKS = 4096
+"""Ranks of the largest job."""
 _NUMBER = re.compile(r"[+-]?(\d{1,30})?(?:\.(\d{1,30}))?(?:[eE]([+-]?\d{1,3}))?", re.ASCII)
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _LARGEST = 300
@@ -409,7 +412,7 @@ def _could_be(run: BenchmarkRun, op: str) -> bool:
             return False
         # In its newer versions sendrecv prints a reduction, which it does not do; in its older ones none.
         reduces = row.redop not in {"", "none"}
-        if reduces != (op in _REDUCING) and not (op == probe.SENDRECV and reduces):
+        if op != probe.SENDRECV and reduces != (op in _REDUCING):
             return False
         if op not in _WHOLES and _parts(row) > 1:
             return False
@@ -429,6 +432,6 @@ def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...
                 high = min(high, (one.busbw + one.busbw_half) / (one.algbw - one.algbw_half))
     if len(parts) > 1:
         return ()
-    asked = parts or ({run.ranks} if run.ranks and header else range(2, _MOST_RANKS + 1))
+    asked = parts or ({run.ranks} if run.ranks and header else range(2, MOST_RANKS + 1))
     fits = (ranks for ranks in asked if low <= factor(op, ranks) * (1 + _ROUNDING))
     return tuple(ranks for ranks in fits if factor(op, ranks) * (1 - _ROUNDING) <= high)

@@ -115,7 +115,7 @@ class SweepRun:
         self._failed: set[Key] = set()
         self._measured = False
         self._due = 0.0
-        self._late = ""
+        self._late: str | None = None
 
     def run(self) -> SweepEnd:
         """Measure all that is left.
@@ -147,7 +147,7 @@ class SweepRun:
         """One worker; None to go on."""
         cases = [_case(self._header, key) for key in batch.keys]
         following = list(zip(batch.keys, cases, strict=True))
-        self._late, self._due = "", self._now() + START_SECONDS + self._allowed(cases[0])
+        self._late, self._due = None, self._now() + START_SECONDS + self._allowed(cases[0])
 
         def heard(timed: Timed) -> None:
             """The worker reports its cases in their order, without those that its engine does not have."""
@@ -246,7 +246,7 @@ class SweepRun:
         """Why the worker is to be killed: a signal, a disk that takes nothing more, a case that hangs."""
         if self._now() > self._due:
             self._late = "it took too long; killed"
-        return self._view.stop() or self._file.trouble or self._late or None
+        return self._view.stop() or self._file.trouble or self._late
 
     def _allowed(self, case: Case) -> float:
         return CASE_SECONDS + SLOWER * _usual(case, _speed(self._header.options.engine))

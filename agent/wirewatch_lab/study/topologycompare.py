@@ -79,7 +79,7 @@ def compare_topology(xml: NcclTopology, node: SeenNode) -> TopologyComparison:
     if not node.topology.gpus:
         return TopologyComparison((), (), ("this node shows no GPU",))
     if not compared.gpus and (xml.gpus or not compared.nics):
-        ours = ", ".join(gpu.place.address for gpu in node.topology.gpus) or "none"
+        ours = ", ".join(gpu.place.address for gpu in node.topology.gpus)
         theirs = ", ".join(gpu.place.address for gpu in xml.gpus) or "none"
         text = f"This file is of another machine: its GPUs are at {theirs}, those of this node at {ours}"
         return TopologyComparison((), (text,), (), other_machine=True)

@@ -22,7 +22,6 @@ ELEMENTS = 100_000
 DEPTH = 64
 """Limits of a file; that of a machine with 8 GPUs has 4 KB, 60 elements and a depth of 8."""
 NOTES = 20
-CHUNK = 1 << 16
 _GPU_CLASS, _NIC_CLASS, _SWITCH_CLASS = "0x03", "0x02", "0x0680"
 _PATTERNS = {
     "1": "balanced tree", "2": "split tree", "3": "tree", "4": "ring", "5": "NVLS", "6": "CollNet direct",
@@ -126,18 +125,15 @@ def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.StartDoctypeDeclHandler = _refuse
-    read = 0
+    data = file.read(BYTES + 1)
+    if len(data) > BYTES:
+        return _malformed(f"larger than {BYTES >> 20} MiB")
     try:
-        while chunk := file.read(CHUNK):
-            read += len(chunk)
-            if read > BYTES:
-                return _malformed(f"larger than {BYTES >> 20} MiB")
-            parser.Parse(chunk)
-        parser.Parse(b"", True)  # noqa: FBT003
+        parser.Parse(data, True)  # noqa: FBT003
     except (expat.ExpatError, _RefusedXml, LookupError, ValueError) as error:
         known = builder.root in {"system", "graphs"}
         why = f"a file of NCCL that is cut or damaged: {error}" if known else f"not XML of NCCL: {error}"
-        return _malformed(why if read else "empty")
+        return _malformed(why if data else "empty")
     return builder.result()
 
 
@@ -225,7 +221,7 @@ class _Builder:
             return _malformed("a topology of NCCL without a GPU or NIC")
         others = [f"{number} <{name[:40]}> not read" for name, number in self._others.most_common(NOTES)]
         return NcclTopology(
-            tuple(self._gpus), tuple(self._nics), self._cpus, len(self._hosts), (*self._odd[:NOTES], *others)
+            tuple(self._gpus), tuple(self._nics), self._cpus, len(self._hosts), (*self._odd, *others)
         )
 
     def cpu(self, attributes: Mapping[str, str]) -> None:

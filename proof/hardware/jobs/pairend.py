@@ -6,6 +6,7 @@ python3 -m proof.hardware.jobs.pairend PLAN NODE POSITION, the last of the node'
 import sys
 
 from wirewatch.cli.hardware import live
+from wirewatch.config import Config
 from wirewatch.core.types import Absent
 from wirewatch_fleet.rounds.answer import encode_answer
 from wirewatch_fleet.rounds.peer import PeerRequest, carry_out, peer_order
@@ -15,7 +16,7 @@ from wirewatch_fleet.rounds.plan import decode_pair_plan
 def main() -> None:
     text, name, position = sys.argv[1:]
     asked = PeerRequest(decode_pair_plan(text), name)
-    hardware, nvml = live()
+    hardware, nvml = live(Config())
     try:
         listed = () if asked.plan.work.engine == "gloo" else hardware.nvml.gpus()
         if isinstance(listed, Absent):

@@ -80,6 +80,9 @@ def test_the_environment_names_machine_and_software() -> None:
     assert around["nvls"] == "NCCL_NVLS_ENABLE=0, multicast not known"
     assert around["nccl_settings"] == "NCCL_NVLS_ENABLE=0"
     assert all(around.values())
+    for offered, said in ((True, "multicast is offered"), (False, "multicast is not offered")):
+        plain = environment(node.hardware, order, scouted(order, offered))
+        assert (plain["nvls"], plain["nccl_settings"]) == (said, "none")
 
 
 @pytest.mark.parametrize("name", sorted(set(THEN) - {"host"}))
@@ -104,7 +107,7 @@ def test_a_first_worker_that_fails_by_chance_is_tried_once_more(outcome: Outcome
     assert scout(node.hardware, order, replace(OPTIONS, in_place=False)).outcome == outcome
     assert len(node.probes.ordered) == tries
     plan = node.probes.ordered[-1].plan
-    assert (plan.ops, plan.in_place) == (OPTIONS.ops, False)
+    assert (plan.ops, plan.in_place, node.probes.ordered[-1].deadline) == (OPTIONS.ops, False, 120.0)
     assert (plan.cases, plan.sizes(), plan.copy_bytes, plan.micro) == ((), (), 0, False)
 
 

@@ -19,7 +19,6 @@ from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health
 from wirewatch_lab.study import judge as module
 from wirewatch_lab.study.judge import (
-    NEAR,
     TARGETS,
     JudgedRun,
     Target,
@@ -202,8 +201,14 @@ def test_more_ranks_than_a_topology_has_are_not_judged() -> None:
     assert found.reason == "the topology has 4 GPUs, the run 8 ranks"
 
 
+def test_a_run_on_one_gpu_of_a_topology_is_not_judged() -> None:
+    (run,) = read(printed.lines(Job(ranks=1))).runs
+    found = judge(run, by_topology(of_name("h200x4-idle").topology, "it", {}))
+    assert (found.reason, found.health) == ("one GPU alone has no wire to another", Health.UNKNOWN)
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.op}-{target.size_bytes}")
-@pytest.mark.parametrize("near", [1.0, 1 / NEAR + 0.01, NEAR - 0.01])
+@pytest.mark.parametrize("near", [1.0, 0.78, 1.29])
 @pytest.mark.parametrize("share", [0.9, 1.01])
 def test_between_nodes_targets_decide_at_the_nearest_size(target: Target, near: float, share: float) -> None:
     """0.1 MiB is no power of two, and each collective rounds it to its own multiple of ranks."""
@@ -214,11 +219,13 @@ def test_between_nodes_targets_decide_at_the_nearest_size(target: Target, near: 
     (one,) = [one for one in found.targets if one.target == target]
     assert one.point is not None
     assert one.point.size_bytes == size
-    assert found.health is (Health.DEGRADED if share < 1 else Health.OK)
+    assert (found.health, found.reason) == (Health.DEGRADED if share < 1 else Health.OK, "")
 
 
-def test_sizes_that_are_near_no_target_are_not_judged_by_one() -> None:
-    job = Job("all_gather", 16, (of_busbw("all_gather", 16, 256 * MIB, 1e9),), hosts=NODES)
+@pytest.mark.parametrize("times", [16.0, 1.32, 0.75])
+def test_sizes_that_are_near_no_target_are_not_judged_by_one(times: float) -> None:
+    size = int(16 * MIB * times) // 1024 * 1024
+    job = Job("all_gather", 16, (of_busbw("all_gather", 16, size, 1e9),), hosts=NODES)
     found = judged(job)
     assert [one.point for one in found.targets] == [None]
     assert found.health is Health.UNKNOWN
@@ -259,6 +266,18 @@ def test_a_run_without_ranks_or_operation_is_in_no_curve_and_says_which() -> Non
     )
 
 
+def test_a_row_without_a_size_or_a_time_is_in_no_curve_and_counted() -> None:
+    (run,) = read(printed.lines(Job(rows=Job().rows[:1]))).runs
+    (good,) = run.rows
+    assert good.out_of_place is not None
+    no_time = good._replace(out_of_place=good.out_of_place._replace(seconds=0.0), in_place=None)
+    run.rows.add(no_time._replace(size_bytes=64 * MIB))
+    run.rows.add(good._replace(size_bytes=0, in_place=None))
+    study = to_study([run], "it", 0.0)
+    assert [[point.size_bytes for point in curve.points] for curve in study.curves] == [[16 * MIB]] * 2
+    assert study.problems == (f"line {run.line}: 2 rows without a size or time are in no curve",)
+
+
 @pytest.mark.parametrize(
     ("code", "version"),
     [("22809", "2.28.9"), ("10000", "1.0.0"), ("9999", "9.9.99"), ("2804", "2.8.4"), ("999999", "99.99.99")],
@@ -292,6 +311,40 @@ def test_rows_for_which_there_is_no_room_are_left_out_and_low_ones_last() -> Non
         made = parsed_run(found, room)
         assert [row.size_bytes for row in made.rows] == sizes
         assert made.rows_left_out == 2 - len(sizes)
+
+
+def test_of_thousands_of_repeats_and_failures_a_thousand_are_kept() -> None:
+    (run,) = read(printed.lines(Job(rows=Job().rows[:1]))).runs
+    (row,) = run.rows
+    for _ in range(600):
+        run.rows.add(row)
+    (half,) = to_study([run], "it", 0.0).curves[0].points
+    (both,) = to_study([run, run], "it", 0.0).curves[0].points
+    for _ in range(400):
+        run.rows.add(row)
+    (whole,) = to_study([run], "it", 0.0).curves[0].points
+    assert [len(one.seconds) for one in (half, both, whole)] == [601, 1000, 1000]
+    found = judged(Job())
+    many = replace(found, failures=("no",) * 1001, low=(*found.sizes, *found.sizes) * 300)
+    made = parsed_run(many, 9)
+    assert (len(made.failures), len(made.low)) == (1000, 1000)
+
+
+def test_a_row_of_a_document_has_what_is_expected_of_it_or_nothing() -> None:
+    for job, expected in ((Job(), True), (Job("sendrecv"), False)):
+        found = judged(job)
+        row, *_ = parsed_run(found, 9).rows
+        known = (row.expected_busbw, row.expected_algorithm, row.confidence, row.derivation)
+        if expected:
+            due = found.sizes[0].expected
+            assert known == (due.busbw, "Ring", due.confidence.value, [*due.derivation])
+        else:
+            assert known == (None, None, None, [])
+        assert row.out_of_place is not None
+        assert (row.out_of_place.ratio is not None) is expected
+    without = replace(found.points[0], placed={})
+    (bare,) = parsed_run(replace(found, points=[without]), 9).rows
+    assert (bare.out_of_place, bare.in_place) == (None, None)
 
 
 def test_series_have_what_is_known_of_a_row() -> None:

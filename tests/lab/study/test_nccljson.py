@@ -14,9 +14,9 @@ from tests.lab.study import printed
 from tests.lab.study.printed import Job
 from tests.lab.study.test_nccltests import only, read_text
 from wirewatch.core.types import Health
-from wirewatch_lab.study import nccljson
+from wirewatch_lab.study import nccljson, runs
 from wirewatch_lab.study.judge import by_header, judge
-from wirewatch_lab.study.nccljson import read_document
+from wirewatch_lab.study.nccljson import Assembler, read_document
 from wirewatch_lab.study.points import to_study
 from wirewatch_lab.study.runs import NAMELESS, BenchmarkRun, shortfall
 
@@ -144,6 +144,7 @@ def test_a_document_that_is_cut_is_a_run_that_failed_with_the_rows_that_are_whol
         (run,) = reader.runs
         assert run.failures == ["its JSON document stops in the middle"]
         assert not run.ended
+        assert reader.lines == whole[:at].count("\n") + 1
         assert shortfall(run) == ("" if done == 2 else f"its table stops at {1 << 24} of {1 << 26} bytes")
 
 
@@ -154,6 +155,27 @@ def test_what_is_no_document_of_nccl_tests_takes_nothing_with_it(other: str) -> 
     table = "\n".join(printed.lines(Job()))
     reader = read_text(f"{other}\n{table}\n")
     assert reader.rows == 2
+
+
+def test_a_document_nests_eight_deep_and_no_deeper() -> None:
+    for deep, foreign in ((7, False), (8, True)):
+        document = Assembler()
+        assert document.take('{"version": ' + "[" * deep) is None
+        assert document.foreign is foreign
+
+
+@pytest.mark.parametrize(
+    ("text", "foreign"),
+    [
+        ('{"a": "' + "x" * 16_000, False), ('{"a": "' + "x" * 17_000, True),
+        ('{"a": "' + "x" * 17_000 + '", "results": [', False),
+    ],
+    ids=["short", "long", "long with a name of ours"],
+)  # fmt: skip
+def test_a_document_shows_one_of_its_names_soon(text: str, foreign: bool) -> None:  # noqa: FBT001
+    document = Assembler()
+    assert document.take(text) is None
+    assert document.foreign is foreign
 
 
 @settings(max_examples=examples(100))
@@ -213,7 +235,7 @@ def test_devices_without_a_name_are_said_to_have_none() -> None:
 
 
 def test_a_list_of_devices_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccljson, "_WIDEST", 8)
+    monkeypatch.setattr(runs, "MOST_RANKS", 8)
     devices = DOCUMENT["config"]["devices"]
     for listed, kept in ((devices, 8), ([*devices, *devices], 8)):
         run = read_document(changed(config={**DOCUMENT["config"], "devices": listed}, results=[]), 1)
@@ -235,6 +257,15 @@ def test_a_result_that_is_no_row_is_counted(field: str, value: object, rows: int
     run = read_document(changed(results=results), 1)
     assert run is not None
     assert (len(run.rows), run.unread) == (rows, 2 - rows)
+
+
+def test_a_number_that_fits_into_no_row_is_counted() -> None:
+    result = deepcopy(DOCUMENT["results"][0])
+    result |= {"size": f"{4 * 10**25}", "count": f"{10**25}", "in_place": None}
+    result["out_of_place"] |= dict.fromkeys(("time", "alg_bw", "bus_bw"), "nan")
+    run = read_document(changed(results=[result]), 1)
+    assert run is not None
+    assert (len(run.rows), run.unread) == (0, 1)
 
 
 @pytest.mark.parametrize(

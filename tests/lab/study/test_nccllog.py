@@ -313,14 +313,53 @@ def test_a_hot_collective_of_one_of_several_communicators_says_so() -> None:
     assert "on wires that are not in the log" in said.answer
 
 
-def test_which_communicator_would_mean_which_wire() -> None:
-    def comm(number: int, ranks: int, rest: str = "commId 0x{} ") -> str:
-        name = rest.format(f"ab{number}")
-        return "".join(
-            say(init(state, 0, ranks, rest=name, comm=number), thread=6000 + number)
-            for state in ("START", "COMPLETE")
-        )
+def comm(number: int, ranks: int) -> str:
+    return "".join(
+        say(init(state, 0, ranks, rest=f"commId 0xab{number} ", comm=number), thread=6000 + number)
+        for state in ("START", "COMPLETE")
+    )
 
+
+def test_communicators_with_the_same_wires_are_said_with_the_most_ranks() -> None:
+    text = "".join(
+        comm(number, ranks) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")
+        for number, ranks in enumerate((2, 8, 4))
+    )
+    hot = read(text + chosen(1 << 20, "RING")).hot
+    assert hot is not None
+    assert [(one.communicators, one.ranks) for one in hot.carried] == [(["0xab0", "0xab1", "0xab2"], 8)]
+
+
+def test_a_communicator_without_its_set_up_has_ranks_that_are_not_known() -> None:
+    hot = read(say("Channel 00/0 : 0[0] -> 1[1] via SHM/direct") + chosen(1 << 20, "RING")).hot
+    assert hot is not None
+    assert [(one.wires, one.communicators, one.ranks) for one in hot.carried] == [(["host memory"], [], None)]
+
+
+def test_sizes_with_the_same_choice_are_a_range_from_its_first_line() -> None:
+    text = SETUP + chosen(32, "RING", last=3) + chosen(8, "RING", last=7) + chosen(16, "RING", last=1)
+    text += chosen(64, "TREE") + chosen(128, "RING") * 2
+    first = len(SETUP.splitlines()) + 1
+    found = [
+        (one.low_bytes, one.high_bytes, one.algorithm, one.channels, one.calls, one.line)
+        for one in read(text).choices
+    ]
+    assert found == [
+        (8, 32, "ring", (2, 8), 3, first), (64, 64, "tree", (24, 24), 1, first + 3),
+        (128, 128, "ring", (24, 24), 2, first + 4),
+    ]  # fmt: skip
+
+
+def test_people_are_shown_eight_communicators_and_three_times_as_many_choices() -> None:
+    text = "".join(comm(number, 2) for number in range(10))
+    text += "".join(chosen(8 << n, "RING" if n % 2 else "TREE") for n in range(26))
+    said = shown(text)
+    assert said.count("Communicator 0xab") == 8
+    assert "  and 2 more communicators\n" in said
+    assert "  and 2 more\n" in said
+
+
+def test_which_communicator_would_mean_which_wire() -> None:
     text = comm(0, 8) + say("Channel 00/0 : 0[0] -> 5[5] [send] via NET/IB/0/GDRDMA")
     text += comm(1, 2) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM") + comm(2, 2)
     answer = read(text + chosen(1 << 20, "RING")).answer

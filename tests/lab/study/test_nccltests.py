@@ -317,7 +317,7 @@ def test_a_table_without_a_column_of_wrong_values_was_not_checked() -> None:
 
 
 def test_streams_that_are_known_stay_apart_where_no_more_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirewatch_lab.study.nccltests._STREAMS", 2)
+    monkeypatch.setattr("wirewatch_lab.study.nccltests.MOST_RANKS", 2)
     stream = vars(Reader)["_stream"]
     reader = Reader()
     first, second = stream(reader, "a"), stream(reader, "b")
@@ -540,6 +540,8 @@ def test_a_table_that_was_pasted_alone_lacks_nothing(cut: int) -> None:
         ("minBytes 64 maxBytes 64 step: 2(factor)", 64, ""),
         ("minBytes 64 maxBytes 1024 step: 1(factor)", 64, ""),
         ("minBytes 64 maxBytes 1024 step: 0(factor)", 64, ""),
+        ("minBytes 64 maxBytes 1024 step: 1(bytes)", 64, "its table stops at 64 of 1024 bytes"),
+        ("minBytes 64 maxBytes 1024 step: 0(bytes)", 64, ""),
         ("minBytes 1024 maxBytes 64 step: 2(factor)", 64, ""),
         ("minBytes 0 maxBytes 1024 step: 2(factor)", 64, ""),
         ("minBytes 64 maxBytes 1100 step: 256(bytes)", 64, "its table stops at 64 of 1088 bytes"),
@@ -568,13 +570,21 @@ def test_without_ranks_a_size_is_short_of_another_by_one_piece() -> None:
 
 
 def test_more_streams_than_are_kept_apart_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirewatch_lab.study.nccltests._STREAMS", 2)
+    monkeypatch.setattr("wirewatch_lab.study.nccltests.MOST_RANKS", 2)
     job = Job()
     for prefix in ("{}: ", "worker-{} | "):
         texts = [[prefix.format(n) + line for line in printed.lines(job)] for n in range(4)]
         reader = read([line for text in texts for line in text])
         assert [len(run.rows) for run in reader.runs if run.op][:2] == [2, 2]
         assert len(reader.runs[0].devices) == 2
+        assert len(reader._prefixes) == (0 if ":" in prefix else 2)  # noqa: SLF001
+    log = [LOG.format(host=f"other{n}") for n in range(3)]
+    lines = printed.lines(Job(rows=Job().rows[:1]))
+    at = lines.index(printed.row(job, job.rows[0]))
+    table = [line for line in lines[:at] if "Rank" not in line]
+    for n, known in enumerate((True, True, False)):
+        reader = read([*log, *table, lines[at] + log[n]])
+        assert (reader.rows, reader.not_understood) == (known, not known)
 
 
 def unit(*comments: str) -> float:
@@ -657,6 +667,13 @@ def test_a_header_that_is_none_makes_no_table(header: str, rows: int) -> None:
     assert read([header, line]).rows == rows
 
 
+@pytest.mark.parametrize(("blocks", "rows"), [(0, 0), (1, 1), (2, 1), (3, 0)])
+def test_a_table_has_one_placement_or_two(blocks: int, rows: int) -> None:
+    header = "# size count type redop root" + " time algbw busbw" * blocks
+    line = f"{1 << 24} {1 << 22} float sum -1" + " 118.38 141.72 248.01" * blocks
+    assert read([header, line]).rows == rows
+
+
 def test_one_block_is_in_place_where_the_line_above_says_so() -> None:
     header = "# size count type redop root time algbw busbw #wrong"
     line = printed.row(Job(), Job().rows[0]).rsplit(maxsplit=4)[0]
@@ -690,6 +707,27 @@ def test_colours_go_and_the_rest_of_a_line_stays() -> None:
     assert only(read(lines)).version == "2.19.6"
     (one,) = read(["1 2 3 4 5 6  "]).first
     assert one.text == "1 2 3 4 5 6"
+
+
+def test_an_indented_message_between_rows_tears_nothing() -> None:
+    lines = printed.lines(Job())
+    at = lines.index(printed.row(Job(), Job().rows[0])) + 1
+    for host in ("node0", "other"):
+        assert len(only(read([*lines[:at], "   " + LOG.format(host=host), *lines[at:]])).rows) == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["#  Reducing maxBytes to 33554432 due to memory limitation", "# error: NCCL said no"]
+)
+def test_what_is_said_of_no_run_is_nobodys(line: str) -> None:
+    assert read([line]).runs == []
+
+
+def test_as_many_outputs_as_the_largest_job_has_ranks_are_kept_apart() -> None:
+    reader = Reader()
+    for n in range(4100):
+        reader.feed(f"{n}: x")
+    assert len(reader._streams) == 4096 + 1  # noqa: SLF001 - those, and one for all others
 
 
 def test_the_log_between_rows_of_no_table_tears_nothing() -> None:

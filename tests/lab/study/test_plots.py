@@ -55,10 +55,31 @@ def test_busbw_is_drawn_beside_what_is_known() -> None:
     assert elements(plot, "soft")["path", "stroke-soft"] - elements(bare, "soft")["path", "stroke-soft"] == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [("x" * 42, "x" * 42), ("x" * 43, "x" * 39 + "..."), ("_é~", "?~"), ("", "")],
+)
+def test_a_label_has_42_characters_that_any_font_has(text: str, label: str) -> None:
+    assert vars(plots)["_label"](text) == label
+
+
+@pytest.mark.parametrize(
+    ("known", "labels"),
+    [
+        (KnownRates("all_reduce", 4, None, KNOWN.expected), ["expected busbw"]),
+        (KnownRates("all_reduce", 4, 478e9), ["one GPU's wire, each way"]),
+    ],
+)
+def test_of_what_is_known_only_that_is_drawn(known: KnownRates, labels: list[str]) -> None:
+    assert texts(drawn(AUTO, known=known).busbw)[-len(labels) - 3 : -2] == ["auto", *labels]
+
+
 def test_only_two_sides_of_a_plot_have_a_line() -> None:
-    """They, two marks of the legend, and the ticks are soft."""
-    paths = elements(drawn(AUTO).time, "soft")["path", "stroke-soft"]
+    """They, two marks of the legend, and the ticks are soft; a grid is behind them."""
+    plot = drawn(AUTO).time
+    paths = elements(plot, "soft")["path", "stroke-soft"]
     assert paths == 5
+    assert sum(elements(plot, "rule").values()) > 10
 
 
 def test_a_band_goes_from_the_lowest_to_the_highest_repeat() -> None:

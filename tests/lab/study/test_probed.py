@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from wirewatch.config import Config, StateSection
 from wirewatch.core.ports import Probe
 from wirewatch.core.probe import MIB, Probed
 from wirewatch.core.types import Absent, Why
+from wirewatch.probe import restore
 from wirewatch.probe.history import History
 from wirewatch.probe.restore import keep
 from wirewatch_lab.advice.machine import AdvisedMachine
@@ -65,6 +66,16 @@ def test_forced_and_failed_probes_and_those_of_other_gpus_are_left_out(tmp_path:
     assert points(read(path), "all_reduce", "eager")[64 * MIB] == pytest.approx([TWO_H200["all_reduce"][0]])
 
 
+def test_a_probe_that_cannot_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = kept(tmp_path, drawn(TWO), drawn(TWO, speed=0.5))
+    monkeypatch.setattr(
+        restore,
+        "probe_of",
+        lambda record, read=restore.probe_of: read(record) if record.at == EPOCH else None,
+    )
+    assert read(path).source == "probes of this node, the last one"
+
+
 def test_wrong_values_are_no_times() -> None:
     found = probes_study([drawn(TWO, wrong=1)], "here")
     assert isinstance(found, Study)
@@ -112,7 +123,18 @@ def test_a_group_of_one_gpu_has_sent_nothing() -> None:
     assert [(c.configuration.ranks, len(c.points)) for c in found.curves] == [(2, 1)]
 
 
-@pytest.mark.parametrize("probes", [[], [gloo()], [drawn(TWO, outcome="failed")]])
+@pytest.mark.parametrize("change", [{"seconds": 0.0}, {"seconds": -1.0}, {"wrong": 1}, {"launch": "other"}])
+def test_what_is_no_time_of_a_job_makes_no_curve(change: dict[str, Any]) -> None:
+    probed = drawn(TWO)
+    assert probed.document is not None
+    one, *_ = probed.document.collectives
+    changed = replace(probed, document=replace(probed.document, collectives=(replace(one, **change),)))
+    assert isinstance(probes_study([changed], "here"), Absent)
+
+
+@pytest.mark.parametrize(
+    "probes", [[], [gloo()], [drawn(TWO, outcome="failed")], [replace(drawn(TWO), document=None)]]
+)
 def test_without_a_whole_probe_of_gpus_there_is_no_study(probes: list[Probed]) -> None:
     assert isinstance(probes_study(probes, "here"), Absent)
 

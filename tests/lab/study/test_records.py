@@ -111,6 +111,26 @@ def test_a_header_with_a_curve_that_nothing_can_measure_is_refused(
         read_records(made)
 
 
+def test_a_header_with_a_message_of_one_byte_is_read(tmp_path: Path) -> None:
+    first, _, _ = whole().partition(b"\n")
+    found = read_records(holding(tmp_path, first.replace(b"[64,", b"[1,", 1) + b"\n"))
+    assert found.header.curves[0].sizes[0] == 1
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = opened()
+    with SweepFile.create(tmp_path / "new") as file:
+        file.begin(SMALL)
+        assert opened() == before + 1
+    assert opened() == before
+    with pytest.raises(RecordsError):
+        SweepFile.resume(holding(tmp_path, b"no header\n"))
+    assert opened() == before
+
+
 def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(RecordsError, match="is not empty; --resume goes on"):
@@ -123,7 +143,9 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
 
 def test_two_processes_never_write_one_file(tmp_path: Path) -> None:
     with SweepFile.create(tmp_path / "new") as file:
+        begun = [file.begun]
         file.begin(SMALL)
+        assert [*begun, file.begun] == [False, True]
         file.add(ROW)
         with pytest.raises(RecordsError, match="another process is writing this sweep"):
             SweepFile.resume(tmp_path / "new")

@@ -12,8 +12,11 @@ import pytest
 from tests.lab.study.drawn import SHORT, Noise, curve, study
 from tests.node.page.pages import Strict
 from wirewatch_lab.study import report
+from wirewatch_lab.study.compare import Contest, Placing
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch_lab.study.report import ReportError, page, write_report
+from wirewatch_lab.study.spread import Regime
+from wirewatch_lab.study.summary import summarize
 
 HOSTILE = "<script>alert(1)</script> $x_{ %s \x00\x1b[2J é 中 \ud800"
 
@@ -53,6 +56,7 @@ def test_it_is_well_formed(text: str) -> None:
 
 def test_what_is_known_is_drawn_beside_what_was_measured(text: str) -> None:
     assert "wire, each way" in text
+    assert "Busbw and time against message size" in text
     assert "expected busbw" in text
     assert "expected busbw" not in page(drawn(1), [KnownRates("all_gather", 4, None)])
 
@@ -99,6 +103,63 @@ def test_who_wins_is_a_row_for_each_setting() -> None:
     assert "may be noise: +3.7% (5.84%)" in text
     text = page(Study(0.0, "by hand", {}, [curve({8: 20.0}), curve({8: 30.0}, Configuration(4, "Tree"))]))
     assert "+50.0% (not judged)" in text
+
+
+@pytest.mark.parametrize(
+    ("point", "cells"),
+    [
+        (CurvePoint(8, (1e-5, 2e-5, 6e-5), 0, ("Ring LL", "Tree LL")),
+         ("Ring LL, Tree LL", "8 B", "20.00", "10.00", "60.00", "0.00", "3", "0")),
+        (CurvePoint(1 << 30, (0.1,), None), ("-", "1 GiB", "100,000.00", "100,000.00", "100,000.00", "16.11",
+                                             "1", "not checked")),
+        (CurvePoint(8, (1e-5,), 3), ("-", "8 B", "-", "-", "-", "-", "1", "3")),
+        (CurvePoint(8, (), None), ("-", "8 B", "-", "-", "-", "-", "0", "not checked")),
+    ],
+)  # fmt: skip
+def test_the_row_of_a_size(point: CurvePoint, cells: tuple[str, ...]) -> None:
+    """Of wrong values no time is shown, but how often it was measured."""
+    row = vars(report)["_row"](Curve("all_reduce", Configuration(4), (point,)), point)
+    assert row == ("auto", *cells)
+
+
+def test_the_figures_of_a_curve_say_what_is_a_lower_bound() -> None:
+    grows = curve({8: [20.0, 20.0], 8 << 20: [60.0, 60.0], 16 << 20: [100.0, 100.0]})
+    none = Curve("all_reduce", Configuration(4), ())
+    sheet = vars(report)["_figures"]("c0", [(one, summarize(one)) for one in (grows, none)])
+    assert sheet.rows == (
+        ("auto", "20.0 us", "at least 8 MiB", "at least 251.7 GB/s", "16 MiB", "2"),
+        ("auto", "-", "-", "-", "-", "0"),
+    )
+
+
+def test_nccls_own_choice_stands_first() -> None:
+    names = (("Ring", "auto"), ("auto", "auto"), ("auto", "LL"), ("Ring", "LL"))
+    ordered = sorted((Configuration(4, *one) for one in names), key=vars(report)["_order"])
+    assert [(one.algorithm, one.protocol) for one in ordered] == [
+        ("auto", "auto"), ("Ring", "LL"), ("Ring", "auto"), ("auto", "LL"),
+    ]  # fmt: skip
+
+
+def placing(noise: float | None = None, spread: float | None = 0.01, *, tied: bool = False) -> Placing:
+    return Placing(Configuration(4), 0.02, spread, tied, noise)
+
+
+FIRST = placing()
+
+
+@pytest.mark.parametrize(
+    ("one", "others", "cell"),
+    [
+        (placing(spread=None), (), "+2.0% (not judged)"), (FIRST, (placing(),), "fastest (1.00%)"),
+        (FIRST, (placing(), placing(tied=True)), "first (1.00%)"), (placing(), (), "+2.0% (1.00%)"),
+        (placing(0.05, tied=True), (), "tied, +2.0% (1.00%)"),
+        (placing(tied=True), (), "tied, +2.0% (1.00%)"),
+        (placing(0.06, tied=True), (), "may be noise: +2.0% (1.00%)"),
+    ],
+)  # fmt: skip
+def test_the_place_of_a_setting(one: Placing, others: tuple[Placing, ...], cell: str) -> None:
+    contest = Contest(Regime.LATENCY, (8,), (FIRST, *others))
+    assert vars(report)["_place"](contest, one) == cell
 
 
 def test_many_curves_are_shared_out_over_plots_with_few_lines() -> None:

@@ -133,6 +133,10 @@ def test_busbw_follows_from_the_time_or_is_as_printed(
     [
         ("all_reduce", figures(), False),
         ("all_reduce", figures(busbw=1.76 * GB), True),
+        ("all_reduce", figures(busbw=1.75 * GB * (1 + 1e-6)), False),
+        ("all_reduce", figures(busbw=1.75 * GB * (1 - 1e-6)), False),
+        ("all_reduce", figures(busbw=1.75 * GB * (1 + 3e-6)), True),
+        ("all_reduce", figures(busbw=1.75 * GB * (1 - 3e-6)), True),
         ("all_reduce", figures(busbw=1.74 * GB), True),
         ("all_reduce", figures(busbw=1.76 * GB, half=0.01 * GB), False),
         ("all_reduce", figures(busbw=1.74 * GB, half=0.01 * GB), False),
@@ -203,6 +207,7 @@ def test_why_figures_cannot_all_be_true(made: BenchmarkRow, ranks: int | None, o
         (row(8_000_000, redop="none", root="0", out=figures(8e-3, busbw=0.875 * GB)), "", None),
         (row(8_000_000, redop="none", out=figures(8e-3, busbw=0.5 * GB)), "", None),
         (row(0, 0, out=figures(NAN, 0.0, 0.0)), "", None),
+        (row(8_000_000, out=figures(8e-3, busbw=1.75 * GB)), "", None),
     ],
 )  # fmt: skip
 def test_columns_and_factor_say_which_operation_it_was(
@@ -212,6 +217,15 @@ def test_columns_and_factor_say_which_operation_it_was(
     found = run(made)
     settle(found, "")
     assert (found.op, found.ranks) == (op, ranks)
+
+
+@pytest.mark.parametrize(
+    ("redop", "given", "op"), [("none", "", "sendrecv"), ("sum", "", ""), ("sum", "sendrecv", "sendrecv")]
+)
+def test_sends_have_a_reduction_in_newer_tables_which_says_nothing(redop: str, given: str, op: str) -> None:
+    found = run(row(redop=redop, out=figures(busbw=1.0 * GB)))
+    settle(found, given)
+    assert found.op == op
 
 
 @pytest.mark.parametrize("wrong", [None, 0.0, 3.0, INF])

@@ -15,7 +15,7 @@ from tests.lab.study.drawn import FULL, Noise, curve, study
 from tests.recorded import PUBLISHED
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.study import summary as module
-from wirewatch_lab.study.compare import contests, groups
+from wirewatch_lab.study.compare import Placing, contests, groups
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, Study
 from wirewatch_lab.study.summary import (
     CurveSummary,
@@ -87,6 +87,26 @@ def test_what_the_sizes_do_not_reach_is_absent_with_the_reason() -> None:
     assert "1 MiB is the only size" in one.bound
     nothing = summarize(replace(curve({MIB: 26.8}), points=()))
     assert all(isinstance(x, Absent) for x in (nothing.floor, nothing.knee, nothing.plateau))
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        (None, "2.0% apart, 0.0% may be noise"), (0.5, "2.0% apart, 50.0% may be noise"),
+        (9.9, "2.0% apart, 990.0% may be noise"), (10.0, "2.0% apart, any difference may be noise"),
+    ],
+)  # fmt: skip
+def test_noise_of_ten_times_the_time_is_no_figure(noise: float | None, said: str) -> None:
+    assert vars(module)["_apart"](Placing(RING, 0.02, 0.1, tied=True, noise=noise)) == said
+
+
+def test_a_figure_with_repeats_beside_one_without_has_a_spread() -> None:
+    none = Absent(Why.MISSING, "none")
+    found = CurveSummary(RepeatedFigure(1e-6, 1e-6, 2e-6, 2), RepeatedFigure(1e9, 1e9, 1e9, 1), none)
+    assert in_words(found) == "latency floor 1.0 us (1.0 to 2.0), plateau 1.0 GB/s; no knee: none"
+    assert (
+        in_words(CurveSummary(none, none, none)) == "no latency floor: none; no knee: none; no plateau: none"
+    )
 
 
 @pytest.mark.parametrize(("op", "ranks"), [("all_reduce", 1), ("hypercube", 4)])

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,12 +21,14 @@ from tests.lab.study.sweeps import (
     Node,
     header,
     measured,
+    probed,
+    timed,
 )
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import Case, Probed
 from wirewatch_lab.study.records import keys, read_records, study_of
 from wirewatch_lab.study.summary import summary_lines
-from wirewatch_lab.study.sweep import batches, start_seconds, usual_seconds
+from wirewatch_lab.study.sweep import SweepRun, batches, start_seconds, usual_seconds
 
 ALL = sorted(keys(header()))
 
@@ -42,6 +46,7 @@ def test_all_is_measured_once_each_configuration_in_a_worker_of_its_own_in_each_
     workers = Counter((algorithm(order), order.plan.gpus) for order in node.ran)
     two, four = ("GPU-0", "GPU-1"), ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
     assert workers == {(name, gpus): 3 for name in ("Ring", "Tree") for gpus in (two, four)}
+    assert {order.plan.warmup for order in node.ran} == {5}
     assert all(order.gpus == node.ran[0].gpus and len(order.gpus) == 4 for order in node.ran)
     study = study_of(read_records(node.folder), "here")
     assert [(curve.op, curve.configuration) for curve in study.curves] == [
@@ -209,7 +214,13 @@ def test_a_sweep_takes_longer_the_more_it_sends() -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [Failure(), NO_START, Failure("garbage", "not a document", document=False)]
+    "failure",
+    [
+        Failure(),
+        NO_START,
+        Failure("garbage", "not a document", document=False),
+        Failure("out_of_memory", "no memory for a message, after its communicators"),
+    ],
 )
 @pytest.mark.parametrize("size", [64, 1 << 20])
 def test_what_fails_once_is_measured_after_all(tmp_path: Path, failure: Failure, size: int) -> None:
@@ -299,6 +310,41 @@ def test_what_was_not_asked_for_is_kept_nowhere(tmp_path: Path, change: dict[str
         f"{only[0].op} with {only[0].configuration.ranks} ranks, eager, Ring: not measured"
     )
     assert problem.endswith(" from 64 B on: the worker did not report it as it was asked for")
+
+
+def test_of_a_size_that_was_not_measured_nothing_is_said_that_ran(tmp_path: Path) -> None:
+    """NCCL logs its choice before an operation that then fails."""
+
+    def run(order: Order) -> Probed:
+        found = node.run(order)
+        every = probed(order, tuple(map(timed, order.plan.cases)), None)
+        return replace(found, account=every.account)
+
+    node = Node(tmp_path / "sweep", fails=lambda _, case: Failure() if case.size_bytes > 1024 else None)
+    node.idle.probes.result = run
+    node.sweep(header(CURVES[:1]))
+    found = read_records(node.folder)
+    assert set(found.ran) == {(curve, size) for curve, _, size in found.measured}
+    assert all(found.ran.values())
+    assert {size for _, size in found.ran} == {64, 1024}
+
+
+@pytest.mark.parametrize(
+    ("stop", "trouble", "due", "why"),
+    [
+        (None, "", 9.0, None), ("ended by SIGINT", "", 9.0, "ended by SIGINT"),
+        (None, "the disk is full", 9.0, "the disk is full"), (None, "", 4.0, "it took too long; killed"),
+        (None, "", 5.0, None),
+    ],
+)  # fmt: skip
+def test_why_a_worker_is_to_be_killed(stop: str | None, trouble: str, due: float, why: str | None) -> None:
+    header_ = header()
+    hardware: Any = SimpleNamespace(clock=SimpleNamespace(mono=lambda: 5.0))
+    file: Any = SimpleNamespace(records=SimpleNamespace(header=header_), trouble=trouble)
+    view: Any = SimpleNamespace(stop=lambda: stop)
+    one = SweepRun(hardware, SimpleNamespace(), file, view)  # type: ignore[arg-type]
+    one._due = due  # noqa: SLF001
+    assert one._withdrawn() == why  # noqa: SLF001
 
 
 def test_without_a_log_nothing_is_said_of_what_ran(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.recorded import OWN
 from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
+from wirewatch_lab.study import topologycompare as module
 from wirewatch_lab.study.topologycompare import SeenNode, TopologyComparison, compare_topology, read_node
 from wirewatch_lab.study.topologyxml import NcclTopology, read_topology
 
@@ -130,6 +132,17 @@ def test_a_file_of_several_hosts_says_that_addresses_may_be_shared() -> None:
     )
 
 
+def test_a_node_whose_cards_cannot_be_read_has_neither_their_rates_nor_their_links(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = seen()
+    blind = SimpleNamespace(facts=None, samples=())
+    monkeypatch.setattr(module, "_read", lambda *_: blind)
+    node = seen()
+    assert (node.rates, set(node.pcie)) == ({}, {gpu.place.address for gpu in whole.topology.gpus})
+    assert set(node.pcie.values()) == {(None, None)}
+
+
 def test_a_node_without_gpus_compares_nothing() -> None:
     node = seen()
     none = replace(node, topology=replace(node.topology, gpus=()))
@@ -173,7 +186,10 @@ def test_a_card_without_an_address_is_known_by_its_name_and_its_only_port() -> N
     found = compare_topology(parsed(body.encode()), node)
     assert found.unknown[0] == "place of eth9: the file gives no PCI device (virtual, or a socket)"
     assert not any("eth9" in text for text in found.differs)
-    assert "11 NICs" in found.same
+    assert {"11 NICs", "11 port rates"} <= set(found.same)
+    two = replace(node, rates={**node.rates, (name, "2"): node.rates[name, "1"]})
+    unknown = compare_topology(parsed(body.encode()), two).unknown
+    assert f"rate of {name}: no active port on this node" in unknown
 
 
 def test_a_gpu_without_links_in_a_file_of_nccl_differs() -> None:
@@ -186,12 +202,26 @@ def test_a_gpu_without_links_in_a_file_of_nccl_differs() -> None:
     assert not any(text.startswith("NVLinks:") for text in found.unknown)
 
 
+@pytest.mark.parametrize(
+    ("without", "same", "differs"),
+    [(' gdr="1"', True, 0), ('<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>', False, 8)],
+)
+def test_links_or_gpudirect_show_that_nccl_wrote_a_file(without: str, same: bool, differs: int) -> None:  # noqa: FBT001
+    node = seen()
+    body = of(node.topology).decode()
+    assert without in body
+    found = compare_topology(parsed(body.replace(without, "").encode()), node)
+    assert ("144 NVLinks" in found.same, len(found.differs)) == (same, differs)
+
+
 def test_a_file_of_cards_alone_is_compared_by_its_cards() -> None:
     node = seen()
     card = node.topology.nics[0]
     found = compare_topology(parsed(system([nic(card.place.address, card.device)])), node)
     assert not found.other_machine
     assert found.same[0] == "1 NIC"
+    both = system([gpu("0001:00:00.0"), nic(card.place.address, card.device)])
+    assert compare_topology(parsed(both), node).other_machine
     strange = compare_topology(parsed(system([nic("0001:00:00.0", "x")])), node)
     assert strange.other_machine
     assert "its GPUs are at none, those of this node at 0000:" in strange.differs[0]

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,8 @@ from pydantic import TypeAdapter
 from tests.node.cli import replies
 from tests.node.cli.schemas import complaints
 from wirewatch.cli.check import answer as module
+from wirewatch.cli.check import daemon as module_of_daemon
 from wirewatch.cli.check.answer import (
-    LIMIT,
     CheckAnswer,
     GatePolicy,
     Grounds,
@@ -28,8 +29,17 @@ from wirewatch.cli.check.answer import (
     plain,
     shortened,
 )
-from wirewatch.cli.check.daemon import STALE, StaleAnswer, WrongAnswer, read_health
-from wirewatch.core.types import LEVELS, Health, OperatorNote
+from wirewatch.cli.check.daemon import (
+    BusyDaemon,
+    DaemonAddress,
+    StaleAnswer,
+    WrongAnswer,
+    ask_daemon,
+    daemon_address,
+    read_health,
+)
+from wirewatch.client import NoAnswer
+from wirewatch.core.types import LEVELS, Health, OperatorNote, Unusable
 from wirewatch.core.words import short_span
 from wirewatch.documents.health import (
     HEALTH_NAMES,
@@ -233,8 +243,8 @@ def test_bodies_that_break_parsers_are_no_answer(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"polled_at": NOW - STALE - 1}, "last polled 61 s ago"),
-        ({"polled_at": NOW + STALE + 1}, "last polled -61 s ago"),
+        ({"polled_at": NOW - 61}, "last polled 61 s ago"),
+        ({"polled_at": NOW + 61}, "last polled -61 s ago"),
         ({"polled_at": 0.0}, "it has not polled yet"),
         ({"turning": False}, "has stopped"),
     ],
@@ -242,6 +252,88 @@ def test_bodies_that_break_parsers_are_no_answer(body: bytes) -> None:
 def test_a_daemon_that_does_not_watch_is_no_answer(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(StaleAnswer, match=told):
         read(replies.health(NOW, "ok", **changes))
+
+
+def test_a_probe_without_an_age_is_not_fresh() -> None:
+    probe = {"at": 0.0, "age_seconds": None, "fresh": True, "required": True}
+    got = decide(read(replies.health(NOW, "ok", probe=probe)), Terms(), NOW)
+    assert got.grounds.probe is not None
+    assert (got.grounds.probe.fresh, got.may_start) == (False, False)
+
+
+@pytest.mark.parametrize("fail_on", ["5", "true", '"failed"', "{failed = 1}", '["bad"]', "[[]]", '["ok"]'])
+def test_healths_of_a_configuration_are_a_list_of_their_names(tmp_path: Path, fail_on: str) -> None:
+    config = tmp_path / "wirewatch.toml"
+    config.write_text(f"[policy.verdict]\nfail_on = {fail_on}\n", "utf-8")
+    with pytest.raises(Unusable, match=r"policy\.verdict\.fail_on: not a list of healths"):
+        daemon_address(None, config)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[listen]\nsocket = 5\n", "listen.socket: not a string: 5"),
+        ("[policy.verdict]\nrequire_fresh_probe = 1\n", "require_fresh_probe: not true or false: 1"),
+    ],
+)
+def test_a_key_of_another_type_is_named(tmp_path: Path, text: str, why: str) -> None:
+    config = tmp_path / "wirewatch.toml"
+    config.write_text(text, "utf-8")
+    with pytest.raises(Unusable, match=why):
+        daemon_address(None, config)
+
+
+def test_the_terms_and_the_socket_of_a_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "wirewatch.toml"
+    verdict = '[policy.verdict]\nrequire_fresh_probe = true\nfail_on = ["degraded"]\n'
+    config.write_text(f'[listen]\nsocket = "/s"\n{verdict}', "utf-8")
+    policy = GatePolicy(required=True, fail_on=frozenset({FAILED, DEGRADED}))
+    assert daemon_address(None, config) == DaemonAddress("/s", policy)
+    assert daemon_address("/other", config) == DaemonAddress("/other", policy)
+    assert daemon_address("", config) == DaemonAddress("", policy)
+    assert daemon_address("/other", None) == DaemonAddress("/other")
+    config.write_text("policy = 5\nlisten = []\n", "utf-8")
+    assert daemon_address("", config) == DaemonAddress("", GatePolicy(fail_on=frozenset({UNKNOWN, FAILED})))
+
+
+BUSY, GONE, SLOW = BusyDaemon("busy"), NoAnswer("gone", there=False), NoAnswer("slow")
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds", "asked", "said"),
+    [
+        ([BUSY], 0.25, 3, "busy, asked again for 0.25 s"),
+        ([BUSY], 0.0, 1, "busy, asked again for 0 s"),
+        ([BUSY, SLOW], 0.25, 3, "busy, asked again for 0.25 s"),
+        ([BUSY, BusyDaemon("else")], 0.25, 3, "busy, asked again for 0.25 s"),
+        ([SLOW], 9.0, 1, "slow"),
+        ([GONE], 9.0, 1, "gone"),
+        ([BUSY, GONE], 9.0, 2, "gone"),
+        ([BUSY, WrongAnswer("odd")], 9.0, 2, "/s: odd"),
+        ([StaleAnswer("old")], 9.0, 1, "/s: old"),
+    ],
+)
+def test_a_daemon_that_has_no_time_is_asked_ten_times_a_second(
+    monkeypatch: pytest.MonkeyPatch, answers: list[Exception], seconds: float, asked: int, said: str
+) -> None:
+    """By a clock that counts milliseconds and that only sleep moves; the last answer goes on."""
+    clock, given, raised = [0], list[float](), list[Exception]()
+
+    def sleep(wait: float) -> None:
+        clock[0] += round(wait * 1000)
+
+    def ask(_path: str, left: float) -> Grounds:
+        given.append(left)
+        raised.append(answers[min(len(given), len(answers)) - 1])
+        raise raised[-1]
+
+    heard: list[str] = []
+    watch = SimpleNamespace(monotonic=lambda: clock[0] / 1000, sleep=sleep)
+    monkeypatch.setattr(module_of_daemon, "time", watch)
+    monkeypatch.setattr(module_of_daemon, "_asked", ask)
+    assert ask_daemon("/s", seconds, heard.append) == said
+    assert given == [pytest.approx(seconds - n / 10) for n in range(asked)]
+    assert heard == ["busy"] * sum(isinstance(one, BusyDaemon) for one in raised)
 
 
 def test_a_daemon_that_has_released_the_gpus_is_not_stale_but_unknown() -> None:
@@ -440,7 +532,7 @@ def test_the_line_is_one_line_whatever_is_reported(told: Grounds, *, require: bo
     text = line(given)
     assert text.splitlines() == [text]
     assert all(c.isprintable() for c in text)
-    assert len(text.encode()) <= LIMIT
+    assert len(text.encode()) <= 250
     assert text.startswith(given.health.name)
 
 

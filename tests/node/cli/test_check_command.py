@@ -271,6 +271,13 @@ def test_a_probe_is_run_for_an_owner_where_the_last_one_is_old(
     assert (node.done[0][1], node.done.count(node.done[0])) == ("owner" not in request_, 1), case
 
 
+def test_a_node_whose_daemon_knows_a_fresh_probe_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, known=FRESH)
+    daemon(monkeypatch, Grounds(Health.OK, "daemon", probe=FRESH))
+    assert attempt(owner="slurm:7").run().probe == FRESH
+    assert node.done == []
+
+
 def test_a_probe_of_the_history_counts_with_its_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     Node(monkeypatch, known=OLD, last=(FRESH, (FOUND,)))
     grounds = attempt(replay="r", owner="slurm:7").run()

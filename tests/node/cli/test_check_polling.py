@@ -12,26 +12,27 @@ from typing import Any
 
 import pytest
 
+from tests.node.cli.checks import noted
 from tests.node.collectors.drawn import Watched
 from tests.patience import HANGS
 from wirewatch.cli.check import polling
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
 from wirewatch.cli.check.command import Work
 from wirewatch.cli.check.polling import (
-    PACE,
     PAUSE,
     CheckedNode,
+    NodeSource,
     PlayedPoll,
     Poll,
     lasting,
     paced,
+    played,
     polls_needed,
     quiet,
 )
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.daemon.baselines import LoadedBaseline
-from wirewatch.daemon.schedule import RETRY
 from wirewatch.documents.health import ProbeStatus
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME
@@ -143,6 +144,41 @@ def test_there_is_no_second_look_without_time_for_it() -> None:
     assert rules(grounds) == {"ill.bad": Health.DEGRADED}
 
 
+@pytest.mark.parametrize(
+    ("took", "left", "slept"), [(0.0, 9.0, 2), (0.0, 0.9, 2), (0.0, 0.7, 1), (0.3, 0.9, 0), (0.3, 9.0, 2)]
+)
+def test_another_look_follows_after_a_hitch_where_there_is_time_for_it(
+    monkeypatch: pytest.MonkeyPatch, took: float, left: float, slept: int
+) -> None:
+    """A look takes as long as the one before it, by a clock that only sleeps and looks move."""
+    clock, noted_ = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        noted_.append(seconds)
+        clock[0] += seconds
+
+    def reading() -> Health:
+        clock[0] += took
+        return Health.FAILED
+
+    monkeypatch.setattr(polling, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    look_at([collector("ill", reading, confirm=3)]).run(left)
+    assert noted_ == [0.4] * slept
+
+
+def test_a_recording_is_played_for_two_minutes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    node = SimpleNamespace(
+        poll=lambda _: SimpleNamespace(run=done.append), stop=lambda: done.append("stopped")
+    )
+    monkeypatch.setattr(polling, "CheckedNode", lambda source, keep: noted(done, (source, keep), node))
+    before = time.monotonic()
+    played(NodeSource(replay="r"))
+    (opened, end, stopped) = done
+    assert before <= end - 120.0 <= time.monotonic()
+    assert (opened, stopped) == ((NodeSource(replay="r"), False), "stopped")
+
+
 def test_what_hangs_is_not_known_and_hides_nothing() -> None:
     release = threading.Event()
 
@@ -244,7 +280,7 @@ def test_a_play_is_quiet_and_leaves_the_levels_of_loggers_as_they_were() -> None
     assert logger.getEffectiveLevel() == before
 
 
-@pytest.mark.parametrize(("interval", "seconds"), [(0.05, PACE), (PACE, PACE), (60.0, 60.0)])
+@pytest.mark.parametrize(("interval", "seconds"), [(0.05, 5.0), (5.0, 5.0), (60.0, 60.0)])
 def test_a_play_of_minutes_is_not_polled_at_each_part_of_a_second(interval: float, seconds: float) -> None:
     assert paced(replace(collector("one", good), options=Options(interval=interval))) == seconds
 
@@ -322,7 +358,7 @@ def test_a_collector_is_settled_when_its_fault_has_lasted(
 
 @pytest.mark.parametrize(
     ("interval", "succeeding", "seconds"),
-    [(60.0, True, 60.0), (60.0, False, RETRY), (1.0, True, PACE), (1.0, False, min(PACE, RETRY))],
+    [(60.0, True, 60.0), (60.0, False, 15.0), (1.0, True, 5.0), (1.0, False, 5.0)],
 )
 def test_what_fails_is_read_again_soon(interval: float, seconds: float, *, succeeding: bool) -> None:
     play = playing()
@@ -347,7 +383,7 @@ class Detailed(Options):
         (Options(interval=60.0), 1, 300.0),
         (Options(interval=200.0), 1, 400.0),
         (Options(interval=60.0), 9, 600.0),
-        (Options(interval=0.1), 99, 100 * PACE),
+        (Options(interval=0.1), 99, 500.0),
         (Detailed(interval=60.0), 1, 1000.0),
         (Detailed(interval=60.0, detail=False), 1, 300.0),
     ],
@@ -433,6 +469,50 @@ def test_a_play_knows_nothing_to_be_well_before_its_end() -> None:
 # --- the node
 
 
+@pytest.mark.parametrize(
+    ("source", "directory", "made", "kept"),
+    [
+        (NodeSource(), "", "live with the folder", True),
+        (NodeSource(), "/d", "live with the folder", True),
+        (NodeSource(replay="r", overlays=("o",)), "", "play r o until 1000.0", False),
+        (NodeSource(replay="r", overlays=("o",)), "/d", "play r o until 1000.0", True),
+        (NodeSource(replay="r", overlays=("o",), film=True), "", "film r o", False),
+    ],
+)
+def test_a_node_is_this_machine_a_recording_at_its_end_or_a_film(
+    monkeypatch: pytest.MonkeyPatch, source: NodeSource, directory: str, made: str, *, kept: bool
+) -> None:
+    """A play lasts as long as its slowest collector. A recording has a state folder only if that is named."""
+    config = SimpleNamespace(state=SimpleNamespace(directory=directory))
+    slow = replace(collector("slow", good), options=Options(interval=500.0))
+    monkeypatch.setattr(polling, "load", lambda *_: (config, (collector("one", good), slow)))
+    monkeypatch.setattr(polling, "_state", lambda _, keep: f"folder {keep}")
+    monkeypatch.setattr(polling, "expectations", lambda _: None)
+    monkeypatch.setattr(polling, "remote_prober", lambda *_: None)
+    monkeypatch.setattr(polling, "live", lambda _, state: (f"live with the {state[:6]}", None))
+
+    def play(name: str, overlays: Sequence[str], hold: float) -> Any:
+        return SimpleNamespace(hardware=f"play {name} {overlays[0]} until {hold}", nvml=None)
+
+    def film(name: str, overlays: Sequence[str], **more: bool) -> Any:
+        assert more == {"loop": True, "at_fault": True}
+        return f"film {name} {overlays[0]}", None
+
+    monkeypatch.setattr(polling, "play", play)
+    monkeypatch.setattr(polling, "replayed", film)
+    here: Any = CheckedNode(source, keep=True)
+    assert (here._hardware, here._state) == (made, "folder True" if kept else None)  # noqa: SLF001
+    assert (here._played is not None) is made.startswith("play")  # noqa: SLF001
+
+
+@pytest.mark.parametrize("stopped", ["stop", "kill"])
+def test_the_nvml_process_of_a_node_ends_with_it(stopped: str) -> None:
+    done: list[str] = []
+    calls = {name: lambda name=name: done.append(name) for name in ("stop", "kill")}
+    getattr(node(nvml=SimpleNamespace(**calls)), stopped)()
+    assert done == [stopped]
+
+
 def node(**parts: Any) -> Any:
     """A node of which only these parts are there."""
     made: Any = CheckedNode.__new__(CheckedNode)
@@ -453,8 +533,8 @@ def test_a_probe_of_a_play_ends_by_the_clock_of_the_play(monkeypatch: pytest.Mon
     gone: list[bool] = []
     play = SimpleNamespace(clock=SimpleNamespace(let_go=lambda: gone.append(True)))
     clock = SimpleNamespace(mono=lambda: time.monotonic() + 1000.0)
-    for played in (play, None):
-        here = node(hardware=SimpleNamespace(clock=clock), config=probing(), played=played)
+    for film in (play, None):
+        here = node(hardware=SimpleNamespace(clock=clock), config=probing(), played=film)
         end = time.monotonic() + 5.0
         here.probe("slurm:7", end)
         assert asked[-1][6] == pytest.approx(end + 1000.0, abs=1.0)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tests.node.cli.schemas import complaints
 from tests.processes import run_wirewatch
 from wirewatch.catalogue import discover
-from wirewatch.cli import cli
+from wirewatch.cli import cli, configuration
 from wirewatch.cli.configuration import effective, key_lines, leaves, toml_key, toml_value
 from wirewatch.config import load
+from wirewatch.documents.installed import ConfigValue
 
 OK, USAGE, CONFIG = 0, 64, 78
 TEXT = """\
@@ -329,3 +330,15 @@ def test_what_the_file_says_is_not_looked_for_elsewhere(
 )  # fmt: skip
 def test_values_of_toml(value: Any, text: str) -> None:
     assert toml_value(value) == text
+
+
+def test_where_values_come_from_stands_in_one_column() -> None:
+    values = {
+        ("a", "b"): ConfigValue("a.b", 1, "default", ""),
+        ("a", "c"): ConfigValue("a.c", "x" * 60, "file", "w.toml:3"),
+        ("d", "e"): ConfigValue("d.e", None, "default", ""),
+    }
+    assert list(vars(configuration)["_toml"](values)) == [
+        "[a]", f"{'b = 1':<56}  # default", 'c = "' + "x" * 60 + '"  # file w.toml:3', "", "[d]",
+        f"{'# e: not set':<56}  # default",
+    ]  # fmt: skip

@@ -320,30 +320,49 @@ HANG: Any = SimpleNamespace(
 
 
 @pytest.mark.parametrize(
-    ("overlay", "patience", "found", "told"),
+    ("overlay", "late", "found", "told"),
     [
-        (None, HANGS, {}, True),
-        (FAULT, HANGS, {}, False),
-        (FAULT, HANGS, {"gpu": "degraded"}, False),
-        (FAULT, HANGS, {"nic": "failed"}, False),
-        (FAULT, HANGS, {"gpu": "failed", "nic": "failed"}, True),
-        (FAULT, -1.0, {}, True),
-        (HANG, HANGS, {"job": "degraded"}, True),
-        (SimpleNamespace(name="f", about="a", findings=[]), HANGS, {}, False),
-        (SimpleNamespace(name="f", about="a", findings=[]), -1.0, {}, True),
+        (None, False, {}, True),
+        (FAULT, False, {}, False),
+        (FAULT, False, {"gpu": "degraded"}, False),
+        (FAULT, False, {"nic": "failed"}, False),
+        (FAULT, False, {"gpu": "failed", "nic": "failed"}, True),
+        (FAULT, True, {}, True),
+        (HANG, False, {"job": "degraded"}, True),
+        (SimpleNamespace(name="f", about="a", findings=[]), False, {}, False),
+        (SimpleNamespace(name="f", about="a", findings=[]), True, {}, True),
     ],
 )
 def test_the_next_commands_are_said_once_the_fault_is_found_or_the_time_is_up(
-    overlay: Any,
-    patience: float,
-    found: dict[str, str],
-    told: bool,  # noqa: FBT001
+    overlay: Any, found: dict[str, str], *, late: bool, told: bool
 ) -> None:
-    said = report(overlay, health(True, "ok", **found), patience=patience)  # noqa: FBT003
+    said = report(overlay, health(True, "ok", **found), patience=-1.0 if late else HANGS)  # noqa: FBT003
     assert sum("from another terminal" in one for one in said) == told
     assert any("http://h:1/metrics" in one for one in said) is told
     assert any("overlays list" in one for one in said) is (told and overlay is None)
     assert any(END in one for one in said) is (told and overlay is not None)
+
+
+def test_a_person_waits_twelve_seconds_for_the_next_commands_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only the report's own pauses move, of a fifth of a second each."""
+    clock, slept, said = [100.0], list[float](), list[tuple[float, str]]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+        if clock[0] > 120.0:
+            raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("wirewatch.documents.judged.jobs", lambda *_: SimpleNamespace(jobs=[]))
+    source: Any = SimpleNamespace(ready=lambda: True, health=health, node=lambda: SimpleNamespace(state=None))
+    one = DemoReport(FAULT, 100.0, lambda text: said.append((clock[0], text)))
+    with pytest.raises(TimeoutError):
+        asyncio.run(one.run(source))
+    (at,) = [at for at, text in said if "from another terminal" in text]
+    assert 112.0 < at < 112.5
+    assert set(slept) == {0.2}
 
 
 @pytest.mark.parametrize("jobs", [False, True])
@@ -377,13 +396,13 @@ def test_a_paragraph_is_no_narrower_than_can_be_read(
     assert said[-1] == "head"
 
 
-def demo_run(patch: pytest.MonkeyPatch, *words: str) -> tuple[Any, str]:
+def demo_run(patch: pytest.MonkeyPatch, *words: str, began: float | None = 7.0) -> tuple[Any, str]:
     """The options of the daemon that would run, and what is printed."""
     noted: list[Any] = []
     patch.setattr(
         serving, "run_serve", lambda given, reporters, listening: noted.append((given, reporters, listening))
     )
-    done = CliRunner().invoke(cli, words, obj=7.0)
+    done = CliRunner().invoke(cli, words, obj=began)
     return (noted[0] if noted else None), done.output
 
 
@@ -401,7 +420,9 @@ def test_a_demo_is_a_daemon_on_a_recording(
     assert (reporters.demo._overlay is None) is not bool(fault)  # noqa: SLF001
     assert logging.getLogger().level == logging.ERROR
     monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
-    demo_run(monkeypatch, "-v", "demo")
+    before = time.monotonic()
+    (_, reporters, _), _ = demo_run(monkeypatch, "-v", "demo", began=None)
+    assert before <= reporters.demo._began <= time.monotonic()  # noqa: SLF001
     assert logging.getLogger().level != logging.ERROR
     assert list(tmp_path.iterdir()) == []
 

@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -17,6 +19,7 @@ from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.jobs.explain.drawn import NOW, evidence, job, late, row
 from tests.processes import run_wirewatch
+from wirewatch.cli.jobs import explain as module
 from wirewatch.cli.jobs.explain import (
     ancestors,
     busiest,
@@ -147,7 +150,7 @@ def test_a_recording_is_explained_without_a_daemon() -> None:
 
 
 def shown(one: JobEvidence) -> list[str]:
-    return page(explain(one, NOW, "live"))
+    return page(explain(one, NOW, "live"), 80)
 
 
 def test_the_page_has_all_that_was_measured() -> None:
@@ -246,6 +249,28 @@ def test_the_process_that_started_a_job_means_it() -> None:
     assert ancestors(2**22 + 1) == []
 
 
+@pytest.mark.parametrize("source", ["live", "replay"])
+def test_only_processes_of_this_machine_are_read(monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
+    read: list[str] = []
+    started: list[Any] = []
+
+    def reading(one: JobEvidence) -> JobEvidence:
+        read.append(one.name)
+        return one
+
+    def chosen(jobs: Sequence[JobEvidence], _given: str | None, started_by: Any) -> JobEvidence:
+        started.append(started_by)
+        return jobs[0]
+
+    monkeypatch.setattr(module, "read_processes", reading)
+    monkeypatch.setattr(module, "selected", chosen)
+    one = evidence(job())
+    known = JobsDocument("wirewatch.jobs/1", NOW, source, [ExplainedJob(decide(one), one)])
+    assert vars(module)["_explained"](known, None).source == source
+    live = source == "live"
+    assert (read, started) == ([one.name] * live, [ancestors if live else None])
+
+
 def test_a_process_that_is_gone_is_missing() -> None:
     found = settings_of(SystemSysfs(), 2**22 + 1)
     assert isinstance(found, Absent)
@@ -271,6 +296,20 @@ def test_a_thread_that_computes_and_one_that_sleeps() -> None:
         shares[name] = gpu.thread
     assert shares["busy"] > 0.1
     assert shares["idle"] < 0.1
+
+
+@pytest.mark.parametrize(("processes", "read", "seconds"), [(0, 0, 0.0), (1, 1, 1.0), (65, 64, 1.0)])
+def test_threads_are_watched_for_a_second_and_those_of_many_processes_are_not(
+    monkeypatch: pytest.MonkeyPatch, processes: int, read: int, seconds: float
+) -> None:
+    slept: list[float] = []
+    gone = Absent(Why.MISSING, "gone")
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=slept.append, monotonic=lambda: 0.0))
+    monkeypatch.setattr(module, "settings_of", lambda *_: gone)
+    monkeypatch.setattr(module, "thread_times", lambda *_: gone)
+    gpu = JobGpu("GPU-0", "0", tuple(range(100, 100 + processes)))
+    found = read_processes(JobEvidence("pid", NOW, (gpu,), Absent(Why.MISSING)))
+    assert ([one.pid for one in found.settings], slept) == (list(range(100, 100 + read)), [seconds])
 
 
 def test_the_busiest_thread_counts_and_new_ones_do_not() -> None:

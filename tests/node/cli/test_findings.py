@@ -163,3 +163,19 @@ def test_a_finding_is_suppressed_for_a_time_or_until_a_date(monkeypatch: pytest.
         )
         assert done.exit_code == 0
     assert said == [(4600.0, None), (86400.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ([("a", "1"), ("bcd", "22")], ["  a     1", "  bcd  22"]),
+        (
+            [("m", "part", "min", "median", "max", "peers"), ("errors", "1", "2", "3", "4", "7 GPUs")],
+            ["  m       part  min  median  max  peers", "  errors     1    2       3    4  7 GPUs"],
+        ),
+        ([("a", "1", "2", "3", "4", "7 GPUs"), ("a", "1", "2", "3", "4", "all 8")],
+         ["  a  1  2  3  4  7 GPUs", "  a  1  2  3  4  all 8"]),
+    ],
+)  # fmt: skip
+def test_numbers_stand_below_each_other(rows: Any, lines: list[str]) -> None:
+    assert list(vars(module)["_table"](rows)) == lines

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.node.cli.test_help import LEAVES, USAGE
 from wirewatch.cli import run
-from wirewatch.cli.options import SHOWN, UNITS, Date, Duration, FiniteNumber, WholeNumber
+from wirewatch.cli.options import UNITS, Date, Duration, FiniteNumber, WholeNumber
 
 
 def seconds(text: str) -> float:
@@ -37,7 +37,7 @@ def test_what_people_write(text: str, wanted: float) -> None:
 def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         seconds(text)
-    assert refused.value.message == f"{text[:SHOWN]!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5"
+    assert refused.value.message == f"{text[:40]!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5"
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])

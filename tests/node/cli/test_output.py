@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
-from wirewatch.cli.output import coloured, shown, write_whole
+from wirewatch.cli.groups import is_terminal
+from wirewatch.cli.output import coloured, shown, terminal_width, write_whole
 from wirewatch.core.words import printable
 from wirewatch.daemon.log import log_to_stderr
 
@@ -97,3 +98,15 @@ def test_only_a_terminal_that_wants_them_gets_colours(
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
     assert (coloured("x", health) != "x") is coloured_
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("110", 110), ("300", 110)])
+def test_a_line_is_no_longer_than_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert terminal_width() == width
+
+
+def test_an_output_that_was_closed_before_the_start_is_no_terminal() -> None:
+    assert not is_terminal(None)

@@ -3,9 +3,11 @@
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -299,6 +301,29 @@ def test_the_catalogue_of_a_gpu_holds_getters_links_peers_and_fields_of_every_sc
         Question("Field", (138, ALL_LINKS)),
         Question("Field", (165, 17)),
     }
+
+
+def test_a_job_of_nvml_has_two_hundred_questions_at_most() -> None:
+    asked: list[int] = []
+
+    def ask(_gpu: str, questions: Sequence[Question]) -> list[Answer]:
+        asked.append(len(questions))
+        return [Answer(1) for _ in questions]
+
+    one = Recorder(SimpleNamespace())  # type: ignore[arg-type]
+    questions = [Question("Field", (n,)) for n in range(450)]
+    found = list(one._gpu(SimpleNamespace(ask=ask), SimpleNamespace(index=3, key="k"), questions))  # type: ignore[arg-type] # noqa: SLF001
+    assert (asked, len(found)) == ([200, 200, 50], 450)
+
+
+@pytest.mark.parametrize(
+    ("last", "asked"),
+    [(None, True), (7, True), (Absent(Why.DENIED), True), (Absent(Why.UNSUPPORTED), False)],
+)
+def test_only_what_a_gpu_does_not_have_is_not_asked_again(last: Json | Absent, asked: bool) -> None:  # noqa: FBT001
+    one = Recorder(SimpleNamespace())  # type: ignore[arg-type]
+    one._last = {} if last is None else {("nvml", "gpu3/Field(1)"): last}  # noqa: SLF001
+    assert one._refused(("nvml", "gpu3/Field(1)")) is not asked  # noqa: SLF001
 
 
 def test_what_stops_the_caller_for_long_is_not_asked() -> None:

@@ -1,11 +1,13 @@
 """How a command line ends: an exit code that is no verdict by accident, and one line for a person."""
 
 import errno
+import gc
 import logging
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from wirewatch import cli as package
 from wirewatch.cli import CONFIG, INTERNAL, USAGE, run
@@ -69,6 +71,24 @@ def test_a_command_that_ends_by_itself_keeps_its_code(monkeypatch: pytest.Monkey
     with pytest.raises(SystemExit) as left:
         ended(monkeypatch, SystemExit(143))
     assert left.value.code == 143
+
+
+@pytest.mark.parametrize(
+    ("words", "logged"),
+    [(("status",), [False]), (("-v", "status"), [True]), (("check",), []), (("-v", "check"), [])],
+)
+def test_all_commands_but_the_quick_one_log_and_collect_garbage(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], logged: list[bool]
+) -> None:
+    """The process begins without a collector of garbage."""
+    noted: list[bool] = []
+    monkeypatch.setattr("wirewatch.daemon.log.log_to_stderr", lambda *, verbose: noted.append(verbose))
+    gc.disable()
+    try:
+        assert CliRunner().invoke(package.cli, [*words, "--help"]).exit_code == 0
+        assert (noted, gc.isenabled()) == (logged, bool(logged))
+    finally:
+        gc.enable()
 
 
 def test_one_example_is_no_list_of_them() -> None:

@@ -1,6 +1,7 @@
 """How the daemon is composed of its command line and configuration, without one that runs."""
 
 import faulthandler
+import socket
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.node.cli.checks import noted
 from tests.support import Node
 from wirewatch.catalogue import discover
 from wirewatch.cli import serve as module
@@ -24,9 +26,12 @@ from wirewatch.cli.serve import (
 )
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
+from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.machine import KeptMachine
 from wirewatch.daemon.notify import Reporters
 from wirewatch.daemon.release import Handles
+from wirewatch.daemon.service import LAST_WRITE
+from wirewatch.page.html import OWN
 from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.guard import Hosts
 from wirewatch.server.sockets import ListenError, control_path
@@ -35,6 +40,16 @@ from wirewatch.statefolder import StateFolder, StateInUse, lock_agent, open_stat
 from wirewatch.verdict.ledger import LOST
 
 GIVEN = ServeOptions(None, None, None, None, (), loop=False)
+
+
+def test_buffers_of_64_kib_go_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M_MMAP_THRESHOLD is -3 in <malloc.h>; a C library without mallopt stays as it is."""
+    noted: list[tuple[int, ...]] = []
+    glibc, other = SimpleNamespace(mallopt=lambda *given: noted.append(given)), SimpleNamespace()
+    for library in (glibc, other):
+        monkeypatch.setattr(module, "ctypes", SimpleNamespace(CDLL=lambda _, made=library: made))
+        vars(module)["_return_large_buffers"]()
+    assert noted == [(-3, 65536)]
 
 
 def config(folder: Path, text: str = "") -> Any:
@@ -73,12 +88,17 @@ def test_a_demo_is_of_a_recording_where_there_is_no_driver(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], replay: str | None, *, driver: bool, demo: bool
 ) -> None:
     given: list[ServeOptions] = []
-    monkeypatch.setattr(faulthandler, "enable", lambda: None)
+    enabled: list[bool] = []
+    monkeypatch.setattr(faulthandler, "enable", lambda: enabled.append(True))
     monkeypatch.setattr(module, "driver_is_here", lambda: driver)
     monkeypatch.setattr(module, "run_serve", lambda options, _reporters: given.append(options))
     assert CliRunner().invoke(serve, (*words, "--listen", "127.0.0.1:1")).exit_code == 0
     (options,) = given
+    assert enabled == [True]
     assert (options.replay, options.demo, options.loop, options.rings) == (replay, demo, demo, "")
+    more = ("--replay", "x", "--rings", "/r", "--overlay", "o", "--loop")
+    assert CliRunner().invoke(serve, more).exit_code == 0
+    assert (given[1].overlays, given[1].loop, given[1].rings) == (("o",), True, "/r")
 
 
 def port(host: str, *more: object) -> Any:
@@ -220,6 +240,69 @@ def test_what_is_switched_off_is_no_component(tmp_path: Path, text: str, names: 
         assert {one.name for one in parts.components(held, ())} == names
 
 
+def test_a_probe_is_due_after_a_hint_of_the_node_that_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(module, "due_after_hint", lambda kept, hinted: noted(given, hinted, kept))
+    monkeypatch.setattr(module, "newest_hint", lambda state: f"hint of {state}")
+    parts = module.composed(config(tmp_path), Node("h200x8").hardware, None, discover(), None, ExitStack())
+    parts.components(config(tmp_path), ())
+    (hinted,) = given
+    assert hinted() is None
+    monkeypatch.setattr(parts.topologies.__class__, "node", lambda _: SimpleNamespace(state="now"))
+    assert hinted() == "hint of now"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_history_makes_probes_persistent_where_there_is_a_state_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(module, "remember", lambda *_, **__: done.append("remembered"))
+    monkeypatch.setattr(module, "persistent", lambda made, *_: noted(done, "persistent", made))
+    monkeypatch.setattr(module, "load_result", lambda path, _: done.append(path.name))
+    state = open_state(tmp_path / "s") if kept else None
+    with ExitStack() as stack:
+        parts = module.composed(config(tmp_path), Node("h200x8").hardware, state, discover(), None, stack)
+        parts.components(config(tmp_path), ())
+    assert done == ([state.pairs.name, "remembered", "persistent"] if state else [])
+
+
+def test_the_last_baseline_is_written_when_the_daemon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(BaselineStore, "flush", lambda _, seconds: waited.append(seconds))
+    with ExitStack() as stack:
+        vars(module)["_drifting"](Node("h200x8").hardware, None, stack)
+        assert waited == []
+    assert waited == [LAST_WRITE]
+
+
+@pytest.mark.parametrize(("text", "given"), [("", None), ("[drift]\nbaseline = 'p.json'", "graph of p.json")])
+def test_a_node_is_compared_with_the_baseline_of_its_product_where_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, given: str | None
+) -> None:
+    monkeypatch.setattr(module, "given_graph", lambda name: f"graph of {name}")
+    monkeypatch.setattr(module, "drift_component", lambda _options, _policy, around: around.given)
+    _, component = vars(module)["_drifting"](Node("h200x8").hardware, None, ExitStack())
+    assert component(config(tmp_path, text)) == (given,)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "runbook"),
+    [
+        ("", "this-host", OWN), ("[slurm]\nnode = 'n7'", "n7", OWN),
+        ("[page]\nrunbook = 'https://w/{rule}'", "this-host", "https://w/{rule}"),
+    ],
+)  # fmt: skip
+def test_the_page_has_the_name_of_the_node_and_its_runbook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, runbook: str
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "this-host")
+    made = vars(module)["_place"](config(tmp_path, text), SimpleNamespace(source="live", about=""))
+    assert (made.node, made.runbook) == (name, runbook)
+
+
 def test_a_file_is_read_again_against_what_holds(tmp_path: Path) -> None:
     first, file = config(tmp_path), tmp_path / "wirewatch.toml"
     again = ConfigurationFile(file, first, lambda _config, collectors: tuple(collectors))
@@ -298,8 +381,8 @@ def test_a_daemon_is_composed_and_leaves_nothing(
 def test_a_daemon_listens_at_its_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Composed(monkeypatch)
     file = tmp_path / "w.toml"
-    state, socket = tmp_path / "s", tmp_path / "w.sock"
-    file.write_text(f"[state]\ndirectory = '{state}'\n[listen]\nsocket = '{socket}'\n", "utf-8")
+    state, place = tmp_path / "s", tmp_path / "w.sock"
+    file.write_text(f"[state]\ndirectory = '{state}'\n[listen]\nsocket = '{place}'\n", "utf-8")
     module.run_serve(replace(GIVEN, config_file=file, replay="h200x8", listen="127.0.0.1:0"), Reporters(None))
-    assert made.places == [str(socket), control_path(str(socket))]
+    assert made.places == [str(place), control_path(str(place))]
     assert made.given[8].verdict_file is not None

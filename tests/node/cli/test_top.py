@@ -21,11 +21,12 @@ from tests.node.jobs.explain.drawn import NOW, evidence, gpu_uuid, job, late, ro
 from tests.processes import run_wirewatch
 from wirewatch.cli.jobs import top as module
 from wirewatch.cli.jobs.topapp import TopApp
-from wirewatch.cli.jobs.topview import SORTS, WIDTH, LinkRates, view
+from wirewatch.cli.jobs.topview import SORTS, LinkRates, view
+from wirewatch.core.words import utc
 from wirewatch.documents.status import NodeSnapshot
 
 OK, UNKNOWN, USAGE = 0, 3, 64
-TALL = 24
+WIDTH, TALL = 80, 24
 _TEXT = re.compile(r'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]* clip-path="[^"]*">([^<]*)</text>')
 
 
@@ -150,6 +151,7 @@ def test_eight_gpus_a_job_and_findings_fit_into_80_by_24() -> None:
         assert any(line.startswith("Collectives: 3 of 4 ranks") for line in flat)
         assert any(line.startswith("DEGRADED nvlink.link_down GPU 4") for line in flat)
         assert "q end" in flat[-1]
+        assert flat[-2] == f"{utc(NOW)} sorted by gpu"
 
     piloted(app, play)
 
@@ -172,6 +174,19 @@ def test_keys_sort_pause_and_end() -> None:
 
     piloted(app, play)
     assert app.return_code == 0
+    # A look that ends after the screen was taken away.
+    app._seen(full())  # noqa: SLF001
+
+
+def test_lines_are_as_wide_as_the_terminal_becomes() -> None:
+    app = TopApp(full, snapshot(findings=[finding(2, text="evidence " * 40)]), 60.0)
+
+    async def play(pilot: Pilot[None]) -> None:
+        await pilot.resize_terminal(132, TALL)
+        await pilot.pause()
+        assert max(len(line) for line in screen(app) if "evidence" in line) > 120
+
+    piloted(app, play)
 
 
 def test_it_looks_again_and_says_when_nobody_answers() -> None:

@@ -1,5 +1,6 @@
 """What `wirewatch topology` makes of a graph and of differences, part by part."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -221,7 +222,8 @@ def test_only_of_a_node_that_is_well_is_something_expected(
         def poll(self) -> Any:
             return self
 
-        def run(self, _end: float) -> None:
+        def run(self, end: float) -> None:
+            assert before <= end - 60.0 <= time.monotonic()
             done.append("run")
 
         def grounds(self, _why: str) -> Any:
@@ -232,6 +234,7 @@ def test_only_of_a_node_that_is_well_is_something_expected(
 
     monkeypatch.setattr(polling, "CheckedNode", Node)
     monkeypatch.setattr(module, "expect_section", lambda _: ("[expect]",))
+    before = time.monotonic()
     code, out = run("expect")
     assert (code, out.startswith(text), done) == (health and 2, True, [False, "run", "stopped"])
 

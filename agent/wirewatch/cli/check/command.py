@@ -158,8 +158,8 @@ class Attempt:
         Raises:
             Unusable: the configuration, the recording or an overlay cannot be used.
         """
-        grounds = self._verdict()
-        return grounds if self._request.owner is None or grounds.released else self._with_probe(grounds)
+        grounds, owner = self._verdict(), self._request.owner
+        return grounds if owner is None or grounds.released else self._with_probe(grounds, owner)
 
     def _verdict(self) -> Grounds:
         request = self._request
@@ -198,9 +198,9 @@ class Attempt:
             self._node = CheckedNode(source, keep=request.owner is not None)
         return self._node
 
-    def _with_probe(self, grounds: Grounds) -> Grounds:
+    def _with_probe(self, grounds: Grounds, owner: str) -> Grounds:
         """Add a probe for the owner, if the last one is old and the time suffices."""
-        if not self._is_old(grounds) or self._request.owner is None:
+        if not self._is_old(grounds):
             return grounds
         # The daemon reads a probe of another process at its next turn only; jobs may be shorter than that.
         grounds = self._recalled(grounds)
@@ -210,7 +210,7 @@ class Attempt:
         if left < PROBE:
             return _with(grounds, f"no probe: {max(left, 0.0):.0f} s are left, it may take {PROBE:.0f} s")
         self.so_far = lambda: _with(grounds, "the probe did not end in time")
-        asked = self._opened().probe(self._request.owner, self._request.end - TIDY)
+        asked = self._opened().probe(owner, self._request.end - TIDY)
         merged = _merged(grounds, asked.findings)
         if asked.probed is None or asked.probed.outcome != "ok":
             return _with(merged, f"no probe: {asked.why}")
@@ -317,10 +317,10 @@ def keep_stderr(*, verbose: bool) -> None:
     from wirewatch.daemon.log import log_to_stderr
 
     try:
-        ours, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        ours = os.dup(2)
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
     except OSError:
         return  # closed by the caller
-    os.dup2(nothing, 2)
-    os.close(nothing)
     sys.stderr = open(ours, "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
     log_to_stderr(verbose=verbose)

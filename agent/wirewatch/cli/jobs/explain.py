@@ -27,8 +27,7 @@ LOOK = 1.0
 """Seconds for which threads are watched."""
 ROOT = 0
 _MOST_PROCESSES = 64
-_DEEPEST = 64
-"""Processes above one that are looked at."""
+"""Processes of a job that are looked at."""
 _USER, _SYSTEM = 11, 12
 """Fields of /proc/PID/stat after the name in parentheses (proc_pid_stat(5)), in ticks."""
 
@@ -65,13 +64,12 @@ def settings_of(sysfs: Sysfs, pid: int) -> Mapping[str, str] | Absent:
 def ancestors(pid: int) -> Sequence[int]:
     """The processes that started one, its parent first, without process 1 and what stands above it."""
     sysfs, found = SystemSysfs(), [pid]
-    while len(found) < _DEEPEST:
+    while True:
         text = sysfs.read(f"/proc/{found[-1]}/stat")
         known = None if isinstance(text, Absent) else state_and_parent(text)
         if known is None or known[1] <= 1:
-            break
+            return found[1:]
         found.append(known[1])
-    return found[1:]
 
 
 def thread_times(sysfs: Sysfs, pid: int) -> Mapping[str, float] | Absent:

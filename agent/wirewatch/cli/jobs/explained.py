@@ -13,8 +13,6 @@ from wirewatch.jobs.explain.words import gpu_name, operation, percent, rate
 from wirewatch.jobs.times import CommunicatorTimes, OperationTimes, RunningJob
 from wirewatch.nccl.settings import slowing_settings
 
-WIDTH = 80
-"""Characters of a line where no terminal says another width, but for the first."""
 TITLE, GAP = 11, 2
 MOST_ROWS, MOST_RANKS = 12, 64
 MICRO = 1e-6
@@ -72,7 +70,7 @@ class PageLayout:
         )  # fmt: skip
 
 
-def page(document: ExplainDocument, width: int = WIDTH) -> list[str]:
+def page(document: ExplainDocument, width: int) -> list[str]:
     """The lines of the page; the first one is the answer, however long."""
     answer, evidence, layout = document.answer, document.evidence, PageLayout(width)
     cost = f", takes {percent(answer.cost)} of the time" if value_or(answer.cost, 0.0) else ""

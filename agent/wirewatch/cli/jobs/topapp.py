@@ -65,8 +65,8 @@ class TopApp(App[None]):
         self.set_interval(self._every, self._begin)
 
     def on_resize(self) -> None:
-        """Lines are as wide as the terminal."""
-        self._draw()
+        """Lines are as wide as the terminal, whose size textual itself takes after this."""
+        self.call_later(self._draw)
 
     def action_sort(self) -> None:
         """Sort the GPUs by the next column."""

@@ -47,7 +47,7 @@ class LinkRates:
         now = {uuid: (sent[uuid], received[uuid]) for uuid in sent if uuid in received}
         seconds = collector.last_success - self.polled
         # A recording has the same counters until its next moment: the node was not read again.
-        again = state.source in PLAYED and self.polled and now == self.bytes
+        again = state.source in PLAYED and now == self.bytes
         if seconds <= 0 or again:
             return self
         rates = {
@@ -55,7 +55,7 @@ class LinkRates:
             for uuid, was in self.bytes.items()
             if uuid in now and all(b >= a for a, b in zip(was, now[uuid], strict=True))
         }
-        return LinkRates(collector.last_success, now, rates if self.polled else {})
+        return LinkRates(collector.last_success, now, rates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() 
     assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
     answer = decide(one)
     assert answer.wall is Wall.NOT_KNOWN
-    assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live")))
+    assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live"), 80))
 
 
 def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> None:
@@ -295,9 +295,9 @@ def test_the_plateau_of_short_bursts_is_a_lower_bound() -> None:
     state = whole().with_component(component("bursts", BurstFacts((short,), (), None)))
     (one,) = jobs_of(state, NOW)
     assert one.gpus[1].short
-    assert "at least 320" in "\n".join(page(explain(one, NOW, "live")))
+    assert "at least 320" in "\n".join(page(explain(one, NOW, "live"), 80))
     (long,) = jobs_of(whole(), NOW)
-    assert "at least" not in "\n".join(page(explain(long, NOW, "live")))
+    assert "at least" not in "\n".join(page(explain(long, NOW, "live"), 80))
 
 
 @pytest.mark.parametrize(
