@@ -28,7 +28,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER, _HOUR = 1e9, 3600.0
 """Seconds."""
-_matches = lru_cache(1 << 16)(fnmatchcase)
+_ASKED = 1 << 16
+"""Most questions whose changes or texts are kept."""
 HURRY = 20.0
 """How many times as fast as written an overlay changes for a demo."""
 BUNDLED = Path(__file__).parent.parent / "overlays"
@@ -112,8 +113,13 @@ class AnswerChange:
     until: float = _FOR_EVER
     at: str = ""
 
-    def applies(self, key: Key, seconds: float) -> bool:
-        return key[0] == self.port and self.start <= seconds < self.until and _matches(key[1], self.match)
+    def of(self, key: Key) -> bool:
+        """Whether it changes the answers of a question at some time."""
+        return key[0] == self.port and fnmatchcase(key[1], self.match)
+
+    def on(self, seconds: float) -> bool:
+        """Whether it holds so many seconds into the play."""
+        return self.start <= seconds < self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,9 @@ class Player:
         found = self.recording.at(key, moment)
         if cycle and found is not None and is_counter(key):
             found = _grown(found, cycle * self.recording.growth(key))
-        found = change(self.overlays, key, seconds, found, self.effects)
+        for one in self.changes_of(key):
+            if one.on(seconds):
+                found = _act(one, key, seconds, found, self.effects)
         if found is not None:
             return found
         if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
@@ -204,7 +212,13 @@ class Player:
             raise NotRecorded(f"{key[0]}: {key[1]}")
         return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
 
-    @property
+    @cached_property
+    def changes_of(self) -> Callable[[Key], tuple[AnswerChange, ...]]:
+        """The changes of a question in order, looked up once for each question."""
+        every = [one for overlay in self.overlays for one in overlay.changes]
+        return lru_cache(_ASKED)(lambda key: tuple(one for one in every if one.of(key)))
+
+    @cached_property
     def length(self) -> float:
         """Seconds from the first moment to the last."""
         return self.recording.times[-1] - self.recording.times[0]
@@ -225,8 +239,8 @@ class Player:
     def _as_it_came(self, key: Key, cycle: int, moment: int, answer: Answer) -> Came:
         times = self.recording.times
         seconds, value = cycle * self.length + times[moment] - times[0], answer.value
-        for one in (one for overlay in self.overlays for one in overlay.changes):
-            if one.action in _OF_VALUES and one.applies(key, seconds):
+        for one in self.changes_of(key):
+            if one.action in _OF_VALUES and one.on(seconds):
                 value = _changed(one, seconds, value)
         return Came(cycle, moment, answer._replace(value=value), value is not answer.value)
 
@@ -254,13 +268,18 @@ class ReplayNvml:
         prefix = "" if scope is None else self._prefix(scope)
         if prefix is None:
             return [Answer(absent_code(GPU_IS_LOST))] * len(questions)
-        answers = [self._player.answer(("nvml", f"{prefix}{q}")) for q in questions]
+        answers = [self._player.answer(_asked(prefix, q)) for q in questions]
         self.seconds += sum(a.us for a in answers) * 1e-6
         return answers
 
     def _prefix(self, scope: str) -> str | None:
         index = scope.removeprefix("index:")
         return f"gpu{index}/" if index != scope else self._named.get(scope)
+
+
+@lru_cache(_ASKED)
+def _asked(prefix: str, question: Question) -> Key:
+    return "nvml", f"{prefix}{question}"
 
 
 def bundled_overlays() -> list[str]:
@@ -291,15 +310,6 @@ def load_overlay(path: str) -> Overlay:
     changes = tuple(_change(path, entry) for entry in data["change"])
     findings = tuple(_finding(path, entry) for entry in data.get("finding", ()))
     return Overlay(Path(path).stem, str(data.get("about", "")), changes, findings)
-
-
-def change(
-    overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None, effects: Effects = REAL
-) -> Answer | None:
-    """Return the answer as overlays change it, `seconds` into the play; RuntimeError if one says `raise`."""
-    for one in (one for overlay in overlays for one in overlay.changes if one.applies(key, seconds)):
-        answer = _act(one, key, seconds, answer, effects)
-    return answer
 
 
 def within(value: Any, path: Sequence[str], change: Callable[[Any], Json | Absent]) -> Any:

@@ -77,7 +77,7 @@ class Healthy:
         """The collectors that ask nothing which these change: what each makes follows from its answers."""
 
         def touched(keys: Iterable[Key]) -> bool:
-            return any(one.applies(key, one.start) for one in changes for key in keys)
+            return any(one.of(key) for one in changes for key in keys)
 
         return (
             frozenset()
