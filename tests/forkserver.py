@@ -81,7 +81,7 @@ def _prepare() -> None:
         importlib.import_module(name)
     load = read_once()
     for name in importlib.import_module("wirewatch.hw.recording").bundled_names():
-        load(name)
+        assert load(name).ports
     _make_once()
     _fork_questioners()
     # Children share the memory of what is never collected.
