@@ -105,7 +105,7 @@ class FaultPlayer(Player):
         if self.known != self.fault:
             self.known[:] = self.fault
             vars(self).pop("changes_of", None)
-        applied = [one for one in self.changes_of(key) if one.on(seconds)]
+        applied = [one for one in self.changes_of(key) if one.start <= seconds < one.until]
         for one in applied:
             if one.action in WAITING:
                 raise StuckError({"hang": 1e9, "slow": one.argument, "crash": 0.0}[one.action])

@@ -50,8 +50,7 @@ _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER, _HOUR = 1e9, 3600.0
 """Seconds."""
-_ASKED = 1 << 16
-"""Most questions whose changes or texts are kept."""
+_asked = lru_cache(1 << 16)(lambda prefix, question: ("nvml", f"{prefix}{question}"))
 HURRY = 20.0
 """How many times as fast as written an overlay changes for a demo."""
 BUNDLED = Path(__file__).parent.parent / "overlays"
@@ -116,10 +115,6 @@ class AnswerChange:
     def of(self, key: Key) -> bool:
         """Whether it changes the answers of a question at some time."""
         return key[0] == self.port and fnmatchcase(key[1], self.match)
-
-    def on(self, seconds: float) -> bool:
-        """Whether it holds so many seconds into the play."""
-        return self.start <= seconds < self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +195,7 @@ class Player:
         if cycle and found is not None and is_counter(key):
             found = _grown(found, cycle * self.recording.growth(key))
         for one in self.changes_of(key):
-            if one.on(seconds):
+            if one.start <= seconds < one.until:
                 found = _act(one, key, seconds, found, self.effects)
         if found is not None:
             return found
@@ -216,7 +211,7 @@ class Player:
     def changes_of(self) -> Callable[[Key], tuple[AnswerChange, ...]]:
         """The changes of a question in order, looked up once for each question."""
         every = [one for overlay in self.overlays for one in overlay.changes]
-        return lru_cache(_ASKED)(lambda key: tuple(one for one in every if one.of(key)))
+        return lru_cache(1 << 16)(lambda key: tuple(one for one in every if one.of(key)))
 
     @cached_property
     def length(self) -> float:
@@ -240,7 +235,7 @@ class Player:
         times = self.recording.times
         seconds, value = cycle * self.length + times[moment] - times[0], answer.value
         for one in self.changes_of(key):
-            if one.action in _OF_VALUES and one.on(seconds):
+            if one.action in _OF_VALUES and one.start <= seconds < one.until:
                 value = _changed(one, seconds, value)
         return Came(cycle, moment, answer._replace(value=value), value is not answer.value)
 
@@ -275,11 +270,6 @@ class ReplayNvml:
     def _prefix(self, scope: str) -> str | None:
         index = scope.removeprefix("index:")
         return f"gpu{index}/" if index != scope else self._named.get(scope)
-
-
-@lru_cache(_ASKED)
-def _asked(prefix: str, question: Question) -> Key:
-    return "nvml", f"{prefix}{question}"
 
 
 def bundled_overlays() -> list[str]:

@@ -17,10 +17,8 @@ from wirewatch.core.types import Sample, Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents import judged as documents
 from wirewatch.documents import status as glance
-from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.finding import evidence
 from wirewatch.documents.health import HealthDocument, StatusDocument
-from wirewatch.documents.judged import DaemonStatus
 from wirewatch.documents.probed import probes_of
 from wirewatch.documents.process import PROCESS
 from wirewatch.kubernetes.apiserver import ConditionReport
@@ -75,9 +73,9 @@ class DaemonView:
     tier: Tier = Tier.FULL
     condition: Callable[[], ConditionReport | None] = lambda: None
 
-    def daemon(self) -> DaemonStatus:
+    def daemon(self) -> documents.DaemonStatus:
         """The daemon's own status now."""
-        return DaemonStatus(
+        return documents.DaemonStatus(
             self.now(), self.mono(), self.turning(), self.released_until(),
             self.policy().require_fresh_probe,
         )  # fmt: skip
@@ -96,7 +94,7 @@ class PageCache:
     """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest."""
 
     def __init__(
-        self, node: Callable[[], Judged], daemon: Callable[[], DaemonStatus], about: PageSource
+        self, node: Callable[[], Judged], daemon: Callable[[], documents.DaemonStatus], about: PageSource
     ) -> None:
         self._node, self._daemon, self._about = node, daemon, about
         self._one = asyncio.Lock()
@@ -125,11 +123,10 @@ class _Undescribed(APIRoute):
 def application(status: DaemonView, route: type[APIRoute] = _Undescribed) -> FastAPI:
     """The interface over a daemon's status; a thread describes it once somebody asks for that."""
     app = FastAPI(
-        title="wirewatch", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
-        separate_input_output_schemas=False, openapi_url=None,
+        title="wirewatch", version=__version__, openapi_url=None, redirect_slashes=False,
+        separate_input_output_schemas=False,
     )  # fmt: skip
     app.router.route_class = route
-    described = cache(lambda: application(status, APIRoute).openapi())
     exposition = Exposition(status.source, status.tier)
 
     @app.get("/metrics", response_class=Response, responses=_EXPOSITION)
@@ -157,28 +154,25 @@ def application(status: DaemonView, route: type[APIRoute] = _Undescribed) -> Fas
         code = 200 if node.verdict.job_ready else UNAVAILABLE
         return _json(state.HEALTH.dump_json(documents.health(node, status.daemon())), code)
 
-    @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
-    async def openapi() -> Response:
-        return JSONResponse(await asyncio.to_thread(described))
-
-    about = PageSource(status.source, status.policy, status.place)
-    add_page(app, PageCache(status.node, status.daemon, about))
+    _add_page(app, status)
+    _add_description(app, status)
     _add_node(app, status)
     _add_findings(app, status)
     _add_runs(app, status)
     return app
 
 
-def rendered(judged: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
+def rendered(judged: Judged, daemon: documents.DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
     """The page of a state at a time; `refresh` as the URL has it."""
     return render(page(page_content(judged, daemon, about.source, about.policy(), about.place)), refresh)
 
 
-def add_page(app: FastAPI, pages: PageCache) -> None:
+def _add_page(app: FastAPI, status: DaemonView) -> None:
     """Add the page at `/` and the runbook at `/docs` by the paths of its files; both not in OpenAPI."""
+    pages = PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def status(refresh: str = "") -> Response:
+    async def page_now(refresh: str = "") -> Response:
         made = await pages.get(refresh)
         return Response(made.text, headers=dict(made.headers))
 
@@ -188,6 +182,14 @@ def add_page(app: FastAPI, pages: PageCache) -> None:
         if made is None:
             return Response(f"no such page: /docs/{INDEX} lists all\n", 404, media_type="text/plain")
         return Response(made.text, headers=dict(made.headers))
+
+
+def _add_description(app: FastAPI, status: DaemonView) -> None:
+    described = cache(lambda: application(status, APIRoute).openapi())
+
+    @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
+    async def openapi() -> Response:
+        return JSONResponse(await asyncio.to_thread(described))
 
 
 def _add_node(app: FastAPI, status: DaemonView) -> None:
@@ -210,7 +212,7 @@ def _add_node(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/topology/drift", response_model=drift.DriftDocument)
     async def api_drift() -> Response:
         """The baseline, and the differences from it that no operator has accepted."""
-        return _json(drift.DRIFT.dump_json(drift_of_state(status.node().state, status.now())))
+        return _json(drift.DRIFT.dump_json(drift.drift_of_state(status.node().state, status.now())))
 
 
 def _add_findings(app: FastAPI, status: DaemonView) -> None:

@@ -122,10 +122,7 @@ class Probing:
 
 
 def _application(title: str) -> FastAPI:
-    app = FastAPI(
-        title=title, version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
-        redirect_slashes=False,
-    )  # fmt: skip
+    app = FastAPI(title=title, version=__version__, openapi_url=None, redirect_slashes=False)
 
     @app.exception_handler(RequestValidationError)
     async def unusable(_request: Request, error: RequestValidationError) -> Response:
