@@ -329,8 +329,7 @@ def open_player(source: Source) -> Player:
     loaded = tuple(load_overlay(path) for path in source.overlays)
     if source.lead is not None:
         loaded = tuple(one.hurried(source.lead) for one in loaded)
-    recording = load_recording(source.replay)
-    return Player(recording, lambda: time.monotonic() - source.epoch, loaded, source.loop)
+    return Player(load_recording(source.replay), lambda: time.monotonic() - source.epoch, loaded, source.loop)
 
 
 def _finding(path: str, entry: Any) -> Expected:

@@ -75,10 +75,8 @@ class DaemonView:
 
     def daemon(self) -> documents.DaemonStatus:
         """The daemon's own status now."""
-        return documents.DaemonStatus(
-            self.now(), self.mono(), self.turning(), self.released_until(),
-            self.policy().require_fresh_probe,
-        )  # fmt: skip
+        fresh = self.policy().require_fresh_probe
+        return documents.DaemonStatus(self.now(), self.mono(), self.turning(), self.released_until(), fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +120,8 @@ class _Undescribed(APIRoute):
 
 def application(status: DaemonView, route: type[APIRoute] = _Undescribed) -> FastAPI:
     """The interface over a daemon's status; a thread describes it once somebody asks for that."""
-    app = FastAPI(
-        title="wirewatch", version=__version__, openapi_url=None, redirect_slashes=False,
-        separate_input_output_schemas=False,
-    )  # fmt: skip
-    app.router.route_class = route
+    app = FastAPI(title="wirewatch", version=__version__, openapi_url=None, redirect_slashes=False)
+    app.router.route_class, app.separate_input_output_schemas = route, False
     exposition = Exposition(status.source, status.tier)
 
     @app.get("/metrics", response_class=Response, responses=_EXPOSITION)
@@ -201,8 +196,7 @@ def _add_node(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/status", response_model=StatusDocument)
     async def api_status() -> Response:
         """The node in few values, as `wirewatch status` shows it."""
-        judged, at = status.node(), status.now()
-        return _json(await asyncio.to_thread(_at_a_glance, judged, at, status.source))
+        return _json(await asyncio.to_thread(_at_a_glance, status.node(), status.now(), status.source))
 
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
