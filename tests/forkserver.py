@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import traceback
+import warnings
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -136,6 +137,8 @@ def _fork_questioners() -> None:
     A new one imports for a third of the seconds that a daemon takes in a test.
     """
     execute: Any = vars(subprocess)["_fork_exec"]
+    # No thread of a daemon holds a lock that the child needs.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
     def start(words: Sequence[str], *given: Any) -> int:
         if QUESTIONER not in words or "coverage" in sys.modules or FORKS not in os.environ:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import schemathesis
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
@@ -100,6 +101,13 @@ def test_the_document_names_every_status_that_there_is() -> None:
     assert [asked(served("broken"), "GET", path)[0] for path in DOCUMENTED] == [
         200 if path == "/metrics" else 503 for path in DOCUMENTED
     ]
+
+
+def test_models_of_answers_are_made_for_the_description_alone() -> None:
+    routes = [route for route in served("well").routes if isinstance(route, APIRoute)]
+    assert len(routes) > 10
+    assert {route.response_field for route in routes} == {None}
+    assert [route.path for route in routes if route.response_fields] == []
 
 
 def test_a_finding_by_its_id_is_as_documented_too() -> None:
