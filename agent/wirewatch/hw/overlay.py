@@ -113,7 +113,6 @@ class AnswerChange:
     at: str = ""
 
     def of(self, key: Key) -> bool:
-        """Whether it changes the answers of a question at some time."""
         return key[0] == self.port and fnmatchcase(key[1], self.match)
 
 
@@ -181,8 +180,7 @@ class Player:
     def steady(self) -> float:
         """Seconds of play after which nothing new begins or ends, counters that grow aside."""
         ends = (one.until for each in self.overlays for one in each.changes if one.until < _FOR_EVER)
-        begun = (each.begun for each in self.overlays)
-        return max(self.length, *begun, *ends, 0.0)
+        return max(self.length, *(each.begun for each in self.overlays), *ends, 0.0)
 
     def answer(self, key: Key) -> Answer:
         """Return the answer of this moment, overlays applied.
@@ -326,9 +324,8 @@ def is_counter(key: Key) -> bool:
 
 def open_player(source: Source) -> Player:
     """Return a player for a recording by name or path; raises RecordingError, OverlayError."""
-    loaded = tuple(load_overlay(path) for path in source.overlays)
-    if source.lead is not None:
-        loaded = tuple(one.hurried(source.lead) for one in loaded)
+    lead = source.lead
+    loaded = tuple(one if lead is None else one.hurried(lead) for one in map(load_overlay, source.overlays))
     return Player(load_recording(source.replay), lambda: time.monotonic() - source.epoch, loaded, source.loop)
 
 
@@ -339,8 +336,7 @@ def _finding(path: str, entry: Any) -> Expected:
         wanted = f"{sorted(_TEXTS)} and any of {sorted(_SUBJECT)} as texts, with a health in capitals"
         raise OverlayError(f"overlay {path}: a finding has {wanted}; got {entry!r}")
     subject = Subject(**{key: value for key, value in entry.items() if key in _SUBJECT})
-    health = Health[entry["health"]]
-    return Expected(entry["rule"], health, subject, entry["evidence"], entry["action"])
+    return Expected(entry["rule"], Health[entry["health"]], subject, entry["evidence"], entry["action"])
 
 
 def _change(path: str, entry: Any) -> AnswerChange:

@@ -17,7 +17,6 @@ from wirewatch.core.types import Sample, Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents import judged as documents
 from wirewatch.documents import status as glance
-from wirewatch.documents.finding import evidence
 from wirewatch.documents.health import HealthDocument, StatusDocument
 from wirewatch.documents.probed import probes_of
 from wirewatch.documents.process import PROCESS
@@ -219,7 +218,7 @@ def _add_findings(app: FastAPI, status: DaemonView) -> None:
     async def api_finding(name: str) -> Response:
         """One finding by its id, for a hardware return: the part, its numbers, and those of its peers."""
         try:
-            document = evidence(status.node(), name, status.now(), status.source)
+            document = finding.evidence(status.node(), name, status.now(), status.source)
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, NOT_FOUND)
         return _json(finding.FINDING.dump_json(document))
