@@ -15,10 +15,14 @@ import os
 import pkgutil
 import runpy
 import selectors
+import signal
 import socket
+import subprocess
 import sys
+import traceback
+import warnings
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -30,8 +34,11 @@ MOST = 1 << 20
 """Bytes of a request."""
 DESCRIPTORS = 4
 """Of a request: input, output, errors, and where the process id and the exit status are written."""
-NOT_IMPORTED = ("wirewatch.worker", "wirewatch.hw.nvml.child", *(f"{name}.__main__" for name in PACKAGES))
+NOT_IMPORTED = ("wirewatch.worker", *(f"{name}.__main__" for name in PACKAGES))
 """Programs, which are run and not imported."""
+QUESTIONER = "wirewatch.hw.nvml.child"
+FORKS = "WIREWATCH_TEST_FORKS"
+"""The variable of a command whose process that talks to NVML is forked."""
 LATE = ("pydantic.v1",)
 """FastAPI imports it when it makes an application."""
 
@@ -75,8 +82,9 @@ def _prepare() -> None:
         importlib.import_module(name)
     load = read_once()
     for name in importlib.import_module("wirewatch.hw.recording").bundled_names():
-        load(name)
+        assert load(name).ports
     _make_once()
+    _fork_questioners()
     # Children share the memory of what is never collected.
     gc.collect()
     gc.freeze()
@@ -105,10 +113,66 @@ def read_once() -> Any:
 
 
 def _make_once() -> None:
+    """Make what each command would make for itself: models, adapters, templates, a list of commands."""
     config: Any = importlib.import_module("wirewatch.config")
     every = importlib.import_module("wirewatch.catalogue").discover()
     make, made = config.model, config.model(every)
     config.model = lambda collectors: made if collectors is every else make(collectors)
+    importlib.import_module("wirewatch.cli").cli.list_commands(None)
+    environment: Any = vars(importlib.import_module("wirewatch.cli.templates"))["_environment"]
+    for name in PACKAGES:
+        with suppress(ModuleNotFoundError, ValueError):
+            templates = environment(f"{name}.cli")
+            for template in templates.list_templates():
+                templates.get_template(template)
+    for name in [name for name in sys.modules if name.startswith(PACKAGES)]:
+        for kind, value in [(type(value).__name__, value) for value in vars(sys.modules[name]).values()]:
+            if kind == "TypeAdapter" and hasattr(value, "_kind"):
+                value.dump_json  # noqa: B018 - made when it is first used
+
+
+def _fork_questioners() -> None:
+    """Fork the process that talks to NVML, where a test says so, instead of starting an interpreter for it.
+
+    A new one imports for a third of the seconds that a daemon takes in a test.
+    """
+    execute: Any = vars(subprocess)["_fork_exec"]
+    # No thread of a daemon holds a lock that the child needs.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+    def start(words: Sequence[str], *given: Any) -> int:
+        if QUESTIONER not in words or "coverage" in sys.modules or FORKS not in os.environ:
+            return int(execute(words, *given))
+        child = os.fork()
+        if child == 0:
+            _, _, _, folder, environment, stdin, _, _, stdout, *_ = given
+            os.dup2(stdin, 0)
+            os.dup2(stdout, 1)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            _question(folder, dict(os.fsdecode(one).split("=", 1) for one in environment))
+        return child
+
+    vars(subprocess)["_fork_exec"] = start
+
+
+def _question(folder: str, environment: Mapping[str, str]) -> None:
+    """Be the process that talks to NVML, as a new interpreter is, to the end."""
+    code = 1
+    try:
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.stdin, sys.stdout = os.fdopen(0, "r"), os.fdopen(1, "w")
+        importlib.import_module(QUESTIONER).main()
+        code = 0
+    except BaseException:  # noqa: BLE001 - as an interpreter ends
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _serve(requests: socket.socket) -> list[str]:

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
+from tests.forkserver import FORKS
 from tests.patience import HANGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,7 +121,8 @@ def run_wirewatch(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end, as `subprocess.run(capture_output=True, text=True)` does."""
     words = ("wirewatch", *arguments)
-    with Process(words, subprocess.PIPE, subprocess.PIPE, env) as process:
+    forking = {**os.environ, FORKS: "1"}
+    with Process(words, subprocess.PIPE, subprocess.PIPE, env or forking) as process:
         out, err = process.communicate(TIMEOUT)
     return subprocess.CompletedProcess(words, process.wait(), out, err)
 

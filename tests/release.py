@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, MutableSequence, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,8 @@ ALL = bool(os.environ.get("RELEASE")) or SHARE >= 1
 """True in a run before a release."""
 LISTED = Path(__file__).with_name("release.toml")
 Values = frozenset[tuple[str, int]]
-"""The value of each parameter of a case, by its place among the values of that parameter."""
+"""The value of each parameter of a case, by its identity."""
+NONE = SimpleNamespace(params={})
 
 
 @cache
@@ -82,7 +84,7 @@ class Release:
 
 def _left(items: Sequence[pytest.Item], most: int) -> list[pytest.Item]:
     values = [
-        frozenset(call.indices.items()) if (call := getattr(item, "callspec", None)) else frozenset()
+        frozenset((name, id(value)) for name, value in getattr(item, "callspec", NONE).params.items())
         for item in items
     ]
     kept = chosen(values, most)

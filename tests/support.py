@@ -79,12 +79,18 @@ class DirectNvml:
 
 @dataclass(frozen=True)
 class NotingPlayer(Player):
-    """A player that notes what it is asked."""
+    """A player that notes what it is asked, and whose changes may change while it plays."""
 
     asked: set[Key] = field(default_factory=set)
+    changes: Sequence[AnswerChange] = ()
+    known: list[AnswerChange] = field(default_factory=list)
+    """The changes as they were at the last question."""
 
     def answer(self, key: Key) -> Answer:
         self.asked.add(key)
+        if self.known != self.changes:
+            self.known[:] = self.changes
+            vars(self).pop("changes_of", None)
         return super().answer(key)
 
 
@@ -114,7 +120,9 @@ class Node:
         unasked = [q for q in LATER if ("nvml", f"gpu0/{q}") not in loaded.answers]
         silent = tuple(AnswerChange("nvml", f"gpu*/{q}", "code", NOT_SUPPORTED) for q in unasked)
         older = Overlay("older", "", silent)
-        player = NotingPlayer(loaded, lambda: self.clock.seconds, (older, overlay), strict=strict)
+        player = NotingPlayer(
+            loaded, lambda: self.clock.seconds, (older, overlay), strict=strict, changes=self.changes
+        )
         self.asked = player.asked
         self.nvml = DirectNvml(ReplayNvml(player))
         self.hardware = Hardware(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tools import promql
 from tools.alerting import PROMETHEUS, ROOT, Alert, alerts, groups, records
 from tools.yamlfile import load_yaml
@@ -27,7 +28,7 @@ def severities(test: dict[str, Any], name: str) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
+@each("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
 def test_an_alert_fires_and_is_quiet_in_one_and_the_same_test(alert: Alert) -> None:
     for test in cases():
         told = severities(test, alert.name)

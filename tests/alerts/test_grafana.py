@@ -3,9 +3,9 @@
 import re
 
 import promql_parser
-import pytest
 from grafana_foundation_sdk.models import alerting as schema
 
+from tests.rows import each
 from tools.alerting import GRAFANA, GRAFANA_DASHBOARD, Alert, alerts, grafana_text, looked_up
 from tools.yamlfile import load_yaml
 
@@ -28,7 +28,7 @@ def test_every_alert_is_there_once() -> None:
     assert len({(group["folder"], rule["title"]) for group, rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize(("group", "rule"), RULES, ids=lambda one: one.get("uid", ""))
+@each(("group", "rule"), RULES, ids=lambda one: one.get("uid", ""))
 def test_a_rule_fits_the_schema(group: dict[str, object], rule: dict[str, object]) -> None:
     assert set(group) == {"orgId", "name", "folder", "interval", "rules"}
     told = {key: value for key, value in rule.items() if key not in BESIDE}
@@ -41,7 +41,7 @@ def test_a_rule_fits_the_schema(group: dict[str, object], rule: dict[str, object
     assert read.condition == [query.ref_id for query in read.data][-1]
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
+@each("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
 def test_query_time_and_texts_are_those_of_the_alert(alert: Alert) -> None:
     (rule,) = [r for _, r in RULES if (r["title"], r["labels"]["severity"]) == (alert.name, alert.severity)]
     asked = rule["data"][0]["model"]["expr"]
@@ -58,7 +58,7 @@ def test_query_time_and_texts_are_those_of_the_alert(alert: Alert) -> None:
         assert all(letter in rest for letter in text), "the same text, without what is looked up"
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
+@each("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
 def test_texts_need_nothing_that_grafana_does_not_have(alert: Alert) -> None:
     own = {key: text for key, text in alert.annotations.items() if key != "dashboard_url"}
     for text in (*map(grafana_text, own.values()), GRAFANA_DASHBOARD):

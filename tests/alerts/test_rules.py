@@ -8,6 +8,7 @@ import promql_parser
 import pytest
 
 from tests.alerts.coverage import REST, alerts_for, known_rules, levels_of, selection
+from tests.rows import each
 from tools import alerting, promql
 from tools.alerting import HELD, RECORDING, SEVERITIES, Alert, alerts, alerts_text, records
 from tools.yamlfile import load_yaml
@@ -53,7 +54,7 @@ def test_numbers_are_looked_up_for_what_fires_alone() -> None:
     assert sum(len(alerting.looked_up(alert)) - 1 for alert in alerts()) >= 15
 
 
-@pytest.mark.parametrize("record", records(), ids=lambda one: one.name)
+@each("record", records(), ids=lambda one: one.name)
 def test_a_recording_rule_groups_by_no_address(record: alerting.Record) -> None:
     assert not SERIES[record.name] & {"instance", "job"}
     assert re.fullmatch(r"[a-z_]+:wirewatch_[a-z_]+:[a-z0-9_]+|wirewatch:[a-z_]+:[a-z_]+", record.name)
@@ -121,7 +122,7 @@ def test_one_name_is_one_alert_of_each_severity() -> None:
     assert len(told) == len(set(told))
 
 
-@pytest.mark.parametrize("rule", sorted(known_rules()))
+@each("rule", sorted(known_rules()))
 def test_the_alert_that_a_rule_names_reports_it_at_each_severity_it_can_have(rule: str) -> None:
     declared = rule_of(rule)
     assert declared is not None

@@ -14,6 +14,7 @@ import pytest
 
 from dashboards.runbook import LABELS, PAGE, Entry, code, entries, entry_of, page
 from tests.node.collectors.test_overlays import AFTER_HALF_AN_HOUR, OF_THE_DRIVER, TABLE
+from tests.rows import each
 from tests.support import Node
 from tools import pages, rules
 from tools.alerting import records
@@ -98,7 +99,7 @@ def test_what_the_code_makes_is_declared_by_a_collector() -> None:
         assert any(fnmatchcase(one.name, rule) or fnmatchcase(rule, one.name) for one in declared()), rule
 
 
-@pytest.mark.parametrize("rule", declared(), ids=lambda one: one.name)
+@each("rule", declared(), ids=lambda one: one.name)
 def test_an_entry_says_how_bad_its_rule_can_be(rule: Rule) -> None:
     exact = [one for one in entries() if rule.name in one.names]
     kinds = [one for one in entries() if any(fnmatchcase(name, rule.name) for name in one.names)]
@@ -157,7 +158,7 @@ def test_what_comes_after_is_what_the_policy_says(entry: Entry) -> None:
             assert after.startswith("At once" if policy.forgets(rule) else "Probation")
 
 
-@pytest.mark.parametrize("name", TABLE)
+@each("name", TABLE)
 def test_an_entry_says_of_a_bundled_fault_what_the_code_does(name: str) -> None:
     for told in TABLE[name]:
         entry = entry_of(told.rule)
@@ -219,7 +220,7 @@ def test_what_to_do_when_blind_is_what_findings_say() -> None:
     assert rows.items() >= {why.value: action for why, action in BLIND_ACTION.items()}.items()
 
 
-@pytest.mark.parametrize("line", sorted({one for one in code(page()) if one.startswith("wirewatch ")}))
+@each("line", sorted({one for one in code(page()) if one.startswith("wirewatch ")}))
 def test_a_command_on_the_page_is_one(line: str) -> None:
     words = shlex.split(line)[1:]
     command: click.Command = cli

@@ -9,6 +9,7 @@ import pytest
 
 from dashboards.runbook import code, entries
 from tests.alerts.coverage import EXAMPLES, known_rules, levels_of, selection
+from tests.rows import each
 from tools import alerting, promql
 from tools.alerting import HEADINGS, INDEX, RUNBOOKS, alerts, records, sections
 from wirewatch.cli import cli
@@ -76,9 +77,7 @@ def test_the_pages_that_the_alerts_name_are_there() -> None:
             assert (alerting.ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, INDEX, alerting.PROMETHEUS / "README.md"], ids=lambda path: path.stem
-)
+@each("page", [*PAGES, INDEX, alerting.PROMETHEUS / "README.md"], ids=lambda path: path.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):
         if path.startswith("http"):

@@ -7,6 +7,7 @@ from urllib.parse import urldefrag
 import pytest
 
 from tests.alerts.coverage import known_rules
+from tests.rows import each
 from tools.alerting import INDEX as INDEX_FILE
 from tools.alerting import alerts, runbook_url
 from tools.pages import DOCS
@@ -33,7 +34,7 @@ def test_each_alert_has_its_page_and_the_index_has_all() -> None:
     assert shown == {f"{one.name}.md" for one in alerts()}
 
 
-@pytest.mark.parametrize("path", PAGES)
+@each("path", PAGES)
 def test_a_link_of_a_page_leads_to_a_page_and_to_a_heading_of_it(path: str) -> None:
     found = re.findall(r'href="([^"]+)"', served(path))
     assert any(normpath(join(dirname(path), url)) == ".." for url in found), "the status page"

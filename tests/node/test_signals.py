@@ -183,7 +183,7 @@ def test_children_get_signals_as_they_were(tmp_path: Path) -> None:
         masks = {line[:6]: int(line[7:], 16) for line in status if line.startswith(("SigBlk", "SigIgn"))}
         return masks["SigBlk"] & ours == masks["SigIgn"] & ours == 0
 
-    with Daemon(("--replay", "h200x8"), tmp_path) as daemon:
+    with Daemon(("--replay", "h200x8"), tmp_path, forks=False) as daemon:
         until(lambda: bool(children(daemon.process.pid)))
         child = children(daemon.process.pid)[0]
         until(lambda: is_free(child))

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.rows import each
 from tests.ship.locks import pins
 from tools.locks import wanted
 
@@ -36,7 +37,7 @@ def asked() -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
-@pytest.mark.parametrize("requirement", asked(), ids=str)
+@each("requirement", asked(), ids=str)
 def test_no_bound_leaves_a_version_with_a_known_hole(requirement: Requirement) -> None:
     assert lowest(requirement) >= SAFE.get(canonicalize_name(requirement.name), Version("0"))
     assert lowest(requirement) > Version("0"), "without a lower bound every hole is let in"

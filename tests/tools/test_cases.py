@@ -20,6 +20,10 @@ import pytest
 @pytest.mark.parametrize("name", ["a", "b", "c", "d"])
 def test_many(name): assert name in "ac"
 
+@pytest.mark.parametrize("fast", [0, 1])
+@pytest.mark.parametrize("slow", "xy")
+def test_both(slow, fast): assert (slow, fast) in {("x", 0), ("y", 1)}
+
 def test_dear(): raise AssertionError
 
 def test_other(): pass
@@ -27,6 +31,7 @@ def test_other(): pass
 LIST = """
 [cases]
 "test_some.py::test_many" = 2
+"test_some.py::test_both" = 2
 [release]
 "test_some.py::test_dear" = "test_other has its rule"
 """
@@ -73,8 +78,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "settings", "said", "last"),
     [
-        (["test_some.py", "-p", "xdist", "-n", "1"], {}, "3 passed", "3 cases are left to a release"),
-        (["test_some.py"], {"RELEASE": "1"}, "3 failed, 3 passed", ""),
+        (["test_some.py", "-p", "xdist", "-n", "1"], {}, "5 passed", "5 cases are left to a release"),
+        (["test_some.py"], {"RELEASE": "1"}, "5 failed, 5 passed", ""),
         (["test_some.py::test_dear"], {}, "1 failed", ""),
     ],
 )

@@ -1,15 +1,15 @@
 """docs/cli.md has every command; each has an example whose words are right, and says how it ends."""
 
 import click
-import pytest
 
+from tests.rows import each
 from tests.tools.blocks import simple, wrong
 from tools.commands import PAGE, commands, examples
 
 EVERY = dict(commands())
 
 
-@pytest.mark.parametrize("words", EVERY)
+@each("words", EVERY)
 def test_a_command_has_an_example_and_every_option_a_meaning(words: str) -> None:
     lines = examples(EVERY[words])
     assert any(f"{line} ".startswith(f"{words} ") or f"| {words} " in line for line in lines), words

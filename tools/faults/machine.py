@@ -97,11 +97,15 @@ class FaultPlayer(Player):
 
     fault: list[AnswerChange] = field(default_factory=list)
     kept: dict[tuple[float, Key], Answer] = field(default_factory=dict)
-    length: float = 0.0
+    known: list[AnswerChange] = field(default_factory=list)
+    """The fault as it was at the last question."""
 
     def answer(self, key: Key) -> Answer:
         seconds = self.seconds()
-        applied = [one for one in self.fault if one.applies(key, seconds)]
+        if self.known != self.fault:
+            self.known[:] = self.fault
+            vars(self).pop("changes_of", None)
+        applied = [one for one in self.changes_of(key) if one.start <= seconds < one.until]
         for one in applied:
             if one.action in WAITING:
                 raise StuckError({"hang": 1e9, "slow": one.argument, "crash": 0.0}[one.action])
@@ -169,11 +173,7 @@ class Machine:
         clock, fault = self.clock, self.fault
         # The overlay holds the very list, so that a change of the fault is one of the play.
         overlay = Overlay("fault", "", fault)  # type: ignore[arg-type]
-        times = self.recording.times
-        player = FaultPlayer(
-            self.recording, lambda: clock.seconds, (overlay,), fault=fault, kept=self.kept,
-            length=times[-1] - times[0],
-        )  # fmt: skip
+        player = FaultPlayer(self.recording, lambda: clock.seconds, (overlay,), fault=fault, kept=self.kept)
         answers = ReplayNvml(player)
         nvml = NvmlClient(start=lambda _source: DirectChild(answers, clock), mono=clock.mono)
         return Hardware(

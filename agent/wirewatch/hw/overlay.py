@@ -28,7 +28,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER, _HOUR = 1e9, 3600.0
 """Seconds."""
-_matches = lru_cache(1 << 16)(fnmatchcase)
+_asked = lru_cache(1 << 16)(lambda prefix, question: ("nvml", f"{prefix}{question}"))
 HURRY = 20.0
 """How many times as fast as written an overlay changes for a demo."""
 BUNDLED = Path(__file__).parent.parent / "overlays"
@@ -112,8 +112,8 @@ class AnswerChange:
     until: float = _FOR_EVER
     at: str = ""
 
-    def applies(self, key: Key, seconds: float) -> bool:
-        return key[0] == self.port and self.start <= seconds < self.until and _matches(key[1], self.match)
+    def of(self, key: Key) -> bool:
+        return key[0] == self.port and fnmatchcase(key[1], self.match)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,7 @@ class Player:
     def steady(self) -> float:
         """Seconds of play after which nothing new begins or ends, counters that grow aside."""
         ends = (one.until for each in self.overlays for one in each.changes if one.until < _FOR_EVER)
-        begun = (each.begun for each in self.overlays)
-        return max(self.length, *begun, *ends, 0.0)
+        return max(self.length, *(each.begun for each in self.overlays), *ends, 0.0)
 
     def answer(self, key: Key) -> Answer:
         """Return the answer of this moment, overlays applied.
@@ -193,7 +192,9 @@ class Player:
         found = self.recording.at(key, moment)
         if cycle and found is not None and is_counter(key):
             found = _grown(found, cycle * self.recording.growth(key))
-        found = change(self.overlays, key, seconds, found, self.effects)
+        for one in self.changes_of(key):
+            if one.start <= seconds < one.until:
+                found = _act(one, key, seconds, found, self.effects)
         if found is not None:
             return found
         if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
@@ -204,7 +205,13 @@ class Player:
             raise NotRecorded(f"{key[0]}: {key[1]}")
         return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
 
-    @property
+    @cached_property
+    def changes_of(self) -> Callable[[Key], tuple[AnswerChange, ...]]:
+        """The changes of a question in order, looked up once for each question."""
+        every = [one for overlay in self.overlays for one in overlay.changes]
+        return lru_cache(1 << 16)(lambda key: tuple(one for one in every if one.of(key)))
+
+    @cached_property
     def length(self) -> float:
         """Seconds from the first moment to the last."""
         return self.recording.times[-1] - self.recording.times[0]
@@ -225,8 +232,8 @@ class Player:
     def _as_it_came(self, key: Key, cycle: int, moment: int, answer: Answer) -> Came:
         times = self.recording.times
         seconds, value = cycle * self.length + times[moment] - times[0], answer.value
-        for one in (one for overlay in self.overlays for one in overlay.changes):
-            if one.action in _OF_VALUES and one.applies(key, seconds):
+        for one in self.changes_of(key):
+            if one.action in _OF_VALUES and one.start <= seconds < one.until:
                 value = _changed(one, seconds, value)
         return Came(cycle, moment, answer._replace(value=value), value is not answer.value)
 
@@ -254,7 +261,7 @@ class ReplayNvml:
         prefix = "" if scope is None else self._prefix(scope)
         if prefix is None:
             return [Answer(absent_code(GPU_IS_LOST))] * len(questions)
-        answers = [self._player.answer(("nvml", f"{prefix}{q}")) for q in questions]
+        answers = [self._player.answer(_asked(prefix, q)) for q in questions]
         self.seconds += sum(a.us for a in answers) * 1e-6
         return answers
 
@@ -293,15 +300,6 @@ def load_overlay(path: str) -> Overlay:
     return Overlay(Path(path).stem, str(data.get("about", "")), changes, findings)
 
 
-def change(
-    overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None, effects: Effects = REAL
-) -> Answer | None:
-    """Return the answer as overlays change it, `seconds` into the play; RuntimeError if one says `raise`."""
-    for one in (one for overlay in overlays for one in overlay.changes if one.applies(key, seconds)):
-        answer = _act(one, key, seconds, answer, effects)
-    return answer
-
-
 def within(value: Any, path: Sequence[str], change: Callable[[Any], Json | Absent]) -> Any:
     """The value with every member changed that a path leads to; `*` and `?` match names and positions."""
     if not path:
@@ -326,11 +324,9 @@ def is_counter(key: Key) -> bool:
 
 def open_player(source: Source) -> Player:
     """Return a player for a recording by name or path; raises RecordingError, OverlayError."""
-    loaded = tuple(load_overlay(path) for path in source.overlays)
-    if source.lead is not None:
-        loaded = tuple(one.hurried(source.lead) for one in loaded)
-    recording = load_recording(source.replay)
-    return Player(recording, lambda: time.monotonic() - source.epoch, loaded, source.loop)
+    lead = source.lead
+    loaded = tuple(one if lead is None else one.hurried(lead) for one in map(load_overlay, source.overlays))
+    return Player(load_recording(source.replay), lambda: time.monotonic() - source.epoch, loaded, source.loop)
 
 
 def _finding(path: str, entry: Any) -> Expected:
@@ -340,8 +336,7 @@ def _finding(path: str, entry: Any) -> Expected:
         wanted = f"{sorted(_TEXTS)} and any of {sorted(_SUBJECT)} as texts, with a health in capitals"
         raise OverlayError(f"overlay {path}: a finding has {wanted}; got {entry!r}")
     subject = Subject(**{key: value for key, value in entry.items() if key in _SUBJECT})
-    health = Health[entry["health"]]
-    return Expected(entry["rule"], health, subject, entry["evidence"], entry["action"])
+    return Expected(entry["rule"], Health[entry["health"]], subject, entry["evidence"], entry["action"])
 
 
 def _change(path: str, entry: Any) -> AnswerChange:

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 
@@ -15,10 +17,7 @@ from wirewatch.core.types import Sample, Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents import judged as documents
 from wirewatch.documents import status as glance
-from wirewatch.documents.drift import drift_of_state
-from wirewatch.documents.finding import evidence
 from wirewatch.documents.health import HealthDocument, StatusDocument
-from wirewatch.documents.judged import DaemonStatus
 from wirewatch.documents.probed import probes_of
 from wirewatch.documents.process import PROCESS
 from wirewatch.kubernetes.apiserver import ConditionReport
@@ -73,12 +72,10 @@ class DaemonView:
     tier: Tier = Tier.FULL
     condition: Callable[[], ConditionReport | None] = lambda: None
 
-    def daemon(self) -> DaemonStatus:
+    def daemon(self) -> documents.DaemonStatus:
         """The daemon's own status now."""
-        return DaemonStatus(
-            self.now(), self.mono(), self.turning(), self.released_until(),
-            self.policy().require_fresh_probe,
-        )  # fmt: skip
+        fresh = self.policy().require_fresh_probe
+        return documents.DaemonStatus(self.now(), self.mono(), self.turning(), self.released_until(), fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ class PageCache:
     """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest."""
 
     def __init__(
-        self, node: Callable[[], Judged], daemon: Callable[[], DaemonStatus], about: PageSource
+        self, node: Callable[[], Judged], daemon: Callable[[], documents.DaemonStatus], about: PageSource
     ) -> None:
         self._node, self._daemon, self._about = node, daemon, about
         self._one = asyncio.Lock()
@@ -113,12 +110,17 @@ class PageCache:
             return made
 
 
-def application(status: DaemonView) -> FastAPI:
-    """The interface over a daemon's status."""
-    app = FastAPI(
-        title="wirewatch", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
-        separate_input_output_schemas=False,
-    )  # fmt: skip
+class _Undescribed(APIRoute):
+    """A route without the models of its answers: to describe them takes a third of a daemon's start."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+        super().__init__(path, endpoint, **{**given, "response_model": None, "responses": None})
+
+
+def application(status: DaemonView, route: type[APIRoute] = _Undescribed) -> FastAPI:
+    """The interface over a daemon's status; a thread describes it once somebody asks for that."""
+    app = FastAPI(title="wirewatch", version=__version__, openapi_url=None, redirect_slashes=False)
+    app.router.route_class, app.separate_input_output_schemas = route, False
     exposition = Exposition(status.source, status.tier)
 
     @app.get("/metrics", response_class=Response, responses=_EXPOSITION)
@@ -146,24 +148,25 @@ def application(status: DaemonView) -> FastAPI:
         code = 200 if node.verdict.job_ready else UNAVAILABLE
         return _json(state.HEALTH.dump_json(documents.health(node, status.daemon())), code)
 
-    about = PageSource(status.source, status.policy, status.place)
-    add_page(app, PageCache(status.node, status.daemon, about))
+    _add_page(app, status)
+    _add_description(app, status)
     _add_node(app, status)
     _add_findings(app, status)
     _add_runs(app, status)
     return app
 
 
-def rendered(judged: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
+def rendered(judged: Judged, daemon: documents.DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
     """The page of a state at a time; `refresh` as the URL has it."""
     return render(page(page_content(judged, daemon, about.source, about.policy(), about.place)), refresh)
 
 
-def add_page(app: FastAPI, pages: PageCache) -> None:
+def _add_page(app: FastAPI, status: DaemonView) -> None:
     """Add the page at `/` and the runbook at `/docs` by the paths of its files; both not in OpenAPI."""
+    pages = PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def status(refresh: str = "") -> Response:
+    async def page_now(refresh: str = "") -> Response:
         made = await pages.get(refresh)
         return Response(made.text, headers=dict(made.headers))
 
@@ -175,6 +178,14 @@ def add_page(app: FastAPI, pages: PageCache) -> None:
         return Response(made.text, headers=dict(made.headers))
 
 
+def _add_description(app: FastAPI, status: DaemonView) -> None:
+    described = cache(lambda: application(status, APIRoute).openapi())
+
+    @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
+    async def openapi() -> Response:
+        return JSONResponse(await asyncio.to_thread(described))
+
+
 def _add_node(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/state", response_model=state.StateDocument)
     async def api_state() -> Response:
@@ -184,8 +195,7 @@ def _add_node(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/status", response_model=StatusDocument)
     async def api_status() -> Response:
         """The node in few values, as `wirewatch status` shows it."""
-        judged, at = status.node(), status.now()
-        return _json(await asyncio.to_thread(_at_a_glance, judged, at, status.source))
+        return _json(await asyncio.to_thread(_at_a_glance, status.node(), status.now(), status.source))
 
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
@@ -195,7 +205,7 @@ def _add_node(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/topology/drift", response_model=drift.DriftDocument)
     async def api_drift() -> Response:
         """The baseline, and the differences from it that no operator has accepted."""
-        return _json(drift.DRIFT.dump_json(drift_of_state(status.node().state, status.now())))
+        return _json(drift.DRIFT.dump_json(drift.drift_of_state(status.node().state, status.now())))
 
 
 def _add_findings(app: FastAPI, status: DaemonView) -> None:
@@ -208,7 +218,7 @@ def _add_findings(app: FastAPI, status: DaemonView) -> None:
     async def api_finding(name: str) -> Response:
         """One finding by its id, for a hardware return: the part, its numbers, and those of its peers."""
         try:
-            document = evidence(status.node(), name, status.now(), status.source)
+            document = finding.evidence(status.node(), name, status.now(), status.source)
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, NOT_FOUND)
         return _json(finding.FINDING.dump_json(document))

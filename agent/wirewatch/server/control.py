@@ -122,10 +122,7 @@ class Probing:
 
 
 def _application(title: str) -> FastAPI:
-    app = FastAPI(
-        title=title, version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
-        redirect_slashes=False,
-    )  # fmt: skip
+    app = FastAPI(title=title, version=__version__, openapi_url=None, redirect_slashes=False)
 
     @app.exception_handler(RequestValidationError)
     async def unusable(_request: Request, error: RequestValidationError) -> Response:
@@ -145,27 +142,27 @@ def control_application(control: Control) -> FastAPI:
     """The interface of the daemon's control socket."""
     app = _application("wirewatch control")
 
-    @app.post("/release", response_model=ReleaseDocument)
+    @app.post("/release")
     async def release(order: ReleaseOrder) -> Response:
         """Close every GPU handle; a second order replaces the first."""
         return _json(RELEASE, await control.release(order.seconds, order.by))
 
-    @app.post("/resume", response_model=ReleaseDocument)
+    @app.post("/resume")
     async def resume(order: ResumeOrder) -> Response:
         """Take the GPUs back; changes nothing when they are not released."""
         return _json(RELEASE, await control.resume(order.by))
 
-    @app.post("/findings/{name}", response_model=FindingsDocument)
+    @app.post("/findings/{name}")
     async def of_finding(name: str, order: FindingOrder) -> Response:
         """Acknowledge, suppress until a date, or end the suppression; answers with all findings after it."""
         return _json(FINDINGS, control.of_finding(name, order))
 
-    @app.post("/topology", response_model=DriftDocument)
+    @app.post("/topology")
     async def accept(order: AcceptOrder) -> Response:
         """Accept the topology, or one change of it; answers with the baseline after it."""
         return _json(DRIFT, await control.accept(order))
 
-    @app.post("/pairs", response_model=FindingsDocument)
+    @app.post("/pairs")
     async def tell(order: PairsOrder) -> Response:
         """Take what pairs of nodes found out about this node; answers with all findings after it."""
         return _json(FINDINGS, await control.tell(order))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from wirewatch_fleet.rounds.engine import PairNode, PairState, RoundOrder
 from wirewatch_fleet.rounds.jobs import (
     CAMPAIGN,
@@ -348,7 +349,7 @@ LATE = with_condition("Failed", reason="DeadlineExceeded", message="too long")
 N1, N2 = pod("n1a", "Running", **RUNNING), pod("n2a", "Running", **RUNNING)
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "pods", "state", "said", "printed"),
     [
         (None, [], FAIL, "its Job is gone", ()),

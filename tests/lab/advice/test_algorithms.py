@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.rows import each
 from wirewatch.busbw.formulas import factor, wire_bytes
 from wirewatch.core.probe import OPS, PRIMITIVES
 from wirewatch.core.types import Absent
@@ -247,7 +248,7 @@ def test_each_collective_has_its_algorithms(op: str, ranks: int, nodes: int, nam
     assert pat == ([ranks == nodes] if pat else [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "algorithm", "ranks", "nodes", "steps", "sends", "crosses", "most", "most_crosses"),
     [
         ("all_reduce", "Ring", 4, 1, 6, 1.5, 0, 1.5, 0),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fuzzing import damaged
 from tests.lab.study.topologies import gpu, nic, system
+from tests.rows import each
 from wirewatch.busbw.expected import wire
 from wirewatch.busbw.network import expect_network
 from wirewatch.busbw.references import architecture
@@ -99,7 +100,7 @@ def test_any_text_is_a_machine_or_the_one_error(text: str) -> None:
         assert 2 <= described(text).conditions[0].group.ranks <= 72
 
 
-@pytest.mark.parametrize("product", PRODUCTS, ids=lambda one: one.name)
+@each("product", PRODUCTS, ids=lambda one: one.name)
 def test_a_product_is_found_by_its_own_name_and_by_no_other(product: GpuProduct) -> None:
     assert [one for one in PRODUCTS if gpu_product(one.name) is product] == [product]
 

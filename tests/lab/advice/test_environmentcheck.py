@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.advice.settings import HUNDRED, LOCAL, MAPPED, MIB, gids, node, port, swept
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
 from wirewatch.core.topology import WireKind
@@ -363,7 +364,7 @@ def test_where_the_ports_are_not_known_nothing_is_said_of_what_depends_on_them(
     assert [trouble for trouble, _ in told(name, value, UNKNOWN, **others)] == found_
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "where", "others", "found_"),
     [
         ("NCCL_IB_DISABLE", "1", node(*IB), {}, ["slows"]),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.nccl.variables import variable
 from wirewatch_lab.advice.settings.sources import misread
 
@@ -14,7 +15,7 @@ def read(name: str, value: str) -> str:
     return misread(known, value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "words"),
     [
         ("NCCL_BUFFSIZE", "4M", "read as 4: NCCL takes the number at the start; write 4194304"),
@@ -64,7 +65,7 @@ def test_a_level_counts_letter_by_letter(value: str, near: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("NCCL_BUFFSIZE", "4194304"), ("NCCL_BUFFSIZE", "0x400000"), ("NCCL_BUFFSIZE", " 4194304 "),

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.busbw.curves import CURVES, H200_SWEEP, HOPPER, table_of
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, busbw
@@ -384,7 +385,7 @@ def test_whatever_a_study_holds_a_time_is_finite_and_above_nothing(
 # What the source documents have wrong: shared/sources/ERRATA.md
 
 
-@pytest.mark.parametrize("size", [8 << n for n in range(30)])
+@each("size", [8 << n for n in range(30)])
 def test_ring_throughout_on_eight_h200_with_the_protocols_of_nccls_log(size: int) -> None:
     taken = CollectiveModel("all_reduce", 8, WireKind.SWITCH, "Hopper", HOPPER).taken(size)
     protocol = "LL" if size <= 2 * MIB else "LL128" if size <= 32 * MIB else "Simple"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.core.probe import DTYPES, MIB, PRIMITIVES
 from wirewatch_lab.study.curve import AUTO, Configuration
 from wirewatch_lab.study.grid import (
@@ -121,7 +122,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("op", "wanted", "here", "why"), CASES)
+@each(("op", "wanted", "here", "why"), CASES)
 def test_what_is_offered_is_what_nccl_has_here(
     op: str, wanted: Configuration, here: Capabilities, why: str
 ) -> None:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.rows import each
 from wirewatch_lab.study.runs import (
     BenchmarkRow,
     BenchmarkRun,
@@ -160,7 +161,7 @@ def test_a_busbw_differs_where_no_rounding_explains_it(op: str, one: RowTiming, 
     assert differs(op, 8, row(), one) is other
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "ranks", "op", "why"),
     [
         (row(), 8, "all_reduce", ""),

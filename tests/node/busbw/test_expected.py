@@ -24,6 +24,7 @@ from tests.node.busbw.nodes import (
 )
 from tests.node.busbw.tables import GIB, H100_FOUR, MIB, rows
 from tests.node.busbw.tables import H200 as H200_TABLE
+from tests.rows import each
 from wirewatch.busbw.expected import Expectation, GroupWire, choose, expect, pcie_rate, wire, wire_lines
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.probe import Conditions, Pcie
@@ -464,7 +465,7 @@ def test_a_pin_is_enough_where_nothing_else_is_known(topology: Topology) -> None
     assert "no latency term is known" in told.derivation[-1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC"), ("NCCL_P2P_LEVEL", "NVL"),
@@ -484,7 +485,7 @@ def test_a_setting_that_lowers_bandwidth_is_named(name: str, value: str) -> None
     assert SLOWING[name].source
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("NCCL_P2P_DISABLE", "0"), ("NCCL_P2P_LEVEL", "SYS"), ("NCCL_P2P_LEVEL", "4"),

@@ -5,8 +5,6 @@ A row says whether the wire is known, and the confidence for all_reduce, all_gat
 256 MiB with NCCL's defaults, `-` for no expectation.
 """
 
-import pytest
-
 from tests.node.busbw.nodes import (
     A100,
     A100_CARD,
@@ -22,6 +20,7 @@ from tests.node.busbw.nodes import (
     sockets,
     switched,
 )
+from tests.rows import each
 from wirewatch.busbw.expected import Expectation, GroupWire, expect, wire
 from wirewatch.core.probe import MIB, OPS, Conditions, Pcie
 from wirewatch.core.topology import Topology, groups, islands
@@ -81,7 +80,7 @@ def confidence(here: Conditions, op: str) -> str:
     return told.confidence.value if isinstance(told, Expectation) else "-"
 
 
-@pytest.mark.parametrize(("name", "topology", "known", "confidences"), ROWS, ids=[row[0] for row in ROWS])
+@each(("name", "topology", "known", "confidences"), ROWS, ids=[row[0] for row in ROWS])
 def test_what_is_known(
     name: str, topology: Topology, *, known: bool, confidences: tuple[str, str, str]
 ) -> None:
@@ -97,7 +96,7 @@ def test_the_rate_that_the_driver_shows_makes_the_wire_of_any_product_known() ->
     assert told.rate == 1.8e12
 
 
-@pytest.mark.parametrize(("name", "topology", "known", "confidences"), ROWS, ids=[row[0] for row in ROWS])
+@each(("name", "topology", "known", "confidences"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_pin_is_an_expectation_and_takes_nothing_from_the_wire(
     name: str, topology: Topology, *, known: bool, confidences: tuple[str, str, str]
 ) -> None:

@@ -8,6 +8,7 @@ from tests.node.busbw.nodes import A100, A100_CARD, B200, H100, H100_NVL, H200, 
 from tests.node.busbw.tables import A100 as A100_TABLE
 from tests.node.busbw.tables import GIB, H100_FOUR, MIB, rows
 from tests.node.busbw.tables import H200 as H200_TABLE
+from tests.rows import each
 from wirewatch.busbw.formulas import NVLS, RING, factor
 from wirewatch.busbw.references import (
     LEAST_BYTES,
@@ -63,7 +64,7 @@ def test_points_are_those_that_nccl_tests_printed(op: str, arch: str, ranks: int
     )
 
 
-@pytest.mark.parametrize("reference", TABLES, ids=name)
+@each("reference", TABLES, ids=name)
 def test_efficiency_and_latency_reproduce_the_points_within_three_per_cent(reference: Reference) -> None:
     for size, busbw in reference.points:
         assert modelled(reference, size) == pytest.approx(busbw, rel=0.03)
@@ -101,7 +102,7 @@ def test_what_follows_for_ring_on_hopper(op: str, ranks: int, efficiency: float,
     assert model.latency == pytest.approx(latency, abs=5e-7)
 
 
-@pytest.mark.parametrize("reference", REFERENCES, ids=name)
+@each("reference", REFERENCES, ids=name)
 def test_every_reference_is_plausible_and_says_where_it_comes_from(reference: Reference) -> None:
     assert reference.source
     assert reference.fits[0] <= reference.ranks <= reference.fits[1]

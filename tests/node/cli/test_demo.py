@@ -23,6 +23,7 @@ from tests.node.cli.checks import check as checked
 from tests.node.daemon.process import FAST, SOON, Daemon
 from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
+from tests.rows import each
 from wirewatch.catalogue import discover
 from wirewatch.cli import cli
 from wirewatch.cli import demo as module
@@ -457,7 +458,7 @@ def test_a_hurried_fault_begins_soon_and_keeps_its_order() -> None:
     assert told == [(3.0, 5.25), (6.0, 8.25), (9.0, 11.25)]
 
 
-@pytest.mark.parametrize("name", bundled_overlays())
+@each("name", bundled_overlays())
 def test_every_hurried_fault_has_begun_within_seconds(name: str) -> None:
     written, hurried = load_overlay(name), load_overlay(name).hurried(LEAD)
     assert hurried.begun <= LEAD + 6.0

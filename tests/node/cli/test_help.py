@@ -13,6 +13,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch.cli import COMMANDS, added, cli
 from wirewatch.cli.groups import CommandGroup, LazyGroup, whole_sentence
 from wirewatch.core.names import did_you_mean, nearest
@@ -43,7 +44,7 @@ def example_lines(command: click.Command) -> list[str]:
     return [line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")]
 
 
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+@each("words", EVERY, ids=" ".join)
 def test_help_fits_a_terminal_and_is_not_cut_off(words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(cli, [*words, "--help"], terminal_width=WIDTH)
     assert done.exit_code == OK

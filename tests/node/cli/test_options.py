@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.cli.test_help import LEAVES, USAGE
+from tests.rows import each
 from wirewatch.cli import run
 from wirewatch.cli.options import UNITS, Date, Duration, FiniteNumber, WholeNumber
 
@@ -27,7 +28,7 @@ def test_what_people_write(text: str, wanted: float) -> None:
     assert seconds(text) == wanted
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "", " ", "s", "m3", "-1", "-1s", "+1", "nan", "inf", "infinity", "1e3", "1e400", "9" * 400, "1 0s",

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from tests.rows import each
 from tests.support import Node
 from wirewatch.catalogue import rule_of
 from wirewatch.core.collector import NodeState
@@ -77,7 +78,7 @@ class Healthy:
         """The collectors that ask nothing which these change: what each makes follows from its answers."""
 
         def touched(keys: Iterable[Key]) -> bool:
-            return any(one.applies(key, one.start) for one in changes for key in keys)
+            return any(one.of(key) for one in changes for key in keys)
 
         return (
             frozenset()
@@ -130,7 +131,7 @@ def test_every_bundled_fault_says_what_it_makes() -> None:
     assert all(load_overlay(name).about for name in bundled_overlays())
 
 
-@pytest.mark.parametrize("name", TABLE)
+@each("name", TABLE)
 def test_what_a_fault_makes_is_declared_by_a_collector(name: str) -> None:
     for told in TABLE[name]:
         rule = rule_of(told.rule)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.node.collectors.drawn import PCI, Gpus, Watched
+from tests.rows import each
 from wirewatch.collectors.xid import RULES
 from wirewatch.core import xids
 from wirewatch.core.kernellog import TEXTS
@@ -224,7 +225,7 @@ def watched(*lines: str) -> Watched:
     return node
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@each("name", INPUTS)
 def test_an_input_has_the_answer_of_its_vendor(name: str) -> None:
     told = INPUTS[name]
     node = watched(*told.lines)
@@ -235,7 +236,7 @@ def test_an_input_has_the_answer_of_its_vendor(name: str) -> None:
         assert ("drain" in finding.action) == (finding.health is FAILED)
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@each("name", INPUTS)
 def test_every_xid_and_sxid_is_counted_also_one_to_ignore(name: str) -> None:
     node = watched(*INPUTS[name].lines)
     node.poll(2)
@@ -303,7 +304,7 @@ def rows() -> list[tuple[str, Severity, str]]:
     ]
 
 
-@pytest.mark.parametrize(("name", "severity", "action"), rows())
+@each(("name", "severity", "action"), rows())
 def test_what_says_drain_is_fatal_and_what_is_fatal_says_drain(
     name: str, severity: Severity, action: str
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.node.core.linkcollector import LINKS
+from tests.rows import each
 from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
@@ -45,7 +46,7 @@ def faults_of(find: Callable[[Any], Iterator[str]], value: Any, **changes: Any) 
     return list(find(value))
 
 
-@pytest.mark.parametrize(
+@each(
     ("metric", "changes", "said"),
     [
         (SPEED, {"name": "gpu_Fan_rpm"}, "lower-case words joined by _"),
@@ -91,7 +92,7 @@ def test_a_label_that_the_scrape_adds_or_that_has_no_end_is_refused(label: str) 
         replace(SPEED, labels=("gpu", "uuid", label))
 
 
-@pytest.mark.parametrize("odd", BASE)
+@each("odd", BASE)
 def test_another_unit_than_a_base_unit_is_refused_with_the_base_unit(odd: str) -> None:
     with pytest.raises(ValueError, match=f"write {BASE[odd]} in place of {odd}$"):
         Metric(f"gpu_fan_{odd}", Kind.GAUGE, (), "A number.", unit=odd)
@@ -117,7 +118,7 @@ def test_a_unit_is_that_of_the_name_or_declared(name: str, kind: Kind, unit: str
     assert unit_of(Metric(name, kind, (), "A number.", unit=unit)) == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "changes", "said"),
     [
         (SLOW, {"name": "too_slow"}, r"write family\.fault"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.rows import each
 from wirewatch.core import xids
 from wirewatch.core.kernellog import (
     OFF_BUS,
@@ -374,7 +375,7 @@ TOLD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "kind", "pci"), TOLD)
+@each(("text", "kind", "pci"), TOLD)
 def test_named_messages_of_wires_are_wanted_and_understood(text: str, kind: str, pci: str) -> None:
     assert wanted(raw(text))
     told = event(text)
@@ -584,7 +585,7 @@ def test_a_number_of_next_year_is_reported_with_where_to_look_it_up() -> None:
     assert "catalogue" in UNLISTED.action
 
 
-@pytest.mark.parametrize("number", sorted(XIDS))
+@each("number", sorted(XIDS))
 def test_every_entry_has_a_meaning_and_an_action_that_end_without_a_period(number: int) -> None:
     entry = XIDS[number]
     for text in (entry.meaning, entry.action):

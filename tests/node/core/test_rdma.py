@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.recorded import PUBLISHED
+from tests.rows import each
 from wirewatch.core.rdma import (
     ACTIVE,
     DEVICE_FIELD,
@@ -98,7 +99,7 @@ def test_names_of_states_can_be_label_values_and_active_ones_are_among_them() ->
     assert set(STATES) >= ACTIVE
 
 
-@pytest.mark.parametrize(("speed", "lanes", "gbps"), RATES)
+@each(("speed", "lanes", "gbps"), RATES)
 def test_every_width_at_every_speed_is_a_rate_in_bytes_per_second(
     speed: str, lanes: int, gbps: float
 ) -> None:
@@ -409,7 +410,7 @@ def test_the_link_layer_is_named_alike_whichever_version_prints_it() -> None:
         assert told.ports["mlx5_0", "1"].link_layer == layer
 
 
-@pytest.mark.parametrize("lines", range(len(TWO.splitlines())))
+@each("lines", range(len(TWO.splitlines())))
 def test_an_output_that_was_cut_short_says_what_it_had_said(lines: int) -> None:
     cut = understood("".join(TWO.splitlines(keepends=True)[:lines]))
     whole = understood(TWO)

@@ -3,8 +3,7 @@
 from dataclasses import astuple, fields, replace
 from itertools import product
 
-import pytest
-
+from tests.rows import each
 from wirewatch.core.witnesses import TABLE, Says, State, Witnesses, _holds, weigh
 
 HERE, ILL, GONE, AWAY, HIDDEN, COMING, DUE = (
@@ -17,7 +16,7 @@ CAN_SAY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("part", "state"),
     [
         (Witnesses(nvml=HERE, memory=DUE), State.PRESENT),

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import psutil
 
+from tests.forkserver import FORKS
 from tests.node.probe import workers
 from tests.patience import HANGS
 from tests.processes import Process
@@ -49,6 +50,7 @@ class ProberProcess:
         environment = {
             **os.environ, workers.WHICH: worker, workers.PID_FILE: str(self.pid_file),
             "OUR_SETTINGS": json.dumps(settings or {}), "PYTHONPATH": str(ROOT),
+            FORKS: "1",
         }  # fmt: skip
         with self._log.open("ab") as log:
             words = (*command, "--socket", self.socket, *arguments)

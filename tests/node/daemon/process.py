@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.forkserver import FORKS
 from tests.patience import HANGS
 from tests.processes import Process
 
@@ -70,16 +71,18 @@ class Daemon:
 
     Args:
         program: the module that runs it.
+        forks: whether its process that talks to NVML is forked, instead of an interpreter of its own.
     """
 
     def __init__(
-        self, arguments: Sequence[str], folder: Path, config: str = FAST, program: str = "wirewatch"
-    ) -> None:
+        self, arguments: Sequence[str], folder: Path, config: str = FAST, program: str = "wirewatch",
+        *, forks: bool = True,
+    ) -> None:  # fmt: skip
         file = folder / "wirewatch.toml"
         file.write_text(config, "utf-8")
         self._log = folder / "daemon.log"
         words = (program, "serve", "--listen", "127.0.0.1:0", "--config", str(file), *arguments)
-        state = {"STATE_DIRECTORY": str(file.parent / "state")}
+        state = {"STATE_DIRECTORY": str(file.parent / "state"), **({FORKS: "1"} if forks else {})}
         with self._log.open("wb") as log:
             self.process = Process(words, stderr=log, env={**os.environ, **state})
         self.url = self._wait_for_url()

@@ -1,7 +1,6 @@
 """The daemon in this process: its servers, its orders, a configuration that is read again, and its end."""
 
 import asyncio
-import gc
 import json
 import threading
 import time
@@ -85,10 +84,7 @@ def test_a_daemon_answers_takes_orders_is_changed_and_writes_before_it_ends(
             reread=lambda: Reread((two,), Expect(), VerdictPolicy()),
         )  # fmt: skip
         thread.start()
-        try:
-            asyncio.run(asyncio.wait_for(daemon, 3 * HANGS))
-        finally:
-            gc.unfreeze()
+        asyncio.run(asyncio.wait_for(daemon, 3 * HANGS))
         entries = read_ledger(Path(ledger), "", 0.0).entries.values()
     thread.join()
     nvml.close()

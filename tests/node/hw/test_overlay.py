@@ -19,7 +19,6 @@ from wirewatch.hw.overlay import (
     OverlayError,
     Player,
     ReplayNvml,
-    change,
     is_counter,
     load_overlay,
     open_player,
@@ -251,12 +250,12 @@ def test_a_change_of_a_port_that_does_not_exist_is_refused(tmp_path: Path) -> No
     _refusal(one_change(tmp_path, "set = 1", port="nvlm"))
 
 
-def changed(action: str, argument: Any, answer: Answer | None, at: str = "") -> Json | Absent:
+def changed(
+    action: str, argument: Any, value: Json | Absent, at: str = "", key: Key = POWER
+) -> Json | Absent:
     """The answer as one change makes it."""
     overlay = Overlay("drawn", "", (AnswerChange("nvml", "*", action, argument, at=at),))
-    found = change([overlay], POWER, 0.0, answer)
-    assert found is not None
-    return found.value
+    return Player(recording([0.0], {POWER: {0: value}}), lambda: 0.0, [overlay]).answer(key).value
 
 
 @pytest.mark.parametrize(
@@ -275,26 +274,24 @@ def changed(action: str, argument: Any, answer: Answer | None, at: str = "") -> 
 def test_numbers_are_changed_and_whole_ones_stay_whole_when_they_are_scaled(
     action: str, argument: float, value: Json, told: Json
 ) -> None:
-    assert changed(action, argument, Answer(value)) == told
+    assert changed(action, argument, value) == told
 
 
 def test_members_of_an_answer_are_changed_where_it_has_them() -> None:
     value: Json = {"links": [{"rate": 2, "up": True}, {"rate": 4}], "rate": 1}
-    assert changed("scale", 2, Answer(value), "links/*/rate") == {
+    assert changed("scale", 2, value, "links/*/rate") == {
         "links": [{"rate": 4, "up": True}, {"rate": 8}], "rate": 1,
     }  # fmt: skip
-    assert changed("set", 9, Answer(value), "links/1/rate") == {
+    assert changed("set", 9, value, "links/1/rate") == {
         "links": [{"rate": 2, "up": True}, {"rate": 9}], "rate": 1,
     }  # fmt: skip
-    assert changed("add", 1, Answer(value), "links/0/up/rate") == value
+    assert changed("add", 1, value, "links/0/up/rate") == value
     others: Json = {"links": [{"rate": 2}], "others": [{"rate": 3}]}
-    assert changed("scale", 2, Answer(others), "links/*/rate") == {
+    assert changed("scale", 2, others, "links/*/rate") == {
         "links": [{"rate": 4}], "others": [{"rate": 3}],
     }  # fmt: skip
-    assert changed("set", 9, Answer(LOST), "links/1/rate") == LOST
-    assert (
-        change([Overlay("x", "", (AnswerChange("nvml", "*", "set", 1, at="a"),))], POWER, 0.0, None) is None
-    )
+    assert changed("set", 9, LOST, "links/1/rate") == LOST
+    assert _absent(changed("set", 1, {}, "a", NAME)).why is Why.MISSING
 
 
 def test_a_hurried_fault_begins_after_the_lead_and_then_twenty_times_as_fast() -> None:
@@ -341,12 +338,15 @@ def test_a_change_of_a_member_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("action", ["add", "scale", "ramp"])
 def test_what_was_never_recorded_and_what_failed_are_only_set(action: str) -> None:
-    overlay = Overlay("drawn", "", (AnswerChange("nvml", "*", action, 1),))
-    assert change([overlay], POWER, 5.0, None) is None
-    failed = Answer(LOST, 3.0)
-    assert change([overlay], POWER, 5.0, failed) == failed
-    setting = Overlay("drawn", "", (AnswerChange("nvml", "*", "set", 1),))
-    assert change([setting], POWER, 5.0, failed) == Answer(1)
+    assert answered(action, 1, NAME).value == Absent(Why.MISSING, f"not in recording small: {NAME[1]}")
+    assert answered(action, 1) == Answer(LOST, 1.0)
+    assert answered("set", 1) == Answer(1)
+
+
+def answered(action: str, argument: Any, key: Key = POWER) -> Answer:
+    """The answer of a GPU that is lost, with one change, five seconds into the play."""
+    overlay = Overlay("drawn", "", (AnswerChange("nvml", "*", action, argument),))
+    return Player(recording([0.0], {POWER: {0: LOST}}), lambda: 5.0, [overlay]).answer(key)
 
 
 FILE: Key = ("sysfs", "read /sys/class/dmi/id/product_name")

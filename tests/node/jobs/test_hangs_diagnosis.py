@@ -7,6 +7,7 @@ import pytest
 
 from tests.node.jobs.hungjobs import UID, WAIT
 from tests.node.jobs.ras.reports import HOST
+from tests.rows import each
 from wirewatch.core.jobs import RasCommunicator, RasCrowd, RasPhase, RasRank, RasReport
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Why
@@ -90,7 +91,7 @@ TWO_OPS = report(comm(rank(0, counts={OP: 300, "broadcast": 5}), rank(1, counts=
 BOTH_LOST = (report(comm(rank(0), rank(1, missing="dead")), comm(rank(1, missing="dead"), name="0x2")),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "seen", "kind"),
     [
         ("a process is stopped at both looks", Seen(before=STOP, after=STOP), STOPPED),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.jobs.ringjobs import AROUND, uuid
+from tests.rows import each
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, RingState, TimedCollective
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Conditions
 from wirewatch.core.types import Absent, Ok, Why
@@ -133,7 +134,7 @@ def slow(ratio: float, **values: object) -> CommunicatorWindow:
     return CommunicatorWindow(0.0, 5.0, (OperationTimes(**made),), ())
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "said"),
     [
         (slow(0.69), True),
@@ -194,7 +195,7 @@ MEASURED = (
 """Operation, bytes, seconds by nccl-tests, and behind products in two jobs: six rows on 2 H200, then on 4."""
 
 
-@pytest.mark.parametrize(("op", "size", "alone", "behind"), [
+@each(("op", "size", "alone", "behind"), [
     (op, size, alone, behind) for op, size, alone, *jobs in MEASURED for behind in jobs
 ])  # fmt: skip
 def test_without_the_bias_a_job_is_as_fast_as_nccl_tests(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.node.jobs.lockstepjobs import LOST, NOT_ASKED, Row, Story, reading, use
 from tests.node.jobs.test_lockstep_read import CLOCK, HEALTHY, MIG, PROCESSES, SLOW, Machine, as_json
+from tests.rows import each
 from wirewatch.core.types import Absent, Expect, Ok, Why
 from wirewatch.hw.nvml.protocol import absent_code
 from wirewatch.jobs.lockstep import LockstepFacts, judge_and_log
@@ -115,7 +116,7 @@ def test_a_guard_alone_decides_whether_it_is_the_same_job(
     assert goes_on(job, {f"GPU-{number}": one for number, one in enumerate(uses)}) is same, guard
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "window", "reason", "why"),
     [
         ("windows that are short", row({"seconds": 1.9}, {"seconds": 1.9}), WindowReason.WINDOW,

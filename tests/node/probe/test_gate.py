@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.node.core.strategies import JSON
 from tests.node.probe.idle import DENIED, Idle, idle_gpus
+from tests.rows import each
 from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
@@ -86,7 +87,7 @@ GATE_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("told", "expected"), GATE_CASES)
+@each(("told", "expected"), GATE_CASES)
 def test_each_cause_has_its_reason_and_no_other(told: GateFacts, expected: SkipReason | None) -> None:
     assert reason(told) is expected
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.probe.idle import Idle
+from tests.rows import each
 from wirewatch.probe.model import HOUR, ProbeOptions, ProbePolicy, Spent, due, left, spend
 from wirewatch.verdict.straggler.signals import StragglerPolicy
 
@@ -131,7 +132,7 @@ def test_a_policy_that_cannot_be_meant_is_reported(policy: dict[str, Any], told:
     assert bool(wrong) == bool(told)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "told"),
     [
         ({}, ""),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.server.authority import Authority
+from tests.rows import each
 from wirewatch.server.webconfig import Settings, WebConfigError, parse, settings
 
 FILE = Path("web.yml")
@@ -179,7 +180,7 @@ def test_nothing_said_is_plain_http_for_everybody(text: str) -> None:
     assert file.auth_excluded_paths == ("/livez", "/readyz")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         ("tls_server_confg: {}", "unknown key 'tls_server_confg'"),

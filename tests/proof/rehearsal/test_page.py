@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from proof.rehearsal.day import Lived, Step
 from proof.rehearsal.faults import Played
 from proof.rehearsal.fleet import shipped_rules
@@ -12,6 +10,7 @@ from proof.rehearsal.pace import in_service, waits_of
 from proof.rehearsal.page import PAGE, page, spoken, unheard
 from proof.rehearsal.results import Results, as_json
 from proof.rehearsal.table import ALL, HARMLESS, OTHERS, WRITTEN
+from tests.rows import each
 
 SERVICE = in_service(waits_of(shipped_rules()))
 COMMITTED = PAGE.read_text("utf-8")
@@ -38,7 +37,7 @@ def test_the_page_has_each_fault_with_its_seconds() -> None:
     assert "| boot | 7 |" in told
 
 
-@pytest.mark.parametrize("name", [*WRITTEN, *OTHERS])
+@each("name", [*WRITTEN, *OTHERS])
 def test_the_page_that_is_kept_is_of_this_table(name: str) -> None:
     """Seconds differ from run to run; `make rehearsal WRITE=--write` makes it again, with what is derived."""
     assert f"`{name}`" in COMMITTED

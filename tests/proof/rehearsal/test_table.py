@@ -1,11 +1,10 @@
 """The table: every bundled overlay has its line, and every line can be kept."""
 
-import pytest
-
 from proof.rehearsal.expected import CRITICAL, TICKET, Ending
 from proof.rehearsal.fleet import shipped_rules
 from proof.rehearsal.pace import INTERVALS, here, in_service, waits_of
 from proof.rehearsal.table import ALL, HARMLESS, OTHERS, TABLE, WRITTEN, derived
+from tests.rows import each
 from tools.pages import DOCS
 from wirewatch.hw.overlay import bundled_overlays
 
@@ -25,7 +24,7 @@ def test_those_that_the_runbook_calls_no_faults_raise_nothing_and_all_others_do(
     assert {name for name, row in ALL.items() if not row.alerts} == set(HARMLESS)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name not in HARMLESS])
+@each("name", [name for name in ALL if name not in HARMLESS])
 def test_a_line_names_alerts_and_collectors_that_there_are(name: str) -> None:
     row = ALL[name]
     assert {(alert.name, alert.severity) for alert in row.every} <= set(WAITS)
@@ -39,7 +38,7 @@ def test_a_line_names_alerts_and_collectors_that_there_are(name: str) -> None:
     assert {(alert.name, alert.severity) for alert in row.besides} <= set(WAITS)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name not in HARMLESS])
+@each("name", [name for name in ALL if name not in HARMLESS])
 def test_a_limit_of_here_is_never_longer_than_that_of_service(name: str) -> None:
     row = ALL[name]
     for alert in row.every:

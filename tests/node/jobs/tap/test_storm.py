@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import SHARE
 from tests.node.jobs.tap.playing import built, environment
 from tests.node.jobs.tap.ringbytes import RingBytes, read
 from tests.patience import HANGS
@@ -14,7 +15,8 @@ from wirewatch.core.jobs import RingsReading
 from wirewatch.jobs.tap.rings import FileRings
 
 CHANNELS = 24
-SECONDS = "0.7"
+SECONDS = "0.7" if SHARE >= 0.1 else "0.3"
+"""How long the threads play; longer before a release."""
 LOST = 0.01
 """Most of all records that lack the time of a channel's stop: NCCL's thread waits for no other."""
 

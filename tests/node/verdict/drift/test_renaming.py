@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.node.verdict.drift.drawn import Box, bridged, changes, guid, meshed, switched, uuid
+from tests.rows import each
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import UNKNOWN_PEER
 from wirewatch.verdict.drift.canonical import graph_of
@@ -45,7 +46,7 @@ STEADY, LASTING, NEITHER = (True, True), (False, True), (False, False)
 ROOT, OTHER = "pci0000:10", "pci0000:30"
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "kind", "names", "before", "after", "same"),
     [
         ("one address, no place known", STEADY, {}, at("a"), at("a"), True),
