@@ -246,7 +246,9 @@ def test_a_probe_is_due_after_a_hint_of_the_node_that_is_published(
     given: list[Any] = []
     monkeypatch.setattr(module, "due_after_hint", lambda kept, hinted: noted(given, hinted, kept))
     monkeypatch.setattr(module, "newest_hint", lambda state: f"hint of {state}")
-    parts = module.composed(config(tmp_path), Node("h200x8").hardware, None, discover(), None, ExitStack())
+    parts = module.composed(
+        config(tmp_path), Node("h200x8").hardware, module.Keeping(), discover(), None, ExitStack()
+    )
     parts.components(config(tmp_path), ())
     (hinted,) = given
     assert hinted() is None
@@ -263,8 +265,9 @@ def test_a_history_makes_probes_persistent_where_there_is_a_state_folder(
     monkeypatch.setattr(module, "persistent", lambda made, *_: noted(done, "persistent", made))
     monkeypatch.setattr(module, "load_result", lambda path, _: done.append(path.name))
     state = open_state(tmp_path / "s") if kept else None
+    keeping = module.Keeping(state)
     with ExitStack() as stack:
-        parts = module.composed(config(tmp_path), Node("h200x8").hardware, state, discover(), None, stack)
+        parts = module.composed(config(tmp_path), Node("h200x8").hardware, keeping, discover(), None, stack)
         parts.components(config(tmp_path), ())
     assert done == ([state.pairs.name, "remembered", "persistent"] if state else [])
 
@@ -284,7 +287,7 @@ def test_a_node_is_compared_with_the_baseline_of_its_product_where_one_is_named(
 ) -> None:
     monkeypatch.setattr(module, "given_graph", lambda name: f"graph of {name}")
     monkeypatch.setattr(module, "drift_component", lambda _options, _policy, around: around.given)
-    _, component = vars(module)["_drifting"](Node("h200x8").hardware, None, ExitStack())
+    *_, component = vars(module)["_drifting"](Node("h200x8").hardware, None, ExitStack())
     assert component(config(tmp_path, text)) == (given,)
 
 

@@ -1,6 +1,7 @@
 """The limits of what is said of a job: each a little above, and a little below."""
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -251,6 +252,39 @@ def test_what_all_ranks_timed_is_joined_and_the_rest_is_counted() -> None:
     assert (memory.joined, memory.partial, memory.pending) == (3, 1, {})
     late = join(memory, (records(0), records(1, 1)), BOTH, 4)
     assert late.window == memory.window
+
+
+def test_of_a_window_and_of_what_waits_only_so_much_is_kept() -> None:
+    """Every second joined collective goes, again and again; of those that wait the newest stay."""
+    both, alone = range(1, 41), range(41, 61)
+    memory = join(CommunicatorMemory(), (records(0, *both, *alone), records(1, *both)), BOTH, 1, most=4)
+    assert (memory.joined, len(memory.window), memory.stride) == (40, 3, 16)
+    assert [number for _, number in memory.pending] == [57, 58, 59, 60]
+
+
+def test_many_communicators_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[judge_rings.__module__], "FEWEST_JOINED", 2)
+    monkeypatch.setattr(sys.modules[judge_rings.__module__], "JOINED_IN_ALL", 8)
+    for many, most in ((1, 8), (2, 4), (16, 2)):
+        every = [one for number in range(many) for one in timed_by_both(number)]
+        reading = JobsReading(RingsReading(tuple(every)))
+        judged = judge_rings(JobsMemory(), Ok(reading, 1.0, 1.0), JobsPolicy())
+        kept = [len(one.window) for one in judged.memory.communicators.values()]
+        assert len(kept) == many
+        assert 0 < max(kept) <= most
+
+
+def timed_by_both(communicator: int) -> list[RingReading]:
+    """The rings of two ranks that timed twenty collectives."""
+    made = rings((0, "GPU-0"), (1, "GPU-1")).rings
+    assert isinstance(made, RingsReading)
+    calls = tuple(call(number, number) for number in range(1, 21))
+    return [
+        RingReading(
+            replace(one.ring, name=f"{communicator}-{one.ring.name}", communicator=communicator), calls
+        )
+        for one in made.rings
+    ]
 
 
 def test_a_record_of_another_rank_is_in_no_collective() -> None:

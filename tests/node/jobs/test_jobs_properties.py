@@ -33,7 +33,6 @@ from wirewatch.jobs.running.metrics import samples
 from wirewatch.jobs.running.model import (
     MOST_COMMUNICATORS,
     MOST_JOINED,
-    MOST_PENDING,
     CommunicatorMemory,
     JobsMemory,
     JobsOptions,
@@ -231,7 +230,7 @@ def test_memory_is_bounded_whatever_rings_hold() -> None:
     for poll in range(8):
         node.extra = tuple(one for n in range(4) for one in flood(n, poll))
         node.poll()
-        assert sizes(node.memory)["pending"] <= MOST_PENDING
+        assert sizes(node.memory)["pending"] <= MOST_JOINED
         assert sizes(node.memory)["joined"] <= MOST_JOINED
     node.extra = ()
     node.poll(6)

@@ -14,7 +14,6 @@ from itertools import pairwise
 from wirewatch.core.jobs import RingReading, TimedCollective
 from wirewatch.jobs.running.model import (
     MOST_JOINED,
-    MOST_PENDING,
     CallKey,
     CommunicatorMemory,
     JoinedCollective,
@@ -53,7 +52,7 @@ def records_of(readings: Iterable[RingReading]) -> tuple[RankRecords, ...]:
 
 def join(
     memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int,
-    patience: int = PATIENCE,
+    patience: int = PATIENCE, most: int = MOST_JOINED,
 ) -> CommunicatorMemory:  # fmt: skip
     """The memory with what is complete now in its window; what waits too long is counted as partial.
 
@@ -63,6 +62,7 @@ def join(
         ranks: those that must have timed a collective for it to count.
         poll: the number of this poll.
         patience: polls for which a collective waits for other ranks.
+        most: collectives that may wait, and as many that a window may have.
     """
     pending = dict(memory.pending)
     for one in records:
@@ -71,12 +71,12 @@ def join(
                 _add(pending, one.rank, call, poll)
     whole = {key: one for key, one in pending.items() if ranks <= one.records.keys()}
     left = {key: one for key, one in pending.items() if key not in whole and poll - one.poll < patience}
-    newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-MOST_PENDING:]
+    newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-most:]
     once = {key: one for key, one in whole.items() if not one.replayed}
     before = gaps({key: one.records for key, one in once.items()}, ranks)
     found = [_joined(key, one, ranks, before.get(key)) for key, one in once.items()]
     replayed = sum(one.replayed for one in whole.values())
-    kept = _kept(memory, found)
+    kept = _kept(memory, found, most)
     return replace(
         kept,
         pending={key: left[key] for key in newest},
@@ -165,13 +165,13 @@ def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: floa
     )
 
 
-def _kept(memory: CommunicatorMemory, found: Sequence[JoinedCollective]) -> CommunicatorMemory:
+def _kept(memory: CommunicatorMemory, found: Sequence[JoinedCollective], most: int) -> CommunicatorMemory:
     """With what was found in the window, evenly thinned out where that is too much."""
     stride = memory.stride
     window = list(memory.window)
     for place, one in enumerate(sorted(found, key=lambda one: (one.op, one.sequence)), memory.seen):
         if place % stride == 0:
             window.append(one)
-        if len(window) > MOST_JOINED:
+        while len(window) > most:
             window, stride = window[::2], stride * 2
     return replace(memory, window=tuple(window), seen=memory.seen + len(found), stride=stride)

@@ -23,6 +23,9 @@ from wirewatch.jobs.running.grouping import (
 )
 from wirewatch.jobs.running.join import COARSE_PATIENCE, PATIENCE, join, records_of
 from wirewatch.jobs.running.model import (
+    FEWEST_JOINED,
+    JOINED_IN_ALL,
+    MOST_JOINED,
     CommunicatorKey,
     CommunicatorMemory,
     JobsMemory,
@@ -107,8 +110,9 @@ def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> 
         hints=memory.hints, last_hint=memory.last_hint,
     )  # fmt: skip
     jobs = job_groups(groups, reading.processes)
+    most = min(MOST_JOINED, max(FEWEST_JOINED, JOINED_IN_ALL // max(1, len(groups))))
     judged = {
-        group.key: _communicator(memory.communicators.get(group.key), group, reading, ok, policy, poll)
+        group.key: _communicator(memory.communicators.get(group.key), group, ok, policy, poll, most)
         for group in groups
     }
     judged = _with_witnesses(judged, jobs, reading, new)
@@ -129,9 +133,10 @@ def findings(judged: JudgedRings) -> tuple[Finding, ...]:
 
 
 def _communicator(
-    known: CommunicatorMemory | None, group: RingGroup, reading: JobsReading, ok: Ok[JobsReading],
-    policy: JobsPolicy, poll: int,
+    known: CommunicatorMemory | None, group: RingGroup, ok: Ok[JobsReading], policy: JobsPolicy, poll: int,
+    most: int,
 ) -> JudgedCommunicator:  # fmt: skip
+    reading = ok.value
     if group.shape.coarse:
         policy = replace(policy, cost=min(1.0, COARSE_COST * policy.cost))
     here = tuple(job_rank(one.ring, reading) for one in group.rings)
@@ -146,7 +151,7 @@ def _communicator(
     if group.doubt in NOT_JOINED:
         return JudgedCommunicator(group, memory, here, group.doubt)
     patience = COARSE_PATIENCE if group.shape.coarse else PATIENCE
-    memory = join(memory, records_of(group.rings), group.shape.here, poll, patience)
+    memory = join(memory, records_of(group.rings), group.shape.here, poll, patience, most)
     before = memory.windows
     memory = roll(memory, group.shape, ok.mono, policy)
     if memory.windows is not before:

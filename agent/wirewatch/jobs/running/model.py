@@ -14,10 +14,12 @@ from wirewatch.jobs.times import CommunicatorWindow, JobHint, JobsFacts
 
 MOST_RINGS = 1024
 MOST_COMMUNICATORS = 256
-MOST_PENDING = 2048
-"""Collectives of a communicator that wait for the records of other ranks."""
-MOST_JOINED = 2048
-"""Collectives of a window that are kept; of more every second one goes, again and again."""
+MOST_JOINED, JOINED_IN_ALL, FEWEST_JOINED = 2048, 1 << 15, 64
+"""Collectives that are kept of a communicator, of all together, and of each at least.
+
+As many wait for the records of other ranks; and as many make a window, of which every second one goes when
+there are more, again and again.
+"""
 MOST_ROWS = 32
 """Operations with sizes of one window: those that took most of the time."""
 KEPT_WINDOWS = 8
