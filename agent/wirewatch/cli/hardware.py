@@ -29,7 +29,8 @@ from wirewatch.hw.slurm import SystemSlurm
 from wirewatch.jobs.inspector.files import job_rings
 from wirewatch.jobs.ras.client import SocketRas, split_address
 from wirewatch.jobs.ras.recorded import ReplayRas
-from wirewatch.jobs.tap.recorded import RecordedSysfs, ReplayRings, RingsHere
+from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
+from wirewatch.jobs.tap.recorded import ReplayRings
 from wirewatch.jobs.tap.rings import FileRings
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts

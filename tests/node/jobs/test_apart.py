@@ -29,7 +29,7 @@ from wirewatch.jobs.apart.messages import ASKED, JobPlaces, PortQuestion, Ran, R
 from wirewatch.jobs.apart.process import SHARED, Start, Watcher, answer, start
 from wirewatch.jobs.running import JobSurroundings
 from wirewatch.jobs.surroundings import with_surroundings
-from wirewatch.jobs.tap.recorded import RecordedSysfs, RingsHere
+from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
 from wirewatch.jobs.tap.rings import FileRings
 from wirewatch.verdict.node import judge_state
 

@@ -8,7 +8,7 @@ from tests.node.jobs.ringfiles import RingWriter
 from wirewatch.cli.hardware import replayed
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import SystemSysfs
-from wirewatch.jobs.tap.recorded import RecordedSysfs, RingsHere
+from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
 from wirewatch.jobs.tap.rings import FileRings
 
 

@@ -36,12 +36,13 @@ from wirewatch.jobs.apart.messages import (
     RunOrder,
 )
 from wirewatch.jobs.ras.client import SocketRas, split_address
+from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
 from wirewatch.jobs.tap.rings import FileRings
 
 COLLECTORS: Mapping[str, AnyCollector] = {
     part.COLLECTOR.name: part.COLLECTOR for part in (bursts, hangs, lockstep, running)
 }
-MEMORY = 192 << 20
+MEMORY = 96 << 20
 """Bytes of data that the process may have."""
 CPU = 20
 """Seconds of CPU time that all threads together may take from the start of a run."""
@@ -151,8 +152,6 @@ def ports(places: JobPlaces, connection: Connection, rings: Rings) -> Hardware:
     if places.live:
         asked = SocketRas([split_address(one) for one in places.ras]) if places.ras else NoRas()
     else:
-        from wirewatch.jobs.tap.recorded import RecordedSysfs, RingsHere
-
         assert isinstance(rings, RingsHere)  # noqa: S101
         here = RecordedSysfs(cast("Sysfs", sysfs), here, rings)
     none = cast("Any", None)
@@ -168,11 +167,7 @@ def rings_of(places: JobPlaces) -> Rings:
         from wirewatch.jobs.inspector.files import job_rings
 
         found = job_rings(places.rings, places.inspector)
-    if places.live:
-        return found
-    from wirewatch.jobs.tap.recorded import RingsHere
-
-    return RingsHere(found)
+    return found if places.live else RingsHere(found)
 
 
 def serve(connection: Connection, worker: LaneWorker) -> None:

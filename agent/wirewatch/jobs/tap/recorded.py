@@ -5,7 +5,6 @@ machine's monotonic clock are kept as seconds since the recording began, and pla
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -19,52 +18,8 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.overlay import Came, Player
 from wirewatch.hw.recording import Key
+from wirewatch.jobs.tap.here import pids_of
 from wirewatch.nccl.settings import settings_of_environ, slowing_settings
-
-_PROCESS = re.compile(r"/proc/(\d+)/", re.ASCII)
-
-
-class RingsHere:
-    """The rings port of this machine, which remembers whose processes the rings are of."""
-
-    def __init__(self, rings: Rings) -> None:
-        self._rings = rings
-        self.pids: frozenset[int] = frozenset()
-
-    def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
-        """As the port; afterwards `pids` are the processes behind the rings, those that could be seen."""
-        found = self._rings.poll(after)
-        self.pids = self.pids if isinstance(found, Absent) else _pids(found)
-        return found
-
-
-class RecordedSysfs:
-    """The sysfs port of a recording; but what is asked of a ring's process is read `here`."""
-
-    def __init__(self, recorded: Sysfs, here: Sysfs, rings: RingsHere) -> None:
-        self._recorded, self._here, self._rings = recorded, here, rings
-
-    def read(self, path: str) -> str | Absent:
-        return self._of(path).read(path)
-
-    def data(self, path: str) -> bytes | Absent:
-        return self._of(path).data(path)
-
-    def entries(self, path: str) -> Sequence[str] | Absent:
-        return self._of(path).entries(path)
-
-    def link(self, path: str) -> str | Absent:
-        return self._of(path).link(path)
-
-    def _of(self, path: str) -> Sysfs:
-        process = _PROCESS.match(path)
-        return self._here if process and int(process[1]) in self._rings.pids else self._recorded
-
-
-def _pids(found: RingsReading) -> frozenset[int]:
-    hosts = (one.ring.host_pid for one in found.rings)
-    return frozenset(pid for pid in hosts if not isinstance(pid, Absent))
-
 
 RINGS: Key = ("rings", "Rings()")
 MOST = 20_000
@@ -90,7 +45,7 @@ def record_rings(rings: Rings, after: Mapping[str, int], began: float) -> Record
     kept = RingsReading(tuple(_moved(_newest(one, share), -began) for one in found.rings), found.refused)
     value: Json = _READING.dump_python(kept, mode="json")
     last = {one.ring.name: one.last for one in found.rings}
-    return RecordedMoment(value, last, tuple(sorted(_pids(found))))
+    return RecordedMoment(value, last, tuple(sorted(pids_of(found))))
 
 
 def record_settings(sysfs: Sysfs, pids: Iterable[int]) -> Iterator[tuple[Key, Answer]]:

@@ -53,8 +53,8 @@ RINGS = 512
 """Rings that are read in a poll, and files that are open meanwhile."""
 OPEN = 128
 """Rings that are kept open between two polls; of more, what they wrote after the last poll is lost."""
-RECORDS_IN_ALL = 4 * RECORDS
-"""Records that are read in a poll, in 0.1 s; of more, the oldest are missed. Of a ring 512 are joined."""
+RECORDS_IN_ALL = 2 * RECORDS
+"""Records that are read in a poll, in 0.05 s; of more, the oldest are missed. Of a ring 512 are joined."""
 REFUSED = 64
 """Files that are refused by name; the last one says how many there are besides."""
 FRESH = 5.0
