@@ -218,6 +218,59 @@ def test_a_process_that_cannot_be_started_is_a_limit_of_the_agent(watching: Watc
     assert refused(watching(begin).run("jobs", order(), PORTS))[0] is Why.EXHAUSTED
 
 
+def test_without_descriptors_none_is_started_and_that_is_a_limit_of_the_agent(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, left = socket.socketpair, iter([1])
+
+    def one_pair() -> object:
+        if next(left, None) is None:
+            raise OSError(24, "Too many open files")
+        return pair()
+
+    monkeypatch.setattr(socket, "socketpair", one_pair)
+    assert refused(watching().run("jobs", order(), PORTS))[0] is Why.EXHAUSTED
+
+
+def test_an_answer_that_is_none_ends_the_process(watching: Watching) -> None:
+    code = "child.LaneWorker.run = lambda self, order: print"
+    watcher = watching(changed(code))
+    with pytest.raises(AttributeError):
+        watcher.run("jobs", order(), PORTS)
+    assert watcher.pid is None
+
+
+class Undying:
+    """A process that hangs in a driver: no signal ends it, until `dead`."""
+
+    pid, dead = 1234567, False
+
+    def poll(self) -> int | None:
+        return 0 if self.dead else None
+
+    def kill(self) -> None:
+        """Have no effect."""
+
+    def wait(self, timeout: float) -> int:
+        raise subprocess.TimeoutExpired("it", timeout)
+
+
+def test_beside_a_process_that_does_not_die_no_other_is_started(watching: Watching) -> None:
+    stuck, started, now = Undying(), list[int](), [0.0]
+
+    def begin(places: JobPlaces, handed: Iterable[int]) -> "subprocess.Popen[bytes]":
+        started.append(1)
+        return stuck if len(started) == 1 else start(places, handed)  # type: ignore[return-value]
+
+    watcher = watching(begin, mono=lambda: now[0])
+    assert isinstance(watcher.run("jobs", order(), PORTS), Absent), "nobody holds its other ends"
+    now[0] += 100.0
+    assert refused(watcher.run("jobs", order(), PORTS))[1].endswith("no other is started")
+    stuck.dead = True
+    assert isinstance(watcher.run("jobs", order(), PORTS), Ran)
+    assert len(started) == 2
+
+
 def test_only_what_reads_can_be_asked_from_there() -> None:
     for port, methods in ASKED.items():
         for method in methods:

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from os import environ
@@ -41,6 +41,8 @@ SHARED = "nvml"
 """The lane in which collectors that gate wait behind these."""
 AGAIN = Delay(1.0, 60.0)
 """How long the process stays ended after failures."""
+DIES = 1.0
+"""Seconds that the process may take to die."""
 CALM = 300.0
 """Seconds that the process must have run, so that its failures are forgotten."""
 _IT = "the process that watches jobs"
@@ -77,6 +79,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._waits = Quarantine(AGAIN, mono)
         self._started: _Started | None = None
+        self._stuck: subprocess.Popen[bytes] | None = None
         self._closed = False
 
     @property
@@ -102,6 +105,10 @@ class Watcher:
             return self._failed(started, Absent(Why.TIMEOUT, f"{_IT} did not answer and was killed"))
         except (EOFError, OSError) as error:
             return self._failed(started, self._how(started, error))
+        except Exception as error:
+            # What comes next over this connection would belong to another run.
+            self._failed(started, Absent(Why.MALFORMED, f"{_IT} sent what is no answer: {error!r}"))
+            raise
         if self._mono() - started.at > CALM:
             self._waits.release(_IT)
         return ran
@@ -124,26 +131,27 @@ class Watcher:
         with self._lock:
             if self._closed:
                 return Absent(Why.MISSING, f"{_IT} is ended")
-            if self._started is None:
-                waits = self._waits.holds(_IT)
-                return waits or self._begin()
-            return self._started
+            if self._started is not None:
+                return self._started
+            if self._stuck is not None and self._stuck.poll() is None:
+                return Absent(Why.TIMEOUT, f"{_IT} was killed and does not die; no other is started")
+            return self._waits.holds(_IT) or self._begin()
 
     def _begin(self) -> _Started | Absent:
-        pairs = {lane: socket.socketpair() for lane in self._names}
-        ours = {lane: Connection(here.detach()) for lane, (here, _) in pairs.items()}
-        theirs = [there for _, there in pairs.values()]
-        try:
-            process = self._start(self._places, [one.fileno() for one in theirs])
-        except OSError as error:
-            for one in ours.values():
-                one.close()
-            absent = Absent(Why.EXHAUSTED, f"{_IT} cannot be started: {error.strerror}")
-            self._waits.add(_IT, absent)
-            return absent
-        finally:
-            for there in theirs:
-                there.close()
+        with ExitStack() as stack:
+            pairs = {}
+            try:
+                for lane in self._names:
+                    pairs[lane] = tuple(map(stack.enter_context, socket.socketpair()))
+                process = self._start(self._places, [there.fileno() for _, there in pairs.values()])
+            except OSError as error:
+                absent = Absent(Why.EXHAUSTED, f"{_IT} cannot be started: {error.strerror}")
+                self._waits.add(_IT, absent)
+                return absent
+            # What is detached is not closed with the others.
+            ours = {
+                lane: Connection(here.detach()) for lane, (here, _) in zip(self._names, pairs, strict=True)
+            }
         self._started = _Started(process, ours, self._mono())
         return self._started
 
@@ -172,7 +180,11 @@ class Watcher:
         if started is None:
             return
         started.process.kill()
-        started.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            started.process.wait(DIES)
+            return
+        log.error("%s (%d) was killed and does not die; it is left behind", _IT, started.process.pid)
+        self._stuck = started.process
 
 
 def answer(hardware: Hardware, asked: PortQuestion) -> PortAnswer:
