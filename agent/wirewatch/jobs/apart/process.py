@@ -139,7 +139,7 @@ class Watcher:
 
     def _begin(self) -> _Started | Absent:
         with ExitStack() as stack:
-            pairs = {}
+            pairs: dict[str, tuple[socket.socket, ...]] = {}
             try:
                 for lane in self._names:
                     pairs[lane] = tuple(map(stack.enter_context, socket.socketpair()))
@@ -149,9 +149,7 @@ class Watcher:
                 self._waits.add(_IT, absent)
                 return absent
             # What is detached is not closed with the others.
-            ours = {
-                lane: Connection(here.detach()) for lane, (here, _) in zip(self._names, pairs, strict=True)
-            }
+            ours = {lane: Connection(here.detach()) for lane, (here, _) in pairs.items()}
         self._started = _Started(process, ours, self._mono())
         return self._started
 
