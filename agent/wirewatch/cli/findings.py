@@ -78,7 +78,7 @@ def _reason_options(command: Callable[..., None]) -> Callable[..., None]:
 def list_(context: click.Context, *, config: Path | None, socket: str | None, as_json: bool) -> None:
     """List all findings, worst first.
 
-    Suppressed and acknowledged findings are listed too.
+    Suppressed and acknowledged findings are listed too, and findings of running jobs (`aside`).
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
