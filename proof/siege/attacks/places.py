@@ -69,6 +69,16 @@ def written_again(daemon: Besieged, since: float) -> float:
     raise SiegeError(f"no probe was kept within {BACK:g} s of the disk's return")
 
 
+UNWRITTEN = frozenset({"agent.unwritten"})
+"""The finding that says what is not written."""
+
+
+def named(siege: Siege, daemon: Besieged) -> None:
+    """The verdict says that what is remembered is not written."""
+    found = {one["rule"] for one in daemon.health()["findings"]}
+    siege.must(found >= UNWRITTEN, "no finding says so")
+
+
 def served(siege: Siege, daemon: Besieged, seconds: float = WATCH) -> None:
     with siege.watched(daemon):
         time.sleep(seconds)
@@ -84,9 +94,11 @@ def warned(siege: Siege, daemon: Besieged) -> None:
 def full_at_start(siege: Siege) -> None:
     with siege.ground() as ground, disk(ground, 512) as place:
         fill(place)
+        siege.allowed = UNWRITTEN
         with Besieged(ground, Start(config=OFTEN)) as daemon:
             served(siege, daemon)
             warned(siege, daemon)
+            named(siege, daemon)
 
 
 @BOOK.attack("It becomes full while the daemon runs and probes, and has room again")
@@ -96,6 +108,7 @@ def full_later(siege: Siege) -> None:
         disk(ground, 4096) as place,
         Besieged(ground, Start(config=OFTEN)) as daemon,
     ):
+        siege.allowed = UNWRITTEN
         with siege.watched(daemon):
             file = fill(place)
             time.sleep(WATCH)
@@ -109,9 +122,11 @@ def full_later(siege: Siege) -> None:
 def read_only_at_start(siege: Siege) -> None:
     with siege.ground() as ground, disk(ground, 512) as place:
         subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        siege.allowed = UNWRITTEN
         with Besieged(ground, Start(config=OFTEN)) as daemon:
             served(siege, daemon)
             warned(siege, daemon)
+            named(siege, daemon)
 
 
 @BOOK.attack("A disk error makes it read-only while the daemon runs and probes")
@@ -121,6 +136,7 @@ def read_only_later(siege: Siege) -> None:
         disk(ground, 4096) as place,
         Besieged(ground, Start(config=OFTEN)) as daemon,
     ):
+        siege.allowed = UNWRITTEN
         with siege.watched(daemon):
             device = subprocess.run(
                 ["findmnt", "-n", "-o", "SOURCE", place], check=True, capture_output=True, text=True
