@@ -276,9 +276,12 @@ in_rings() {
 # make_rings: a folder for the rings of this job, of a size of its own, to which no other user comes. Without it, the job's
 # rings lie among those of all users; whatever goes wrong here, the job starts.
 make_rings() (
-    in_rings && [[ $SLURM_JOB_UID =~ ^[0-9]+$ ]] && mkdir -m 0700 "$SLURM_JOB_ID" || exit
+    [[ -d $RINGS ]] || exit 0
+    in_rings && [[ $SLURM_JOB_UID =~ ^[0-9]+$ ]] && mkdir -m 0700 "$SLURM_JOB_ID" || exit 1
     options=size=$RINGS_SIZE,nr_inodes=1k,mode=2770,uid=$SLURM_JOB_UID,gid=$(stat -c %g ..),nosuid,nodev,noexec
-    timeout --signal=KILL 2 mount --no-canonicalize -t tmpfs -o "$options" wirewatch-rings "./$SLURM_JOB_ID" || rmdir "$SLURM_JOB_ID"
+    timeout --signal=KILL 2 mount --no-canonicalize -t tmpfs -o "$options" wirewatch-rings "./$SLURM_JOB_ID" && exit
+    rmdir "$SLURM_JOB_ID"
+    exit 1
 ) </dev/null >/dev/null 2>&1
 
 # remove_rings: the folder of this job's rings goes; the agent keeps open what it has not read.

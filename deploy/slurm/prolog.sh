@@ -11,7 +11,7 @@ here=${here%/*}
 
 # starts: the job does.
 starts() {
-    make_rings
+    make_rings || log "no folder for the rings of this job: they lie among those of all users, in $RINGS"
     exit 0
 }
 

@@ -103,7 +103,7 @@ spec:
               at=/run/wirewatch-jobs
               while read -r _ _ _ root where _; do [ "$where" != $at ] || own=$root; done < /proc/self/mountinfo
               if [ "$own" = / ] || [ -n "$(find $at -name '*.ring')" ]; then exit 0; fi
-              mount -t tmpfs -o size={{ .Values.jobs.size | trimSuffix "i" | lower }},nr_inodes=2k,mode=0750,nosuid,nodev,noexec wirewatch-jobs $at
+              mount -t tmpfs -o size={{ .Values.jobs.size | trimSuffix "i" | lower }},nr_inodes=0,mode=0750,nosuid,nodev,noexec wirewatch-jobs $at
           resources:
             requests: {cpu: 10m, memory: 16Mi}
             limits: {memory: 64Mi}

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -237,6 +238,17 @@ def test_an_answer_that_is_none_ends_the_process(watching: Watching) -> None:
     watcher = watching(changed(code))
     with pytest.raises(AttributeError):
         watcher.run("jobs", order(), PORTS)
+    assert watcher.pid is None
+
+
+def test_an_answer_that_breaks_off_hangs_nobody(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length of a message, three bytes of it, and nothing more."""
+    monkeypatch.setattr("wirewatch.jobs.apart.process.LIMIT", struct.pack("ll", 0, 200_000))
+    half = "os.write(int(sys.argv[-1]), bytes([0, 0, 1, 0, 1, 2, 3]))"
+    code = f"import time\nchild.LaneWorker.run = lambda *_: [{half}, time.sleep(600)]"
+    watcher = watching(changed(code))
+    lane = max(LANES)
+    assert refused(watcher.run(lane, order(), PORTS))[0] is Why.LOST
     assert watcher.pid is None
 
 

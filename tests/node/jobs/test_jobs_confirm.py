@@ -25,6 +25,7 @@ from wirewatch.jobs.running.expected import conditions_of
 from wirewatch.jobs.running.join import RankRecords, gaps, join, records_of
 from wirewatch.jobs.running.judge import judge_rings
 from wirewatch.jobs.running.model import (
+    MOST_ROWS,
     CommunicatorMemory,
     JobsMemory,
     JobsPolicy,
@@ -272,6 +273,16 @@ def test_many_communicators_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) 
         kept = [len(one.window) for one in judged.memory.communicators.values()]
         assert len(kept) == many
         assert 0 < max(kept) <= most
+
+
+@pytest.mark.parametrize(("most", "rows"), [(MOST_ROWS, 3), (2, 2)])
+def test_of_the_rows_of_a_window_those_that_took_most_time_are_kept(most: int, rows: int) -> None:
+    several = enumerate(joined(12, late=0, gap=0.0))
+    wires = [(number % 3, 1e-3 * (number % 3 + 1), one) for number, one in several]
+    sizes = [replace(one, bytes=MIB << size, seconds={0: wire, 1: wire}) for size, wire, one in wires]
+    memory = CommunicatorMemory(window=tuple(sizes), begun=0.0)
+    found, _ = window_of(memory, SHAPE, POLICY, most)
+    assert [row.bytes for row in found.collectives] == [MIB, 2 * MIB, 4 * MIB][-rows:]
 
 
 def timed_by_both(communicator: int) -> list[RingReading]:

@@ -347,6 +347,16 @@ def test_jobs_whose_text_names_no_communicator_are_told_apart_by_their_shape() -
         assert len(found) == jobs
 
 
+@pytest.mark.parametrize(("ranks", "jobs"), [(5, 2), (4, 1)])
+def test_once_answers_list_so_many_ranks_nobody_else_is_asked(ranks: int, jobs: int) -> None:
+    """Else a few answers that are well-formed would take the memory of the process that reads them."""
+    both = job([11, 12, 13, 14], [7] * 4), job([21, 22, 23, 24], [7] * 4, name=2)
+    with serving(*by_turns(both)) as server, _sharing(server, 30):
+        found = client(server, RasLimits(2, ranks, LIMITS.greeting, LIMITS.status)).ask(20.0)
+    assert not isinstance(found, Absent)
+    assert len(found) == jobs
+
+
 def test_a_job_without_communicators_answers_once_however_often_it_is_asked() -> None:
     found, server = ask(answering(report()), limits=LIMITS)
     assert not isinstance(found, Absent)

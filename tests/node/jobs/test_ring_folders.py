@@ -102,6 +102,33 @@ def test_a_ring_in_a_folder_is_read_on_by_its_path(root: Path) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("user", [0, AGENTS, OTHER])
+def test_the_folder_of_old_pods_counts_unless_a_user_made_it(tmp_path: Path, user: int) -> None:
+    """Who made it may put a link in its place while its files are looked at, and have others removed."""
+    root = made(tmp_path / "jobs", 0o3773)
+    old = made(root / "rings", 0o3773)
+    os.chown(root, AGENTS, AGENTS)
+    os.chown(old, user, AGENTS)
+    with RingWriter(old / "x.ring"):
+        found = poll(root)
+    why = f"user {OTHER} made it, and could put another folder in its place"
+    assert (len(found.rings), refusals(found)) == ((0, {"rings": why}) if user == OTHER else (1, {}))
+
+
+def test_of_too_many_folders_those_that_changed_last_are_looked_into(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders that were left behind hide no job that is new, whatever its name."""
+    monkeypatch.setattr(folders, "FOLDERS", 2)
+    for number, name in enumerate((POD, "a" * 32, "0" * 32)):
+        os.utime(made(root / "pods" / name, 0o2773), (1e9 - number, 1e9 - number))
+    with RingWriter(made(root / "pods" / ("f" * 32), 0o2773) / "x.ring"):
+        found = poll(root)
+    assert list(owners(found)) == [f"pods/{'f' * 32}/x.ring"]
+    assert refusals(found) == {"pods/...": "2 more folders than are looked into"}
+
+
+@needs_root
 @pytest.mark.parametrize(
     ("guard", "above", "mode", "user", "group", "refused"),
     [
@@ -215,6 +242,20 @@ def test_hundreds_of_rings_of_hundreds_of_users_take_nothing_from_an_honest_job(
     assert (taken.count(f"pod:{POD}"), len(taken)) == (64, rings.RINGS)
     assert all(one.calls for one in found.rings if one.ring.owner == f"pod:{POD}")
     assert {one.why.detail for one in found.refused[:-1]} == {f"one ring too many of pod:{SECOND}"}
+
+
+@needs_root
+def test_where_no_file_is_free_it_is_said(tmp_path: Path) -> None:
+    """Empty files take no room, and no ring can be made beside them."""
+    root = made(tmp_path / "jobs", 0o750)
+    told = run_mounted(f"""
+        mount -t tmpfs -o nr_inodes=16,mode=0750 rings {root}
+        for number in $(seq {{fill}}); do touch {root}/$number.ring 2>/dev/null || true; done
+        {sys.executable} -c 'from wirewatch.jobs.tap.rings import FileRings
+for one in FileRings("{root}").poll({{{{}}}}).refused: print(one.name, one.why)'
+    """)
+    assert told(8) == []
+    assert told(20) == [". exhausted: no other file can be made, and so no ring: none is free"]
 
 
 @needs_root

@@ -166,6 +166,13 @@ def test_a_ring_says_whose_it_is(folder: Path, ring: RingWriter) -> None:
     assert abs(one.created - time.time()) < 60
 
 
+@needs_root
+def test_a_process_of_another_user_is_not_that_of_a_ring(folder: Path, ring: RingWriter) -> None:
+    """The kernel names who took a lock, whose child may hold it on; the number is another process' by now."""
+    os.chown(ring.path, OTHER, OTHER)
+    assert isinstance(only(folder).ring.host_pid, Absent)
+
+
 def test_its_process_is_that_which_holds_the_lock(folder: Path, ring: RingWriter) -> None:
     ring.pid = 7
     os.pwrite(ring.handle, ring.header(), 0)
@@ -688,11 +695,13 @@ def test_locks_are_found_by_device_and_inode(tmp_path: Path) -> None:
     assert rings.lock_holders(tmp_path / "none") == {}
 
 
-def test_of_a_long_list_of_locks_the_first_mebibyte_is_read(tmp_path: Path) -> None:
+def test_a_long_list_of_locks_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, line = tmp_path / "locks", "1: FLOCK  ADVISORY  WRITE 42 00:1a:{} 0 EOF\n"
     filler = "2: POSIX  ADVISORY  WRITE 2 00:1a:779 0 EOF\n" * 25_000
-    assert 1 << 20 < len(filler) < 3 << 19
+    assert len(filler) > 1 << 20
     file.write_text(line.format(7) + filler + line.format(8))
+    assert [inode for _, inode in rings.lock_holders(file)] == [7, 8]
+    monkeypatch.setattr(rings, "_LOCKS_BYTES", 1 << 20)
     assert [inode for _, inode in rings.lock_holders(file)] == [7]
 
 

@@ -8,6 +8,7 @@ import json
 import logging
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -41,10 +42,13 @@ SHARED = "nvml"
 """The lane in which collectors that gate wait behind these."""
 AGAIN = Delay(1.0, 60.0)
 """How long the process stays ended after failures."""
+LIMIT = struct.pack("ll", int(OVERDUE_SHARED), 0)
+"""For how long each part of a message may be waited for, as struct timeval."""
 DIES = 1.0
 """Seconds that the process may take to die."""
 CALM = 300.0
 """Seconds that the process must have run, so that its failures are forgotten."""
+WHO = "`wirewatch jobs status` lists the rings, and whose they are"
 _IT = "the process that watches jobs"
 Start = Callable[[JobPlaces, Iterable[int]], "subprocess.Popen[bytes]"]
 
@@ -148,6 +152,10 @@ class Watcher:
                 absent = Absent(Why.EXHAUSTED, f"{_IT} cannot be started: {error.strerror}")
                 self._waits.add(_IT, absent)
                 return absent
+            for here, _ in pairs.values():
+                # A message whose end does not come is an error, and hangs nobody.
+                here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, LIMIT)
+                here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, LIMIT)
             # What is detached is not closed with the others.
             ours = {lane: Connection(here.detach()) for lane, (here, _) in pairs.items()}
         self._started = _Started(process, ours, self._mono())
@@ -167,9 +175,9 @@ class Watcher:
         with suppress(subprocess.TimeoutExpired):
             code = started.process.wait(1.0)
             if code == OUT_OF_MEMORY:
-                return Absent(Why.EXHAUSTED, f"{_IT} needed more memory than it may have")
+                return Absent(Why.EXHAUSTED, f"{_IT} needed more memory than it may have; {WHO}")
             if code == -signal.SIGXCPU:
-                return Absent(Why.EXHAUSTED, f"{_IT} needed more CPU time than it may have")
+                return Absent(Why.EXHAUSTED, f"{_IT} needed more CPU time than it may have; {WHO}")
             return Absent(Why.LOST, f"{_IT} ended ({signal.Signals(-code).name if code < 0 else code})")
         return Absent(Why.LOST, f"{_IT} broke off: {error!r}")
 

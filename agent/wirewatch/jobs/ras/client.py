@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.core.jobs import RasListener, RasReport
@@ -40,9 +40,13 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RasLimits:
-    """`connections` to one address; seconds for `greeting`, which live ones answer at once, and `status`."""
+    """`connections` to one address; seconds for `greeting`, which live ones answer at once, and `status`.
+
+    `ranks`: once the answers list so many, nobody else is asked.
+    """
 
     connections: int = 8
+    ranks: int = 10_000
     greeting: float = 0.5
     status: float = 12.0
 
@@ -97,6 +101,8 @@ class SocketRas:
         for _ in range(self._limits.connections):
             if time.monotonic() >= end or (sockets and _covered(here) >= len(sockets)):
                 break
+            if _ranks((*found, *here)) >= self._limits.ranks:
+                break
             answer = self._status(address, end)
             if isinstance(answer, Absent):
                 silent += answer.why is Why.TIMEOUT
@@ -130,6 +136,11 @@ class SocketRas:
         text = data.decode("utf-8", "replace")
         seconds = time.monotonic() - began
         return parse_ras_json(text, seconds) if as_json else parse_ras_text(text, seconds)
+
+
+def _ranks(reports: Iterable[RasReport]) -> int:
+    """Return how many ranks reports list, each as often as it is listed."""
+    return sum(len(one.ranks) for report in reports for one in report.communicators)
 
 
 class _Talk:

@@ -24,8 +24,12 @@ from wirewatch.jobs.running.grouping import (
 from wirewatch.jobs.running.join import COARSE_PATIENCE, PATIENCE, join, records_of
 from wirewatch.jobs.running.model import (
     FEWEST_JOINED,
+    FEWEST_ROWS,
     JOINED_IN_ALL,
+    KEPT_WINDOWS,
     MOST_JOINED,
+    MOST_ROWS,
+    ROWS_IN_ALL,
     CommunicatorKey,
     CommunicatorMemory,
     JobsMemory,
@@ -110,7 +114,11 @@ def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> 
         hints=memory.hints, last_hint=memory.last_hint,
     )  # fmt: skip
     jobs = job_groups(groups, reading.processes)
-    most = min(MOST_JOINED, max(FEWEST_JOINED, JOINED_IN_ALL // max(1, len(groups))))
+    many = max(1, len(groups))
+    most = (
+        min(MOST_JOINED, max(FEWEST_JOINED, JOINED_IN_ALL // many)),
+        min(MOST_ROWS, max(FEWEST_ROWS, ROWS_IN_ALL // KEPT_WINDOWS // many)),
+    )
     judged = {
         group.key: _communicator(memory.communicators.get(group.key), group, ok, policy, poll, most)
         for group in groups
@@ -134,8 +142,9 @@ def findings(judged: JudgedRings) -> tuple[Finding, ...]:
 
 def _communicator(
     known: CommunicatorMemory | None, group: RingGroup, ok: Ok[JobsReading], policy: JobsPolicy, poll: int,
-    most: int,
+    most: tuple[int, int],
 ) -> JudgedCommunicator:  # fmt: skip
+    """Judge one communicator; `most`: collectives that are kept, and rows of a window."""
     reading = ok.value
     if group.shape.coarse:
         policy = replace(policy, cost=min(1.0, COARSE_COST * policy.cost))
@@ -151,9 +160,9 @@ def _communicator(
     if group.doubt in NOT_JOINED:
         return JudgedCommunicator(group, memory, here, group.doubt)
     patience = COARSE_PATIENCE if group.shape.coarse else PATIENCE
-    memory = join(memory, records_of(group.rings), group.shape.here, poll, patience, most)
+    memory = join(memory, records_of(group.rings), group.shape.here, poll, patience, most[0])
     before = memory.windows
-    memory = roll(memory, group.shape, ok.mono, policy)
+    memory = roll(memory, group.shape, ok.mono, policy, most[1])
     if memory.windows is not before:
         memory = _expected(memory, group, here, reading)
     doubt = group.doubt or (None if memory.windows else untimed(group))

@@ -20,8 +20,11 @@ MOST_JOINED, JOINED_IN_ALL, FEWEST_JOINED = 2048, 1 << 15, 64
 As many wait for the records of other ranks; and as many make a window, of which every second one goes when
 there are more, again and again.
 """
-MOST_ROWS = 32
-"""Operations with sizes of one window: those that took most of the time."""
+MOST_ROWS, ROWS_IN_ALL, FEWEST_ROWS = 32, 4096, 2
+"""Operations with sizes of one window, of all windows together, and of each at least.
+
+Those that took most of the time are kept.
+"""
 KEPT_WINDOWS = 8
 SLOT = 2.0
 """Seconds; collectives nearer to each other are one moment of a job. Those of one step are not independent:

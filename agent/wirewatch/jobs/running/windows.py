@@ -98,8 +98,13 @@ def bias(op: str, size_bytes: int) -> float:
     return _BEHIND_WORK.get(op, _OTHERS) * size_bytes if size_bytes >= LEAST_BYTES else 0.0
 
 
-def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPolicy) -> CommunicatorMemory:
-    """The memory, with the window under way closed where it is full; `mono` in monotonic seconds."""
+def roll(
+    memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPolicy, rows: int = MOST_ROWS
+) -> CommunicatorMemory:
+    """Return the memory, with the window under way closed where it is full.
+
+    `mono` in monotonic seconds; `rows`: operations with sizes that are kept of a window.
+    """
     if memory.begun is None:
         return replace(memory, begun=mono)
     age, count = mono - memory.begun, len(memory.window)
@@ -112,7 +117,7 @@ def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPoli
         return memory
     if count < policy.fewest or not wide:
         return begun
-    window, met = window_of(memory, shape, policy)
+    window, met = window_of(memory, shape, policy, rows)
     windows = (*memory.windows, window)
     slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
     even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
@@ -123,14 +128,14 @@ def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPoli
 
 
 def window_of(
-    memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy
+    memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy, most: int = MOST_ROWS
 ) -> tuple[CommunicatorWindow, tuple[RankMeeting, ...]]:
     """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
     found = memory.window
     rates = _rates(found, coarse=shape.coarse)
     begun, ended = min(one.at for one in found), max(one.at for one in found)
     rows = grouped(((one.op, _power(one.bytes)), one) for one in found)
-    largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:MOST_ROWS]
+    largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:most]
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
     ranks = _rank_times(found, rates, shape, policy)
     met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]

@@ -50,18 +50,26 @@ def ring_folders(root: int, refuse: Refuse) -> Iterator[RingFolder]:
     yield RingFolder()
     for name in (OLD, *KINDS):
         with opened(root, name, refuse) as kind:
-            if kind is not None and name not in KINDS:
-                yield RingFolder(f"{name}/")
+            if kind is not None and name == OLD:
+                if wrong := _made_by_others(os.fstat(root), os.fstat(kind)):
+                    refuse(name, Absent(Why.DENIED, f"{wrong}, and could put another folder in its place"))
+                else:
+                    yield RingFolder(f"{name}/")
             elif kind is not None and (wrong := _untrusted(os.fstat(root), os.fstat(kind))):
                 refuse(name, Absent(Why.DENIED, f"{wrong}, so that no name in it says whose a ring is"))
             elif kind is not None:
                 yield from _jobs_folders(root, kind, name, refuse)
 
 
+def _made_by_others(root: os.stat_result, kind: os.stat_result) -> str:
+    """Say who made a folder, where that is neither root nor the agent nor the owner of the root."""
+    return "" if kind.st_uid in {0, os.geteuid(), root.st_uid} else f"user {kind.st_uid} made it"
+
+
 def _untrusted(root: os.stat_result, kind: os.stat_result) -> str:
     """Say who could give a folder a name that the platform did not choose; empty for nobody."""
-    if kind.st_uid not in {0, os.geteuid(), root.st_uid}:
-        return f"user {kind.st_uid} made it"
+    if wrong := _made_by_others(root, kind):
+        return wrong
     if kind.st_mode & stat.S_IWGRP and kind.st_gid not in {0, root.st_gid}:
         return f"group {kind.st_gid} may write there"
     # A kubelet hands the mode of this folder on to those of pods, which any user of a pod writes to.
@@ -73,7 +81,9 @@ def _jobs_folders(root: int, kind: int, name: str, refuse: Refuse) -> Iterator[R
     owner, pattern = KINDS[name]
     ways = os.fstat(root).st_mode & os.fstat(kind).st_mode & stat.S_IXOTH
     with os.scandir(kind) as entries:
-        names = sorted(entry.name for entry in islice(entries, LISTED))
+        changed = {one.name: _changed(one) for one in islice(entries, LISTED)}
+    # Those in which rings came or went last: folders that were left behind hide no job that is new.
+    names = sorted(changed, key=lambda one: (-changed[one], one))
     good = [one for one in names if pattern.fullmatch(one)]
     for odd in sorted({*names} - {*good}):
         refuse(f"{name}/{odd}", Absent(Why.MALFORMED, f"not the name of a {owner}"))
@@ -86,6 +96,14 @@ def _jobs_folders(root: int, kind: int, name: str, refuse: Refuse) -> Iterator[R
                 refuse(at, Absent(Why.DENIED, "any user may write there, and so forge its rings"))
             elif folder is not None:
                 yield RingFolder(at, f"{owner}:{one}")
+
+
+def _changed(entry: "os.DirEntry[str]") -> float:
+    """Return when names in a folder changed last, in Unix seconds; 0 where it is gone."""
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except OSError:
+        return 0.0
 
 
 @contextmanager

@@ -66,7 +66,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LOCK = re.compile(r"\d+: FLOCK +ADVISORY +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.ASCII)
-_LOCKS_BYTES = 1 << 20
+_LOCKS_BYTES = 8 << 20
 _MEANS: Mapping[int | None, Absent] = {
     errno.ELOOP: Absent(Why.MALFORMED, "a symbolic link", errno.ELOOP),
     errno.ENXIO: Absent(Why.MALFORMED, "a socket or a device", errno.ENXIO),
@@ -120,6 +120,8 @@ class RingsPoll:
     def refuse_full(self) -> None:
         """Say who holds most where no other ring has room."""
         about = os.fstatvfs(self.folder)
+        if about.f_files and not about.f_ffree:
+            self.refuse(".", Absent(Why.EXHAUSTED, "no other file can be made, and so no ring: none is free"))
         if self.held and about.f_bavail * about.f_frsize < RING_BYTES:
             ((at, held),) = self.held.most_common(1)
             why = f"no room for another ring, most is held here: {held >> 10} KiB"
@@ -151,11 +153,17 @@ class RingsPoll:
         refused = (*self.refused, *([RefusedRing("...", why)] if self.more else []))
         return RingsReading(tuple(sorted(self.rings, key=lambda one: one.ring.name)), refused)
 
-    def holder(self, inode: _Inode) -> int | Absent:
-        """The process of this machine that holds the lock on a file, where it can be seen."""
+    def holder(self, inode: _Inode, uid: int) -> int | Absent:
+        """Return the process that holds the lock on a user's file, where it can be seen.
+
+        The kernel names who took the lock: that process may be gone, and its number another user's by now.
+        """
         if self.holders is None:
             self.holders = lock_holders(LOCKS)
-        return self.holders.get(inode, Absent(Why.MISSING, "who holds its lock cannot be seen from here"))
+        pid = self.holders.get(inode)
+        if pid is None or _user_of(pid) not in {uid, None}:
+            return Absent(Why.MISSING, "who holds its lock cannot be seen from here")
+        return pid
 
 
 @dataclass(slots=True)
@@ -368,16 +376,24 @@ class SeveralRings:
 
 
 def _reading(poll: RingsPoll, one: _Found, header: RingHeader, most: int) -> RingReading:
-    about = one.about
+    about, inode = one.about, (one.about.st_dev, one.about.st_ino)
     state = RingState.FINALIZED if header.finalized else RingState.LIVE if one.live else RingState.DEAD
     ring = Ring(
         one.name, header.communicator, header.ranks, header.rank, header.nodes, header.gpu, header.pid,
-        poll.holder((about.st_dev, about.st_ino)) if one.live else _GONE, about.st_uid, header.created, state,
+        poll.holder(inode, about.st_uid) if one.live else _GONE, about.st_uid, header.created, state,
         header.counts, header.comm_name, header.nccl, header.interface, header.tap, header.on, header.period,
         header.untimed, owner=one.owner,
     )  # fmt: skip
     new = _slice(one.handle, header, one.after, most, open_end=state is RingState.LIVE)
     return RingReading(ring, new.calls, new.missed, new.implausible, new.last)
+
+
+def _user_of(pid: int) -> int | None:
+    """Return the user of a process; None where it cannot be seen."""
+    try:
+        return (PROC / str(pid)).stat().st_uid
+    except OSError:
+        return None
 
 
 def lock_holders(path: Path) -> dict[_Inode, int]:
