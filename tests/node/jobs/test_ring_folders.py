@@ -102,17 +102,22 @@ def test_a_ring_in_a_folder_is_read_on_by_its_path(root: Path) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("user", [0, AGENTS, OTHER])
-def test_the_folder_of_old_pods_counts_unless_a_user_made_it(tmp_path: Path, user: int) -> None:
+@pytest.mark.parametrize(
+    ("user", "mode", "refused"),
+    [(0, 0o3773, False), (AGENTS, 0o3773, False), (OTHER, 0o3773, True), (OTHER, 0o750, False)],
+)
+def test_the_folder_of_old_pods_counts_unless_a_user_made_it_who_comes_there(
+    tmp_path: Path, user: int, mode: int, *, refused: bool
+) -> None:
     """Who made it may put a link in its place while its files are looked at, and have others removed."""
-    root = made(tmp_path / "jobs", 0o3773)
+    root = made(tmp_path / "jobs", mode)
     old = made(root / "rings", 0o3773)
     os.chown(root, AGENTS, AGENTS)
     os.chown(old, user, AGENTS)
     with RingWriter(old / "x.ring"):
         found = poll(root)
     why = f"user {OTHER} made it, and could put another folder in its place"
-    assert (len(found.rings), refusals(found)) == ((0, {"rings": why}) if user == OTHER else (1, {}))
+    assert (len(found.rings), refusals(found)) == ((0, {"rings": why}) if refused else (1, {}))
 
 
 def test_of_too_many_folders_those_that_changed_last_are_looked_into(

@@ -51,7 +51,8 @@ def ring_folders(root: int, refuse: Refuse) -> Iterator[RingFolder]:
     for name in (OLD, *KINDS):
         with opened(root, name, refuse) as kind:
             if kind is not None and name == OLD:
-                if wrong := _made_by_others(os.fstat(root), os.fstat(kind)):
+                above = os.fstat(root)
+                if above.st_mode & stat.S_IXOTH and (wrong := _made_by_others(above, os.fstat(kind))):
                     refuse(name, Absent(Why.DENIED, f"{wrong}, and could put another folder in its place"))
                 else:
                     yield RingFolder(f"{name}/")
