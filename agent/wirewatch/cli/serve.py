@@ -285,7 +285,7 @@ class Keeping:
 def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
     """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
-    There is none where it cannot be used: a node is watched without memory rather than not at all.
+    An agent whose folder cannot be used watches its node without memory.
 
     Raises:
         StateInUse: another agent uses it.

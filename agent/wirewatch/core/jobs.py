@@ -14,7 +14,7 @@ NOT_READ = Absent(Why.MISSING, "not read")
 
 
 def asker(owner: str, uid: int) -> tuple[str, str]:
-    """Return who takes a share of a budget: the shared level is one owner, whose users are told apart."""
+    """Return the owner and the user that take a share of a budget; the shared level is one owner."""
     return owner, "" if owner else str(uid)
 
 

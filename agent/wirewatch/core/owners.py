@@ -1,4 +1,4 @@
-"""Whose a process is: a pod's, a Slurm job's or a container's, by its control group; who started it.
+"""The owner of a process by its control group: a pod, a Slurm job or a container. Who started it.
 
 A control group names an owner only where the scheduler alone makes names. Paths are read from the left, and
 the first owner ends the search: its user chooses all names below it, and all below a user's slice. Slices are
@@ -35,19 +35,19 @@ _PODS = (
     rf"(?:{_SLICES}containerd\.service/)?{_KUBE}-{_UID}\.slice:cri-containerd:{_ID}",
     rf"(?:(?:{_UP})?(?:kubelet/)?kubepods/|{_UP})(?:burstable/|besteffort/)?{_UID}",
 )
-"""Of the systemd driver; of it where containerd has the other; of the cgroupfs driver."""
+"""Paths of pods: by the systemd driver, by it with containerd's cgroupfs driver, by the cgroupfs driver."""
 _STEPD = rf"(?:{_SLICES}|{_UP}(?:system\.slice/)?)(?:[^/]+_)?slurmstepd\.scope/"
 _JOBS = (
     rf"{_STEPD}job_(\d{{1,20}})",
     rf"{_STEPD}(s[0-9A-Z]{{13}})",
     rf"(?:{_UP})?slurm(?:_[^/]+)?/uid_\d+/job_(\d{{1,20}})",
 )
-"""Of version 2; the same by SLUID, Slurm's default since 26.05 (CgroupJobIdPaths); of version 1."""
+"""Paths of Slurm jobs: version 2 by number, version 2 by SLUID (the default since 26.05), version 1."""
 _ENGINES = (
     rf"(?:{_SLICES}|{_UP}(?:(?:system|machine)\.slice/)?)(?:docker|libpod|crio|cri-containerd)-{_ID}\.scope",
     rf"(?:{_UP})?(?:docker/|crio/crio-|libpod_parent/(?:[0-9a-f]{{64}}/)?libpod-){_ID}",
 )
-"""Of the systemd and the cgroupfs driver."""
+"""Paths of containers: by the systemd driver, by the cgroupfs driver."""
 _PLACES = tuple(
     (kind, re.compile(rf"/(?:{place})(?=/|$)", re.ASCII))
     for kind, places in (("pod:", _PODS), ("slurm:", _JOBS), (CONTAINER, _ENGINES))

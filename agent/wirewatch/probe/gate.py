@@ -205,7 +205,7 @@ CGROUPS = "/sys/fs/cgroup"
 _HIERARCHIES = ("", "/memory", "/pids", "/cpu,cpuacct", "/systemd")
 """Version 2 has one tree; of the trees of version 1 those that every kubelet uses."""
 _ROOTS = ("kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods")
-"""Of the systemd and the cgroupfs driver; the latter two where `--cgroup-root` is /kubelet."""
+"""Roots of pods, by the systemd and the cgroupfs driver; the last two where `--cgroup-root` is /kubelet."""
 _CLASS = re.compile(r"(?:.*-)?(burstable|besteffort)(?:\.slice)?")
 _POD = re.compile(r"(?:.*-)?pod([0-9a-zA-Z_-]+?)(?:\.slice)?")
 

@@ -25,9 +25,9 @@ from wirewatch.core.types import Absent, Expect, Ok, Why
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.host import SystemClock
-from wirewatch.jobs.apart.child import BADNESS, COLLECTORS, MEMORY
+from wirewatch.jobs.apart.child import BADNESS, COLLECTORS, LINES, MEMORY
 from wirewatch.jobs.apart.messages import ASKED, JobPlaces, PortQuestion, Ran, RunOrder
-from wirewatch.jobs.apart.process import SHARED, Start, Watcher, answer, start
+from wirewatch.jobs.apart.process import CALM, SHARED, Start, Watcher, answer, start
 from wirewatch.jobs.running import JobSurroundings
 from wirewatch.jobs.surroundings import with_surroundings
 from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
@@ -157,6 +157,36 @@ def test_a_killed_process_costs_a_run_and_is_started_again_after_a_while(watchin
     now[0] += 0.2
     assert isinstance(watcher.run("jobs", order(), PORTS), Ran)
     assert watcher.pid not in {first, None}
+
+
+def test_of_a_run_that_logs_without_end_some_lines_come(watching: Watching) -> None:
+    code = "def read(*_):\n    for n in range(1000):\n        child.logging.getLogger('x').info('line %d', n)"
+    watcher = watching(changed(f"{code}\n    return child.Absent(child.Why.MISSING)\n{READS}"))
+    found = watcher.run("jobs", order(), PORTS)
+    assert isinstance(found, Ran)
+    assert [one.text for one in found.logged] == [f"line {number}" for number in range(LINES)]
+
+
+def test_failures_are_forgotten_once_the_process_has_run_for_long(watching: Watching) -> None:
+    now = [0.0]
+    watcher = watching(mono=lambda: now[0])
+
+    def killed() -> None:
+        assert isinstance(watcher.run("jobs", order(), PORTS), Ran)
+        assert watcher.pid is not None
+        os.kill(watcher.pid, signal.SIGKILL)
+        assert isinstance(watcher.run("jobs", order(), PORTS), Absent)
+
+    for wait in (1.0, 2.0):
+        killed()
+        now[0] += wait - 0.1
+        assert isinstance(watcher.run("jobs", order(), PORTS), Absent)
+        now[0] += 0.2
+    assert isinstance(watcher.run("jobs", order(), PORTS), Ran)
+    now[0] += CALM + 1.0
+    killed()
+    now[0] += 1.1
+    assert isinstance(watcher.run("jobs", order(), PORTS), Ran)
 
 
 @pytest.mark.parametrize(("lane", "name"), [("jobs", "jobs"), (SHARED, "bursts")])

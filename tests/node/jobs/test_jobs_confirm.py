@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -283,6 +284,21 @@ def test_of_the_rows_of_a_window_those_that_took_most_time_are_kept(most: int, r
     memory = CommunicatorMemory(window=tuple(sizes), begun=0.0)
     found, _ = window_of(memory, SHAPE, POLICY, most)
     assert [row.bytes for row in found.collectives] == [MIB, 2 * MIB, 4 * MIB][-rows:]
+
+
+def test_many_communicators_share_the_rows_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    module = sys.modules[judge_rings.__module__]
+
+    def rolled(memory: CommunicatorMemory, *rest: Any) -> CommunicatorMemory:
+        given.append(rest[-1])
+        return memory
+
+    monkeypatch.setattr(module, "roll", rolled)
+    for many in (1, 64, 1000):
+        every = [one for number in range(many) for one in timed_by_both(number)]
+        judge_rings(JobsMemory(), Ok(JobsReading(RingsReading(tuple(every))), 1.0, 1.0), JobsPolicy())
+    assert sorted(set(given)) == [2, 8, MOST_ROWS], "of 1000 communicators 256 are followed"
 
 
 def timed_by_both(communicator: int) -> list[RingReading]:

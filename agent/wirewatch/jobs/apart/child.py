@@ -195,7 +195,7 @@ def main(words: list[str]) -> None:
     given = json.loads(words[0])
     places = JobPlaces(**{**given, "ras": tuple(given["ras"])})
     lines, rings = RunLog(), rings_of(places)
-    logging.basicConfig(level=logging.INFO, handlers=[lines])
+    logging.basicConfig(level=logging.INFO, handlers=[lines], format="%(message)s")
     threads = []
     for word in words[1:]:
         connection = Connection(int(word))

@@ -110,7 +110,7 @@ class Watcher:
         except (EOFError, OSError) as error:
             return self._failed(started, self._how(started, error))
         except Exception as error:
-            # What comes next over this connection would belong to another run.
+            # The next message on this connection would belong to another run.
             self._failed(started, Absent(Why.MALFORMED, f"{_IT} sent what is no answer: {error!r}"))
             raise
         if self._mono() - started.at > CALM:
@@ -156,7 +156,7 @@ class Watcher:
                 # A message whose end does not come is an error, and hangs nobody.
                 here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, LIMIT)
                 here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, LIMIT)
-            # What is detached is not closed with the others.
+            # The stack does not close a detached socket.
             ours = {lane: Connection(here.detach()) for lane, (here, _) in pairs.items()}
         self._started = _Started(process, ours, self._mono())
         return self._started

@@ -70,7 +70,7 @@ def still_stuck(job: WatchedJob, reading: HangReading) -> bool:
 
 
 def _owner(sysfs: Sysfs, pid: int) -> str:
-    """Whose a process is: pod:UID, slurm:ID, container:ID, or the process that started it.
+    """Return the owner of a process: pod:UID, slurm:ID, container:ID, or the process that started it.
 
     What cannot be read has no owner, ``""``: all such processes count as of one job.
     """

@@ -21,9 +21,9 @@ As many wait for the records of other ranks; and as many make a window, of which
 there are more, again and again.
 """
 MOST_ROWS, ROWS_IN_ALL, FEWEST_ROWS = 32, 4096, 2
-"""Operations with sizes of one window, of all windows together, and of each at least.
+"""Operations with sizes of one window, of all windows together, and of each window at least.
 
-Those that took most of the time are kept.
+A window keeps the operations that took most of the time.
 """
 KEPT_WINDOWS = 8
 SLOT = 2.0
