@@ -194,6 +194,8 @@ def test_what_a_daemon_left_behind_hides_no_other(tmp_path: Path, monkeypatch: p
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(left))
     monkeypatch.setattr(daemon, "default_path", lambda: str(left))
+    # A demo that runs on this machine is found before what is left behind.
+    monkeypatch.setattr(daemon, "demo_path", lambda: str(tmp_path / "none"))
     with server(tmp_path, replying(failed())) as path:
         monkeypatch.setattr(daemon, "SYSTEM", path)
         assert daemon_address(None, None).socket == path
