@@ -14,6 +14,8 @@ from wirewatch.core.types import Absent, Why
 
 LATENCY_BELOW = 1 << 20
 """Bytes; a smaller message is judged by its time against the floor, never by its busbw."""
+ELSEWHERE = "elsewhere"
+"""In the place of a GPU: a rank of another node."""
 NO_REFERENCE = Absent(Why.MISSING, "the wires of this node are not known here")
 
 
@@ -53,6 +55,8 @@ class JobRank:
     `gpu`: UUID of its GPU; `index`: of it today, empty where not known. `pid`: as this machine counts,
     `own_pid` as the process does. `nccl`: version, empty where not known. `settings`: NCCL's of its
     environment. `sampling`: share of the time in which its tap times collectives, 0 where not known.
+    `enqueued`: collectives since the communicator was made, timed or not. `event`: monotonic seconds of its
+    last call.
     """
 
     rank: int
@@ -64,6 +68,8 @@ class JobRank:
     state: RingState
     settings: Mapping[str, str] | Absent
     sampling: float = 0.0
+    enqueued: int = 0
+    event: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +277,9 @@ class GpuTime:
 
     `waiting` is a share of all time, not of `in_collectives`. `late`: the greatest share of collectives of a
     communicator in which this GPU was waited for. `measured`: whether a window says so, or nothing was timed.
-    `calls` and `bytes` by operation since first seen.
+    `calls` and `bytes` by operation since first seen. Of `waiting`, `waits` says for whom: by GPU (UUID), or
+    ELSEWHERE; the rest has no one cause. Of the time on the wire, `beyond` is the share of all time beyond
+    what is expected; Absent where nothing is known to expect.
     """
 
     gpu: str
@@ -282,6 +290,8 @@ class GpuTime:
     measured: bool = False
     calls: Mapping[str, int] = field(default_factory=dict)
     bytes: Mapping[str, int] = field(default_factory=dict)
+    waits: Mapping[str, float] = field(default_factory=dict)
+    beyond: float | Absent = NO_REFERENCE
 
 
 @dataclass(frozen=True, slots=True)

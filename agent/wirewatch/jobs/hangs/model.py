@@ -246,16 +246,31 @@ class HangingJob:
 
 
 @dataclass(frozen=True, slots=True)
+class StandingJob:
+    """A job that stands still, before anybody has said why: no finding yet.
+
+    `processes` by GPU (`Gpu.key`), 0 for an id that is not known. `since`: Unix seconds. `text`: in words.
+    `busy`: ranks behind whose processes work, as in a compile or a checkpoint.
+    """
+
+    processes: Mapping[str, frozenset[int]]
+    since: float
+    text: str
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class HangFacts:
     """Hangs that are over, the newest last; and the jobs that hang now.
 
-    `owners`: whose each process on the GPUs is, such as `slurm:ID`, `pod:UID`, `container:ID`, `parent:PID`,
-    or empty where that is not known.
+    `standing`: jobs that stand still and are not among these. `owners`: the owner of each process on the
+    GPUs, such as `slurm:ID`, `pod:UID`, `container:ID`, `parent:PID`, or empty where that is not known.
     """
 
     past: tuple[PastHang, ...]
     now: tuple[HangingJob, ...] = ()
     owners: Mapping[int, str] = field(default_factory=dict)
+    standing: tuple[StandingJob, ...] = ()
 
 
 HANG = Metric(

@@ -133,8 +133,9 @@ def job_rank(ring: Ring, reading: JobsReading) -> JobRank:
     timed = not ring.untimed and 0 < ring.on <= ring.period
     sampling = ring.on / ring.period if timed else 0.0
     return JobRank(
-        ring.rank, ring.gpu, index, ring.host_pid, ring.pid, ring.nccl, ring.state, process.settings, sampling
-    )
+        ring.rank, ring.gpu, index, ring.host_pid, ring.pid, ring.nccl, ring.state, process.settings,
+        sampling, ring.counts.enqueued, ring.counts.event,
+    )  # fmt: skip
 
 
 def settings_of_rank(rank: JobRank, reading: JobsReading) -> dict[str, str]:

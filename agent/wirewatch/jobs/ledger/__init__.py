@@ -1,0 +1,1 @@
+"""The waiting ledger: on what each GPU of a job spends its time."""
