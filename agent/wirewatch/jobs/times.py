@@ -95,10 +95,10 @@ class OperationTimes:
     counts them; 0 where NCCL does not name the type of the elements. `calls`: how many were enqueued
     meanwhile, timed or not, as far as its ranks tell.
     `wire_seconds`: median of the shortest duration over the ranks, as measured; `low` and `high`: its 10th
-    and 90th percentile. `bias`: seconds of that which it takes longer behind other work than in nccl-tests.
-    `busbw`: bytes per second of the median, `best` of the 10th percentile, both without the bias: what the
-    job gets, and what the wire gave when nothing was beside it; Absent for small messages.
-    `expected`: NCCL's default on this topology at that size, and how that follows in `derivation`;
+    and 90th percentile.
+    `busbw`: bytes per second of the median, `best` of the 10th percentile, by the tap's clock; Absent for
+    small messages. `expected`: by the same clock, of NCCL's defaults on this topology at that size with
+    nothing beside it, and how that follows in `derivation`;
     `trusted`: whether it may carry a verdict. `floor`: seconds of the smallest message where known.
     `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often nobody was.
     `explained`: why it may be below what is expected: algorithm, protocol, settings, in words. `other_way`:
@@ -114,7 +114,6 @@ class OperationTimes:
     wire_seconds: float
     low: float
     high: float
-    bias: float
     algorithm: str
     protocol: str
     channels: int

@@ -28,7 +28,6 @@ from wirewatch.jobs.running.model import (
     JobSurroundings,
     RingProcess,
 )
-from wirewatch.jobs.running.windows import bias
 from wirewatch.jobs.times import JobsFacts
 
 MIB = 1 << 20
@@ -111,7 +110,7 @@ class JobShape:
     def wire(self, op: str, size: int) -> float:
         """Seconds of one collective alone, as the tap sees it."""
         share = factor(op, self.size) if op in FACTORS else 1.0
-        return self.floor + bias(op, size) + share * size / self.busbw
+        return self.floor + share * size / self.busbw
 
 
 @dataclass

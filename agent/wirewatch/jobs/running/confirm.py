@@ -147,14 +147,13 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
     row = found.row
     got, due = value_or(row.best, 0.0), value_or(row.expected, 0.0)
     why = f"; {'; '.join(row.explained)}" if row.explained else ""
-    off = f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
     last = f"waiting for rank {found.last}, the last, costs far less"
     behind = "nobody is late" if found.last is None else last
     unsure = "" if row.trusted else "; what is expected there is not sure"
     text = (
         f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
-        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{off}){unsure}{why}"
+        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms){unsure}{why}"
     )
     return SlowWire(
         row.op, row.size_bytes, got, due, found.ratio, found.windows, found.of, since, witnesses,

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wirewatch.busbw.formulas import FACTORS, busbw
-from wirewatch.busbw.references import LEAST_BYTES
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
 from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, meetings, overlap
@@ -47,21 +45,7 @@ FOLLOWED = 0.5
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
 _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
-_WITHIN_BIAS = Absent(Why.UNSUPPORTED, "shorter than what running behind other work costs a collective")
-_BEHIND_WORK: Mapping[str, float] = {
-    op: seconds / (256 * MIB)
-    for op, seconds in ((ALL_REDUCE, 57e-6), (ALL_GATHER, 53e-6), (REDUCE_SCATTER, 35e-6))
-}
-"""Seconds that each byte of a large collective takes longer behind a job's other kernels than in nccl-tests.
-
-Measured on H200, driver 580.159.04, NCCL 2.28.9, behind matrix products, in place, at 256 MiB: all_reduce 65
-to 70 us on 2 GPUs and 45 to 61 on 4, all_gather 47 to 62 and 49 to 56, reduce_scatter 43 to 46 and 23 to 26;
-at 64 MiB a quarter of that or less (proof/hardware/2026-11-23-h200-jobs.md and 2026-11-26-h200.md). Back to
-back, without products, the same kernels are as fast as in nccl-tests, and a kernel by the tap is within 5 us
-of CUDA events around it: so it is neither an error of the clock nor a constant. Collectives are slower behind
-other work, in proportion to their size.
-"""
-_OTHERS = sum(_BEHIND_WORK.values()) / len(_BEHIND_WORK)
+_NO_TIME = Absent(Why.MALFORMED, "its collectives took no time")
 Row = tuple[str, int]
 """Operation and power of two of the message in bytes, 0 where the size is not known."""
 
@@ -88,14 +72,6 @@ class LateInWindow(NamedTuple):
     rank: int | None = None
     cost: float = 0.0
     grown: float | None = None
-
-
-def bias(op: str, size_bytes: int) -> float:
-    """Seconds to take off the time of a message before it is held against nccl-tests'; 0 for small ones.
-
-    Small messages are not judged by their bandwidth.
-    """
-    return _BEHIND_WORK.get(op, _OTHERS) * size_bytes if size_bytes >= LEAST_BYTES else 0.0
 
 
 def roll(
@@ -228,7 +204,7 @@ def _row(
     return OperationTimes(
         op=op, size_bytes=size, ranks=shape.ranks, joined=len(found),
         calls=round(rates[op] * seconds), bytes=int(message), wire_seconds=middle, low=low,
-        high=quantile(wires, HIGH), bias=bias(op, size),
+        high=quantile(wires, HIGH),
         algorithm=algorithm, protocol=protocol, channels=channels,
         busbw=got if isinstance(got, Absent) else low_median(got),
         best=got if isinstance(got, Absent) else quantile(got, HIGH),
@@ -238,7 +214,7 @@ def _row(
 
 
 def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size: int) -> list[float] | Absent:
-    """Bus bandwidths of single collectives without the bias, or why there are none."""
+    """Return bus bandwidths of single collectives, or why there are none."""
     if op not in FACTORS:
         return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op}")
     if ranks < 2:  # noqa: PLR2004
@@ -247,8 +223,7 @@ def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size:
         return _UNSIZED
     if size < LATENCY_BELOW:
         return _SMALL
-    rest = ((message, wire - bias(op, message)) for message, wire in found if message)
-    return [busbw(op, ranks, message, left) for message, left in rest if left > 0] or _WITHIN_BIAS
+    return [busbw(op, ranks, message, wire) for message, wire in found if message and wire > 0] or _NO_TIME
 
 
 def _rank_times(
