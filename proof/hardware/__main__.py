@@ -40,7 +40,7 @@ PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
     "nccl", "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
-    "taken", "tapclock", "upgraded",
+    "taken", "tapclock", "upgraded", "waits",
 )  # fmt: skip
 WHOLE = frozenset({"preempt", "taken"})
 """Parts that need the whole machine: a daemon that sees some of its GPUs reports the others missing."""
