@@ -1,4 +1,4 @@
-"""Which calls the tap times, said once more: by docs/tap.md, in whole numbers, and with nothing of the tap's code."""
+"""Which calls the tap times, said once more in whole numbers, with nothing of the tap's code."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ def mixed(word: int) -> int:
 
 
 def chosen(communicator: int, block: int, halvings: int) -> bool:
-    """Whether a block is timed with a stride of 2 to the power of `halvings`: in each run of so many, one is."""
+    """Whether a block is timed: with a stride of 2 to the power of `halvings`, one in so many is."""
     for level in range(halvings):
         if block & 1 != mixed(mixed(communicator ^ level) + (block >> 1) & _WORD) >> 63:
             return False

@@ -76,13 +76,29 @@ def parse(data: bytes) -> RingBytes:
     assert len(data) == RING_BYTES
     v = _HEADER.unpack_from(data)
     magic, version, header, record, records, communicator, ranks, rank, nodes, interface, *rest = v
-    uuid, name, pid, created_unix, created, tap, nccl, untimed, on_ms, period_ms, budget, block, stride, *counted = rest
+    (
+        uuid,
+        name,
+        pid,
+        created_unix,
+        created,
+        tap,
+        nccl,
+        untimed,
+        on_ms,
+        period_ms,
+        budget,
+        block,
+        stride,
+        *counted,
+    ) = rest
     written, dropped, enqueued, sends, event, captured, windows, state, timing, *tables = counted
     whole = (Record(*fields) for fields in _RECORD.iter_unpack(data[HEADER_BYTES:]))
     return RingBytes(
         magic, version, (header, record, records), communicator, ranks, rank, nodes, interface,
         uuid.rstrip(b"\0"), name.rstrip(b"\0"), pid, created_unix, created, tap.rstrip(b"\0"), nccl,
-        untimed, on_ms, period_ms, budget, block, stride, written, dropped, enqueued, sends, event, captured, windows, state, timing,
+        untimed, on_ms, period_ms, budget, block, stride, written, dropped, enqueued, sends, event, captured,
+        windows, state, timing,
         tuple(tables[:COUNTED]), tuple(tables[COUNTED : 2 * COUNTED]), tuple(tables[2 * COUNTED :]),
         tuple(r for r in whole if r.sequence),
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Timing follows the work: the same calls on all ranks, whole blocks, to a budget, and no part of a step left out."""
+"""Timing follows the work: whole blocks, the same on all ranks, to a budget, and all parts of a step."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,9 @@ class TestChosenBlocks:
 
 
 CHANGES = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(1, 150), st.sampled_from([1000, MS, 7 * MS, 400 * MS, 11_000 * MS])),
+    st.tuples(
+        st.integers(0, 1), st.integers(1, 150), st.sampled_from([1000, MS, 7 * MS, 400 * MS, 11_000 * MS])
+    ),
     min_size=1, max_size=25,
 )  # fmt: skip
 
@@ -104,7 +107,7 @@ def test_the_budget_is_kept(folder: Path, rate: int) -> None:
 
 
 def test_a_rate_that_jumps_is_bounded_at_once(folder: Path) -> None:
-    """From one call a second to 50,000: 75 calls a second of the last five are timed before the stride rises."""
+    """From one call a second to 50,000: 375 calls are timed before the stride rises."""
     with Player(folder, "PLAIN") as player:
         begin(player)
         played(player, 20, SECOND_NS)
@@ -121,7 +124,7 @@ def test_whole_blocks_are_timed(folder: Path) -> None:
     assert all(first % BLOCK == 0 and length % BLOCK == 0 for first, length in found)
     starts = [first for first, _ in found]
     stride = 16  # 1000 a second, and 75 at most
-    assert max(b - a for a, b in zip(starts, starts[1:], strict=False)) < 2 * stride * BLOCK
+    assert max(b - a for a, b in pairwise(starts)) < 2 * stride * BLOCK
 
 
 def test_what_is_made_of_a_start_is_forgotten(folder: Path) -> None:
@@ -136,7 +139,7 @@ def test_what_is_made_of_a_start_is_forgotten(folder: Path) -> None:
 
 
 def test_a_step_whose_calls_come_at_once_is_timed_alike_all_through(folder: Path) -> None:
-    """500 calls within half a second of every 5 s: the pause before them does not make the first ones denser."""
+    """500 within half a second of every 5 s: the pause before them does not make the first ones denser."""
     times = [0] * 500
     with Player(folder, "PLAIN") as player:
         begin(player)
