@@ -220,7 +220,8 @@ class CommunicatorTimes:
     made most, `sends` sends and receives, which are not judged, `captured` calls that went into CUDA graphs.
     `fresh`: the newest window is of now. `elsewhere`: all local ranks wait alike for a rank of another node,
     in words; empty where not so. `source`: what timed it, if not the tap: then starts, gaps, algorithms and
-    protocols are not known, and only calls that were written are counted.
+    protocols are not known, and only calls that were written are counted. `few`: how few collectives the
+    window under way has, in words; empty where they are enough to name a rank, or one is named.
     """
 
     id: str
@@ -244,6 +245,7 @@ class CommunicatorTimes:
     bytes: Mapping[str, int] = field(default_factory=dict)
     unsized: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
+    few: str = ""
 
     @property
     def newest(self) -> CommunicatorWindow | None:
