@@ -4,7 +4,7 @@ A rank arrives at a collective when its own work is done; all leave it together 
 and the wire has carried it. So a rank's duration is its waiting and the wire, as on real GPUs. What is drawn
 beside that: noise of work and wire, compute beside collectives that stretches them, and records that are lost.
 Each rank's tap times the blocks of calls that the real one would (tap/pacing.py), at a rate that is known.
-A step that no tap times is the one before once more: of it nothing but counts is seen.
+A step that no tap times is the one before once more: only its counts are seen.
 """
 
 import math
@@ -69,7 +69,8 @@ class JobShape:
     whole communicator; `elsewhere`: seconds by which a rank of another node is late each time.
     `algorithm`, `protocol` as in records. `budget`: calls a second that a tap times; 0 for all of them.
     `stalls`: by rank, in which of so many steps it begins so many seconds later; `pause`: seconds at the end
-    of each step in which nothing is sent. `coarser`: by rank, how many times it halves what it times once more. `lost`: share of records.
+    of each step in which nothing is sent. `coarser`: by rank, how many times it halves what it times once
+    more. `lost`: share of records.
     """
 
     gpus: tuple[int, ...] = (0, 1, 2, 3)
@@ -132,7 +133,7 @@ class DrawnJob:
         self.shape = shape
         self._draw = random.Random(seed)  # noqa: S311 - a drawn job, no secret
         self._sequence: dict[str, int] = {}
-        self._free = [start] * shape.here
+        self._free, self._start = [start] * shape.here, start
         self.made: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self._ended: list[tuple[float, str, int]] = []
@@ -164,7 +165,7 @@ class DrawnJob:
             self._overlapped() if self.shape.overlap else self._step()
             self._free = [one + self.shape.pause for one in self._free]
             self._step_seconds = max(self._free) - began - max(stalls.values(), default=0.0)
-            rate, self._halvings = len(self.shape.calls) / self._step_seconds, 0
+            rate, self._halvings = self._calls / (max(self._free) - self._start), 0
             while self.shape.budget and rate > 1.5 * self.shape.budget * 2**self._halvings:
                 self._halvings += 1
 

@@ -31,6 +31,8 @@ become ready several at once, only the first of them waits for the late rank; th
 MOSTLY, MOMENT = 0.5, 0.5
 """Limits of a moment, which holds a few steps: the share of what is late that must be one rank's, and of a
 late rank's cost what it must cost there. Healthy ranks are held up 0.6 % of the time (two H200)."""
+LEAST_LOST = 0.006
+"""Share of a moment's time that must be lost there for its last rank to count: some rank is always last."""
 SLIGHT, GREW = 0.6, 1.2
 """Of the limit, what a rank must cost, and by how much it must be farther behind than while nobody was late,
 to be late although it costs less: a GPU that became slower may have been the fastest."""
@@ -42,8 +44,8 @@ COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
 """Part of the shortest window that lines must be apart: those written at once do not say of what time they
 are; and part of their time in which the first ones were written."""
 PAUSES, LONGEST_PAUSES = 2, 30.0
-"""A window lasts as long as so many of the longest pauses in it, up to so many seconds: a part of a step, or
-what comes between two stalls, does not show what a job does."""
+"""A window lasts as long as so many of the longest pauses in it and in the one before, up to so many seconds.
+A part of a step, or what comes between two stalls, does not show what a job does."""
 FOLLOWED = 0.5
 """Share of Inspector's collectives before which computing must be known, since waiting may hide there."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
@@ -93,7 +95,7 @@ def roll(
         return begun
     times = [one.at for one in memory.window] or [mono]
     wide = not shape.coarse or max(times) - min(times) >= COARSE_SPREAD * policy.window
-    whole = max(policy.window, min(LONGEST_PAUSES, PAUSES * _pause(memory.window)))
+    whole = max(policy.window, min(LONGEST_PAUSES, PAUSES * max(memory.paused, _pause(memory.window))))
     if age < policy.longest and not (age >= whole and count >= policy.joined and wide):
         return memory
     if count < policy.fewest or not wide:
@@ -106,7 +108,7 @@ def roll(
     return replace(
         begun, until={one.op: (one.sequence, one.at) for one in ordered}, met=met,
         even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
-        slots=dict(slots[-KEPT_SLOTS:]),
+        slots=dict(slots[-KEPT_SLOTS:]), paused=_pause(memory.window),
     )  # fmt: skip
 
 
@@ -159,14 +161,17 @@ def quantile(values: Sequence[float], share: float) -> float:
 def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
     """By slot of time the rank that was held up most there, or late in more than half of what was late.
 
-    None for nobody.
+    None for nobody: so it is also where what is lost is too little, and any rank may be last.
     """
     slots: dict[int, int | None] = {}
     for slot, some in grouped((math.floor(one.at / SLOT), one) for one in found).items():
         slots[slot] = _held_up(some, MOSTLY, MOMENT * policy.cost).rank
         if slots[slot] is None:
             rank, share = _most_late([vote(one.seconds, policy) for one in some])
-            slots[slot] = rank if share > MOSTLY else None
+            known = [one for one in some if one.before is not None and len(one.seconds) > 1]
+            lost = sum(gap(one.seconds, rank) for one in known) if rank >= 0 else 0.0
+            costs = not known or lost >= LEAST_LOST * covered(known)
+            slots[slot] = rank if share > MOSTLY and costs else None
     return slots
 
 
