@@ -1,8 +1,8 @@
 """Jobs whose ranks carry the tap, drawn: what their rings hold, read as the daemon reads them.
 
 A rank arrives at a collective when its own work is done; all leave it together once the last one has arrived
-and the wire has carried it. So a rank's duration is its waiting and the wire, as on real GPUs. What is drawn
-beside that: noise of work and wire, compute beside collectives that stretches them, and records that are lost.
+and the wire has carried it. So a rank's duration is its waiting and the wire, as on real GPUs. Drawn beside
+that: noise of work and wire, compute beside collectives that stretches them, and records that are lost.
 Each rank's tap times the blocks of calls that the real one would (tap/pacing.py), at a rate that is known.
 A step that no tap times is the one before once more: only its counts are seen.
 """
