@@ -66,11 +66,7 @@ def join(
         patience: polls for which a collective waits for other ranks.
         most: collectives that may wait, and as many that a window may have.
     """
-    pending = dict(memory.pending)
-    for one in records:
-        for call in one.calls:
-            if (call.op, call.sequence) in pending or call.sequence > memory.ended.get(call.op, -1):
-                _add(pending, one.rank, call, poll)
+    pending = _grown(memory, records, poll)
     whole = {key: one for key, one in pending.items() if ranks <= one.records.keys()}
     left = {key: one for key, one in pending.items() if key not in whole and poll - one.poll < patience}
     newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-most:]
@@ -96,16 +92,29 @@ def _usable(call: TimedCollective) -> bool:
     return 0 < call.seconds < LONGEST and call.sequence >= 0 and math.isfinite(call.enqueued)
 
 
-def _add(pending: dict[CallKey, PendingCall], rank: int, call: TimedCollective, poll: int) -> None:
-    """A record that comes twice is another replay of a captured graph, and which one is not known."""
-    key = (call.op, call.sequence)
-    known = pending.get(key)
-    if known is None:
-        pending[key] = PendingCall(poll, {rank: call})
-    elif rank in known.records:
-        pending[key] = replace(known, replayed=True)
-    else:
-        pending[key] = replace(known, records={**known.records, rank: call})
+def _grown(
+    memory: CommunicatorMemory, records: Sequence[RankRecords], poll: int
+) -> dict[CallKey, PendingCall]:
+    """What waits, with what came. A record that comes twice is another replay of a captured graph."""
+    known, ended = memory.pending, memory.ended
+    grown: dict[CallKey, dict[int, TimedCollective]] = {}
+    replayed = set[CallKey]()
+    for one in records:
+        for call in one.calls:
+            key = (call.op, call.sequence)
+            if (some := grown.get(key)) is None:
+                if key not in known and call.sequence <= ended.get(call.op, -1):
+                    continue
+                some = grown[key] = dict(known[key].records) if key in known else {}
+            if some.setdefault(one.rank, call) is not call:
+                replayed.add(key)
+    new = {
+        key: PendingCall(known[key].poll, some, known[key].replayed or key in replayed)
+        if key in known
+        else PendingCall(poll, some, key in replayed)
+        for key, some in grown.items()
+    }
+    return {**known, **new}
 
 
 def _ended(known: Mapping[str, int], keys: Iterable[CallKey]) -> dict[str, int]:
