@@ -33,7 +33,7 @@ from wirewatch.jobs.tap.rings import FileRings
 SIZES = (64 * MIB, 256 * MIB)
 LIMITS: Mapping[int, float] = {64 * MIB: 0.10, 256 * MIB: 0.03}
 PAIRS = 5
-ALWAYS = {"WIREWATCH_TAP_ON_MS": "1000", "WIREWATCH_TAP_PERIOD_MS": "1000"}
+ALWAYS = {"WIREWATCH_TAP_BUDGET": "1000000"}
 READY = 120.0
 TMPFS = "/dev/shm"
 """The tap writes on a tmpfs alone."""

@@ -28,7 +28,7 @@ class TimesDoubt(Enum):
     SAME_GPU = "two ranks claim the same GPU"
     UNLIKE = "its rings contradict each other"
     FEW = "too few collectives were timed on all ranks"
-    OFF = "its tap only counts: WIREWATCH_TAP_ON_MS is 0"
+    OFF = "its tap only counts: WIREWATCH_TAP_ON_MS or WIREWATCH_TAP_BUDGET is 0"
     NOT_MEASURED = "its tap only counts: its times were not proven with this version of NCCL"
     BROADCAST = "its tap counts since a broadcast: this NCCL would give it times of other collectives"
     OVERRIDDEN = "its tap only counts: somebody took the channels out of NCCL's mask"
@@ -54,7 +54,7 @@ class JobRank:
 
     `gpu`: UUID of its GPU; `index`: of it today, empty where not known. `pid`: as this machine counts,
     `own_pid` as the process does. `nccl`: version, empty where not known. `settings`: NCCL's of its
-    environment. `sampling`: share of the time in which its tap times collectives, 0 where not known.
+    environment. `sampling`: share of its collectives that its tap times now, 0 where not known.
     `enqueued`: collectives since the communicator was made, timed or not. `event`: monotonic seconds of its
     last call.
     """
@@ -220,7 +220,8 @@ class CommunicatorTimes:
     made most, `sends` sends and receives, which are not judged, `captured` calls that went into CUDA graphs.
     `fresh`: the newest window is of now. `elsewhere`: all local ranks wait alike for a rank of another node,
     in words; empty where not so. `source`: what timed it, if not the tap: then starts, gaps, algorithms and
-    protocols are not known, and only calls that were written are counted.
+    protocols are not known, and only calls that were written are counted. `few`: how few collectives the
+    window under way has, in words; empty where they are enough to name a rank, or one is named.
     """
 
     id: str
@@ -244,6 +245,7 @@ class CommunicatorTimes:
     bytes: Mapping[str, int] = field(default_factory=dict)
     unsized: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
+    few: str = ""
 
     @property
     def newest(self) -> CommunicatorWindow | None:

@@ -105,7 +105,9 @@ def test_three_windows_of_the_last_four_must_agree() -> None:
         (2, [0] * 20 + [1] * 10, True),
         (2, [1] * 20 + [0, 1, 1, 1], True),
         (2, [1, 0] * 20, False),
-        (2, [1, None] * 20, False),
+        (2, [1, None] * 9, False),
+        (2, [1, None] * 10, True),
+        (2, [1, None, 0] * 20, False),
     ],
 )
 def test_a_few_moments_of_a_job_are_chance(ranks: int, slots: list[int | None], *, named: bool) -> None:

@@ -80,13 +80,15 @@ def late_votes(
 
 
 def _is_no_chance(rank: int, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
-    """Whether one rank of a healthy job would hardly be last in so many of the newest slots.
+    """Whether one rank of a healthy job would hardly be last in so many of the newest slots in which any is.
 
-    Any of its ranks could be, so that there are as many chances.
+    Any of its ranks could be, so that there are as many chances. A slot in which nobody was waited for says
+    nothing of who it is: a rank may stall now and then.
     """
     even, mine = max(_EVEN, 1 / ranks), 0
-    for count, slot in enumerate(sorted(slots, reverse=True), 1):
-        mine += slots[slot] == rank
+    named = [slots[slot] for slot in sorted(slots, reverse=True) if slots[slot] is not None]
+    for count, late in enumerate(named, 1):
+        mine += late == rank
         if ranks * chance(mine, count, even) <= policy.chance:
             return True
     return False

@@ -13,6 +13,7 @@ from wirewatch.jobs.running.expected import conditions_of, inside_settings
 from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
 from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
 from wirewatch.jobs.running.model import MOST_REFUSED, JobsMemory, JobsPolicy, JobsReading
+from wirewatch.jobs.running.windows import too_few
 from wirewatch.jobs.times import (
     CommunicatorTimes,
     CommunicatorWindow,
@@ -35,7 +36,7 @@ _SMALLER = 0.5
 def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> JobsFacts:
     """The facts after a reading, with the hints that hold now."""
     reading, memory = ok.value, judged.memory
-    jobs = tuple(_job(job, judged, reading, policy) for job in judged.jobs)
+    jobs = tuple(_job(job, judged, ok, policy) for job in judged.jobs)
     hints = tuple(_hints(jobs, ok))
     last = max(hints, key=lambda hint: hint.since, default=memory.last_hint)
     files = () if isinstance(reading.rings, Absent) else reading.rings.refused
@@ -45,10 +46,10 @@ def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> Jo
     )  # fmt: skip
 
 
-def _job(job: JobGroup, judged: JudgedRings, reading: JobsReading, policy: JobsPolicy) -> RunningJob:
+def _job(job: JobGroup, judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> RunningJob:
     ours = [judged.communicators[key] for key in job.keys]
     fresh = tuple(one for one in ours if one.fresh)
-    times = tuple(_times(one, judged.memory) for one in ours)
+    times = tuple(_times(one, judged.memory, ok.mono, policy) for one in ours)
     late = max((one.late for one in fresh if one.late), key=lambda found: found.cost, default=None)
     wires = [wire for one in fresh for wire in one.wires]
     wire = min(wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
@@ -57,11 +58,11 @@ def _job(job: JobGroup, judged: JudgedRings, reading: JobsReading, policy: JobsP
         since=min(ring.ring.created for one in ours for ring in one.group.rings),
         live=any(one.group.live for one in ours), communicators=times,
         gpus=tuple(_gpus(fresh, ours, judged.memory)), late=late, wire=wire,
-        remarks=tuple(_remarks(job, ours, reading, policy)),
+        remarks=tuple(_remarks(job, ours, ok.value, policy)),
     )  # fmt: skip
 
 
-def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
+def _times(one: JudgedCommunicator, memory: JobsMemory, mono: float, policy: JobsPolicy) -> CommunicatorTimes:
     grown = [memory.rings[ring.ring.name] for ring in one.group.rings]
     wire = min(one.wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
     return CommunicatorTimes(
@@ -74,6 +75,7 @@ def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
         calls=_folded(max, (ring.calls for ring in grown)),
         bytes=_folded(max, (ring.bytes for ring in grown)),
         unsized=_folded(max, (ring.unsized for ring in grown)), source=one.group.source,
+        few=too_few(one.memory, mono, policy) if one.group.live and one.late is None else "",
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
     which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
     """
     seconds: dict[int, float] = defaultdict(float)
-    for rank in sorted({rank for one in found for rank in one.seconds}):
+    for rank in sorted({last for one in found if (last := _far_behind(one)) is not None}):
         for (_, old), (_, came) in pairwise(_came(found, rank)):
             if old is None or came is None or old.ahead:
                 continue
@@ -116,6 +116,17 @@ def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
             if more > HELD_UP * came.own:
                 seconds[rank] += more
     return dict(seconds)
+
+
+def _far_behind(one: JoinedCollective) -> int | None:
+    """Return the last rank, where it is so late that it may have been held up; most often it is not."""
+    if one.before is None or len(one.seconds) < 2:  # noqa: PLR2004
+        return None
+    first, second = sorted(one.seconds.values())[:2]
+    own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - first
+    if second - first <= HELD_UP * own:
+        return None
+    return min(one.seconds, key=lambda rank: one.seconds[rank])
 
 
 def covered(found: Sequence[JoinedCollective]) -> float:
@@ -129,7 +140,9 @@ def covered(found: Sequence[JoinedCollective]) -> float:
 
 def gap(seconds: Mapping[int, float], rank: int) -> float:
     """Seconds by which a rank is after the next one; below 0 where another one is last."""
-    return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
+    first, second = sorted(seconds.values())[:2]
+    own = seconds[rank]
+    return (second if own == first else first) - own
 
 
 def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:

@@ -28,7 +28,7 @@ A window keeps the operations that took most of the time.
 KEPT_WINDOWS = 8
 SLOT = 2.0
 """Seconds; collectives nearer to each other are one moment of a job. Those of one step are not independent:
-what is behind in one bucket is behind in the next. A tap times once in so long by default."""
+what is behind in one bucket is behind in the next."""
 KEPT_SLOTS = 64
 MOST_REFUSED = 16
 MOST_RANKS = 1 << 20
@@ -253,6 +253,9 @@ class CommunicatorMemory:
     """What is remembered of one communicator.
 
     `ended`: by operation the highest number that was joined, so that a late record does not count twice.
+    `front`: the last collective that was joined. `until`: by operation the last number of the newest window
+    and when it was called, from which the calls of the window under way are counted; `paused`: the longest
+    pause in that window, in seconds.
     `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
     so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by
     slot of time who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the
@@ -263,6 +266,9 @@ class CommunicatorMemory:
 
     pending: Mapping[CallKey, PendingCall] = field(default_factory=dict)
     ended: Mapping[str, int] = field(default_factory=dict)
+    front: tuple[CallKey, Mapping[int, TimedCollective]] | None = None
+    until: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    paused: float = 0.0
     window: tuple[JoinedCollective, ...] = ()
     seen: int = 0
     stride: int = 1

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import count as counted
 from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, meetings, overlap
 from wirewatch.jobs.running.model import (
     KEPT_SLOTS,
@@ -30,6 +31,8 @@ become ready several at once, only the first of them waits for the late rank; th
 MOSTLY, MOMENT = 0.5, 0.5
 """Limits of a moment, which holds a few steps: the share of what is late that must be one rank's, and of a
 late rank's cost what it must cost there. Healthy ranks are held up 0.6 % of the time (two H200)."""
+LEAST_LOST = 0.006
+"""Share of a moment's time that must be lost there for its last rank to count: some rank is always last."""
 SLIGHT, GREW = 0.6, 1.2
 """Of the limit, what a rank must cost, and by how much it must be farther behind than while nobody was late,
 to be late although it costs less: a GPU that became slower may have been the fastest."""
@@ -40,6 +43,9 @@ SHARED_WAIT = 0.1
 COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
 """Part of the shortest window that lines must be apart: those written at once do not say of what time they
 are; and part of their time in which the first ones were written."""
+PAUSES, LONGEST_PAUSES = 2, 30.0
+"""A window lasts as long as so many of the longest pauses in it and in the one before, up to so many seconds.
+A part of a step, or what comes between two stalls, does not show what a job does."""
 FOLLOWED = 0.5
 """Share of Inspector's collectives before which computing must be known, since waiting may hide there."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
@@ -89,7 +95,8 @@ def roll(
         return begun
     times = [one.at for one in memory.window] or [mono]
     wide = not shape.coarse or max(times) - min(times) >= COARSE_SPREAD * policy.window
-    if age < policy.longest and not (age >= policy.window and count >= policy.joined and wide):
+    whole = max(policy.window, min(LONGEST_PAUSES, PAUSES * max(memory.paused, _pause(memory.window))))
+    if age < policy.longest and not (age >= whole and count >= policy.joined and wide):
         return memory
     if count < policy.fewest or not wide:
         return begun
@@ -97,10 +104,20 @@ def roll(
     windows = (*memory.windows, window)
     slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
     even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
+    ordered = sorted(memory.window, key=lambda one: one.sequence)
     return replace(
-        begun, met=met, even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
-        slots=dict(slots[-KEPT_SLOTS:]),
+        begun, until={one.op: (one.sequence, one.at) for one in ordered}, met=met,
+        even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
+        slots=dict(slots[-KEPT_SLOTS:]), paused=_pause(memory.window),
     )  # fmt: skip
+
+
+def too_few(memory: CommunicatorMemory, mono: float, policy: JobsPolicy) -> str:
+    """Say how few collectives a slow job made since the newest window ended; empty where they are enough."""
+    age, count = 0.0 if memory.begun is None else mono - memory.begun, len(memory.window)
+    if age < policy.window or count >= policy.joined:
+        return ""
+    return f"{counted(count, 'collective')} in {age:.0f} s: too few to name a rank"
 
 
 def window_of(
@@ -108,7 +125,9 @@ def window_of(
 ) -> tuple[CommunicatorWindow, tuple[RankMeeting, ...]]:
     """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
     found = memory.window
-    rates = _rates(found, coarse=shape.coarse)
+    # Only where the window before has ended as this one began.
+    until = memory.until if memory.closed == memory.begun and not shape.coarse else {}
+    rates = _rates(found, until, coarse=shape.coarse)
     begun, ended = min(one.at for one in found), max(one.at for one in found)
     rows = grouped(((one.op, _power(one.bytes)), one) for one in found)
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:most]
@@ -142,14 +161,17 @@ def quantile(values: Sequence[float], share: float) -> float:
 def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
     """By slot of time the rank that was held up most there, or late in more than half of what was late.
 
-    None for nobody.
+    None for nobody: so it is also where what is lost is too little, and any rank may be last.
     """
     slots: dict[int, int | None] = {}
     for slot, some in grouped((math.floor(one.at / SLOT), one) for one in found).items():
         slots[slot] = _held_up(some, MOSTLY, MOMENT * policy.cost).rank
         if slots[slot] is None:
             rank, share = _most_late([vote(one.seconds, policy) for one in some])
-            slots[slot] = rank if share > MOSTLY else None
+            known = [one for one in some if one.before is not None and len(one.seconds) > 1]
+            lost = sum(gap(one.seconds, rank) for one in known) if rank >= 0 else 0.0
+            costs = not known or lost >= LEAST_LOST * covered(known)
+            slots[slot] = rank if share > MOSTLY and costs else None
     return slots
 
 
@@ -166,14 +188,22 @@ def _most_late(votes: Sequence[int | None]) -> tuple[int, float]:
     return rank, times / decided
 
 
+def _pause(found: Sequence[JoinedCollective]) -> float:
+    """Return the longest time from the end of one collective to the end of the next, as far as known."""
+    return max(((one.before or 0.0) + max(one.seconds.values()) for one in found), default=0.0)
+
+
 def _power(size: int | None) -> int:
     return 1 << (size.bit_length() - 1) if size else 0
 
 
-def _rates(found: Sequence[JoinedCollective], *, coarse: bool) -> dict[str, float]:
+def _rates(
+    found: Sequence[JoinedCollective], until: Mapping[str, tuple[int, float]], *, coarse: bool
+) -> dict[str, float]:
     """Calls a second of each operation, timed or not: NCCL numbers them all.
 
-    From the first to the last that was timed; of the whole window at least, where there are no two moments.
+    From the last one of the window before to the last that was timed, so that a pause between two steps is
+    in one window; else from the first one; of the whole window at least, where there are no two moments.
     Where they were written together, from the last of the first ones: these are of the time before.
     """
     rates: dict[str, float] = {}
@@ -182,8 +212,10 @@ def _rates(found: Sequence[JoinedCollective], *, coarse: bool) -> dict[str, floa
         mine = sorted(some, key=lambda one: one.sequence)
         together = mine[0].at + FIRST_ONES * (mine[-1].at - mine[0].at)
         begin = max(n for n, one in enumerate(mine) if n == 0 or (coarse and one.at <= together))
-        seconds = mine[-1].at - mine[begin].at
-        calls = mine[-1].sequence - mine[begin].sequence
+        number, at = mine[begin].sequence, mine[begin].at
+        if op in until and until[op][0] < number and until[op][1] < at:
+            number, at = until[op]
+        seconds, calls = mine[-1].at - at, mine[-1].sequence - number
         rates[op] = calls / seconds if seconds > 0 else len(mine) / whole if whole > 0 else 0.0
     return rates
 
