@@ -316,9 +316,9 @@ class FlightJudge:
             ends: dict[tuple[int, int], dict[str, list[RecordedCall]]] = defaultdict(
                 lambda: defaultdict(list)
             )
-            for dump in (self.dumps[rank] for rank in group.members if rank in self.dumps):
-                for call in dump.calls:
-                    if call.group == group.name and not call.done and (found := _ends(call, group)):
+            for rank in (rank for rank in group.members if rank in self.dumps):
+                for call in self.dumps[rank].calls:
+                    if call.group == group.name and not call.done and (found := _ends(call, group, rank)):
                         ends[found[1:]][found[0]].append(call)
             for (source, target), sides in ends.items():
                 fault = self._message(group, source, target, sides)

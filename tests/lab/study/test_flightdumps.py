@@ -151,7 +151,9 @@ def test_a_dump_that_says_what_none_can_say(change: dict[str, Any], why: str) ->
 
 @each("part", ["tensors", "types", "sizes"])
 def test_one_part_that_a_dump_holds_often_is_not_read_for_ever(part: str) -> None:
-    many = [1] * 2_000_000 if part == "sizes" else [[]] * 2_000_000 if part == "tensors" else [""] * 2_000_000
+    many: list[Any] = (
+        [1] * 2_000_000 if part == "sizes" else [[]] * 2_000_000 if part == "tensors" else [""] * 2_000_000
+    )
     name, value = ("input_dtypes", many) if part == "types" else ("input_sizes", many)
     entry = {**GOOD["entries"][0], name: [value] if part == "sizes" else value}
     with pytest.raises(DumpError, match="sizes of a tensor" if part == "sizes" else "more than a dump"):
@@ -228,7 +230,7 @@ def test_a_name_without_a_rank_is_refused() -> None:
 
 def test_calls_in_a_coalesced_group_have_the_state_of_its_end() -> None:
     """NCCL's process groups watch the end of such a group alone."""
-    inside = {"state": "scheduled", "retired": False, "p2p": True, "seq": 1, "p2p_seq": 5}
+    inside: dict[str, Any] = {"state": "scheduled", "retired": False, "p2p": True, "seq": 1, "p2p_seq": 5}
     job = FlightJob(calls={0: [
         Made(), Made(op="send 0->1", **inside), Made(op="recv 0<-1", **inside),
         Made(op="coalesced", seq=1, p2p_seq=5), Made(op="send 0->1", **{**inside, "p2p_seq": 6}),

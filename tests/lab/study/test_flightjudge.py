@@ -63,7 +63,7 @@ def rows() -> Iterator[tuple[str, FlightJob, str, list[tuple[str, list[int], lis
     two = waits(world(), (0, 3), seq=4)
     yield "two missing", two, "failed", [("missing", [1, 2], [0, 3])]
     for given_here in ({"op": "all_gather"}, {"sizes": ((512, 4),)}, {"dtype": "Int"}, {"out": ((7,),)}):
-        job = waits(waits(world(), (0, 1, 3), seq=4), (2,), seq=4, **given_here)  # type: ignore[arg-type]
+        job = waits(waits(world(), (0, 1, 3), seq=4), (2,), seq=4, **given_here)
         yield f"{given_here}", job, "failed", [("mismatch", [2], [0, 1, 2, 3])]
     tie = waits(waits(world(), (0, 1), seq=4), (2, 3), seq=4, op="all_gather")
     yield "two against two", tie, "failed", [("mismatch", [], [0, 1, 2, 3])]
