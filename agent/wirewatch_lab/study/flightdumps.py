@@ -1,19 +1,19 @@
 """Dumps of PyTorch's Flight Recorder, read: a pickle or JSON of each rank becomes its calls.
 
-A pickle can run code, hash without end and claim any memory. So no unpickler reads it: a machine that knows
-only the operations of plain containers builds dicts, lists, tuples, texts and numbers, and refuses the rest.
+A pickle can run code, hash without end and claim any memory. So no unpickler reads it: a machine of its own
+builds dicts, lists, tuples, texts and numbers, and refuses every other operation.
 Formats 2.4 to 2.10 (torch 2.5 to 2.13, FlightRecorder.hpp).
 """
 
 import json
 import math
 import re
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from pickletools import genops
+from typing import Any, NamedTuple, TypeVar
 
 from wirewatch.core.types import NotText, utf8
 
@@ -246,126 +246,72 @@ def _number(entry: Mapping[str, Any], name: str) -> int:
 
 # --- pickles
 
-
-class _Stop(Exception):
-    """The pickle has ended."""
+_MADE: Mapping[str, Callable[[], Any]] = {
+    "EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "NONE": lambda: None,
+    "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
+}  # fmt: skip
+_WRITTEN = frozenset({
+    "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
+})  # fmt: skip
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class _Machine:
-    """The stack of a pickle that is read, its marks and what it has put aside."""
+    """The stack of a pickle that is read, what stands below its marks, and what it has put aside."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+    def __init__(self) -> None:
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
 
-    def take(self, form: struct.Struct) -> Any:
-        (value,) = form.unpack_from(self.data, self.at)
-        self.at += form.size
-        return value
+    def do(self, name: str, value: Any) -> None:
+        """Do one operation, which is named as in pickletools."""
+        stack = self.stack
+        if name in _MADE:
+            stack.append(_MADE[name]())
+        elif name in _WRITTEN:
+            stack.append(value)
+        elif name in {"BINPUT", "LONG_BINPUT", "MEMOIZE"}:
+            self.memo[len(self.memo) if value is None else value] = stack[-1]
+        elif name in {"BINGET", "LONG_BINGET"}:
+            stack.append(self.memo[value])
+        elif name == "MARK":
+            self.below.append(stack)
+            self.stack = []
+        elif name in {"APPENDS", "SETITEMS", "TUPLE"}:
+            self.stack = self.below.pop()
+            self._put(name, stack)
+        elif name in {"APPEND", "SETITEM"}:
+            self._put(name, [stack.pop() for _ in range(1 + (name == "SETITEM"))][::-1])
+        elif name in _TUPLES:
+            stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
+        elif name not in {"PROTO", "FRAME", "STOP"}:
+            raise DumpError(f"its pickle does not build plain containers: {name}")
 
-    def bytes(self, length: int) -> bytes:
-        found = self.data[self.at : self.at + length]
-        self.at += length
-        if len(found) != length:
-            raise DumpError(_CUT)
-        return found
-
-    def marked(self) -> list[Any]:
-        """The items since the last mark, which ends."""
-        items, self.stack = self.stack, self.below.pop()
-        return items
-
-    def extend(self, items: Sequence[Any]) -> None:
-        cast("list[Any]", _of(self.stack[-1], list)).extend(items)
-
-    def update(self, items: Sequence[Any]) -> None:
-        # Keys of other types could be hashed for ever.
-        pairs = dict(zip(items[::2], items[1::2], strict=True)) if _texts(items[::2]) else None
-        cast("dict[str, Any]", _of(self.stack[-1], dict)).update(_of(pairs, dict))
-
-    def tuple(self, length: int) -> None:
-        items = tuple(self.pop() for _ in range(length))[::-1]
-        self.stack.append(items)
-
-    def pop(self) -> Any:
-        return self.stack.pop()
-
-    def mark(self) -> None:
-        self.below.append(self.stack)
-        self.stack = []
-
-    def stop(self) -> None:
-        raise _Stop
-
-
-def _texts(keys: Sequence[Any]) -> bool:
-    return all(type(key) is str for key in keys)
-
-
-def _of(value: Any, kind: type) -> Any:
-    if type(value) is not kind:
-        raise DumpError("its pickle does not build plain containers")
-    return value
-
-
-_CUT = "it stops in the middle"
-_U1, _U2, _U4, _U8, _I4, _F8 = map(struct.Struct, ("B", "<H", "<I", "<Q", "<i", ">d"))
-_OPERATIONS: Mapping[int, Callable[[_Machine], object]] = {
-    0x80: lambda m: m.take(_U1),  # PROTO
-    0x95: lambda m: m.take(_U8),  # FRAME
-    ord("."): lambda m: m.stop(),
-    ord("("): lambda m: m.mark(),
-    ord("}"): lambda m: m.stack.append({}),
-    ord("]"): lambda m: m.stack.append([]),
-    ord(")"): lambda m: m.stack.append(()),
-    ord("N"): lambda m: m.stack.append(None),
-    0x88: lambda m: m.stack.append(True),
-    0x89: lambda m: m.stack.append(False),
-    ord("J"): lambda m: m.stack.append(m.take(_I4)),
-    ord("K"): lambda m: m.stack.append(m.take(_U1)),
-    ord("M"): lambda m: m.stack.append(m.take(_U2)),
-    0x8A: lambda m: m.stack.append(int.from_bytes(m.bytes(m.take(_U1)), "little", signed=True)),
-    ord("G"): lambda m: m.stack.append(m.take(_F8)),
-    ord("X"): lambda m: m.stack.append(m.bytes(m.take(_U4)).decode("utf-8", "replace")),
-    0x8C: lambda m: m.stack.append(m.bytes(m.take(_U1)).decode("utf-8", "replace")),
-    ord("q"): lambda m: m.memo.__setitem__(m.take(_U1), m.stack[-1]),
-    ord("r"): lambda m: m.memo.__setitem__(m.take(_U4), m.stack[-1]),
-    0x94: lambda m: m.memo.__setitem__(len(m.memo), m.stack[-1]),  # MEMOIZE
-    ord("h"): lambda m: m.stack.append(m.memo[m.take(_U1)]),
-    ord("j"): lambda m: m.stack.append(m.memo[m.take(_U4)]),
-    ord("a"): lambda m: m.extend((m.pop(),)),
-    ord("e"): lambda m: m.extend(m.marked()),
-    ord("s"): lambda m: m.update((m.pop(), m.pop())[::-1]),
-    ord("u"): lambda m: m.update(m.marked()),
-    ord("t"): lambda m: m.stack.append(tuple(m.marked())),
-    0x85: lambda m: m.tuple(1),
-    0x86: lambda m: m.tuple(2),
-    0x87: lambda m: m.tuple(3),
-}
+    def _put(self, name: str, items: list[Any]) -> None:
+        target = self.stack[-1] if self.stack else None
+        if name == "TUPLE":
+            self.stack.append(tuple(items))
+        elif name.startswith("APPEND") and isinstance(target, list):
+            target.extend(items)
+        # A key of another type than text could be hashed for ever.
+        elif isinstance(target, dict) and all(type(key) is str for key in items[::2]):
+            target.update(zip(items[::2], items[1::2], strict=True))
+        else:
+            raise DumpError("its pickle does not build plain containers")
 
 
 def plain(data: bytes) -> Any:
     """Return the plain containers that a pickle builds. Raises DumpError: it is cut, or builds others."""
-    machine = _Machine(data)
+    machine, ended = _Machine(), False
     try:
-        for code in _codes(machine):
-            operation = _OPERATIONS.get(code)
-            if operation is None:
-                raise DumpError(f"its pickle does not build plain containers (operation {code:#04x})")
-            operation(machine)
-    except _Stop:
-        if len(machine.stack) == 1 and not machine.below:
-            return machine.stack[0]
-        raise DumpError("its pickle does not build one value") from None
-    except (IndexError, KeyError, struct.error, ValueError) as error:
-        raise error if isinstance(error, DumpError) else DumpError(_CUT) from error
-    raise DumpError(f"its pickle has more than {MOST} operations")
-
-
-def _codes(machine: _Machine) -> Iterator[int]:
-    for _ in range(MOST):
-        code = machine.data[machine.at]
-        machine.at += 1
-        yield code
+        for operation, value, _ in islice(genops(data), MOST):
+            machine.do(operation.name, value)
+            ended = operation.name == "STOP"
+    except (LookupError, ValueError) as error:
+        raise error if isinstance(error, DumpError) else DumpError("it stops in the middle") from error
+    if not ended:
+        raise DumpError(f"its pickle has more than {MOST} operations")
+    if len(machine.stack) != 1 or machine.below:
+        raise DumpError("its pickle does not build one value")
+    return machine.stack[0]

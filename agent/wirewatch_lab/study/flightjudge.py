@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any, Literal
 
 from wirewatch.core import words
@@ -20,7 +21,7 @@ from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.flightdumps import FORMATS, CallShape, RankDump, RecordedCall
 
 FaultKind = Literal["mismatch", "deadlock", "missing", "message", "standing"]
-_RANK = re.compile(r"[0-9]{1,7}")
+_MESSAGE = re.compile(r"(send|recv) ([0-9]{1,7})(->|<-)([0-9]{1,7})")
 _MANY = 8
 """Ranks that a sentence names."""
 _UNEVEN = ("all_to_all", "alltoall", "all_gather_v", "reduce_scatter_v", "split", "new_window")
@@ -58,7 +59,6 @@ class FlightGroup:
     ranks: list[int]
     ranks_known: bool
     reached: dict[str, int | None]
-    no_dump: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.flight-recorder.1": FLIGHT}
 
 @dataclass(slots=True)
 class _Group:
-    """A process group, and the collectives that each rank's dump has of it."""
+    """A process group, and the collectives that each rank's dump has of it, by number."""
 
     name: str
     desc: str
@@ -120,25 +120,29 @@ class _Group:
     def newest(self, rank: int) -> int | None:
         return max(self.calls.get(rank, ()), default=None)
 
+    def numbers(self) -> Iterator[tuple[int, dict[int, list[RecordedCall]]]]:
+        """Each number with the calls that ranks made under it."""
+        for seq in sorted({seq for calls in self.calls.values() for seq in calls}):
+            yield seq, {rank: calls[seq] for rank, calls in self.calls.items() if seq in calls}
+
 
 @dataclass(slots=True)
 class _Waits:
-    """Ranks that wait in one collective, and the members that did not call it, or whose dump does not say."""
+    """Ranks that wait in one collective, members that did not call it, and those whose dump shows nothing."""
 
     group: _Group
     seq: int
     waiting: dict[int, RecordedCall]
-    missing: list[int]
-    no_dump: list[int]
-    unclear: list[int]
+    missing: list[int] = field(default_factory=list)
+    unclear: list[int] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        return f"{_said(list(self.waiting.values())[:1])}, number {self.seq} of {self.group.said}"
 
     @property
     def since(self) -> float:
         return min(call.created for call in self.waiting.values())
-
-    @property
-    def call(self) -> RecordedCall:
-        return next(iter(self.waiting.values()))
 
 
 class FlightJudge:
@@ -152,27 +156,29 @@ class FlightJudge:
 
     def document(self, not_read: Sequence[str]) -> FlightDocument:
         """Return all of it, with the verdict."""
-        faults = list(self._mismatches())
-        differ = {(one.group, one.desc) for one in faults}
-        waits = [one for one in self.waits if (one.group.name, one.group.desc) not in differ]
-        faults += [*self._deadlock(), *self._messages()]
-        faults += [self._missing(one) if one.missing else self._standing(one) for one in waits]
+        found = [*self._mismatches()]
+        differ = {(one.group, one.desc) for one in found}
+        faults = [*found, *self._deadlock(), *self._messages()]
+        faults += [self._waited(w) for w in self.waits if (w.group.name, w.group.desc) not in differ]
         faults.sort(key=lambda one: (_ORDER.index(one.kind), self._inherits(one), one.since))
         no_dump = sorted({rank for group in self.groups for rank in self._without(group)})
         health, why = self._verdict(faults, no_dump, not_read)
         return FlightDocument(
             "wirewatch.flight-recorder/1", time.time(), HEALTH_NAMES[health], why,
             [self._rank(dump) for _, dump in sorted(self.dumps.items())], no_dump, list(not_read),
-            [self._group(group) for group in self.groups], faults, list(self._remarks()),
+            [
+                FlightGroup(g.name, g.desc, [*g.members], g.known, {str(r): g.newest(r) for r in g.members})
+                for g in self.groups
+            ],
+            faults, list(self._remarks()),
         )  # fmt: skip
 
     def named(self, ranks: Collection[int]) -> str:
         """Ranks in a sentence, each with its host and GPU where they are known."""
         said = []
         for rank in sorted(ranks)[:_MANY]:
-            host = self.dumps[rank].host if rank in self.dumps else ""
-            gpu = self.gpus.get(rank)
-            place = ", ".join(part for part in (host, "" if gpu is None else f"GPU {gpu}") if part)
+            host, gpu = self.dumps[rank].host if rank in self.dumps else "", self.gpus.get(rank)
+            place = host if gpu is None else f"{host}, GPU {gpu}"
             said.append(f"{rank} ({place})" if place else f"{rank}")
         more = len(ranks) - len(said)
         listed = ", ".join(said) + f" and {more} more" if more > 0 else words.either(said, "and")
@@ -181,102 +187,78 @@ class FlightJudge:
     def _without(self, group: _Group) -> list[int]:
         return [rank for rank in group.members if rank not in self.dumps]
 
+    def _fault(
+        self, kind: FaultKind, group: _Group, seq: int, ranks: Iterable[int], waiting: Iterable[int],
+        since: float, text: str,
+    ) -> FlightFault:  # fmt: skip
+        named, waits = sorted(ranks), sorted(waiting)
+        return FlightFault(kind, group.name, group.desc, seq, named, waits, self._without(group), since, text)
+
     def _wait(self, group: _Group) -> _Waits | None:
         """The first collective of a group in which ranks wait; later ones wait for it.
 
         One that a rank has completed counts only if nothing else waits: all have come to it.
         """
         found = None
-        for seq in sorted({seq for calls in group.calls.values() for seq in calls}):
-            there = {rank: calls[seq] for rank, calls in group.calls.items() if seq in calls}
-            waiting = {rank: next((c for c in calls if not c.done), None) for rank, calls in there.items()}
-            own = {rank: call for rank, call in waiting.items() if call is not None}
-            if own:
-                found = self._waiting(group, seq, own)
-                if found.missing or len(own) == len(there):
+        for seq, there in group.numbers():
+            first_open = {rank: next((c for c in calls if not c.done), None) for rank, calls in there.items()}
+            waiting = {rank: call for rank, call in first_open.items() if call is not None}
+            if waiting:
+                found = _Waits(group, seq, waiting)
+                for rank in (rank for rank in group.members if rank in self.dumps):
+                    newest, dump = group.newest(rank), self.dumps[rank]
+                    if newest is None or newest < seq:
+                        unsure = dump.gaps or (newest is None and dump.lost)
+                        (found.unclear if unsure else found.missing).append(rank)
+                if found.missing or len(waiting) == len(there):
                     break
         return found
-
-    def _waiting(self, group: _Group, seq: int, waiting: dict[int, RecordedCall]) -> _Waits:
-        missing: list[int] = []
-        unclear: list[int] = []
-        for rank in group.members:
-            newest = group.newest(rank)
-            if rank not in self.dumps or (newest is not None and newest >= seq):
-                continue
-            dump = self.dumps[rank]
-            unsure = dump.gaps or (newest is None and dump.lost)
-            (unclear if unsure else missing).append(rank)
-        return _Waits(group, seq, waiting, missing, self._without(group), unclear)
 
     def _mismatches(self) -> Iterator[FlightFault]:
         """The first collective of each group that its ranks do not call alike; later ones follow from it."""
         for group in self.groups:
-            for seq in sorted({seq for calls in group.calls.values() for seq in calls}):
-                there = {rank: calls[seq] for rank, calls in group.calls.items() if seq in calls}
+            for seq, there in group.numbers():
                 kinds: dict[Any, list[int]] = defaultdict(list)
                 for rank, calls in there.items():
                     kinds[tuple(_alike(call.shape) for call in calls)].append(rank)
                 if len(kinds) > 1:
-                    yield self._mismatch(group, seq, there, sorted(kinds.values(), key=len, reverse=True))
+                    yield self._mismatch(group, seq, there, sorted(kinds.values(), key=len))
                     break
 
     def _mismatch(
         self, group: _Group, seq: int, there: Mapping[int, Sequence[RecordedCall]], kinds: Sequence[list[int]]
     ) -> FlightFault:
-        most, *others = kinds
-        odd = [] if len(most) == len(others[0]) else sorted(rank for ranks in others for rank in ranks)
-        said = [
-            f"{self.named(ranks)} {_verb(ranks, 'call')} {_said(there[ranks[0]])}"
-            for ranks in (*others, most)
-        ]
-        since = min(call.created for calls in there.values() for call in calls)
+        *others, most = kinds
+        odd = [] if len(most) == len(others[-1]) else sorted(rank for ranks in others for rank in ranks)
+        said = [f"{self.named(of)} {_verb(of, 'call')} {_said(there[of[0]])}" for of in kinds]
         text = f"the ranks of {group.said} do not make the same call {seq}: {'; '.join(said[:_MANY])}"
-        text += self._where(odd[0], there[odd[0]][0].where) if odd else "; neither side is the larger one"
-        waiting = sorted(rank for rank, calls in there.items() if not all(call.done for call in calls))
-        return FlightFault(
-            "mismatch", group.name, group.desc, seq, odd, waiting, self._without(group), since, text
-        )
+        text += _where(odd[0], there[odd[0]][0].where) if odd else "; neither side is the larger one"
+        waiting = (rank for rank, calls in there.items() if not all(call.done for call in calls))
+        since = min(call.created for calls in there.values() for call in calls)
+        return self._fault("mismatch", group, seq, odd, waiting, since, text)
 
-    def _missing(self, one: _Waits) -> FlightFault:
-        call = one.call
-        text = (
-            f"{self.named(one.missing)} did not call {_said([call])}, number {one.seq} of {one.group.said}, "
-            f"in which {self.named(one.waiting)} {_verb(one.waiting, 'wait')}{_since(one.since)}"
-        )
-        inherited = {rank: self._blocked(rank) for rank in one.missing}
-        if all(inherited.values()):
-            rank, other = next(iter(inherited.items()))
-            text += f"; rank {rank} itself waits in {other}"
-        elif len(one.missing) == 1:
-            last = self.dumps[one.missing[0]].calls[-1:]
-            text += self._where(one.missing[0], last[0].where, "its last call was at ") if last else ""
-        text += self._unsaid(one)
-        return FlightFault(
-            "missing", one.group.name, one.group.desc, one.seq, one.missing, sorted(one.waiting),
-            one.no_dump, one.since, text,
-        )  # fmt: skip
-
-    def _standing(self, one: _Waits) -> FlightFault:
-        late = any(call.late for call in one.waiting.values())
-        all_of = "all of them" if one.no_dump or one.unclear else "all ranks"
-        text = (
-            f"{self.named(one.waiting)} {_verb(one.waiting, 'wait')} in {_said([one.call])}, number "
-            f"{one.seq} of {one.group.said}{_since(one.since)}: {all_of} called it alike"
-        )
-        text += ", and its time-out passed" if late else "; whether it stands or runs the dumps do not show"
-        return FlightFault(
-            "standing", one.group.name, one.group.desc, one.seq, [], sorted(one.waiting), one.no_dump,
-            one.since, text + self._unsaid(one),
-        )  # fmt: skip
-
-    def _unsaid(self, one: _Waits) -> str:
-        said = f"; {self.named(one.no_dump)} left no dump, which shows nothing" if one.no_dump else ""
-        lost = f"; the dump of {self.named(one.unclear)} no longer shows it" if one.unclear else ""
-        return said + lost
-
-    def _where(self, rank: int, where: str, before: str = "at ") -> str:
-        return f"; rank {rank}: {before}{where}" if where else ""
+    def _waited(self, one: _Waits) -> FlightFault:
+        """Ranks that wait for a missing one, or for nobody that the dumps show."""
+        no_dump, wait = self._without(one.group), _verb(one.waiting, "wait")
+        if one.missing:
+            text = f"{self.named(one.missing)} did not call {one.said}, in which "
+            text += f"{self.named(one.waiting)} {wait}{_since(one.since)}"
+            rank, last = one.missing[0], self.dumps[one.missing[0]].calls[-1:]
+            if all(map(self._blocked, one.missing)):
+                text += f"; rank {rank} itself waits in {self._blocked(rank)}"
+            elif last and len(one.missing) == 1:
+                text += _where(rank, last[0].where, "its last call was at ")
+        else:
+            text = f"{self.named(one.waiting)} {wait} in {one.said}{_since(one.since)}: "
+            text += f"{'all of them' if no_dump or one.unclear else 'all ranks'} called it alike"
+            late = any(call.late for call in one.waiting.values())
+            text += (
+                ", and its time-out passed" if late else "; the dumps do not show whether it stands or runs"
+            )
+        text += f"; {self.named(no_dump)} left no dump, which shows nothing" if no_dump else ""
+        text += f"; the dump of {self.named(one.unclear)} no longer shows it" if one.unclear else ""
+        kind: FaultKind = "missing" if one.missing else "standing"
+        return self._fault(kind, one.group, one.seq, one.missing, one.waiting, one.since, text)
 
     def _blocked(self, rank: int) -> str:
         """The oldest collective in which a rank itself waits."""
@@ -289,109 +271,82 @@ class FlightJudge:
 
     def _deadlock(self) -> Iterator[FlightFault]:
         """Ranks that wait for each other in a ring."""
-        edges: dict[int, set[int]] = defaultdict(set)
+        edges: dict[int, dict[int, _Waits]] = defaultdict(dict)
         for one in self.waits:
             for rank in one.waiting:
-                edges[rank].update(one.missing)
+                edges[rank] |= dict.fromkeys(one.missing, one)
         try:
             TopologicalSorter(edges).prepare()
         except CycleError as error:
-            ring = list(dict.fromkeys(error.args[1]))[::-1]
-            steps = []
-            for rank, other in zip(ring, [*ring[1:], ring[0]], strict=True):
-                one = next(one for one in self.waits if rank in one.waiting and other in one.missing)
-                call = _said([one.waiting[rank]])
-                text = f"rank {rank} waits in {call}, number {one.seq} of {one.group.said}, for rank {other}"
-                steps.append((one, text))
-            text = f"a deadlock of {self.named(ring)}: " + "; ".join(step for _, step in steps[:_MANY])
-            wait = steps[0][0]
-            yield FlightFault(
-                "deadlock", wait.group.name, wait.group.desc, wait.seq, sorted(ring), sorted(ring), [],
-                min(one.since for one, _ in steps), text,
-            )  # fmt: skip
+            ring = error.args[1][::-1]
+            steps = [
+                f"rank {rank} waits in {edges[rank][other].said}, for rank {other}"
+                for rank, other in pairwise(ring)
+            ]
+            text = f"a deadlock of {self.named(ring[1:])}: {'; '.join(steps[:_MANY])}"
+            wait = edges[ring[0]][ring[1]]
+            yield self._fault("deadlock", wait.group, wait.seq, ring[1:], ring[1:], wait.since, text)
 
     def _messages(self) -> Iterator[FlightFault]:
-        """Sends and receives that wait, and whose other side does not."""
+        """Sends and receives that wait, and whose other side does not, or differs."""
         for group in self.groups:
-            ends: dict[tuple[int, int], dict[str, list[RecordedCall]]] = defaultdict(
-                lambda: defaultdict(list)
-            )
+            ends: dict[tuple[int, int], dict[str, RecordedCall]] = defaultdict(dict)
             for rank in (rank for rank in group.members if rank in self.dumps):
                 for call in self.dumps[rank].calls:
                     if call.group == group.name and not call.done and (found := _ends(call, group, rank)):
-                        ends[found[1:]][found[0]].append(call)
+                        ends[found[1:]].setdefault(found[0], call)
             for (source, target), sides in ends.items():
-                fault = self._message(group, source, target, sides)
-                if fault is not None:
-                    yield fault
-
-    def _message(
-        self, group: _Group, source: int, target: int, sides: Mapping[str, Sequence[RecordedCall]]
-    ) -> FlightFault | None:
-        sends, receives = sides.get("send", ()), sides.get("recv", ())
-        waits, other = (source, target) if sends else (target, source)
-        call = (sends or receives)[0]
-        if other not in self.dumps or self.dumps[other].gaps:
-            return None
-        if sends and receives:
-            a, b = sends[0].shape, receives[0].shape
-            if (a.inputs, a.input_types) == (b.outputs, b.output_types):
-                return None
-            text = f"rank {source} sends {_tensor(a.inputs, a.input_types)} to rank {target}, which receives "
-            text += _tensor(b.outputs, b.output_types)
-        else:
-            text = f"{self.named([waits])} waits in a {'send to' if sends else 'receive from'} rank {other}, "
-            text += f"which does not wait in the other half{_since(call.created)}"
-        named = [] if sends and receives else [other]
-        return FlightFault(
-            "message", group.name, group.desc, 0, named, [waits], [], call.created, f"{group.said}: {text}"
-        )
+                sent, received = sides.get("send"), sides.get("recv")
+                waits, other = (source, target) if sent else (target, source)
+                since = min(call.created for call in sides.values())
+                if other not in self.dumps or self.dumps[other].gaps:
+                    continue
+                if sent and received:
+                    there = _tensor(sent.shape.inputs, sent.shape.input_types)
+                    here = _tensor(received.shape.outputs, received.shape.output_types)
+                    text = f"rank {source} sends {there} to rank {target}, which receives {here}"
+                    if there != here:
+                        yield self._fault("message", group, 0, (), (source, target), since, text)
+                else:
+                    text = f"{self.named([waits])} waits in a {'send to' if sent else 'receive from'} rank "
+                    text += f"{other} in {group.said}{_since(since)}, which does not wait for it"
+                    yield self._fault("message", group, 0, [other], [waits], since, text)
 
     def _verdict(
         self, faults: Sequence[FlightFault], no_dump: Sequence[int], not_read: Sequence[str]
     ) -> tuple[NodeHealth, str]:
         if faults:
-            worst = faults[0]
             late = any(call.late for one in self.waits for call in one.waiting.values())
-            failed = worst.kind != "standing" or late
             more = f" ({len(faults) - 1} more below)" if len(faults) > 1 else ""
-            return NodeHealth.FAILED if failed else NodeHealth.UNKNOWN, worst.text + more
-        calls = sum(len(dump.calls) for dump in self.dumps.values())
-        compared = any(len(group.calls) > 1 for group in self.groups)
-        known = all(group.known for group in self.groups)
-        lacks = f"{self.named(no_dump)} left no dump" if no_dump else first(not_read, 1)
-        lacks = lacks or ("" if compared else "there is nothing to compare")
-        lacks = lacks or ("" if known else "they do not list the ranks of all groups")
-        if lacks:
-            return NodeHealth.UNKNOWN, f"nobody waits in these dumps, but {lacks}"
-        of = f"all {count(calls, 'call')} of {count(len(self.dumps), 'rank')}"
+            failed = faults[0].kind != "standing" or late
+            return NodeHealth.FAILED if failed else NodeHealth.UNKNOWN, faults[0].text + more
+        calls = [call for dump in self.dumps.values() for call in dump.calls]
+        doubts = [f"{self.named(no_dump)} left no dump"] if no_dump else []
+        doubts += not_read
+        doubts += [] if all(call.done for call in calls) else ["messages are on their way"]
+        doubts += [] if any(len(group.calls) > 1 for group in self.groups) else ["nothing can be compared"]
+        doubts += [] if all(g.known for g in self.groups) else ["they do not list the ranks of all groups"]
+        if doubts:
+            return NodeHealth.UNKNOWN, f"nobody waits for another in these dumps, but {doubts[0]}"
+        of = f"all {count(len(calls), 'call')} of {count(len(self.dumps), 'rank')}"
         return NodeHealth.OK, f"nobody waits: {of} are complete and alike"
 
     def _rank(self, dump: RankDump) -> FlightRank:
-        waiting = min(
-            (call for call in dump.calls if not call.done), key=lambda one: one.created, default=None
-        )
-        shown = waiting or (dump.calls[-1] if dump.calls else None)
+        oldest = min((c for c in dump.calls if not c.done), key=lambda one: one.created, default=None)
         waits = (
-            ""
-            if waiting is None
-            else f"{_said([waiting])}, number {waiting.seq} of group {waiting.group}, {waiting.state}"
+            f"{_said([oldest])}, number {oldest.seq} of group {oldest.group}, {oldest.state}"
+            if oldest
+            else ""
         )
+        shown = ([oldest] if oldest else dump.calls[-1:])[:1]
         return FlightRank(
             dump.rank, dump.host, self.gpus.get(dump.rank), dump.file, dump.format, dump.library,
-            len(dump.calls), dump.lost, waits, "" if shown is None else shown.where,
+            len(dump.calls), dump.lost, waits, shown[0].where if shown else "",
         )  # fmt: skip
-
-    def _group(self, group: _Group) -> FlightGroup:
-        reached = {str(rank): group.newest(rank) for rank in group.members}
-        return FlightGroup(
-            group.name, group.desc, list(group.members), group.known, reached, self._without(group)
-        )
 
     def _remarks(self) -> Iterator[str]:
         dumps = self.dumps.values()
-        lost = [dump.rank for dump in dumps if dump.lost]
-        if lost:
+        if lost := [dump.rank for dump in dumps if dump.lost]:
             yield f"the buffer of {self.named(lost)} was full: older calls are gone (TORCH_FR_BUFFER_SIZE)"
         if gaps := [dump.rank for dump in dumps if dump.gaps]:
             yield f"the dump of {self.named(gaps)} has gaps between its calls: what it lacks shows nothing"
@@ -400,22 +355,17 @@ class FlightJudge:
             yield f"format {first(formats)}: known are 2.4 to 2.10, and what others mean may differ"
         elif len(formats) > 1:
             yield f"the dumps have different formats: {first(formats, _MANY)}"
-        if unknown := [group for group in self.groups if not group.known]:
-            said = first([one.said for one in unknown])
-            yield f"the dumps do not list the ranks of {said}: ranks without a dump cannot be seen"
+        if unknown := [group.said for group in self.groups if not group.known]:
+            yield f"the dumps do not list the ranks of {first(unknown)}: ranks without a dump cannot be seen"
         for group in self.groups:
-            yield from self._older(group)
-
-    def _older(self, group: _Group) -> Iterator[str]:
-        done = {rank: max((seq for seq, calls in by_seq.items() if all(c.done for c in calls)), default=0)
-                for rank, by_seq in group.calls.items()}  # fmt: skip
-        newest = max(done.values(), default=0)
-        behind = [rank for rank in done if (group.newest(rank) or 0) < newest]
-        if behind:
-            yield (
-                f"{self.named(behind)} {_verb(behind, 'end')} before number {newest} of {group.said}, which "
-                "others have completed: an older dump, or a call that does not wait for all"
-            )
+            done = [
+                n for n, there in group.numbers() if any(c.done for calls in there.values() for c in calls)
+            ]
+            behind = [rank for rank in group.calls if done and (group.newest(rank) or 0) < done[-1]]
+            if behind:
+                ends = f"{self.named(behind)} {_verb(behind, 'end')} before number {done[-1]} of {group.said}"
+                why = "an older dump, or a call that does not wait for all"
+                yield f"{ends}, which others have completed: {why}"
 
 
 _ORDER: Sequence[FaultKind] = ("mismatch", "deadlock", "missing", "message", "standing")
@@ -425,16 +375,16 @@ def _groups(dumps: Mapping[int, RankDump]) -> list[_Group]:
     """Groups by name and ranks: groups that were split may share a name."""
     found: dict[tuple[str, tuple[int, ...]], _Group] = {}
     for rank, dump in sorted(dumps.items()):
-        own: dict[str, _Group] = {}
-        for name, (desc, ranks) in dump.groups.items():
-            if ranks:
-                own[name] = found.setdefault((name, ranks), _Group(name, desc, ranks, known=True))
+        own = {
+            name: found.setdefault((name, ranks), _Group(name, desc, ranks, known=True))
+            for name, (desc, ranks) in dump.groups.items()
+            if ranks
+        }
         for call in dump.calls:
             group = own.get(call.group)
             if group is None:
-                group = own[call.group] = found.setdefault(
-                    (call.group, ()), _Group(call.group, call.desc, (), known=False)
-                )
+                made = _Group(call.group, call.desc, (), known=False)
+                group = own[call.group] = found.setdefault((call.group, ()), made)
             if not group.known and rank not in group.members:
                 group.members = (*group.members, rank)
             if not call.p2p:
@@ -448,24 +398,19 @@ def _gpus(dumps: Collection[RankDump]) -> Iterator[tuple[int, int]]:
     for dump in dumps:
         hosts[dump.host].append(dump.rank)
     most = max(map(len, hosts.values()), default=0)
-    if "" in hosts or any(
-        len(r) != most or min(r) % most or max(r) - min(r) != most - 1 for r in hosts.values()
-    ):
-        return
-    yield from ((dump.rank, dump.rank % most) for dump in dumps)
+    rows = all(sorted(r) == list(range(min(r), min(r) + most)) and not min(r) % most for r in hosts.values())
+    yield from ((dump.rank, dump.rank % most) for dump in dumps if rows and "" not in hosts)
 
 
 def _ends(call: RecordedCall, group: _Group, rank: int) -> tuple[str, int, int] | None:
     """`send` or `recv` of a rank, and the source and target of its message, as the job's ranks."""
-    kind, _, peers = call.shape.op.partition(" ")
-    source, arrow, target = peers.partition("->") if kind == "send" else peers.partition("<-")[::-1]
-    if not arrow or not (_RANK.fullmatch(source) and _RANK.fullmatch(target)):
+    found = _MESSAGE.fullmatch(call.shape.op)
+    if found is None or max(int(found[2]), int(found[4])) >= len(group.members):
         return None
-    places = int(source), int(target)
-    if max(places) >= len(group.members):
+    own, peer = group.members[int(found[2])], group.members[int(found[4])]
+    if own != rank or peer == rank or (found[1] == "send") != (found[3] == "->"):
         return None
-    ends = group.members[places[0]], group.members[places[1]]
-    return (kind, *ends) if ends[0] != ends[1] and rank == ends[kind == "recv"] else None
+    return ("send", own, peer) if found[1] == "send" else ("recv", peer, own)
 
 
 def _alike(shape: CallShape) -> tuple[Any, ...]:
@@ -494,6 +439,10 @@ def _tensor(elements: Sequence[int], types: Sequence[str]) -> str:
 
 def _verb(ranks: Collection[int], verb: str) -> str:
     return f"{verb}s" if len(ranks) == 1 else verb
+
+
+def _where(rank: int, where: str, before: str = "at ") -> str:
+    return f"; rank {rank}: {before}{where}" if where else ""
 
 
 def _since(at: float) -> str:

@@ -138,7 +138,7 @@ def test_a_rank_without_a_dump_is_never_named() -> None:
     assert (third.kind, third.ranks, third.no_dump) == ("missing", [2], [3])
     quiet = judged(world().read(0, 1))
     assert (quiet.health, quiet.why) == (
-        "unknown", "nobody waits in these dumps, but ranks 2 and 3 left no dump"
+        "unknown", "nobody waits for another in these dumps, but ranks 2 and 3 left no dump"
     )  # fmt: skip
 
 
@@ -185,12 +185,12 @@ def test_an_older_dump_is_not_called_missing() -> None:
     [
         ({0: "send 0->1"}, "failed", [1]),
         ({1: "recv 1<-0"}, "failed", [0]),
-        ({0: "send 0->1", 1: "recv 1<-0"}, "ok", None),
-        ({0: "send 0->9"}, "ok", None),
-        ({0: "send 0-1"}, "ok", None),
-        ({0: "send 1->0"}, "ok", None),
-        ({0: "send 0->0"}, "ok", None),
-        ({0: "send 0->99999999999999999999"}, "ok", None),
+        ({0: "send 0->1", 1: "recv 1<-0"}, "unknown", None),
+        ({0: "send 0->9"}, "unknown", None),
+        ({0: "send 0-1"}, "unknown", None),
+        ({0: "send 1->0"}, "unknown", None),
+        ({0: "send 0->0"}, "unknown", None),
+        ({0: "send 0->99999999999999999999"}, "unknown", None),
     ],
 )
 def test_messages_that_wait_alone(calls: Mapping[int, str], health: str, named: list[int] | None) -> None:
@@ -208,6 +208,8 @@ def test_messages_of_different_sizes_name_no_side() -> None:
     assert (fault.kind, fault.ranks) == ("message", [])
     assert "rank 0 sends 4096 Float to rank 1, which receives 7 Float" in fault.text
     assert judged(job.read(0)).faults == []
+    world_over = judged(world().read())
+    assert (world_over.health, world_over.faults) == ("ok", [])
 
 
 def test_ranks_of_messages_are_the_groups() -> None:
@@ -252,9 +254,9 @@ def test_formats_that_are_not_known_are_said(versions: Sequence[str], said: str)
 def test_a_file_that_is_not_read_leaves_the_verdict_open() -> None:
     document = judged(world().read(), "f: it stops in the middle")
     assert (document.health, document.why) == (
-        "unknown", "nobody waits in these dumps, but f: it stops in the middle"
+        "unknown", "nobody waits for another in these dumps, but f: it stops in the middle"
     )  # fmt: skip
-    assert judged([]).why == "nobody waits in these dumps, but there is nothing to compare"
+    assert judged([]).why == "nobody waits for another in these dumps, but nothing can be compared"
 
 
 _CALLS = st.lists(
