@@ -19,7 +19,7 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 
 from tests.node.cli.terminal import in_terminal
-from tests.node.cli.topnodes import collector, finding, snapshot
+from tests.node.cli.topnodes import collector, finding, held, people, snapshot
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.jobs.explain.drawn import NOW, PIDS, evidence, gpu_uuid, job, late, row, slow
 from tests.processes import run_wirewatch
@@ -28,10 +28,9 @@ from wirewatch.cli.jobs.topapp import TopApp
 from wirewatch.cli.jobs.topprocesses import HostProcess, HostProcesses, host_processes
 from wirewatch.cli.jobs.topview import ORDERS, SORTS, LinkRates, TopChoice, help_lines, view
 from wirewatch.core.types import Absent, Why
-from wirewatch.core.words import GIB, utc
+from wirewatch.core.words import utc
 from wirewatch.documents.status import NodeSnapshot
 from wirewatch.hw.files import SystemSysfs
-from wirewatch.jobs.explain.evidence import JobEvidence
 
 OK, UNKNOWN, USAGE = 0, 3, 64
 WIDTH, TALL = 80, 24
@@ -48,21 +47,6 @@ def words(lines: Sequence[str]) -> list[str]:
     return [" ".join(line.split()) for line in lines]
 
 
-def held(one: JobEvidence) -> JobEvidence:
-    """The job, each of whose processes holds 10 GiB more than the one on the GPU before."""
-    return replace(one, gpus=tuple(
-        replace(gpu, memory=dict.fromkeys(gpu.pids, n * 10 * GIB)) for n, gpu in enumerate(one.gpus)
-    ))  # fmt: skip
-
-
-def people(*numbers: int) -> HostProcesses:
-    """What this machine says of processes of the drawn job: of alice, but the second of bob."""
-    return HostProcesses({
-        PIDS + n: HostProcess(user, f"python train.py --rank {n}", 0.1 * n, 1, 0.0, 0.0)
-        for n, user in enumerate(("alice", "bob", "alice", "alice")) if n in numbers
-    })  # fmt: skip
-
-
 # --- lines
 
 
@@ -74,7 +58,8 @@ def test_gpus_jobs_and_findings_of_a_node() -> None:
     assert lines[4] == "2 98% 602W 40C 20.0 18/18 - - 330.0 12% 1 slurm:4711"
     assert "slurm:4711 4 all_reduce of 256 MiB 330.0 340.0 12% late rank" in lines
     assert any(line.startswith("Collectives: 3 of 4 ranks wait for rank 2 on GPU 2") for line in lines)
-    assert lines[-1] == "FAILED nvlink.link_down GPU 2 link 7: inactive; 17 of 18 links up"
+    assert lines[-6] == "FAILED nvlink.link_down GPU 2 link 7: inactive; 17 of 18 links up"
+    assert lines[-1] == "3 4714 - 30.0 - slurm:4711 -"
 
 
 @pytest.mark.parametrize("width", [60, 80, 132, 1])
@@ -563,7 +548,7 @@ def test_keys_order_filter_and_help() -> None:
         for key in ("h", "question_mark"):
             await pilot.press(key)
             assert await seen("any key goes back")
-            assert await seen("order the processes by the next of gpu, memory, cpu, user")
+            assert await seen("order the processes: gpu, memory, cpu, user")
             app._seen(full(), people(0))  # noqa: SLF001 - a look that ends meanwhile
             await pilot.press("q")
             assert not await seen("any key goes back")

@@ -17,7 +17,7 @@ from wirewatch.cli.jobs.topview import CHOSEN, ORDERS, SORTS, LinkRates, TopLine
 from wirewatch.core.words import printable, utc
 from wirewatch.documents.status import NodeSnapshot
 
-PARTS = ("gpus", "jobs", "processes", "findings")
+PARTS = ("gpus", "jobs", "findings", "processes")
 STYLES = {
     "head": "bold", "ok": "", "degraded": "yellow", "unknown": "magenta", "failed": "bold red",
     "quiet": "dim",
@@ -57,8 +57,8 @@ class TopApp(App[None]):
     #title, #state { height: 1; }
     #gpus { height: auto; max-height: 40%; }
     #jobs { height: auto; max-height: 25%; }
-    #processes { height: auto; max-height: 25%; }
-    #findings { height: 1fr; min-height: 2; }
+    #findings { height: auto; max-height: 15%; min-height: 2; }
+    #processes { height: 1fr; min-height: 3; }
     #wanted { display: none; height: 1; border: none; padding: 0; }
     VerticalScroll { scrollbar-size-vertical: 1; }
     """
@@ -170,7 +170,7 @@ class TopApp(App[None]):
             return  # A look may end after the screen was taken away.
         shown = view(self._snapshot, self._rates, self.size.width - 1, self._choice, self._host)
         screen.query_one("#title", Static).update(_text((shown.title,)))
-        for name, lines in zip(PARTS, (shown.gpus, shown.jobs, shown.processes, shown.findings), strict=True):
+        for name, lines in zip(PARTS, (shown.gpus, shown.jobs, shown.findings, shown.processes), strict=True):
             screen.query_one(f"#{name}-lines", Static).update(_text(lines))
         said = f"{utc(self._snapshot.state.at)}  sorted by {self._choice.sort}, {self._choice.order}"
         said += f"  filter: {printable(self._choice.wanted)}" if self._choice.wanted else ""

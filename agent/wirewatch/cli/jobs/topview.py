@@ -21,18 +21,24 @@ SORTS = ("gpu", "utilisation", "nvlink", "waiting", "findings")
 """By what GPUs can be sorted; the first is the order of their numbers."""
 ORDERS = ("gpu", "memory", "cpu", "user")
 """By what processes can be sorted."""
-KEYS = (
-    ("q", "end"), ("s", f"sort the GPUs by the next of {', '.join(SORTS)}"),
-    ("o", f"order the processes by the next of {', '.join(ORDERS)}"),
-    ("f or /", "filter: words that must all be in a row, such as alice, slurm:4711, gpu=3, user=bob, pid=81"),
-    ("escape", "leave the filter, or drop it"), ("p", "pause, and go on"),
-    ("tab, arrows", "go to the next part, and scroll it"), ("h or ?", "show and hide this help"),
-)  # fmt: skip
-MEANINGS = (
-    ("GiB", "memory that the processes hold on the GPU, as the driver counts it"),
-    ("wait", "share of the time in which the GPU waits for another rank in collectives"),
-    ("!", "findings"), ("CPU", "of one core, on this machine; 800% are eight cores"),
-)  # fmt: skip
+HELP = (
+    ("Keys", ""),
+    ("q", "end"),
+    ("s", f"sort the GPUs: {', '.join(SORTS)}"),
+    ("o", f"order the processes: {', '.join(ORDERS)}"),
+    ("f or /", "filter: words that are all in a row, as alice,"),
+    ("", "slurm:4711, gpu=3, user=bob, pid=81; also job, command"),
+    ("escape", "leave the line of the filter, or drop the filter"),
+    ("p", "pause, and go on"),
+    ("tab, arrows", "go to the next part, and scroll it"),
+    ("h or ?", "show and hide this help"),
+    ("Columns", ""),
+    ("GiB", "memory that processes hold on the GPU, by the driver"),
+    ("wait", "share of the time in which the GPU waits for a rank"),
+    ("!", "findings about the GPU"),
+    ("CPU", "of one core: 800% are eight cores"),
+)
+"""What the help shows; a name without a text is a heading."""
 CUT = "…"
 BAD = frozenset({Wall.HANG, Wall.SLOW_WIRE, Wall.LATE_RANK})
 
@@ -137,13 +143,13 @@ class TopView:
     title: TopLine
     gpus: tuple[TopLine, ...]
     jobs: tuple[TopLine, ...]
-    processes: tuple[TopLine, ...]
     findings: tuple[TopLine, ...]
+    processes: tuple[TopLine, ...]
 
     @property
     def lines(self) -> tuple[TopLine, ...]:
         """All of them, from top to bottom."""
-        return (self.title, *self.gpus, *self.jobs, *self.processes, *self.findings)
+        return (self.title, *self.gpus, *self.jobs, *self.findings, *self.processes)
 
 
 CHOSEN, NO_PROCESSES = TopChoice(), HostProcesses()
@@ -177,18 +183,15 @@ def view(
         _title(snapshot, wide),
         tuple(_gpus(lines, wide, choice.sort)),
         tuple(_jobs(jobs, wide)),
-        tuple(_processes(shown, len(every), wide, choice, _unread(snapshot, host))),
         tuple(_findings(snapshot.findings, wide)),
+        tuple(_processes(shown, len(every), wide, choice, _unread(snapshot, host))),
     )
 
 
 def help_lines() -> tuple[TopLine, ...]:
     """All keys, and columns that do not explain themselves."""
-    return (
-        TopLine("Keys", "head"), *(TopLine(f"{key:<12} {text}") for key, text in KEYS),
-        TopLine(""), TopLine("Columns", "head"), *(TopLine(f"{key:<12} {text}") for key, text in MEANINGS),
-        TopLine(""), TopLine("any key goes back", "quiet"),
-    )  # fmt: skip
+    lines = (TopLine(f"{name:<12} {text}") if text else TopLine(name, "head") for name, text in HELP)
+    return (*lines, TopLine("any key goes back", "quiet"))
 
 
 def process_lines(snapshot: NodeSnapshot, host: HostProcesses) -> list[ProcessLine]:
