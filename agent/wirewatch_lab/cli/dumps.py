@@ -22,9 +22,10 @@ _SHOWN = 64
 
 def are_dumps(names: Sequence[str]) -> bool:
     """Whether these are dumps: several names, a folder, or a file that begins like a dump."""
-    if len(names) > 1 or (names[0] != "-" and Path(names[0]).is_dir()):
+    one = Path(names[0])
+    if len(names) > 1 or (names[0] != "-" and one.is_dir()):
         return True
-    return Path(names[0]).is_file() and looks_like_dump(_read(Path(names[0]), _HEAD))
+    return one.is_file() and os.access(one, os.R_OK) and _begins(one)
 
 
 def judge_dumps(names: Sequence[str], *, as_json: bool) -> int:
@@ -86,6 +87,7 @@ def _files(names: Sequence[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def _begins(path: Path) -> bool:
+    """Whether a file begins like a dump; one that cannot be read may do so."""
     try:
         return looks_like_dump(_read(path, _HEAD))
     except OSError:

@@ -91,12 +91,13 @@ def settings(_context: click.Context, option: click.Parameter, value: Sequence[s
     return found
 
 
-@click.command(
-    epilog=examples(
-        "all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -",
-        "wirewatch parse ~/.cache/torch/comm_lib_trace_rank_*",
-    )
+EXAMPLES = (
+    "all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -",
+    "wirewatch parse ~/.cache/torch/comm_lib_trace_rank_*",
 )
+
+
+@click.command(epilog=examples(*EXAMPLES))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
 @click.option(
@@ -128,15 +129,15 @@ def parse(
     FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
     before each line, the JSON that -J writes, a log of NCCL, or all of these together. Each size is judged by
     the busbw that the GPUs' wires should give; runs between nodes by targets. Of a log it says which wire the
-    hot collective uses. An XML of NCCL's topology is compared with this node, or with a recording.
-    Dumps of the Flight Recorder, as several files or a folder, show which rank is missing or differs.
+    hot collective uses. An XML of NCCL's topology is compared with this node, or with a recording. Dumps of
+    the Flight Recorder, several files or a folder, show which rank is missing or differs.
 
     Exit codes: 0 OK; 1 a size is below the ratio, GPUs do not reach each other directly, or a topology
-    differs; 2 wrong values, a run that failed, or ranks that wait for another; 3 nothing could be judged; 64
-    FILE cannot be read, or holds none of this.
+    differs; 2 wrong values, a run that failed, or a rank that others wait for; 3 nothing could be judged;
+    64 FILE cannot be read, or holds none of this.
     """
     if are_dumps(files):
-        if op or topology or environment or explain or form == "openmetrics" or config_file or replay:
+        if any((op, topology, environment, explain, form == "openmetrics", config_file, replay, overlays)):
             raise click.UsageError("dumps of the Flight Recorder take no option but --json")
         context.exit(judge_dumps(files, as_json=form == "json"))
     (file,) = files
@@ -144,8 +145,7 @@ def parse(
         raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
-    node = Node(config_file, replay, tuple(overlays))
-    reader = Reader(op or "")
+    node, reader = Node(config_file, replay, tuple(overlays)), Reader(op or "")
     found = read_output(file, reader)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])

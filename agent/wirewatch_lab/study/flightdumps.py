@@ -28,7 +28,7 @@ _LONG = 300
 _UNDER_WAY = frozenset({"scheduled", "started"})
 _BIG = 1 << 63
 _DIMENSIONS = 64
-_TORCH = re.compile(r"[/\\]torch[/\\]|^<frozen ")
+_TORCH = re.compile(r"[/\\]torch[/\\]|[/\\](?:contextlib|functools|typing_extensions)\.py$|^<frozen ")
 _RANK = re.compile(r"^(.*?)(\d{1,7})(?:\.(?:json|pkl|pickle|pt|bin))?$")
 _WORDS = frozenset({
     "", "nccl", "comm", "lib", "fr", "flight", "recorder", "debug", "info", "trace", "dump", "rank", "json",
@@ -195,7 +195,7 @@ class _Reader:
         return tuple(map(_text, found))
 
     def _where(self, frames: Any) -> str:
-        """The innermost line that is not torch's own."""
+        """The innermost line that is not torch's own, nor of a wrapper around a call."""
         for frame in _list(frames)[:_FRAMES]:
             one = _dict(frame)
             if (name := _text(one.get("filename"))) and not _TORCH.search(name):

@@ -240,6 +240,28 @@ def test_calls_in_a_coalesced_group_have_the_state_of_its_end() -> None:
     ]  # fmt: skip
 
 
+@each(
+    ("files", "where"),
+    [
+        (("/v/torch/distributed/c10d_logger.py", "/job/train.py"), "/job/train.py:7"),
+        (
+            ("/v/typing_extensions.py", "/v/contextlib.py", "/job/contextlib_use.py"),
+            "/job/contextlib_use.py:7",
+        ),
+        (
+            ("<frozen runpy>", "C:\\py\\torch\\x.py", "/v/megatron/core.py", "/job/a.py"),
+            "/v/megatron/core.py:7",
+        ),
+        (("/v/torch/x.py",), ""),
+        ((), ""),
+    ],
+)
+def test_the_line_of_the_job_is_the_innermost_that_is_not_torchs(files: tuple[str, ...], where: str) -> None:
+    frames = [{"name": "f", "filename": name, "line": 7} for name in files]
+    made = {**GOOD, "entries": [{**GOOD["entries"][0], "frames": frames}]}
+    assert read(pickle.dumps(made, 2)).calls[0].where == where
+
+
 def test_a_full_buffer_and_gaps_are_seen() -> None:
     job = world()
     job.first = 2000

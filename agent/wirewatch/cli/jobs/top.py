@@ -45,9 +45,8 @@ def top(
     """Show GPUs, running jobs, their processes and findings live.
 
     The running daemon is asked; with --replay a recording plays instead, over and over. User, CPU and command
-    of processes are read from /proc of this machine. Keys: q ends, s sorts the GPUs by another column, o the
-    processes, f or / filters, p pauses, h shows all keys. Without a terminal it prints once: of a recording
-    its end, as `status` does.
+    of processes are from /proc of this machine. Keys: h shows all, q ends, s and o sort, f or / filters, p
+    pauses. Without a terminal it prints once: of a recording its end, as `status` does.
 
     Exit codes: 0 ended; 3 no daemon answers; 64 wrong usage, or textual is not installed.
     """
