@@ -117,7 +117,7 @@ def read_dump(data: bytes, rank: int, host: str, file: str) -> RankDump:
     made = _json(data) if data.lstrip()[:1] == b"{" else plain(data)
     if not isinstance(made, dict) or not {"version", "pg_config"} <= made.keys():
         raise DumpError("it is not a dump of the flight recorder: it has no version and pg_config")
-    reader = _Reader()
+    reader = _DumpReader()
     entries = [one for one in _list(made.get("entries")) if isinstance(one, dict)]
     reader.spend(40 * len(entries))
     calls = [reader.call(entry) for entry in entries]
@@ -140,7 +140,7 @@ def _json(data: bytes) -> Any:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _DumpReader:
     """Takes calls from entries, and no more than `left` parts of them: containers may hold one part often."""
 
     left: int = MOST
@@ -219,7 +219,7 @@ def _close(calls: Sequence[RecordedCall]) -> None:
             before.append(call)
 
 
-def _group(reader: _Reader, value: Any) -> tuple[str, tuple[int, ...]]:
+def _group(reader: _DumpReader, value: Any) -> tuple[str, tuple[int, ...]]:
     one = _dict(value)
     said = one.get("ranks")
     ranks = re.findall(r"\d{1,7}", said) if isinstance(said, str) else []
