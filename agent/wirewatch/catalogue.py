@@ -10,7 +10,7 @@ from wirewatch import collectors
 from wirewatch.core.collector import UNKNOWN, AnyCollector, Collector, Rule, blind_rule
 from wirewatch.core.declared import faults_together, refuse
 from wirewatch.core.types import Expect
-from wirewatch.jobs import bursts, hangs, lockstep, running
+from wirewatch.jobs import bursts, hangs, ledger, lockstep, running
 from wirewatch.probe.collector import probe_collector
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
@@ -21,12 +21,12 @@ from wirewatch.verdict.pairs import PairsOptions, PairsPolicy, pairs_component
 
 @cache
 def discover() -> tuple[AnyCollector, ...]:
-    """Return every collector by name: one of each module of `collectors`, and four of running jobs.
+    """Return every collector by name: one of each module of `collectors`, and five of running jobs.
 
     Raises TypeError: a module of `collectors` does not offer a `COLLECTOR`.
     Raises ValueError: a collector is not named like its module, or two claim the same name.
     """
-    found: list[AnyCollector] = [part.COLLECTOR for part in (bursts, hangs, lockstep, running)]
+    found: list[AnyCollector] = [part.COLLECTOR for part in (bursts, hangs, ledger, lockstep, running)]
     for module in pkgutil.iter_modules(collectors.__path__, f"{collectors.__name__}."):
         collector = getattr(import_module(module.name), "COLLECTOR", None)
         if not isinstance(collector, Collector):

@@ -53,7 +53,7 @@ LANES: Mapping[str, str] = {
     "kernel": "reads the kernel log",
     "host": "measures the agent itself",
     "probe": "runs the probe",
-    "jobs": "reads the tap of running jobs",
+    "jobs": "reads the tap of running jobs, and their processes",
     "hangs": "asks jobs, which takes seconds",
 }
 """The threads in which collectors run; a collector that must work while the driver hangs is not in `nvml`."""

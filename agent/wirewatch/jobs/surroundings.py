@@ -8,7 +8,7 @@ does not, is decided here: faults of links, of PCIe, of the probe, of the way be
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,15 +16,19 @@ from typing import Any
 from wirewatch.collectors.gpu import GpuFacts
 from wirewatch.collectors.nvlink import NvlinkFacts
 from wirewatch.core.collector import AnyCollector, NodeState
+from wirewatch.core.jobs import RingState
 from wirewatch.core.ports import Hardware
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Health, Ok, Why, value_or
+from wirewatch.jobs import ledger, lockstep, running
 from wirewatch.jobs.apart.process import Watcher, apart
 from wirewatch.jobs.bursts import BurstFacts
+from wirewatch.jobs.hangs import HangFacts
+from wirewatch.jobs.ledger import CountedCommunicator, GpuActivity, LedgerSurroundings, TimedJob
 from wirewatch.jobs.lockstep import LockstepFacts
-from wirewatch.jobs.running import NAME, JobSurroundings, NvlinkSent, Witness
-from wirewatch.jobs.times import JobsFacts
+from wirewatch.jobs.running import JobSurroundings, NvlinkSent, Witness
+from wirewatch.jobs.times import CommunicatorTimes, JobsFacts, RunningJob, TimesDoubt
 from wirewatch.verdict.node import LIVE, Judged, Verdict
 
 
@@ -50,6 +54,8 @@ Not those of NICs and of GPUs that were replaced: no wire between the GPUs here 
 """
 MOST = 8
 """Witnesses that are handed on, the worst first."""
+_CONTRADICT = frozenset({TimesDoubt.TWICE, TimesDoubt.UNLIKE, TimesDoubt.SAME_GPU})
+"""Rings whose counts cannot be compared."""
 _FAULTY = frozenset({Health.DEGRADED, Health.FAILED})
 _NOT_YET = Absent(Why.MISSING, "the topology is not read yet")
 _NO_LINK = Absent(Why.MISSING, "no link is up")
@@ -74,6 +80,44 @@ def surroundings(
     )
 
 
+def ledger_surroundings(state: NodeState) -> LedgerSurroundings:
+    """Return what a node's components know of running jobs by now, for the waiting ledger."""
+    jobs, hangs, steps = state.facts(JobsFacts), state.facts(HangFacts), state.facts(LockstepFacts)
+    made = LedgerSurroundings()
+    if jobs is not None:
+        made = replace(made, jobs=tuple(map(_timed, (j for j in jobs.jobs if j.live))), counted=jobs.mono)
+    if hangs is not None:
+        hanging = tuple(tuple(hang.processes) for hang in hangs.now)
+        made = replace(made, owners=hangs.owners, hanging=hanging)
+    outcome = state.components[lockstep.NAME].outcome if steps is not None else None
+    if steps is not None and isinstance(outcome, Ok):
+        activity = {key: GpuActivity(one.seconds, one.graphics, one.sm) for key, one in steps.windows.items()}
+        in_step = tuple(steps.windows) if steps.in_step else ()
+        made = replace(made, activity=activity, seen=outcome.mono, in_step=in_step)
+    return made
+
+
+def _timed(job: RunningJob) -> TimedJob:
+    spans: dict[str, tuple[float, float]] = {}
+    for one in job.communicators:
+        if one.fresh and one.newest is not None:
+            begin, end = one.newest.started, one.newest.started + one.newest.seconds
+            for gpu in (str(rank.gpu) for rank in one.here):
+                known = spans.get(gpu, (begin, end))
+                spans[gpu] = min(begin, known[0]), max(end, known[1])
+    gpus = {one.gpu: replace(one, calls={}, bytes={}) for one in job.gpus}
+    return TimedJob(job.name, job.pids, tuple(_counted(job.communicators)), gpus, spans)
+
+
+def _counted(some: Iterable[CommunicatorTimes]) -> Iterator[CountedCommunicator]:
+    """Communicators whose ranks here count the same calls; not those that are over."""
+    for one in some:
+        here = [replace(rank, settings={}) for rank in one.here if rank.state is not RingState.FINALIZED]
+        live = any(rank.state is RingState.LIVE for rank in here)
+        if live and not one.source and one.doubt not in _CONTRADICT:
+            yield CountedCommunicator(one.id, tuple(here))
+
+
 def witnesses(verdict: Verdict) -> Iterator[Witness]:
     """Faults that hold now and would slow a wire, worst first."""
     for one in verdict.every:
@@ -89,13 +133,18 @@ def with_surroundings(
 ) -> AnyCollector:  # fmt: skip
     """Return a collector as this node runs it.
 
-    The collector of jobs judges by what `node` shows when it reads. Collectors that do not gate run in the
+    Some collectors of jobs judge by what `node` shows when they read. Collectors that do not gate run in the
     watcher's process where there is one.
     """
+    wants: Mapping[str, Callable[[Judged], object]] = {
+        running.NAME: lambda judged: surroundings(judged.state, judged.verdict, links, pins),
+        ledger.NAME: lambda judged: ledger_surroundings(judged.state),
+    }
+    made = wants.get(collector.name)
 
-    def around() -> JobSurroundings | None:
-        judged = node() if collector.name == NAME else None
-        return None if judged is None else surroundings(judged.state, judged.verdict, links, pins)
+    def around() -> object | None:
+        judged = None if made is None else node()
+        return None if made is None or judged is None else made(judged)
 
     def read(hardware: Hardware, memory: Any, options: Any) -> object:
         reading, now = collector.read(hardware, memory, options), around()
@@ -103,7 +152,7 @@ def with_surroundings(
 
     if watcher is not None and not collector.gates:
         return apart(collector, watcher, around)
-    return replace(collector, read=read) if collector.name == NAME else collector
+    return replace(collector, read=read) if made is not None else collector
 
 
 def _rate(nvlink: NvlinkFacts) -> float | Absent:

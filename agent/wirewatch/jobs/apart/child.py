@@ -25,7 +25,7 @@ from wirewatch.core.ports import Hardware, NoRas, NoRings, Nvml, Ras, Rings, Sys
 from wirewatch.core.types import Absent, Expect, Failed, Ok, Why
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.host import SystemClock
-from wirewatch.jobs import bursts, hangs, lockstep, running
+from wirewatch.jobs import bursts, hangs, ledger, lockstep, running
 from wirewatch.jobs.apart.messages import (
     OUT_OF_MEMORY,
     JobPlaces,
@@ -40,7 +40,7 @@ from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
 from wirewatch.jobs.tap.rings import FileRings
 
 COLLECTORS: Mapping[str, AnyCollector] = {
-    part.COLLECTOR.name: part.COLLECTOR for part in (bursts, hangs, lockstep, running)
+    part.COLLECTOR.name: part.COLLECTOR for part in (bursts, hangs, ledger, lockstep, running)
 }
 MEMORY = 96 << 20
 """Bytes of data that the process may have."""

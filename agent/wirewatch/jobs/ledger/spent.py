@@ -23,6 +23,7 @@ class GpuLedger:
 
     `shares` of that time are 0 to 1 and add up to 1. `waits_for`: the part of LOCAL_RANK by the GPU (UUID)
     that is waited for. `idle`: in words, how its processes spend the IDLE part; empty where not known.
+    `unjudged`: the part of WIRE of which nothing is known to expect.
     """
 
     gpu: str
@@ -31,6 +32,7 @@ class GpuLedger:
     shares: Mapping[Spent, float]
     waits_for: Mapping[str, float] = field(default_factory=dict)
     idle: str = ""
+    unjudged: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,246 @@
+"""Folding looks into the ledgers of running jobs: over the last 10 s, over 5 min, and since ever. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from wirewatch.core.statistics import grouped
+from wirewatch.core.types import Absent, Expect, Finding, Ok, Why, value_or
+from wirewatch.jobs.gpugroups import gpu_groups, job_name
+from wirewatch.jobs.ledger.doing import added, doing, doing_words, part_of, ranks_behind, together
+from wirewatch.jobs.ledger.model import (
+    GpuSight,
+    LedgerMemory,
+    LedgerPolicy,
+    LedgerReading,
+    ProcessId,
+    ProcessSight,
+    SpentMemory,
+    Tally,
+    TimedJob,
+)
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, LedgerFacts, Spent
+from wirewatch.jobs.ledger.split import JobNow, is_low, split
+
+SHORT, LONG = 10.0, 300.0
+"""Seconds of the two windows; the long one is kept in pieces of the short one's length."""
+UNKNOWN_JOB = "unknown"
+"""The name of a job none of whose processes has an id."""
+_GONE = Absent(Why.LOST, "no longer listed")
+_EARLY = 0.5
+"""Seconds by which a look may come early or late."""
+Sights = Mapping[str, GpuSight | Absent]
+Held = Mapping[str, frozenset[ProcessId]]
+"""The processes on each GPU, 0 for one without an id."""
+
+
+def judge(
+    memory: LedgerMemory, ok: Ok[LedgerReading], policy: LedgerPolicy, _expect: Expect
+) -> tuple[LedgerMemory, tuple[Finding, ...]]:
+    """Fold one look into the ledgers; there never is a finding."""
+    reading = ok.value
+    if not reading.looked:
+        return memory, ()
+    sights: Sights = {item.gpu.key: item.value for item in reading.gpus}
+    labels = {item.gpu.key: (str(item.gpu.index), item.gpu.uuid) for item in reading.gpus}
+    held = _held(memory, reading, sights)
+    gpus = {
+        key: _followed(memory.gpus.get(key), some, sights.get(key, _GONE), ok.mono, policy)
+        for key, some in held.items()
+    }
+    low = {key: one.low for key, one in gpus.items() if one.low is not None}
+    jobs = tuple(
+        JobNow(
+            name, some, pids, ok.mono, {gpu: sights.get(gpu, _GONE) for gpu in some}, reading.around,
+            policy, _shared(held, reading), low, timed,
+        )
+        for name, some, pids, timed in _jobs(held, reading)
+    )  # fmt: skip
+    kept = {pid: memory.since[pid] for some in held.values() for pid, _ in some if pid in memory.since}
+    since = kept | {pid: _since(pid, memory, now, ok.mono) for pid, now in reading.processes.items()}
+    tallies = _tallies(jobs, memory, reading, held, ok.mono)
+    gpus = {key: _with_tally(one, tallies.get(key), ok.mono) for key, one in gpus.items()}
+    known = {
+        key: one.supported for key, one in sights.items() if not isinstance(one, Absent)
+    }  # fmt: skip
+    new = LedgerMemory(
+        ok.mono, {**memory.supported, **known}, reading.processes, since, gpus,
+        _totals(memory.totals, held, tallies), {**memory.labels, **labels},
+    )  # fmt: skip
+    return replace(new, jobs=tuple(_ledger(job, memory, new) for job in jobs)), ()
+
+
+def facts(_reading: LedgerReading, memory: LedgerMemory) -> LedgerFacts:
+    """Return the ledgers of all running jobs."""
+    return LedgerFacts(memory.mono, memory.jobs)
+
+
+def computes(reading: LedgerReading) -> bool:
+    """Return whether something computes on a GPU here."""
+    return any(_processes(item.value) for item in reading.gpus)
+
+
+def _processes(sight: GpuSight | Absent) -> Collection[int | None]:
+    return () if isinstance(sight, Absent) else value_or(sight.processes, ())
+
+
+def _held(memory: LedgerMemory, reading: LedgerReading, sights: Sights) -> Held:
+    """The processes on each GPU that has some; a GPU that could not be read keeps those of before.
+
+    So a GPU that is lost in a running job stays part of it: nobody says that the others wait for another one.
+    """
+    found = {
+        key: frozenset((pid or 0, _began(reading.processes.get(pid or 0))) for pid in _processes(sight))
+        for key, sight in sights.items()
+        if _is_read(sight)
+    }
+    if found and not any(found.values()):
+        return {}
+    kept = {key: one.processes for key, one in memory.gpus.items() if key not in found}
+    return {key: some for key, some in {**kept, **found}.items() if some}
+
+
+def _is_read(sight: GpuSight | Absent) -> bool:
+    return not isinstance(sight, Absent) and not isinstance(sight.processes, Absent)
+
+
+def _began(sight: ProcessSight | Absent | None) -> float:
+    return value_or(sight.began, -1.0) if isinstance(sight, ProcessSight) else -1.0
+
+
+def _since(pid: int, memory: LedgerMemory, now: ProcessSight | Absent, mono: float) -> float:
+    """When a process began, or was first seen where that is not known or not of this clock."""
+    then, began = memory.sights.get(pid), _began(now)
+    if pid in memory.since and (then is None or _began(then) == began):
+        return memory.since[pid]
+    return began if 0 <= began <= mono else mono
+
+
+def _followed(
+    known: SpentMemory | None, held: frozenset[ProcessId], sight: GpuSight | Absent, mono: float,
+    policy: LedgerPolicy,
+) -> SpentMemory:  # fmt: skip
+    """A GPU after a look, without its newest tally; it begins anew with other processes."""
+    if known is None or not known.processes & held:
+        known = SpentMemory(held)
+    low = is_low(sight, policy)
+    since = known.low if low is None else (mono if known.low is None else known.low) if low else None
+    # Where use cannot be read, as under MIG, nothing shows that it has not worked yet.
+    busy = 0.0 if isinstance(sight, Absent) else value_or(sight.busy, 1.0)
+    return replace(known, processes=held, low=since, worked=known.worked or busy > 0)
+
+
+def _jobs(
+    held: Held, reading: LedgerReading
+) -> Iterator[tuple[str, tuple[str, ...], tuple[int, ...], TimedJob | None]]:
+    """Yield each job with its GPUs, its processes and its rings."""
+    around = reading.around
+    pids = {gpu: sorted(pid for pid, _ in some if pid) for gpu, some in held.items()}
+    taken: set[str] = set()
+    for timed in around.jobs:
+        gpus = tuple(
+            gpu for gpu in timed.gpus if gpu in held and (not pids[gpu] or {*pids[gpu]} & {*timed.pids})
+        )
+        if gpus:
+            taken.update(gpus)
+            yield timed.name, gpus, timed.pids, timed
+    left = {gpu: some for gpu, some in pids.items() if gpu not in taken}
+    for gpus in gpu_groups(left, around.owners, around.hanging, around.in_step):
+        own = tuple(sorted({pid for gpu in gpus for pid in left[gpu]}))
+        yield job_name(own, around.owners), gpus, own, None
+    for gpu in (gpu for gpu, some in left.items() if not some):
+        yield UNKNOWN_JOB, (gpu,), (), None
+
+
+def _shared(held: Held, reading: LedgerReading) -> frozenset[str]:
+    """The GPUs on which several jobs compute, or processes that may be several jobs."""
+    owners = {pid: job.name for job in reading.around.jobs for pid in job.pids}
+    known = {**reading.around.owners, **owners}
+    whose = {gpu: {known.get(pid) or f"pid:{pid}" for pid, _ in some} for gpu, some in held.items()}
+    return frozenset(gpu for gpu, some in whose.items() if len(some) > 1)
+
+
+def _tallies(
+    jobs: Sequence[JobNow], memory: LedgerMemory, reading: LedgerReading, held: Held, mono: float
+) -> dict[str, Tally]:
+    """The time since the last look of each GPU that was read and has had its processes since then."""
+    found: dict[str, Tally] = {}
+    seconds = mono - memory.mono
+    for job in jobs:
+        if not 0 < seconds <= job.policy.longest:
+            continue
+        for gpu in job.gpus:
+            known = memory.gpus.get(gpu)
+            if known is None or not known.processes & held[gpu] or not _is_read(job.sights[gpu]):
+                continue
+            own = split(gpu, job)
+            idle = own.shares.get(Spent.IDLE, 0.0)
+            did = together([
+                doing(memory.sights.get(pid), reading.processes.get(pid), seconds) for pid, _ in held[gpu]
+            ])  # fmt: skip
+            found[gpu] = Tally(
+                memory.mono, seconds, {kind: seconds * part for kind, part in own.shares.items() if part > 0},
+                {other: seconds * part for other, part in own.waits.items()}, seconds * own.unjudged,
+                part_of(did, idle),
+            )  # fmt: skip
+    return found
+
+
+def _with_tally(known: SpentMemory, tally: Tally | None, mono: float) -> SpentMemory:
+    """A GPU's windows with the newest tally, and without what is too old."""
+    short = tuple(one for one in known.short if one.begin >= mono - SHORT - _EARLY)
+    long = tuple(one for one in known.long if one.begin >= mono - LONG - _EARLY)
+    if tally is not None:
+        short = (*short, tally)
+        fills = bool(long) and tally.begin < long[-1].begin + SHORT - _EARLY
+        long = (*long[:-1], _sum((long[-1], tally))) if fills else (*long, tally)
+    return replace(known, short=short, long=long)
+
+
+def _sum(tallies: Sequence[Tally]) -> Tally:
+    spent = grouped(item for one in tallies for item in one.spent.items())
+    waits = grouped(item for one in tallies for item in one.waits.items())
+    return Tally(
+        tallies[0].begin, sum(one.seconds for one in tallies),
+        {kind: sum(some) for kind, some in spent.items()}, {gpu: sum(some) for gpu, some in waits.items()},
+        sum(one.unjudged for one in tallies), added(one.idle for one in tallies),
+    )  # fmt: skip
+
+
+def _totals(
+    known: Mapping[str, Mapping[Spent, float]], held: Held, tallies: Mapping[str, Tally]
+) -> dict[str, Mapping[Spent, float]]:
+    """Seconds by GPU and kind since ever, from 0 on; they only grow."""
+    begun: dict[str, Mapping[Spent, float]] = {gpu: dict.fromkeys(Spent, 0.0) for gpu in held} | dict(known)
+    grown = {
+        gpu: {kind: value + one.spent.get(kind, 0.0) for kind, value in begun[gpu].items()}
+        for gpu, one in tallies.items()
+    }
+    return begun | grown
+
+
+def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
+    ours = [now.gpus[gpu] for gpu in job.gpus]
+    since = min((now.since[pid] for pid in job.pids if pid in now.since), default=now.mono)
+    begins = now.mono - since < job.policy.starting or not any(one.worked for one in ours)
+    seconds = now.mono - before.mono if now.mono - before.mono <= job.policy.longest else 0.0
+    short, long = (
+        tuple(_summed(gpu, now.labels.get(gpu, ("", ""))[0], some) for gpu, some in windows)
+        for windows in (
+            [(gpu, one.short) for gpu, one in zip(job.gpus, ours, strict=True)],
+            [(gpu, one.long) for gpu, one in zip(job.gpus, ours, strict=True)],
+        )
+    )
+    behind = tuple(ranks_behind(job, before.sights, now.sights, seconds))
+    return JobLedger(job.name, job.pids, since, begins, short, long, behind)
+
+
+def _summed(gpu: str, index: str, tallies: Sequence[Tally]) -> GpuLedger:
+    """One GPU over a window; where no time of it is covered, all is not attributed."""
+    if not tallies:
+        return GpuLedger(gpu, index, 0.0, {Spent.NOT_ATTRIBUTED: 1.0})
+    one = _sum(tallies)
+    return GpuLedger(
+        gpu, index, one.seconds, {kind: part / one.seconds for kind, part in one.spent.items()},
+        {other: part / one.seconds for other, part in one.waits.items()}, doing_words(one.idle),
+        one.unjudged / one.seconds,
+    )  # fmt: skip
