@@ -35,7 +35,7 @@ SKIPPED = frozenset({"__pycache__", "node_modules", ".venv", "build"})
 PROGRAMS: Mapping[str, str] = {"wirewatch_lab": "lab", "wirewatch_fleet": "fleet"}
 JOBS = frozenset({"jobs", "cli/jobs", "jobs.py"})
 """Rooms of the node that are about running jobs; `jobs.py` are the modules of that name in other rooms."""
-_OWN = re.compile(rf"{PACKAGE}\.(collectors\.\w+|jobs\.(bursts|hangs|lockstep|running))\.")
+_OWN = re.compile(rf"{PACKAGE}\.(collectors\.\w+|jobs\.(bursts|hangs|ledger|lockstep|running))\.")
 """Modules in the folder of a collector."""
 _NAMED = re.compile(r'"(wirewatch[\w.]*):\w+"')
 """A command, as a table of commands names its module."""

@@ -338,6 +338,7 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
         replace(c, options=getattr(config.collectors, c.name), policy=getattr(config.policy, c.name))
         for c in collectors
     ]
+    config, ready = _giving_way(config, ready)
     if wrong := next(_impossible(config, ready), ""):
         raise ConfigError(f"{path}: {wrong}")
     return config, tuple(c for c in ready if c.options.enabled)
@@ -372,12 +373,29 @@ def _impossible(config: Config, collectors: Sequence[AnyCollector]) -> Iterator[
     ):  # fmt: skip
         if wrong := values.wrong():
             yield f"{section}: {_with_values(wrong, values)}"
-    enabled = [one for one in collectors if one.options.enabled]
-    running = {one.name: one.options for one in enabled}
-    running |= {PROBE: config.probe} if config.probe.enabled else {}
-    for one in enabled:
-        if wrong := _no_gap(one, running):
+    running = _running(config, collectors)
+    for one in collectors:
+        if one.options.enabled and (wrong := _no_gap(one, running)):
             yield f"collectors.{one.name}: {wrong}"
+
+
+def _running(config: Config, collectors: Sequence[AnyCollector]) -> dict[str, Options]:
+    running = {one.name: one.options for one in collectors if one.options.enabled}
+    return running | ({PROBE: config.probe} if config.probe.enabled else {})
+
+
+def _giving_way(
+    config: Config, collectors: Sequence[AnyCollector]
+) -> tuple[Config, list[AnyCollector]]:  # fmt: skip
+    """Switch off what is on by default, is not named in the file, and gets no gap from what is."""
+    running, named = _running(config, collectors), config.collectors.model_fields_set
+    off = {
+        one.name: replace(one.options, enabled=False)
+        for one in collectors
+        if one.name in running and one.name not in named and _no_gap(one, running)
+    }
+    changed = config.model_copy(update={"collectors": config.collectors.model_copy(update=off)})
+    return changed, [replace(one, options=off.get(one.name, one.options)) for one in collectors]
 
 
 def reloaded(running: Config, new: Config) -> tuple[Config, tuple[str, ...]]:

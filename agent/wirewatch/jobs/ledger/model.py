@@ -19,14 +19,9 @@ class LedgerOptions(Options):
 
     interval: float = 2.0
     """While something computes on a GPU. A stall that is shorter than that may be missed. [seconds]"""
-    deadline: float = 5.0
+    deadline: float = 2.0
     idle: float = 10.0
     """The same while nothing computes on any GPU. [seconds]"""
-
-    def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
-        early = "must not be below interval: 'idle'" if self.idle < self.interval else ""
-        return Options.wrong(self) or early
 
 
 @dataclass(frozen=True, slots=True)

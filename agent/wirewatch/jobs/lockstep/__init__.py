@@ -1,4 +1,4 @@
-"""The GPU of a job in lockstep that never waits: a hint, found without asking the job. Off by default."""
+"""The GPU of a job in lockstep that never waits: a hint, found without asking the job."""
 
 import logging
 
@@ -52,7 +52,7 @@ def judge_and_log(
 
 COLLECTOR: Collector[LockstepReading, LockstepMemory, LockstepOptions, LockstepPolicy] = Collector(
     name=NAME,
-    about="the GPU of a job in lockstep that never waits; a hint without a finding, off by default",
+    about="the GPU of a job in lockstep that never waits; a hint without a finding",
     lane="nvml",
     options=LockstepOptions(),
     policy=LockstepPolicy(),

@@ -36,6 +36,7 @@ def judge(
         memory = replace(memory, job=job, suspect=Suspect(), hint=None, loaded=Suspect(), uneven=None)
     if job is None:
         return _with_result(memory, idle, ok.value), ()
+    memory = replace(memory, age=ok.mono - job.since)
     if not job.settled:
         memory = replace(memory, job=replace(job, settled=ok.mono - job.since >= policy.settle))
         return _with_result(memory, WindowResult(WindowReason.SETTLING), ok.value), ()

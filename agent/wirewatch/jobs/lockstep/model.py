@@ -13,9 +13,8 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
 
 @dataclass(frozen=True, slots=True)
 class LockstepOptions(Options):
-    """The GPU of a running job that never waits; off unless switched on (ADR 0013)."""
+    """The GPU of a running job that never waits; off where nvlink and the probe leave no time (ADR 0013)."""
 
-    enabled: bool = False
     interval: float = 7.5
     """Length of a window. [seconds]"""
     deadline: float = 5.0
@@ -230,7 +229,7 @@ class LockstepMemory:
 
     `reason` and `why`, in words, are the newest window's. `busy`: the SMs' busy share by GPU, of that window
     alone. `last_hint` stays when the hint is over. `loaded`: whom windows showed to have more work than the
-    others; `uneven`, once enough of them did.
+    others; `uneven`, once enough of them did. `age`: of the job at the newest reading, in seconds.
     """
 
     supported: Mapping[str, Supported] = field(default_factory=dict)
@@ -243,14 +242,15 @@ class LockstepMemory:
     last_hint: Hint | None = None
     loaded: Suspect = Suspect()
     uneven: UnevenWork | None = None
+    age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LockstepFacts:
     """The hint that holds now, and the newest one, which stays when it is over; and whose work is uneven.
 
-    `windows`: what each GPU (`Gpu.key`) of the job did in the newest window; `why`: what that window shows,
-    and if there is none, why, in words. `in_step`: that window shows that these GPUs run one job in lockstep.
+    `windows`: what each GPU (`Gpu.key`) of the job did in the newest window, also of a job that has just
+    begun; `why`: what that window shows, and if there is none, why, in words. `in_step`: that window shows that these GPUs run one job in lockstep.
     """
 
     hint: Hint | None
@@ -266,7 +266,10 @@ def facts(reading: LockstepReading, memory: LockstepMemory) -> LockstepFacts:
     windows = {
         item.gpu.key: item.value.window
         for item in reading
-        if isinstance(item.value, GpuUse) and isinstance(item.value.window, GpuWindow)
+        if isinstance(item.value, GpuUse)
+        and isinstance(item.value.window, GpuWindow)
+        # A longer window is of what ran there before.
+        and item.value.window.seconds <= memory.age
     }
     return LockstepFacts(
         memory.hint, memory.last_hint, windows, memory.why, memory.uneven, memory.reason in _IN_STEP

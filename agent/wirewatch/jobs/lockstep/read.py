@@ -32,11 +32,11 @@ NO_JOB = Absent(Why.MISSING, "not asked: there is no job to look at")
 
 
 def read(hardware: Hardware, memory: LockstepMemory, _options: LockstepOptions) -> LockstepReading | Absent:
-    """One reading of every GPU; with a window only of those of a job that has settled."""
+    """One reading of every GPU; with a window only of those of the job that was there before."""
     nvml = hardware.nvml
     reading = read_gpus(nvml, lambda gpu: _use(nvml, gpu, memory.supported.get(gpu.key, Supported())))
     job = memory.job
-    if isinstance(reading, Absent) or job is None or not job.settled:
+    if isinstance(reading, Absent) or job is None:
         return reading
     if not goes_on(job, {item.gpu.key: item.value for item in reading}):
         return reading
