@@ -29,7 +29,7 @@ from wirewatch.jobs.tap.recorded import ReplayRings
 from wirewatch.verdict.node import judge_node
 
 _loaded = cache(load_recording)
-LATER = ("InforomImageVersion()",)
+LATER = ("InforomImageVersion()", "GpmSupported()")
 """Questions that some bundled recordings are too old for: GPUs of these do not answer them."""
 NOT_SUPPORTED = 3
 EPOCH = 1_795_223_090.0

@@ -153,14 +153,25 @@ def test_a_collector_that_gets_no_gap_ends_the_command(tmp_path: Path) -> None:
         "[collectors.lockstep]\nenabled = true",
         "[collectors]\nlockstep.enabled = true\nnvlink.interval = 7.0\n[probe]\nenabled = false",
         "[collectors.lockstep]\nenabled = true\n[collectors.nvlink]\nenabled = false",
-        "[collectors.nvlink]\ninterval = 0.3",
+        "[collectors.lockstep]\nenabled = false\n[collectors.nvlink]\ninterval = 0.3",
+        "[collectors.nvlink]\ninterval = 7.0\n[probe]\nenabled = false",
     ],
 )
 def test_a_gap_that_is_there_or_not_needed_is_not_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(text, "utf-8")
     ready = load(file, discover())[1]
-    assert ("lockstep" in {c.name for c in ready}) == ("lockstep" in text)
+    assert ("lockstep" in {c.name for c in ready}) == ("lockstep]\nenabled = false" not in text)
+
+
+def test_a_collector_that_nobody_named_gives_way_where_no_gap_is_left(tmp_path: Path) -> None:
+    """An older configuration stays right: intervals of its own switch the default off, and `config show` has it."""
+    file = tmp_path / "wirewatch.toml"
+    file.write_text("[collectors.nvlink]\ninterval = 5.0", "utf-8")
+    config, ready = load(file, discover())
+    assert "lockstep" not in {c.name for c in ready}
+    assert not config.collectors.lockstep.enabled
+    assert "lockstep" in {c.name for c in load(None, discover())[1]}
 
 
 @pytest.mark.parametrize("text", ["[[", "[listen]\nadress = 'x'", "[policy.probe]\nconfirm = 0"])

@@ -88,7 +88,7 @@ def refused(found: Ran | Absent) -> tuple[Why, str]:
 
 def test_the_process_runs_every_collector_that_does_not_gate_and_no_other() -> None:
     assert set(COLLECTORS) == {one.name for one in discover() if not one.gates}
-    assert set(COLLECTORS) == {"bursts", "hangs", "jobs", "lockstep"}
+    assert set(COLLECTORS) == {"bursts", "hangs", "jobs", "ledger", "lockstep"}
 
 
 def test_collectors_find_there_what_they_find_here(watching: Watching, tmp_path: Path) -> None:

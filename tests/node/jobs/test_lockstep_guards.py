@@ -273,7 +273,12 @@ def test_a_job_that_is_not_judged_yet_has_no_series_and_no_gpu_of_another_one_ha
 
 def test_facts_have_the_windows_of_those_gpus_that_have_one() -> None:
     uses = reading([LOST, use(NOT_ASKED, 1), use(one(), 2)])
-    assert facts(uses, LockstepMemory()).windows == {"GPU-2": one()}
+    assert facts(uses, LockstepMemory(age=one().seconds)).windows == {"GPU-2": one()}
+
+
+def test_facts_have_no_window_that_began_before_its_job() -> None:
+    uses = reading([use(one(), 2)])
+    assert facts(uses, LockstepMemory(age=one().seconds - 0.1)).windows == {}
 
 
 @pytest.mark.parametrize(

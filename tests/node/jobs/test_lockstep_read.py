@@ -92,17 +92,20 @@ def test_an_idle_node_is_watched_without_a_single_sample(machine: Machine) -> No
     assert machine.node.component.samples == ()
 
 
-def test_a_job_is_looked_at_once_its_processes_have_stayed(machine: Machine) -> None:
+def test_a_job_is_looked_at_from_its_second_turn_on_and_judged_once_its_processes_have_stayed(
+    machine: Machine,
+) -> None:
     machine.run(HEALTHY)
-    assert machine.poll(4).reason is WindowReason.SETTLING
-    assert machine.node.component.samples == ()
-    # 30 s after the first sight it has settled; the next turn is the first look.
     assert machine.poll().reason is WindowReason.SETTLING
-    assert machine.gpus.looks() == 0
+    assert machine.gpus.looks() == 0, "nothing says yet that it is the job of the next turn"
+    assert machine.poll(3).reason is WindowReason.SETTLING
+    assert machine.gpus.looks() == 6
+    assert machine.node.component.samples == ()
+    # 30 s after the first sight it has settled; the next turn is the first that is judged.
+    assert machine.poll().reason is WindowReason.SETTLING
     for gpu in ("GPU-0", "GPU-1"):
         machine.set(gpu, str(SINCE), absent_code(NOT_FOUND))
     assert machine.poll().reason is WindowReason.WINDOW
-    assert machine.gpus.looks() == 2
     assert machine.node.series("straggler_hint") == [0, 0]
     assert machine.node.series("gpu_sm_busy_ratio") == []
     machine.run(HEALTHY)
@@ -223,8 +226,8 @@ def test_nvml_that_cannot_be_asked_is_a_reading_that_failed(machine: Machine) ->
     assert machine.poll().hint is not None
 
 
-def test_it_is_off_unless_it_is_switched_on_and_keeps_away_from_nvlink() -> None:
-    assert not COLLECTOR.options.enabled
+def test_it_is_on_and_keeps_away_from_nvlink() -> None:
+    assert COLLECTOR.options.enabled
     assert COLLECTOR.apart == ("nvlink", "probe")
     assert SINCE.args == (1, 2, 10, 5, 11, 12, 13, 60, 61)
 

@@ -19,10 +19,12 @@ from wirewatch.jobs.ledger.model import (
     TimedJob,
 )
 from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, LedgerFacts, Spent
-from wirewatch.jobs.ledger.split import JobNow, is_low, split
+from wirewatch.jobs.ledger.split import JobNow, spins, split
 
 SHORT, LONG = 10.0, 300.0
 """Seconds of the two windows; the long one is kept in pieces of the short one's length."""
+LEAST_IDLE = 0.02
+"""Share of the time from which on it is said how processes spend it."""
 UNKNOWN_JOB = "unknown"
 """The name of a job none of whose processes has an id."""
 _GONE = Absent(Why.LOST, "no longer listed")
@@ -47,11 +49,12 @@ def judge(
         key: _followed(memory.gpus.get(key), some, sights.get(key, _GONE), ok.mono, policy)
         for key, some in held.items()
     }
-    low = {key: one.low for key, one in gpus.items() if one.low is not None}
+    spinning = {key: one.spinning for key, one in gpus.items() if one.spinning is not None}
+    shared = _shared(held, reading)
     jobs = tuple(
         JobNow(
             name, some, pids, ok.mono, {gpu: sights.get(gpu, _GONE) for gpu in some}, reading.around,
-            policy, _shared(held, reading), low, timed,
+            policy, shared, spinning, timed,
         )
         for name, some, pids, timed in _jobs(held, reading)
     )  # fmt: skip
@@ -59,9 +62,7 @@ def judge(
     since = kept | {pid: _since(pid, memory, now, ok.mono) for pid, now in reading.processes.items()}
     tallies = _tallies(jobs, memory, reading, held, ok.mono)
     gpus = {key: _with_tally(one, tallies.get(key), ok.mono) for key, one in gpus.items()}
-    known = {
-        key: one.supported for key, one in sights.items() if not isinstance(one, Absent)
-    }  # fmt: skip
+    known = {key: one.supported for key, one in sights.items() if not isinstance(one, Absent)}
     new = LedgerMemory(
         ok.mono, {**memory.supported, **known}, reading.processes, since, gpus,
         _totals(memory.totals, held, tallies), {**memory.labels, **labels},
@@ -122,11 +123,12 @@ def _followed(
     """A GPU after a look, without its newest tally; it begins anew with other processes."""
     if known is None or not known.processes & held:
         known = SpentMemory(held)
-    low = is_low(sight, policy)
-    since = known.low if low is None else (mono if known.low is None else known.low) if low else None
+    state, since = spins(sight, policy), known.spinning
+    if state is not None:
+        since = (mono if since is None else since) if state else None
     # Where use cannot be read, as under MIG, nothing shows that it has not worked yet.
     busy = 0.0 if isinstance(sight, Absent) else value_or(sight.busy, 1.0)
-    return replace(known, processes=held, low=since, worked=known.worked or busy > 0)
+    return replace(known, processes=held, spinning=since, worked=known.worked or busy > 0)
 
 
 def _jobs(
@@ -219,17 +221,12 @@ def _totals(
 
 
 def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
-    ours = [now.gpus[gpu] for gpu in job.gpus]
     since = min((now.since[pid] for pid in job.pids if pid in now.since), default=now.mono)
-    begins = now.mono - since < job.policy.starting or not any(one.worked for one in ours)
+    begins = now.mono - since < job.policy.starting or not any(now.gpus[gpu].worked for gpu in job.gpus)
     seconds = now.mono - before.mono if now.mono - before.mono <= job.policy.longest else 0.0
-    short, long = (
-        tuple(_summed(gpu, now.labels.get(gpu, ("", ""))[0], some) for gpu, some in windows)
-        for windows in (
-            [(gpu, one.short) for gpu, one in zip(job.gpus, ours, strict=True)],
-            [(gpu, one.long) for gpu, one in zip(job.gpus, ours, strict=True)],
-        )
-    )
+    index = {gpu: now.labels.get(gpu, ("", ""))[0] for gpu in job.gpus}
+    short = tuple(_summed(gpu, index[gpu], now.gpus[gpu].short) for gpu in job.gpus)
+    long = tuple(_summed(gpu, index[gpu], now.gpus[gpu].long) for gpu in job.gpus)
     behind = tuple(ranks_behind(job, before.sights, now.sights, seconds))
     return JobLedger(job.name, job.pids, since, begins, short, long, behind)
 
@@ -241,6 +238,10 @@ def _summed(gpu: str, index: str, tallies: Sequence[Tally]) -> GpuLedger:
     one = _sum(tallies)
     return GpuLedger(
         gpu, index, one.seconds, {kind: part / one.seconds for kind, part in one.spent.items()},
-        {other: part / one.seconds for other, part in one.waits.items()}, doing_words(one.idle),
+        {other: part / one.seconds for other, part in one.waits.items()}, _idle_words(one),
         one.unjudged / one.seconds,
     )  # fmt: skip
+
+
+def _idle_words(one: Tally) -> str:
+    return doing_words(one.idle) if one.spent.get(Spent.IDLE, 0.0) >= LEAST_IDLE * one.seconds else ""

@@ -179,13 +179,13 @@ class SpentMemory:
     """What is remembered of one GPU while processes compute on it.
 
     `short`: one tally for each look of the last 10 s; `long`: one for each 10 s of the last 5 min.
-    `worked`: something ran on it since these processes came. `low`: monotonic seconds since when its power
-    has been low, None while it is not.
+    `worked`: something ran on it since these processes came. `spinning`: monotonic seconds since when it has
+    looked as if it spins, None while it does not.
     """
 
     processes: frozenset[ProcessId]
     worked: bool = False
-    low: float | None = None
+    spinning: float | None = None
     short: tuple[Tally, ...] = ()
     long: tuple[Tally, ...] = ()
 

@@ -37,10 +37,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class JobNow:
-    """A job at one look: its GPUs and whose of them are shared, with what is known of it, at `mono`.
+    """A job at one look: its GPUs and processes, with what is known of it, at `mono`.
 
-    `sights` of its GPUs; Absent for one that could not be read. `low`: by GPU, since when its power has been
-    low. `timed`: its rings, None without the tap.
+    `sights` of its GPUs; Absent for one that could not be read. `shared`: GPUs of several jobs. `spinning`:
+    by GPU, since when it has looked as if it spins. `timed`: its rings, None without the tap.
     """
 
     name: str
@@ -51,7 +51,7 @@ class JobNow:
     around: LedgerSurroundings
     policy: LedgerPolicy
     shared: frozenset[str] = frozenset()
-    low: Mapping[str, float] = field(default_factory=dict)
+    spinning: Mapping[str, float] = field(default_factory=dict)
     timed: TimedJob | None = None
 
     @property
@@ -61,18 +61,15 @@ class JobNow:
         return self.timed.communicators if self.timed is not None and fresh else ()
 
 
-def is_low(sight: GpuSight | Absent, policy: LedgerPolicy) -> bool | None:
-    """Return whether a GPU takes no more power than without work; None where that is not known."""
-    if isinstance(sight, Absent) or isinstance(sight.power, Absent) or isinstance(sight.limit, Absent):
-        return None
-    return sight.power <= policy.low_power * sight.limit
-
-
 def spins(sight: GpuSight | Absent, policy: LedgerPolicy) -> bool | None:
     """Return whether a GPU is all busy without work, as in a collective that waits; None: not known."""
     if isinstance(sight, Absent) or isinstance(sight.busy, Absent):
         return None
-    return False if sight.busy < ALL_BUSY else is_low(sight, policy)
+    if sight.busy < ALL_BUSY:
+        return False
+    if isinstance(sight.power, Absent) or isinstance(sight.limit, Absent):
+        return None
+    return sight.power <= policy.low_power * sight.limit
 
 
 def split(gpu: str, job: JobNow) -> Split:
@@ -146,7 +143,7 @@ def _first_of_all(gpu: str, job: JobNow, path: frozenset[str]) -> frozenset[str]
 
 
 def _works(gpu: str, job: JobNow) -> bool:
-    """Whether a GPU that looks as if it waits does not: windows that lie in the time at low power show it."""
+    """Whether a GPU that looks as if it spins works: windows that have begun since it looks so show it."""
     activity = _activity(gpu, job)
     return _times(gpu, job) is not None or (activity is not None and activity.sm > NCCL_SMS)
 
@@ -166,8 +163,8 @@ def _times(gpu: str, job: JobNow) -> GpuTime | None:
 
 
 def _is_of_now(gpu: str, job: JobNow, begin: float, end: float) -> bool:
-    """Whether a window speaks for now: of before its power fell, none speaks for a GPU at low power."""
-    return job.mono - end <= job.policy.fresh and begin >= job.low.get(gpu, begin)
+    """Whether a window speaks for now: of before a GPU began to spin, none speaks for it."""
+    return job.mono - end <= job.policy.fresh and begin >= job.spinning.get(gpu, begin)
 
 
 def _working(busy: float, gpu: str, job: JobNow) -> Split:

@@ -250,7 +250,8 @@ class LockstepFacts:
     """The hint that holds now, and the newest one, which stays when it is over; and whose work is uneven.
 
     `windows`: what each GPU (`Gpu.key`) of the job did in the newest window, also of a job that has just
-    begun; `why`: what that window shows, and if there is none, why, in words. `in_step`: that window shows that these GPUs run one job in lockstep.
+    begun; `why`: what that window shows, and if there is none, why, in words. `in_step`: that window shows
+    that these GPUs run one job in lockstep.
     """
 
     hint: Hint | None
