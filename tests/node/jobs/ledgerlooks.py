@@ -58,7 +58,7 @@ def idle(number: int) -> GpuSight:
     return sight(0.0, 123.0, pid(number))
 
 
-def process(state: str = "S", cpu: float = 0.0, **values: Any) -> ProcessSight:
+def process(state: str = "S", cpu: float | Absent = 0.0, **values: Any) -> ProcessSight:
     return replace(ProcessSight(state, 10.0, cpu, 0, 0), **values)
 
 

@@ -1,6 +1,7 @@
 """What the node says of the wires under running jobs, as the daemon hands it to their collector."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,13 +10,27 @@ from wirewatch.busbw.expected import expect
 from wirewatch.collectors.nvlink import NvlinkFacts
 from wirewatch.collectors.nvlink.model import NvlinkLink
 from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.jobs import RingState
 from wirewatch.core.ports import Gpu
 from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
 from wirewatch.core.topology import Topology, WireKind
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Subject, Why
+from wirewatch.jobs import ledger
+from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
+from wirewatch.jobs.ledger import GpuActivity, LedgerSurroundings
+from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
 from wirewatch.jobs.running import COLLECTOR, JobSurroundings, NvlinkSent
 from wirewatch.jobs.running.expected import conditions_of
-from wirewatch.jobs.surroundings import surroundings, with_surroundings, witnesses
+from wirewatch.jobs.surroundings import ledger_surroundings, surroundings, with_surroundings, witnesses
+from wirewatch.jobs.times import (
+    CommunicatorTimes,
+    CommunicatorWindow,
+    GpuTime,
+    JobRank,
+    JobsFacts,
+    RunningJob,
+    TimesDoubt,
+)
 from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, LIVE, Standing, Verdict, judge_state
 
 UNREAD = Absent(Why.TIMEOUT, "the driver hangs")
@@ -92,7 +107,7 @@ def test_before_anything_is_read_nothing_is_known() -> None:
     assert isinstance(conditions_of(found, ["GPU-1"], 1, {}), Absent)
 
 
-def test_the_collector_of_jobs_alone_is_given_them() -> None:
+def test_the_collector_of_jobs_is_given_them() -> None:
     node = Node("h200x8", also=("jobs",))
     node.poll(times=2)
     judged = judge_state(node.state)
@@ -210,3 +225,108 @@ def test_where_there_is_no_folder_of_rings_nothing_is_handed_to_its_reading() ->
     blind = replace(COLLECTOR, read=lambda _hardware, _memory, _options: UNREAD)
     made = with_surroundings(blind, lambda: judged, None, {})
     assert made.read(node.hardware, made.start, made.options) == UNREAD
+
+
+# What the waiting ledger is given
+
+
+def ring_rank(number: int, state: RingState = RingState.LIVE) -> JobRank:
+    settings = {"NCCL_DEBUG": "INFO"}
+    return JobRank(
+        number, f"GPU-{number}", str(number), 100 + number, 1, "2.28.9", state, settings, 0.0, 9, 5.0
+    )
+
+
+def communicator(**values: Any) -> CommunicatorTimes:
+    made = CommunicatorTimes("c0", "c0", 2, 1, (ring_rank(0), ring_rank(1)))
+    return replace(made, **values)
+
+
+def running(*comms: CommunicatorTimes, live: bool = True) -> RunningJob:
+    gpus = tuple(
+        GpuTime(f"GPU-{n}", str(n), 0.4, 0.1, 0.0, measured=True, calls={"all_reduce": 5}) for n in range(2)
+    )
+    return RunningJob("slurm:7", (), 0, 0.0, live, comms, gpus)
+
+
+def told(**facts: object) -> LedgerSurroundings:
+    outcome = Ok(None, 50.0, 40.0)
+    return ledger_surroundings(
+        NodeState({name: Component(name, None, outcome, facts=one) for name, one in facts.items()})
+    )
+
+
+def test_before_anything_is_known_of_jobs_the_ledger_is_given_nothing() -> None:
+    assert told() == LedgerSurroundings()
+
+
+def test_the_ledger_is_given_counts_and_times_without_what_it_does_not_need() -> None:
+    window = CommunicatorWindow(20.0, 6.0, (), ())
+    timed = communicator(id="c1", windows=(window,), fresh=True)
+    older = communicator(windows=(replace(window, started=8.0),), fresh=True)
+    found = told(jobs=JobsFacts(1.0, 33.0, (running(communicator(), timed, older),)))
+    assert found.counted == 33.0
+    (job,) = found.jobs
+    assert (job.name, job.pids) == ("slurm:7", (100, 101))
+    assert [one.id for one in job.communicators] == ["c0", "c1", "c0"]
+    assert job.communicators[0].here[0] == replace(ring_rank(0), settings={})
+    assert job.timed == {"GPU-0": (8.0, 26.0), "GPU-1": (8.0, 26.0)}
+    assert job.gpus["GPU-0"].in_collectives == 0.4
+    assert job.gpus["GPU-0"].calls == {}
+
+
+@pytest.mark.parametrize("changes", [{"fresh": False}, {"windows": ()}])
+def test_a_window_that_is_not_fresh_has_no_time_of_now(changes: dict[str, Any]) -> None:
+    given = {"windows": (CommunicatorWindow(20.0, 6.0, (), ()),), "fresh": True, **changes}
+    (job,) = told(jobs=JobsFacts(1.0, 33.0, (running(communicator(**given)),))).jobs
+    assert job.timed == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({}, 2), ({"doubt": TimesDoubt.FEW}, 2), ({"doubt": TimesDoubt.TWICE}, None),
+        ({"doubt": TimesDoubt.UNLIKE}, None), ({"doubt": TimesDoubt.SAME_GPU}, None),
+        ({"source": "NCCL Inspector"}, None),
+        ({"here": (ring_rank(0), ring_rank(1, RingState.DEAD))}, 2),
+        ({"here": (ring_rank(0), ring_rank(1, RingState.FINALIZED))}, 1),
+        ({"here": (ring_rank(0, RingState.DEAD), ring_rank(1, RingState.DEAD))}, None),
+    ],
+)  # fmt: skip
+def test_counts_that_cannot_be_compared_are_not_handed_on(changes: dict[str, Any], kept: int | None) -> None:
+    (job,) = told(jobs=JobsFacts(1.0, 33.0, (running(communicator(**changes)),))).jobs
+    assert [len(one.here) for one in job.communicators] == ([] if kept is None else [kept])
+
+
+def test_a_job_that_has_ended_is_not_handed_on() -> None:
+    assert told(jobs=JobsFacts(1.0, 33.0, (running(communicator(), live=False),))).jobs == ()
+
+
+def test_the_ledger_is_given_activity_owners_and_what_belongs_together() -> None:
+    window = GpuWindow(7.5, 0.99, 0.9, 0.3, 0.0, 0.0)
+    steps = LockstepFacts(None, None, {"GPU-0": window}, in_step=True)
+    hang = HangingJob(
+        HangKind.SUSPECTED, {"GPU-1": frozenset({5}), "GPU-2": frozenset({6})}, (), 0.0, "", "", ""
+    )
+    found = told(lockstep=steps, hangs=HangFacts((), (hang,), {5: "slurm:1"}))
+    assert found.activity == {"GPU-0": GpuActivity(7.5, 0.99, 0.9)}
+    assert (found.seen, found.in_step) == (40.0, ("GPU-0",))
+    assert (found.owners, found.hanging) == ({5: "slurm:1"}, (("GPU-1", "GPU-2"),))
+    assert told(lockstep=replace(steps, in_step=False)).in_step == ()
+
+
+def test_activity_that_is_not_read_any_more_is_not_handed_on() -> None:
+    steps = LockstepFacts(None, None, {"GPU-0": GpuWindow(7.5, 0.99, 0.9, 0.3, 0.0, 0.0)})
+    failed = Component("lockstep", None, Failed(UNREAD, 50.0, 40.0), facts=steps)
+    assert ledger_surroundings(NodeState({"lockstep": failed})).activity == {}
+
+
+def test_the_ledger_reads_with_what_the_node_knows_of_jobs() -> None:
+    node = Node("h100x2-jobs", only=("ledger", "jobs"))
+    node.poll(times=2)
+    judged = judge_state(node.state)
+    made = with_surroundings(ledger.COLLECTOR, lambda: judged, None, {})
+    reading = made.read(node.hardware, made.start, made.options)
+    assert not isinstance(reading, Absent)
+    assert reading.around == ledger_surroundings(judged.state)
+    assert reading.around.counted > 0
