@@ -174,6 +174,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench
 	$(BIN)/python -m proof.bench.check
 	$(BIN)/python -m proof.bench.page
+	$(BIN)/python -m proof.bench.ledger
 
 # What the gate without Python takes with every core busy at four times its load, and how long a dead agent is believed:
 # proof/bench/gate.md. Some five minutes, on a machine with nothing else to do.

@@ -124,7 +124,7 @@ def test_when_nothing_computes_any_more_the_ledgers_are_over_and_the_counters_st
     looks.times(3, idle(0), spinning(1))
     assert looks.look(sight(UNREAD, UNREAD), sight(UNREAD, UNREAD)) == ()
     assert looks.memory.gpus == {}
-    assert looks.memory.totals[gpu(0)][Spent.IDLE] == 4.0
+    assert dict(zip(Spent, looks.memory.totals[gpu(0)], strict=True))[Spent.IDLE] == 4.0
 
 
 # Jobs

@@ -130,4 +130,4 @@ def test_windows_of_any_history_add_up_and_cover_no_more_than_they_are_long(data
                 assert sum(one.waits_for.values()) == pytest.approx(one.shares.get(Spent.LOCAL_RANK, 0.0))
             assert all(one.seconds <= 12.6 for one in ledger.short)
     for counted in looks.memory.totals.values():
-        assert 0 <= sum(counted.values()) <= looks.mono - BEGIN + 1e-6
+        assert 0 <= sum(counted) <= looks.mono - BEGIN + 1e-6

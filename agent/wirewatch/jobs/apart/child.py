@@ -69,6 +69,18 @@ class Remote:
         return ask
 
 
+class RemoteNvml(Remote):
+    """NVML of the agent; which session it is in is asked once a run, and not once a GPU."""
+
+    asked: int | None = None
+
+    def session(self) -> int:
+        """Return the number of the session at the first question of this run."""
+        if self.asked is None:
+            self.asked = cast("int", self.__getattr__("session")())
+        return self.asked
+
+
 class RunLog(logging.Handler):
     """Keeps what the thread of a run logs."""
 
@@ -95,6 +107,8 @@ class LaneWorker:
 
     def run(self, order: RunOrder) -> Ran:
         """Run a collector once; MemoryError is the caller's."""
+        if isinstance(self._hardware.nvml, RemoteNvml):
+            self._hardware.nvml.asked = None
         collector = replace(COLLECTORS[order.name], policy=order.policy)
         lasting = collector.lasting
         memory = self._memories.get(order.name, collector.start)
@@ -146,7 +160,7 @@ def limit_cpu() -> None:
 
 def ports(places: JobPlaces, connection: Connection, rings: Rings) -> Hardware:
     """Return the ports of a lane: NVML by the agent, and what jobs leave as this machine has it."""
-    nvml, sysfs, ras = (Remote(connection, name) for name in ("nvml", "sysfs", "ras"))
+    nvml, sysfs, ras = RemoteNvml(connection, "nvml"), Remote(connection, "sysfs"), Remote(connection, "ras")
     asked: Ras = cast("Ras", ras)
     here: Sysfs = SystemSysfs()
     if places.live:

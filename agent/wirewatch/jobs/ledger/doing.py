@@ -1,7 +1,8 @@
 """How processes spend time in which nothing runs on their GPU, and which ranks are behind. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 
 from wirewatch.core.jobs import RingState
 from wirewatch.core.types import Absent, value_or
@@ -17,6 +18,7 @@ NOT_READABLE, ENDED = "not readable", "its process has ended"
 _BLOCKED, _STOPPED = "D", "TtZX"
 """The kernel's letters: in a driver or a file system; stopped, traced or ended."""
 _MB = 1e6
+_PARTS = attrgetter(*(part.name for part in fields(Doing)))
 _SIDE_BY_SIDE = ("seconds", "unread", "blocked", "stopped")
 Sight = ProcessSight | Absent | None
 Sights = Mapping[int, ProcessSight | Absent]
@@ -40,21 +42,20 @@ def doing(then: Sight, now: Sight, seconds: float) -> Doing:
 
 def together(some: Sequence[Doing]) -> Doing:
     """Return what the processes of one GPU did at the same time."""
-    if not some:
-        return Doing()
+    if len(some) <= 1:
+        return some[0] if some else Doing()
     longest = {name: max(getattr(one, name) for one in some) for name in _SIDE_BY_SIDE}
     return replace(added(some), **longest)
 
 
-def added(some: Iterable[Doing]) -> Doing:
+def added(some: Sequence[Doing]) -> Doing:
     """Return what was done one after the other."""
-    every = tuple(some)
-    return Doing(*(sum(getattr(one, part.name) for one in every) for part in fields(Doing)))
+    return Doing(*map(sum, zip(*map(_PARTS, some), strict=True))) if some else Doing()
 
 
 def part_of(one: Doing, share: float) -> Doing:
     """Return that share of what was done."""
-    return Doing(*(share * getattr(one, part.name) for part in fields(Doing)))
+    return Doing(*(share * part for part in _PARTS(one)))
 
 
 def doing_words(one: Doing) -> str:

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Expect, Finding, Ok, Why, value_or
 from wirewatch.jobs.gpugroups import gpu_groups, job_name
 from wirewatch.jobs.ledger.doing import added, doing, doing_words, part_of, ranks_behind, together
 from wirewatch.jobs.ledger.model import (
+    NO_TIME,
     GpuSight,
     LedgerMemory,
     LedgerPolicy,
@@ -28,6 +28,7 @@ LEAST_IDLE = 0.02
 UNKNOWN_JOB = "unknown"
 """The name of a job none of whose processes has an id."""
 _GONE = Absent(Why.LOST, "no longer listed")
+_IDLE = list(Spent).index(Spent.IDLE)
 _EARLY = 0.5
 """Seconds by which a look may come early or late."""
 Sights = Mapping[str, GpuSight | Absent]
@@ -180,7 +181,7 @@ def _tallies(
                 doing(memory.sights.get(pid), reading.processes.get(pid), seconds) for pid, _ in held[gpu]
             ])  # fmt: skip
             found[gpu] = Tally(
-                memory.mono, seconds, {kind: seconds * part for kind, part in own.shares.items() if part > 0},
+                memory.mono, seconds, tuple(seconds * own.shares.get(kind, 0.0) for kind in Spent),
                 {other: seconds * part for other, part in own.waits.items()}, seconds * own.unjudged,
                 part_of(did, idle),
             )  # fmt: skip
@@ -191,33 +192,37 @@ def _with_tally(known: SpentMemory, tally: Tally | None, mono: float) -> SpentMe
     """A GPU's windows with the newest tally, and without what is too old."""
     short = tuple(one for one in known.short if one.begin >= mono - SHORT - _EARLY)
     long = tuple(one for one in known.long if one.begin >= mono - LONG - _EARLY)
+    fills = tally is not None and bool(long) and tally.begin < long[-1].begin + SHORT - _EARLY
     if tally is not None:
         short = (*short, tally)
-        fills = bool(long) and tally.begin < long[-1].begin + SHORT - _EARLY
         long = (*long[:-1], _sum((long[-1], tally))) if fills else (*long, tally)
-    return replace(known, short=short, long=long)
+    same = fills and len(long) == len(known.long)
+    return replace(known, short=short, long=long, full=known.full if same else _sum(long[:-1]))
 
 
 def _sum(tallies: Sequence[Tally]) -> Tally:
-    spent = grouped(item for one in tallies for item in one.spent.items())
-    waits = grouped(item for one in tallies for item in one.waits.items())
+    if not tallies:
+        return NO_TIME
+    waits: dict[str, float] = {}
+    for one in tallies:
+        for gpu, part in one.waits.items():
+            waits[gpu] = waits.get(gpu, 0.0) + part
     return Tally(
-        tallies[0].begin, sum(one.seconds for one in tallies),
-        {kind: sum(some) for kind, some in spent.items()}, {gpu: sum(some) for gpu, some in waits.items()},
-        sum(one.unjudged for one in tallies), added(one.idle for one in tallies),
+        tallies[0].begin, sum(one.seconds for one in tallies), _by_kind([one.spent for one in tallies]),
+        waits, sum(one.unjudged for one in tallies), added([one.idle for one in tallies]),
     )  # fmt: skip
 
 
+def _by_kind(some: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(map(sum, zip(*some, strict=True)))
+
+
 def _totals(
-    known: Mapping[str, Mapping[Spent, float]], held: Held, tallies: Mapping[str, Tally]
-) -> dict[str, Mapping[Spent, float]]:
+    known: Mapping[str, tuple[float, ...]], held: Held, tallies: Mapping[str, Tally]
+) -> dict[str, tuple[float, ...]]:
     """Seconds by GPU and kind since ever, from 0 on; they only grow."""
-    begun: dict[str, Mapping[Spent, float]] = {gpu: dict.fromkeys(Spent, 0.0) for gpu in held} | dict(known)
-    grown = {
-        gpu: {kind: value + one.spent.get(kind, 0.0) for kind, value in begun[gpu].items()}
-        for gpu, one in tallies.items()
-    }
-    return begun | grown
+    begun = dict.fromkeys(held, NO_TIME.spent) | dict(known)
+    return begun | {gpu: _by_kind((begun[gpu], one.spent)) for gpu, one in tallies.items()}
 
 
 def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
@@ -226,22 +231,23 @@ def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
     seconds = now.mono - before.mono if now.mono - before.mono <= job.policy.longest else 0.0
     index = {gpu: now.labels.get(gpu, ("", ""))[0] for gpu in job.gpus}
     short = tuple(_summed(gpu, index[gpu], now.gpus[gpu].short) for gpu in job.gpus)
-    long = tuple(_summed(gpu, index[gpu], now.gpus[gpu].long) for gpu in job.gpus)
+    long = tuple(_summed(gpu, index[gpu], (now.gpus[gpu].full, *now.gpus[gpu].long[-1:])) for gpu in job.gpus)
     behind = tuple(ranks_behind(job, before.sights, now.sights, seconds))
     return JobLedger(job.name, job.pids, since, begins, short, long, behind)
 
 
 def _summed(gpu: str, index: str, tallies: Sequence[Tally]) -> GpuLedger:
     """One GPU over a window; where no time of it is covered, all is not attributed."""
-    if not tallies:
-        return GpuLedger(gpu, index, 0.0, {Spent.NOT_ATTRIBUTED: 1.0})
     one = _sum(tallies)
+    if not one.seconds:
+        return GpuLedger(gpu, index, 0.0, {Spent.NOT_ATTRIBUTED: 1.0})
     return GpuLedger(
-        gpu, index, one.seconds, {kind: part / one.seconds for kind, part in one.spent.items()},
+        gpu, index, one.seconds,
+        {kind: part / one.seconds for kind, part in zip(Spent, one.spent, strict=True) if part > 0},
         {other: part / one.seconds for other, part in one.waits.items()}, _idle_words(one),
         one.unjudged / one.seconds,
     )  # fmt: skip
 
 
 def _idle_words(one: Tally) -> str:
-    return doing_words(one.idle) if one.spent.get(Spent.IDLE, 0.0) >= LEAST_IDLE * one.seconds else ""
+    return doing_words(one.idle) if one.spent[_IDLE] >= LEAST_IDLE * one.seconds else ""

@@ -158,18 +158,19 @@ class Doing:
 class Tally:
     """Seconds of one GPU by what they were spent on, from `begin` (monotonic seconds) on.
 
-    `waits`: those of LOCAL_RANK by GPU (UUID). `unjudged`: those of WIRE where nothing is known to expect.
-    `idle`: how its processes spent those of IDLE.
+    `spent`: in the order of Spent. `waits`: those of LOCAL_RANK by GPU (UUID). `unjudged`: those of WIRE
+    where nothing is known to expect. `idle`: how its processes spent those of IDLE.
     """
 
     begin: float
     seconds: float
-    spent: Mapping[Spent, float]
+    spent: tuple[float, ...]
     waits: Mapping[str, float] = field(default_factory=dict)
     unjudged: float = 0.0
     idle: Doing = Doing()
 
 
+NO_TIME = Tally(0.0, 0.0, (0.0,) * len(Spent))
 ProcessId = tuple[int, float]
 """Its id and when it began, so that an id that is used again is another process; -1 where not known."""
 
@@ -178,9 +179,9 @@ ProcessId = tuple[int, float]
 class SpentMemory:
     """What is remembered of one GPU while processes compute on it.
 
-    `short`: one tally for each look of the last 10 s; `long`: one for each 10 s of the last 5 min.
-    `worked`: something ran on it since these processes came. `spinning`: monotonic seconds since when it has
-    looked as if it spins, None while it does not.
+    `short`: one tally for each look of the last 10 s; `long`: one for each 10 s of the last 5 min. `full`:
+    the sum of these but the last, which is not full yet. `worked`: something ran on it since these processes
+    came. `spinning`: monotonic seconds since when it has looked as if it spins, None while it does not.
     """
 
     processes: frozenset[ProcessId]
@@ -188,14 +189,15 @@ class SpentMemory:
     spinning: float | None = None
     short: tuple[Tally, ...] = ()
     long: tuple[Tally, ...] = ()
+    full: Tally = NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMemory:
     """What one look leaves for the next, at `mono` (monotonic seconds).
 
-    `since`: by process, when it began or was first seen. `totals`: seconds by GPU, which outlive their jobs.
-    `labels`: index and UUID of each GPU.
+    `since`: by process, when it began or was first seen. `totals`: seconds by GPU, in the order of
+    Spent, which outlive their jobs. `labels`: index and UUID of each GPU.
     """
 
     mono: float = -math.inf
@@ -203,6 +205,6 @@ class LedgerMemory:
     sights: Mapping[int, ProcessSight | Absent] = field(default_factory=dict)
     since: Mapping[int, float] = field(default_factory=dict)
     gpus: Mapping[str, SpentMemory] = field(default_factory=dict)
-    totals: Mapping[str, Mapping[Spent, float]] = field(default_factory=dict)
+    totals: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     labels: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[JobLedger, ...] = ()
