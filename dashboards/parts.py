@@ -35,7 +35,7 @@ class Blank(Enum):
     COLLECTOR = "Empty while every collector succeeds."
     LINK_DETAIL = "Empty without `[collectors.nvlink] link_detail = true`."
     LINK_DOWN = "Empty while no link is down, and without `[collectors.nvlink] link_detail = true`."
-    LOCKSTEP = "Empty without `[collectors.lockstep] enabled = true` and a job on several GPUs."
+    LOCKSTEP = "Empty without a job on several GPUs, Hopper or later, in lockstep."
     JOBS = "Empty without a running job that carries the tap."
     OTHER = "Empty where a node has no such part."
     NVLINK5 = "Empty before NVLink 5 (Blackwell): older GPUs do not report it."

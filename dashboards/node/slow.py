@@ -137,8 +137,7 @@ MISLEADING = Row(
             "Why utilisation stands first.",
             "All at 100 % utilisation, one GPU's SMs busier than the rest, NVLink low and equal: "
             "**one GPU is slow and the others wait for it**. All SMs busy and NVLink at its usual "
-            "rate: the job works. SM active needs `[collectors.lockstep] enabled = true` and Hopper "
-            "or later.",
+            "rate: the job works. SM active needs Hopper or later.",
         ),
     ),
     collapsed=True,
