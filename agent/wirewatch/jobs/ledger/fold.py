@@ -15,7 +15,7 @@ from wirewatch.jobs.ledger.model import (
     ProcessId,
     ProcessSight,
     SpentMemory,
-    Tally,
+    SpentTally,
     TimedJob,
 )
 from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, LedgerFacts, Spent
@@ -164,9 +164,9 @@ def _shared(held: Held, reading: LedgerReading) -> frozenset[str]:
 
 def _tallies(
     jobs: Sequence[JobNow], memory: LedgerMemory, reading: LedgerReading, held: Held, mono: float
-) -> dict[str, Tally]:
+) -> dict[str, SpentTally]:
     """The time since the last look of each GPU that was read and has had its processes since then."""
-    found: dict[str, Tally] = {}
+    found: dict[str, SpentTally] = {}
     seconds = mono - memory.mono
     for job in jobs:
         if not 0 < seconds <= job.policy.longest:
@@ -180,7 +180,7 @@ def _tallies(
             did = together([
                 doing(memory.sights.get(pid), reading.processes.get(pid), seconds) for pid, _ in held[gpu]
             ])  # fmt: skip
-            found[gpu] = Tally(
+            found[gpu] = SpentTally(
                 memory.mono, seconds, tuple(seconds * own.shares.get(kind, 0.0) for kind in Spent),
                 {other: seconds * part for other, part in own.waits.items()}, seconds * own.unjudged,
                 part_of(did, idle),
@@ -188,7 +188,7 @@ def _tallies(
     return found
 
 
-def _with_tally(known: SpentMemory, tally: Tally | None, mono: float) -> SpentMemory:
+def _with_tally(known: SpentMemory, tally: SpentTally | None, mono: float) -> SpentMemory:
     """A GPU's windows with the newest tally, and without what is too old."""
     short = tuple(one for one in known.short if one.begin >= mono - SHORT - _EARLY)
     long = tuple(one for one in known.long if one.begin >= mono - LONG - _EARLY)
@@ -200,14 +200,14 @@ def _with_tally(known: SpentMemory, tally: Tally | None, mono: float) -> SpentMe
     return replace(known, short=short, long=long, full=known.full if same else _sum(long[:-1]))
 
 
-def _sum(tallies: Sequence[Tally]) -> Tally:
+def _sum(tallies: Sequence[SpentTally]) -> SpentTally:
     if not tallies:
         return NO_TIME
     waits: dict[str, float] = {}
     for one in tallies:
         for gpu, part in one.waits.items():
             waits[gpu] = waits.get(gpu, 0.0) + part
-    return Tally(
+    return SpentTally(
         tallies[0].begin, sum(one.seconds for one in tallies), _by_kind([one.spent for one in tallies]),
         waits, sum(one.unjudged for one in tallies), added([one.idle for one in tallies]),
     )  # fmt: skip
@@ -218,7 +218,7 @@ def _by_kind(some: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
 
 
 def _totals(
-    known: Mapping[str, tuple[float, ...]], held: Held, tallies: Mapping[str, Tally]
+    known: Mapping[str, tuple[float, ...]], held: Held, tallies: Mapping[str, SpentTally]
 ) -> dict[str, tuple[float, ...]]:
     """Seconds by GPU and kind since ever, from 0 on; they only grow."""
     begun = dict.fromkeys(held, NO_TIME.spent) | dict(known)
@@ -236,7 +236,7 @@ def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
     return JobLedger(job.name, job.pids, since, begins, short, long, behind)
 
 
-def _summed(gpu: str, index: str, tallies: Sequence[Tally]) -> GpuLedger:
+def _summed(gpu: str, index: str, tallies: Sequence[SpentTally]) -> GpuLedger:
     """One GPU over a window; where no time of it is covered, all is not attributed."""
     one = _sum(tallies)
     if not one.seconds:
@@ -249,5 +249,5 @@ def _summed(gpu: str, index: str, tallies: Sequence[Tally]) -> GpuLedger:
     )  # fmt: skip
 
 
-def _idle_words(one: Tally) -> str:
+def _idle_words(one: SpentTally) -> str:
     return doing_words(one.idle) if one.spent[_IDLE] >= LEAST_IDLE * one.seconds else ""

@@ -155,7 +155,7 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SpentTally:
     """Seconds of one GPU by what they were spent on, from `begin` (monotonic seconds) on.
 
     `spent`: in the order of Spent. `waits`: those of LOCAL_RANK by GPU (UUID). `unjudged`: those of WIRE
@@ -170,7 +170,7 @@ class Tally:
     idle: Doing = Doing()
 
 
-NO_TIME = Tally(0.0, 0.0, (0.0,) * len(Spent))
+NO_TIME = SpentTally(0.0, 0.0, (0.0,) * len(Spent))
 ProcessId = tuple[int, float]
 """Its id and when it began, so that an id that is used again is another process; -1 where not known."""
 
@@ -187,9 +187,9 @@ class SpentMemory:
     processes: frozenset[ProcessId]
     worked: bool = False
     spinning: float | None = None
-    short: tuple[Tally, ...] = ()
-    long: tuple[Tally, ...] = ()
-    full: Tally = NO_TIME
+    short: tuple[SpentTally, ...] = ()
+    long: tuple[SpentTally, ...] = ()
+    full: SpentTally = NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
