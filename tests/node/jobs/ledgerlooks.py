@@ -108,18 +108,20 @@ def job(
     every = {gpu(n): one for n, one in enumerate(sights)}
     pids = tuple(pid(n) for n in range(len(sights)))
     timed = timed or next(iter(known.jobs), None)
-    made = JobNow("slurm:7", tuple(every), pids, BEGIN, every, known, POLICY, timed=timed)
+    worked = frozenset(every)
+    made = JobNow("slurm:7", tuple(every), pids, BEGIN, every, known, POLICY, worked=worked, timed=timed)
     return replace(made, **values)
 
 
 @dataclass
 class Looks:
-    """Folds looks; `around` is handed to each."""
+    """Folds looks; `around` is handed to each. `worked`: all GPUs have worked before the second look."""
 
     around: LedgerSurroundings = field(default_factory=LedgerSurroundings)
     policy: LedgerPolicy = POLICY
     mono: float = BEGIN - EVERY
     memory: LedgerMemory = field(default_factory=LedgerMemory)
+    worked: bool = True
 
     def look(
         self, *sights: GpuSight | Absent, processes: Mapping[int, ProcessSight | Absent] | None = None,
@@ -135,6 +137,9 @@ class Looks:
             self.memory, Ok(reading, self.mono + 1e9, self.mono), self.policy, Expect()
         )
         assert findings == ()
+        if self.worked and looked:
+            known = {key: replace(one, worked=True) for key, one in self.memory.gpus.items()}
+            self.memory = replace(self.memory, gpus=known)
         return self.memory.jobs
 
     def times(self, count: int, *sights: GpuSight | Absent, **values: Any) -> tuple[JobLedger, ...]:

@@ -209,6 +209,16 @@ def test_a_process_that_comes_beside_another_ends_nothing() -> None:
     assert job.short[0].seconds == 3 * EVERY
 
 
+def test_a_gpu_that_a_process_merely_holds_is_not_waited_for_until_something_ran_on_it() -> None:
+    """A notebook with two GPUs runs light kernels on one of them."""
+    looks = Looks(LedgerSurroundings(owners=OWNERS), worked=False)
+    (job,) = looks.times(3, idle(0), spinning(1))
+    assert shares(job.short[1]) == {Spent.NOT_ATTRIBUTED: 1.0}
+    looks.look(sight(0.1, 200.0, pid(0)), spinning(1))
+    (job,) = looks.look(idle(0), spinning(1))
+    assert job.short[1].waits_for == {gpu(0): 0.5}
+
+
 # The start of a job
 
 
@@ -222,7 +232,7 @@ def test_the_first_minute_of_its_processes_is_the_start_of_a_job() -> None:
 
 
 def test_a_job_that_has_not_worked_yet_is_starting_however_old_it_is() -> None:
-    looks = Looks()
+    looks = Looks(worked=False)
     (job,) = looks.times(2, idle(0))
     assert job.since == 10.0
     assert job.starting
@@ -233,7 +243,7 @@ def test_a_job_that_has_not_worked_yet_is_starting_however_old_it_is() -> None:
 
 
 def test_where_use_is_not_known_age_alone_says_whether_a_job_is_starting() -> None:
-    (job,) = Looks().times(2, sight(Absent(Why.UNSUPPORTED), 100.0, pid(0)))
+    (job,) = Looks(worked=False).times(2, sight(Absent(Why.UNSUPPORTED), 100.0, pid(0)))
     assert not job.starting
 
 

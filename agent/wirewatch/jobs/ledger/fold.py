@@ -51,11 +51,11 @@ def judge(
         for key, some in held.items()
     }
     spinning = {key: one.spinning for key, one in gpus.items() if one.spinning is not None}
-    shared = _shared(held, reading)
+    shared, worked = _shared(held, reading), frozenset(key for key, one in gpus.items() if one.worked)
     jobs = tuple(
         JobNow(
             name, some, pids, ok.mono, {gpu: sights.get(gpu, _GONE) for gpu in some}, reading.around,
-            policy, shared, spinning, timed,
+            policy, shared, worked, spinning, timed,
         )
         for name, some, pids, timed in _jobs(held, reading)
     )  # fmt: skip

@@ -39,8 +39,9 @@ class Split:
 class JobNow:
     """A job at one look: its GPUs and processes, with what is known of it, at `mono`.
 
-    `sights` of its GPUs; Absent for one that could not be read. `shared`: GPUs of several jobs. `spinning`:
-    by GPU, since when it has looked as if it spins. `timed`: its rings, None without the tap.
+    `sights` of its GPUs; Absent for one that could not be read. `shared`: GPUs of several jobs; `worked`:
+    GPUs on which something ran. `spinning`: by GPU, since when it has looked as if it spins. `timed`: its
+    rings, None without the tap.
     """
 
     name: str
@@ -51,6 +52,7 @@ class JobNow:
     around: LedgerSurroundings
     policy: LedgerPolicy
     shared: frozenset[str] = frozenset()
+    worked: frozenset[str] = frozenset()
     spinning: Mapping[str, float] = field(default_factory=dict)
     timed: TimedJob | None = None
 
@@ -106,10 +108,13 @@ def waited_by_counts(gpu: str, job: JobNow) -> frozenset[str] | None:
 
 
 def waited_by_signature(gpu: str, job: JobNow) -> frozenset[str]:
-    """Return the one GPU of a job that does not spin while all others do; nobody where that is not so."""
+    """Return the one GPU of a job that does not spin while all others do; nobody where that is not so.
+
+    A GPU on which nothing ever ran is no part of what the others do: a process may merely hold it.
+    """
     states = {other: spins(job.sights[other], job.policy) for other in job.gpus if other != gpu}
     free = frozenset(other for other, state in states.items() if state is False)
-    return free if len(free) == 1 and None not in states.values() else frozenset()
+    return free & job.worked if len(free) == 1 and None not in states.values() else frozenset()
 
 
 def _behind(gpu: str, one: CountedCommunicator) -> tuple[JobRank, ...] | None:
