@@ -165,7 +165,7 @@ def test_a_gap_that_is_there_or_not_needed_is_not_refused(tmp_path: Path, text: 
 
 
 def test_a_collector_that_nobody_named_gives_way_where_no_gap_is_left(tmp_path: Path) -> None:
-    """An older configuration stays right: intervals of its own switch the default off, and `config show` has it."""
+    """An older configuration stays right: its intervals switch the default off, as `config show` has it."""
     file = tmp_path / "wirewatch.toml"
     file.write_text("[collectors.nvlink]\ninterval = 5.0", "utf-8")
     config, ready = load(file, discover())
