@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.collectors.drawn import Gpus
 from tests.node.jobs.ringfiles import RingWriter, Written, later
 from tests.support import Node
 from wirewatch.catalogue import discover
@@ -21,13 +22,14 @@ from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.fold import after
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Absent, Expect, Ok, Why
+from wirewatch.core.types import Absent, Expect, Json, Ok, Why
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.host import SystemClock
 from wirewatch.jobs.apart.child import BADNESS, COLLECTORS, LINES, MEMORY
 from wirewatch.jobs.apart.messages import ASKED, JobPlaces, PortQuestion, Ran, RunOrder
 from wirewatch.jobs.apart.process import CALM, SHARED, Start, Watcher, answer, start
+from wirewatch.jobs.ledger import LedgerFacts, LedgerSurroundings, Spent
 from wirewatch.jobs.running import JobSurroundings
 from wirewatch.jobs.surroundings import with_surroundings
 from wirewatch.jobs.tap.here import RecordedSysfs, RingsHere
@@ -123,6 +125,49 @@ def test_collectors_find_there_what_they_find_here(watching: Watching, tmp_path:
     assert isinstance(there["jobs"].outcome, Ok)
     counted = [one.value for one in there["jobs"].samples if "job_collectives" in one.metric.name]
     assert sum(counted) == 6, "three of each rank"
+
+
+class Sessions(Gpus):
+    """GPUs that count how often it is asked in which session they are, and that are then in the next one."""
+
+    counted = 0
+
+    def session(self) -> int:
+        self.counted += 1
+        return self.counted
+
+
+def test_the_session_of_nvml_is_asked_once_a_run_and_anew_in_the_next(watching: Watching) -> None:
+    nvml = Sessions(["0000:01:00.0", "0000:02:00.0"])
+    nvml.table |= {(f"GPU-{n}", "ComputeRunningProcesses()"): [] for n in range(2)}
+    watcher = watching()
+    for count in (1, 2):
+        ran = watcher.run("jobs", order("lockstep"), replace(PORTS, nvml=nvml))
+        assert isinstance(ran, Ran)
+        assert isinstance(ran.step.outcome, Ok)
+        assert nvml.counted == count
+
+
+def test_the_ledger_folds_there_with_what_it_is_given(watching: Watching) -> None:
+    """Two looks at GPUs on which this process computes; owners come from the agent."""
+    nvml, pid = Gpus(["0000:01:00.0", "0000:02:00.0"]), os.getpid()
+    for number in range(2):
+        answers: dict[str, Json] = {
+            "ComputeRunningProcesses()": [{"pid": pid}], "UtilizationRates()": {"gpu": 0},
+            "PowerUsage()": 120_000, "PowerManagementDefaultLimit()": 700_000,
+        }  # fmt: skip
+        nvml.table |= {(f"GPU-{number}", question): answer for question, answer in answers.items()}
+    around = LedgerSurroundings(owners={pid: "slurm:7"})
+    watcher = watching()
+    for _ in range(2):
+        ran = watcher.run("jobs", replace(order("ledger"), around=around), replace(PORTS, nvml=nvml))
+    assert isinstance(ran, Ran)
+    facts = ran.step.facts
+    assert isinstance(facts, LedgerFacts)
+    (job,) = facts.jobs
+    assert (job.name, job.pids) == ("slurm:7", (pid,))
+    assert [one.shares for one in job.short] == [{Spent.IDLE: 1.0}] * 2
+    assert job.short[0].seconds > 0
 
 
 def test_what_lasts_of_a_memory_is_handed_to_a_process_that_is_new(watching: Watching) -> None:
