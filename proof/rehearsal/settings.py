@@ -26,7 +26,8 @@ def configuration(socket: str, state: str, own: Mapping[str, Section] | None = N
     sections: dict[str, Section] = {
         "listen": {"socket": socket},
         "state": {"directory": state},
-        **{f"collectors.{c.name}": _times(c.options) for c in discover()},
+        # What keeps a distance of real seconds from others finds no gap between them, and gives way.
+        **{f"collectors.{c.name}": _times(c.options) for c in discover() if not c.apart},
         **{f"policy.{c.name}": _times(c.policy) for c in discover()},
         # What a probe may hold is counted by the hour of the clock, which is not squeezed.
         "probe": {**_times(ProbeOptions()), "budget": 1.0},

@@ -203,7 +203,8 @@ def test_its_configuration_keeps_what_confirms_a_fault() -> None:
     """Hurried are times alone: a fault is confirmed by as many looks as everywhere."""
     config, collectors = load(CONFIG, discover())
     usual, every = load(None, discover())
-    assert {c.name for c in collectors} == {c.name for c in every}
+    # Between hurried polls there is no time for GPM, of which the recording has nothing anyway.
+    assert {c.name for c in collectors} == {c.name for c in every} - {"lockstep"}
     judging = ("nvlink", "pcie", "gpu", "infiniband", "inventory", "gpudirect")
     assert {c.name for c in collectors if c.options.interval <= 2.0} >= {*judging, "topology", "xid", "jobs"}
     for name in judging:

@@ -26,6 +26,7 @@ def test_the_daemon_takes_it(tmp_path: Path) -> None:
     file.write_text(configuration("/run/x.sock", "/var/x", {"drift": {"interval": 1.0}}), "utf-8")
     config, collectors = load(file, discover())
     of = {collector.name: collector for collector in collectors}
+    assert {"lockstep", "bursts"}.isdisjoint(of)
     assert of["nvlink"].options.interval == 1.0
     assert of["nvlink"].policy.error_limits["crc"].seconds == 4.0
     assert of["infiniband"].policy.error_limits["link_downed"].seconds < 100
