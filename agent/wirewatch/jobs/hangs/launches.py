@@ -17,7 +17,7 @@ _GROUPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Ranks that have launched the same; `ops`: where they are ahead of ranks with which they do not match."""
+    """Ranks that have launched the same; `ops`: where they are ahead of ranks that they do not match."""
 
     ranks: tuple[RasRank, ...]
     counts: Mapping[str, int]
@@ -26,7 +26,7 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Groups of a communicator with different orders; `few`: those that less than half of its ranks are in."""
+    """Groups of a communicator with different orders; `few`: those with less than half of its ranks."""
 
     communicator: RasCommunicator
     groups: tuple[Alike, ...]

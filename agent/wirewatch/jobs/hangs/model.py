@@ -8,7 +8,7 @@ from enum import Enum
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported
-from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
+from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier, Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,14 @@ class HangOptions(Options):
     """How jobs that seem to hang are asked."""
 
     interval: float = 2.0
+    deadline: float = 9.0
     ask: float = 7.0
     """How long NCCL's RAS may take for its answer. It is asked only on suspicion. [seconds]"""
+
+    @property
+    def every(self) -> float:
+        """The longest that one run may take: a poll, and now and then the question to RAS."""
+        return self.interval + self.ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +216,8 @@ class WatchedJob:
     """Processes by GPU (`Gpu.key`) of one owner, 0 for one without an id; times are monotonic seconds.
 
     `gone`: processes that were there and are not, by GPU. `sent`: bytes of each GPU when they were last read,
-    at `read`; `quiet`: since when they have not grown. `moved`: bytes have moved since it began. `count`: when
-    bytes are read next; `learn` and `learnt`: when to see again whether it moves any, and how often it was
-    looked for.
+    at `read`; `quiet`: since when they have not grown. `moved`: bytes have moved since it began. `count`:
+    when bytes are read next; `learn`: when to see again whether it moves any, `learnt` times so far.
 
     `low`: since when its GPUs have looked as in a hang. `since`: the same, where no byte moved since; None
     while it does not look stuck. `began`: the Unix second of `since`. `looks`: the last two while it did;

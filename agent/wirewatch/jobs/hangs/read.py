@@ -65,7 +65,9 @@ def read(hardware: Hardware, memory: HangMemory, options: HangOptions) -> HangRe
     reading = HangReading(gpus, owners, owned=memory.owned if held else mono)
     if pids and mono >= memory.listened + LISTENED:
         reading = replace(reading, listeners=_listeners(hardware.ras, owners))
-    looked = {owner: job for owner, job in memory.jobs.items() if mono >= job.due and still_stuck(job, reading)}
+    looked = {
+        owner: job for owner, job in memory.jobs.items() if mono >= job.due and still_stuck(job, reading)
+    }
     if not looked:
         return reading
     answers = hardware.ras.ask(options.ask)

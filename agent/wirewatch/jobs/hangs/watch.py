@@ -23,6 +23,10 @@ from wirewatch.jobs.hangs.model import (
 )
 from wirewatch.jobs.hangs.read import ALL_BUSY
 
+__all__ = ["ALL_BUSY", "IDLE", "followed", "looks_stuck", "polled"]
+
+IDLE = 0.05
+"""Of 1: below it a GPU has nothing to do."""
 Processes = Mapping[str, frozenset[int]]
 
 
