@@ -287,6 +287,7 @@ def counted(name: str, *counts: int, pids: Sequence[int] = ()) -> RasCommunicato
 
 BEHIND = "has launched 299 all_reduce, others 300 (communicator {} of 2)"
 RANK_0, RANK_1 = "rank 0 (GPU 0, process 4000)", "rank 1 (GPU 1, process 4001)"
+AHEAD = (RasCrowd(OP, 1, 301), RasCrowd("broadcast", 1, 0))
 AS_MUCH = "has launched as much as the others by RAS, and its GPU is idle"
 
 
@@ -296,8 +297,11 @@ AS_MUCH = "has launched as much as the others by RAS, and its GPU is idle"
         ("it has launched less", [counted("0xa", 300, 299)], {}, [f"{RANK_1} {BEHIND.format('0xa')}"]),
         ("each is ahead somewhere, and one is idle", [counted("0xa", 300, 299), counted("0xb", 299, 300)],
          {"GPU-0": IDLE}, [f"{RANK_0} {BEHIND.format('0xb')}"]),
-        ("each is ahead somewhere, and none is idle", [counted("0xa", 300, 299), counted("0xb", 299, 300)],
-         {}, [f"{RANK_1} {BEHIND.format('0xa')}", f"{RANK_0} {BEHIND.format('0xb')}"]),
+        ("each is ahead somewhere, none is idle, and it is not known of whom",
+         [replace(comm(rank(0, counts={OP: 300}), rank(1, counts={"broadcast": 1})), crowds=AHEAD)], {},
+         [f"{RANK_0} has launched 300 all_reduce, others 301 (communicator 0x17fa of 2)"]),
+        ("two are behind, and one of them is idle", [counted("0xa", 299, 299, 300)], {"GPU-1": IDLE},
+         [f"{RANK_1} {BEHIND.format('0xa').replace('of 2', 'of 3')}"]),
         ("it has launched less, and the other is idle", [counted("0xa", 300, 299)], {"GPU-0": IDLE},
          [f"{RANK_1} {BEHIND.format('0xa')}"]),
         ("all have launched as much, and one is idle", [counted("0xa", 300, 300)], {"GPU-0": IDLE},
@@ -345,7 +349,7 @@ LATE_BOTH = [counted("0xa", 300, 299), counted("0xb", 299, 300)]
     [
         ("one of them works on files", {4000: 0, 4001: 60 * MB}, 1),
         ("none does by enough", {4000: 59 * MB, 4001: 0}, 0),
-        ("the most counts", {4000: 600 * MB, 4001: 60 * MB}, 10),
+        ("both do, and the first is said", {4000: 600 * MB, 4001: 600 * MB}, 10),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

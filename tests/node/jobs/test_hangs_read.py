@@ -13,6 +13,7 @@ from wirewatch.core.jobs import RasListener
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.jobs.hangs.model import (
+    NOT_COUNTED,
     GpuLoad,
     HangMemory,
     HangOptions,
@@ -21,7 +22,7 @@ from wirewatch.jobs.hangs.model import (
     JobProcess,
     WatchedJob,
 )
-from wirewatch.jobs.hangs.read import UNSEEN, read, still_stuck
+from wirewatch.jobs.hangs.read import read, still_stuck
 
 LOST = Absent(Why.LOST, "lost")
 DENIED = Absent(Why.DENIED, "not ours")
@@ -58,9 +59,9 @@ def looked(job: HungJob, held: Mapping[str, frozenset[int]] | None = None) -> Jo
         ("KiB before it", {BEFORE_5: 7}, {"sent": 7 * 1024}),
         ("neither", {FROM_5: LOST, BEFORE_5: None}, {"sent": LOST}),
         ("both are lost", {FROM_5: LOST, BEFORE_5: LOST}, {"sent": LOST, "busy": 1.0}),
-        ("nothing computes there", {PROCESSES: [], BEFORE_5: 7}, {"sent": UNSEEN, "processes": frozenset()}),
+        ("nothing computes there", {PROCESSES: [], BEFORE_5: 7}, {"sent": NOT_COUNTED, "processes": frozenset()}),
         ("whether anything computes is not known", {PROCESSES: LOST, BEFORE_5: 7},
-         {"sent": UNSEEN, "processes": LOST}),
+         {"sent": NOT_COUNTED, "processes": LOST}),
         ("no list", {PROCESSES: "x"}, {"processes": Absent(Why.MALFORMED, "not a list of processes: 'x'")}),
         ("a process without an id", {PROCESSES: [{"pid": "x"}, {"pid": 7}]},
          {"processes": frozenset({None, 7})}),
@@ -349,5 +350,5 @@ def test_whose_a_job_is_in_words(owner: str, folders: Sequence[str], said: str) 
 
 def test_a_look_has_the_processes_as_they_are() -> None:
     assert looked(drawn()).processes == {
-        FIRST + number: JobProcess("R", INNER + number, UID, 0) for number in range(4)
+        FIRST + number: JobProcess("R", INNER + number, UID, 0, 0, 0.0, 0) for number in range(4)
     }

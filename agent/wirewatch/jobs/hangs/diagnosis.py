@@ -314,8 +314,9 @@ def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[Work]) -> 
         return Diagnosis(None, text, tuple(named))
     pids = [one.pid for one in named if one.pid]
     looks = [look for pid in pids if (look := case.newer.processes.get(pid))]
-    dark = next((str(look.files) for look in looks if isinstance(look.files, Absent)), unseen)
-    doubt = f" (it {work})" if work else f" (whether it is at work cannot be seen: {dark})" if dark else ""
+    files = next((str(look.files) for look in looks if isinstance(look.files, Absent)), "")
+    dark = f"at work cannot be seen: {unseen}" if unseen else f"at work on files cannot be seen: {files}"
+    doubt = f" (it {work})" if work else f" (whether it is {dark})" if unseen or files else ""
     return _found(case, HangKind.ASYMMETRIC, named, f"the others wait in what it has not launched{doubt}")
 
 
@@ -388,7 +389,8 @@ def _unasked(case: HungCase, why: Absent) -> Diagnosis:
             f"{_joined(named)}; it {work}: a compile, a checkpoint?" if work else f"nobody says more: {why}"
         )
         return Diagnosis(None, doing, named if work else (), busy=bool(work))
-    what = f"RAS does not say more, such as the collective in which they wait: {why}"
+    doubt = f" (it {work})" if work else ""
+    what = f"RAS does not say more, such as the collective in which they wait{doubt}: {why}"
     return _found(case, HangKind.SUSPECTED, named, what)
 
 
