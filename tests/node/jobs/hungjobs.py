@@ -61,7 +61,8 @@ class HungJob:
     """A job on so many GPUs, over one collector.
 
     `foreign`: NVML names processes as another pid namespace does, as in a sandbox; RAS as this one does.
-    `hidden`: files of processes in /proc that may not be read.
+    `hidden`: files of processes in /proc that may not be read. `without`: questions that no GPU answers.
+    `single`: one process has all GPUs.
     """
 
     gpus: int = 4
@@ -73,6 +74,8 @@ class HungJob:
     owners: dict[int, str] = field(default_factory=dict)
     foreign: bool = False
     hidden: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    single: bool = False
 
     def __post_init__(self) -> None:
         self.ranks = [Rank() for _ in range(self.gpus)]
@@ -82,7 +85,7 @@ class HungJob:
         self.watched.hardware = replace(self.watched.hardware, ras=self.ras)
 
     def pid(self, number: int) -> int:
-        return (INNER if self.foreign else FIRST) + number
+        return (INNER if self.foreign else FIRST) + (0 if self.single else number)
 
     def reports(self) -> Sequence[RasReport]:
         ranks = tuple(
@@ -137,6 +140,8 @@ class HungJob:
                 "Field(138,all)": one.sent // 1024,
             }
             for question, answer in answers.items():
+                if question in self.without:
+                    continue
                 self.table.table[gpu, question] = answer
             self.files.texts |= {
                 f"/proc/{pid}/cgroup": self.owners.get(number, self.owner),

@@ -42,10 +42,10 @@ LISTENED = 60.0
 """Seconds between two looks at who listens for RAS."""
 _NAMED = 256
 """Processes of RAS that are looked for here."""
-_FAULTS, _USER, _SYSTEM = 9, 11, 12
+_FAULTS, _TIMES = 9, slice(11, 15)
 """Fields of a process' stat behind its name."""
 _CHILDREN = 64
-"""Of a process, whose files are looked at too: workers that load data."""
+"""Of a process, whose files and CPU time count too: workers that load data or compile."""
 
 
 def read(hardware: Hardware, memory: HangMemory, options: HangOptions) -> HangReading | Absent:
@@ -145,8 +145,14 @@ def _process(sysfs: Sysfs, pid: int) -> JobProcess:
 
 
 def _children(sysfs: Sysfs, pid: int) -> Sequence[int]:
-    listed = value_or(sysfs.read(f"/proc/{pid}/task/{pid}/children"), "").split()[:_CHILDREN]
-    return [number for child in listed if (number := whole(child)) is not None]
+    """The processes that a process has started, and those that they have: loaders and compilers."""
+    found, at = [pid], 0
+    while at < len(found) <= _CHILDREN:
+        text = value_or(sysfs.read(f"/proc/{found[at]}/task/{found[at]}/children"), "")
+        new = [number for child in text.split()[:_CHILDREN] if (number := whole(child)) is not None]
+        found += [child for child in new if child not in found]
+        at += 1
+    return found[1 : _CHILDREN + 1]
 
 
 def _more(own: int | Absent, child: int | Absent) -> int | Absent:
@@ -176,9 +182,12 @@ def _stat(text: str | Absent, pid: int) -> tuple[str | Absent, float | Absent, i
     odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
     known = state_and_parent(text)
     fields = text.rpartition(")")[2].split()
-    faults, user, system = (_number(fields[at : at + 1]) for at in (_FAULTS, _USER, _SYSTEM))
-    ticks = _more(user, system)
-    return known[0] if known else odd, ticks if isinstance(ticks, Absent) else ticks / TICKS, faults
+    faults = _number(fields[_FAULTS : _FAULTS + 1])
+    # Its own and that of children that have ended, in user mode and in the kernel.
+    ticks = [whole(field) for field in fields[_TIMES]]
+    known_ticks = [each for each in ticks if each is not None]
+    cpu = sum(known_ticks) / TICKS if len(known_ticks) == _TIMES.stop - _TIMES.start else odd
+    return known[0] if known else odd, cpu, faults
 
 
 def _number(words: Sequence[str]) -> int | Absent:

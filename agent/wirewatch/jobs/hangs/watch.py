@@ -91,6 +91,7 @@ def polled(job: WatchedJob, loads: GpuLoads, ok: Ok[Any], policy: HangPolicy) ->
     grown = [sent[key] - job.sent[key] for key in sent if key in job.sent]
     moving = any(growth > policy.still or growth < 0 for growth in grown)
     # Bytes that moved before it looked stuck say nothing of the time since.
+    known_low = job.low is not None
     afresh = moving and job.low is not None and job.read >= job.low
     quiet = ok.mono if moving or sent.keys() - job.sent.keys() else job.quiet
     job = replace(
@@ -107,7 +108,8 @@ def polled(job: WatchedJob, loads: GpuLoads, ok: Ok[Any], policy: HangPolicy) ->
         still = not moving and len(grown) + sum(map(_unlinked, mine.values())) == len(mine)
         if still and job.since is None:
             job = _begun(job, ok, policy)
-    return replace(job, count=_next_count(job, ok.mono, CALM if afresh else 0.0))
+    soon = ok.mono + CALM if afresh else job.count if known_low and not sent else ok.mono
+    return replace(job, count=_next_count(job, soon))
 
 
 def _begun(job: WatchedJob, ok: Ok[Any], policy: HangPolicy) -> WatchedJob:
@@ -121,12 +123,12 @@ def _begun(job: WatchedJob, ok: Ok[Any], policy: HangPolicy) -> WatchedJob:
     return replace(job, since=since, began=ok.at - (ok.mono - since), due=since + wait)
 
 
-def _next_count(job: WatchedJob, mono: float, calm: float) -> float:
-    """When its bytes are to be read again: often only until it is known whether it stands still."""
+def _next_count(job: WatchedJob, soon: float) -> float:
+    """When its bytes are to be read again: `soon` only until it is known whether it stands still."""
     if job.low is None:
         return math.inf if job.moved or job.lone else job.learn
     if job.since is None:
-        return mono + calm
+        return soon
     rests = job.diagnosis is not None and job.diagnosis.goes_on
     return job.due if rests else min(job.due, max(job.read, job.since) + HELD)
 
