@@ -1,7 +1,7 @@
 """Jobs that hang and jobs that only look so: the eight kinds that are told apart, poll by poll."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -341,7 +341,7 @@ def test_who_waits_for_a_rank_that_waits_itself_is_no_culprit() -> None:
 
 
 def test_a_culprit_on_another_node_is_named_by_its_host() -> None:
-    job, found = hung()
+    job, _ = hung()
     job.wait()
     for rank in job.ranks:
         rank.launched += 1
@@ -500,28 +500,77 @@ def test_a_lost_reading_neither_finds_nor_clears() -> None:
     assert found().rule == "hangs.symmetric"
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["work", "load", "save", "decode", "idle", "eval"]), st.integers(1, 30)),
-        min_size=1,
-        max_size=8,
-    )
-)
+@dataclass(frozen=True)
+class Shape:
+    """Two seconds of a healthy job: loads of its first rank and the others, and what grows meanwhile.
+
+    `memory`: per cent of time in which its GPUs' memory is used. `state`: of the first rank's process; the
+    other members are what grows of it.
+    """
+
+    first: tuple[float, float] = WORK
+    others: tuple[float, float] = WORK
+    sent: int = 0
+    launched: int = 0
+    memory: int = 30
+    state: str = "S"
+    files: int = 0
+    cpu: float = 0.0
+    faults: int = 0
+
+
+BARRIER = Shape(REST, WAIT, memory=0)
+SHAPES = {
+    "work": Shape(sent=GIB, launched=100),
+    "decode in graphs": Shape((1.0, 180.0), (1.0, 180.0), sent=GIB),
+    "loader": Shape(REST, REST, memory=0),
+    "evaluation": Shape((1.0, 400.0), (1.0, 400.0)),
+    "evaluation by the first rank": Shape((1.0, 400.0), WAIT),
+    "checkpoint": replace(BARRIER, files=GIB),
+    "checkpoint that goes to its disk": replace(BARRIER, state="D"),
+    "checkpoint that is mapped": replace(BARRIER, faults=500),
+    "compile": replace(BARRIER, cpu=2.0),
+    "upload": replace(BARRIER, cpu=0.4),
+}
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(SHAPES)), st.integers(1, 30)), min_size=1, max_size=8))
 def test_healthy_jobs_of_any_shape_name_nobody(story: list[tuple[str, int]]) -> None:
-    job = HungJob(gpus=2)
-    for shape, polls in story:
+    """Whether RAS answers or not; a barrier behind one rank lasts eight minutes at most."""
+    jobs = HungJob(gpus=2), HungJob(gpus=2, answer=NOBODY)
+    for name, polls in story:
+        shape = SHAPES[name]
         for _ in range(polls):
-            for number, one in enumerate(job.ranks):
-                moving = shape in {"work", "decode"}
-                one.sent += GIB if moving else 0
-                one.launched += 100 if shape == "work" else 0
-                one.load = {
-                    "work": WORK, "decode": (1.0, 180.0), "eval": (1.0, 400.0), "load": REST, "idle": REST,
-                    "save": WAIT if number else REST,
-                }[shape]  # fmt: skip
-                one.files += GIB if shape == "save" and not number else 0
-            assert not job.poll()
+            for job in jobs:
+                for number, one in enumerate(job.ranks):
+                    one.load, one.memory = shape.others if number else shape.first, shape.memory
+                    one.sent += shape.sent
+                    one.launched += shape.launched
+                first = job.ranks[0]
+                first.state = shape.state
+                first.files, first.cpu, first.faults = (
+                    first.files + shape.files, first.cpu + shape.cpu, first.faults + shape.faults
+                )  # fmt: skip
+                assert not job.poll()
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 3), st.integers(0, 40), st.booleans())
+def test_whoever_sleeps_is_named_within_thirty_seconds_whenever_it_began_to(
+    culprit: int, worked: int, decodes: bool,  # noqa: FBT001
+) -> None:  # fmt: skip
+    """Also where its GPUs drew little power before, and showed the same but for their bytes."""
+    job = HungJob()
+    for one in job.ranks:
+        one.load = (1.0, 180.0) if decodes else WORK
+    job.work(worked + 2)
+    job.wait(culprit)
+    for number, one in enumerate(job.ranks):
+        one.launched += number != culprit
+    polls = next(number for number in range(1, 20) if job.poll())
+    assert 9 <= polls <= 14
+    assert job.rules()["hangs.asymmetric"].subject.gpu == str(culprit)
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -36,7 +36,7 @@ from wirewatch.jobs.hangs.model import (
 )
 from wirewatch.jobs.hangs.standing import watts
 from wirewatch.jobs.hangs.watch import ALL_BUSY, IDLE
-from wirewatch.jobs.hangs.working import Work, work_of
+from wirewatch.jobs.hangs.working import ProcessWork, work_of
 
 _NAMED = 4
 """Culprits that one text names."""
@@ -302,7 +302,7 @@ def _compared(case: HungCase, report: RasReport) -> Diagnosis:
     return _waited(case, named, [_work(case, pid) for pid in pids])
 
 
-def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[Work]) -> Diagnosis:
+def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[ProcessWork]) -> Diagnosis:
     """Of a job that waits for processes: a hang where they sleep, later one where that is not seen."""
     work = next((one.text for one in works if one.text), "")
     unseen = next((one.unseen for one in works if one.unseen), "")
@@ -335,10 +335,10 @@ def _deadlock(case: HungCase, edges: Sequence[Edge]) -> str:
     return f"a deadlock: {_who(case, edges[0].waits)} {', which '.join(steps)}"
 
 
-def _work(case: HungCase, pid: int) -> Work:
+def _work(case: HungCase, pid: int) -> ProcessWork:
     """The work between the looks of a process here; 0 for one of another node."""
     if not pid:
-        return Work(unseen="its process is on another node")
+        return ProcessWork(unseen="its process is on another node")
     load = case.own_loads().get(case.places.get(pid, ""))
     spins = load is not None and not isinstance(load.busy, Absent) and load.busy >= ALL_BUSY
     older, newer = case.older.processes.get(pid), case.newer.processes.get(pid)

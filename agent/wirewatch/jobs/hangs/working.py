@@ -14,7 +14,7 @@ DISK_SLEEP = "D"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ProcessWork:
     """The work of a process in words, empty where it sleeps; `unseen`: why that is not known."""
 
     text: str = ""
@@ -23,10 +23,10 @@ class Work:
 
 def work_of(
     before: JobProcess | None, now: JobProcess | None, seconds: float, policy: HangPolicy, *, spins: bool
-) -> Work:
+) -> ProcessWork:
     """Return what a process did between two looks; `spins`: its GPU is all busy."""
     if before is None or now is None:
-        return Work(unseen="its process is not seen here")
+        return ProcessWork(unseen="its process is not seen here")
     rate = max(_rate(before.files, now.files, seconds), _rate(before.disk, now.disk, seconds))
     faults = _rate(before.faults, now.faults, seconds)
     cpu = 0.0 if spins else _rate(before.cpu, now.cpu, seconds)
@@ -34,12 +34,12 @@ def work_of(
         (rate >= policy.files, f"is at work on files ({rate / 1e6:.0f} MB/s)"),
         (cpu >= policy.cpu, f"computes ({100 * cpu:.0f} % of a core)"),
         (faults >= FAULTS, f"waits for pages of files ({faults:.0f}/s)"),
-        (before.state == now.state == DISK_SLEEP, "is inside the kernel (state D)"),
+        (now.state == DISK_SLEEP, "is inside the kernel (state D)"),
     ]
     text = " and ".join(text for holds, text in parts if holds)
     cpu_unseen = now.cpu if isinstance(now.cpu, Absent) else before.cpu
     unseen = f"its CPU time: {cpu_unseen}" if isinstance(cpu_unseen, Absent) and not spins else ""
-    return Work(text, "" if text else unseen)
+    return ProcessWork(text, "" if text else unseen)
 
 
 def _rate(before: float | Absent, now: float | Absent, seconds: float) -> float:
