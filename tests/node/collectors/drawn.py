@@ -175,8 +175,8 @@ class Jobs:
 class Gpus:
     """An NVML port of GPUs at the addresses given, that answers from a table by GPU and question.
 
-    `listed` counts how often they were enumerated, `sought` how often a GPU was said to be due, `asked` how
-    often each question was put.
+    `listed` counts how often they were enumerated, `sought` how often a GPU was said to be due, `put` how
+    often each question came.
     """
 
     addresses: Sequence[str] = ()
@@ -185,7 +185,7 @@ class Gpus:
     number: int = 1
     listed: int = 0
     sought: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
+    put: Counter[str] = field(default_factory=Counter)
 
     def session(self) -> int:
         return self.number
@@ -198,7 +198,7 @@ class Gpus:
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         missing = Absent(Why.UNSUPPORTED, "not supported by this device", 3)
-        self.asked.update(str(question) for question in questions)
+        self.put.update(str(question) for question in questions)
         return [Answer(self.table.get((gpu, str(q)), missing)) for q in questions]
 
     def seek(self) -> None:

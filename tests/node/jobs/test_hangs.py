@@ -108,10 +108,10 @@ def test_a_checkpoint_behind_a_barrier_is_no_hang() -> None:
         job.ranks[0].files += 4 * GIB
         assert not job.poll()
     assert job.ras.asked > 1
-    (one,) = standing(job)
-    assert one.busy
-    assert "busy for 6.6 min: rank 0 (GPU 0, process 4000) has launched" in one.text
-    assert "it is at work on files (2147 MB/s): a compile, a checkpoint?" in one.text
+    (said,) = standing(job)
+    assert said.busy
+    assert "busy for 6.6 min: rank 0 (GPU 0, process 4000) has launched" in said.text
+    assert "it is at work on files (2147 MB/s): a compile, a checkpoint?" in said.text
     # The file is written, and the rank does not come back.
     job.poll(130)
     assert job.rules()["hangs.asymmetric"].subject.gpu == "0"

@@ -396,7 +396,7 @@ def test_a_guard_alone_decides_which_process_of_an_idle_gpu_is_named(
 
 REMOTE = comm(rank(0), rank(1), rank(2, 77, host=ELSEWHERE, counts={OP: 299}))
 FAR = comm(rank(0), rank(1), rank(2, 77, host=ELSEWHERE))
-SLEEPY, SPINNING = {"GPU-1": IDLE}, {}
+SLEEPY = {"GPU-1": IDLE}
 ASYMMETRIC, SUSPECTED = HangKind.ASYMMETRIC, HangKind.SUSPECTED
 LISTENS = (RasListener("127.0.0.1:28028", UID, 7, open=False),)
 
@@ -405,8 +405,8 @@ LISTENS = (RasListener("127.0.0.1:28028", UID, 7, open=False),)
     ("guard", "comms", "but", "limit", "kind"),
     [
         ("who is late is seen to sleep", [counted("0xa", 300, 299)], {"loads": SLEEPY}, 0.0, ASYMMETRIC),
-        ("whether who is late sleeps is not seen", [counted("0xa", 300, 299)], {"loads": SLEEPY, "cpu": UNREAD},
-         120.0, ASYMMETRIC),
+        ("whether who is late sleeps is not seen", [counted("0xa", 300, 299)],
+         {"loads": SLEEPY, "cpu": UNREAD}, 120.0, ASYMMETRIC),
         ("nor does it matter where its GPU waits in a kernel", [counted("0xa", 300, 299)], {"cpu": UNREAD},
          0.0, ASYMMETRIC),
         ("who is late is on another node", [REMOTE], {}, 120.0, ASYMMETRIC),

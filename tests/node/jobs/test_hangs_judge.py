@@ -230,7 +230,7 @@ def test_a_job_of_which_no_more_is_known_is_looked_at_when_its_time_alone_says_m
         mono = memory.jobs[OWNER].due
         memory, _ = polled(memory, reading(two(sent=MIB), looks={OWNER: look(mono, "R")}), mono)
         dues.append(memory.jobs[OWNER].due)
-    # It began at 110; after 60, 120, 300 and 600 s a policy may say more, besides 10, 20, 40 ... s from look to look.
+    # It began at 110; more may be said after 60, 120, 300 and 600 s; looks are 10, 20, 40 ... s apart.
     assert dues == [128.0, 148.0, 170.0, 230.0, 390.0, 410.0, 1010.0, 1610.0, 2210.0, 2810.0, 3410.0, 4010.0]
 
 
@@ -253,8 +253,10 @@ def test_a_hang_was_found_when_it_was_first_found() -> None:
 def job(kind: HangKind | None, **but: Any) -> WatchedJob:
     """A job that is said to hang in this way, or not to hang."""
     held = {"GPU-0": frozenset({4000}), "GPU-1": frozenset({4001})}
-    made = WatchedJob(held, moved=True, since=50.0, low=50.0, began=1e9 - 10.0, due=math.inf, diagnosis=Diagnosis(kind, f"seen {kind}"),
-                      found=1e9, sent={"GPU-0": MIB, "GPU-1": MIB})  # fmt: skip
+    made = WatchedJob(
+        held, moved=True, since=50.0, low=50.0, began=1e9 - 10.0, due=math.inf,
+        diagnosis=Diagnosis(kind, f"seen {kind}"), found=1e9, sent={"GPU-0": MIB, "GPU-1": MIB},
+    )  # fmt: skip
     return replace(made, **but)
 
 

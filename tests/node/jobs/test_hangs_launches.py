@@ -35,7 +35,8 @@ MOST, ODD = ops(201, 100), ops(200, 101)
 @pytest.mark.parametrize(
     ("guard", "counts", "groups", "few"),
     [
-        ("one of eight calls another operation", [MOST] * 5 + [ODD] + [MOST] * 2, [[0, 1, 2, 3, 4, 6, 7], [5]], [[5]]),
+        ("one of eight calls another operation", [MOST] * 5 + [ODD] + [MOST] * 2,
+         [[0, 1, 2, 3, 4, 6, 7], [5]], [[5]]),
         ("three of eight do", [MOST] * 5 + [ODD] * 3, [[0, 1, 2, 3, 4], [5, 6, 7]], [[5, 6, 7]]),
         ("half of them do: nobody is named", [MOST] * 4 + [ODD] * 4, [[0, 1, 2, 3], [4, 5, 6, 7]], []),
         ("one of two does: nobody is named", [MOST, ODD], [[0], [1]], []),
@@ -46,7 +47,8 @@ MOST, ODD = ops(201, 100), ops(200, 101)
         ("one is behind in both", [MOST] * 7 + [ops(200, 99)], None, None),
         ("one is behind in one, and level in the other", [MOST] * 7 + [ops(200, 100)], None, None),
         ("all are equal", [MOST] * 8, None, None),
-        ("an operation that only one counts", [{"all_reduce": 5}, {"all_reduce": 4, "all_gather": 9}], None, None),
+        ("an operation that only one counts", [{"all_reduce": 5}, {"all_reduce": 4, "all_gather": 9}],
+         None, None),
         ("of one no counts are known", [MOST] * 7 + [{}], None, None),
         ("more groups than are compared", [ops(n, 99 - n) for n in range(65)], None, None),
         ("as many as are compared", [ops(n, 99 - n) for n in range(64)], [[n] for n in range(64)], []),

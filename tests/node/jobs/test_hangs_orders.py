@@ -59,8 +59,8 @@ def test_two_communicators_in_opposite_order_are_a_deadlock_and_its_circle_is_sa
     one = found(*OPPOSITE, gpus=2)
     assert (one.rule, str(one.subject)) == ("hangs.asymmetric", "node")
     assert (
-        "a deadlock: rank 1 (GPU 1, process 4001) waits in communicator 0xb for rank 0 (GPU 0, process 4000), "
-        "which waits in communicator 0xa for rank 1 (GPU 1, process 4001)"
+        "a deadlock: rank 1 (GPU 1, process 4001) waits in communicator 0xb for rank 0 "
+        "(GPU 0, process 4000), which waits in communicator 0xa for rank 1 (GPU 1, process 4001)"
     ) in one.evidence
 
 

@@ -47,8 +47,10 @@ def test_it_is_found_within_thirty_seconds_whenever_the_agent_polls() -> None:
 def test_it_is_said_to_stand_still_before_it_is_found() -> None:
     standing = {at: texts for at, (texts, _) in said(0.0).items() if texts}
     assert 10.0 <= min(standing) - BEGAN <= 14.0
-    assert standing[min(standing)] == (
-        "GPU 0 runs at 100 % with 140 W, as kernels do that wait; GPU 1 runs nothing; no byte over NVLink for 8 s",
+    (text,) = standing[min(standing)]
+    assert text == (
+        "GPU 0 runs at 100 % with 140 W, as kernels do that wait; GPU 1 runs nothing; "
+        "no byte over NVLink for 8 s"
     )
     assert all(not findings for at, (_, findings) in said(0.0).items() if at in standing)
 

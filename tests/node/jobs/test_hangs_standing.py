@@ -61,6 +61,7 @@ def test_a_guard_alone_decides_whether_a_job_is_said_to_stand_still(
     assert (seen(replace(JOB, **job), held) is not None) is stands, guard
 
 
+STILL, AS = "no byte over NVLink for 10 s", "as kernels do that wait"
 BUSY = Diagnosis(None, "rank 0 is late; it computes", (Culprit("rank 0"),), busy=True)
 
 
@@ -68,26 +69,23 @@ BUSY = Diagnosis(None, "rank 0 is late; it computes", (Culprit("rank 0"),), busy
     ("guard", "job", "held", "loads", "text"),
     [
         ("one waits and one rests", {}, 12.0, {"GPU-0": RESTS, "GPU-1": WAITS},
-         "GPU 1 runs at 100 % with 127 W, as kernels do that wait; GPU 0 runs nothing; no byte over NVLink for 10 s"),
+         f"GPU 1 runs at 100 % with 127 W, {AS}; GPU 0 runs nothing; {STILL}"),
         ("both wait", {}, 12.0, {"GPU-0": replace(WAITS, power=124.4), "GPU-1": WAITS},
-         "GPUs 0 and 1 run at 100 % with 124-127 W, as kernels do that wait; no byte over NVLink for 10 s"),
+         f"GPUs 0 and 1 run at 100 % with 124-127 W, {AS}; {STILL}"),
         ("power is not known", {}, 12.0, {"GPU-0": RESTS, "GPU-1": replace(WAITS, power=LOST)},
-         "GPU 1 runs at 100 % with power not read, as kernels do that wait; GPU 0 runs nothing; "
-         "no byte over NVLink for 10 s"),
+         f"GPU 1 runs at 100 % with power not read, {AS}; GPU 0 runs nothing; {STILL}"),
         ("one runs now and then", {}, 12.0, {"GPU-0": replace(WAITS, busy=0.05), "GPU-1": WAITS},
-         "GPU 1 runs at 100 % with 127 W, as kernels do that wait; GPU 0 runs at 5 %; no byte over NVLink for 10 s"),
+         f"GPU 1 runs at 100 % with 127 W, {AS}; GPU 0 runs at 5 %; {STILL}"),
         ("one is not read", {}, 12.0, {"GPU-0": LOST, "GPU-1": WAITS},
-         "GPU 1 runs at 100 % with 127 W, as kernels do that wait; no byte over NVLink for 10 s"),
+         f"GPU 1 runs at 100 % with 127 W, {AS}; {STILL}"),
         ("the use of one is not read", {}, 12.0, {"GPU-0": replace(RESTS, busy=LOST), "GPU-1": WAITS},
-         "GPU 1 runs at 100 % with 127 W, as kernels do that wait; no byte over NVLink for 10 s"),
+         f"GPU 1 runs at 100 % with 127 W, {AS}; {STILL}"),
         ("there is no NVLink", {"sent": {}}, 12.0, {"GPU-0": RESTS, "GPU-1": WAITS},
-         "GPU 1 runs at 100 % with 127 W, as kernels do that wait; GPU 0 runs nothing"),
+         f"GPU 1 runs at 100 % with 127 W, {AS}; GPU 0 runs nothing"),
         ("nobody knows more", {"diagnosis": UNKNOWN}, 12.0, {"GPU-1": WAITS},
-         "GPU 1 runs at 100 % with 127 W, as kernels do that wait; no byte over NVLink for 10 s; "
-         "nobody says more: RAS is silent"),
+         f"GPU 1 runs at 100 % with 127 W, {AS}; {STILL}; nobody says more: RAS is silent"),
         ("a rank is busy", {"diagnosis": BUSY}, 240.0, {"GPU-1": WAITS},
-         "GPU 1 runs at 100 % with 127 W, as kernels do that wait; no byte over NVLink for 10 s; "
-         "busy for 4 min: rank 0 is late; it computes"),
+         f"GPU 1 runs at 100 % with 127 W, {AS}; {STILL}; busy for 4 min: rank 0 is late; it computes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip

@@ -179,11 +179,11 @@ def test_bytes_are_read_where_they_decide_and_seldom_otherwise() -> None:
     """Eight GPUs at work: nothing but cheap questions once it is known that the job uses NVLink."""
     job = HungJob(gpus=8)
     job.work(10)
-    before = job.table.asked["Field(138,all)"]
+    before = job.table.put["Field(138,all)"]
     job.work(10 * MINUTE)
-    assert job.table.asked["Field(138,all)"] == before
+    assert job.table.put["Field(138,all)"] == before
     for one in job.ranks:
         one.load = WAIT
     # A decode at little power: bytes move, and are read every six seconds.
     job.work(MINUTE)
-    assert job.table.asked["Field(138,all)"] - before <= 8 * 12
+    assert job.table.put["Field(138,all)"] - before <= 8 * 12

@@ -58,6 +58,7 @@ def after(*loads: Loads, known: WatchedJob | None = None, first: float = 100.0) 
 
 SEEN = after({key: replace(one, sent=0) for key, one in WORK.items()}, WORK)
 """A job at work, whose bytes were read when it was first seen, at 100."""
+MOVES = [two(), two(sent=9 * MIB), two(sent=18 * MIB)]
 
 
 @pytest.mark.parametrize(
@@ -69,9 +70,10 @@ SEEN = after({key: replace(one, sent=0) for key, one in WORK.items()}, WORK)
          [two(), two(sent=9 * MIB), two(sent=9 * MIB)], 104.0, 112.0),
         ("they have not moved since they were read at first: it is not known to use NVLink",
          [two(), two(sent=0)], 104.0, 116.0),
-        ("they move while it shows the sign", [two(), two(sent=9 * MIB), two(sent=18 * MIB)], None, 114.0),
-        ("and are left alone for six seconds", [two(), two(sent=9 * MIB), two(sent=18 * MIB), two()], None, 114.0),
-        ("those of one GPU cannot be read", [two(), {**two(sent=0), "GPU-1": load(1, sent=LOST)}], None, 106.0),
+        ("they move while it shows the sign", MOVES, None, 114.0),
+        ("and are left alone for six seconds", [*MOVES, two()], None, 114.0),
+        ("those of one GPU cannot be read", [two(), {**two(sent=0), "GPU-1": load(1, sent=LOST)}], None,
+         106.0),
         ("one GPU cannot be read", [two(), {**two(sent=0), "GPU-1": LOST}], None, 106.0),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

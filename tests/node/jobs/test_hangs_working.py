@@ -76,7 +76,8 @@ def test_cpu_time_says_nothing_where_the_gpu_waits_in_a_kernel_and_files_do() ->
         ("its time is not read, and it writes", ASLEEP, replace(ASLEEP, cpu=UNREAD, files=10**9),
          ProcessWork("is at work on files (100 MB/s)")),
         ("its files are not read", ASLEEP, replace(ASLEEP, files=UNREAD), ProcessWork()),
-        ("its files were not read", replace(ASLEEP, files=UNREAD), replace(ASLEEP, files=10**9), ProcessWork()),
+        ("its files were not read", replace(ASLEEP, files=UNREAD), replace(ASLEEP, files=10**9),
+         ProcessWork()),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip

@@ -149,8 +149,7 @@ def _children(sysfs: Sysfs, pid: int) -> Sequence[int]:
     found, at = [pid], 0
     while at < len(found) <= _CHILDREN:
         text = value_or(sysfs.read(f"/proc/{found[at]}/task/{found[at]}/children"), "")
-        new = [number for child in text.split()[:_CHILDREN] if (number := whole(child)) is not None]
-        found += [child for child in new if child not in found]
+        found += [number for child in text.split()[:_CHILDREN] if (number := whole(child)) is not None]
         at += 1
     return found[1 : _CHILDREN + 1]
 
