@@ -38,7 +38,11 @@ def two(**but: Any) -> Loads:
     return {f"GPU-{number}": load(number, **but) for number in (0, 1)}
 
 
-WORK = two(power=690.0, busy=0.99)
+def at_work(**but: Any) -> Loads:
+    return two(power=690.0, busy=0.99, **but)
+
+
+WORK = at_work()
 
 
 def polled(known: WatchedJob | None, loads: Loads, mono: float) -> WatchedJob:
@@ -56,7 +60,7 @@ def after(*loads: Loads, known: WatchedJob | None = None, first: float = 100.0) 
     return known
 
 
-SEEN = after({key: replace(one, sent=0) for key, one in WORK.items()}, WORK)
+SEEN = after(at_work(sent=0), WORK)
 """A job at work, whose bytes were read when it was first seen, at 100."""
 MOVES = [two(), two(sent=9 * MIB), two(sent=18 * MIB)]
 
@@ -128,13 +132,13 @@ def test_memory_that_is_used_decides_for_a_job_alone_that_never_moved(
 
 
 def test_whether_a_job_moves_bytes_is_looked_for_ever_more_seldom_until_it_is_known() -> None:
-    counts, job, mono = [], after({key: replace(one, sent=0) for key, one in WORK.items()}), 100.0
+    counts, job, mono = [], after(at_work(sent=0)), 100.0
     for _ in range(8):
         counts.append(job.count - mono)
         mono = job.count
-        job = polled(job, {key: replace(one, sent=0) for key, one in WORK.items()}, mono)
+        job = polled(job, at_work(sent=0), mono)
     assert counts == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
-    assert polled(job, {key: replace(one, sent=MIB) for key, one in WORK.items()}, mono).count == math.inf
+    assert polled(job, at_work(sent=MIB), mono).count == math.inf
     assert polled(job, WORK, mono - 1).count == job.learn
 
 

@@ -45,11 +45,13 @@ ASYMMETRIC = Rule(
     "hangs.asymmetric",
     DEGRADED,
     ALERT,
-    means="some ranks of a job have not launched a collective in which all the others wait",
+    means="some ranks of a job have not launched a collective in which others wait, or have launched "
+    "collectives in another order",
     look="the stack of the process that is named (`py-spy dump --pid PID`), and PyTorch's flight recorder of "
-    "its rank",
+    "its rank; of all processes where none is named",
     do="dump the stack of the process that is named (py-spy, or the flight recorder of its rank). Its "
-    f"program waits in a loader or a lock, or has skipped a collective; {NO_DRAIN}",
+    "program waits in a loader or a lock, has skipped a collective, or calls another one than the others; "
+    f"{NO_DRAIN}",
 )
 SYMMETRIC = Rule(
     "hangs.symmetric",
