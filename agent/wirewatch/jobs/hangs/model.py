@@ -37,7 +37,7 @@ class HangPolicy(Strict):
     seldom: float = 600.0
     """Longest time between further answers, each of which comes twice as late as the one before. [seconds]"""
     standing: float = 10.0
-    """How long a job must look stuck until it is said to stand still, which is no finding. [seconds]"""
+    """How long a job must look stuck until it is said to stand still, without a finding. [seconds]"""
     unmoved: float = 60.0
     """How long before anybody is asked, for a job that was never seen to move bytes over NVLink. [seconds]"""
     asleep: float = 60.0
