@@ -415,6 +415,8 @@ LISTENS = (RasListener("127.0.0.1:28028", UID, 7, open=False),)
         ("all have launched as much, here", [counted("0xa", 300, 300)], {}, 0.0, SYMMETRIC),
         ("all have launched as much, here and elsewhere", [FAR], {}, 120.0, SYMMETRIC),
         ("without RAS, who is idle is seen to sleep", [], {"ras": False, "loads": SLEEPY}, 60.0, SUSPECTED),
+        ("without RAS, and the time for what is not seen is shorter", [],
+         {"ras": False, "loads": SLEEPY, "policy": HangPolicy(unasked=50.0)}, 50.0, SUSPECTED),
         ("without RAS, its CPU time is not seen", [], {"ras": False, "loads": SLEEPY, "cpu": UNREAD}, 300.0,
          SUSPECTED),
         ("without RAS, its files are not seen", [],

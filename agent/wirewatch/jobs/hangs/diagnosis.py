@@ -383,7 +383,8 @@ def _unasked(case: HungCase, why: Absent) -> Diagnosis:
         one.unseen or _files_unseen(case, pid) for one, pid in zip(works, pids, strict=True)
     )
     policy = case.policy
-    wait = policy.busy if work else policy.asleep if seen and case.job.moved else policy.unasked
+    asleep = min(policy.asleep, policy.unasked) if seen and case.job.moved else policy.unasked
+    wait = policy.busy if work else asleep
     if case.held < wait:
         doing = (
             f"{_joined(named)}; it {work}: a compile, a checkpoint?" if work else f"nobody says more: {why}"

@@ -71,7 +71,6 @@ class HangPolicy(Strict):
                 lambda v: 0 < v < math.inf, "must be above 0",
             ),
             (("low_power",), lambda v: 0 < v <= 1, "must be above 0 and at most 1"),
-            (("unasked",), lambda v: v >= self.asleep, "must not be below asleep"),
             (("seldom",), lambda v: v >= self.again, "must not be below again"),
             (("moved",), lambda v: v > self.still, "must be above still"),
         )  # fmt: skip
