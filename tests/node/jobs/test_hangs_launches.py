@@ -44,6 +44,8 @@ MOST, ODD = ops(201, 100), ops(200, 101)
          [[0], [1], [2], [3], [4], [5], [6], [7]], [[7]]),
         ("three parts, each against the others", [ops(9, 1)] * 3 + [ops(8, 2)] * 3 + [ops(7, 3)] * 2,
          [[0, 1, 2], [3, 4, 5], [6, 7]], []),
+        ("half are against two, and two are behind all", [MOST] * 4 + [ODD] * 2 + [ops(200, 100)] * 2,
+         [[0, 1, 2, 3], [4, 5]], []),
         ("one is behind in both", [MOST] * 7 + [ops(200, 99)], None, None),
         ("one is behind in one, and level in the other", [MOST] * 7 + [ops(200, 100)], None, None),
         ("all are equal", [MOST] * 8, None, None),
