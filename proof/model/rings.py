@@ -1,0 +1,180 @@
+"""The rings of a job, byte by byte as agent/tap/ring.h lays them out, as they grow while the job runs."""
+
+import fcntl
+import os
+import random
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proof.model.job import Group, Rank, Timed
+
+HEADER_BYTES, RECORD_BYTES, RECORDS = 4096, 64, 4096
+HEADER = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I40x")
+"""From `magic` to `pad0`; the counters follow at byte 256."""
+COUNTERS_AT = 256
+COUNTERS = struct.Struct("=7Q2I48Q")
+RECORD = struct.Struct("=6QI8BI")
+NUMBERS: Mapping[str, int] = {
+    "all_gather": 1, "all_reduce": 2, "alltoall": 3, "broadcast": 4, "recv": 6, "reduce_scatter": 8, "send": 11,
+}  # fmt: skip
+SINGLE, HALF, RING, SIMPLE, SAME = 8, 10, 2, 3, 1
+"""Of ring.h: two types, an algorithm, a protocol and a flag."""
+FUNCTIONS = 16
+CAPTURED = 4
+PROXY = 0.002
+"""Seconds until NCCL's progress thread has reported the last channel."""
+Sampling = Callable[[int, Timed, float], bool]
+"""Whether a call is timed: by its communicator, the call itself, and the monotonic second of its enqueue."""
+SAMPLINGS: Mapping[str, tuple[Sampling, int, int]] = {
+    "0.2 s of 2 s": (lambda _id, _one, mono: mono % 2.0 < 0.2, 200, 2000),  # noqa: PLR2004
+    "all": (lambda _id, _one, _mono: True, 2000, 2000),
+    "blocks": (lambda comm, one, _mono: hash((comm, one.sequence // 16)) % 10 == 0, 200, 2000),
+}
+"""How a tap chooses what it times, with what its header says of it, in milliseconds of a period."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """What the clocks say at a second of the job: Unix, monotonic, and each GPU's own, in nanoseconds."""
+
+    unix: float
+    mono: float
+    offsets: Mapping[int, int]
+    drifts: Mapping[int, float]
+    resolution: int
+
+    def gpu(self, number: int, second: float) -> int:
+        found = self.offsets[number] + round(second * (1 + self.drifts[number]) * 1e9)
+        return found - found % self.resolution
+
+
+@dataclass
+class RingFile:
+    """One ring on disk, held open with its lock while its process lives."""
+
+    path: Path
+    header: bytes
+    calls: Sequence[tuple[float, str, int]]
+    records: Sequence[tuple[float, bytes]]
+    created: float
+    ranks: int
+    ends: float
+    mono: float
+    captured: int = 0
+    handle: int = -1
+    _counted: int = 0
+    _written: int = 0
+    _by: list[int] = field(default_factory=lambda: [0] * (3 * FUNCTIONS))
+    _enqueued: int = 0
+    _sends: int = 0
+    _windows: int = 0
+    _event: float = 0.0
+
+    def grow(self, second: float) -> None:
+        """Write what has happened by this second."""
+        if self.handle < 0:
+            if not self.created <= second < self.ends:
+                return
+            self._open()
+        if second >= self.ends:
+            second = self.ends
+        while self._counted < len(self.calls) and self.calls[self._counted][0] <= second:
+            self._count(*self.calls[self._counted])
+            self._counted += 1
+        end = bisect_right(self.records, second, key=lambda one: one[0])
+        self._put(range(self._written, end))
+        os.pwrite(self.handle, self._counters(), COUNTERS_AT)
+        if second >= self.ends:
+            self.close()
+
+    def close(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    def _open(self) -> None:
+        self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        fcntl.flock(self.handle, fcntl.LOCK_EX)
+        os.posix_fallocate(self.handle, 0, HEADER_BYTES + RECORDS * RECORD_BYTES)
+        os.pwrite(self.handle, self.header, 0)
+
+    def _count(self, second: float, op: str, size: int) -> None:
+        self._event = second
+        if op in {"send", "recv"}:
+            self._sends += 1
+        else:
+            self._enqueued += 1
+        self._by[NUMBERS[op]] += 1
+        self._by[FUNCTIONS + NUMBERS[op]] += size
+
+    def _put(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            data = struct.pack("=Q", number + 1) + self.records[number][1]
+            os.pwrite(self.handle, data, HEADER_BYTES + number % RECORDS * RECORD_BYTES)
+            self._written = number + 1
+
+    def _counters(self) -> bytes:
+        event = round((self.mono + self._event) * 1e9)
+        return COUNTERS.pack(
+            self._written, 0, self._enqueued, self._sends, event, self.captured, 1, 1, 0, *self._by
+        )
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What makes rings: where, by which clocks, and by which rule a call is timed."""
+
+    folder: Path
+    clocks: Clocks
+    draw: random.Random
+    sampling: str = "0.2 s of 2 s"
+    captured: bool = False
+
+    def ring(self, group: Group, number: int, rank: Rank, gpu: int, pid: int, ends: float) -> RingFile | None:
+        """The ring of one rank of a communicator; None where the rank never called it."""
+        calls = [(at, op, size) for at, of, op, size in rank.enqueued if of == group.id]
+        if not calls:
+            return None
+        identity = self.communicator(group, pid - number)
+        created = calls[0][0] - 0.2
+        _, on, period = SAMPLINGS[self.sampling]
+        header = HEADER.pack(
+            b"WWRING1\0", 1, HEADER_BYTES, RECORD_BYTES, RECORDS, identity, group.ranks,
+            group.number(number), group.nodes, 5, uuid(gpu).encode(), group.name.encode(), pid,
+            round((self.clocks.unix + created) * 1e9), round((self.clocks.mono + created) * 1e9), b"0.2.0",
+            22809, CAPTURED if self.captured else 0, on, period,
+        )  # fmt: skip
+        return RingFile(
+            self.folder / f"{identity & 0xFFFFFFFF:08x}{pid:08x}.ring", header, calls,
+            [] if self.captured else list(self._records(group, rank, gpu, identity)), created, group.ranks,
+            ends, self.clocks.mono, captured=80 if self.captured else 0,
+        )  # fmt: skip
+
+    def communicator(self, group: Group, first: int) -> int:
+        return random.Random(f"{first} {group.id}").getrandbits(64)  # noqa: S311
+
+    def _records(self, group: Group, rank: Rank, gpu: int, identity: int) -> Iterable[tuple[float, bytes]]:
+        """Each timed call: when it is written, and all of its record but the number."""
+        timed = SAMPLINGS[self.sampling][0]
+        clocks = self.clocks
+        for one in rank.timed:
+            if one.group != group.id or not timed(identity, one, clocks.mono + one.enqueued):
+                continue
+            begin, end = clocks.gpu(gpu, one.start), clocks.gpu(gpu, one.end)
+            longest = max(0, end - begin - self.draw.randrange(1500))
+            longest -= longest % clocks.resolution
+            divided = group.ranks if one.op in {"all_gather", "reduce_scatter", "alltoall"} else 1
+            count, kind = (1, SINGLE) if one.size == 4 else (one.size // 2 // divided, HALF)  # noqa: PLR2004
+            enqueued = round((clocks.mono + one.enqueued) * 1e9)
+            record = RECORD.pack(
+                0, one.sequence, count, begin, end, enqueued, longest, NUMBERS[one.op], kind, RING, SIMPLE, 24,
+                24, SAME, 255, 0,
+            )  # fmt: skip
+            yield one.end + PROXY, record[8:]
+
+
+def uuid(gpu: int) -> str:
+    return f"GPU-{gpu:08x}-0000-4000-8000-00000000abcd"

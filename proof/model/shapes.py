@@ -1,0 +1,263 @@
+"""Shapes of jobs: which communicators they have, and what one step of a rank does."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from proof.model.job import JOINED, SYNCED, Group, Op, Rank, call, compute, pause, receive, send
+
+MIB = 1 << 20
+IMPORTS = 8.0
+"""Seconds from the start of a process to its first communicator."""
+
+
+class Fault:
+    """What is done to a job; this one does nothing. `at` is the second of the rank's process."""
+
+    def work(self, rank: int, step: int, at: float) -> float:  # noqa: ARG002
+        """How many times as long the rank computes."""
+        return 1.0
+
+    def ahead(self, rank: int, step: int, at: float) -> Iterator[Op]:  # noqa: ARG002
+        """What the rank does before a step."""
+        yield from ()
+
+    def calls(self, rank: int, step: int, at: float, ops: list[Op]) -> list[Op]:  # noqa: ARG002
+        """What becomes of a step."""
+        return ops
+
+
+@dataclass
+class Plan:
+    """One job as drawn. `ranks`: its ranks on this node; `size`: of all nodes; `step`: seconds of computing.
+
+    `gpus`: the number of the GPU of each rank here. `layout`: how the ranks are grouped. `noise`: of work,
+    from step to step. `own`: how many times as long each rank always computes, a little.
+    """
+
+    draw: random.Random
+    shape: str
+    gpus: tuple[int, ...]
+    size: int
+    nodes: int
+    step: float
+    groups: list[Group]
+    fault: Fault = field(default_factory=Fault)
+    noise: float = 0.004
+    own: dict[int, float] = field(default_factory=dict)
+    buckets: int = 12
+    bucket: int = 32 * MIB
+    tensor: int = 2
+    layers: int = 6
+    micro: int = 4
+    tied: bool = False
+    hot: float = 1.0
+    hot_rank: int = -1
+    begun: float = 0.0
+    stages: dict[int, float] = field(default_factory=dict)
+    spins: bool = True
+
+    @property
+    def ranks(self) -> range:
+        return range(len(self.gpus))
+
+
+Step = Callable[[Plan, int, int], Iterator[Op]]
+
+
+def program(plan: Plan, number: int) -> Callable[[Rank], Iterator[Op]]:
+    """The whole life of a rank: imports, communicators, a slow first step, and then steps for ever."""
+    steps = SHAPES[plan.shape]
+
+    def run(rank: Rank) -> Iterator[Op]:
+        draw = random.Random(f"{plan.shape} {number} {plan.draw.random()}")  # noqa: S311
+        yield pause(plan.begun + IMPORTS - 0.3 * draw.random(), "import")
+        # Most jobs meet once on the communicator of all, which has the job's own numbers.
+        yield call(0, "all_reduce", 4)
+        yield SYNCED
+        step = 0
+        while True:
+            at = rank.host_at
+            yield from plan.fault.ahead(number, step, at)
+            factor = plan.own.get(number, 1.0) * plan.fault.work(number, step, at)
+            factor *= max(0.5, 1 + draw.gauss(0.0, plan.noise)) * (2.5 if step == 0 else 1.0)
+            ops = list(steps(plan, number, step))
+            yield from (
+                compute(op[1] * factor) if op[0] == 0 else op  # type: ignore[operator]
+                for op in plan.fault.calls(number, step, at, ops)
+            )
+            step += 1
+
+    return run
+
+
+def ddp(plan: Plan, _number: int, _step: int) -> Iterator[Op]:
+    """Forward, then backward with a bucket after each part, which is sent beside the rest."""
+    yield compute(plan.step / 3)
+    yield from _backward(plan, plan.step * 2 / 3)
+    yield JOINED
+    yield compute(plan.step * 0.03)
+    yield SYNCED
+
+
+def accumulation(plan: Plan, number: int, step: int) -> Iterator[Op]:
+    """Several passes without collectives, and the last one as in `ddp`."""
+    for _ in range(plan.micro - 1):
+        yield compute(plan.step / plan.micro)
+    yield compute(plan.step / plan.micro / 3)
+    yield from _backward(plan, plan.step / plan.micro * 2 / 3)
+    yield JOINED
+    yield compute(plan.step * 0.03)
+    yield SYNCED
+
+
+def _backward(plan: Plan, seconds: float) -> Iterator[Op]:
+    for _ in range(plan.buckets):
+        yield compute(seconds / plan.buckets)
+        yield call(0, "all_reduce", plan.bucket, beside=True)
+
+
+def fsdp(plan: Plan, _number: int, _step: int) -> Iterator[Op]:
+    """Layers whose weights are gathered one ahead of the work, gradients that are scattered, a norm."""
+    forward, backward = plan.step / 3 / plan.layers, plan.step * 2 / 3 / plan.layers
+    yield call(0, "all_gather", 2 * plan.bucket, beside=True)
+    for part in (forward, backward):
+        for layer in range(plan.layers):
+            yield JOINED
+            if layer < plan.layers - 1 or part is forward:
+                yield call(0, "all_gather", 2 * plan.bucket, beside=True)
+            yield compute(part)
+            if part is backward:
+                yield call(0, "reduce_scatter", 2 * plan.bucket, beside=True)
+    yield JOINED
+    yield call(0, "all_reduce", 4)
+    yield compute(plan.step * 0.03)
+    yield SYNCED
+
+
+def tensor_parallel(plan: Plan, number: int, _step: int) -> Iterator[Op]:
+    """Four all-reduces a layer within a tensor group, then the gradients within a data group, and a norm."""
+    inside, across = _two(plan, number)
+    part = plan.step / (plan.layers * 4)
+    for _ in range(plan.layers * 4):
+        yield compute(part)
+        yield call(inside, "all_reduce", plan.bucket)
+    if across is not None:
+        for _ in range(2):
+            yield call(across, "all_reduce", 4 * plan.bucket)
+    if len(plan.groups[0].members) > 1:
+        yield call(0, "all_reduce", 4)
+    yield compute(plan.step * 0.03)
+    yield SYNCED
+
+
+def _two(plan: Plan, number: int) -> tuple[int, int | None]:
+    """The tensor and the data group of a rank."""
+    mine = [group.id for group in plan.groups[1:] if number in group.members]
+    return mine[0], mine[1] if len(mine) > 1 else None
+
+
+def experts(plan: Plan, number: int, _step: int) -> Iterator[Op]:
+    """Tokens go to experts and back, forward and backward; then the gradients of what all share."""
+    hot = plan.hot if number == plan.hot_rank else 1.0
+    part = plan.step / (plan.layers * 2)
+    for _ in range(plan.layers * 2):
+        yield compute(part * 0.5)
+        yield call(0, "alltoall", plan.bucket)
+        yield compute(part * 0.5 * hot)
+        yield call(0, "alltoall", plan.bucket)
+    yield call(1, "all_reduce", 4 * plan.bucket)
+    yield compute(plan.step * 0.03)
+    yield SYNCED
+
+
+def pipeline(plan: Plan, number: int, step: int) -> Iterator[Op]:
+    """One forward, one backward, over as many stages as ranks; gradients of tied embeddings; a norm."""
+    stages, micro = len(plan.gpus), plan.micro
+    forward = plan.step / (3 * micro) * plan.stages.get(number, 1.0)
+    warm = min(stages - number - 1, micro)
+
+    def ahead(batch: int) -> Iterator[Op]:
+        if number > 0:
+            yield receive(1, plan.bucket, (step, "f", number, batch))
+        yield compute(forward)
+        if number < stages - 1:
+            yield send(1, plan.bucket, (step, "f", number + 1, batch))
+
+    def back(batch: int) -> Iterator[Op]:
+        if number < stages - 1:
+            yield receive(1, plan.bucket, (step, "b", number, batch))
+        yield compute(2 * forward)
+        if number > 0:
+            yield send(1, plan.bucket, (step, "b", number - 1, batch))
+
+    for batch in range(warm):
+        yield from ahead(batch)
+    for batch in range(micro - warm):
+        yield from ahead(warm + batch)
+        yield from back(batch)
+    for batch in range(micro - warm, micro):
+        yield from back(batch)
+    if plan.tied and number in plan.groups[2].members:
+        yield call(2, "all_reduce", 8 * plan.bucket)
+    yield call(0, "all_reduce", 4)
+    yield compute(plan.step * 0.03)
+    yield SYNCED
+
+
+def decode(plan: Plan, _number: int, _step: int) -> Iterator[Op]:
+    """A graph of kernels and small collectives, of which nothing is seen from outside."""
+    yield compute(plan.step)
+    yield SYNCED
+
+
+SHAPES: dict[str, Step] = {
+    "ddp": ddp, "accumulation": accumulation, "fsdp": fsdp, "tensor": tensor_parallel, "experts": experts,
+    "pipeline": pipeline, "decode": decode,
+}  # fmt: skip
+
+
+def drawn(draw: random.Random, shape: str, *, least: int = 2, nodes: int = 1, step: float = 0.0) -> Plan:
+    """Draw a job of a shape: how many GPUs, which, how long a step, how large its messages."""
+    counts = [one for one in (2, 4, 8) if one >= least]
+    count = draw.choice(counts) if nodes == 1 else 8
+    seconds = step or 0.12 * 5 ** draw.random()
+    if seconds < 0.05:  # noqa: PLR2004 - of a short step there are very many
+        count = min(count, max(2, least))
+    first = 0 if count == 8 else draw.choice(range(0, 9 - count, count))
+    gpus = tuple(range(first, first + count))
+    plan = Plan(draw, shape, gpus, count * nodes, nodes, seconds, [])
+    plan.own = {rank: 1 + draw.uniform(-0.006, 0.006) for rank in plan.ranks}
+    plan.noise = draw.uniform(0.002, 0.008)
+    plan.buckets = max(2, min(12, round(seconds / 0.02)))
+    # The wire takes a tenth to a third of the step where it is beside the work, so that it hides there.
+    plan.bucket = draw.choice((8, 16, 25, 32)) * MIB if seconds > 0.05 else 4 * MIB  # noqa: PLR2004
+    plan.layers = draw.choice((4, 6, 8))
+    plan.micro = draw.choice((2, 4)) * (count if shape == "pipeline" else 2)
+    plan.spins = draw.random() < 0.6  # noqa: PLR2004
+    plan.groups = groups(plan, draw)
+    return plan
+
+
+def groups(plan: Plan, draw: random.Random) -> list[Group]:
+    """The communicators of a job: that of all first, in which every rank has the job's own number."""
+    here, count = tuple(plan.ranks), len(plan.gpus)
+
+    def group(number: int, members: Sequence[int], ranks: int = 0, nodes: int = 1, name: str = "") -> Group:
+        numbers = tuple(members) if ranks == plan.size else tuple(range(len(members)))
+        return Group(number, tuple(members), numbers, ranks or len(members), nodes, name)
+
+    found = [group(0, here, plan.size, plan.nodes, "default_pg")]
+    if plan.shape == "tensor":
+        plan.tensor = count if plan.nodes > 1 else draw.choice([one for one in (2, 4) if one < count])
+        tensor = [here[at : at + plan.tensor] for at in range(0, count, plan.tensor)]
+        found += [group(1 + at, some) for at, some in enumerate(tensor)]
+        for lane in range(plan.tensor):
+            some = here[lane :: plan.tensor]
+            ranks = len(some) * plan.nodes
+            found.append(group(len(found), some, ranks, plan.nodes))
+    elif plan.shape in {"experts", "pipeline"}:
+        found.append(group(1, here, plan.size, plan.nodes))
+        if plan.shape == "pipeline":
+            found.append(group(2, (0, count - 1)))
+    return found

@@ -1,0 +1,36 @@
+"""What is true of a job that was made: what holds it up, since when, and by when it must have been named."""
+
+from dataclasses import dataclass, field
+
+from proof.model.job import World
+from proof.model.shapes import Plan
+
+NOBODY, RANK, REMOTE, WIRE, RAIL, HANG, DEADLOCK, BUSY = (
+    "nobody", "rank", "another node", "wire", "rail", "hang", "deadlock", "busy",
+)  # fmt: skip
+"""NOBODY: no one rank and no wire. BUSY: a rank for which the others wait, and which is at work."""
+
+
+@dataclass
+class Case:
+    """A job with its truth. `ranks`: whom it waits for; `onset` in seconds; `limit`: until it must be named.
+
+    `seconds`: how long it is watched. `on`, `captured`: what its tap and graphs do. `restarts`: seconds at
+    which its processes end, and are there again as new ones. `stopped`: the kernel's letter for a rank's
+    process from the onset on. `ras`: whether NCCL's RAS can be reached. `skew`: seconds of clocks.
+    """
+
+    plan: Plan
+    world: World
+    kind: str = NOBODY
+    ranks: tuple[int, ...] = ()
+    onset: float = 0.0
+    limit: float = 30.0
+    seconds: float = 0.0
+    restarts: tuple[float, ...] = ()
+    states: dict[int, str] = field(default_factory=dict)
+    ras: bool = True
+    captured: bool = False
+    drift: float = 2e-6
+    resolution: int = 32
+    sampling: str = "0.2 s of 2 s"
