@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from proof.model import wire
 from proof.model.job import CALL, Group, Op, World, call, compute, pause
 from proof.model.shapes import MIB, Fault, Plan, drawn
 from proof.model.truth import BUSY, DEADLOCK, HANG, NOBODY, RAIL, RANK, REMOTE, WIRE, Case
@@ -268,7 +269,9 @@ def slow_wire(draw: random.Random) -> Case:
     """All collectives are slower, from a fifth to ten times; they are not hidden behind the work."""
     plan = drawn(draw, "tensor", least=4)
     plan.bucket = draw.choice((64, 128, 256)) * MIB
-    plan.layers, plan.step = 4, draw.uniform(0.05, 0.2)
+    plan.layers = 4
+    alone = wire.seconds("all_reduce", plan.bucket, plan.tensor, plan.tensor, 1)
+    plan.step = 4 * plan.layers * alone * draw.uniform(1.0, 2.5)
     onset, slower = _onset(draw), draw.choice((1.25, 1.5, 2.0, 4.0, 10.0))
     case = _case(plan, WIRE, onset=onset)
     case.world.wires = lambda _group, _op, _size, at: slower if at >= onset else 1.0
@@ -279,13 +282,12 @@ def restarts(draw: random.Random) -> Case:
     """A job that ends and is started again and again; from the second time on half of them have a late rank."""
     plan = drawn(draw, draw.choice(("ddp", "fsdp")))
     ends = draw.uniform(35.0, 45.0)
-    case = _case(plan, NOBODY, limit=HEALTHY - WORKS - AFTER)
+    case = _case(plan, NOBODY, onset=ends + WORKS)
     case.restarts = (ends,)
     if draw.random() < 0.5:  # noqa: PLR2004
-        rank, onset = draw.choice(plan.ranks), ends + WORKS
-        plan.fault = More({rank: draw.uniform(1.15, 1.35)}, onset)
-        case.kind, case.ranks, case.onset, case.limit = RANK, (rank,), onset, 30.0
-    case.seconds = ends + WORKS + 30.0 + AFTER
+        rank = draw.choice(plan.ranks)
+        plan.fault = More({rank: draw.uniform(1.15, 1.35)}, case.onset)
+        case.kind, case.ranks = RANK, (rank,)
     return case
 
 

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from proof.model import wire
 
@@ -89,12 +90,29 @@ class Meeting:
     came: dict[int, tuple[float, float, str, int, bool]] = field(default_factory=dict)
 
 
+class Kernel(NamedTuple):
+    """A kernel that communicates on one GPU: seconds at which it started, moved and ended.
+
+    `late`: who came last: a rank, OTHERS of another node, NOONE. `sent`: bytes over NVLink. `beyond`: seconds
+    of moving beyond those of a healthy wire.
+    """
+
+    start: float
+    moves: float
+    end: float
+    late: int = -1
+    sent: float = 0.0
+    beyond: float = 0.0
+
+
+NOONE, OTHERS = -1, -2
+
+
 @dataclass(slots=True)
 class Rank:
     """One rank: where host and streams are, and what was seen of it.
 
-    `busy`: kernels that compute; `kernels`: those that communicate, (start, moving, end, late rank or -1,
-    bytes over NVLink); `host`: pauses (begin, end, what); `enqueued`: (second, group, op, size) of every call.
+    `busy`: kernels that compute; `kernels`: those that communicate; `host`: pauses (begin, end, what); `enqueued`: (second, group, op, size) of every call.
     """
 
     program: Iterator[Op]
@@ -104,7 +122,7 @@ class Rank:
     counts: dict[tuple[int, str], int] = field(default_factory=dict)
     calls: dict[int, int] = field(default_factory=dict)
     busy: list[tuple[float, float]] = field(default_factory=list)
-    kernels: list[tuple[float, float, float, int, float]] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
     host: list[tuple[float, float, str]] = field(default_factory=list)
     enqueued: list[tuple[float, int, str, int]] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
@@ -214,9 +232,10 @@ class Job:
         if group.ranks > len(group.members):
             away = starts[len(starts) // 2] + world.others(group, last)
             if away > last:
-                last, late = away, -2
+                last, late = away, OTHERS
         took = wire.seconds(op, size, group.ranks, len(group.members), group.nodes)
-        took *= world.wires(group, op, size, last) * (1 + abs(world.draw.gauss(0.0, 0.006)))
+        slower = world.wires(group, op, size, last)
+        took *= slower * (1 + abs(world.draw.gauss(0.0, 0.006)))
         if beside:
             took *= 1 + world.beside * world.draw.random() ** 2
         # Of a group over nodes with one member here nothing goes over NVLink.
@@ -229,14 +248,14 @@ class Job:
                 rank.tail = end
             key = (group.id, op)
             sequence = rank.counts[key] = rank.counts.get(key, -1) + 1
-            rank.kernels.append((start, last, end, late, sent))
+            rank.kernels.append(Kernel(start, last, end, late, sent, took * (1 - 1 / slower)))
             rank.timed.append(Timed(group.id, op, sequence, size, enqueued, start, end))
 
     def _send(self, rank: Rank, group: int, size: int, tag: object) -> list[int] | None:
         rank.enqueued.append((rank.host_at, group, "send", size))
         begun = max(rank.host_at, rank.tail)
         self._sent[tag] = begun
-        rank.kernels.append((begun, begun, begun + size / 250e9, -1, float(size)))
+        rank.kernels.append(Kernel(begun, begun, begun + size / 250e9, sent=float(size)))
         waiting = self._waiting.pop(tag, None)
         if waiting is None:
             return None
@@ -255,12 +274,12 @@ class Job:
     def _arrive(self, rank: Rank, size: int, tag: object) -> None:
         start, ready = max(rank.host_at, rank.tail), self._sent.pop(tag)
         rank.tail = max(start, ready) + size / 250e9 + 1e-5
-        rank.kernels.append((start, max(start, ready), rank.tail, -1, 0.0))
+        rank.kernels.append(Kernel(start, max(start, ready), rank.tail))
 
     def _enqueue_on(self, rank: Rank, until: float) -> None:
         """A process goes on enqueuing behind a collective that never ends, until it waits for the GPU."""
         assert rank.stuck is not None
-        rank.kernels.append((rank.stuck[1], until, until, -1, 0.0))
+        rank.kernels.append(Kernel(rank.stuck[1], until, until))
         for op in rank.program:
             rank.host_at += LAUNCH
             if op[0] in {SYNC, PAUSE} or rank.host_at >= until:
@@ -280,36 +299,37 @@ def _work(rank: Rank, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Spending:
-    """How one rank spent a span of time, as shares; `waits` by the rank that came last, -2 for another node."""
+    """How one rank spent a span of time, as shares; what is beside work counts as computing.
+
+    `waits`: of the waiting, by the rank that came last, OTHERS for another node, NOONE where nobody is known.
+    `beyond`: of the moving, what a healthy wire would not take.
+    """
 
     computing: float
     waiting: float
     moving: float
+    beyond: float
     idle: float
     waits: Mapping[int, float]
 
 
 def spending(rank: Rank, begin: float, end: float) -> Spending:
-    """Return the truth of a rank over a span; communication beside work counts as computing."""
-    busy, waits = _covered(rank.busy, begin, end), dict[int, float]()
-    waiting = moving = 0.0
+    """Return the truth of a rank over a span."""
+    whole, waits = end - begin, dict[int, float]()
+    waiting = moving = beyond = 0.0
     starts = [one[0] for one in rank.busy]
-    for start, moves, stop, late, _ in rank.kernels:
-        if stop <= begin or start >= end:
+    for one in rank.kernels:
+        if one.end <= begin or one.start >= end:
             continue
-        waited = _bare(rank.busy, starts, max(start, begin), min(moves, end))
-        moving += _bare(rank.busy, starts, max(moves, begin), min(stop, end))
+        waited = _bare(rank.busy, starts, max(one.start, begin), min(one.moves, end))
+        moved = _bare(rank.busy, starts, max(one.moves, begin), min(one.end, end))
         waiting += waited
-        waits[late] = waits.get(late, 0.0) + waited
-    whole = end - begin
+        moving += moved
+        beyond += moved * one.beyond / (one.end - one.moves) if one.beyond else 0.0
+        waits[one.late] = waits.get(one.late, 0.0) + waited / whole
+    busy = sum(max(0.0, min(stop, end) - max(start, begin)) for start, stop in rank.busy)
     idle = max(0.0, whole - busy - waiting - moving)
-    return Spending(
-        busy / whole, waiting / whole, moving / whole, idle / whole, {k: v / whole for k, v in waits.items()}
-    )
-
-
-def _covered(spans: Sequence[tuple[float, float]], begin: float, end: float) -> float:
-    return sum(max(0.0, min(stop, end) - max(start, begin)) for start, stop in spans)
+    return Spending(busy / whole, waiting / whole, moving / whole, beyond / whole, idle / whole, waits)
 
 
 def _bare(spans: Sequence[tuple[float, float]], starts: Sequence[float], begin: float, end: float) -> float:

@@ -46,7 +46,8 @@ HOST: Mapping[str, Doing] = {
 class Load:
     """One rank's GPU and process over time, as sums on a grid.
 
-    `busy`: seconds with any kernel, `work`: with one that computes, `sent`: bytes over NVLink.
+    `busy`: seconds with any kernel, `work`: with one that computes, `waits`: in which it only waits for other
+    ranks, `sent`: bytes over NVLink.
     """
 
     rank: Rank
@@ -57,17 +58,20 @@ class Load:
     spins: bool
     busy: Sequence[float] = ()
     work: Sequence[float] = ()
+    waits: Sequence[float] = ()
     sent: Sequence[float] = ()
     _starts: list[float] = field(default_factory=list)
-    _cpu: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         work = [(a, b, 1.0) for a, b in self.rank.busy]
-        kernels = [(one[0], one[2], 1.0) for one in self.rank.kernels]
+        kernels = [(one.start, one.end, 1.0) for one in self.rank.kernels]
+        waits = [(one.start, one.moves, 1.0) for one in self.rank.kernels]
         self.work = _sums(work, self.ends)
         self.busy = _sums(_union(work + kernels), self.ends)
-        self.sent = _sums(((one[1], one[2], one[4] / (one[2] - one[1])) for one in self.rank.kernels
-                           if one[4] and one[2] > one[1]), self.ends)  # fmt: skip
+        both = _sums(_union(work + waits), self.ends)
+        self.waits = [all_of - of for all_of, of in zip(both, self.work, strict=True)]
+        sent = [one for one in self.rank.kernels if one.sent and one.end > one.moves]
+        self.sent = _sums(((s.moves, s.end, s.sent / (s.end - s.moves)) for s in sent), self.ends)
         self._starts = [one[0] for one in self.rank.host]
 
     def alive(self, second: float) -> bool:
@@ -76,6 +80,13 @@ class Load:
     def holds(self, second: float) -> bool:
         """Whether it has a context on its GPU."""
         return self.begun + 3.0 <= second < self.ends
+
+    def shares(self, begin: float, end: float) -> tuple[float, float]:
+        """The shares of a span in which it only waits for others, and in which nothing runs on it."""
+        begin = max(begin, self.begun)
+        whole = max(end - begin, 1e-9)
+        busy = at(self.busy, end) - at(self.busy, begin)
+        return (at(self.waits, end) - at(self.waits, begin)) / whole, max(0.0, 1 - busy / whole)
 
     def doing(self, second: float) -> Doing:
         at = bisect_right(self._starts, second) - 1

@@ -1,10 +1,9 @@
 """Plays a job through the real collectors of running jobs, with a clock of its own, and keeps what was said."""
 
-import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -54,10 +53,11 @@ class Look:
 
 @dataclass
 class Played:
-    """A job that was made: its ranks by life of its processes, and all that was said meanwhile."""
+    """A job that was made: its ranks by life of its processes, its loads, and all that was said meanwhile."""
 
     case: Case
     lives: list[Job]
+    loads: list[Load]
     looks: list[Look]
 
 
@@ -93,7 +93,7 @@ def play(case: Case, seed: str) -> Played:
         loads, files = _seen(case, lives, folder, draw)
         rings = ModelRings(FileRings(folder, clock.mono), files, clock)
         watched = Watch(case, Node(loads, clock), rings)
-        return Played(case, lives, list(watched.looks(draw)))
+        return Played(case, lives, loads, list(watched.looks(draw)))
     finally:
         if rings is not None:
             rings.real.close()
@@ -220,7 +220,3 @@ def topology(gpus: int = 8) -> Topology:
     return Topology(
         parts, (), tuple(NvlinkWires(uuid(n), SWITCH, tuple(range(18))) for n in range(gpus)), (), 2, ()
     )
-
-
-Judge = Callable[[Played], Any]
-_ = os

@@ -23,6 +23,8 @@ NUMBERS: Mapping[str, int] = {
 SINGLE, HALF, RING, SIMPLE, SAME = 8, 10, 2, 3, 1
 """Of ring.h: two types, an algorithm, a protocol and a flag."""
 FUNCTIONS = 16
+LONGEST = 0xFFFFFFFF
+"""Of a channel that took longer than this can hold."""
 CAPTURED = 4
 PROXY = 0.002
 """Seconds until NCCL's progress thread has reported the last channel."""
@@ -165,7 +167,7 @@ class Writer:
                 continue
             begin, end = clocks.gpu(gpu, one.start), clocks.gpu(gpu, one.end)
             longest = max(0, end - begin - self.draw.randrange(1500))
-            longest -= longest % clocks.resolution
+            longest = min(longest - longest % clocks.resolution, LONGEST)
             divided = group.ranks if one.op in {"all_gather", "reduce_scatter", "alltoall"} else 1
             count, kind = (1, SINGLE) if one.size == 4 else (one.size // 2 // divided, HALF)  # noqa: PLR2004
             enqueued = round((clocks.mono + one.enqueued) * 1e9)

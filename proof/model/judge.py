@@ -1,0 +1,216 @@
+"""What was said of a job, against what is true of it.
+
+A first line is read as a person reads it: which rank and GPU it gives as the cause, which wall, and whether it
+says that nobody waits. It is held against the truth of the seconds before it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proof.model.job import Spending, spending
+from proof.model.load import Load
+from proof.model.play import MONO, Look, Played
+from proof.model.truth import BUSY, DEADLOCK, HANG, NOBODY, RAIL, RANK, REMOTE, WIRE, Case
+from wirewatch.documents.jobs import ExplainedJob
+from wirewatch.jobs.explain.evidence import Wall
+from wirewatch.jobs.ledger.spent import GpuLedger, LedgerFacts, Spent
+
+RIGHT, WRONG, DENIED, SILENT = "right", "wrong", "denied", "silent"
+"""WRONG: an innocent rank, GPU or wire is accused, or a hang is called where there is none. DENIED: nobody
+waits, or the GPUs do nothing, is said where it is false."""
+COUNTS = 0.05
+"""Share of the time from which on waiting must not be denied."""
+LOOKED = 15.0
+"""Seconds before a first line, in which it must be true."""
+_NUMBERS = r"(\d+(?:(?:, | and |, and )\d+)*)"
+_GPUS, _RANKS = (re.compile(rf"\b{word}s? {_NUMBERS}\b(?!\.\d| ?%)") for word in ("GPU", "[Rr]ank"))
+_WAITS = re.compile(r"\bwaits? for (?!a rank)")
+_DENIES = re.compile(r"nobody waits|nothing holds|No wall", re.IGNORECASE)
+_OTHER_NODE = re.compile(r"another node|other nodes?\b|elsewhere|not on this node|rail", re.IGNORECASE)
+_ORDER = re.compile(r"order|deadlock|cycle|each other", re.IGNORECASE)
+_NOT_ATTRIBUTED = re.compile(r"(?:not|could not be) attributed", re.IGNORECASE)
+_STARTS = re.compile(r"\bstarting\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one job was judged. `after`: seconds until it was named rightly; `line` is what decided.
+
+    `attributed`: where nothing was named, whether the waiting was shown as not attributed. `back`: the right
+    name was followed by a denial. `number`: a rank was named by another number than the job's. `changes`: how
+    often the first line changed in its words, numbers left out. `error`: how far the ledger's shares are from
+    the truth, at most and on average over what was compared; None without a ledger.
+    """
+
+    outcome: str
+    after: float | None = None
+    line: str = ""
+    second: float = 0.0
+    attributed: bool = False
+    back: bool = False
+    number: bool = False
+    changes: int = 0
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """One first line. `gpus`, `ranks`: those that it gives as the cause."""
+
+    wall: Wall
+    line: str
+    gpus: frozenset[int]
+    ranks: frozenset[int]
+
+    @property
+    def names(self) -> bool:
+        return bool(self.gpus or self.ranks)
+
+
+def read(job: ExplainedJob) -> Said:
+    line = job.answer.sentence
+    told = _WAITS.split(line)[-1] if _WAITS.search(line) else line
+    gpus = {int(n) for found in _GPUS.finditer(told) for n in re.findall(r"\d+", found[1])}
+    ranks = {int(n) for found in _RANKS.finditer(told) for n in re.findall(r"\d+", found[1])}
+    return Said(job.answer.wall, line, frozenset(gpus), frozenset(ranks))
+
+
+@dataclass
+class Bench:
+    """The judge of one job that was played."""
+
+    played: Played
+
+    @property
+    def case(self) -> Case:
+        return self.played.case
+
+    def verdict(self) -> Verdict:
+        wrong: tuple[float, str] | None = None
+        denied: tuple[float, str] | None = None
+        right: tuple[float, str] | None = None
+        back = number = shown = False
+        case = self.case
+        for look in self.played.looks:
+            for said in map(read, look.jobs):
+                kind = self._kind(said, look.second)
+                if kind is RIGHT and right is None:
+                    right = look.second - case.onset, said.line
+                if kind is RIGHT:
+                    number = number or self._misnumbered(said)
+                if kind is WRONG and wrong is None:
+                    wrong = look.second, said.line
+                if kind is DENIED and look.second > case.onset + case.limit:
+                    back, denied = back or right is not None, denied or (look.second, said.line)
+            if look.second > case.onset + case.limit:
+                shown = shown or self._shown(look)
+        changes, error = _changes(self.played), self._error()
+        if wrong is not None:
+            return Verdict(WRONG, None, wrong[1], wrong[0], changes=changes, error=error)
+        if right is not None and right[0] <= case.limit:
+            return Verdict(RIGHT, right[0], right[1], case.onset + right[0], back=back, number=number,
+                           changes=changes, error=error)  # fmt: skip
+        if denied is not None:
+            return Verdict(DENIED, None, denied[1], denied[0], changes=changes, error=error)
+        if case.kind is NOBODY and (right is not None or shown):
+            return Verdict(RIGHT, None, "", changes=changes, error=error)
+        after, line = right or (None, self._last())
+        return Verdict(SILENT, after, line, attributed=shown, changes=changes, error=error)
+
+    def _last(self) -> str:
+        return self.played.looks[-1].jobs[0].answer.sentence if self.played.looks[-1].jobs else ""
+
+    def _kind(self, said: Said, second: float) -> str:
+        """RIGHT, WRONG or DENIED; SILENT where it says nothing of the cause."""
+        case, begun = self.case, second >= self.case.onset
+        known = {case.plan.gpus[rank] for rank in case.ranks} if begun else set()
+        if said.wall in {Wall.HANG} and case.kind not in {HANG, DEADLOCK}:
+            return WRONG
+        if said.names:
+            return self._named(said, known)
+        if said.wall is Wall.SLOW_WIRE:
+            return RIGHT if case.kind is WIRE and begun else SILENT if case.kind is RAIL and begun else WRONG
+        if case.kind is REMOTE and begun and _OTHER_NODE.search(said.line):
+            return RIGHT
+        if case.kind is DEADLOCK and begun and said.wall is Wall.HANG and _ORDER.search(said.line):
+            return RIGHT
+        return self._stated(said, second)
+
+    def _named(self, said: Said, known: set[int]) -> str:
+        case = self.case
+        ranks = {case.plan.gpus[rank] for rank in said.ranks if rank < len(case.plan.gpus)}
+        blamed = set(said.gpus) or ranks
+        if case.kind is RAIL:
+            # The rank is as innocent as all others: it is its way to other nodes.
+            rail = blamed <= known and said.wall is not Wall.LATE_RANK and _OTHER_NODE.search(said.line)
+            return RIGHT if rail else WRONG
+        if case.kind not in {RANK, BUSY, HANG, DEADLOCK}:
+            return WRONG
+        return RIGHT if blamed and blamed <= known else WRONG
+
+    def _stated(self, said: Said, second: float) -> str:
+        """A line without a name: false where the seconds before it belie it."""
+        now = [one for one in self.played.loads if one.holds(second)]
+        shares = [one.shares(second - LOOKED, second) for one in now]
+        if _STARTS.search(said.line) or not shares:
+            return SILENT
+        waiting, idle = sum(one[0] for one in shares) / len(shares), min(one[1] for one in shares)
+        denies = _DENIES.search(said.line) or said.wall is Wall.NOTHING
+        if denies and not _NOT_ATTRIBUTED.search(said.line):
+            return DENIED if waiting > COUNTS else RIGHT if self.case.kind is NOBODY and _firm(said) else SILENT
+        if said.wall in {Wall.HOST, Wall.LAUNCH_GAPS, Wall.MEMORY} and idle < COUNTS:
+            return DENIED
+        return SILENT
+
+    def _misnumbered(self, said: Said) -> bool:
+        """Whether it gives the right GPU and another number of the rank than the job's own."""
+        return bool(said.ranks) and not said.ranks <= set(self.case.ranks)
+
+    def _shown(self, look: Look) -> bool:
+        """Whether the waiting is shown: in the first line, or by half of its true share in the ledger."""
+        if any(_NOT_ATTRIBUTED.search(one.answer.sentence) for one in look.jobs):
+            return True
+        for truth, found in self._compared(look, LOOKED):
+            lost = truth.waiting + truth.beyond
+            if lost > COUNTS and found.shares.get(Spent.NOT_ATTRIBUTED, 0.0) >= lost / 2:
+                return True
+        return False
+
+    def _compared(self, look: Look, least: float) -> Iterator[tuple[Spending, GpuLedger]]:
+        """The ledgers of a look, each with the truth of the same seconds."""
+        for facts in look.facts:
+            if not isinstance(facts, LedgerFacts):
+                continue
+            at = facts.mono - MONO
+            for job in facts.jobs:
+                for one in job.short:
+                    load = self._load(one.index, at)
+                    if load is not None and at - one.seconds >= max(load.begun + least, 0.0):
+                        yield spending(load.rank, at - one.seconds, at), one
+
+    def _load(self, index: str, second: float) -> Load | None:
+        return next((x for x in self.played.loads if str(x.gpu) == index and x.holds(second)), None)
+
+    def _error(self) -> float | None:
+        """The mean difference of the shares of computing and idle time, and of all that is lost."""
+        differences = []
+        for look in self.played.looks[::6]:
+            for truth, found in self._compared(look, LOOKED):
+                shares = found.shares
+                differences += [
+                    abs(truth.computing - shares.get(Spent.COMPUTING, 0.0)),
+                    abs(truth.idle - shares.get(Spent.IDLE, 0.0)),
+                ]
+        return sum(differences) / len(differences) if differences else None
+
+
+def _firm(said: Said) -> bool:
+    """Whether it says for sure that nothing of this node holds the job up."""
+    return said.wall is not Wall.NOT_KNOWN
+
+
+def _changes(played: Played) -> int:
+    """How often the first line of the largest job changed, numbers left out."""
+    lines = [re.sub(r"[\d.]+", "#", look.jobs[0].answer.sentence) for look in played.looks if look.jobs]
+    return sum(1 for one, two in zip(lines, lines[1:], strict=False) if one != two)
