@@ -16,21 +16,25 @@ AFTER = 12.0
 WORKS = 10.0
 """Second at which a job has begun to work."""
 HEALTHY = 90.0
+HANGS = 150.0
+"""Seconds for which a job that stands still is watched."""
 
 
 def _onset(draw: random.Random) -> float:
     """From the start, as half of the late ranks are; or once the job is known."""
-    return WORKS if draw.random() < 0.5 else draw.uniform(72.0, 80.0)  # noqa: PLR2004
+    return WORKS if draw.random() < 0.5 else draw.uniform(72.0, 80.0)
 
 
 def _case(plan: Plan, kind: str, *ranks: int, onset: float = WORKS, limit: float = 30.0) -> Case:
-    world = World(plan.draw, plan.groups, beside=plan.draw.uniform(0.1, 0.4), pace=plan.draw.uniform(0.2, 0.8))
+    world = World(
+        plan.draw, plan.groups, beside=plan.draw.uniform(0.1, 0.4), pace=plan.draw.uniform(0.2, 0.8)
+    )
     return Case(plan, world, kind, ranks, onset, limit, seconds=onset + limit + AFTER)
 
 
 @dataclass
 class More(Fault):
-    """Some ranks have more work from a moment on, `more` by rank; or ever more, until `full` seconds later."""
+    """Some ranks have more work from a moment on, `more` by rank; or more and more, for `full` seconds."""
 
     more: dict[int, float]
     since: float
@@ -121,7 +125,7 @@ def healthy(shape: str) -> Callable[[random.Random], Case]:
 
     def make(draw: random.Random) -> Case:
         plan = drawn(draw, shape, least=4 if shape == "tensor" else 2)
-        plan.tied = shape == "pipeline" and draw.random() < 0.5  # noqa: PLR2004
+        plan.tied = shape == "pipeline" and draw.random() < 0.5
         case = _case(plan, NOBODY, limit=HEALTHY - WORKS - AFTER)
         case.captured = shape == "decode"
         return case
@@ -149,7 +153,7 @@ def loader(low: float, high: float) -> Callable[[random.Random], Case]:
         plan = drawn(draw, draw.choice(("ddp", "fsdp")), step=step)
         rank, onset = draw.choice(plan.ranks), _onset(draw)
         plan.fault = Stalls(rank, onset, step * draw.uniform(0.12, 0.4))
-        return _case(plan, RANK, rank, onset=onset, limit=30.0 if step < 2 else 60.0)  # noqa: PLR2004
+        return _case(plan, RANK, rank, onset=onset, limit=30.0 if step < 2 else 60.0)
 
     return make
 
@@ -161,7 +165,7 @@ def stall(seconds: float, every: int) -> Callable[[random.Random], Case]:
         plan = drawn(draw, draw.choice(("ddp", "fsdp")))
         rank, onset = draw.choice(plan.ranks), _onset(draw)
         plan.fault = Stalls(rank, onset, seconds, every)
-        return _case(plan, RANK, rank, onset=onset, limit=30.0 if plan.step * every < 6 else 60.0)  # noqa: PLR2004
+        return _case(plan, RANK, rank, onset=onset, limit=30.0 if plan.step * every < 6 else 60.0)
 
     return make
 
@@ -196,17 +200,23 @@ def collections(draw: random.Random) -> Case:
     return _case(plan, NOBODY, limit=HEALTHY - WORKS - AFTER)
 
 
-def hot_expert(draw: random.Random) -> Case:
-    plan = drawn(draw, "experts")
-    plan.hot_rank, plan.hot = draw.choice(plan.ranks), draw.uniform(1.4, 2.0)
-    return _case(plan, RANK, plan.hot_rank)
+def hot_expert(*, grouped: bool) -> Callable[[random.Random], Case]:
+    """The experts of one rank get more tokens. `grouped`: these go by sends, which are not timed."""
+
+    def make(draw: random.Random) -> Case:
+        plan = drawn(draw, "experts")
+        plan.grouped = grouped
+        plan.hot_rank, plan.hot = draw.choice(plan.ranks), draw.uniform(1.4, 2.0)
+        return _case(plan, RANK, plan.hot_rank)
+
+    return make
 
 
 def uneven_stages(draw: random.Random) -> Case:
     plan = drawn(draw, "pipeline")
     rank = draw.choice(plan.ranks)
     plan.stages = {rank: draw.uniform(1.6, 2.0)}
-    plan.tied = draw.random() < 0.5  # noqa: PLR2004
+    plan.tied = draw.random() < 0.5
     return _case(plan, RANK, rank)
 
 
@@ -279,12 +289,12 @@ def slow_wire(draw: random.Random) -> Case:
 
 
 def restarts(draw: random.Random) -> Case:
-    """A job that ends and is started again and again; from the second time on half of them have a late rank."""
+    """A job that ends and is started again; half of them have a late rank the second time."""
     plan = drawn(draw, draw.choice(("ddp", "fsdp")))
     ends = draw.uniform(35.0, 45.0)
     case = _case(plan, NOBODY, onset=ends + WORKS)
     case.restarts = (ends,)
-    if draw.random() < 0.5:  # noqa: PLR2004
+    if draw.random() < 0.5:
         rank = draw.choice(plan.ranks)
         plan.fault = More({rank: draw.uniform(1.15, 1.35)}, case.onset)
         case.kind, case.ranks = RANK, (rank,)
@@ -318,7 +328,7 @@ def slow_but_alive(draw: random.Random) -> Case:
     rank, onset = draw.choice(plan.ranks), draw.uniform(72.0, 78.0)
     plan.fault = Once(rank, onset, FOREVER, draw.choice(("compile", "upload", "mapped")))
     case = _case(plan, BUSY, rank, onset=onset)
-    case.seconds = onset + 150.0
+    case.seconds = onset + HANGS
     return case
 
 
@@ -340,13 +350,14 @@ class Once(Stalls):
 def hang(draw: random.Random) -> Case:
     """One rank sleeps, spins, is stopped, or waits in the kernel, for ever."""
     plan = drawn(draw, draw.choice(("ddp", "fsdp", "tensor", "accumulation")), least=2)
-    if plan.shape == "tensor" and len(plan.gpus) < 4:  # noqa: PLR2004
+    if plan.shape == "tensor" and len(plan.gpus) < 4:
         plan = drawn(draw, "tensor", least=4)
     rank, onset = draw.choice(plan.ranks), draw.uniform(72.0, 78.0)
     how = draw.choice(("sleep", "sleep", "stopped", "kernel"))
     plan.fault = Once(rank, onset, FOREVER, how)
     case = _case(plan, HANG, rank, onset=onset)
-    case.ras = draw.random() < 0.67  # noqa: PLR2004
+    case.ras = draw.random() < 0.67
+    case.seconds = onset + HANGS
     return case
 
 
@@ -355,7 +366,9 @@ def mismatch(draw: random.Random) -> Case:
     plan = drawn(draw, draw.choice(("ddp", "fsdp")), least=4)
     rank, onset = draw.choice(plan.ranks), draw.uniform(72.0, 78.0)
     plan.fault = Odd(rank, onset)
-    return _case(plan, HANG, rank, onset=onset)
+    case = _case(plan, HANG, rank, onset=onset)
+    case.seconds = onset + HANGS
+    return case
 
 
 def opposite(draw: random.Random) -> Case:
@@ -363,7 +376,9 @@ def opposite(draw: random.Random) -> Case:
     plan = drawn(draw, "tensor", least=4)
     rank, onset = draw.choice(plan.ranks), draw.uniform(72.0, 78.0)
     plan.fault = Odd(rank, onset, order=True)
-    return _case(plan, DEADLOCK, rank, onset=onset)
+    case = _case(plan, DEADLOCK, rank, onset=onset)
+    case.seconds = onset + HANGS
+    return case
 
 
 FAMILIES: dict[str, Callable[[random.Random], Case]] = {
@@ -392,7 +407,8 @@ FAMILIES: dict[str, Callable[[random.Random], Case]] = {
     "stall of 1.5 s each 10 steps": stall(1.5, 10),
     "two late ranks": two_late,
     "drifting rank": drifting,
-    "hot expert": hot_expert,
+    "hot expert: timed exchange": hot_expert(grouped=False),
+    "hot expert: sends": hot_expert(grouped=True),
     "pipeline with an uneven stage": uneven_stages,
     "restarts": restarts,
     "late rank of another node": remote,

@@ -16,6 +16,8 @@ from proof.model import wire
 
 LAUNCH = 8e-6
 """Seconds of the host for each kernel that it launches."""
+GROUPED = "grouped"
+"""An exchange of all with all by sends and receives, of which nothing is timed."""
 COMPUTE, CALL, JOIN, SYNC, PAUSE, SEND, RECEIVE = range(7)
 Op = tuple[object, ...]
 """What a program yields; see the functions below."""
@@ -112,7 +114,8 @@ NOONE, OTHERS = -1, -2
 class Rank:
     """One rank: where host and streams are, and what was seen of it.
 
-    `busy`: kernels that compute; `kernels`: those that communicate; `host`: pauses (begin, end, what); `enqueued`: (second, group, op, size) of every call.
+    `busy`: kernels that compute; `kernels`: those that communicate. `host`: pauses (begin, end, what).
+    `enqueued`: (second, group, op, size) of every call. `stuck`: group and start of what it waits in.
     """
 
     program: Iterator[Op]
@@ -206,7 +209,13 @@ class Job:
         return None
 
     def _call(
-        self, number: int, rank: Rank, group: int, op: str, size: int, beside: bool  # noqa: FBT001
+        self,
+        number: int,
+        rank: Rank,
+        group: int,
+        op: str,
+        size: int,
+        beside: bool,  # noqa: FBT001
     ) -> list[int] | None:
         members = self.world.groups[group].members
         place = rank.calls.get(group, 0)
@@ -249,7 +258,8 @@ class Job:
             key = (group.id, op)
             sequence = rank.counts[key] = rank.counts.get(key, -1) + 1
             rank.kernels.append(Kernel(start, last, end, late, sent, took * (1 - 1 / slower)))
-            rank.timed.append(Timed(group.id, op, sequence, size, enqueued, start, end))
+            if op != GROUPED:
+                rank.timed.append(Timed(group.id, op, sequence, size, enqueued, start, end))
 
     def _send(self, rank: Rank, group: int, size: int, tag: object) -> list[int] | None:
         rank.enqueued.append((rank.host_at, group, "send", size))

@@ -1,12 +1,13 @@
 """What was said of a job, against what is true of it.
 
-A first line is read as a person reads it: which rank and GPU it gives as the cause, which wall, and whether it
-says that nobody waits. It is held against the truth of the seconds before it.
+A first line is read as a person reads it: which rank and GPU it gives as the cause, which wall, and whether
+it says that nobody waits. It is held against the truth of the seconds before it.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from proof.model.job import Spending, spending
 from proof.model.load import Load
@@ -21,6 +22,8 @@ RIGHT, WRONG, DENIED, SILENT = "right", "wrong", "denied", "silent"
 waits, or the GPUs do nothing, is said where it is false."""
 COUNTS = 0.05
 """Share of the time from which on waiting must not be denied."""
+NONE = 0.02
+"""Share of the time below which nobody may be said to wait."""
 LOOKED = 15.0
 """Seconds before a first line, in which it must be true."""
 _NUMBERS = r"(\d+(?:(?:, | and |, and )\d+)*)"
@@ -37,7 +40,8 @@ _STARTS = re.compile(r"\bstarting\b", re.IGNORECASE)
 class Verdict:
     """How one job was judged. `after`: seconds until it was named rightly; `line` is what decided.
 
-    `attributed`: where nothing was named, whether the waiting was shown as not attributed. `back`: the right
+    `after` is set too where the right name came too late. `attributed`: where nothing was named, whether the
+    waiting was shown, in the line or in the ledger, in half of the looks. `back`: the right
     name was followed by a denial. `number`: a rank was named by another number than the job's. `changes`: how
     often the first line changed in its words, numbers left out. `error`: how far the ledger's shares are from
     the truth, at most and on average over what was compared; None without a ledger.
@@ -68,6 +72,15 @@ class Said:
         return bool(self.gpus or self.ranks)
 
 
+@dataclass
+class First:
+    """The second and the text of the first line of each kind; at which looks the waiting was shown."""
+
+    lines: dict[str, tuple[float, str]] = field(default_factory=dict)
+    shown: list[bool] = field(default_factory=list)
+    number: bool = False
+
+
 def read(job: ExplainedJob) -> Said:
     line = job.answer.sentence
     told = _WAITS.split(line)[-1] if _WAITS.search(line) else line
@@ -87,36 +100,37 @@ class Bench:
         return self.played.case
 
     def verdict(self) -> Verdict:
-        wrong: tuple[float, str] | None = None
-        denied: tuple[float, str] | None = None
-        right: tuple[float, str] | None = None
-        back = number = shown = False
-        case = self.case
+        case, first = self.case, self._first()
+        told = Verdict(SILENT, None, self._last(), changes=_changes(self.played), error=self._error())
+        wrong, right, denied = (first.lines.get(kind) for kind in (WRONG, RIGHT, DENIED))
+        after = right and right[0] - case.onset
+        if wrong is not None:
+            return replace(told, outcome=WRONG, line=wrong[1], second=wrong[0])
+        if right is not None and after is not None and after <= case.limit:
+            return replace(
+                told, outcome=RIGHT, after=after, line=right[1], second=right[0], back=denied is not None,
+                number=first.number,
+            )  # fmt: skip
+        if denied is not None:
+            return replace(told, outcome=DENIED, after=after, line=denied[1], second=denied[0])
+        visible = sum(first.shown) >= max(1, len(first.shown) / 2)
+        if case.kind is NOBODY and (right is not None or visible):
+            return replace(told, outcome=RIGHT)
+        return replace(told, after=after, attributed=visible)
+
+    def _first(self) -> "First":
+        """The first line of each kind; of denials after the time in which the cause must be named."""
+        found = First()
         for look in self.played.looks:
+            over = look.second > self.case.onset + self.case.limit
             for said in map(read, look.jobs):
                 kind = self._kind(said, look.second)
-                if kind is RIGHT and right is None:
-                    right = look.second - case.onset, said.line
-                if kind is RIGHT:
-                    number = number or self._misnumbered(said)
-                if kind is WRONG and wrong is None:
-                    wrong = look.second, said.line
-                if kind is DENIED and look.second > case.onset + case.limit:
-                    back, denied = back or right is not None, denied or (look.second, said.line)
-            if look.second > case.onset + case.limit:
-                shown = shown or self._shown(look)
-        changes, error = _changes(self.played), self._error()
-        if wrong is not None:
-            return Verdict(WRONG, None, wrong[1], wrong[0], changes=changes, error=error)
-        if right is not None and right[0] <= case.limit:
-            return Verdict(RIGHT, right[0], right[1], case.onset + right[0], back=back, number=number,
-                           changes=changes, error=error)  # fmt: skip
-        if denied is not None:
-            return Verdict(DENIED, None, denied[1], denied[0], changes=changes, error=error)
-        if case.kind is NOBODY and (right is not None or shown):
-            return Verdict(RIGHT, None, "", changes=changes, error=error)
-        after, line = right or (None, self._last())
-        return Verdict(SILENT, after, line, attributed=shown, changes=changes, error=error)
+                if kind is not DENIED or over:
+                    found.lines.setdefault(kind, (look.second, said.line))
+                found.number = found.number or (kind is RIGHT and self._misnumbered(said))
+            if over:
+                found.shown.append(self._shown(look))
+        return found
 
     def _last(self) -> str:
         return self.played.looks[-1].jobs[0].answer.sentence if self.played.looks[-1].jobs else ""
@@ -125,7 +139,7 @@ class Bench:
         """RIGHT, WRONG or DENIED; SILENT where it says nothing of the cause."""
         case, begun = self.case, second >= self.case.onset
         known = {case.plan.gpus[rank] for rank in case.ranks} if begun else set()
-        if said.wall in {Wall.HANG} and case.kind not in {HANG, DEADLOCK}:
+        if said.wall is Wall.HANG and case.kind not in {HANG, DEADLOCK}:
             return WRONG
         if said.names:
             return self._named(said, known)
@@ -138,8 +152,8 @@ class Bench:
         return self._stated(said, second)
 
     def _named(self, said: Said, known: set[int]) -> str:
-        case = self.case
-        ranks = {case.plan.gpus[rank] for rank in said.ranks if rank < len(case.plan.gpus)}
+        case, plan = self.case, self.case.plan
+        ranks = {plan.gpus[rank] for rank in plan.ranks if plan.job_rank(rank) in said.ranks}
         blamed = set(said.gpus) or ranks
         if case.kind is RAIL:
             # The rank is as innocent as all others: it is its way to other nodes.
@@ -155,27 +169,30 @@ class Bench:
         shares = [one.shares(second - LOOKED, second) for one in now]
         if _STARTS.search(said.line) or not shares:
             return SILENT
-        waiting, idle = sum(one[0] for one in shares) / len(shares), min(one[1] for one in shares)
-        denies = _DENIES.search(said.line) or said.wall is Wall.NOTHING
-        if denies and not _NOT_ATTRIBUTED.search(said.line):
-            return DENIED if waiting > COUNTS else RIGHT if self.case.kind is NOBODY and _firm(said) else SILENT
+        waiting, idle = max(one[0] for one in shares), min(one[1] for one in shares)
+        if _NOT_ATTRIBUTED.search(said.line):
+            # It must not be said of a job in which nobody waits.
+            return DENIED if "wait" in said.line and waiting < NONE else SILENT
+        if _DENIES.search(said.line) or said.wall is Wall.NOTHING:
+            return (
+                DENIED if waiting > COUNTS else RIGHT if self.case.kind is NOBODY and _firm(said) else SILENT
+            )
         if said.wall in {Wall.HOST, Wall.LAUNCH_GAPS, Wall.MEMORY} and idle < COUNTS:
             return DENIED
         return SILENT
 
     def _misnumbered(self, said: Said) -> bool:
         """Whether it gives the right GPU and another number of the rank than the job's own."""
-        return bool(said.ranks) and not said.ranks <= set(self.case.ranks)
+        return not said.ranks <= {self.case.plan.job_rank(rank) for rank in self.case.ranks}
 
     def _shown(self, look: Look) -> bool:
         """Whether the waiting is shown: in the first line, or by half of its true share in the ledger."""
         if any(_NOT_ATTRIBUTED.search(one.answer.sentence) for one in look.jobs):
             return True
-        for truth, found in self._compared(look, LOOKED):
-            lost = truth.waiting + truth.beyond
-            if lost > COUNTS and found.shares.get(Spent.NOT_ATTRIBUTED, 0.0) >= lost / 2:
-                return True
-        return False
+        return any(
+            truth.waiting + truth.beyond > COUNTS and _lost(found) >= (truth.waiting + truth.beyond) / 2
+            for truth, found in self._compared(look, LOOKED)
+        )
 
     def _compared(self, look: Look, least: float) -> Iterator[tuple[Spending, GpuLedger]]:
         """The ledgers of a look, each with the truth of the same seconds."""
@@ -193,7 +210,7 @@ class Bench:
         return next((x for x in self.played.loads if str(x.gpu) == index and x.holds(second)), None)
 
     def _error(self) -> float | None:
-        """The mean difference of the shares of computing and idle time, and of all that is lost."""
+        """The mean difference between truth and ledger, of computing, of idle time and of what is lost."""
         differences = []
         for look in self.played.looks[::6]:
             for truth, found in self._compared(look, LOOKED):
@@ -201,8 +218,15 @@ class Bench:
                 differences += [
                     abs(truth.computing - shares.get(Spent.COMPUTING, 0.0)),
                     abs(truth.idle - shares.get(Spent.IDLE, 0.0)),
+                    abs(truth.waiting + truth.beyond - _lost(found)),
                 ]
         return sum(differences) / len(differences) if differences else None
+
+
+def _lost(found: GpuLedger) -> float:
+    """The share that a ledger shows as lost, attributed or not."""
+    kinds = (Spent.LOCAL_RANK, Spent.OTHER_NODE, Spent.BEYOND, Spent.NOT_ATTRIBUTED)
+    return sum(found.shares.get(kind, 0.0) for kind in kinds)
 
 
 def _firm(said: Said) -> bool:
@@ -213,4 +237,4 @@ def _firm(said: Said) -> bool:
 def _changes(played: Played) -> int:
     """How often the first line of the largest job changed, numbers left out."""
     lines = [re.sub(r"[\d.]+", "#", look.jobs[0].answer.sentence) for look in played.looks if look.jobs]
-    return sum(1 for one, two in zip(lines, lines[1:], strict=False) if one != two)
+    return sum(1 for one, two in pairwise(lines) if one != two)

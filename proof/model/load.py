@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from proof.model.job import Group, Rank
+from proof.model.job import GROUPED, Group, Rank
 from proof.model.rings import uuid
 from wirewatch.core.jobs import RasCommunicator, RasListener, RasRank, RasReport
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
@@ -39,7 +39,7 @@ HOST: Mapping[str, Doing] = {
     "stopped": Doing("T", 0.0),
     "kernel": Doing("D", 0.0),
 }
-"""By the names of pauses: a loader that sleeps, a compile, a checkpoint, an upload, one through mapped pages."""
+"""By the names of pauses; `mapped`: a checkpoint through mapped pages, whose bytes only disks see."""
 
 
 @dataclass
@@ -252,8 +252,8 @@ class ModelFiles:
         second, pid = self.node.clock.second, load.pid
         doing, (core, files, disk) = load.doing(second), load.used(second)
         user = round(core * TICKS)
-        stat = [pid, "(python)", doing.letter, 77, pid, pid, 0, -1, 4194560, 900000, 0, 12, 0, user, 0, 0, 0, 20, 0,
-                64, round(load.begun * TICKS), 90 << 30, 3 << 20, *[0] * 27, 0]  # fmt: skip
+        stat = [pid, "(python)", doing.letter, 77, pid, pid, 0, -1, 4194560, 900000, 0, 12, 0, user, 0, 0, 0,
+                20, 0, 64, round(load.begun * TICKS), 90 << 30, 3 << 20, *[0] * 27, 0]  # fmt: skip
         texts = {
             "stat": " ".join(map(str, stat)),
             "status": f"Name:\tpython\nState:\t{doing.letter}\nUid:\t{UID}\t{UID}\t{UID}\t{UID}\n"
@@ -268,7 +268,7 @@ class ModelFiles:
 
 @dataclass
 class ModelRas:
-    """RAS of the job: what each rank has launched; a stopped process does not answer. `reached`: it can be."""
+    """RAS of the job: what each rank has launched; a stopped process does not answer."""
 
     node: Node
     groups: Sequence[Group]
@@ -304,7 +304,7 @@ class ModelRas:
             counts: dict[str, int] = {}
             until = bisect_left(load.rank.enqueued, (second,))
             for _, of, op, _ in load.rank.enqueued[:until]:
-                if of == group.id and op not in {"send", "recv"}:
+                if of == group.id and op not in {"send", "recv", GROUPED}:
                     counts[op] = counts.get(op, 0) + 1
             ranks.append(
                 RasRank(

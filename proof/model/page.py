@@ -18,18 +18,22 @@ A first line is read every 2 seconds.
 
 | word | meaning |
 | -- | -- |
-| right | the cause is named within 30 s, or within 60 s where it comes more rarely than every 10 s. For a job that nothing holds up: nobody is accused, and the line says so |
+| right | the cause is named within 30 s, or 60 s where it is rare. Of a healthy job the line says so |
 | wrong | another rank, GPU or wire is accused, at any moment; or a hang is called where a rank is slow |
-| denied | after that time a line says that nobody waits, or that nothing runs on the GPUs, and it is false |
+| denied | after that time a line says falsely that nobody waits, or that the GPUs do nothing |
 | silent | none of these |
 | shown | silent jobs whose line or ledger shows the waiting as not attributed |
 | taken back | right jobs that were denied later |
 | number | right jobs in which the rank had another number than the job's own |
+| too late | denied or silent jobs whose cause was named later |
+| lines | how often the first line changed in its words, on average |
 
 """
-TABLE = """| family | jobs | right | after, median | wrong | denied | silent | shown | taken back | number | lines a minute |
-| -- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |
-"""
+COLUMNS = (
+    "family", "jobs", "right", "after, median", "wrong", "denied", "silent", "shown", "taken back", "number",
+    "too late", "lines",
+)  # fmt: skip
+TABLE = f"| {' | '.join(COLUMNS)} |\n| --{' | --:' * (len(COLUMNS) - 1)} |\n"
 
 
 def page(families: Sequence[Family], seeds: int, sampling: str, commit: str) -> str:
@@ -39,13 +43,14 @@ def page(families: Sequence[Family], seeds: int, sampling: str, commit: str) -> 
     shown = sum(one.shown for one in families)
     errors = [error for one in families for error in one.errors]
     words = [
-        f"Tree of agent: {commit}. {seeds} jobs a family; the tap times {sampling}. Of {jobs} jobs "
-        f"{wrong / jobs:.1%} were accused wrongly, and {denied / jobs:.1%} were denied. Of {silent} silent ones "
-        f"{shown} showed that the waiting is not attributed."
+        f"Tree of agent: {commit}. {seeds} jobs a family; the tap times {sampling}.",
+        f"Of {jobs} jobs {wrong / jobs:.1%} were accused wrongly, and {denied / jobs:.1%} were denied.",
+        f"Of {silent} silent ones {shown} showed that the waiting is not attributed.",
     ]
     if errors:
         words.append(
-            f"The ledger's shares of computing and idle time were {statistics.fmean(errors):.1%} from the truth on average."
+            f"The shares of the ledger are {statistics.fmean(errors):.1%} from the truth on average: of computing, "
+            "of idle time, of all that is lost."
         )
     rows = "".join(map(_row, families))
     false = "".join(f"- {one.name}, seed {line}\n" for one in families for line in one.examples)
@@ -55,6 +60,6 @@ def page(families: Sequence[Family], seeds: int, sampling: str, commit: str) -> 
 
 def _row(one: Family) -> str:
     after = f"{statistics.median(one.seconds):.0f} s" if one.seconds else ""
-    counts = [one.jobs, one.of(RIGHT), after, one.of(WRONG), one.of(DENIED), one.of(SILENT), one.shown, one.back,
-              one.numbers, f"{one.changes:.1f}"]  # fmt: skip
+    counts = [one.jobs, one.of(RIGHT), after, *map(one.of, (WRONG, DENIED, SILENT)), one.shown, one.back,
+              one.numbers, one.late, f"{one.changes:.1f}"]  # fmt: skip
     return f"| {one.name} | {' | '.join(map(str, counts))} |\n"

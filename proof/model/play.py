@@ -1,10 +1,11 @@
-"""Plays a job through the real collectors of running jobs, with a clock of its own, and keeps what was said."""
+"""Plays a job through the collectors of running jobs, with a clock of its own, and keeps what was said."""
 
 import random
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -79,7 +80,9 @@ class ModelRings:
 
     def _held(self, one: RingReading) -> RingReading:
         ring = one.ring
-        return one if isinstance(ring.host_pid, Absent) else replace(one, ring=replace(ring, host_pid=ring.pid))
+        return (
+            one if isinstance(ring.host_pid, Absent) else replace(one, ring=replace(ring, host_pid=ring.pid))
+        )
 
 
 def play(case: Case, seed: str) -> Played:
@@ -104,7 +107,7 @@ def play(case: Case, seed: str) -> Played:
 
 def _ends(case: Case) -> list[tuple[float, float]]:
     edges = [0.0, *case.restarts, case.seconds + 5.0]
-    return [(begin, end) for begin, end in zip(edges, edges[1:], strict=False)]
+    return list(pairwise(edges))
 
 
 def _lives(case: Case) -> Iterator[Job]:
@@ -195,7 +198,11 @@ class Watch:
 
     def _gpus(self) -> None:
         """What the collectors of GPUs and of NVLink make of the same answers of NVML."""
-        questions = [Question("UtilizationRates"), Question("PowerUsage"), Question("ComputeRunningProcesses")]
+        questions = [
+            Question("UtilizationRates"),
+            Question("PowerUsage"),
+            Question("ComputeRunningProcesses"),
+        ]
         now, links = dict[str, GpuNow](), dict[Gpu, tuple[NvlinkLink, ...]]()
         for gpu in self.hardware.nvml.gpus():  # type: ignore[union-attr]
             use, power, held = (cast("Any", one.value) for one in self.hardware.nvml.ask(gpu.uuid, questions))

@@ -18,7 +18,7 @@ from proof.model.judge import DENIED, RIGHT, SILENT, WRONG, Bench, Verdict
 from proof.model.play import play
 
 FILE = Path(__file__).with_name("results.json")
-EXAMPLES = 3
+EXAMPLES = 1
 """False lines of a family that are kept, by the seed."""
 
 
@@ -26,9 +26,10 @@ EXAMPLES = 3
 class Family:
     """The jobs of one family. `seconds`: until the right name, of those that were named in time.
 
-    `shown`: of the silent ones, where the waiting was shown as not attributed. `back`: right and denied later.
-    `numbers`: right with another number of the rank than the job's. `changes`: of the first line, in all.
-    `errors`: of the ledger, by job, as a share; empty without a ledger. `examples`: seeds with false lines.
+    `shown`: silent ones in which the waiting was shown as not attributed. `back`: right, and denied later.
+    `numbers`: right with another number of the rank than the job's. `late`: named rightly, too late.
+    `changes`: of the first line, on average. `errors`: of the ledger, by job, as shares; empty without one.
+    `examples`: seeds with false lines.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Family:
     shown: int
     back: int
     numbers: int
+    late: int
     changes: float
     errors: Sequence[float] = ()
     examples: Sequence[str] = field(default_factory=tuple)
@@ -72,14 +74,17 @@ def run(seeds: int, names: Iterable[str], sampling: str = "") -> tuple[list[Fami
 def summed(name: str, found: Sequence[tuple[int, Verdict]]) -> Family:
     """Sum up a family."""
     verdicts = [one for _, one in found]
-    false = [(seed, one) for seed, one in found if one.outcome in {WRONG, DENIED}]
+    false = [(seed, one) for what in (WRONG, DENIED) for seed, one in found if one.outcome == what]
+    outcomes = Counter(one.outcome for one in verdicts)
     return Family(
-        name, len(found), dict(sorted(Counter(one.outcome for one in verdicts).items())),
+        name, len(found), dict(sorted(outcomes.items())),
         [round(v.after, 1) for v in verdicts if v.outcome == RIGHT and v.after is not None],
         sum(one.attributed for one in verdicts if one.outcome == SILENT), sum(one.back for one in verdicts),
-        sum(one.number for one in verdicts), round(statistics.fmean(one.changes for one in verdicts), 2),
+        sum(one.number for one in verdicts),
+        sum(one.outcome in {DENIED, SILENT} and one.after is not None for one in verdicts),
+        round(statistics.fmean(one.changes for one in verdicts), 2),
         [round(one.error, 3) for one in verdicts if one.error is not None],
-        [f"{seed}: {one.outcome} at {one.second:.0f} s: {one.line[:160]}" for seed, one in false[:EXAMPLES]],
+        [f"{seed}: {one.outcome} at {one.second:.0f} s: {one.line}" for seed, one in false[:EXAMPLES]],
     )  # fmt: skip
 
 
@@ -103,7 +108,9 @@ def loaded(text: str) -> tuple[list[Family], int, str, str]:
 
 def commit() -> str:
     """The commit of the agent that is judged."""
-    done = subprocess.run(["git", "rev-parse", "--short=8", "HEAD:agent"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD:agent"], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 

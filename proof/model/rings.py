@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proof.model.job import Group, Rank, Timed
+from proof.model.job import GROUPED, Group, Rank, Timed
 
 HEADER_BYTES, RECORD_BYTES, RECORDS = 4096, 64, 4096
 HEADER = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I40x")
@@ -18,7 +18,7 @@ COUNTERS_AT = 256
 COUNTERS = struct.Struct("=7Q2I48Q")
 RECORD = struct.Struct("=6QI8BI")
 NUMBERS: Mapping[str, int] = {
-    "all_gather": 1, "all_reduce": 2, "alltoall": 3, "broadcast": 4, "recv": 6, "reduce_scatter": 8, "send": 11,
+    "all_gather": 1, "all_reduce": 2, "alltoall": 3, "recv": 6, "reduce_scatter": 8, "send": 11,
 }  # fmt: skip
 SINGLE, HALF, RING, SIMPLE, SAME = 8, 10, 2, 3, 1
 """Of ring.h: two types, an algorithm, a protocol and a flag."""
@@ -31,7 +31,7 @@ PROXY = 0.002
 Sampling = Callable[[int, Timed, float], bool]
 """Whether a call is timed: by its communicator, the call itself, and the monotonic second of its enqueue."""
 SAMPLINGS: Mapping[str, tuple[Sampling, int, int]] = {
-    "0.2 s of 2 s": (lambda _id, _one, mono: mono % 2.0 < 0.2, 200, 2000),  # noqa: PLR2004
+    "0.2 s of 2 s": (lambda _id, _one, mono: mono % 2.0 < 0.2, 200, 2000),
     "all": (lambda _id, _one, _mono: True, 2000, 2000),
     "blocks": (lambda comm, one, _mono: hash((comm, one.sequence // 16)) % 10 == 0, 200, 2000),
 }
@@ -81,8 +81,7 @@ class RingFile:
             if not self.created <= second < self.ends:
                 return
             self._open()
-        if second >= self.ends:
-            second = self.ends
+        second = min(self.ends, second)
         while self._counted < len(self.calls) and self.calls[self._counted][0] <= second:
             self._count(*self.calls[self._counted])
             self._counted += 1
@@ -105,6 +104,12 @@ class RingFile:
 
     def _count(self, second: float, op: str, size: int) -> None:
         self._event = second
+        if op == GROUPED:
+            for half in ("send", "recv"):
+                self._by[NUMBERS[half]] += self.ranks
+                self._by[FUNCTIONS + NUMBERS[half]] += size
+            self._sends += 2 * self.ranks
+            return
         if op in {"send", "recv"}:
             self._sends += 1
         else:
@@ -169,11 +174,11 @@ class Writer:
             longest = max(0, end - begin - self.draw.randrange(1500))
             longest = min(longest - longest % clocks.resolution, LONGEST)
             divided = group.ranks if one.op in {"all_gather", "reduce_scatter", "alltoall"} else 1
-            count, kind = (1, SINGLE) if one.size == 4 else (one.size // 2 // divided, HALF)  # noqa: PLR2004
+            count, kind = (1, SINGLE) if one.size == 4 else (one.size // 2 // divided, HALF)
             enqueued = round((clocks.mono + one.enqueued) * 1e9)
             record = RECORD.pack(
-                0, one.sequence, count, begin, end, enqueued, longest, NUMBERS[one.op], kind, RING, SIMPLE, 24,
-                24, SAME, 255, 0,
+                0, one.sequence, count, begin, end, enqueued, longest, NUMBERS[one.op], kind, RING, SIMPLE,
+                24, 24, SAME, 255, 0,
             )  # fmt: skip
             yield one.end + PROXY, record[8:]
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proof.model.job import JOINED, SYNCED, Group, Op, Rank, call, compute, pause, receive, send
+from proof.model.job import GROUPED, JOINED, SYNCED, Group, Op, Rank, call, compute, pause, receive, send
 
 MIB = 1 << 20
 IMPORTS = 8.0
@@ -32,7 +32,8 @@ class Plan:
     """One job as drawn. `ranks`: its ranks on this node; `size`: of all nodes; `step`: seconds of computing.
 
     `gpus`: the number of the GPU of each rank here. `layout`: how the ranks are grouped. `noise`: of work,
-    from step to step. `own`: how many times as long each rank always computes, a little.
+    from step to step. `own`: how many times as long each rank always computes, a little. `grouped`: tokens go
+    by sends and receives. `node`: the number of this node.
     """
 
     draw: random.Random
@@ -56,10 +57,16 @@ class Plan:
     begun: float = 0.0
     stages: dict[int, float] = field(default_factory=dict)
     spins: bool = True
+    grouped: bool = False
+    node: int = 0
 
     @property
     def ranks(self) -> range:
         return range(len(self.gpus))
+
+    def job_rank(self, rank: int) -> int:
+        """The job's own number of a rank of this node."""
+        return self.node * len(self.gpus) + rank
 
 
 Step = Callable[[Plan, int, int], Iterator[Op]]
@@ -100,7 +107,7 @@ def ddp(plan: Plan, _number: int, _step: int) -> Iterator[Op]:
     yield SYNCED
 
 
-def accumulation(plan: Plan, number: int, step: int) -> Iterator[Op]:
+def accumulation(plan: Plan, _number: int, _step: int) -> Iterator[Op]:
     """Several passes without collectives, and the last one as in `ddp`."""
     for _ in range(plan.micro - 1):
         yield compute(plan.step / plan.micro)
@@ -159,13 +166,14 @@ def _two(plan: Plan, number: int) -> tuple[int, int | None]:
 
 def experts(plan: Plan, number: int, _step: int) -> Iterator[Op]:
     """Tokens go to experts and back, forward and backward; then the gradients of what all share."""
+    op = GROUPED if plan.grouped else "alltoall"
     hot = plan.hot if number == plan.hot_rank else 1.0
     part = plan.step / (plan.layers * 2)
     for _ in range(plan.layers * 2):
         yield compute(part * 0.5)
-        yield call(0, "alltoall", plan.bucket)
+        yield call(0, op, plan.bucket)
         yield compute(part * 0.5 * hot)
-        yield call(0, "alltoall", plan.bucket)
+        yield call(0, op, plan.bucket)
     yield call(1, "all_reduce", 4 * plan.bucket)
     yield compute(plan.step * 0.03)
     yield SYNCED
@@ -191,13 +199,11 @@ def pipeline(plan: Plan, number: int, step: int) -> Iterator[Op]:
         if number > 0:
             yield send(1, plan.bucket, (step, "b", number - 1, batch))
 
-    for batch in range(warm):
-        yield from ahead(batch)
-    for batch in range(micro - warm):
-        yield from ahead(warm + batch)
-        yield from back(batch)
-    for batch in range(micro - warm, micro):
-        yield from back(batch)
+    for batch in range(micro + warm):
+        if batch < micro:
+            yield from ahead(batch)
+        if batch >= warm:
+            yield from back(batch - warm)
     if plan.tied and number in plan.groups[2].members:
         yield call(2, "all_reduce", 8 * plan.bucket)
     yield call(0, "all_reduce", 4)
@@ -222,7 +228,7 @@ def drawn(draw: random.Random, shape: str, *, least: int = 2, nodes: int = 1, st
     counts = [one for one in (2, 4, 8) if one >= least]
     count = draw.choice(counts) if nodes == 1 else 8
     seconds = step or 0.12 * 5 ** draw.random()
-    if seconds < 0.05:  # noqa: PLR2004 - of a short step there are very many
+    if seconds < 0.05:
         count = min(count, max(2, least))
     first = 0 if count == 8 else draw.choice(range(0, 9 - count, count))
     gpus = tuple(range(first, first + count))
@@ -231,10 +237,11 @@ def drawn(draw: random.Random, shape: str, *, least: int = 2, nodes: int = 1, st
     plan.noise = draw.uniform(0.002, 0.008)
     plan.buckets = max(2, min(12, round(seconds / 0.02)))
     # The wire takes a tenth to a third of the step where it is beside the work, so that it hides there.
-    plan.bucket = draw.choice((8, 16, 25, 32)) * MIB if seconds > 0.05 else 4 * MIB  # noqa: PLR2004
+    plan.bucket = draw.choice((8, 16, 25, 32)) * MIB if seconds > 0.05 else 4 * MIB
     plan.layers = draw.choice((4, 6, 8))
     plan.micro = draw.choice((2, 4)) * (count if shape == "pipeline" else 2)
-    plan.spins = draw.random() < 0.6  # noqa: PLR2004
+    plan.spins = draw.random() < 0.6
+    plan.grouped, plan.node = draw.random() < 0.5, draw.randrange(nodes)
     plan.groups = groups(plan, draw)
     return plan
 
@@ -244,7 +251,8 @@ def groups(plan: Plan, draw: random.Random) -> list[Group]:
     here, count = tuple(plan.ranks), len(plan.gpus)
 
     def group(number: int, members: Sequence[int], ranks: int = 0, nodes: int = 1, name: str = "") -> Group:
-        numbers = tuple(members) if ranks == plan.size else tuple(range(len(members)))
+        of_all = ranks == plan.size
+        numbers = tuple(plan.job_rank(one) if of_all else at for at, one in enumerate(members))
         return Group(number, tuple(members), numbers, ranks or len(members), nodes, name)
 
     found = [group(0, here, plan.size, plan.nodes, "default_pg")]

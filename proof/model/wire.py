@@ -1,4 +1,4 @@
-"""How long a collective of a healthy node is on the wire, by the GPUs' own clock, as measured on H200 without NVLS.
+"""How long a collective of a healthy node is on the wire, by the GPUs' own clock: H200 without NVLS.
 
 The figures are those of jobs: 256 MiB in 958 microseconds on two GPUs and in 1,240 on four, 32 MiB in 140 on
 two, 8 KiB in 7.6 on four. Of eight GPUs only nccl-tests was measured, which is 57 microseconds faster.
