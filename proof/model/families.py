@@ -1,12 +1,11 @@
 """Families of jobs: healthy ones of each shape, and the same with something that holds them up."""
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from proof.model import wire
-from proof.model.job import CALL, Group, Op, World, call, compute, pause
+from proof.model.job import CALL, Op, World, call, compute, pause
 from proof.model.shapes import MIB, Fault, Plan, drawn
 from proof.model.truth import BUSY, DEADLOCK, HANG, NOBODY, RAIL, RANK, REMOTE, WIRE, Case
 
@@ -26,9 +25,8 @@ def _onset(draw: random.Random) -> float:
 
 
 def _case(plan: Plan, kind: str, *ranks: int, onset: float = WORKS, limit: float = 30.0) -> Case:
-    world = World(
-        plan.draw, plan.groups, beside=plan.draw.uniform(0.1, 0.4), pace=plan.draw.uniform(0.2, 0.8)
-    )
+    beside, pace = plan.draw.uniform(0.1, 0.4), plan.draw.uniform(0.2, 0.8)
+    world = World(plan.draw, plan.groups, len(plan.gpus), beside=beside, pace=pace)
     return Case(plan, world, kind, ranks, onset, limit, seconds=onset + limit + AFTER)
 
 
@@ -227,52 +225,35 @@ def tied(draw: random.Random) -> Case:
 
 
 def slow_rail(draw: random.Random) -> Case:
-    """Tensor parallel on eight nodes: the way of one GPU to the other nodes is 2 to 4 times as slow."""
+    """Tensor parallel on eight nodes: the way of one GPU to the other nodes is slow."""
     plan = drawn(draw, "tensor", nodes=8)
-    rank, onset, slower = draw.choice(plan.ranks), _onset(draw), draw.uniform(2.0, 4.0)
-    slow = next(g.id for g in plan.groups if g.members == (rank,))
+    rank, onset = draw.choice(plan.ranks), _onset(draw)
+    slow = next(g for g in plan.groups if rank in g.members and g.here == 1)
+    alone = 2 * wire.seconds("all_reduce", 4 * plan.bucket, slow.ranks, 1, slow.nodes)
+    slower = max(2.0, 1 + draw.uniform(0.1, 0.25) * plan.step / alone)
     case = _case(plan, RAIL, rank, onset=onset)
-    case.world.wires = lambda group, _op, _size, at: slower if group.id == slow and at >= onset else 1.0
-    case.world.others = _others(draw, plan)
+    case.world.wires = lambda group, _op, _size, at: slower if group is slow and at >= onset else 1.0
     return case
 
 
 def remote(draw: random.Random) -> Case:
-    """A rank of another node comes late."""
-    plan = drawn(draw, draw.choice(("ddp", "fsdp")), nodes=draw.choice((2, 4)))
-    onset, later = _onset(draw), plan.step * draw.uniform(0.12, 0.3)
-    case = _case(plan, REMOTE, onset=onset)
-    calls = plan.buckets if plan.shape == "ddp" else 3 * plan.layers
-    case.world.others = _others(draw, plan, onset, later / calls)
-    return case
+    """A rank of another node has more work."""
+    plan = drawn(draw, draw.choice(("ddp", "fsdp", "tensor")), nodes=draw.choice((2, 4)))
+    onset = _onset(draw)
+    plan.fault = More({draw.choice(plan.everyone[8:]): draw.uniform(1.12, 1.35)}, onset)
+    return _case(plan, REMOTE, onset=onset)
 
 
 def healthy_nodes(draw: random.Random) -> Case:
     plan = drawn(draw, draw.choice(("ddp", "fsdp", "tensor")), nodes=draw.choice((2, 4)))
-    case = _case(plan, NOBODY, limit=HEALTHY - WORKS - AFTER)
-    case.world.others = _others(draw, plan)
-    return case
+    return _case(plan, NOBODY, limit=HEALTHY - WORKS - AFTER)
 
 
 def local_of_nodes(draw: random.Random) -> Case:
-    case = healthy_nodes(draw)
-    rank, onset = draw.choice(case.plan.ranks), _onset(draw)
-    case.plan.fault = More({rank: draw.uniform(1.12, 1.35)}, onset)
-    case.kind, case.ranks, case.onset, case.limit = RANK, (rank,), onset, 30.0
-    case.seconds = onset + case.limit + AFTER
-    return case
-
-
-def _others(
-    draw: random.Random, plan: Plan, onset: float = math.inf, later: float = 0.0
-) -> Callable[[Group, float], float]:
-    """Ranks of other nodes are as noisy as ours; from the onset on they come later by so many seconds."""
-    noise = plan.noise * plan.step / plan.buckets
-
-    def come(_group: Group, at: float) -> float:
-        return draw.gauss(0.0, noise) + (later if at >= onset else 0.0)
-
-    return come
+    plan = drawn(draw, draw.choice(("ddp", "fsdp", "tensor")), nodes=draw.choice((2, 4)))
+    rank, onset = draw.choice(plan.ranks), _onset(draw)
+    plan.fault = More({rank: draw.uniform(1.12, 1.35)}, onset)
+    return _case(plan, RANK, rank, onset=onset)
 
 
 def slow_wire(draw: random.Random) -> Case:

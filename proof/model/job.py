@@ -56,15 +56,17 @@ def receive(group: int, size: int, tag: object) -> Op:
 
 @dataclass(frozen=True)
 class Group:
-    """A communicator. `members`: its ranks on this node, by their number in the job; `ranks` of all nodes.
+    """A communicator. `members`: ranks of it that are simulated; `here`: how many of them are on this node.
 
-    `numbers`: the number of each member within the communicator.
+    Those of this node come first. `numbers`: the number of each member within the communicator. `ranks`: of
+    all nodes.
     """
 
     id: int
     members: tuple[int, ...]
     numbers: tuple[int, ...]
     ranks: int
+    here: int
     nodes: int = 1
     name: str = ""
 
@@ -132,23 +134,19 @@ class Rank:
     stuck: tuple[int, float] | None = None
 
 
-Wire = Callable[[Group, str, int, float], float]
-"""Seconds of a collective on the wire, and later than that by what is elsewhere."""
-
-
 @dataclass
 class World:
-    """What is around a job. `wires`: how much longer a collective takes than on a healthy node, at a moment.
+    """What is around a job. `here`: ranks of this node, which come first.
 
-    `others`: by how much ranks of other nodes come later than this node's median, at a moment. `beside`: by
-    how much work beside a collective stretches it at most. `pace`: seconds of the host for each second of
-    kernels that it launches. `spread`: seconds by which its kernels end apart.
+    `wires`: how many times as long a collective takes as on a healthy node, at a moment. `beside`: by how
+    much work beside a collective stretches it at most. `pace`: seconds of the host for each second of kernels
+    that it launches. `spread`: seconds by which kernels of one collective end apart.
     """
 
     draw: random.Random
     groups: Sequence[Group]
+    here: int
     wires: Callable[[Group, str, int, float], float] = lambda _group, _op, _size, _at: 1.0
-    others: Callable[[Group, float], float] = lambda _group, _at: 0.0
     beside: float = 0.25
     pace: float = 0.5
     spread: float = 1.5e-6
@@ -236,19 +234,15 @@ class Job:
         world, came = self.world, meeting.came
         first = next(iter(came.values()))
         op, size, beside = first[2], first[3], first[4]
-        starts = sorted(one[0] for one in came.values())
         last, late = max((one[0], number) for number, one in came.items())
-        if group.ranks > len(group.members):
-            away = starts[len(starts) // 2] + world.others(group, last)
-            if away > last:
-                last, late = away, OTHERS
-        took = wire.seconds(op, size, group.ranks, len(group.members), group.nodes)
+        late = late if late < world.here else OTHERS
+        took = wire.seconds(op, size, group.ranks, group.here, group.nodes)
         slower = world.wires(group, op, size, last)
         took *= slower * (1 + abs(world.draw.gauss(0.0, 0.006)))
         if beside:
             took *= 1 + world.beside * world.draw.random() ** 2
         # Of a group over nodes with one member here nothing goes over NVLink.
-        sent = wire.share(op, group.ranks) * size if len(group.members) > 1 else 0.0
+        sent = wire.share(op, group.ranks) * size if group.here > 1 else 0.0
         for number, (start, enqueued, _, _, _) in came.items():
             rank = self.ranks[number]
             end = last + took + abs(world.draw.gauss(0.0, world.spread))

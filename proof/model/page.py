@@ -49,8 +49,8 @@ def page(families: Sequence[Family], seeds: int, sampling: str, commit: str) -> 
     ]
     if errors:
         words.append(
-            f"The shares of the ledger are {statistics.fmean(errors):.1%} from the truth on average: of computing, "
-            "of idle time, of all that is lost."
+            f"The shares of the ledger are {statistics.fmean(errors):.1%} from the truth on average: of "
+            "computing, of idle time, of all that is lost."
         )
     rows = "".join(map(_row, families))
     false = "".join(f"- {one.name}, seed {line}\n" for one in families for line in one.examples)

@@ -113,7 +113,7 @@ def _ends(case: Case) -> list[tuple[float, float]]:
 def _lives(case: Case) -> Iterator[Job]:
     for begun, end in _ends(case):
         plan = replace(case.plan, begun=begun)
-        job = Job(case.world, {rank: shapes.program(plan, rank) for rank in plan.ranks})
+        job = Job(case.world, {rank: shapes.program(plan, rank) for rank in plan.everyone})
         job.run(end)
         yield job
 
@@ -131,7 +131,8 @@ def _seen(
     files: list[RingFile] = []
     for life, (job, (begun, end)) in enumerate(zip(lives, _ends(case), strict=True)):
         last = end if life < len(lives) - 1 else end + 1e3
-        for number, rank in job.ranks.items():
+        for number in plan.ranks:
+            rank = job.ranks[number]
             pid, gpu = FIRST_PID + 100 * life + number, plan.gpus[number]
             loads.append(Load(rank, gpu, pid, begun, last, plan.spins))
             mine = [group for group in plan.groups if number in group.members]

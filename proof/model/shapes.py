@@ -33,7 +33,7 @@ class Plan:
 
     `gpus`: the number of the GPU of each rank here. `layout`: how the ranks are grouped. `noise`: of work,
     from step to step. `own`: how many times as long each rank always computes, a little. `grouped`: tokens go
-    by sends and receives. `node`: the number of this node.
+    by sends and receives. `node`: the number of this node. `far`: ranks of another node that are simulated.
     """
 
     draw: random.Random
@@ -59,14 +59,21 @@ class Plan:
     spins: bool = True
     grouped: bool = False
     node: int = 0
+    far: int = 0
 
     @property
     def ranks(self) -> range:
         return range(len(self.gpus))
 
+    @property
+    def everyone(self) -> range:
+        """Those of this node, then those of another one."""
+        return range(len(self.gpus) + self.far)
+
     def job_rank(self, rank: int) -> int:
-        """The job's own number of a rank of this node."""
-        return self.node * len(self.gpus) + rank
+        """The job's own number of a rank."""
+        node = (self.node + rank // len(self.gpus)) % self.nodes
+        return node * len(self.gpus) + rank % len(self.gpus)
 
 
 Step = Callable[[Plan, int, int], Iterator[Op]]
@@ -181,34 +188,29 @@ def experts(plan: Plan, number: int, _step: int) -> Iterator[Op]:
 
 def pipeline(plan: Plan, number: int, step: int) -> Iterator[Op]:
     """One forward, one backward, over as many stages as ranks; gradients of tied embeddings; a norm."""
-    stages, micro = len(plan.gpus), plan.micro
-    forward = plan.step / (3 * micro) * plan.stages.get(number, 1.0)
-    warm = min(stages - number - 1, micro)
-
-    def ahead(batch: int) -> Iterator[Op]:
-        if number > 0:
-            yield receive(1, plan.bucket, (step, "f", number, batch))
-        yield compute(forward)
-        if number < stages - 1:
-            yield send(1, plan.bucket, (step, "f", number + 1, batch))
-
-    def back(batch: int) -> Iterator[Op]:
-        if number < stages - 1:
-            yield receive(1, plan.bucket, (step, "b", number, batch))
-        yield compute(2 * forward)
-        if number > 0:
-            yield send(1, plan.bucket, (step, "b", number - 1, batch))
-
-    for batch in range(micro + warm):
-        if batch < micro:
-            yield from ahead(batch)
+    warm = min(len(plan.gpus) - number - 1, plan.micro)
+    for batch in range(plan.micro + warm):
+        if batch < plan.micro:
+            yield from _stage(plan, number, (step, "forward", batch))
         if batch >= warm:
-            yield from back(batch - warm)
+            yield from _stage(plan, number, (step, "backward", batch - warm))
     if plan.tied and number in plan.groups[2].members:
         yield call(2, "all_reduce", 8 * plan.bucket)
     yield call(0, "all_reduce", 4)
     yield compute(plan.step * 0.03)
     yield SYNCED
+
+
+def _stage(plan: Plan, number: int, batch: tuple[int, str, int]) -> Iterator[Op]:
+    """One batch in one stage and direction: from the stage before, through the work, to the next."""
+    onward = batch[1] == "forward"
+    first, last = (0, len(plan.gpus) - 1) if onward else (len(plan.gpus) - 1, 0)
+    seconds = plan.step / (3 * plan.micro) * plan.stages.get(number, 1.0)
+    if number != first:
+        yield receive(1, plan.bucket, (number, batch))
+    yield compute(seconds if onward else 2 * seconds)
+    if number != last:
+        yield send(1, plan.bucket, (number + 1 if onward else number - 1, batch))
 
 
 def decode(plan: Plan, _number: int, _step: int) -> Iterator[Op]:
@@ -233,7 +235,8 @@ def drawn(draw: random.Random, shape: str, *, least: int = 2, nodes: int = 1, st
     first = 0 if count == 8 else draw.choice(range(0, 9 - count, count))
     gpus = tuple(range(first, first + count))
     plan = Plan(draw, shape, gpus, count * nodes, nodes, seconds, [])
-    plan.own = {rank: 1 + draw.uniform(-0.006, 0.006) for rank in plan.ranks}
+    plan.far = count if nodes > 1 else 0
+    plan.own = {rank: 1 + draw.uniform(-0.006, 0.006) for rank in plan.everyone}
     plan.noise = draw.uniform(0.002, 0.008)
     plan.buckets = max(2, min(12, round(seconds / 0.02)))
     # The wire takes a tenth to a third of the step where it is beside the work, so that it hides there.
@@ -248,24 +251,25 @@ def drawn(draw: random.Random, shape: str, *, least: int = 2, nodes: int = 1, st
 
 def groups(plan: Plan, draw: random.Random) -> list[Group]:
     """The communicators of a job: that of all first, in which every rank has the job's own number."""
-    here, count = tuple(plan.ranks), len(plan.gpus)
+    count, found = len(plan.gpus), list[Group]()
 
-    def group(number: int, members: Sequence[int], ranks: int = 0, nodes: int = 1, name: str = "") -> Group:
-        of_all = ranks == plan.size
-        numbers = tuple(plan.job_rank(one) if of_all else at for at, one in enumerate(members))
-        return Group(number, tuple(members), numbers, ranks or len(members), nodes, name)
+    def add(members: Sequence[int], name: str = "") -> None:
+        here = sum(one < count for one in members)
+        nodes = plan.nodes if 0 < here < len(members) else 1
+        ranks = len(members) // 2 * nodes if nodes > 1 else len(members)
+        of_all = len(members) == len(plan.everyone)
+        numbers = [plan.job_rank(one) if of_all else at for at, one in enumerate(members)]
+        found.append(Group(len(found), tuple(members), tuple(numbers), ranks, here, nodes, name))
 
-    found = [group(0, here, plan.size, plan.nodes, "default_pg")]
+    add(plan.everyone, "default_pg")
     if plan.shape == "tensor":
         plan.tensor = count if plan.nodes > 1 else draw.choice([one for one in (2, 4) if one < count])
-        tensor = [here[at : at + plan.tensor] for at in range(0, count, plan.tensor)]
-        found += [group(1 + at, some) for at, some in enumerate(tensor)]
+        for at in range(0, len(plan.everyone), plan.tensor):
+            add(plan.everyone[at : at + plan.tensor])
         for lane in range(plan.tensor):
-            some = here[lane :: plan.tensor]
-            ranks = len(some) * plan.nodes
-            found.append(group(len(found), some, ranks, plan.nodes))
+            add(plan.everyone[lane :: plan.tensor])
     elif plan.shape in {"experts", "pipeline"}:
-        found.append(group(1, here, plan.size, plan.nodes))
+        add(plan.everyone)
         if plan.shape == "pipeline":
-            found.append(group(2, (0, count - 1)))
+            add((0, count - 1))
     return found
