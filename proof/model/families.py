@@ -259,8 +259,8 @@ def local_of_nodes(draw: random.Random) -> Case:
 def slow_wire(draw: random.Random) -> Case:
     """All collectives are slower, from a fifth to ten times; they are not hidden behind the work."""
     plan = drawn(draw, "tensor", least=4)
-    plan.bucket = draw.choice((64, 128, 256)) * MIB
-    plan.layers = 4
+    plan.bucket = draw.choice((256, 512, 1024)) * MIB
+    plan.layers = 2
     alone = wire.seconds("all_reduce", plan.bucket, plan.tensor, plan.tensor, 1)
     plan.step = 4 * plan.layers * alone * draw.uniform(1.0, 2.5)
     onset, slower = _onset(draw), draw.choice((1.25, 1.5, 2.0, 4.0, 10.0))

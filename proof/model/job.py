@@ -140,7 +140,7 @@ class World:
 
     `wires`: how many times as long a collective takes as on a healthy node, at a moment. `beside`: by how
     much work beside a collective stretches it at most. `pace`: seconds of the host for each second of kernels
-    that it launches. `spread`: seconds by which kernels of one collective end apart.
+    that it launches. `spread`: seconds by which kernels of one collective end apart at most.
     """
 
     draw: random.Random
@@ -149,7 +149,7 @@ class World:
     wires: Callable[[Group, str, int, float], float] = lambda _group, _op, _size, _at: 1.0
     beside: float = 0.25
     pace: float = 0.5
-    spread: float = 1.5e-6
+    spread: float = 3e-6
 
 
 class Job:
@@ -161,6 +161,7 @@ class Job:
         for number, program in programs.items():
             rank = self.ranks[number] = Rank(iter(()))
             rank.program = program(rank)
+        self._alone: dict[tuple[int, str, int], float] = {}
         self._met: dict[tuple[int, int], Meeting] = {}
         self._sent: dict[object, float] = {}
         self._waiting: dict[object, int] = {}
@@ -236,7 +237,10 @@ class Job:
         op, size, beside = first[2], first[3], first[4]
         last, late = max((one[0], number) for number, one in came.items())
         late = late if late < world.here else OTHERS
-        took = wire.seconds(op, size, group.ranks, group.here, group.nodes)
+        took = self._alone.get((group.id, op, size))
+        if took is None:
+            took = wire.seconds(op, size, group.ranks, group.here, group.nodes)
+            self._alone[group.id, op, size] = took
         slower = world.wires(group, op, size, last)
         took *= slower * (1 + abs(world.draw.gauss(0.0, 0.006)))
         if beside:
@@ -245,7 +249,7 @@ class Job:
         sent = wire.share(op, group.ranks) * size if group.here > 1 else 0.0
         for number, (start, enqueued, _, _, _) in came.items():
             rank = self.ranks[number]
-            end = last + took + abs(world.draw.gauss(0.0, world.spread))
+            end = last + took + world.draw.random() * world.spread
             rank.streams[group.id] = end
             if not beside:
                 rank.tail = end

@@ -1,0 +1,275 @@
+"""The independent model of jobs: its truth, what it writes and shows, how it judges, and a few jobs of each family."""
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proof.model import rings
+from proof.model.families import More, make
+from proof.model.job import OTHERS, Job, World, spending
+from proof.model.judge import DENIED, RIGHT, SILENT, WRONG, Bench
+from proof.model.load import Clock, Load, ModelFiles, ModelNvml, ModelRas, Node
+from proof.model.page import PAGE, page
+from proof.model.play import MONO, OWNER, UNIX, Look, Played, play
+from proof.model.results import FILE, judged, known, loaded
+from proof.model.rings import Clocks, Writer, uuid
+from proof.model.shapes import drawn, program
+from tests.processes import ROOT
+from wirewatch.core.jobs import RingState
+from wirewatch.core.ports import Question
+from wirewatch.core.types import Absent
+from wirewatch.documents.jobs import ExplainedJob
+from wirewatch.jobs.explain.evidence import Certainty, JobAnswer, JobEvidence, Wall
+from wirewatch.jobs.tap.rings import FileRings
+
+SEEDS = 2
+"""Jobs of each family that every change plays."""
+
+
+def ran(family: str, seed: int = 0) -> tuple[Played, Job]:
+    """A job without what the daemon says of it."""
+    case = make(family, seed)
+    plan = case.plan
+    job = Job(case.world, {rank: program(plan, rank) for rank in plan.everyone})
+    job.run(case.seconds + 5)
+    loads = [
+        Load(job.ranks[n], plan.gpus[n], 4000 + n, 0.0, case.seconds + 1e3, plan.spins) for n in plan.ranks
+    ]
+    return Played(case, [job], loads, []), job
+
+
+def test_the_others_wait_for_the_rank_that_has_more_work() -> None:
+    draw = random.Random(1)  # noqa: S311
+    plan = drawn(draw, "ddp", least=4)
+    plan.fault = More({1: 1.25}, 20.0)
+    job = Job(World(draw, plan.groups, len(plan.gpus)), {rank: program(plan, rank) for rank in plan.ranks})
+    job.run(40.0)
+    before = [spending(rank, 12.0, 19.0) for rank in job.ranks.values()]
+    after = [spending(rank, 22.0, 39.0) for rank in job.ranks.values()]
+    assert max(one.waiting for one in before) < 0.04
+    assert after[1].computing > 0.98
+    for one in (after[0], *after[2:]):
+        assert one.waiting == pytest.approx(0.2, abs=0.02)
+        assert one.waits[1] > 0.95 * one.waiting
+        assert one.computing + one.waiting + one.moving + one.idle == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("family", "least"),
+    [("late rank: TP x DP", 0.08), ("late loader: steps of 0.05 to 1 s", 0.08), ("two late ranks", 0.08),
+     ("hot expert: sends", 0.08), ("pipeline with an uneven stage", 0.2), ("stall of 1.5 s each 10 steps", 0.2)],
+)  # fmt: skip
+def test_a_fault_costs_those_that_it_does_not_befall(family: str, least: float) -> None:
+    played, job = ran(family)
+    case = played.case
+    spent = {n: spending(job.ranks[n], case.onset, case.onset + case.limit) for n in case.plan.ranks}
+    assert all(spent[n].waiting > least for n in case.plan.ranks if n not in case.ranks)
+    assert all(spent[n].waiting < least for n in case.ranks)
+
+
+def test_who_waits_for_another_node_waits_for_no_local_rank() -> None:
+    played, job = ran("late rank of another node", 1)
+    for n in played.case.plan.ranks:
+        spent = spending(job.ranks[n], played.case.onset + 5, played.case.onset + 25)
+        assert spent.waits[OTHERS] > max(0.05, 0.5 * spent.waiting)
+
+
+def test_a_slow_wire_costs_what_a_healthy_one_would_not() -> None:
+    played, job = ran("slow wire")
+    spent = spending(job.ranks[0], played.case.onset + 5, played.case.onset + 25)
+    slower = played.case.world.wires(played.case.plan.groups[0], "all_reduce", 4, 1e3)
+    assert spent.beyond == pytest.approx(spent.moving * (1 - 1 / slower), rel=0.02)
+    assert spent.beyond > 0.05
+
+
+HEADER = (ROOT / "agent" / "tap" / "ring.h").read_text("utf-8")
+
+
+def test_the_layout_is_that_of_the_tap() -> None:
+    defined = {name: int(value) for name, value in re.findall(r"#define WW_(\w+) (\d+)u?\b", HEADER)}
+    assert defined["RING_HEADER"] == rings.HEADER_BYTES
+    assert (defined["RING_RECORD"], defined["RING_RECORDS"]) == (rings.RECORD.size, rings.RECORDS)
+    assert (defined["RING_RECORD"], defined["FUNCTIONS"]) == (rings.RECORD_BYTES, rings.FUNCTIONS)
+    assert rings.HEADER.size == rings.COUNTERS_AT
+    for enum, names in (
+        ("function", rings.NUMBERS),
+        ("datatype", {"float32": rings.SINGLE, "bfloat16": rings.HALF}),
+    ):
+        (listed,) = re.findall(rf"enum ww_{enum} {{([^}}]*)}}", HEADER)
+        order = [one.split("=")[0].strip().lower().removeprefix("ww_") for one in listed.split(",")]
+        assert {name: order.index(name.replace("alltoall", "all_to_all")) for name in names} == names
+
+
+def test_a_ring_grows_with_its_job_and_ends_with_it(tmp_path: Path) -> None:
+    played, job = ran("healthy: FSDP")
+    plan = played.case.plan
+    gpu = plan.gpus[1]
+    clocks = Clocks(UNIX, MONO, {gpu: 5 * 10**17}, {gpu: 1e-6}, 32)
+    ring = Writer(tmp_path, clocks, random.Random(3), "all").ring(
+        plan.groups[0], 1, job.ranks[1], gpu, 4001, 40.0
+    )  # noqa: S311
+    assert ring is not None
+    read, after, calls = FileRings(tmp_path), dict[str, int](), []
+    for second in (5.0, 20.0, 22.0, 45.0):
+        ring.grow(second)
+        found = read.poll(after)
+        assert not isinstance(found, Absent)
+        assert not found.refused
+        for one in found.rings:
+            after[one.ring.name] = one.last
+            calls += one.calls
+            made = [at for at, *_ in job.ranks[1].enqueued if at <= min(second, 40.0)]
+            assert one.ring.counts.enqueued == len(made)
+            assert one.ring.counts.event == pytest.approx(MONO + made[-1])
+            assert (one.ring.rank, one.ring.gpu, one.ring.pid) == (1, uuid(gpu), 4001)
+            assert one.ring.state is (RingState.LIVE if second < 40 else RingState.DEAD)
+    read.close()
+    timed = [one for one in job.ranks[1].timed if one.end + 0.002 <= 40.0]
+    assert [(one.op, one.sequence, one.size_bytes) for one in calls] == [
+        (t.op, t.sequence, t.size) for t in timed
+    ]
+    for call, one in zip(calls, timed, strict=True):
+        assert call.seconds == pytest.approx(one.end - one.start, abs=3e-6)
+        assert call.stopped is not None
+        assert call.stopped - 5e8 == pytest.approx(one.end, abs=1e-3)
+
+
+@pytest.mark.parametrize(("sampling", "share"), [("0.2 s of 2 s", 0.1), ("all", 1.0), ("blocks", 0.1)])
+def test_a_rule_times_its_share_and_all_ranks_alike(sampling: str, share: float) -> None:
+    _, job = ran("healthy: experts", 1)
+    rule = rings.SAMPLINGS[sampling][0]
+    chosen = [
+        {(t.op, t.sequence) for t in rank.timed if rule(7, t, MONO + t.enqueued)}
+        for rank in job.ranks.values()
+    ]
+    all_of = len(job.ranks[0].timed)
+    assert len(chosen[0]) == pytest.approx(share * all_of, rel=0.35)
+    assert len(set.intersection(*chosen)) >= 0.8 * len(chosen[0])
+
+
+def test_a_hang_shows_on_gpus_and_processes_and_in_ras() -> None:
+    case = next(
+        made for made in (make("hang of one rank", n) for n in range(20)) if made.plan.fault.what == "stopped"
+    )  # type: ignore[attr-defined]
+    seed = next(n for n in range(20) if make("hang of one rank", n).onset == case.onset)
+    played, _ = ran("hang of one rank", seed)
+    clock = Clock(UNIX, MONO, case.onset + 20)
+    node = Node(played.loads, clock)
+    nvml, files = ModelNvml(node), ModelFiles(node, OWNER)
+    asked = [Question("UtilizationRates"), Question("PowerUsage"), Question("Field", (138, 0xFFFFFFFF))]
+    (late,) = case.ranks
+    for n, load in enumerate(played.loads):
+        use, power, sent = (one.value for one in nvml.ask(uuid(load.gpu), asked))
+        assert (use["gpu"], power) == ((0, 122_000) if n == late else (100, 126_000))  # type: ignore[index,call-overload]
+        clock.second += 5
+        assert nvml.ask(uuid(load.gpu), asked)[2].value == sent
+        clock.second -= 5
+        assert str(files.read(f"/proc/{load.pid}/stat")).split()[2] == (
+            "T" if n == late else "R" if case.plan.spins else "S"
+        )
+    (report,) = ModelRas(node, case.plan.groups, reached=True).ask(5.0)  # type: ignore[misc]
+    told = {rank.rank: rank for rank in report.communicators[0].ranks}
+    assert {n for n, rank in told.items() if rank.missing} == {late}
+
+
+def outcome(family: str, seed: int, *said: tuple[float, Wall, str]) -> str:
+    """How a job is judged of which this was said: seconds after the onset, wall and first line."""
+    played, _ = ran(family, seed)
+    for after, wall, line in said:
+        answer = JobAnswer(wall, line, Certainty.MEDIUM)
+        told = ExplainedJob(answer, JobEvidence("slurm:1", UNIX, ()))
+        played.looks.append(Look(played.case.onset + after, (told,), ()))
+    return Bench(played).verdict().outcome
+
+
+LATE = "late rank: FSDP"
+NOBODY = "Not known what holds it up: nobody waits for a rank, the collectives run at 252 GB/s."
+IDLE = "Host: nothing runs on the GPUs 90 % of the time."
+
+
+def waits(gpu: int) -> str:
+    return f"Collectives: 1 of 2 ranks wait for rank 9 on GPU {gpu}, which costs 35 % of the time."
+
+
+def test_first_lines_are_judged_by_the_truth() -> None:
+    case = make(LATE, 0)
+    gpu = case.plan.gpus[case.ranks[0]]
+    other = next(one for one in case.plan.gpus if one != gpu)
+    right, wrong = waits(gpu), waits(other)
+    rows = [
+        (LATE, RIGHT, [(20.0, Wall.LATE_RANK, right)]),
+        (LATE, RIGHT, [(20.0, Wall.LATE_RANK, right), (40.0, Wall.NOT_KNOWN, NOBODY)]),
+        (LATE, SILENT, [(35.0, Wall.LATE_RANK, right)]),
+        (LATE, SILENT, [(20.0, Wall.NOT_KNOWN, NOBODY)]),
+        (LATE, DENIED, [(35.0, Wall.NOT_KNOWN, NOBODY)]),
+        (LATE, DENIED, [(35.0, Wall.HOST, IDLE)]),
+        (LATE, WRONG, [(-5.0, Wall.LATE_RANK, right)]),
+        (LATE, WRONG, [(20.0, Wall.LATE_RANK, right), (25.0, Wall.LATE_RANK, wrong)]),
+        (LATE, WRONG, [(20.0, Wall.LATE_RANK, f"GPU {gpu} and GPU {other} are late.")]),
+        (LATE, RIGHT, [(20.0, Wall.LATE_RANK, f"GPU {other} waits for GPU {gpu}.")]),
+        (LATE, WRONG, [(20.0, Wall.HANG, f"Hang: rank 1 (GPU {gpu}) is stopped.")]),
+        (LATE, WRONG, [(20.0, Wall.SLOW_WIRE, "Collectives: the wire is slow.")]),
+        ("healthy: DDP", RIGHT, [(70.0, Wall.NOTHING, "No wall of this node: nobody waits.")]),
+        ("healthy: DDP", SILENT, [(70.0, Wall.NOT_KNOWN, NOBODY)]),
+        ("healthy: DDP", DENIED, [(70.0, Wall.HOST, IDLE)]),
+        ("healthy: DDP", WRONG, [(70.0, Wall.LATE_RANK, waits(0))]),
+        ("healthy: DDP", DENIED, [(70.0, Wall.NOTHING, "12 % is waiting that could not be attributed.")]),
+        ("variable lengths", DENIED, [(70.0, Wall.NOTHING, "No wall of this node: nobody waits.")]),
+        ("variable lengths", RIGHT, [(70.0, Wall.NOT_KNOWN, "12 % is waiting that could not be attributed.")]),
+        ("slow wire", RIGHT, [(20.0, Wall.SLOW_WIRE, "Collectives: the wire is slow.")]),
+        ("slow wire", WRONG, [(20.0, Wall.LATE_RANK, waits(0))]),
+        ("late rank of another node", RIGHT, [(20.0, Wall.LATE_RANK, "All wait for a rank of another node.")]),
+        ("checkpoint", WRONG, [(20.0, Wall.HANG, "Hang: rank 0 (GPU 0) waits.")]),
+        ("two communicators in opposite order", RIGHT, [(20.0, Wall.HANG, "Hang: a deadlock of two communicators.")]),
+    ]  # fmt: skip
+    got = [(family, outcome(family, 0, *said), said) for family, _, said in rows]
+    assert got == [(family, due, said) for family, due, said in rows]
+
+
+def test_a_rail_is_not_its_rank() -> None:
+    case = make("slow rail under TP8 x DP8", 0)
+    gpu = case.plan.gpus[case.ranks[0]]
+    named = f"The way of GPU {gpu} to other nodes is slow."
+    assert outcome("slow rail under TP8 x DP8", 0, (20.0, Wall.SLOW_WIRE, named)) == RIGHT
+    assert outcome("slow rail under TP8 x DP8", 0, (20.0, Wall.LATE_RANK, waits(gpu))) == WRONG
+
+
+def test_the_same_seed_is_the_same_job() -> None:
+    assert judged("late rank: TP x DP", 3) == judged("late rank: TP x DP", 3)
+    one, two = (play(make("hot expert: timed exchange", 1), "x").looks[-1].jobs for _ in range(2))
+    assert one == two
+    assert make("healthy: DDP", 0).plan.step != make("healthy: DDP", 1).plan.step
+
+
+TODAY = {
+    "late rank: FSDP": {RIGHT}, "late loader: steps of 10 to 50 ms": {RIGHT}, "slow wire": {RIGHT},
+}  # fmt: skip
+"""What a family must come to; no other may be worse than silent or denied, except MISNAMED."""
+MISNAMED = frozenset(
+    {"slow but alive", "healthy: pipeline", "healthy: pipeline with tied embeddings", "late rank: TP x DP"}
+)
+CHEAP = [one for one in known(()) if one not in MISNAMED and "rail" not in one and "nodes" not in one]
+
+
+@pytest.mark.parametrize("family", CHEAP)
+def test_a_job_of_each_family_names_nobody_wrongly(family: str) -> None:
+    few = sorted(range(6), key=lambda seed: len(make(family, seed).plan.gpus))[:SEEDS]
+    found = [judged(family, seed) for seed in few]
+    due = TODAY.get(family, {RIGHT, SILENT, DENIED})
+    assert all(one.outcome in due for one in found), found
+
+
+def test_the_page_has_what_was_kept() -> None:
+    assert PAGE.read_text("utf-8") == page(*loaded(FILE.read_text("utf-8")))
+
+
+def test_a_name_without_a_family_is_refused() -> None:
+    assert known(["late loader"]) == [one for one in known(()) if one.startswith("late loader")]
+    with pytest.raises(SystemExit, match="no family has nonsense"):
+        known(["nonsense"])
+
+
+_ = replace
