@@ -29,12 +29,13 @@ class Family:
     `shown`: silent ones in which the waiting was shown as not attributed. `back`: right, and denied later.
     `numbers`: right with another number of the rank than the job's. `late`: named rightly, too late.
     `changes`: of the first line, on average. `errors`: of the ledger, by job, as shares; empty without one.
-    `examples`: seeds with false lines.
+    `seeds`: the first letter of the outcome of each seed. `examples`: seeds with false lines.
     """
 
     name: str
     jobs: int
     outcomes: Mapping[str, int]
+    seeds: str
     seconds: Sequence[float]
     shown: int
     back: int
@@ -78,6 +79,7 @@ def summed(name: str, found: Sequence[tuple[int, Verdict]]) -> Family:
     outcomes = Counter(one.outcome for one in verdicts)
     return Family(
         name, len(found), dict(sorted(outcomes.items())),
+        "".join(one.outcome[0] for one in verdicts),
         [round(v.after, 1) for v in verdicts if v.outcome == RIGHT and v.after is not None],
         sum(one.attributed for one in verdicts if one.outcome == SILENT), sum(one.back for one in verdicts),
         sum(one.number for one in verdicts),

@@ -1,44 +1,42 @@
-"""The independent model of jobs: its truth, what it writes and shows, how it judges, and a few jobs of each family."""
+"""The independent model of jobs: its truth, what it writes and shows, how it judges, a job of each family."""
 
 import random
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from proof.model import rings
-from proof.model.families import More, make
+from proof.model.families import More, Stalls, make
 from proof.model.job import OTHERS, Job, World, spending
 from proof.model.judge import DENIED, RIGHT, SILENT, WRONG, Bench
 from proof.model.load import Clock, Load, ModelFiles, ModelNvml, ModelRas, Node
 from proof.model.page import PAGE, page
 from proof.model.play import MONO, OWNER, UNIX, Look, Played, play
 from proof.model.results import FILE, judged, known, loaded
-from proof.model.rings import Clocks, Writer, uuid
+from proof.model.rings import PROXY, Clocks, Writer, uuid
 from proof.model.shapes import drawn, program
 from tests.processes import ROOT
-from wirewatch.core.jobs import RingState
-from wirewatch.core.ports import Question
-from wirewatch.core.types import Absent
+from wirewatch.core.jobs import RingState, TimedCollective
+from wirewatch.core.ports import ALL_LINKS, Question
+from wirewatch.core.types import Absent, value_or
 from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.jobs.explain.evidence import Certainty, JobAnswer, JobEvidence, Wall
 from wirewatch.jobs.tap.rings import FileRings
 
-SEEDS = 2
-"""Jobs of each family that every change plays."""
 
-
-def ran(family: str, seed: int = 0) -> tuple[Played, Job]:
+@cache
+def ran(family: str, seed: int = 0) -> Played:
     """A job without what the daemon says of it."""
     case = make(family, seed)
     plan = case.plan
     job = Job(case.world, {rank: program(plan, rank) for rank in plan.everyone})
     job.run(case.seconds + 5)
-    loads = [
-        Load(job.ranks[n], plan.gpus[n], 4000 + n, 0.0, case.seconds + 1e3, plan.spins) for n in plan.ranks
-    ]
-    return Played(case, [job], loads, []), job
+    ends = case.seconds + 1e3
+    loads = [Load(job.ranks[n], plan.gpus[n], 4000 + n, 0.0, ends, plan.spins) for n in plan.ranks]
+    return Played(case, [job], loads, [])
 
 
 def test_the_others_wait_for_the_rank_that_has_more_work() -> None:
@@ -59,27 +57,35 @@ def test_the_others_wait_for_the_rank_that_has_more_work() -> None:
 
 @pytest.mark.parametrize(
     ("family", "least"),
-    [("late rank: TP x DP", 0.08), ("late loader: steps of 0.05 to 1 s", 0.08), ("two late ranks", 0.08),
-     ("hot expert: sends", 0.08), ("pipeline with an uneven stage", 0.2), ("stall of 1.5 s each 10 steps", 0.2)],
-)  # fmt: skip
+    [
+        ("late rank: TP x DP", 0.08),
+        ("late loader: steps of 0.05 to 1 s", 0.08),
+        ("two late ranks", 0.08),
+        ("hot expert: sends", 0.08),
+        ("pipeline with an uneven stage", 0.2),
+        ("stall of 1.5 s each 10 steps", 0.2),
+    ],
+)
 def test_a_fault_costs_those_that_it_does_not_befall(family: str, least: float) -> None:
-    played, job = ran(family)
+    played = ran(family)
     case = played.case
-    spent = {n: spending(job.ranks[n], case.onset, case.onset + case.limit) for n in case.plan.ranks}
+    spent = {
+        n: spending(played.lives[0].ranks[n], case.onset, case.onset + case.limit) for n in case.plan.ranks
+    }
     assert all(spent[n].waiting > least for n in case.plan.ranks if n not in case.ranks)
     assert all(spent[n].waiting < least for n in case.ranks)
 
 
 def test_who_waits_for_another_node_waits_for_no_local_rank() -> None:
-    played, job = ran("late rank of another node", 1)
+    played = ran("late rank of another node", 1)
     for n in played.case.plan.ranks:
-        spent = spending(job.ranks[n], played.case.onset + 5, played.case.onset + 25)
+        spent = spending(played.lives[0].ranks[n], played.case.onset + 5, played.case.onset + 25)
         assert spent.waits[OTHERS] > max(0.05, 0.5 * spent.waiting)
 
 
 def test_a_slow_wire_costs_what_a_healthy_one_would_not() -> None:
-    played, job = ran("slow wire")
-    spent = spending(job.ranks[0], played.case.onset + 5, played.case.onset + 25)
+    played = ran("slow wire")
+    spent = spending(played.lives[0].ranks[0], played.case.onset + 5, played.case.onset + 25)
     slower = played.case.world.wires(played.case.plan.groups[0], "all_reduce", 4, 1e3)
     assert spent.beyond == pytest.approx(spent.moving * (1 - 1 / slower), rel=0.02)
     assert spent.beyond > 0.05
@@ -104,80 +110,81 @@ def test_the_layout_is_that_of_the_tap() -> None:
 
 
 def test_a_ring_grows_with_its_job_and_ends_with_it(tmp_path: Path) -> None:
-    played, job = ran("healthy: FSDP")
-    plan = played.case.plan
-    gpu = plan.gpus[1]
+    plan, rank = ran("healthy: FSDP", 1).case.plan, ran("healthy: FSDP", 1).lives[0].ranks[1]
+    gpu, draw = plan.gpus[1], random.Random(3)  # noqa: S311
     clocks = Clocks(UNIX, MONO, {gpu: 5 * 10**17}, {gpu: 1e-6}, 32)
-    ring = Writer(tmp_path, clocks, random.Random(3), "all").ring(
-        plan.groups[0], 1, job.ranks[1], gpu, 4001, 40.0
-    )  # noqa: S311
+    ring = Writer(tmp_path, clocks, draw, "all").ring(plan.groups[0], 1, rank, gpu, 4001, 40.0)
     assert ring is not None
-    read, after, calls = FileRings(tmp_path), dict[str, int](), []
-    for second in (5.0, 20.0, 22.0, 45.0):
+    read, after, calls = FileRings(tmp_path), dict[str, int](), list[TimedCollective]()
+    for second, state in ((20.0, RingState.LIVE), (22.0, RingState.LIVE), (45.0, RingState.DEAD)):
         ring.grow(second)
         found = read.poll(after)
         assert not isinstance(found, Absent)
         assert not found.refused
-        for one in found.rings:
-            after[one.ring.name] = one.last
-            calls += one.calls
-            made = [at for at, *_ in job.ranks[1].enqueued if at <= min(second, 40.0)]
-            assert one.ring.counts.enqueued == len(made)
-            assert one.ring.counts.event == pytest.approx(MONO + made[-1])
-            assert (one.ring.rank, one.ring.gpu, one.ring.pid) == (1, uuid(gpu), 4001)
-            assert one.ring.state is (RingState.LIVE if second < 40 else RingState.DEAD)
+        (one,) = found.rings
+        after[one.ring.name] = one.last
+        calls += one.calls
+        made = [at for at, *_ in rank.enqueued if at <= min(second, 40.0)]
+        assert one.ring.counts.enqueued == len(made)
+        assert one.ring.counts.event == pytest.approx(MONO + made[-1])
+        assert (one.ring.rank, one.ring.gpu, one.ring.pid, one.ring.state) == (1, uuid(gpu), 4001, state)
     read.close()
-    timed = [one for one in job.ranks[1].timed if one.end + 0.002 <= 40.0]
-    assert [(one.op, one.sequence, one.size_bytes) for one in calls] == [
-        (t.op, t.sequence, t.size) for t in timed
-    ]
-    for call, one in zip(calls, timed, strict=True):
-        assert call.seconds == pytest.approx(one.end - one.start, abs=3e-6)
+    timed = [t for t in rank.timed if t.end + PROXY <= 40.0]
+    assert [(c.op, c.sequence, c.size_bytes) for c in calls] == [(t.op, t.sequence, t.size) for t in timed]
+    for call, t in zip(calls, timed, strict=True):
+        assert call.seconds == pytest.approx(t.end - t.start, abs=3e-6)
         assert call.stopped is not None
-        assert call.stopped - 5e8 == pytest.approx(one.end, abs=1e-3)
+        assert call.stopped - 5e8 == pytest.approx(t.end, abs=1e-3)
 
 
 @pytest.mark.parametrize(("sampling", "share"), [("0.2 s of 2 s", 0.1), ("all", 1.0), ("blocks", 0.1)])
 def test_a_rule_times_its_share_and_all_ranks_alike(sampling: str, share: float) -> None:
-    _, job = ran("healthy: experts", 1)
-    rule = rings.SAMPLINGS[sampling][0]
-    chosen = [
-        {(t.op, t.sequence) for t in rank.timed if rule(7, t, MONO + t.enqueued)}
-        for rank in job.ranks.values()
-    ]
-    all_of = len(job.ranks[0].timed)
-    assert len(chosen[0]) == pytest.approx(share * all_of, rel=0.35)
+    ranks, rule = ran("healthy: experts", 1).lives[0].ranks.values(), rings.SAMPLINGS[sampling][0]
+    chosen = [{(t.op, t.sequence) for t in one.timed if rule(7, t, MONO + t.enqueued)} for one in ranks]
+    assert len(chosen[0]) == pytest.approx(share * len(next(iter(ranks)).timed), rel=0.35)
     assert len(set.intersection(*chosen)) >= 0.8 * len(chosen[0])
 
 
+def stopped() -> int:
+    """The first seed of a hang in which a process is stopped, on few GPUs."""
+    for seed in range(50):
+        plan = make("hang of one rank", seed).plan
+        if isinstance(plan.fault, Stalls) and plan.fault.what == "stopped" and len(plan.gpus) < 8:
+            return seed
+    raise AssertionError
+
+
 def test_a_hang_shows_on_gpus_and_processes_and_in_ras() -> None:
-    case = next(
-        made for made in (make("hang of one rank", n) for n in range(20)) if made.plan.fault.what == "stopped"
-    )  # type: ignore[attr-defined]
-    seed = next(n for n in range(20) if make("hang of one rank", n).onset == case.onset)
-    played, _ = ran("hang of one rank", seed)
+    played = ran("hang of one rank", stopped())
+    case, (late,) = played.case, played.case.ranks
     clock = Clock(UNIX, MONO, case.onset + 20)
     node = Node(played.loads, clock)
-    nvml, files = ModelNvml(node), ModelFiles(node, OWNER)
-    asked = [Question("UtilizationRates"), Question("PowerUsage"), Question("Field", (138, 0xFFFFFFFF))]
-    (late,) = case.ranks
+    nvml, files, ras = (
+        ModelNvml(node),
+        ModelFiles(node, OWNER),
+        ModelRas(node, case.plan.groups, reached=True),
+    )
+    asked = [Question("UtilizationRates"), Question("PowerUsage"), Question("Field", (138, ALL_LINKS))]
     for n, load in enumerate(played.loads):
-        use, power, sent = (one.value for one in nvml.ask(uuid(load.gpu), asked))
-        assert (use["gpu"], power) == ((0, 122_000) if n == late else (100, 126_000))  # type: ignore[index,call-overload]
+        before = [one.value for one in nvml.ask(uuid(load.gpu), asked)]
+        assert before[:2] == [
+            {"gpu": 0 if n == late else 100, "memory": 5},
+            122_000 if n == late else 126_000,
+        ]
         clock.second += 5
-        assert nvml.ask(uuid(load.gpu), asked)[2].value == sent
+        assert nvml.ask(uuid(load.gpu), asked)[2].value == before[2] != 0
         clock.second -= 5
-        assert str(files.read(f"/proc/{load.pid}/stat")).split()[2] == (
-            "T" if n == late else "R" if case.plan.spins else "S"
-        )
-    (report,) = ModelRas(node, case.plan.groups, reached=True).ask(5.0)  # type: ignore[misc]
-    told = {rank.rank: rank for rank in report.communicators[0].ranks}
-    assert {n for n, rank in told.items() if rank.missing} == {late}
+        waits = "R" if case.plan.spins else "S"
+        assert str(files.read(f"/proc/{load.pid}/stat")).split()[2] == ("T" if n == late else waits)
+    (report,) = value_or(ras.ask(5.0), ())
+    assert [rank.rank for rank in report.communicators[0].ranks if rank.missing] == [late]
+    ras.reached = False
+    assert isinstance(ras.ask(5.0), Absent)
 
 
 def outcome(family: str, seed: int, *said: tuple[float, Wall, str]) -> str:
     """How a job is judged of which this was said: seconds after the onset, wall and first line."""
-    played, _ = ran(family, seed)
+    played = replace(ran(family, seed), looks=[])
     for after, wall, line in said:
         answer = JobAnswer(wall, line, Certainty.MEDIUM)
         told = ExplainedJob(answer, JobEvidence("slurm:1", UNIX, ()))
@@ -187,6 +194,7 @@ def outcome(family: str, seed: int, *said: tuple[float, Wall, str]) -> str:
 
 LATE = "late rank: FSDP"
 NOBODY = "Not known what holds it up: nobody waits for a rank, the collectives run at 252 GB/s."
+UNKNOWN, REMOTE = "waiting that could not be attributed", "late rank of another node"
 IDLE = "Host: nothing runs on the GPUs 90 % of the time."
 
 
@@ -216,14 +224,14 @@ def test_first_lines_are_judged_by_the_truth() -> None:
         ("healthy: DDP", SILENT, [(70.0, Wall.NOT_KNOWN, NOBODY)]),
         ("healthy: DDP", DENIED, [(70.0, Wall.HOST, IDLE)]),
         ("healthy: DDP", WRONG, [(70.0, Wall.LATE_RANK, waits(0))]),
-        ("healthy: DDP", DENIED, [(70.0, Wall.NOTHING, "12 % is waiting that could not be attributed.")]),
+        ("healthy: DDP", DENIED, [(70.0, Wall.NOTHING, f"12 % is {UNKNOWN}.")]),
         ("variable lengths", DENIED, [(70.0, Wall.NOTHING, "No wall of this node: nobody waits.")]),
-        ("variable lengths", RIGHT, [(70.0, Wall.NOT_KNOWN, "12 % is waiting that could not be attributed.")]),
+        ("variable lengths", RIGHT, [(70.0, Wall.NOT_KNOWN, f"12 % is {UNKNOWN}.")]),
         ("slow wire", RIGHT, [(20.0, Wall.SLOW_WIRE, "Collectives: the wire is slow.")]),
         ("slow wire", WRONG, [(20.0, Wall.LATE_RANK, waits(0))]),
-        ("late rank of another node", RIGHT, [(20.0, Wall.LATE_RANK, "All wait for a rank of another node.")]),
+        (REMOTE, RIGHT, [(20.0, Wall.LATE_RANK, "All wait for a rank of another node.")]),
         ("checkpoint", WRONG, [(20.0, Wall.HANG, "Hang: rank 0 (GPU 0) waits.")]),
-        ("two communicators in opposite order", RIGHT, [(20.0, Wall.HANG, "Hang: a deadlock of two communicators.")]),
+        ("two communicators in opposite order", RIGHT, [(20.0, Wall.HANG, "Hang: a deadlock of two.")]),
     ]  # fmt: skip
     got = [(family, outcome(family, 0, *said), said) for family, _, said in rows]
     assert got == [(family, due, said) for family, due, said in rows]
@@ -244,22 +252,16 @@ def test_the_same_seed_is_the_same_job() -> None:
     assert make("healthy: DDP", 0).plan.step != make("healthy: DDP", 1).plan.step
 
 
-TODAY = {
-    "late rank: FSDP": {RIGHT}, "late loader: steps of 10 to 50 ms": {RIGHT}, "slow wire": {RIGHT},
-}  # fmt: skip
-"""What a family must come to; no other may be worse than silent or denied, except MISNAMED."""
-MISNAMED = frozenset(
-    {"slow but alive", "healthy: pipeline", "healthy: pipeline with tied embeddings", "late rank: TP x DP"}
-)
-CHEAP = [one for one in known(()) if one not in MISNAMED and "rail" not in one and "nodes" not in one]
+BEST_FIRST = f"{RIGHT[0]}{SILENT[0]}{DENIED[0]}{WRONG[0]}"
 
 
-@pytest.mark.parametrize("family", CHEAP)
-def test_a_job_of_each_family_names_nobody_wrongly(family: str) -> None:
-    few = sorted(range(6), key=lambda seed: len(make(family, seed).plan.gpus))[:SEEDS]
-    found = [judged(family, seed) for seed in few]
-    due = TODAY.get(family, {RIGHT, SILENT, DENIED})
-    assert all(one.outcome in due for one in found), found
+@pytest.mark.parametrize("family", known(()))
+def test_a_job_of_each_family_is_judged_no_worse_than_results_say(family: str) -> None:
+    """Of the first six seeds the one with the fewest GPUs; `make model` keeps results anew."""
+    kept = next(one for one in loaded(FILE.read_text("utf-8"))[0] if one.name == family)
+    seed = min(range(6), key=lambda one: len(make(family, one).plan.everyone))
+    found = judged(family, seed)
+    assert BEST_FIRST.index(found.outcome[0]) <= BEST_FIRST.index(kept.seeds[seed]), found
 
 
 def test_the_page_has_what_was_kept() -> None:
@@ -270,6 +272,3 @@ def test_a_name_without_a_family_is_refused() -> None:
     assert known(["late loader"]) == [one for one in known(()) if one.startswith("late loader")]
     with pytest.raises(SystemExit, match="no family has nonsense"):
         known(["nonsense"])
-
-
-_ = replace
