@@ -135,9 +135,7 @@ def _seen(
             rank = job.ranks[number]
             pid, gpu = FIRST_PID + 100 * life + number, plan.gpus[number]
             loads.append(Load(rank, gpu, pid, begun, last, plan.spins))
-            mine = [group for group in plan.groups if number in group.members]
-            made = [writer.ring(group, number, rank, gpu, pid, last) for group in mine]
-            files += [one for one in made if one is not None]
+            files += writer.rings(plan.groups, number, rank, gpu, pid, last)
     return loads, files
 
 

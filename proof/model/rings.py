@@ -5,7 +5,7 @@ import os
 import random
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,14 +28,23 @@ LONGEST = 0xFFFFFFFF
 CAPTURED = 4
 PROXY = 0.002
 """Seconds until NCCL's progress thread has reported the last channel."""
-Sampling = Callable[[int, Timed, float], bool]
-"""Whether a call is timed: by its communicator, the call itself, and the monotonic second of its enqueue."""
-SAMPLINGS: Mapping[str, tuple[Sampling, int, int]] = {
-    "0.2 s of 2 s": (lambda _id, _one, mono: mono % 2.0 < 0.2, 200, 2000),
-    "all": (lambda _id, _one, _mono: True, 2000, 2000),
-    "blocks": (lambda comm, one, _mono: hash((comm, one.sequence // 16)) % 10 == 0, 200, 2000),
+Chosen = Callable[[int, int, float], bool]
+"""Whether a call is timed: by its communicator, its place among that one's calls, and the monotonic second of
+its enqueue. A process asks once for each of its calls, in their order."""
+BLOCK, STRIDE = 32, 8
+
+
+def _in_blocks(communicator: int, place: int, _mono: float) -> bool:
+    """Of so many blocks of calls one, by a hash, so that all ranks time the same."""
+    return random.Random(f"{communicator} {place // BLOCK}").random() < 1 / STRIDE  # noqa: S311
+
+
+SAMPLINGS: Mapping[str, tuple[Callable[[], Chosen], int, int]] = {
+    "0.2 s of 2 s": (lambda: lambda _comm, _place, mono: mono % 2.0 < 0.2, 200, 2000),
+    "all": (lambda: lambda _comm, _place, _mono: True, 2000, 2000),
+    "blocks": (lambda: _in_blocks, 2000, 2000),
 }
-"""How a tap chooses what it times, with what its header says of it, in milliseconds of a period."""
+"""How a process chooses what its tap times, with what a ring says of it: milliseconds of a period."""
 
 
 @dataclass(frozen=True)
@@ -140,47 +149,55 @@ class Writer:
     sampling: str = "0.2 s of 2 s"
     captured: bool = False
 
-    def ring(self, group: Group, number: int, rank: Rank, gpu: int, pid: int, ends: float) -> RingFile | None:
-        """The ring of one rank of a communicator; None where the rank never called it."""
-        calls = [(at, op, size) for at, of, op, size in rank.enqueued if of == group.id]
-        if not calls:
-            return None
-        identity = self.communicator(group, pid - number)
-        created = calls[0][0] - 0.2
-        _, on, period = SAMPLINGS[self.sampling]
-        header = HEADER.pack(
-            b"WWRING1\0", 1, HEADER_BYTES, RECORD_BYTES, RECORDS, identity, group.ranks,
-            group.number(number), group.nodes, 5, uuid(gpu).encode(), group.name.encode(), pid,
-            round((self.clocks.unix + created) * 1e9), round((self.clocks.mono + created) * 1e9), b"0.2.0",
-            22809, CAPTURED if self.captured else 0, on, period,
-        )  # fmt: skip
-        return RingFile(
-            self.folder / f"{identity & 0xFFFFFFFF:08x}{pid:08x}.ring", header, calls,
-            [] if self.captured else list(self._records(group, rank, gpu, identity)), created, group.ranks,
-            ends, self.clocks.mono, captured=80 if self.captured else 0,
-        )  # fmt: skip
+    def rings(
+        self, groups: Sequence[Group], number: int, rank: Rank, gpu: int, pid: int, ends: float
+    ) -> Iterator[RingFile]:
+        """The rings of one process: one for each communicator that it ever called."""
+        timed = self._timed(groups, rank, pid - number)
+        for group in groups:
+            calls = [(at, op, size) for at, of, op, size in rank.enqueued if of == group.id]
+            if not calls or number not in group.members:
+                continue
+            identity, created = self.communicator(group, pid - number), calls[0][0] - 0.2
+            _, on, period = SAMPLINGS[self.sampling]
+            header = HEADER.pack(
+                b"WWRING1\0", 1, HEADER_BYTES, RECORD_BYTES, RECORDS, identity, group.ranks,
+                group.number(number), group.nodes, 5, uuid(gpu).encode(), group.name.encode(), pid,
+                round((self.clocks.unix + created) * 1e9), round((self.clocks.mono + created) * 1e9),
+                b"0.2.0", 22809, CAPTURED if self.captured else 0, on, period,
+            )  # fmt: skip
+            yield RingFile(
+                self.folder / f"{identity & 0xFFFFFFFF:08x}{pid:08x}.ring", header, calls,
+                [self._record(group, gpu, one) for one in timed.get(group.id, ())], created, group.ranks,
+                ends, self.clocks.mono, captured=80 if self.captured else 0,
+            )  # fmt: skip
+
+    def _timed(self, groups: Sequence[Group], rank: Rank, first: int) -> dict[int, list[Timed]]:
+        """The calls that the tap of a process times, by communicator."""
+        chosen, places, found = SAMPLINGS[self.sampling][0](), dict[int, int](), dict[int, list[Timed]]()
+        identities = {group.id: self.communicator(group, first) for group in groups}
+        for one in [] if self.captured else rank.timed:
+            place = places[one.group] = places.get(one.group, -1) + 1
+            if chosen(identities[one.group], place, self.clocks.mono + one.enqueued):
+                found.setdefault(one.group, []).append(one)
+        return found
 
     def communicator(self, group: Group, first: int) -> int:
         return random.Random(f"{first} {group.id}").getrandbits(64)  # noqa: S311
 
-    def _records(self, group: Group, rank: Rank, gpu: int, identity: int) -> Iterable[tuple[float, bytes]]:
-        """Each timed call: when it is written, and all of its record but the number."""
-        timed = SAMPLINGS[self.sampling][0]
+    def _record(self, group: Group, gpu: int, one: Timed) -> tuple[float, bytes]:
+        """A timed call: when it is written, and all of its record but the number."""
         clocks = self.clocks
-        for one in rank.timed:
-            if one.group != group.id or not timed(identity, one, clocks.mono + one.enqueued):
-                continue
-            begin, end = clocks.gpu(gpu, one.start), clocks.gpu(gpu, one.end)
-            longest = max(0, end - begin - self.draw.randrange(1500))
-            longest = min(longest - longest % clocks.resolution, LONGEST)
-            divided = group.ranks if one.op in {"all_gather", "reduce_scatter", "alltoall"} else 1
-            count, kind = (1, SINGLE) if one.size == 4 else (one.size // 2 // divided, HALF)
-            enqueued = round((clocks.mono + one.enqueued) * 1e9)
-            record = RECORD.pack(
-                0, one.sequence, count, begin, end, enqueued, longest, NUMBERS[one.op], kind, RING, SIMPLE,
-                24, 24, SAME, 255, 0,
-            )  # fmt: skip
-            yield one.end + PROXY, record[8:]
+        begin, end = clocks.gpu(gpu, one.start), clocks.gpu(gpu, one.end)
+        longest = max(0, end - begin - self.draw.randrange(1500))
+        longest = min(longest - longest % clocks.resolution, LONGEST)
+        divided = group.ranks if one.op in {"all_gather", "reduce_scatter", "alltoall"} else 1
+        count, kind = (1, SINGLE) if one.size == 4 else (one.size // 2 // divided, HALF)
+        record = RECORD.pack(
+            0, one.sequence, count, begin, end, round((clocks.mono + one.enqueued) * 1e9), longest,
+            NUMBERS[one.op], kind, RING, SIMPLE, 24, 24, SAME, 255, 0,
+        )  # fmt: skip
+        return one.end + PROXY, record[8:]
 
 
 def uuid(gpu: int) -> str:
