@@ -12,6 +12,7 @@ from itertools import pairwise
 from proof.model.job import Spending, spending
 from proof.model.load import Load
 from proof.model.play import MONO, Look, Played
+from proof.model.rings import uuid
 from proof.model.truth import BUSY, DEADLOCK, HANG, NOBODY, RAIL, RANK, REMOTE, WIRE, Case
 from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.jobs.explain.evidence import Wall
@@ -44,7 +45,8 @@ class Verdict:
     waiting was shown, in the line or in the ledger, in half of the looks. `back`: the right
     name was followed by a denial. `number`: a rank was named by another number than the job's. `changes`: how
     often the first line changed in its words, numbers left out. `error`: how far the ledger's shares are from
-    the truth, at most and on average over what was compared; None without a ledger.
+    the truth on average; None without a ledger. `misattributed`: the share of the time that it lays on GPUs
+    for which nobody waits.
     """
 
     outcome: str
@@ -56,6 +58,7 @@ class Verdict:
     number: bool = False
     changes: int = 0
     error: float | None = None
+    misattributed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,9 @@ class Bench:
 
     def verdict(self) -> Verdict:
         case, first = self.case, self._first()
-        told = Verdict(SILENT, None, self._last(), changes=_changes(self.played), error=self._error())
+        told = Verdict(SILENT, None, self._last(), changes=_changes(self.played))
+        error, misattributed = self._ledger()
+        told = replace(told, error=error, misattributed=misattributed)
         wrong, right, denied = (first.lines.get(kind) for kind in (WRONG, RIGHT, DENIED))
         after = right and right[0] - case.onset
         if wrong is not None:
@@ -209,18 +214,33 @@ class Bench:
     def _load(self, index: str, second: float) -> Load | None:
         return next((x for x in self.played.loads if str(x.gpu) == index and x.holds(second)), None)
 
-    def _error(self) -> float | None:
-        """The mean difference between truth and ledger, of computing, of idle time and of what is lost."""
-        differences = []
+    def _ledger(self) -> tuple[float | None, float]:
+        """How far the ledger is from the truth, and how much of the time it lays at a wrong GPU's door.
+
+        The first is the mean difference of computing, of idle and of lost time; None without a ledger.
+        """
+        differences, wrong, compared = list[float](), 0.0, 0
         for look in self.played.looks[::6]:
             for truth, found in self._compared(look, LOOKED):
-                shares = found.shares
+                shares, compared = found.shares, compared + 1
                 differences += [
                     abs(truth.computing - shares.get(Spent.COMPUTING, 0.0)),
                     abs(truth.idle - shares.get(Spent.IDLE, 0.0)),
                     abs(truth.waiting + truth.beyond - _lost(found)),
                 ]
-        return sum(differences) / len(differences) if differences else None
+                wrong += self._misattributed(truth, found)
+        return (sum(differences) / len(differences), wrong / compared) if compared else (None, 0.0)
+
+    def _misattributed(self, truth: Spending, found: GpuLedger) -> float:
+        """The share of the time that is attributed to GPUs for which nobody waits; a culprit is never wrong.
+
+        Where lateness is handed on from communicator to communicator, both may be named.
+        """
+        plan, case = self.case.plan, self.case
+        due = {uuid(plan.gpus[rank]): truth.waits.get(rank, 0.0) for rank in plan.ranks}
+        culprits = {uuid(plan.gpus[rank]) for rank in case.ranks}
+        given = {gpu: share for gpu, share in found.waits_for.items() if gpu not in culprits}
+        return sum(max(0.0, share - due.get(gpu, 0.0)) for gpu, share in given.items())
 
 
 def _lost(found: GpuLedger) -> float:

@@ -27,11 +27,12 @@ A first line is read every 2 seconds.
 | number | right jobs in which the rank had another number than the job's own |
 | too late | denied or silent jobs whose cause was named later |
 | lines | how often the first line changed in its words, on average |
+| mislaid | jobs of whose time the ledger lays more than 3 % on GPUs for which nobody waits |
 
 """
 COLUMNS = (
     "family", "jobs", "right", "after, median", "wrong", "denied", "silent", "shown", "taken back", "number",
-    "too late", "lines",
+    "too late", "lines", "mislaid",
 )  # fmt: skip
 TABLE = f"| {' | '.join(COLUMNS)} |\n| --{' | --:' * (len(COLUMNS) - 1)} |\n"
 
@@ -61,5 +62,5 @@ def page(families: Sequence[Family], seeds: int, sampling: str, commit: str) -> 
 def _row(one: Family) -> str:
     after = f"{statistics.median(one.seconds):.0f} s" if one.seconds else ""
     counts = [one.jobs, one.of(RIGHT), after, *map(one.of, (WRONG, DENIED, SILENT)), one.shown, one.back,
-              one.numbers, one.late, f"{one.changes:.1f}"]  # fmt: skip
+              one.numbers, one.late, f"{one.changes:.1f}", one.laid]  # fmt: skip
     return f"| {one.name} | {' | '.join(map(str, counts))} |\n"

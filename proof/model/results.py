@@ -18,6 +18,7 @@ from proof.model.judge import DENIED, RIGHT, SILENT, WRONG, Bench, Verdict
 from proof.model.play import play
 
 FILE = Path(__file__).with_name("results.json")
+MISLAID = 0.03
 EXAMPLES = 1
 """False lines of a family that are kept, by the seed."""
 
@@ -29,6 +30,7 @@ class Family:
     `shown`: silent ones in which the waiting was shown as not attributed. `back`: right, and denied later.
     `numbers`: right with another number of the rank than the job's. `late`: named rightly, too late.
     `changes`: of the first line, on average. `errors`: of the ledger, by job, as shares; empty without one.
+    `laid`: jobs of whose time the ledger lays more than MISLAID on GPUs for which nobody waits.
     `seeds`: the first letter of the outcome of each seed. `examples`: seeds with false lines.
     """
 
@@ -43,6 +45,7 @@ class Family:
     late: int
     changes: float
     errors: Sequence[float] = ()
+    laid: int = 0
     examples: Sequence[str] = field(default_factory=tuple)
 
     def of(self, outcome: str) -> int:
@@ -86,6 +89,7 @@ def summed(name: str, found: Sequence[tuple[int, Verdict]]) -> Family:
         sum(one.outcome in {DENIED, SILENT} and one.after is not None for one in verdicts),
         round(statistics.fmean(one.changes for one in verdicts), 2),
         [round(one.error, 3) for one in verdicts if one.error is not None],
+        sum(one.misattributed > MISLAID for one in verdicts),
         [f"{seed}: {one.outcome} at {one.second:.0f} s: {one.line}" for seed, one in false[:EXAMPLES]],
     )  # fmt: skip
 

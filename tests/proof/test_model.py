@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 from proof.model import rings
 from proof.model.families import More, Stalls, make
-from proof.model.job import OTHERS, Job, World, spending
-from proof.model.judge import DENIED, RIGHT, SILENT, WRONG, Bench
+from proof.model.job import OTHERS, Job, Spending, World, spending
+from proof.model.judge import DENIED, RIGHT, SILENT, WRONG, Bench, Verdict
 from proof.model.load import Clock, Load, ModelFiles, ModelNvml, ModelRas, Node
 from proof.model.page import PAGE, page
 from proof.model.play import MONO, OWNER, UNIX, Look, Played, play
@@ -24,6 +25,7 @@ from wirewatch.core.ports import ALL_LINKS, Question
 from wirewatch.core.types import Absent, value_or
 from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.jobs.explain.evidence import Certainty, JobAnswer, JobEvidence, Wall
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, LedgerFacts, Spent
 from wirewatch.jobs.tap.rings import FileRings
 
 
@@ -246,6 +248,37 @@ def test_first_lines_are_judged_by_the_truth() -> None:
     ]  # fmt: skip
     got = [(family, outcome(family, small(family), *said), said) for family, _, said in rows]
     assert got == [(family, due, said) for family, due, said in rows]
+
+
+def kept_by_a_ledger(shares: Callable[[Spending], dict[Spent, float]], blamed: str) -> Verdict:
+    """The verdict of a silent job whose ledger has shares made of the truth, and blames a GPU for waiting."""
+    played = replace(ran(LATE, small(LATE)), looks=[])
+    for after in range(20, 40):
+        at = played.case.onset + after
+        gpus = []
+        for load in played.loads:
+            made = shares(spending(load.rank, at - 10, at))
+            waits = {blamed: made.get(Spent.LOCAL_RANK, 0.0)}
+            gpus.append(GpuLedger(uuid(load.gpu), str(load.gpu), 10.0, made, waits))
+        ledger = JobLedger("slurm:1", (), 0.0, starting=False, short=tuple(gpus), long=())
+        played.looks.append(Look(at, (), (LedgerFacts(MONO + at, (ledger,)),)))
+    return Bench(played).verdict()
+
+
+def test_a_ledger_is_held_against_the_truth() -> None:
+    plan, (late,) = make(LATE, small(LATE)).plan, make(LATE, small(LATE)).ranks
+    culprit, innocent = uuid(plan.gpus[late]), uuid(next(g for g in plan.gpus if g != plan.gpus[late]))
+    true = kept_by_a_ledger(
+        lambda t: {Spent.COMPUTING: t.computing, Spent.LOCAL_RANK: t.waiting, Spent.IDLE: t.idle}, culprit
+    )
+    assert (true.outcome, true.attributed) == (SILENT, True)
+    assert true.error == pytest.approx(0.0, abs=1e-9)
+    assert true.misattributed == pytest.approx(0.0, abs=1e-9)
+    not_known = kept_by_a_ledger(lambda t: {Spent.NOT_ATTRIBUTED: t.waiting + 0.1}, culprit)
+    assert not_known.attributed
+    assert not_known.error == pytest.approx(0.33, abs=0.1)
+    assert not kept_by_a_ledger(lambda _: {Spent.COMPUTING: 1.0}, culprit).attributed
+    assert kept_by_a_ledger(lambda t: {Spent.LOCAL_RANK: t.waiting}, innocent).misattributed > 0.03
 
 
 def test_a_rail_is_not_its_rank() -> None:
