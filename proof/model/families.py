@@ -176,11 +176,13 @@ def two_late(draw: random.Random) -> Case:
 
 
 def drifting(draw: random.Random) -> Case:
-    """The rank loses 5 % after a sixth to a third of the drift: from then on it counts."""
+    """The rank has 8 % more work after a fifth to two fifths of the drift: from then on it counts."""
     plan = drawn(draw, draw.choice(("ddp", "fsdp")))
     rank, more = draw.choice(plan.ranks), draw.uniform(1.2, 1.4)
     plan.fault = More({rank: more}, 30.0, full=60.0)
-    return _case(plan, RANK, rank, onset=30.0 + 60.0 * 0.08 / (more - 1))
+    case = _case(plan, RANK, rank, onset=30.0 + 60.0 * 0.08 / (more - 1))
+    case.since = 30.0
+    return case
 
 
 def lengths(draw: random.Random) -> Case:

@@ -142,7 +142,7 @@ class Bench:
 
     def _kind(self, said: Said, second: float) -> str:
         """RIGHT, WRONG or DENIED; SILENT where it says nothing of the cause."""
-        case, begun = self.case, second >= self.case.onset
+        case, begun = self.case, self.case.begun(second)
         known = {case.plan.gpus[rank] for rank in case.ranks} if begun else set()
         if said.wall is Wall.HANG and case.kind not in {HANG, DEADLOCK}:
             return WRONG

@@ -17,7 +17,7 @@ class Case:
 
     `seconds`: how long it is watched. `on`, `captured`: what its tap and graphs do. `restarts`: seconds at
     which its processes end, and are there again as new ones. `stopped`: the kernel's letter for a rank's
-    process from the onset on. `ras`: whether NCCL's RAS can be reached. `skew`: seconds of clocks.
+    process from the onset on. `since`: when it began, where it costs too little before the onset. `ras`: whether NCCL's RAS can be reached. `skew`: seconds of clocks.
     """
 
     plan: Plan
@@ -34,3 +34,8 @@ class Case:
     drift: float = 2e-6
     resolution: int = 32
     sampling: str = "0.2 s of 2 s"
+    since: float | None = None
+
+    def begun(self, second: float) -> bool:
+        """Whether what holds it up is there by a second, however little it costs."""
+        return second >= (self.onset if self.since is None else self.since)
