@@ -7,7 +7,7 @@ import argparse
 
 from proof.model.page import PAGE, page
 from proof.model.results import FILE, commit, kept, known, run
-from proof.model.rings import SAMPLINGS
+from proof.model.rings import DEFAULT, SAMPLINGS
 
 
 def main() -> None:
@@ -15,11 +15,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="proof.model")
     parser.add_argument("names", nargs="*", help="parts of the names of families; all without")
     parser.add_argument("--seeds", type=int, default=3, help="jobs of each family")
-    parser.add_argument("--sampling", default="", choices=["", *SAMPLINGS], help="which calls the tap times")
+    parser.add_argument(
+        "--sampling", default=DEFAULT, choices=list(SAMPLINGS), help="which calls the tap times"
+    )
     parser.add_argument("--write", action="store_true", help="keep results.json and results.md")
     asked = parser.parse_args()
     families, seconds = run(asked.seeds, known(asked.names), asked.sampling)
-    text = page(families, asked.seeds, asked.sampling or "0.2 s of 2 s", commit())
+    text = page(families, asked.seeds, asked.sampling, commit())
     print(text)
     print(f"{seconds:.0f} s of CPU")
     if asked.write:

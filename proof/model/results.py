@@ -16,6 +16,7 @@ from pathlib import Path
 from proof.model.families import FAMILIES, make
 from proof.model.judge import DENIED, RIGHT, SILENT, WRONG, Bench, Verdict
 from proof.model.play import play
+from proof.model.rings import DEFAULT
 
 FILE = Path(__file__).with_name("results.json")
 MISLAID = 0.03
@@ -52,10 +53,10 @@ class Family:
         return self.outcomes.get(outcome, 0)
 
 
-def judged(family: str, seed: int, sampling: str = "") -> Verdict:
+def judged(family: str, seed: int, sampling: str = DEFAULT) -> Verdict:
     """Play one job; the same every time."""
     case = make(family, seed)
-    case.sampling = sampling or case.sampling
+    case.sampling = sampling
     return Bench(play(case, f"{family} {seed}")).verdict()
 
 
@@ -65,7 +66,7 @@ def _judged(task: tuple[str, int, str]) -> tuple[str, int, Verdict, float]:
     return task[0], task[1], found, time.process_time() - began
 
 
-def run(seeds: int, names: Iterable[str], sampling: str = "") -> tuple[list[Family], float]:
+def run(seeds: int, names: Iterable[str], sampling: str = DEFAULT) -> tuple[list[Family], float]:
     """Return the families, and the CPU seconds that they took."""
     chosen = list(names)
     tasks = [(name, seed, sampling) for name in chosen for seed in range(seeds)]
@@ -99,7 +100,7 @@ def kept(families: Sequence[Family], seeds: int, sampling: str, commit: str) -> 
     told = {
         "commit": commit,
         "seeds": seeds,
-        "sampling": sampling or "0.2 s of 2 s",
+        "sampling": sampling,
         "families": [asdict(one) for one in families],
     }
     return json.dumps(told, indent=1) + "\n"

@@ -8,13 +8,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from proof.model.job import GROUPED, Group, Rank, Timed
+from tests.node.jobs.tap.pacing import BLOCK, Paced, Process
 
 HEADER_BYTES, RECORD_BYTES, RECORDS = 4096, 64, 4096
-HEADER = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I40x")
+HEADER = struct.Struct("=8s4IQ4I48s64sq2Q16siI5I28x")
 """From `magic` to `pad0`; the counters follow at byte 256."""
 COUNTERS_AT = 256
+STRIDE_AT = COUNTERS_AT - 32
+"""The last word before `pad0`."""
 COUNTERS = struct.Struct("=7Q2I48Q")
 RECORD = struct.Struct("=6QI8BI")
 NUMBERS: Mapping[str, int] = {
@@ -28,23 +32,56 @@ LONGEST = 0xFFFFFFFF
 CAPTURED = 4
 PROXY = 0.002
 """Seconds until NCCL's progress thread has reported the last channel."""
-Chosen = Callable[[int, int, float], bool]
-"""Whether a call is timed: by its communicator, its place among that one's calls, and the monotonic second of
-its enqueue. A process asks once for each of its calls, in their order."""
-BLOCK, STRIDE = 32, 8
 
 
-def _in_blocks(communicator: int, place: int, _mono: float) -> bool:
-    """Of so many blocks of calls one, by a hash, so that all ranks time the same."""
-    return random.Random(f"{communicator} {place // BLOCK}").random() < 1 / STRIDE  # noqa: S311
+class Sampling(Protocol):
+    """How the taps of one process choose what they time. It is asked once for each call, in their order."""
+
+    def times(self, communicator: int, mono: float) -> bool:
+        """Whether a call that is enqueued at this monotonic second is timed."""
+
+    def stride(self, communicator: int) -> int:
+        """Of so many blocks one is timed now; 0 where there are no blocks."""
 
 
-SAMPLINGS: Mapping[str, tuple[Callable[[], Chosen], int, int]] = {
-    "0.2 s of 2 s": (lambda: lambda _comm, _place, mono: mono % 2.0 < 0.2, 200, 2000),
-    "all": (lambda: lambda _comm, _place, _mono: True, 2000, 2000),
-    "blocks": (lambda: _in_blocks, 2000, 2000),
+@dataclass
+class ByClock:
+    """So many milliseconds of every period; all calls where the two are equal."""
+
+    on: int
+    period: int
+
+    def times(self, communicator: int, mono: float) -> bool:  # noqa: ARG002
+        return mono * 1e3 % self.period < self.on
+
+    def stride(self, communicator: int) -> int:  # noqa: ARG002
+        return 0
+
+
+@dataclass
+class ByBudget:
+    """So many calls a second, in blocks that a hash chooses, as agent/tap/pace.c does."""
+
+    process: Process
+    known: dict[int, Paced] = field(default_factory=dict)
+
+    def times(self, communicator: int, mono: float) -> bool:
+        now = int(mono * 1e3)
+        if communicator not in self.known:
+            self.known[communicator] = self.process.communicator(communicator, now)
+        return self.known[communicator].call(now)
+
+    def stride(self, communicator: int) -> int:
+        return 1 << self.known[communicator].halvings
+
+
+DEFAULT = "50 calls a second"
+SAMPLINGS: Mapping[str, tuple[Callable[[], Sampling], tuple[int, int, int, int]]] = {
+    DEFAULT: (lambda: ByBudget(Process()), (2000, 2000, Process.budget, BLOCK)),
+    "0.2 s of 2 s": (lambda: ByClock(200, 2000), (200, 2000, 0, 0)),
+    "all": (lambda: ByClock(2000, 2000), (2000, 2000, 0, 0)),
 }
-"""How a process chooses what its tap times, with what a ring says of it: milliseconds of a period."""
+"""Rules with what a ring says of them: `on_ms`, `period_ms`, `budget` and `block`."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +112,7 @@ class RingFile:
     ends: float
     mono: float
     captured: int = 0
+    strides: Sequence[tuple[float, int]] = ()
     handle: int = -1
     _counted: int = 0
     _written: int = 0
@@ -97,6 +135,8 @@ class RingFile:
         end = bisect_right(self.records, second, key=lambda one: one[0])
         self._put(range(self._written, end))
         os.pwrite(self.handle, self._counters(), COUNTERS_AT)
+        if (at := bisect_right(self.strides, (second, 1 << 32)) - 1) >= 0:
+            os.pwrite(self.handle, struct.pack("=I", self.strides[at][1]), STRIDE_AT)
         if second >= self.ends:
             self.close()
 
@@ -146,41 +186,47 @@ class Writer:
     folder: Path
     clocks: Clocks
     draw: random.Random
-    sampling: str = "0.2 s of 2 s"
+    sampling: str = DEFAULT
     captured: bool = False
 
     def rings(
         self, groups: Sequence[Group], number: int, rank: Rank, gpu: int, pid: int, ends: float
     ) -> Iterator[RingFile]:
         """The rings of one process: one for each communicator that it ever called."""
-        timed = self._timed(groups, rank, pid - number)
+        timed, strides = self._timed(groups, rank, pid - number)
         for group in groups:
             calls = [(at, op, size) for at, of, op, size in rank.enqueued if of == group.id]
             if not calls or number not in group.members:
                 continue
             identity, created = self.communicator(group, pid - number), calls[0][0] - 0.2
-            _, on, period = SAMPLINGS[self.sampling]
             header = HEADER.pack(
                 b"WWRING1\0", 1, HEADER_BYTES, RECORD_BYTES, RECORDS, identity, group.ranks,
                 group.number(number), group.nodes, 5, uuid(gpu).encode(), group.name.encode(), pid,
                 round((self.clocks.unix + created) * 1e9), round((self.clocks.mono + created) * 1e9),
-                b"0.2.0", 22809, CAPTURED if self.captured else 0, on, period,
+                b"0.3.0", 22809, CAPTURED if self.captured else 0, *SAMPLINGS[self.sampling][1], 0,
             )  # fmt: skip
             yield RingFile(
                 self.folder / f"{identity & 0xFFFFFFFF:08x}{pid:08x}.ring", header, calls,
                 [self._record(group, gpu, one) for one in timed.get(group.id, ())], created, group.ranks,
                 ends, self.clocks.mono, captured=80 if self.captured else 0,
+                strides=strides.get(group.id, ()),
             )  # fmt: skip
 
-    def _timed(self, groups: Sequence[Group], rank: Rank, first: int) -> dict[int, list[Timed]]:
-        """The calls that the tap of a process times, by communicator."""
-        chosen, places, found = SAMPLINGS[self.sampling][0](), dict[int, int](), dict[int, list[Timed]]()
+    def _timed(
+        self, groups: Sequence[Group], rank: Rank, first: int
+    ) -> tuple[dict[int, list[Timed]], dict[int, list[tuple[float, int]]]]:
+        """The calls that the tap of a process times and the strides from a second on, by communicator."""
+        sampling = SAMPLINGS[self.sampling][0]()
+        found, strides = dict[int, list[Timed]](), dict[int, list[tuple[float, int]]]()
         identities = {group.id: self.communicator(group, first) for group in groups}
         for one in [] if self.captured else rank.timed:
-            place = places[one.group] = places.get(one.group, -1) + 1
-            if chosen(identities[one.group], place, self.clocks.mono + one.enqueued):
+            identity = identities[one.group]
+            if sampling.times(identity, self.clocks.mono + one.enqueued):
                 found.setdefault(one.group, []).append(one)
-        return found
+            known, stride = strides.setdefault(one.group, []), sampling.stride(identity)
+            if not known or known[-1][1] != stride:
+                known.append((one.enqueued, stride))
+        return found, strides
 
     def communicator(self, group: Group, first: int) -> int:
         return random.Random(f"{first} {group.id}").getrandbits(64)  # noqa: S311

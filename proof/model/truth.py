@@ -1,8 +1,9 @@
 """What is true of a job that was made: what holds it up, since when, and by when it must have been named."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proof.model.job import World
+from proof.model.rings import DEFAULT
 from proof.model.shapes import Plan
 
 NOBODY, RANK, REMOTE, WIRE, RAIL, HANG, DEADLOCK, BUSY = (
@@ -15,9 +16,10 @@ NOBODY, RANK, REMOTE, WIRE, RAIL, HANG, DEADLOCK, BUSY = (
 class Case:
     """A job with its truth. `ranks`: whom it waits for; `onset` in seconds; `limit`: until it must be named.
 
-    `seconds`: how long it is watched. `on`, `captured`: what its tap and graphs do. `restarts`: seconds at
-    which its processes end, and are there again as new ones. `stopped`: the kernel's letter for a rank's
-    process from the onset on. `since`: when it began, where it costs too little before the onset. `ras`: whether NCCL's RAS can be reached. `skew`: seconds of clocks.
+    `seconds`: how long it is watched. `restarts`: seconds at which its processes end, and new ones begin.
+    `ras`: whether NCCL's RAS can be reached. `captured`: its collectives are in CUDA graphs. `drift`,
+    `resolution` (nanoseconds) of the GPUs' clocks. `sampling`: which calls its tap times. `since`: when what
+    holds it up began, where it costs too little before the onset.
     """
 
     plan: Plan
@@ -28,12 +30,11 @@ class Case:
     limit: float = 30.0
     seconds: float = 0.0
     restarts: tuple[float, ...] = ()
-    states: dict[int, str] = field(default_factory=dict)
     ras: bool = True
     captured: bool = False
     drift: float = 2e-6
     resolution: int = 32
-    sampling: str = "0.2 s of 2 s"
+    sampling: str = DEFAULT
     since: float | None = None
 
     def begun(self, second: float) -> bool:
