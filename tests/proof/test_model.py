@@ -153,7 +153,7 @@ def test_a_rule_times_its_share_and_all_ranks_alike(sampling: str, least: float,
     timed = []
     for behind in (0.0, 3e-4):
         rule = rings.SAMPLINGS[sampling][0]()
-        timed.append({n for n in range(8000) if rule.times(7, 20.0 + n / 200 + behind) and n > 1000})
+        timed.append({n for n in range(8000) if rule.times(7, 20.0 + n / 200 + behind) and n >= 1000})
         assert least <= len(timed[-1]) / 7000 <= most
         assert rule.stride(7) == (4 if sampling == rings.DEFAULT else 0)
     assert len(timed[0] & timed[1]) >= 0.95 * len(timed[0])
