@@ -239,6 +239,11 @@ pairs-kubernetes: $(VENV)/.dev $(VENV)/.helm
 	proof/kubernetes/packages
 	$(BIN)/python -m proof.fleet.pairs.kubernetes $(WRITE) $(NAMES)
 
+# proof/model/results.md: jobs of known truth through the collectors of running jobs, 50 of each family; some 20 minutes of one core.
+.PHONY: model
+model: $(VENV)/.dev
+	$(BIN)/python -m proof.model --seeds 50 --write
+
 # proof/fleet/simulation/pairs.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
 # eight hours of one core; what was drawn is kept in build/, so that it goes on where it was ended. A machine with more cores
 # and no more than the agent's dependencies can draw: PYTHONPATH=agent python -m proof.fleet.simulation --draw --data DIR.
