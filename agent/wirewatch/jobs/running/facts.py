@@ -13,6 +13,7 @@ from wirewatch.jobs.running.expected import conditions_of, inside_settings
 from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
 from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
 from wirewatch.jobs.running.model import MOST_REFUSED, JobsMemory, JobsPolicy, JobsReading
+from wirewatch.jobs.running.spending import shares, summed
 from wirewatch.jobs.times import (
     CommunicatorTimes,
     CommunicatorWindow,
@@ -35,7 +36,7 @@ _SMALLER = 0.5
 def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> JobsFacts:
     """The facts after a reading, with the hints that hold now."""
     reading, memory = ok.value, judged.memory
-    jobs = tuple(_job(job, judged, reading, policy) for job in judged.jobs)
+    jobs = tuple(_job(job, judged, reading, ok.mono, policy) for job in judged.jobs)
     hints = tuple(_hints(jobs, ok))
     last = max(hints, key=lambda hint: hint.since, default=memory.last_hint)
     files = () if isinstance(reading.rings, Absent) else reading.rings.refused
@@ -45,7 +46,9 @@ def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> Jo
     )  # fmt: skip
 
 
-def _job(job: JobGroup, judged: JudgedRings, reading: JobsReading, policy: JobsPolicy) -> RunningJob:
+def _job(
+    job: JobGroup, judged: JudgedRings, reading: JobsReading, mono: float, policy: JobsPolicy
+) -> RunningJob:
     ours = [judged.communicators[key] for key in job.keys]
     fresh = tuple(one for one in ours if one.fresh)
     times = tuple(_times(one, judged.memory) for one in ours)
@@ -56,7 +59,7 @@ def _job(job: JobGroup, judged: JudgedRings, reading: JobsReading, policy: JobsP
         job.name, job.owners, job.uid,
         since=min(ring.ring.created for one in ours for ring in one.group.rings),
         live=any(one.group.live for one in ours), communicators=times,
-        gpus=tuple(_gpus(fresh, ours, judged.memory)), late=late, wire=wire,
+        gpus=tuple(_gpus(fresh, ours, judged.memory, mono, policy)), late=late, wire=wire,
         remarks=tuple(_remarks(job, ours, reading, policy)),
     )  # fmt: skip
 
@@ -74,15 +77,16 @@ def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
         calls=_folded(max, (ring.calls for ring in grown)),
         bytes=_folded(max, (ring.bytes for ring in grown)),
         unsized=_folded(max, (ring.unsized for ring in grown)), source=one.group.source,
+        group=one.names.group,
     )  # fmt: skip
 
 
 def _gpus(
-    fresh: Sequence[JudgedCommunicator], ours: Sequence[JudgedCommunicator], memory: JobsMemory
-) -> Iterator[GpuTime]:
-    """Each GPU's shares of the time over the newest windows of all communicators that it is in."""
-    newest = ((one, {time.rank: time for time in one.memory.windows[-1].ranks}) for one in fresh)
-    times = grouped((str(rank.gpu), of[rank.rank]) for one, of in newest for rank in one.here)
+    fresh: Sequence[JudgedCommunicator], ours: Sequence[JudgedCommunicator], memory: JobsMemory, mono: float,
+    policy: JobsPolicy,
+) -> Iterator[GpuTime]:  # fmt: skip
+    """Each GPU's shares of the time over the windows of the last seconds of all communicators it is in."""
+    times = grouped((str(rank.gpu), share) for one in fresh for rank, share in shares(one, mono, policy))
     ranks = {str(rank.gpu): rank for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
     rings = (ring.ring for one in ours for ring in one.group.rings)
     grown = grouped((str(ring.gpu), memory.rings[ring.name]) for ring in rings)
@@ -90,9 +94,7 @@ def _gpus(
         found = times.get(gpu, ())
         yield GpuTime(
             gpu, rank.index,
-            in_collectives=min(1.0, sum(time.in_collectives for time in found)),
-            waiting=min(1.0, sum(time.waiting for time in found)),
-            late=max((time.late for time in found), default=0.0), measured=bool(found),
+            **summed(found), measured=bool(found),
             calls=_folded(sum, (ring.calls for ring in grown.get(gpu, ()))),
             bytes=_folded(sum, (ring.bytes for ring in grown.get(gpu, ()))),
         )  # fmt: skip
@@ -102,7 +104,8 @@ def _hints(jobs: Sequence[RunningJob], ok: Ok[JobsReading]) -> Iterator[JobHint]
     """One for each job's late GPU, and one for its wire where nothing else agrees that it is slow."""
     for job in jobs:
         if job.late is not None:
-            yield _hint(LATE, job.name, value_or(job.late.gpu, ""), job.late, ok)
+            for gpu in (job.late.gpu, *(one.gpu for one in job.late.others)):
+                yield _hint(LATE, job.name, value_or(gpu, ""), job.late, ok)
         if job.wire is not None and not job.wire.witnesses:
             yield _hint(WIRE, job.name, "", job.wire, ok)
 
@@ -125,6 +128,9 @@ def _remarks(
             yield JobRemark(kind, f"{what} {first(sorted(found), _SHOWN)}")
     for text in sorted({text for rank in ranks for text in inside_settings(settings_of_rank(rank, reading))}):
         yield JobRemark(JobRemarkKind.SETTINGS, text)
+    for one in ours:
+        if one.rail is not None:
+            yield JobRemark(JobRemarkKind.RAIL, one.rail.text, one.rail.cost)
     yield from _leaving(ours, reading, policy)
 
 

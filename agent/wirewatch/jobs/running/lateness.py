@@ -108,7 +108,7 @@ def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
     which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
     """
     seconds: dict[int, float] = defaultdict(float)
-    for rank in sorted({rank for one in found for rank in one.seconds}):
+    for rank in sorted({rank for one in found for rank in one.own}):
         for (_, old), (_, came) in pairwise(_came(found, rank)):
             if old is None or came is None or old.ahead:
                 continue
@@ -121,9 +121,9 @@ def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
 def covered(found: Sequence[JoinedCollective]) -> float:
     """Seconds of the collectives in front of which computing was seen, and of that computing."""
     return math.fsum(
-        one.before + math.fsum(one.seconds.values()) / len(one.seconds)
+        one.before + math.fsum(one.own.values()) / len(one.own)
         for one in found
-        if one.before is not None and len(one.seconds) > 1
+        if one.before is not None and len(one.own) > 1
     )
 
 
@@ -134,8 +134,8 @@ def gap(seconds: Mapping[int, float], rank: int) -> float:
 
 def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
     """By how much the rank was late for each collective that was not queued, in their order."""
-    order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
-    every = [(gap(one.seconds, rank), _lateness(one, rank)) for one in order]
+    order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
+    every = [(gap(one.own, rank), _lateness(one, rank)) for one in order]
     known = [came for _, came in every if came is not None]
     least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
     return [(late, came) for late, came in every if came is None or came.own > least]
@@ -144,8 +144,8 @@ def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lat
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
     if one.before is None:
         return None
-    own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - one.seconds[rank]
-    return Lateness(one.before, own, gap(one.seconds, rank))
+    own = one.before + math.fsum(one.own.values()) / len(one.own) - one.own[rank]
+    return Lateness(one.before, own, gap(one.own, rank))
 
 
 def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:

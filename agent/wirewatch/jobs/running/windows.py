@@ -1,9 +1,10 @@
 """Windows of a communicator: from joined collectives to wire time, busbw, waiting and votes. Pure."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from wirewatch.busbw.formulas import FACTORS, busbw
@@ -21,11 +22,13 @@ from wirewatch.jobs.running.model import (
     JobsPolicy,
     JoinedCollective,
     RankMeeting,
+    References,
 )
 from wirewatch.jobs.times import LATENCY_BELOW, CommunicatorWindow, OperationTimes, RankTime
 
 LOW, HIGH = 0.1, 0.9
 KEPT_MEETINGS = 8
+KEPT_BEST = 2
 DECIDED = 0.2
 """Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
 become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
@@ -39,6 +42,8 @@ KEPT_EVEN, LEAST_EVEN = 8, 3
 """Windows in which nobody was late that are kept, and how many it takes to say how far behind is usual."""
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
+APART = 2.0
+"""How many times as far apart as ranks are from each other are two groups of them."""
 COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
 """Part of the shortest window that lines must be apart: those written at once do not say of what time they
 are; and part of their time in which the first ones were written."""
@@ -82,12 +87,13 @@ class LateInWindow(NamedTuple):
     """The late rank of a window, None for nobody.
 
     `cost`: the share of the time that the others lose to it. `grown`: by how much of the time it is farther
-    behind than while nobody was late, None where that is not known.
+    behind than while nobody was late, None where that is not known. `others`: ranks that are as late.
     """
 
     rank: int | None = None
     cost: float = 0.0
     grown: float | None = None
+    others: tuple[int, ...] = ()
 
 
 def bias(op: str, size_bytes: int) -> float:
@@ -119,11 +125,13 @@ def roll(
         return begun
     window, met = window_of(memory, shape, policy, rows)
     windows = (*memory.windows, window)
-    slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
+    late = () if window.late is None else (window.late, *window.others)
+    apart = together(memory.window, late) if window.others else memory.window
+    slots = sorted({**memory.slots, **_slots(apart, policy)}.items())
     even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
     return replace(
         begun, met=met, even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
-        slots=dict(slots[-KEPT_SLOTS:]),
+        slots=dict(slots[-KEPT_SLOTS:]), best=best_times(memory.best, window, rows),
     )  # fmt: skip
 
 
@@ -137,16 +145,31 @@ def window_of(
     rows = grouped(((one.op, _power(one.bytes)), one) for one in found)
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:most]
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
-    ranks = _rank_times(found, rates, shape, policy)
+    ranks = _rank_times(found, rates, shape, policy, dict(memory.ranks))
     met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
     followed = sum(one.before is not None for one in found) >= FOLLOWED * len(found)
-    late = _late(replace(memory, met=met), ranks, policy) if followed or not shape.coarse else LateInWindow()
+    late = LateInWindow()
+    if followed or not shape.coarse:
+        late = _late(replace(memory, met=met), ranks, policy)
+        if late.rank is None:
+            late = _late_together(memory, rates, shape, policy)
     if late.rank is None:
         late = _held_up(found, policy.votes, policy.cost)
     window = CommunicatorWindow(
-        begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown
+        begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown, late.others
     )
     return window, met
+
+
+def under_way(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> CommunicatorWindow | None:
+    """The window under way, of which only the shares of time count; None where it holds too little."""
+    found = memory.window
+    if len(found) < policy.fewest:
+        return None
+    rates = _rates(found, coarse=shape.coarse)
+    ranks = _rank_times(found, rates, shape, policy, dict(memory.ranks))
+    begun, ended = min(one.at for one in found), max(one.at for one in found)
+    return CommunicatorWindow(begun, ended - begun, (), ranks)
 
 
 def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
@@ -156,6 +179,32 @@ def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
     first, second = sorted(seconds, key=lambda rank: seconds[rank])[:2]
     gap = seconds[second] - seconds[first]
     return first if gap > max(policy.resolution, policy.clear * seconds[first]) else None
+
+
+def late_together(seconds: Mapping[int, float], policy: JobsPolicy) -> tuple[int, ...]:
+    """The ranks that come late together, up to half of all: clearly after the rest, and alike.
+
+    Empty where ranks come one after the other, so that it is a spread and no two groups.
+    """
+    order = sorted(seconds, key=lambda rank: (seconds[rank], rank))
+    steps = [seconds[two] - seconds[one] for one, two in pairwise(order)]
+    place = max(range(len(steps) and len(order) // 2), key=lambda one: steps[one], default=0)
+    if place < 1 or steps[place] <= max(policy.resolution, policy.clear * seconds[order[0]]):
+        return ()
+    late, rest = order[: place + 1], order[place + 1 :]
+    apart = max(seconds[some[-1]] - seconds[some[0]] for some in (late, rest))
+    return tuple(sorted(late)) if steps[place] >= APART * apart else ()
+
+
+def together(found: Sequence[JoinedCollective], ranks: Sequence[int]) -> tuple[JoinedCollective, ...]:
+    """The collectives, with ranks that are late together as one: the lowest, as early as any of them."""
+
+    def merged(own: Mapping[int, float]) -> dict[int, float]:
+        rest = {rank: seconds for rank, seconds in own.items() if rank not in ranks}
+        late = [seconds for rank, seconds in own.items() if rank in ranks]
+        return {**rest, min(ranks): max(late)} if late else rest
+
+    return tuple(replace(one, begun=merged(one.own)) for one in found)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -172,7 +221,7 @@ def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, i
     for slot, some in grouped((math.floor(one.at / SLOT), one) for one in found).items():
         slots[slot] = _held_up(some, MOSTLY, MOMENT * policy.cost).rank
         if slots[slot] is None:
-            rank, share = _most_late([vote(one.seconds, policy) for one in some])
+            rank, share = _most_late(_votes(some, policy))
             slots[slot] = rank if share > MOSTLY else None
     return slots
 
@@ -184,10 +233,15 @@ def _most_late(votes: Sequence[int | None]) -> tuple[int, float]:
     """
     named = Counter(rank for rank in votes if rank is not None)
     decided = named.total()
-    if decided < DECIDED * len(votes):
+    if not named or decided < DECIDED * len(votes):
         return -1, 0.0
     rank, times = min(named.items(), key=lambda item: (-item[1], item[0]))
     return rank, times / decided
+
+
+def _votes(found: Sequence[JoinedCollective], policy: JobsPolicy) -> list[int | None]:
+    """The vote of each collective of which it is known whose lateness begins there."""
+    return [vote(one.own, policy) for one in found if one.own]
 
 
 def _power(size: int | None) -> int:
@@ -220,7 +274,7 @@ def _row(
     seconds = max(times) - min(times)
     ways = Counter((one.algorithm, one.protocol, one.channels) for one in found)
     algorithm, protocol, channels = min(ways, key=lambda way: (-ways[way], way))
-    votes = Counter(vote(one.seconds, policy) for one in found)
+    votes = Counter(vote(one.own, policy) for one in found)
     undecided = votes.pop(None, 0)
     middle, low = low_median(wires), quantile(wires, LOW)
     message = low_median([one.bytes or 0 for one in found])
@@ -228,7 +282,7 @@ def _row(
     return OperationTimes(
         op=op, size_bytes=size, ranks=shape.ranks, joined=len(found),
         calls=round(rates[op] * seconds), bytes=int(message), wire_seconds=middle, low=low,
-        high=quantile(wires, HIGH), bias=bias(op, size),
+        high=quantile(wires, HIGH), mean=_mean(wires), bias=bias(op, size),
         algorithm=algorithm, protocol=protocol, channels=channels,
         busbw=got if isinstance(got, Absent) else low_median(got),
         best=got if isinstance(got, Absent) else quantile(got, HIGH),
@@ -252,24 +306,42 @@ def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size:
 
 
 def _rank_times(
-    found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
-) -> tuple[RankTime, ...]:
+    found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy,
+    gpus: Mapping[int, str],
+) -> tuple[RankTime, ...]:  # fmt: skip
     """Each rank's share of the time: calls a second of each operation times its mean seconds."""
     by_op = grouped((one.op, one) for one in found)
-    votes = Counter(vote(one.seconds, policy) for one in found)
+    votes = Counter(vote(one.own, policy) for one in found)
 
-    def share(rank: int, seconds: Callable[[JoinedCollective, int], float], least: int = 1) -> float:
-        several = {op: [one for one in some if len(one.seconds) >= least] for op, some in by_op.items()}
+    def share(rank: int, seconds: Callable[[JoinedCollective, int], float], least: int = 0) -> float:
+        several = {op: [one for one in some if len(one.own) >= least] for op, some in by_op.items()}
         return sum(rates[op] * _mean([seconds(one, rank) for one in some]) for op, some in several.items())
 
     return tuple(
         RankTime(
             rank, min(1.0, share(rank, lambda one, own: one.seconds[own])),
             min(1.0, share(rank, lambda one, own: one.seconds[own] - one.wire)), votes[rank] / len(found),
-            share(rank, lambda one, own: gap(one.seconds, own), 2),
+            share(rank, lambda one, own: gap(one.own, own), 2), _waits(found, rates, rank, gpus),
         )
         for rank in sorted(shape.here)
     )  # fmt: skip
+
+
+def _waits(
+    found: Sequence[JoinedCollective], rates: Mapping[str, float], rank: int, gpus: Mapping[int, str]
+) -> dict[str, float]:
+    """The share of the time that a rank waits, by who is waited for."""
+    waits: dict[str, float] = defaultdict(float)
+    many = Counter(one.op for one in found)
+    for one in found:
+        waited = (one.seconds[rank] - one.wire) * rates[one.op] / many[one.op]
+        if waited <= 0:
+            continue
+        last = min(one.seconds, key=lambda other: (one.seconds[other], other))
+        for cause, part in ({gpus.get(last, ""): 1.0} if one.causes is None else one.causes).items():
+            waits[cause] += waited * part
+    waits.pop("", None)
+    return dict(waits)
 
 
 def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy) -> LateInWindow:
@@ -280,7 +352,7 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
     Where this window does not show what is lost, it is what the one before it showed.
     """
     found = memory.window
-    latest, share = _most_late([vote(one.seconds, policy) for one in found])
+    latest, share = _most_late(_votes(found, policy))
     if share < policy.votes:
         return LateInWindow()
     alone = next(one.behind for one in ranks if one.rank == latest)
@@ -295,7 +367,40 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
     if lost < policy.cost and not slowed:
         return LateInWindow()
     waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest))
-    return LateInWindow(latest, waits * lost / alone, grown)
+    return LateInWindow(latest, waits * _own_part(found, latest) * lost / alone, grown)
+
+
+def _own_part(found: Sequence[JoinedCollective], rank: int) -> float:
+    """Of what the other ranks wait, the part that begins in this communicator."""
+    waited = math.fsum(math.fsum(one.seconds.values()) - len(one.seconds) * one.wire for one in found)
+    own = (one.own for one in found if one.own)
+    began = math.fsum(math.fsum(some.values()) - len(some) * some[rank] for some in own)
+    return min(1.0, began / waited) if waited > 0 and any(one.begun is not None for one in found) else 1.0
+
+
+def _late_ranks(own: Mapping[int, float], policy: JobsPolicy) -> tuple[int, ...]:
+    alone = vote(own, policy)
+    return late_together(own, policy) or (() if alone is None else (alone,))
+
+
+def _late_together(
+    memory: CommunicatorMemory, rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
+) -> LateInWindow:
+    """Ranks that are late together in most collectives in which any are, as one rank."""
+    known = [one for one in memory.window if one.own]
+    named = Counter(_late_ranks(one.own, policy) for one in known)
+    named.pop((), 0)
+    if not named or named.total() < DECIDED * len(known):
+        return LateInWindow()
+    ranks, times = max(named.items(), key=lambda item: item[1])
+    if len(ranks) == 1 or times < policy.votes * named.total():
+        return LateInWindow()
+    first, *others = ranks
+    found = together(memory.window, [first, *others])
+    here = replace(shape, here=shape.here - set(others))
+    times_of = _rank_times(found, rates, here, policy, dict(memory.ranks))
+    late = _late(replace(memory, window=found, met=(), even=()), times_of, policy)
+    return late._replace(others=tuple(others)) if late.rank == first else LateInWindow()
 
 
 def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> float | None:
@@ -312,6 +417,15 @@ def _held_up(found: Sequence[JoinedCollective], least_share: float, least_cost: 
     rank = max(seconds, key=lambda one: (seconds[one], -one))
     cost, share = seconds[rank] / covered(found), seconds[rank] / sum(seconds.values())
     return LateInWindow(rank, cost) if share > least_share and cost >= least_cost else LateInWindow()
+
+
+def best_times(known: References, window: CommunicatorWindow, most: int) -> References:
+    """With the times of a window among the shortest; where there are too many, the oldest go."""
+    best = dict(known)
+    for row in window.collectives:
+        key = (row.op, row.size_bytes, row.algorithm, row.protocol)
+        best[key] = tuple(sorted((*best.pop(key, ()), row.low))[:KEPT_BEST])
+    return dict([*best.items()][-2 * most :])
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:
