@@ -102,9 +102,10 @@ class OperationTimes:
     job gets, and what the wire gave when nothing was beside it; Absent for small messages.
     `expected`: NCCL's default on this topology at that size, and how that follows in `derivation`;
     `trusted`: whether it may carry a verdict. `floor`: seconds of the smallest message where known.
-    `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often nobody was.
-    `mean`: of the shortest durations. `explained`: why it may be below what is expected: algorithm, protocol,
-    settings, in words. `other_way`: NCCL ran another algorithm or protocol than its defaults take there.
+    `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often nobody was,
+    where that is known. `mean`: of the shortest durations. `explained`: why it may be below what is expected:
+    algorithm, protocol, settings, in words. `other_way`: NCCL ran another algorithm or protocol than its
+    defaults take there.
     """
 
     op: str

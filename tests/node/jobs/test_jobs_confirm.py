@@ -97,6 +97,35 @@ def test_three_windows_of_the_last_four_must_agree() -> None:
     assert late_votes([bad, bad, bad, good, good], sure, 2, POLICY) is None
 
 
+GOOD, BAD, OTHER = (
+    CommunicatorWindow(0.0, 5.0, (), (), late, cost) for late, cost in ((None, 0.0), (1, 0.2), (0, 0.2))
+)
+CHEAP = replace(BAD, cost=0.12)
+
+
+@pytest.mark.parametrize(
+    ("guard", "windows", "slots", "cost"),
+    [
+        ("three of eight, a pause between all", [BAD, GOOD, GOOD, BAD, GOOD, GOOD, BAD, GOOD], 12, 0.075),
+        ("as long a pause as before", [BAD, GOOD, GOOD, BAD, BAD, GOOD, GOOD], 12, 0.6 / 7),
+        ("it is over", [BAD, GOOD, BAD, BAD, GOOD, GOOD], 12, None),
+        ("it never paused, and is over", [GOOD, GOOD, GOOD, BAD, BAD, BAD, GOOD, GOOD], 12, None),
+        ("two of eight", [BAD, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD, BAD], 12, None),
+        ("another rank too", [BAD, GOOD, OTHER, BAD, GOOD, GOOD, BAD, GOOD], 12, None),
+        ("it costs too little", [CHEAP, GOOD, GOOD, CHEAP, GOOD, GOOD, CHEAP, GOOD], 12, None),
+        ("too few moments", [BAD, GOOD, GOOD, BAD, GOOD, GOOD, BAD, GOOD], 9, None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_who_is_late_now_and_then(
+    guard: str, windows: Sequence[CommunicatorWindow], slots: int, cost: float | None
+) -> None:
+    """Of a job that is as fast as ever between its stalls; most of its moments name nobody."""
+    moments = {n: 1 if n % 3 == 0 else None for n in range(3 * slots)}
+    found = late_votes(windows, moments, 2, POLICY)
+    assert (found and (found.rank, round(found.cost, 6))) == (cost and (1, round(cost, 6))), guard
+
+
 @pytest.mark.parametrize(
     ("ranks", "slots", "named"),
     [
@@ -107,7 +136,8 @@ def test_three_windows_of_the_last_four_must_agree() -> None:
         (2, [0] * 20 + [1] * 10, True),
         (2, [1] * 20 + [0, 1, 1, 1], True),
         (2, [1, 0] * 20, False),
-        (2, [1, None] * 20, False),
+        (2, [1, None] * 10, True),
+        (2, [1, None] * 9, False),
     ],
 )
 def test_a_few_moments_of_a_job_are_chance(ranks: int, slots: list[int | None], *, named: bool) -> None:

@@ -6,7 +6,8 @@ One window says nothing: so many of the last ones must agree.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from wirewatch.core.statistics import grouped, low_median
 from wirewatch.core.types import value_or
@@ -66,17 +67,41 @@ class SlowRow:
 def late_votes(
     windows: Sequence[CommunicatorWindow], slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy
 ) -> LateVotes | None:
-    """The rank that enough of the last windows name, in more slots than chance gives; None for nobody."""
-    last = windows[-policy.windows :]
+    """The rank that enough of the last windows name, in more slots than chance gives; None for nobody.
+
+    Or one that alone is named, now and then, by windows that lose enough for all of them: between rare stalls
+    a job is as fast as ever.
+    """
+    found = _named(windows[-policy.windows :], policy)
+    if found is not None and _is_no_chance(found, slots, ranks, policy):
+        return found
+    seldom = None if _is_over(windows) else _named(windows, policy)
+    seconds = sum(one.seconds for one in windows)
+    lost = sum(one.cost * one.seconds for one in windows if one.late is not None)
+    if seldom is None or len({one.late for one in windows} - {None}) > 1 or lost < policy.cost * seconds:
+        return None
+    named = {slot: rank for slot, rank in slots.items() if rank is not None}
+    return replace(seldom, cost=lost / seconds) if _is_no_chance(seldom, named, ranks, policy) else None
+
+
+def _is_over(windows: Sequence[CommunicatorWindow]) -> bool:
+    """Whether nobody has been late for longer than between the windows in which somebody was."""
+    runs = [(late, len([*some])) for late, some in groupby(windows, key=lambda one: one.late is not None)]
+    pauses = [length for late, length in runs[1:] if not late]
+    return len(pauses) > 0 and not runs[-1][0] and pauses[-1] > max(pauses[:-1], default=0)
+
+
+def _named(last: Sequence[CommunicatorWindow], policy: JobsPolicy) -> LateVotes | None:
+    """The rank, or ranks together, that enough of these windows name."""
     named = Counter((one.late, one.others) for one in last if one.late is not None)
     if not named:
         return None
     (rank, others), times = min(named.items(), key=lambda item: (-item[1], item[0]))
-    votes = sum(row.votes.get(one, 0) for one in (rank, *others) for of in last for row in of.collectives)
-    voted = sum(row.joined for one in last for row in one.collectives)
-    sets = math.comb(ranks, 1 + len(others))
-    if times < policy.confirm or not _is_no_chance(rank, slots, ranks, sets, policy):
+    if times < policy.confirm:
         return None
+    rows = [row for one in last for row in one.collectives]
+    voted = sum(row.undecided + sum(row.votes.values()) for row in rows)
+    votes = sum(row.votes.get(rank, 0) for row in rows)
     mine = [one for one in last if (one.late, one.others) == (rank, others)]
     grown = [one.grown for one in mine if one.grown is not None]
     new = low_median(grown) if grown else None
@@ -84,16 +109,15 @@ def late_votes(
     return LateVotes(rank, times, len(last), votes, voted, cost, new, others)
 
 
-def _is_no_chance(
-    rank: int, slots: Mapping[int, int | None], ranks: int, sets: int, policy: JobsPolicy
-) -> bool:
+def _is_no_chance(found: LateVotes, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
     """Whether one rank of a healthy job, or some, would hardly be last in so many of the newest slots.
 
-    Any of its ranks could be, or any `sets` of so many, so that there are as many chances.
+    Any of its ranks could be, or any set of so many, so that there are as many chances.
     """
+    sets = math.comb(ranks, 1 + len(found.others))
     even, mine = max(_EVEN, 1 / ranks), 0
     for count, slot in enumerate(sorted(slots, reverse=True), 1):
-        mine += slots[slot] == rank
+        mine += slots[slot] == found.rank
         if sets * chance(mine, count, even) <= policy.chance:
             return True
     return False

@@ -13,7 +13,7 @@ from wirewatch.jobs.running.expected import conditions_of, inside_settings
 from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
 from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
 from wirewatch.jobs.running.model import MOST_REFUSED, JobsMemory, JobsPolicy, JobsReading
-from wirewatch.jobs.running.spending import shares, summed
+from wirewatch.jobs.running.spending import GpuShares, shares, summed, with_the_busiest
 from wirewatch.jobs.times import (
     CommunicatorTimes,
     CommunicatorWindow,
@@ -25,6 +25,7 @@ from wirewatch.jobs.times import (
     LateRank,
     RunningJob,
     SlowWire,
+    TimesDoubt,
 )
 
 LATE, WIRE = "late", "wire"
@@ -52,7 +53,11 @@ def _job(
     ours = [judged.communicators[key] for key in job.keys]
     fresh = tuple(one for one in ours if one.fresh)
     times = tuple(_times(one, judged.memory) for one in ours)
-    late = max((one.late for one in fresh if one.late), key=lambda found: found.cost, default=None)
+    lates = [one.late for one in fresh if one.late]
+    worst = max(lates, key=lambda found: found.cost, default=None)
+    # Of its communicators the one in which most was seen of it.
+    same = [found for found in lates if worst is not None and found.gpu == worst.gpu]
+    late = max(same, key=lambda found: (found.votes, found.cost), default=None)
     wires = [wire for one in fresh for wire in one.wires]
     wire = min(wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
     return RunningJob(
@@ -90,14 +95,23 @@ def _gpus(
     ranks = {str(rank.gpu): rank for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
     rings = (ring.ring for one in ours for ring in one.group.rings)
     grown = grouped((str(ring.gpu), memory.rings[ring.name]) for ring in rings)
+    known = {gpu: summed(found) for gpu, found in times.items()}
+    if not any(ring.sends for found in grown.values() for ring in found) and _all_timed(ours):
+        known = with_the_busiest(known)
     for gpu, rank in sorted(ranks.items(), key=lambda item: (len(item[1].index), item[1].index, item[0])):
-        found = times.get(gpu, ())
+        found = known.get(gpu, GpuShares())
         yield GpuTime(
             gpu, rank.index,
-            **summed(found), measured=bool(found),
+            in_collectives=min(1.0, found.in_collectives), waiting=found.waiting, late=found.late,
+            waits=found.waits, beyond=found.beyond, measured=gpu in known,
             calls=_folded(sum, (ring.calls for ring in grown.get(gpu, ()))),
             bytes=_folded(sum, (ring.bytes for ring in grown.get(gpu, ()))),
         )  # fmt: skip
+
+
+def _all_timed(ours: Sequence[JudgedCommunicator]) -> bool:
+    """Whether all that the job's GPUs do in collectives is seen: what is left is their own time."""
+    return all(one.fresh and one.doubt in {None, TimesDoubt.ALONE} for one in ours if one.group.live)
 
 
 def _hints(jobs: Sequence[RunningJob], ok: Ok[JobsReading]) -> Iterator[JobHint]:

@@ -36,6 +36,9 @@ from wirewatch.jobs.running.model import (
     JobsPolicy,
     JobsReading,
     NvlinkDue,
+    ProcessKey,
+    RingProgress,
+    Span,
     Witness,
 )
 from wirewatch.jobs.running.parallel import RankNames, families, rank_names
@@ -125,27 +128,17 @@ def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> 
         min(MOST_JOINED, max(FEWEST_JOINED, JOINED_IN_ALL // many)),
         min(MOST_ROWS, max(FEWEST_ROWS, ROWS_IN_ALL // KEPT_WINDOWS // many)),
     )
-    known = {group.key: _known(memory.communicators.get(group.key), group) for group in groups}
-    complete = {
-        group.key: _complete(known[group.key], group, poll, most[0])
-        for group in groups
-        if group.doubt not in NOT_JOINED
-    }
     by_key = {group.key: group for group in groups}
-    tracer = Tracer(by_key, complete, rings, memory.spans)
-    kept = {
-        key: keep(one.memory, tracer.traced(key), most[0]) if (one := complete.get(key)) else older
-        for key, older in known.items()
-    }
+    kept, spans = _joined(memory, by_key, rings, poll, most[0])
     names = rank_names(jobs, by_key, rings)
     judged = {
         key: _communicator(kept[key], group, names[key], ok, policy, most[1]) for key, group in by_key.items()
     }
     for job in jobs:
-        judged |= _with_siblings([judged[key] for key in job.keys], reading, policy)
+        judged |= _with_siblings([judged[key] for key in job.keys], reading, rings, policy)
     judged = _with_witnesses(judged, jobs, reading, new)
     communicators = {key: one.memory for key, one in judged.items()}
-    new = replace(new, communicators=communicators, spans=tracer.spans())
+    new = replace(new, communicators=communicators, spans=spans)
     return JudgedRings(new, judged, jobs, left_out, refused)
 
 
@@ -159,6 +152,22 @@ def findings(judged: JudgedRings) -> tuple[Finding, ...]:
     )
     more = f" (and {count(len(texts) - 1, 'more job')})" if len(texts) > 1 else ""
     return (SLOW_WIRE.finding(Subject(), texts[0][1] + more),) if texts else ()
+
+
+def _joined(
+    memory: JobsMemory, groups: Mapping[CommunicatorKey, RingGroup], rings: Mapping[str, RingProgress],
+    poll: int, most: int,
+) -> tuple[dict[CommunicatorKey, CommunicatorMemory], dict[ProcessKey, tuple[Span, ...]]]:  # fmt: skip
+    """What is remembered of each communicator with what is complete now, and of each process where it was."""
+    known = {key: _known(memory.communicators.get(key), group) for key, group in groups.items()}
+    complete = {
+        key: _complete(known[key], group, poll, most)
+        for key, group in groups.items()
+        if group.doubt not in NOT_JOINED
+    }
+    tracer = Tracer(groups, complete, rings, memory.spans)
+    found = {key: keep(one.memory, tracer.traced(key), most) for key, one in complete.items()}
+    return {**known, **found}, tracer.spans()
 
 
 def _known(known: CommunicatorMemory | None, group: RingGroup) -> CommunicatorMemory:
@@ -202,12 +211,15 @@ def _communicator(
 
 
 def _with_siblings(
-    ours: Sequence[JudgedCommunicator], reading: JobsReading, policy: JobsPolicy
+    ours: Sequence[JudgedCommunicator],
+    reading: JobsReading,
+    rings: Mapping[str, RingProgress],
+    policy: JobsPolicy,
 ) -> dict[CommunicatorKey, JudgedCommunicator]:
     """The communicators of a job that have siblings over several nodes, each with one rank here."""
     by_key = {one.group.key: one for one in ours if one.fresh and one.doubt is TimesDoubt.ALONE}
     new = {}
-    for family in families(one.group for one in by_key.values()):
+    for family in families((one.group for one in by_key.values()), rings):
         mine = [by_key[group.key] for group in family]
         siblings = [
             Sibling(one.group.key, one.here[0], one.memory.windows[-policy.windows :]) for one in mine

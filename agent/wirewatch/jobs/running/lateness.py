@@ -100,13 +100,17 @@ def meetings(found: Sequence[JoinedCollective], rank: int) -> list[RankMeeting]:
     ]
 
 
-def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
+def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective] = ()) -> dict[int, float]:
     """Seconds by which ranks came suddenly later than in front: more of its computing than a slow GPU takes.
 
     So it is where a loader or its host holds a rank up once a step, and the others go on at once when it has
     come: in few collectives of a step, and another rank may be a little late in all others. Behind one for
     which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
+    `front`: collectives in front of all these, which do not count themselves.
     """
+    if front:
+        before = held_up(front)
+        return {rank: more - before.get(rank, 0.0) for rank, more in held_up((*front, *found)).items()}
     seconds: dict[int, float] = defaultdict(float)
     for rank in sorted({rank for one in found for rank in one.own}):
         for (_, old), (_, came) in pairwise(_came(found, rank)):

@@ -293,12 +293,13 @@ class CommunicatorMemory:
 
     `ended`: by operation the highest number that was joined, so that a late record does not count twice.
     `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
-    so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by
-    slot of time who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the
-    ranks that were late in most collectives. `even`: of the newest windows that named nobody, by how much of
-    the time each rank was behind (`RankTime`). `newest`: by operation the collective that was joined last,
-    so that what follows it in the next poll has one in front. `best`: see `References`. `late_since`,
-    `wire_since`: since when (Unix seconds) the same rank was late, and an operation at a size was slow.
+    so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by slot of time
+    who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the ranks that
+    were late in most collectives. `front`: the last collectives of the newest window. `even`: of the newest
+    windows that named nobody, by how much of the time each rank was behind (`RankTime`). `newest`: by
+    operation the collective that was joined last, so that what follows it in the next poll has one in front.
+    `best`: see `References`. `late_since`, `wire_since`: since when (Unix seconds) the same rank was late, and
+    an operation at a size was slow.
     """
 
     pending: Mapping[CallKey, PendingCall] = field(default_factory=dict)
@@ -311,6 +312,7 @@ class CommunicatorMemory:
     closed: float | None = None
     slots: Mapping[int, int | None] = field(default_factory=dict)
     met: tuple[RankMeeting, ...] = ()
+    front: tuple[JoinedCollective, ...] = ()
     even: tuple[Mapping[int, float], ...] = ()
     newest: Mapping[str, tuple[int, Mapping[int, TimedCollective]]] = field(default_factory=dict)
     best: References = field(default_factory=dict)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from wirewatch.core.probe import ALLTOALL, SENDRECV
-from wirewatch.core.statistics import grouped
 from wirewatch.core.types import value_or
 from wirewatch.core.words import either
 from wirewatch.jobs.running.grouping import JobGroup, RingGroup, process_key
@@ -83,10 +82,26 @@ def calls_of(ring: RingProgress) -> int:
     return sum(count for op, count in ring.calls.items() if op != SENDRECV)
 
 
-def families(groups: Iterable[RingGroup]) -> list[list[RingGroup]]:
-    """Communicators of the same size, on as many nodes, with as many ranks here, and no process in two."""
-    alike = grouped(((one.ranks, one.nodes, len(one.rings)), one) for one in groups)
-    return [some for some in alike.values() if not any(_shared(*two) for two in combinations(some, 2))]
+def families(groups: Iterable[RingGroup], rings: Rings) -> list[list[RingGroup]]:
+    """Communicators of the same size, on as many nodes, with as many ranks here, and no process in two.
+
+    They make as many calls, at most half of which one of them may not have made yet.
+    """
+    found: list[list[RingGroup]] = []
+    for group in sorted(groups, key=lambda one: (-_calls(one, rings), one.key)):
+        mine = next((some for some in found if _fits(group, some, rings)), None)
+        if mine is None:
+            found.append([group])
+        else:
+            mine.append(group)
+    return found
+
+
+def _fits(group: RingGroup, family: Sequence[RingGroup], rings: Rings) -> bool:
+    first = family[0]
+    alike = (group.ranks, group.nodes, len(group.rings)) == (first.ranks, first.nodes, len(first.rings))
+    often = 2 * _calls(group, rings) >= _calls(first, rings)
+    return alike and often and not any(_shared(group, one) for one in family)
 
 
 def _numbers(groups: Sequence[RingGroup]) -> dict[Hashable, int]:
@@ -110,7 +125,7 @@ def _groups(groups: Sequence[RingGroup], rings: Rings) -> Iterator[tuple[Communi
         elif group in sending and (chain if group in pairs else len(group.rings) >= _SOME):
             yield group.key, PIPELINE
     used = [one for one in groups if one not in sending and _calls(one, rings)]
-    inside, across = _tensor_and_data(families(used), rings)
+    inside, across = _tensor_and_data(families(used, rings), rings)
     yield from ((group.key, TENSOR) for group in inside)
     yield from ((group.key, DATA) for group in across)
 

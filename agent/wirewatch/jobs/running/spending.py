@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from wirewatch.busbw.formulas import FACTORS, factor
 from wirewatch.core.types import Absent
@@ -21,8 +20,10 @@ from wirewatch.jobs.times import (
     TimesDoubt,
 )
 
-LOOK = 20.0
+LOOK = 30.0
 """Seconds; windows that end in them count, each by its length. A rare stall is not in each window."""
+MOSTLY = 0.5
+"""Of waiting that is not attributed, from which part on it is said for whom it is."""
 
 
 @dataclass
@@ -48,23 +49,52 @@ def shares(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> Iterator
     yield from ((rank, found[rank.rank]) for rank in one.here)
 
 
-def summed(found: Sequence[RankShares]) -> dict[str, Any]:
-    """The shares of a GPU from those of its ranks in several communicators, as fields of `GpuTime`."""
+@dataclass(frozen=True, slots=True)
+class GpuShares:
+    """The shares of a GPU, of all communicators; `in_collectives` may be above 1 where they overlap."""
+
+    in_collectives: float = 0.0
+    waiting: float = 0.0
+    late: float = 0.0
+    waits: Mapping[str, float] = field(default_factory=dict)
+    beyond: float | Absent = NO_REFERENCE
+
+
+def summed(found: Sequence[RankShares]) -> GpuShares:
+    """The shares of a GPU from those of its ranks in several communicators."""
     waits: dict[str, float] = defaultdict(float)
     for one in found:
         for cause, share in one.waits.items():
             waits[cause] += share
     beyond = [one.beyond for one in found if one.beyond is not None]
-    waiting = min(1.0, sum(one.waiting for one in found))
-    total = sum(waits.values())
+    waiting, total = min(1.0, sum(one.waiting for one in found)), sum(waits.values())
     fits = min(1.0, waiting / total) if total > 0 else 1.0
-    return {
-        "in_collectives": min(1.0, sum(one.in_collectives for one in found)),
-        "waiting": waiting,
-        "late": max((one.late for one in found), default=0.0),
-        "waits": {cause: share * fits for cause, share in sorted(waits.items()) if share > 0},
-        "beyond": min(1.0, sum(beyond)) if beyond else NO_REFERENCE,
-    }
+    return GpuShares(
+        sum(one.in_collectives for one in found), waiting, max(one.late for one in found),
+        {cause: share * fits for cause, share in sorted(waits.items()) if share > 0},
+        min(1.0, sum(beyond)) if beyond else NO_REFERENCE,
+    )  # fmt: skip
+
+
+def with_the_busiest(gpus: Mapping[str, GpuShares]) -> dict[str, GpuShares]:
+    """With waiting that no record attributes: as much of it is for the GPU that has most time of its own.
+
+    GPUs of a job take as long for a step. Where all of their collectives are seen, the rest is their own
+    time. By as much as one GPU has more of it than every other, all others wait for it.
+    """
+    order = sorted(gpus, key=lambda gpu: (gpus[gpu].in_collectives, gpu))
+    if len(order) < 2:  # noqa: PLR2004
+        return dict(gpus)
+    busiest, more = order[0], gpus[order[1]].in_collectives - gpus[order[0]].in_collectives
+    return {gpu: one if gpu == busiest else _with(one, busiest, more) for gpu, one in gpus.items()}
+
+
+def _with(one: GpuShares, busiest: str, more: float) -> GpuShares:
+    rest = one.waiting - sum(one.waits.values())
+    share = min(rest, more - one.waits.get(busiest, 0.0))
+    if share <= MOSTLY * rest:
+        return one
+    return replace(one, waits={**one.waits, busiest: one.waits.get(busiest, 0.0) + share})
 
 
 def _windows(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> list[CommunicatorWindow]:

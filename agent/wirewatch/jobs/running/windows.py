@@ -28,7 +28,7 @@ from wirewatch.jobs.times import LATENCY_BELOW, CommunicatorWindow, OperationTim
 
 LOW, HIGH = 0.1, 0.9
 KEPT_MEETINGS = 8
-KEPT_BEST = 2
+KEPT_BEST, FRONT = 2, 16
 DECIDED = 0.2
 """Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
 become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
@@ -131,7 +131,8 @@ def roll(
     even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
     return replace(
         begun, met=met, even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
-        slots=dict(slots[-KEPT_SLOTS:]), best=best_times(memory.best, window, rows),
+        slots=dict(slots[-KEPT_SLOTS:]), front=tuple(sorted(memory.window, key=lambda one: one.at)[-FRONT:]),
+        best=best_times(memory.best, window, rows),
     )  # fmt: skip
 
 
@@ -154,7 +155,7 @@ def window_of(
         if late.rank is None:
             late = _late_together(memory, rates, shape, policy)
     if late.rank is None:
-        late = _held_up(found, policy.votes, policy.cost)
+        late = _held_up(found, policy.votes, policy.cost, memory.front)
     window = CommunicatorWindow(
         begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown, late.others
     )
@@ -274,7 +275,7 @@ def _row(
     seconds = max(times) - min(times)
     ways = Counter((one.algorithm, one.protocol, one.channels) for one in found)
     algorithm, protocol, channels = min(ways, key=lambda way: (-ways[way], way))
-    votes = Counter(vote(one.own, policy) for one in found)
+    votes = Counter(_votes(found, policy))
     undecided = votes.pop(None, 0)
     middle, low = low_median(wires), quantile(wires, LOW)
     message = low_median([one.bytes or 0 for one in found])
@@ -409,9 +410,12 @@ def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> flo
     return behind - low_median(usual) if len(usual) >= LEAST_EVEN else None
 
 
-def _held_up(found: Sequence[JoinedCollective], least_share: float, least_cost: float) -> LateInWindow:
-    """The rank that is held up, where that is mostly this one."""
-    seconds = held_up(found)
+def _held_up(
+    found: Sequence[JoinedCollective], least_share: float, least_cost: float,
+    front: Sequence[JoinedCollective] = (),
+) -> LateInWindow:  # fmt: skip
+    """The rank that is held up, where that is mostly this one; `front`: the collectives before these."""
+    seconds = {rank: more for rank, more in held_up(found, front).items() if more > 0}
     if not seconds:
         return LateInWindow()
     rank = max(seconds, key=lambda one: (seconds[one], -one))
