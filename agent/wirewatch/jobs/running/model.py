@@ -30,7 +30,7 @@ SLOT = 2.0
 """Seconds; collectives nearer to each other are one moment of a job. Those of one step are not independent:
 what is behind in one bucket is behind in the next. A tap times once in so long by default."""
 KEPT_SLOTS = 64
-MOST_SPANS, SPANS_IN_ALL = 1024, 1 << 15
+MOST_SPANS, SPANS_IN_ALL = 512, 1 << 14
 """Collectives that are kept of one process, and of all, to know where a rank was before."""
 MOST_REFUSED = 16
 MOST_RANKS = 1 << 20
@@ -230,21 +230,27 @@ class PendingCall:
     replayed: bool = False
 
 
-ProcessKey = Hashable
+ProcessKey = tuple[Hashable, str]
 """A process on one of its GPUs: what it does there is on one clock."""
+
+
+SpanKey = tuple[CommunicatorKey, str, int]
+"""A collective: its communicator, operation and number."""
 
 
 class Span(NamedTuple):
     """A collective of one process by its GPU's clock, of any of its communicators.
 
-    `waited`: seconds of it, None where nothing is known of that. `causes`: as `JoinedCollective` has them.
+    `since`: when the first of the calls began that were all timed until this one, of its operation and
+    communicator. `gap`: where numbers are missing in front of it, when what was timed before them ended; None
+    where none are. `waited`: seconds of it, None where not known. `causes`: as `JoinedCollective` has them.
     """
 
-    communicator: CommunicatorKey
-    op: str
-    sequence: int
+    key: SpanKey
     started: float
     stopped: float
+    since: float
+    gap: float | None = None
     waited: float | None = None
     causes: Mapping[str, float] = {}
 
@@ -298,7 +304,7 @@ class CommunicatorMemory:
     were late in most collectives. `front`: the last collectives of the newest window. `even`: of the newest
     windows that named nobody, by how much of the time each rank was behind (`RankTime`). `newest`: by
     operation the collective that was joined last, so that what follows it in the next poll has one in front.
-    `best`: see `References`. `late_since`, `wire_since`: since when (Unix seconds) the same rank was late, and
+    `best`: see `References`. `late_since`, `wire_since`: since when (Unix seconds) a rank was late, and
     an operation at a size was slow.
     """
 

@@ -10,11 +10,10 @@ the ends of collectives alone. Where records do not show all of that, nobody is 
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from wirewatch.core.jobs import RingReading
+from wirewatch.core.jobs import RingReading, TimedCollective
 from wirewatch.core.statistics import grouped
 from wirewatch.jobs.running.grouping import RingGroup, process_key
 from wirewatch.jobs.running.join import Complete
@@ -26,6 +25,7 @@ from wirewatch.jobs.running.model import (
     ProcessKey,
     RingProgress,
     Span,
+    SpanKey,
 )
 from wirewatch.jobs.running.parallel import all_to_all, calls_of
 from wirewatch.jobs.times import ELSEWHERE, TimesDoubt
@@ -37,58 +37,65 @@ RARE = 5
 _UNKNOWN = ""
 """In the place of a cause."""
 _SOME = 3
-SpanKey = tuple[CommunicatorKey, str, int]
 
 
-@dataclass
 class ProcessLine:
-    """What one process did on one GPU, by its clock; `holes`: where calls are missing.
+    """What one process did on one GPU, by its clock: `spans` in the order of their ends.
 
-    A hole is the moment at which it ends, and that at which it begins. `begun`: when a communicator was first
-    timed. `spans` in the order of their ends. `alone`: by communicator, whether it has one rank here and
-    others on other nodes.
+    Args:
+        known: spans of earlier polls.
+        new: what was timed since then, by communicator.
     """
 
-    spans: list[Span]
-    alone: Mapping[CommunicatorKey, bool]
-    places: dict[SpanKey, int] = field(init=False)
-    stops: list[float] = field(init=False)
-    holes: dict[tuple[CommunicatorKey, str], list[tuple[float, float]]] = field(init=False)
-    begun: dict[CommunicatorKey, float] = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, known: Iterable[Span], new: Iterable[tuple[CommunicatorKey, TimedCollective]]) -> None:
+        self.spans = sorted(known, key=lambda one: one.stopped)
+        last = {one.key[:2]: one for one in self.spans}
+        for key, call in new:
+            if call.started is not None and call.stopped is not None:
+                old = last.get((key, call.op))
+                last[key, call.op] = span = _span(
+                    old, (key, call.op, call.sequence), call.started, call.stopped
+                )
+                self.spans.append(span)
         self.spans.sort(key=lambda one: one.stopped)
         self.stops = [one.stopped for one in self.spans]
-        self.places = {one[:3]: place for place, one in enumerate(self.spans)}
-        self.begun = {one.communicator: one.started for one in reversed(self.spans)}
-        calls = grouped(((one.communicator, one.op), one) for one in self.spans)
-        self.holes = {
-            key: [
-                (new.started, old.stopped)
-                for old, new in pairwise(mine)
-                if new.sequence != old.sequence + 1
-            ]
-            for key, mine in calls.items()
-        }  # fmt: skip
+        self.by_key = {one.key: one for one in self.spans}
+        holes = ((one.key[:2], (one.started, one.gap)) for one in self.spans if one.gap is not None)
+        self._holes = grouped(holes)
 
     def between(self, key: CommunicatorKey, begin: float, end: float) -> list[Span]:
         """Collectives of other communicators that ended there; one that goes on does not hold up the next."""
         found = self.spans[bisect_right(self.stops, begin) : bisect_right(self.stops, end)]
-        return [one for one in found if one.communicator != key]
+        return [one for one in found if one.key[0] != key]
 
-    def is_whole(self, key: CommunicatorKey, begin: float, end: float) -> bool:
-        """Whether all calls of other communicators between two of `key` were timed.
+    def is_whole(self, front: SpanKey, begin: float, end: float) -> bool:
+        """Whether all calls of other communicators between `front` and the next of its own were timed.
 
-        Calls that are missing before the timing of `key` itself began are from before it.
+        Calls that are missing from before the timing of its own communicator began are from before it.
         """
-        mine = (holes[: _until(holes, end)] for (one, _), holes in self.holes.items() if one == key)
-        since = max([self.begun.get(key, begin), *(holes[-1][0] for holes in mine if holes)])
-        return not any(
-            since <= hole[1] < end
-            for (other, _), holes in self.holes.items()
-            if other != key
-            for hole in holes[_until(holes, begin) :][:_SOME]
-        )
+        since = self.by_key[front].since if front in self.by_key else begin
+        for (other, _), holes in self._holes.items():
+            place = bisect_right(holes, (begin, math.inf)) if other != front[0] else len(holes)
+            if any(since <= gap < end for _, gap in holes[place : place + _SOME]):
+                return False
+        return True
+
+    def newest(self, used: Container[CommunicatorKey], most: int) -> list[Span]:
+        """The spans that the next poll needs: from the last call of each communicator on, and all last ones."""
+        lasts = {one.key[:2]: place for place, one in enumerate(self.spans)}
+        by_communicator: dict[CommunicatorKey, int] = {}
+        for (key, _), place in lasts.items():
+            by_communicator[key] = max(place, by_communicator.get(key, 0))
+        cut = min((place for key, place in by_communicator.items() if key in used), default=len(self.spans))
+        cut = max(cut, len(self.spans) - most)
+        return [*(self.spans[place] for place in sorted(lasts.values()) if place < cut), *self.spans[cut:]]
+
+
+def _span(old: Span | None, key: SpanKey, started: float, stopped: float) -> Span:
+    if old is None:
+        return Span(key, started, stopped, started)
+    follows = key[2] == old.key[2] + 1
+    return Span(key, started, stopped, old.since if follows else started, None if follows else old.stopped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,7 @@ class Interval:
     """A rank from the last meeting in a communicator to its start: seconds of its `own`, and of others."""
 
     own: float
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...] = ()
 
 
 class Tracer:
@@ -114,11 +121,20 @@ class Tracer:
         rings: Mapping[str, RingProgress], known: Mapping[ProcessKey, Sequence[Span]],
     ) -> None:  # fmt: skip
         self._groups, self._complete, self._rings = groups, complete, rings
+        self._places = {
+            key: {one.ring.rank: _process(one) for one in group.rings} for key, group in groups.items()
+        }
         self._by_process = grouped(
-            (_process(one), (key, one.ring.name)) for key, group in groups.items() for one in group.rings
+            (_process(one), (key, one)) for key, group in groups.items() for one in group.rings
         )
-        self.lines = {
-            process: self._line(process, known) for process in self._by_process if self._many(process)
+        self._used = {
+            process: {key for key, one in mine if rings[one.ring.name].idle <= ACTIVE}
+            for process, mine in self._by_process.items()
+        }
+        self._lines = {
+            process: self._line(process, known.get(process, ()))
+            for process, used in self._used.items()
+            if len(used) > 1
         }
         self._found: dict[SpanKey, JoinedCollective] = {}
         self._intervals: dict[SpanKey, dict[int, Interval] | None] = {}
@@ -126,48 +142,44 @@ class Tracer:
 
     def traced(self, key: CommunicatorKey) -> list[JoinedCollective]:
         """The joined collectives of a communicator, each with its ranks' own lateness."""
-        for call in self._complete[key].joined:
+        joined = self._complete[key].joined
+        if not self._sure[key]:
+            return [replace(one, begun={}, causes={}) for one in joined.values()]
+        places = self._places[key].values()
+        if len(places) == 1 or not any(process in self._lines for process in places):
+            return [*joined.values()]
+        for call in joined:
             self._trace((key, *call))
-        return [self._found[key, *call] for call in self._complete[key].joined]
+        return [self._found[key, *call] for call in joined]
 
     def spans(self) -> dict[ProcessKey, tuple[Span, ...]]:
         """The newest spans of each process, for the next poll."""
-        most = min(MOST_SPANS, SPANS_IN_ALL // max(1, len(self.lines)))
-        return {process: tuple(line.spans[-most:]) for process, line in self.lines.items()}
-
-    def _many(self, process: ProcessKey) -> bool:
-        used = {key for key, name in self._by_process[process] if self._rings[name].idle <= ACTIVE}
-        return len(used) > 1
-
-    def _line(self, process: ProcessKey, known: Mapping[ProcessKey, Sequence[Span]]) -> ProcessLine:
-        mine = {name: key for key, name in self._by_process[process]}
-        new = {
-            (key, call.op, call.sequence): Span(key, call.op, call.sequence, call.started, call.stopped)
-            for key in mine.values()
-            for one in self._groups[key].rings
-            if one.ring.name in mine
-            for call in one.calls
-            if call.started is not None and call.stopped is not None
+        most = min(MOST_SPANS, SPANS_IN_ALL // max(1, len(self._lines)))
+        return {
+            process: tuple(self._told(one, process) for one in line.newest(self._used[process], most))
+            for process, line in self._lines.items()
         }
-        old = {one[:3]: one for one in known.get(process, ()) if one.communicator in mine.values()}
-        alone = {key: _is_alone(self._groups[key]) for key in mine.values()}
-        return ProcessLine([*{**old, **new}.values()], alone)
+
+    def _line(self, process: ProcessKey, known: Iterable[Span]) -> ProcessLine:
+        mine = dict(self._by_process[process])
+        calls = [(key, call) for key, one in mine.items() for call in one.calls]
+        return ProcessLine((one for one in known if one.key[0] in mine), calls)
 
     def _is_sure(self, key: CommunicatorKey) -> bool:
         """Whether what is not timed in its processes is rare enough beside its calls to be of no account."""
         group = self._groups[key]
         calls = max(calls_of(self._rings[one.ring.name]) for one in group.rings)
-        return all(calls >= RARE * self._untimed(group, _process(one)) for one in group.rings)
+        return all(calls >= RARE * self._untimed(group, process) for process in self._places[key].values())
 
     def _untimed(self, group: RingGroup, process: ProcessKey) -> int:
         """Sends of a process, and calls of its communicators of which no record is known."""
-        line = self.lines.get(process)
-        timed = {one.communicator for one in line.spans} if line else set[CommunicatorKey]()
+        line = self._lines.get(process)
+        timed = {one.key[0] for one in line.spans} if line else set[CommunicatorKey]()
         count = 0
-        for key, name in self._by_process[process]:
-            ring = self._rings[name]
+        for key, one in self._by_process[process]:
+            ring = self._rings[one.ring.name]
             count += 0 if key == group.key and all_to_all(group, self._rings) else ring.sends
-            if line is not None and key != group.key and key not in timed and ring.idle <= ACTIVE:
+            if line is not None and key not in {group.key, *timed} and ring.idle <= ACTIVE:
                 count += calls_of(ring)
         return count
 
@@ -183,11 +195,10 @@ class Tracer:
                 stack.pop()
             elif newest in opened:
                 self._found[newest] = self._lateness(newest)
-                self._fill(newest, self._found[newest])
             else:
                 opened.add(newest)
                 self._intervals[newest] = found = self._since_meeting(newest)
-                spans = (one[:3] for interval in (found or {}).values() for one in interval.spans)
+                spans = (one.key for interval in (found or {}).values() for one in interval.spans)
                 stack += [one for one in spans if one not in opened and self._is_new(one)]
 
     def _is_new(self, key: SpanKey) -> bool:
@@ -197,11 +208,7 @@ class Tracer:
     def _lateness(self, key: SpanKey) -> JoinedCollective:
         group, one = self._groups[key[0]], self._complete[key[0]].joined[key[1:]]
         intervals = self._intervals.pop(key)
-        if not self._sure[key[0]]:
-            return replace(one, begun={}, causes={})
-        if not any(_process(ring) in self.lines for ring in group.rings):
-            return one
-        if intervals is None:
+        if intervals is None or not self._sure[key[0]]:
             return replace(one, begun={}, causes={})
         if not any(interval.spans for interval in intervals.values()):
             return one
@@ -209,17 +216,24 @@ class Tracer:
 
     def _since_meeting(self, key: SpanKey) -> dict[int, Interval] | None:
         """Each rank's time since the one in front; None where records do not show all of it."""
-        complete = self._complete[key[0]]
-        front, records = complete.front.get(key[1:]), complete.records[key[1:]]
+        complete, places = self._complete[key[0]], self._places[key[0]]
+        front = complete.front.get(key[1:])
+        if front is None:
+            return None
         found = {}
-        for ring in self._groups[key[0]].rings if front else ():
-            rank, line = ring.ring.rank, self.lines.get(_process(ring))
-            begin, end = front[rank].stopped if front else None, records[rank].started
-            if begin is None or end is None or (line and not line.is_whole(key[0], begin, end)):
+        for rank, call in complete.records[key[1:]].items():
+            old, line = front[rank], self._lines.get(places[rank])
+            begin, end = old.stopped, call.started
+            if begin is None or end is None:
                 return None
-            spans = line.between(key[0], begin, end) if line else []
+            if line is None:
+                found[rank] = Interval(max(0.0, end - begin))
+                continue
+            if not line.is_whole((key[0], old.op, old.sequence), begin, end):
+                return None
+            spans = line.between(key[0], begin, end)
             found[rank] = Interval(max(0.0, end - begin - _covered(spans, begin)), tuple(spans))
-        return found or None
+        return found
 
     def _shared(
         self, one: JoinedCollective, group: RingGroup, intervals: Mapping[int, Interval]
@@ -247,58 +261,43 @@ class Tracer:
         self, group: RingGroup, last: int, first: int, intervals: Mapping[int, Interval]
     ) -> dict[str, float]:
         """By cause, the share of what the last rank was held up by elsewhere, beside the first rank."""
-        lines = {one.ring.rank: self.lines.get(_process(one)) for one in group.rings}
-        late, soon = (self._spent(intervals[rank].spans, lines[rank]) for rank in (last, first))
+        places = self._places[group.key]
+        late, soon = (self._spent(intervals[rank].spans, places[rank]) for rank in (last, first))
         more = {cause: max(0.0, seconds - soon.get(cause, 0.0)) for cause, seconds in late.items()}
         total = sum(more.values())
         return {cause: seconds / total for cause, seconds in more.items() if total > 0 and cause != _UNKNOWN}
 
-    def _spent(self, spans: Iterable[Span], line: ProcessLine | None) -> dict[str, float]:
+    def _spent(self, spans: Iterable[Span], process: ProcessKey) -> dict[str, float]:
         """Seconds in collectives by their cause; time on a wire between nodes is of another node's making."""
         found: dict[str, float] = defaultdict(float)
         for one in spans:
-            known = line.spans[line.places[one[:3]]] if line else one
-            seconds = known.stopped - known.started
-            if line and line.alone.get(known.communicator):
-                found[ELSEWHERE] += seconds
-                continue
-            waited = min(seconds, known.waited or 0.0)
-            told = sum(known.causes.values())
-            for cause, share in known.causes.items():
+            told, group = self._told(one, process), self._groups[one.key[0]]
+            seconds = one.stopped - one.started
+            waited = 0.0 if group.doubt is TimesDoubt.ALONE else min(seconds, told.waited or 0.0)
+            for cause, share in told.causes.items():
                 found[cause] += waited * share
-            wide = known.waited is not None and self._groups[known.communicator].nodes > 1
+            found[_UNKNOWN] += waited * max(0.0, 1 - sum(told.causes.values()))
+            wide = group.nodes > 1 and (told.waited is not None or group.doubt is TimesDoubt.ALONE)
             found[ELSEWHERE if wide else _UNKNOWN] += seconds - waited
-            found[_UNKNOWN] += waited * max(0.0, 1 - told)
         return found
 
-    def _fill(self, key: SpanKey, one: JoinedCollective) -> None:
-        """Note in the lines of its ranks how long each waited, and for whom."""
-        group = self._groups[key[0]]
+    def _told(self, span: Span, process: ProcessKey) -> Span:
+        """The span with how long its process waited, and for whom, where its collective was joined."""
+        one, group = self._found.get(span.key), self._groups[span.key[0]]
+        if one is None:
+            return span
+        places = self._places[group.key]
+        rank = next(rank for rank, other in places.items() if other == process)
         causes = one.causes
         if causes is None:
-            last = min(one.seconds, key=lambda rank: (one.seconds[rank], rank))
-            causes = {str(ring.ring.gpu): 1.0 for ring in group.rings if ring.ring.rank == last}
-        if group.doubt is not None:
-            causes = {}
-        for ring in group.rings:
-            line = self.lines.get(_process(ring))
-            place = line.places.get(key) if line else None
-            if line is not None and place is not None:
-                waited = one.seconds[ring.ring.rank] - one.wire
-                line.spans[place] = line.spans[place]._replace(waited=waited, causes=causes)
+            last = min(one.seconds, key=lambda other: (one.seconds[other], other))
+            causes = {places[last][1]: 1.0}
+        sure = group.doubt is None
+        return span._replace(waited=one.seconds[rank] - one.wire, causes=causes if sure else {})
 
 
 def _process(one: RingReading) -> ProcessKey:
-    return (process_key(one.ring), str(one.ring.gpu))
-
-
-def _until(holes: Sequence[tuple[float, float]], moment: float) -> int:
-    """How many holes ended by then."""
-    return bisect_right(holes, (moment, math.inf))
-
-
-def _is_alone(group: RingGroup) -> bool:
-    return group.doubt is TimesDoubt.ALONE
+    return process_key(one.ring), str(one.ring.gpu)
 
 
 def _covered(spans: Sequence[Span], begin: float) -> float:

@@ -29,6 +29,8 @@ from wirewatch.jobs.times import LATENCY_BELOW, CommunicatorWindow, OperationTim
 LOW, HIGH = 0.1, 0.9
 KEPT_MEETINGS = 8
 KEPT_BEST, FRONT = 2, 16
+LEAST_TOGETHER = 4
+"""Ranks of which two can be late together, and two not."""
 DECIDED = 0.2
 """Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
 become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
@@ -312,7 +314,7 @@ def _rank_times(
 ) -> tuple[RankTime, ...]:  # fmt: skip
     """Each rank's share of the time: calls a second of each operation times its mean seconds."""
     by_op = grouped((one.op, one) for one in found)
-    votes = Counter(vote(one.own, policy) for one in found)
+    votes, waits = Counter(vote(one.own, policy) for one in found), _waits(found, rates, gpus)
 
     def share(rank: int, seconds: Callable[[JoinedCollective, int], float], least: int = 0) -> float:
         several = {op: [one for one in some if len(one.own) >= least] for op, some in by_op.items()}
@@ -322,27 +324,28 @@ def _rank_times(
         RankTime(
             rank, min(1.0, share(rank, lambda one, own: one.seconds[own])),
             min(1.0, share(rank, lambda one, own: one.seconds[own] - one.wire)), votes[rank] / len(found),
-            share(rank, lambda one, own: gap(one.own, own), 2), _waits(found, rates, rank, gpus),
+            share(rank, lambda one, own: gap(one.own, own), 2), waits.get(rank, {}),
         )
         for rank in sorted(shape.here)
     )  # fmt: skip
 
 
 def _waits(
-    found: Sequence[JoinedCollective], rates: Mapping[str, float], rank: int, gpus: Mapping[int, str]
-) -> dict[str, float]:
-    """The share of the time that a rank waits, by who is waited for."""
-    waits: dict[str, float] = defaultdict(float)
+    found: Sequence[JoinedCollective], rates: Mapping[str, float], gpus: Mapping[int, str]
+) -> dict[int, dict[str, float]]:
+    """The share of the time that each rank waits, by who is waited for."""
+    waits: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     many = Counter(one.op for one in found)
     for one in found:
-        waited = (one.seconds[rank] - one.wire) * rates[one.op] / many[one.op]
-        if waited <= 0:
-            continue
-        last = min(one.seconds, key=lambda other: (one.seconds[other], other))
-        for cause, part in ({gpus.get(last, ""): 1.0} if one.causes is None else one.causes).items():
-            waits[cause] += waited * part
-    waits.pop("", None)
-    return dict(waits)
+        wire, often = one.wire, rates[one.op] / many[one.op]
+        causes = one.causes
+        if causes is None:
+            last = next(rank for rank, seconds in one.seconds.items() if seconds == wire)
+            causes = {gpus.get(last, ""): 1.0}
+        for rank, seconds in one.seconds.items():
+            for cause, part in causes.items() if seconds > wire else ():
+                waits[rank][cause] += (seconds - wire) * often * part
+    return {rank: {cause: share for cause, share in mine.items() if cause} for rank, mine in waits.items()}
 
 
 def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy) -> LateInWindow:
@@ -388,6 +391,8 @@ def _late_together(
     memory: CommunicatorMemory, rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
 ) -> LateInWindow:
     """Ranks that are late together in most collectives in which any are, as one rank."""
+    if len(shape.here) < LEAST_TOGETHER:
+        return LateInWindow()
     known = [one for one in memory.window if one.own]
     named = Counter(_late_ranks(one.own, policy) for one in known)
     named.pop((), 0)
