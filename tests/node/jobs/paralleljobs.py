@@ -31,7 +31,8 @@ class ParallelShape:
     `slow`: by rank, how many times its work takes. `rail`: by rank, how many times its data parallel group's
     messages take. `stall`: by rank, each so many steps for so many seconds. `beside`: data parallel buckets
     run beside the backward pass. `tied`: first and last stage meet at the end of a step. `world`: all ranks
-    meet there too. `timing`: all calls, the first 0.2 s of each 2 s (moments), or blocks of `stride`.
+    meet there too. `timing`: all calls, those of data parallel ranks alone (data), the first 0.2 s of each
+    2 s (moments), or blocks of 32, of `stride` of tensor parallel ranks one.
     """
 
     tensor: int = 1
@@ -284,6 +285,8 @@ class ParallelJob:
     def _timed(self, name: str, number: int, at: float) -> bool:
         if self.shape.timing == "moments":
             return at % 2.0 < 0.2
+        if self.shape.timing == "data":
+            return name.startswith("dp")
         often = name.startswith("tp") and self.shape.timing == "blocks"
         return not often or random.Random(number // BLOCK).random() < 1 / self.shape.stride  # noqa: S311
 

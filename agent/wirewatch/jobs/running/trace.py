@@ -10,13 +10,14 @@ the ends of collectives alone. Where records do not show all of that, nobody is 
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.core.jobs import RingReading, TimedCollective
-from wirewatch.core.statistics import grouped
+from wirewatch.core.statistics import grouped, low_median
 from wirewatch.jobs.running.grouping import RingGroup, process_key
 from wirewatch.jobs.running.join import Complete
+from wirewatch.jobs.running.lateness import APART
 from wirewatch.jobs.running.model import (
     MOST_SPANS,
     SPANS_IN_ALL,
@@ -50,30 +51,37 @@ class ProcessLine:
     def __init__(self, known: Iterable[Span], new: Iterable[tuple[CommunicatorKey, TimedCollective]]) -> None:
         self.spans = sorted(known, key=lambda one: one.stopped)
         last = {one.key[:2]: one for one in self.spans}
+        first = min((one.started for one in self.spans), default=math.inf)
+        first = min([first, *(call.started for _, call in new if call.started is not None)])
         for key, call in new:
             if call.started is not None and call.stopped is not None:
                 old = last.get((key, call.op))
-                last[key, call.op] = span = _span(
-                    old, (key, call.op, call.sequence), call.started, call.stopped
-                )
+                span = _span(old, (key, call.op, call.sequence), call.started, call.stopped, first)
+                last[key, call.op] = span
                 self.spans.append(span)
         self.spans.sort(key=lambda one: one.stopped)
         self.stops = [one.stopped for one in self.spans]
         self.by_key = {one.key: one for one in self.spans}
         holes = ((one.key[:2], (one.started, one.gap)) for one in self.spans if one.gap is not None)
         self._holes = grouped(holes)
+        self._ended = {one.key[0]: one.stopped for one in self.spans}
 
     def between(self, key: CommunicatorKey, begin: float, end: float) -> list[Span]:
         """Collectives of other communicators that ended there; one that goes on does not hold up the next."""
         found = self.spans[bisect_right(self.stops, begin) : bisect_right(self.stops, end)]
         return [one for one in found if one.key[0] != key]
 
-    def is_whole(self, front: SpanKey, begin: float, end: float) -> bool:
+    def is_whole(
+        self, front: SpanKey, begin: float, end: float, often: Iterable[CommunicatorKey] = ()
+    ) -> bool:
         """Whether all calls of other communicators between `front` and the next of its own were timed.
 
-        Calls that are missing from before the timing of its own communicator began are from before it.
+        Calls that are missing from before the timing of its own communicator began are from before it. Of
+        communicators that are used `often`, some must have been timed since: else the next are missing.
         """
         since = self.by_key[front].since if front in self.by_key else begin
+        if any(self._ended.get(key, begin) < end for key in often):
+            return False
         for (other, _), holes in self._holes.items():
             place = bisect_right(holes, (begin, math.inf)) if other != front[0] else len(holes)
             if any(since <= gap < end for _, gap in holes[place : place + _SOME]):
@@ -81,7 +89,7 @@ class ProcessLine:
         return True
 
     def newest(self, used: Container[CommunicatorKey], most: int) -> list[Span]:
-        """The spans that the next poll needs: from the last call of each communicator on, and all last ones."""
+        """The spans that the next poll needs: from the last call of each communicator on, and all last."""
         lasts = {one.key[:2]: place for place, one in enumerate(self.spans)}
         by_communicator: dict[CommunicatorKey, int] = {}
         for (key, _), place in lasts.items():
@@ -91,9 +99,10 @@ class ProcessLine:
         return [*(self.spans[place] for place in sorted(lasts.values()) if place < cut), *self.spans[cut:]]
 
 
-def _span(old: Span | None, key: SpanKey, started: float, stopped: float) -> Span:
+def _span(old: Span | None, key: SpanKey, started: float, stopped: float, first: float) -> Span:
+    """A span behind the one of its operation before it; of the first one, what was before is missing."""
     if old is None:
-        return Span(key, started, stopped, started)
+        return Span(key, started, stopped, started, first if first < started else None)
     follows = key[2] == old.key[2] + 1
     return Span(key, started, stopped, old.since if follows else started, None if follows else old.stopped)
 
@@ -138,6 +147,7 @@ class Tracer:
         }
         self._found: dict[SpanKey, JoinedCollective] = {}
         self._intervals: dict[SpanKey, dict[int, Interval] | None] = {}
+        self._frequent: dict[tuple[CommunicatorKey, ProcessKey], list[CommunicatorKey]] = {}
         self._sure = {key: self._is_sure(key) for key in groups}
 
     def traced(self, key: CommunicatorKey) -> list[JoinedCollective]:
@@ -146,11 +156,14 @@ class Tracer:
         if not self._sure[key]:
             return [replace(one, begun={}, causes={}) for one in joined.values()]
         places = self._places[key].values()
-        if len(places) == 1 or not any(process in self._lines for process in places):
-            return [*joined.values()]
-        for call in joined:
-            self._trace((key, *call))
-        return [self._found[key, *call] for call in joined]
+        if len(places) > 1 and any(process in self._lines for process in places):
+            for call in joined:
+                self._trace((key, *call))
+            joined = {call: self._found[key, *call] for call in joined}
+        sends = any(
+            self._rings[one.ring.name].sends for place in places for _, one in self._by_process[place]
+        )
+        return [*(_without_long(joined.values()) if sends else joined.values())]
 
     def spans(self) -> dict[ProcessKey, tuple[Span, ...]]:
         """The newest spans of each process, for the next poll."""
@@ -229,11 +242,22 @@ class Tracer:
             if line is None:
                 found[rank] = Interval(max(0.0, end - begin))
                 continue
-            if not line.is_whole((key[0], old.op, old.sequence), begin, end):
+            if not line.is_whole(
+                (key[0], old.op, old.sequence), begin, end, self._often(key[0], places[rank])
+            ):
                 return None
             spans = line.between(key[0], begin, end)
             found[rank] = Interval(max(0.0, end - begin - _covered(spans, begin)), tuple(spans))
         return found
+
+    def _often(self, key: CommunicatorKey, process: ProcessKey) -> list[CommunicatorKey]:
+        """Communicators of a process that make half as many calls as this one, or more."""
+        if (key, process) not in self._frequent:
+            calls = {other: calls_of(self._rings[one.ring.name]) for other, one in self._by_process[process]}
+            self._frequent[key, process] = [
+                other for other in self._used[process] if other != key and 2 * calls[other] >= calls[key]
+            ]
+        return self._frequent[key, process]
 
     def _shared(
         self, one: JoinedCollective, group: RingGroup, intervals: Mapping[int, Interval]
@@ -294,6 +318,14 @@ class Tracer:
             causes = {places[last][1]: 1.0}
         sure = group.doubt is None
         return span._replace(waited=one.seconds[rank] - one.wire, causes=causes if sure else {})
+
+
+def _without_long(found: Collection[JoinedCollective]) -> Iterator[JoinedCollective]:
+    """Collectives without lateness after far longer stretches than others: a send may be in them."""
+    usual = low_median([one.before for one in found if one.before is not None] or [0.0])
+    for one in found:
+        long = one.before is not None and one.before > APART * usual
+        yield replace(one, before=None, begun={}, causes={}) if long else one
 
 
 def _process(one: RingReading) -> ProcessKey:
