@@ -32,7 +32,8 @@ class ParallelShape:
     messages take. `stall`: by rank, each so many steps for so many seconds. `beside`: data parallel buckets
     run beside the backward pass. `tied`: first and last stage meet at the end of a step. `world`: all ranks
     meet there too. `timing`: all calls, those of data parallel ranks alone (data), the first 0.2 s of each
-    2 s (moments), or blocks of 32, of `stride` of tensor parallel ranks one.
+    2 s (moments), or blocks of 32, of `stride` of tensor parallel ranks one; all as
+    lines of NCCL Inspector have them (lines).
     """
 
     tensor: int = 1
@@ -142,6 +143,7 @@ class ParallelJob:
             rank=one.ranks.index(rank), nodes=nodes, gpu=uuid(rank), pid=4000 + rank, host_pid=4000 + rank,
             uid=1000, created=EPOCH, state=RingState.LIVE, counts=RingCounts(), nccl="2.28.9", interface=5,
             tap="0.3", on=0.2 if moments else 2.0, period=2.0,
+            source="NCCL Inspector" if self.shape.timing == "lines" else "",
         )  # fmt: skip
 
     def _work(self, rank: int, seconds: float) -> Action:
@@ -280,6 +282,8 @@ class ParallelJob:
                 dtype="bfloat16", algorithm="RING", protocol="SIMPLE", channels=24, seconds=end - at,
                 started=clock, stopped=clock + end - at, enqueued=at - 1e-4,
             ))  # fmt: skip
+            if self.shape.timing == "lines":
+                ring.calls[-1] = replace(ring.calls[-1], started=at, stopped=end, enqueued=end)
             ring.ends.append(end)
 
     def _timed(self, name: str, number: int, at: float) -> bool:

@@ -178,6 +178,22 @@ def test_time_on_the_wire_beyond_what_is_expected_is_a_share_of_all_time() -> No
     assert isinstance(over.beyond, Absent), "nothing is expected of a network, nor of messages under 64 MiB"
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        replace(TENSOR_AND_DATA, slow={1: 1.25}),
+        replace(SLOW_STEPS, pipeline=4, here=4, tied=True),
+        replace(NODES, rail={3: 2.5}),
+    ],
+    ids=["tensor and data", "pipeline", "rail"],
+)
+def test_lines_of_inspector_name_nobody_of_several_communicators(shape: ParallelShape) -> None:
+    seen = watched(replace(shape, timing="lines"), 20)
+    assert named(seen) == set()
+    alone = watched(replace(SLOW_STEPS, tensor=4, here=4, slow={1: 1.25}, timing="lines"), 20)
+    assert named(alone) == {"1"}, "which is no silence of Inspector's own"
+
+
 def test_collectives_that_are_not_timed_leave_waiting_without_a_cause() -> None:
     """The tensor parallel communicators of two ranks only count: the records do not show where those were."""
     seen = watched(replace(TENSOR_AND_DATA, slow={1: 1.25}, timing="data"))

@@ -118,7 +118,7 @@ def _add(
         mine, wire = found[time.rank], max(0.0, time.in_collectives - time.waiting)
         mine.in_collectives += part * time.in_collectives
         mine.waiting += part * (time.waiting + wire * remote)
-        mine.late = max(mine.late, time.late)
+        mine.late += part * time.late
         for cause, share in time.waits.items() if attributed else ():
             mine.waits[cause] += part * share
         mine.waits[ELSEWHERE] += part * wire * remote

@@ -179,8 +179,13 @@ class Tracer:
         return ProcessLine((one for one in known if one.key[0] in mine), calls)
 
     def _is_sure(self, key: CommunicatorKey) -> bool:
-        """Whether what is not timed in its processes is rare enough beside its calls to be of no account."""
+        """Whether what is not timed in its processes is rare enough beside its calls to be of no account.
+
+        Inspector's starts are by the time of its lines: they do not say what was between two of them.
+        """
         group = self._groups[key]
+        if group.source and any(process in self._lines for process in self._places[key].values()):
+            return False
         calls = max(calls_of(self._rings[one.ring.name]) for one in group.rings)
         return all(calls >= RARE * self._untimed(group, process) for process in self._places[key].values())
 
