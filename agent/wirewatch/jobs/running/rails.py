@@ -42,9 +42,14 @@ class Sibling:
     windows: Sequence[CommunicatorWindow]
 
     def times(self, policy: JobsPolicy) -> dict[tuple[str, int], float]:
-        """Its shortest times, the median over windows, of what enough of the last windows hold."""
-        rows = grouped(((row.op, row.size_bytes), row.low) for one in self.windows for row in one.collectives)
-        return {key: low_median(lows) for key, lows in rows.items() if len(lows) >= policy.confirm}
+        """Its shortest times, the median over windows, of what two of them hold and enough collectives."""
+        every = (row for one in self.windows for row in one.collectives)
+        rows = grouped(((row.op, row.size_bytes), row) for row in every)
+        return {
+            key: low_median([row.low for row in some])
+            for key, some in rows.items()
+            if len(some) > 1 and sum(row.joined for row in some) >= policy.joined
+        }
 
 
 def usual_times(siblings: Sequence[Sibling], policy: JobsPolicy) -> dict[CommunicatorKey, Times]:
