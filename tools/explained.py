@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tests.node.cli.topnodes import finding, snapshot
+from tests.node.cli.topnodes import finding, held, people, snapshot
 from tests.node.jobs.explain.drawn import evidence, job, late
 from tests.node.jobs.explain.drawnnodes import watched
 from tests.node.jobs.ringjobs import FSDP, LATE, P2P_OFF, JobShape
 from tests.support import EPOCH
 from wirewatch.cli.check.polling import NodeSource, played
 from wirewatch.cli.jobs.explained import page as explained_page
-from wirewatch.cli.jobs.topview import LinkRates, view
+from wirewatch.cli.jobs.topview import CHOSEN, LinkRates, view
 from wirewatch.cli.output import shown
 from wirewatch.documents.jobs import explain
 from wirewatch.jobs.explain.gather import jobs_of
@@ -56,12 +56,10 @@ def _hang() -> str:
 
 
 def _top() -> str:
-    shots = [
-        snapshot(evidence(job(late=late(), waiting=0.12)), at=EPOCH + s, sent=s * 1e9, findings=[finding(2)])
-        for s in (0, 15)
-    ]
+    one = held(evidence(job(late=late(), waiting=0.12)))
+    shots = [snapshot(one, at=EPOCH + s, sent=s * 1e9, findings=[finding(2)]) for s in (0, 15)]
     rates = LinkRates().after(shots[0].state).after(shots[1].state)
-    return shown(line.text for line in view(shots[1], rates).lines)
+    return shown(line.text for line in view(shots[1], rates, WIDTH, CHOSEN, people(0, 1, 2, 3)).lines)
 
 
 _EXAMPLES: Mapping[str, Callable[[], str]] = {

@@ -24,13 +24,13 @@ from wirewatch_lab.advice.placement import cluster
 from wirewatch_lab.advice.placement import document as placement_document
 from wirewatch_lab.advice.settings import advice
 from wirewatch_lab.cli.advise import bench_script
-from wirewatch_lab.study import compare, export, parsed
+from wirewatch_lab.study import compare, export, flightjudge, parsed
 
 
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
-        state, status, installed, probes, jobs, control, finding, drift, export, parsed, compare,
+        state, status, installed, probes, jobs, control, finding, drift, export, parsed, flightjudge, compare,
         worst, pairs, answer, bench_script, cost_document, gpunic_document, advice,
         placement_document,
     )  # fmt: skip

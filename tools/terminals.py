@@ -13,27 +13,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from wirewatch.cli.check.polling import NodeSource
-from wirewatch.cli.jobs.top import filmed
+from wirewatch.cli.check.polling import NodeSource, played
 from wirewatch.cli.jobs.topapp import TopApp
+from wirewatch.cli.jobs.topprocesses import HostProcess, HostProcesses
+from wirewatch.documents.status import NodeSnapshot
 
 OUT = Path(__file__).parents[1] / "docs" / "screenshots"
 WIREWATCH = Path(sys.executable).with_name("wirewatch")
 WIDTH = 80
 """Characters of a line of a terminal."""
+TALL = 32
+"""Lines of the terminal of `top`."""
 FAULT = "nvlink-link-down"
 READY = b"leaves nothing behind"
 PATIENCE = 120.0
 """Seconds for a demo to come to its verdict on a busy machine."""
-TOP_EVERY, TOP_SECONDS = 5.0, 12.0
-"""Seconds between two looks of `top`, and until it has seen counters twice."""
+TOP_EVERY, TOP_SECONDS = 0.5, 2.0
+"""Seconds between two looks of `top`, and until it has seen the last two polls of its recording."""
 ASKING = (
     ("check", "check"),
     ("status", "status"),
@@ -41,7 +44,10 @@ ASKING = (
 )
 """What is asked while the demo runs: the picture's name and the words."""
 EXPLAIN = "explain --replay demo-dgx-h200 --overlay job-hang-stopped"
-TOP = "h200x4-traffic"
+TOP = ("demo-dgx-h200", ("job-hang-stopped",))
+"""The recording of `top`, and what changes it."""
+PEOPLE = ("alice", "python3 train.py --config configs/dgx.yaml --resume")
+"""User and command of its processes, drawn: a recording has none."""
 _FONT = re.compile(r"@font-face\s*\{.*?\}\s*", re.DOTALL)
 _OTHER_HOST = re.compile(r"(url\(|href=|src=)[\"']?https?:")
 _FAMILY = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -60,7 +66,8 @@ def main() -> None:
             for name, words in ASKING:
                 save(name, words, typed(words, env))
         save("explain", EXPLAIN, typed(EXPLAIN, env))
-    write("top", asyncio.run(top()))
+    for name, keys in (("top", ()), ("top-help", ("h",)), ("top-filter", ("slash", *"gpu=3", "enter"))):
+        write(name, asyncio.run(top(keys)))
 
 
 @contextmanager
@@ -113,17 +120,26 @@ def heard(end: int, until: bytes = b"") -> str:
     return said.decode()
 
 
-async def top() -> str:
-    """`top` in its own terminal, once it knows rates."""
-    with ExitStack() as stack:
-        look = filmed(NodeSource(None, TOP, film=True), stack)
-        first = look()
-        if isinstance(first, str):
-            raise SystemExit(first)
-        app = TopApp(look, first, TOP_EVERY)
-        async with app.run_test(size=(WIDTH, 20)) as pilot:
-            await pilot.pause(TOP_SECONDS)
-            return app.export_screenshot(title="wirewatch top")
+def drawn_people(_: HostProcesses, snapshot: NodeSnapshot) -> HostProcesses:
+    """The processes of a recording, as a machine that runs them would show them."""
+    gpus = [gpu for job in snapshot.jobs.jobs for gpu in job.evidence.gpus]
+    return HostProcesses({
+        pid: HostProcess(*PEOPLE, 0.0 if gpu.utilisation == 0 else 1.02, 1, 0.0, 0.0)
+        for gpu in gpus
+        for pid in gpu.pids
+    })  # fmt: skip
+
+
+async def top(keys: Sequence[str]) -> str:
+    """`top` in its own terminal at the end of its recording, after these keys."""
+    shots: list[NodeSnapshot] = []
+    played(NodeSource(None, *TOP), lambda poll: shots.append(poll.snapshot()))
+    app = TopApp(lambda: shots[-1], shots[-2], TOP_EVERY, drawn_people)
+    async with app.run_test(size=(WIDTH, TALL)) as pilot:
+        await pilot.pause(TOP_SECONDS)
+        await pilot.press(*keys)
+        await pilot.pause()
+        return app.export_screenshot(title="wirewatch top")
 
 
 def save(name: str, words: str, said: str) -> None:

@@ -39,6 +39,11 @@ static struct ww_communicator *watched(uint64_t handle, uint64_t *ticket) {
     return *ticket && is_ours() ? communicator : NULL;
 }
 
+const struct ww_communicator *ww_watched(uint32_t number) {
+    const struct ww_communicator *one = &communicators[number];
+    return __atomic_load_n(&one->ticket, __ATOMIC_RELAXED) && ww_is_timed(one) ? one : NULL;
+}
+
 /* The child of a fork has neither the rings nor the threads that wrote to them. It starts again. */
 static void forget_in_child(void) {
     for (uint32_t i = 0; i < WW_COMMUNICATORS; i++) ww_ring_forget(&communicators[i]);

@@ -108,6 +108,9 @@ static void fill_header(struct ww_communicator *communicator, const struct ww_ca
     header->untimed = communicator->untimed;
     header->on_ms = communicator->on_ms;
     header->period_ms = communicator->period_ms;
+    header->budget = communicator->whole ? 0 : (uint32_t)communicator->pace.budget;
+    header->block = communicator->whole ? 0 : WW_BLOCK;
+    header->stride = 1;
     header->event_ns = header->created_ns;
     header->state = WW_LIVE;
     memcpy(&magic, WW_RING_MAGIC, sizeof magic);

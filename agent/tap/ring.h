@@ -41,7 +41,7 @@ enum ww_state { WW_LIVE = 1, WW_FINALIZED = 2 };
 /* Why a communicator is not timed, or not any more; 0 while it is. */
 enum ww_untimed {
     WW_TIMED = 0,
-    WW_SWITCHED_OFF,  /* by WIREWATCH_TAP_ON_MS */
+    WW_SWITCHED_OFF,  /* by WIREWATCH_TAP_ON_MS or WIREWATCH_TAP_BUDGET */
     WW_NOT_MEASURED,  /* this version of NCCL is not on the tap's list */
     WW_ELSEWHERE,     /* NCCL keeps the mask of a call in another place */
     WW_CAPTURED,      /* a call went into a CUDA graph */
@@ -78,8 +78,11 @@ struct ww_header {
     char tap_version[16];
     int32_t nccl_version;   /* such as 22809; 0 where it could not be had */
     uint32_t untimed;       /* enum ww_untimed; 0 in rings of 0.2 */
-    uint32_t on_ms, period_ms; /* sampling: calls of on_ms of every period_ms are timed */
-    uint8_t pad0[40];
+    uint32_t on_ms, period_ms; /* calls are timed within on_ms of every period_ms alone: always where they are equal */
+    /* Since 0.3, 0 before: of so many blocks of so many calls each one is timed now, to time about `budget` calls a
+     * second in this process; the budget is 0 where every call is timed. */
+    uint32_t budget, block, stride;
+    uint8_t pad0[28];
     /* counters, from byte 256 on */
     uint64_t written;       /* records so far, also those that were overwritten since */
     uint64_t dropped;       /* timed collectives that got no record: no free handle, or the channels never stopped */

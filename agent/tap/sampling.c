@@ -1,11 +1,11 @@
-/* When channels are timed, and whether at all: only with versions of NCCL whose times were compared with CUDA events.
+/* How calls are timed, and whether at all: only with versions of NCCL whose times were compared with CUDA events.
  *
  * NCCL looks for the time of a kernel by a number of the kernel in its channel, which it counts on the host and on the
  * GPU. Where the two drift apart it finds times of other collectives.
  *
- * Interfaces 5 and 6: for a short time of every period, by the machine's monotonic clock, so that all ranks of a
- * machine are timed at the same moments without a word between them. There is no thread: every call asks the clock.
- * Each call is timed or not for itself. NCCL copies the mask of init for the thread that calls before it tells of the
+ * Interfaces 5 and 6: pace.c chooses the calls by their numbers, so that all ranks time the same ones without a word
+ * between them. Within a part of every period alone, by the machine's monotonic clock, where the job asks for that.
+ * There is no thread: every call asks the clock. Each call is timed or not for itself. NCCL copies the mask of init for the thread that calls before it tells of the
  * call, and asks that copy afterwards: there the tap adds the channels, for this call alone. The mask of init never
  * has them, so that what a CUDA graph captures is never timed, nor a call of a communicator with graphs: a replay is
  * counted on the GPU alone, and the job hangs when it destroys the communicator. The copy is NCCL's own, and its place
@@ -28,7 +28,7 @@
 
 /* The highest byte are bits that NCCL gives no meaning: they show that a word is a copy of this mask. */
 enum { BASE = 0x57 << 24 | NCCL_COLL | NCCL_P2P | NCCL_COLL_API };
-enum { DEFAULT_ON_MS = 200, DEFAULT_PERIOD_MS = 2000, MOST_MS = 86400000 };
+enum { DEFAULT_PERIOD_MS = 2000, DEFAULT_BUDGET = 50, MOST = 86400000 };
 #define MS UINT64_C(1000000)
 
 /* Read through the vDSO, where the machine's clock has one. */
@@ -41,7 +41,7 @@ static uint64_t nanoseconds(clockid_t clock) {
 uint64_t ww_monotonic_ns(void) { return nanoseconds(CLOCK_MONOTONIC); }
 uint64_t ww_realtime_ns(void) { return nanoseconds(CLOCK_REALTIME); }
 
-/* A whole decimal number of milliseconds, or `otherwise`. */
+/* A whole decimal number up to MOST, or `otherwise`. */
 static uint32_t setting(const char *name, uint32_t least, uint32_t otherwise) {
     const char *text = getenv(name);
     uint32_t value = 0;
@@ -49,7 +49,7 @@ static uint32_t setting(const char *name, uint32_t least, uint32_t otherwise) {
     for (; *text; text++) {
         if (*text < '0' || *text > '9') return otherwise;
         value = value * 10 + (uint32_t)(*text - '0');
-        if (value > MOST_MS) return otherwise;
+        if (value > MOST) return otherwise;
     }
     return value < least ? otherwise : value;
 }
@@ -63,7 +63,7 @@ static bool measured(int32_t nccl) {
 }
 
 static enum ww_untimed first_reason(struct ww_communicator *communicator, const struct ww_called *called) {
-    if (!communicator->on_ms) return WW_SWITCHED_OFF;
+    if (!communicator->on_ms || !communicator->pace.budget) return WW_SWITCHED_OFF;
     if (called->interface < 5 || !measured(called->nccl)) return WW_NOT_MEASURED;
     if (communicator->whole) return WW_TIMED;
     communicator->block = ww_thread_block(called->log);
@@ -71,11 +71,12 @@ static enum ww_untimed first_reason(struct ww_communicator *communicator, const 
 }
 
 void ww_sampling_settings(struct ww_communicator *communicator, const struct ww_called *called) {
-    uint32_t on_ms = setting("WIREWATCH_TAP_ON_MS", 0, DEFAULT_ON_MS);
     uint32_t period_ms = setting("WIREWATCH_TAP_PERIOD_MS", 1, DEFAULT_PERIOD_MS);
+    uint32_t on_ms = setting("WIREWATCH_TAP_ON_MS", 0, period_ms);
     communicator->whole = called->interface >= 7;
     __atomic_store_n(&communicator->on_ms, on_ms && communicator->whole ? period_ms : on_ms, __ATOMIC_RELAXED);
     __atomic_store_n(&communicator->period_ms, period_ms, __ATOMIC_RELAXED);
+    ww_pace_begin(communicator, called->communicator, setting("WIREWATCH_TAP_BUDGET", 0, DEFAULT_BUDGET));
     __atomic_store_n(&communicator->untimed, first_reason(communicator, called), __ATOMIC_RELAXED);
 }
 
@@ -119,9 +120,14 @@ static void time_whole(struct ww_communicator *communicator, const struct nccl_c
 }
 
 void ww_time_call(struct ww_communicator *communicator, void **handle, const struct nccl_collective_call *called) {
+    uint64_t now_ns;
     if (!ww_is_timed(communicator)) return;
-    if (communicator->whole) time_whole(communicator, called);
-    else note(communicator, open_at(communicator, ww_monotonic_ns()) && time_this(communicator, handle));
+    if (communicator->whole) {
+        time_whole(communicator, called);
+        return;
+    }
+    now_ns = ww_monotonic_ns();
+    note(communicator, ww_is_due(communicator, now_ns) && open_at(communicator, now_ns) && time_this(communicator, handle));
 }
 
 void ww_time_no_more(struct ww_communicator *communicator, enum ww_untimed why) {

@@ -21,6 +21,9 @@
 
 #define WW_DIRECTORY 256     /* bytes of its path */
 
+#define WW_BLOCK 32u         /* calls in a row that are timed or not: NCCL keeps the times of 64 a channel */
+#define WW_HOLD_MS 10000u    /* for so long at least a rate of calls is remembered that took a coarser stride */
+
 /* One collective between its enqueue and the stop of its last channel. Everything but `guard` belongs to the thread
  * that has set the guard's lowest bit; the rest of it is the collective's number in this entry of the table, which is
  * never given twice, or 0 where there is none.
@@ -46,6 +49,17 @@ struct ww_block {
     size_t size;
 };
 
+/* How often a communicator calls, and which calls are timed: pace.c. */
+struct ww_pace {
+    uint64_t id;     /* commId */
+    uint64_t budget; /* timed calls a second, of all communicators of the process */
+    uint64_t calls;  /* eager calls of collectives so far */
+    uint64_t begun;  /* 1 and the number of the last block that is timed */
+    uint64_t warmth, counted_ms;            /* the calls of the last seconds, and when they were counted */
+    uint64_t most, most_before, period_ms;  /* the most of them in this period and in the one before; its begin */
+    uint64_t share, shared_ms;              /* what of them may be timed, and when that was found */
+};
+
 struct ww_communicator {
     uint64_t ticket;     /* its handle while it is watched, else 0 */
     uint32_t taken;      /* 1 from init to the end of finalize: not to be given to another communicator */
@@ -61,6 +75,7 @@ struct ww_communicator {
     uint32_t untimed;    /* enum ww_untimed: nothing leads back to 0 */
     uint32_t whole;      /* 1 where every call is timed from the first on, by the mask of init */
     struct ww_block block;        /* of the thread-local variables of this NCCL */
+    struct ww_pace pace;
     uint32_t on_ms, period_ms; /* a copy: what stands in the file decides nothing in the job */
     int file;                  /* its descriptor and 1, while it is being made */
     char name[24];             /* of the ring's file in its directory */
@@ -155,7 +170,13 @@ void ww_first_mask(struct ww_communicator *communicator);
 void ww_time_call(struct ww_communicator *communicator, void **handle, const struct nccl_collective_call *called);
 void ww_time_no_more(struct ww_communicator *communicator, enum ww_untimed why);
 
+/* pace.c */
+bool ww_is_chosen(uint64_t communicator, uint64_t block, uint32_t halvings);
+void ww_pace_begin(struct ww_communicator *communicator, uint64_t id, uint32_t budget);
+bool ww_is_due(struct ww_communicator *communicator, uint64_t now_ns); /* counts the call too */
+
 /* plugin.c */
+const struct ww_communicator *ww_watched(uint32_t number); /* NULL where there is none, or it is not timed */
 void ww_settle_mask(const struct ww_communicator *of);
 
 /* events.c */

@@ -126,7 +126,7 @@ def _day(result: Day) -> str:
     kib = f"{said['first_kib']:,.0f} KiB, {said['last_kib']:,.0f} KiB"
     return f"""## {result.hours:g} hours of a job at compressed time
 
-Two communicators, a step of 32 collectives in each every 20 ms, timed for 200 ms of 2 s; each ten
+Two communicators, a step of 32 collectives in each every 20 ms, 50 a second timed; each ten
 minutes a communicator ends and another begins, each hour a graph is captured, and of every
 thousandth collective a channel never stops. A reader polls beside it.
 

@@ -24,7 +24,7 @@ from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.nccltests import ITERATIONS, WARMUP, NcclTests
 from proof.hardware.primitives import OUT_OF_PLACE, Asked, every
 from proof.hardware.probing import probing
-from proof.hardware.tap import PAIRS, READY, TMPFS, Taps, cost
+from proof.hardware.tap import ALWAYS, PAIRS, READY, TMPFS, Taps, cost
 from wirewatch.busbw.formulas import busbw
 from wirewatch.core.jobs import RingReading
 from wirewatch.core.probe import MIB, PRIMITIVES
@@ -37,7 +37,7 @@ FACTOR, LAUNCH = 0.15, 40e-6
 """How far a time of the tap may be from that of CUDA events, which have the launch of the kernel in them."""
 PHASES = ("plain", "broadcasts", "uneven", "sends", "other", "graph")
 UNMEASURED = {"WIREWATCH_TAP_UNMEASURED": "1"}
-HALF = {**UNMEASURED, "WIREWATCH_TAP_ON_MS": "1000", "WIREWATCH_TAP_PERIOD_MS": "2000"}
+HALF = {**UNMEASURED, **ALWAYS, "WIREWATCH_TAP_ON_MS": "1000", "WIREWATCH_TAP_PERIOD_MS": "2000"}
 ENDS = 60.0
 """Seconds after its last phase in which a job must have ended."""
 JOBS = ("data_parallel", "sharded", "small", "decode")
@@ -194,7 +194,7 @@ def _cost(report: Report, taps: Taps, pairs: int) -> None:
 
 
 def _cost_timed(report: Report, taps: Taps, pairs: int, shape: str) -> None:
-    found = cost(report, taps, pairs, UNMEASURED, f"step, ms: {shape}, timed", (shape,))
+    found = cost(report, taps, pairs, {**UNMEASURED, **ALWAYS}, f"step, ms: {shape}, timed", (shape,))
     rings = [_told(one) for one in taps.poll()]
     report.note(**{f"cost_{shape}_timed": found, f"cost_{shape}_rings": rings})
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,13 +28,12 @@ from wirewatch.busbw.formulas import busbw
 from wirewatch.core.jobs import RingReading
 from wirewatch.core.probe import MIB, OPS
 from wirewatch.core.types import Absent
-from wirewatch.jobs.running.windows import bias
 from wirewatch.jobs.tap.rings import FileRings
 
 SIZES = (64 * MIB, 256 * MIB)
 LIMITS: Mapping[int, float] = {64 * MIB: 0.10, 256 * MIB: 0.03}
 PAIRS = 5
-ALWAYS = {"WIREWATCH_TAP_ON_MS": "1000", "WIREWATCH_TAP_PERIOD_MS": "1000"}
+ALWAYS = {"WIREWATCH_TAP_BUDGET": "1000000"}
 READY = 120.0
 TMPFS = "/dev/shm"
 """The tap writes on a tmpfs alone."""
@@ -184,8 +183,7 @@ def _rates(report: Report, taps: Taps, folder: Path, gpus: int) -> None:
     theirs: dict[Key, float] = {}
     report.attempt("nccl-tests", lambda: theirs.update(asked(report, NcclTests(folder, gpus))))
     report.attempt("nccl-tests with the tap", lambda: _own(report, taps, folder, theirs, gpus))
-    for shape in ("series", "apart"):
-        report.attempt(shape, partial(_shape, report, taps, shape, theirs, gpus))
+    report.attempt("series", partial(_shape, report, taps, "series", theirs, gpus))
 
 
 def _wires(report: Report, taps: Taps, gpus: int) -> None:
@@ -250,8 +248,7 @@ def _shape(report: Report, taps: Taps, shape: str, theirs: Mapping[Key, float], 
         with running(taps, shape, more):
             time.sleep(seconds)
             readings = taps.poll()
-        behind = bias if shape == "apart" else None
-        compare_sizes(report, f"{shape}, {what}", by_key(join(readings)), theirs, gpus, behind)
+        compare_sizes(report, f"{shape}, {what}", by_key(join(readings)), theirs, gpus)
         counts = [
             {"rank": r.ring.rank, "counts": str(r.ring.counts), "missed": r.missed, "gpu": str(r.ring.gpu)}
             for r in readings
@@ -260,27 +257,19 @@ def _shape(report: Report, taps: Taps, shape: str, theirs: Mapping[Key, float], 
 
 
 def compare_sizes(
-    report: Report, what: str, timed: Mapping[Key, Sequence[Joined]], theirs: Mapping[Key, float], gpus: int,
-    behind: Callable[[str, int], float] | None = None,
-) -> None:  # fmt: skip
-    """Each op and size beside nccl-tests; a size that was not timed is a limit that fails.
-
-    `behind`: seconds that a message of so many bytes takes longer behind other work, taken out.
-    """
+    report: Report, what: str, timed: Mapping[Key, Sequence[Joined]], theirs: Mapping[Key, float], gpus: int
+) -> None:
+    """Hold each op and size against nccl-tests; a size that was not timed is a limit that fails."""
     rows, offs = [], {}
     for key, found in sorted(timed.items()):
         if key in theirs:
             wires = [one.wire for one in found]
             rows.append(_row(key, wires, theirs[key], gpus, min(wires)))
-            offs[key] = theirs[key] / (median(wires) - (behind(*key) if behind else 0.0)) - 1
+            offs[key] = theirs[key] / median(wires) - 1
     report.table(what, [*HEADER, "least us"], rows)
     for size, limit in LIMITS.items():
         worst = max((abs(off) for key, off in offs.items() if key[1] == size), default=None)
-        told = (
-            "nothing timed"
-            if worst is None
-            else f"{100 * worst:.1f} %, {'what running behind work costs' if behind else 'nothing'} taken out"
-        )
+        told = "nothing timed" if worst is None else f"{100 * worst:.1f} %"
         name = f"{what}: {size // MIB} MiB within {100 * limit:g} % of nccl-tests"
         report.check(name, ok=worst is not None and worst <= limit, told=told)
 

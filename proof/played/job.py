@@ -46,20 +46,19 @@ class PlayedJob:
     Args:
         libraries: what each rank loads.
         rings: the folder for the rings.
-        sampling: milliseconds for which channels are timed, and of which period.
+        budget: calls a second that are timed in each rank.
         settings: NCCL's, as they stand in the environment of the ranks.
     """
 
     def __init__(
         self, libraries: PlayedLibraries, rings: Path, score: Score, gpus: Sequence[str],
-        sampling: tuple[int, int] = (200, 2000), settings: Mapping[str, str] | None = None,
+        budget: int = 50, settings: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         if len(gpus) != score.ranks:
             raise ValueError(f"{score.ranks} ranks need as many GPUs, not {len(gpus)}")
-        on, period = map(str, sampling)
         environment = {
-            **os.environ, **(settings or {}), "WIREWATCH_TAP_DIR": str(rings), "WIREWATCH_TAP_ON_MS": on,
-            "WIREWATCH_TAP_PERIOD_MS": period,
+            **os.environ, **(settings or {}), "WIREWATCH_TAP_DIR": str(rings),
+            "WIREWATCH_TAP_BUDGET": str(budget),
         }  # fmt: skip
         begin = str(time.monotonic() + START)
         common = (str(libraries.tap), str(libraries.standin), begin, score.text())

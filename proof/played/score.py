@@ -6,15 +6,14 @@ from dataclasses import asdict, dataclass
 
 from wirewatch.busbw.formulas import factor
 from wirewatch.core.probe import ALL_REDUCE, MIB
-from wirewatch.jobs.running.windows import bias
 
 
 @dataclass(frozen=True)
 class Score:
     """A job with one collective a step, as each of its ranks plays it.
 
-    Times are seconds. `step`: of one training step. `busbw`: bytes per second of the wire, as nccl-tests
-    would show it. `late`: the rank that is `late_by` seconds after the others at each collective, -1 for
+    Times are seconds. `step`: of one training step. `busbw`: bytes per second of the wire by the
+    tap's clock. `late`: the rank that is `late_by` seconds after the others at each collective, -1 for
     none. `jitter`: by how much the ranks differ by chance, the standard deviation. `renew`: after so many
     steps the communicator is finalized and another one made; `fork`: at this step the process forks a child;
     `capture`: from this step on collectives are captured into a CUDA graph, which is replayed; `killed`: at
@@ -39,9 +38,8 @@ class Score:
 
     @property
     def wire(self) -> float:
-        """Seconds of one all_reduce on the wire, behind other work."""
-        alone = factor(ALL_REDUCE, self.ranks) * self.size_bytes / self.busbw
-        return alone + bias(ALL_REDUCE, self.size_bytes)
+        """Seconds of one all_reduce on the wire."""
+        return factor(ALL_REDUCE, self.ranks) * self.size_bytes / self.busbw
 
     def arrivals(self, number: int) -> list[float]:
         """When each rank comes to a collective, in seconds after the step's beginning; alike in all ranks."""

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.system
 
 DEMO, TRAFFIC = "demo-dgx-h200", "h200x4-traffic"
 STEP = 0.02
-SAMPLING = (100, 250)
 CONFIG = """
 [listen]
 socket = "{folder}/wirewatch.sock"
@@ -78,7 +77,7 @@ class PlayedNode:
 
     def job(self, score: Score, gpus: Sequence[str], **settings: str) -> PlayedJob:
         """A job that is played until the end."""
-        made = PlayedJob(self._libraries, self._rings, score, gpus, SAMPLING, settings)
+        made = PlayedJob(self._libraries, self._rings, score, gpus, settings=settings)
         return self._stack.enter_context(made)
 
     def jobs(self) -> dict[str, Job]:

@@ -39,7 +39,9 @@ COMMANDS: Mapping[str, Listed] = {
     "release": Listed("wirewatch.cli.orders:release", "Close the daemon's GPU handles for a while."),
     "serve": Listed("wirewatch.cli.serve:serve", "Run the daemon: metrics, health and state over HTTP."),
     "status": Listed("wirewatch.cli.status:status", "Show how this node is, on a dozen lines."),
-    "top": Listed("wirewatch.cli.jobs.top:top", "Show GPUs, running jobs and findings live."),
+    "top": Listed(
+        "wirewatch.cli.jobs.top:top", "Show GPUs, running jobs, their processes and findings live."
+    ),
     "topology": Listed("wirewatch.cli.topology:topology", "Show, compare and accept this node's topology."),
 }
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

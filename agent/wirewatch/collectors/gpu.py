@@ -39,6 +39,7 @@ from wirewatch.core.nvml import (
     as_int,
     as_ints,
     as_pids,
+    as_process_memory,
     ask_gpu,
     member,
 )
@@ -163,6 +164,7 @@ class GpuState:
     processes: int | Absent
     supported: Supported
     pids: frozenset[int] | Absent = NOT_READ
+    memory: Mapping[int, int] = field(default_factory=dict)
 
 
 GpuStateReading = tuple[GpuReading[GpuState], ...]
@@ -182,13 +184,17 @@ class GpuStateMemory:
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """One GPU at the last poll, in watts and ratios; `throttled`: faults that hold its clocks down."""
+    """One GPU at the last poll, in watts and ratios; `throttled`: faults that hold its clocks down.
+
+    `memory`: bytes of its memory by process id, of those whose number the driver gives.
+    """
 
     index: int
     utilization: float | Absent
     power: float | Absent
     throttled: tuple[str, ...] | Absent
     pids: frozenset[int] | Absent
+    memory: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +230,7 @@ def _now(gpu: Gpu, value: GpuState) -> GpuNow:
     held, reasons = value_or(value.reasons, 0), value.reasons
     faults = tuple(name for name in THROTTLE_ACTIONS if held & CLOCK_REASONS[name])
     throttled = reasons if isinstance(reasons, Absent) else faults
-    return GpuNow(gpu.index, value.utilization, value.power, throttled, value.pids)
+    return GpuNow(gpu.index, value.utilization, value.power, throttled, value.pids, value.memory)
 
 
 def judge(
@@ -309,6 +315,7 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: GpuStateMemory) -> GpuState 
         processes=_count(processes),
         supported=asked.supported,
         pids=as_pids(processes),
+        memory=as_process_memory(processes),
     )
 
 

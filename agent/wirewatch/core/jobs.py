@@ -54,10 +54,12 @@ class Ring:
     nodes. `gpu`: the UUID of its GPU. `pid`: as the process sees itself; `host_pid` as this machine does,
     where the lock's holder can be seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not
     known. `created`: Unix seconds.
-    `on`, `period`: seconds; channels are timed for `on` of every `period`. `untimed`: why they are not,
-    or not any more, by `ww_untimed` of agent/tap/ring.h; 0 while they are. `source`: which other program
-    timed it, with the version of NCCL and the clock; empty for the tap. `owner`: such as `pod:UID`, by the
-    folder that the platform made for the job; empty where there is none.
+    `on`, `period`: seconds; channels are timed for `on` of every `period`. `budget`: timed collectives a
+    second of its process, `stride`: of so many blocks of calls one is timed now; both 0 where the ring does
+    not say, as those of 0.2. `untimed`: why they are not, or not any more, by `ww_untimed` of
+    agent/tap/ring.h; 0 while they are. `source`: which other program timed it, with the version of NCCL and
+    the clock; empty for the tap. `owner`: such as `pod:UID`, by the folder that the platform made for the
+    job; empty where there is none.
     """
 
     name: str
@@ -81,6 +83,14 @@ class Ring:
     untimed: int = 0
     source: str = ""
     owner: str = ""
+    budget: int = 0
+    stride: int = 0
+
+    @property
+    def share(self) -> float:
+        """Return the share of its calls that is timed now; 0 where nothing is, or it cannot be known."""
+        known = not self.untimed and 0 < self.on <= self.period
+        return self.on / self.period / max(1, self.stride) if known else 0.0
 
     @property
     def identity(self) -> str:

@@ -197,6 +197,15 @@ def as_pids(value: Json | Absent) -> frozenset[int] | Absent:
     return odd or frozenset(pid for pid in found if not isinstance(pid, Absent))
 
 
+def as_process_memory(value: Json | Absent) -> Mapping[int, int]:
+    """Bytes of GPU memory by process id in NVML's list of processes; without those that lack it."""
+    rows = value if isinstance(value, list | tuple) else ()
+    found = ((as_int(member(row, "pid")), as_count(member(row, "usedGpuMemory"), 1 << 50)) for row in rows)
+    return {
+        pid: used for pid, used in found if not isinstance(pid, Absent) and not isinstance(used, Absent)
+    }  # fmt: skip
+
+
 def as_ints(value: Json | Absent, length: int) -> Sequence[int] | Absent:
     """A list of exactly `length` whole numbers."""
     if isinstance(value, Absent):

@@ -52,7 +52,9 @@ class RingStatus:
     as the process sees itself. `collectives` were enqueued; `timed` of them have a record, `dropped` were
     timed and have none; `captured` calls went into CUDA graphs, after which the communicator is not timed any
     more. `sends`: sends and receives, which are not timed. `quiet_seconds`: since the last event.
-    `timing_on_seconds` of every `timing_period_seconds`; `untimed` says why calls are counted and not timed.
+    `timing_on_seconds` of every `timing_period_seconds`; `timing_budget`: timed calls a second of its
+    process, 0 where every call is timed or the tap is of 0.2; `timing_share` of its calls are timed now.
+    `untimed` says why calls are counted and not timed.
     `source`: what timed it, if not the tap. `owner`: whose it is by its folder; empty at the shared level.
     `gpu_listed`: the driver lists its process on this GPU alone; else the GPU is the ring's own word.
     """
@@ -84,6 +86,8 @@ class RingStatus:
     source: str = ""
     owner: str = ""
     gpu_listed: bool = False
+    timing_budget: int = 0
+    timing_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,4 +171,5 @@ def _status(ring: Ring, mono: float, gpus: Mapping[int, str]) -> RingStatus:
         timing_period_seconds=ring.period,
         untimed=UNTIMED[ring.untimed].value if ring.untimed in UNTIMED else "", source=ring.source,
         owner=ring.owner, gpu_listed=gpus.get(value_or(ring.host_pid, -1)) == ring.gpu,
+        timing_budget=ring.budget, timing_share=ring.share,
     )  # fmt: skip

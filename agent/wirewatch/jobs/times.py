@@ -28,7 +28,7 @@ class TimesDoubt(Enum):
     SAME_GPU = "two ranks claim the same GPU"
     UNLIKE = "its rings contradict each other"
     FEW = "too few collectives were timed on all ranks"
-    OFF = "its tap only counts: WIREWATCH_TAP_ON_MS is 0"
+    OFF = "its tap only counts: WIREWATCH_TAP_ON_MS or WIREWATCH_TAP_BUDGET is 0"
     NOT_MEASURED = "its tap only counts: its times were not proven with this version of NCCL"
     BROADCAST = "its tap counts since a broadcast: this NCCL would give it times of other collectives"
     OVERRIDDEN = "its tap only counts: somebody took the channels out of NCCL's mask"
@@ -54,7 +54,7 @@ class JobRank:
 
     `gpu`: UUID of its GPU; `index`: of it today, empty where not known. `pid`: as this machine counts,
     `own_pid` as the process does. `nccl`: version, empty where not known. `settings`: NCCL's of its
-    environment. `sampling`: share of the time in which its tap times collectives, 0 where not known.
+    environment. `sampling`: share of its collectives that its tap times now, 0 where not known.
     `enqueued`: collectives since the communicator was made, timed or not. `event`: monotonic seconds of its
     last call.
     """
@@ -97,10 +97,10 @@ class OperationTimes:
     counts them; 0 where NCCL does not name the type of the elements. `calls`: how many were enqueued
     meanwhile, timed or not, as far as its ranks tell.
     `wire_seconds`: median of the shortest duration over the ranks, as measured; `low` and `high`: its 10th
-    and 90th percentile. `bias`: seconds of that which it takes longer behind other work than in nccl-tests.
-    `busbw`: bytes per second of the median, `best` of the 10th percentile, both without the bias: what the
-    job gets, and what the wire gave when nothing was beside it; Absent for small messages.
-    `expected`: NCCL's default on this topology at that size, and how that follows in `derivation`;
+    and 90th percentile.
+    `busbw`: bytes per second of the median, `best` of the 10th percentile, by the tap's clock; Absent for
+    small messages. `expected`: by the same clock, of NCCL's defaults on this topology at that size with
+    nothing beside it, and how that follows in `derivation`;
     `trusted`: whether it may carry a verdict. `floor`: seconds of the smallest message where known.
     `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often nobody was,
     where that is known. `mean`: of the shortest durations. `explained`: why it may be below what is expected:
@@ -117,7 +117,6 @@ class OperationTimes:
     wire_seconds: float
     low: float
     high: float
-    bias: float
     algorithm: str
     protocol: str
     channels: int
@@ -232,7 +231,8 @@ class CommunicatorTimes:
     `fresh`: the newest window is of now. `elsewhere`: all local ranks wait alike for a rank of another node,
     or takes far longer than its siblings, in words; empty where not so. `group`: TP, PP, DP or EP, empty
     where that is not decided. `source`: what timed it, if not the tap: then starts, gaps, algorithms and
-    protocols are not known, and only calls that were written are counted.
+    protocols are not known, and only calls that were written are counted. `few`: how few collectives the
+    window under way has, in words; empty where they are enough to name a rank, or one is named.
     """
 
     id: str
@@ -257,6 +257,7 @@ class CommunicatorTimes:
     unsized: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
     group: str = ""
+    few: str = ""
 
     @property
     def newest(self) -> CommunicatorWindow | None:

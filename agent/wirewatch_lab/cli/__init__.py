@@ -6,6 +6,9 @@ from wirewatch.cli.groups import Listed
 
 COMMANDS: Mapping[str, Listed] = {
     "advise": Listed("wirewatch_lab.cli.advise:advise", "Advise on collectives, placement and settings."),
-    "parse": Listed("wirewatch_lab.cli.parse:parse", "Judge what nccl-tests or NCCL printed into FILE."),
+    "parse": Listed(
+        "wirewatch_lab.cli.parse:parse",
+        "Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.",
+    ),
     "sweep": Listed("wirewatch_lab.cli.sweep:sweep", "Measure collectives over all message sizes."),
 }

@@ -19,6 +19,7 @@ from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
+from wirewatch_lab.cli.dumps import are_dumps, judge_dumps
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study import judge, parsed
 from wirewatch_lab.study.logsummary import LogSummary
@@ -90,8 +91,14 @@ def settings(_context: click.Context, option: click.Parameter, value: Sequence[s
     return found
 
 
-@click.command(epilog=examples("all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -"))
-@click.argument("file")
+EXAMPLES = (
+    "all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -",
+    "wirewatch parse ~/.cache/torch/comm_lib_trace_rank_*",
+)
+
+
+@click.command(epilog=examples(*EXAMPLES))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
 @click.option(
     "--ratio", type=FiniteNumber(0, min_open=True), default=0.7, show_default=True,
@@ -113,27 +120,32 @@ def settings(_context: click.Context, option: click.Parameter, value: Sequence[s
 @replay_options
 @click.pass_context
 def parse(
-    context: click.Context, *, file: str, op: str | None, ratio: float, topology: str | None,
+    context: click.Context, *, files: Sequence[str], op: str | None, ratio: float, topology: str | None,
     environment: Mapping[str, str], explain: bool, form: str | None, config_file: Path | None,
     replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
-    """Judge what nccl-tests or NCCL printed into FILE.
+    """Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.
 
     FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
     before each line, the JSON that -J writes, a log of NCCL, or all of these together. Each size is judged by
     the busbw that the GPUs' wires should give; runs between nodes by targets. Of a log it says which wire the
-    hot collective uses. An XML of NCCL's topology is compared with this node, or with a recording.
+    hot collective uses. An XML of NCCL's topology is compared with this node, or with a recording. Dumps of
+    the Flight Recorder, several files or a folder, show which rank is missing or differs.
 
     Exit codes: 0 OK; 1 a size is below the ratio, GPUs do not reach each other directly, or a topology
-    differs; 2 wrong values, or a run that failed; 3 nothing could be judged; 64 FILE cannot be read, or holds
-    none of this.
+    differs; 2 wrong values, a run that failed, or a rank that others wait for; 3 nothing could be judged;
+    64 FILE cannot be read, or holds none of this.
     """
+    if are_dumps(files):
+        if any((op, topology, environment, explain, form == "openmetrics", config_file, replay, overlays)):
+            raise click.UsageError("dumps of the Flight Recorder take no option but --json")
+        context.exit(judge_dumps(files, as_json=form == "json"))
+    (file,) = files
     if (replay or overlays or config_file) and topology not in {None, HERE}:
         raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
-    node = Node(config_file, replay, tuple(overlays))
-    reader = Reader(op or "")
+    node, reader = Node(config_file, replay, tuple(overlays)), Reader(op or "")
     found = read_output(file, reader)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])

@@ -1,6 +1,7 @@
 """Inputs of the lab, given any text and damaged good ones: a value, or the error that is documented."""
 
 import io
+import json
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fuzzing import DEEP, ODD, Parser, damaged, from_file, of_option, on_bytes, reads
 from tests.lab.advice.nearby import gpus
+from tests.lab.study.flights import waits, world
 from tests.lab.study.printed import Job, lines
 from tests.lab.study.sweeps import CURVES, Node, header
 from tests.lab.study.test_nccljson import FORMS
@@ -34,6 +36,8 @@ from wirewatch_lab.cli.advise.placement import GroupSizes
 from wirewatch_lab.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch_lab.cli.parse import settings as nccl_settings
 from wirewatch_lab.study.export import export, read_study
+from wirewatch_lab.study.flightdumps import DumpError, read_dump
+from wirewatch_lab.study.flightjudge import FlightJudge
 from wirewatch_lab.study.judge import by_header, judge
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccllog import read_log
@@ -80,6 +84,8 @@ NCCL = (
 
 SYSTEM = system([switch("0000:10:00.0", gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0"))]).decode()
 
+FLIGHT = json.dumps(waits(world(), [0], seq=4).dump(0))
+
 TOPOLOGY = TOPOLOGIES.dump_json(
     TopologyDocument(
         "wirewatch.topology/1", 1e9,
@@ -116,6 +122,10 @@ PARSERS = {
     "amount": Parser(of_option(Count()), ("70B", "1.5e9"), (click.BadParameter,)),
     "cluster": Parser(from_file(read_cluster), (CLUSTER, CLUSTER_JSON), (ClusterError,)),
     "described machine": Parser(described, ("8xH100+8xNDR", "4 x l40s"), (DescriptionError,)),
+    "flight recorder dump": Parser(
+        on_bytes(lambda body: FlightJudge([read_dump(body, 0, "", "dump")]).document(())),
+        (FLIGHT,), (DumpError,),
+    ),
     "nccl summary": Parser(lambda text: read_log(text.split("\n")).lines(), (NCCL,)),
     "mapped topology": Parser(from_file(mapped), (SYSTEM, TOPOLOGY), (click.UsageError,)),
     "nccl topology": Parser(on_bytes(lambda body: read_topology(io.BytesIO(body))), (SYSTEM,)),

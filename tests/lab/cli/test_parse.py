@@ -244,7 +244,7 @@ def test_what_is_none_of_this_gets_one_line(tmp_path: Path, content: bytes, said
 
 
 def test_what_cannot_be_read_gets_one_line(tmp_path: Path) -> None:
-    assert "Is a directory" in refused(USAGE, "parse", str(tmp_path))
+    assert "no dump is in it" in refused(USAGE, "parse", str(tmp_path))
     assert "No such file" in refused(USAGE, "parse", str(tmp_path / "nothing\n\x1b[31m"))
     assert "it is empty" in refused(USAGE, "parse", "-")
     file = tmp_path / "file"

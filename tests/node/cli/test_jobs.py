@@ -91,7 +91,7 @@ def test_status_shows_who_carries_it(config: str, rings: Path) -> None:
     live, dead = (line.split() for line in lines[2:4])
     assert live[:4] == ["0xabcdef", "default_pg", "0/4", "GPU-5d8fa1c2"]
     assert "(7 inside)" in lines[2]
-    assert live[-6:-2] == ["live", "40", "1", "2"]
+    assert live[-7:-2] == ["live", "40", "1", "2.5%", "2"]
     assert "dead" in dead
 
 
@@ -106,6 +106,7 @@ def test_status_is_one_document(config: str, rings: Path) -> None:
     assert (live["pid"], live["host_pid"] != 7, dead["host_pid"]) == (7, True, None)
     assert (live["state"], dead["state"]) == ("live", "dead")
     assert (live["timing_on_seconds"], live["timing_period_seconds"]) == (0.2, 2.0)
+    assert (live["timing_budget"], live["timing_share"]) == (50, 0.025)
 
 
 def test_without_a_folder_no_job_is_timed_and_that_is_no_error(tmp_path: Path) -> None:
@@ -266,12 +267,13 @@ def test_rings_are_counted_by_why_they_have_no_times_and_by_who_timed_them() -> 
 @pytest.mark.parametrize(
     ("changes", "cells"),
     [
-        ({}, ("0xa", "1/8", "-", "7", "-", "1000", "-", "-", "live", "40", "3", "0", "2 s")),
-        ({"state": "dead", "host_pid": None},
-         ("0xa", "1/8", "-", "-", "-", "1000", "-", "-", "dead", "40", "3", "0", "-")),
-        ({"communicator_name": "pg", "owner": "pod:b", "gpu": UUID, "host_pid": 9, "tap": "1", "nccl": "2"},
-         ("0xa pg", "1/8", UUID[:12], "9 (7 inside)", "pod:b", "1000", "1", "2", "live", "40", "3", "0",
-          "2 s")),
+        ({}, ("0xa", "1/8", "-", "7", "-", "1000", "-", "-", "live", "40", "3", "-", "0", "2 s")),
+        ({"state": "dead", "host_pid": None, "timing_share": 1.0},
+         ("0xa", "1/8", "-", "-", "-", "1000", "-", "-", "dead", "40", "3", "100%", "0", "-")),
+        ({"communicator_name": "pg", "owner": "pod:b", "gpu": UUID, "host_pid": 9, "tap": "1", "nccl": "2",
+          "timing_share": 1 / 32},
+         ("0xa pg", "1/8", UUID[:12], "9 (7 inside)", "pod:b", "1000", "1", "2", "live", "40", "3", "3.12%",
+          "0", "2 s")),
     ],
 )  # fmt: skip
 def test_the_row_of_a_ring(changes: dict[str, Any], cells: tuple[str, ...]) -> None:

@@ -2,7 +2,10 @@
 
 import asyncio
 import html
+import os
+import pwd
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,18 +15,22 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from textual.binding import Binding
 from textual.pilot import Pilot
 
 from tests.node.cli.terminal import in_terminal
-from tests.node.cli.topnodes import collector, finding, snapshot
+from tests.node.cli.topnodes import collector, finding, held, people, snapshot
 from tests.node.daemon.process import FAST, Daemon
-from tests.node.jobs.explain.drawn import NOW, evidence, gpu_uuid, job, late, row, slow
+from tests.node.jobs.explain.drawn import NOW, PIDS, evidence, gpu_uuid, job, late, row, slow
 from tests.processes import run_wirewatch
 from wirewatch.cli.jobs import top as module
 from wirewatch.cli.jobs.topapp import TopApp
-from wirewatch.cli.jobs.topview import SORTS, LinkRates, view
+from wirewatch.cli.jobs.topprocesses import HostProcess, HostProcesses, host_processes
+from wirewatch.cli.jobs.topview import ORDERS, SORTS, LinkRates, TopChoice, help_lines, view
+from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import utc
 from wirewatch.documents.status import NodeSnapshot
+from wirewatch.hw.files import SystemSysfs
 
 OK, UNKNOWN, USAGE = 0, 3, 64
 WIDTH, TALL = 80, 24
@@ -33,7 +40,7 @@ _TEXT = re.compile(r'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]* clip-path="[^"]*"
 def texts(
     shot: NodeSnapshot, rates: LinkRates | None = None, width: int = WIDTH, sort: str = SORTS[0]
 ) -> list[str]:
-    return [line.text for line in view(shot, rates or LinkRates(), width, sort).lines]
+    return [line.text for line in view(shot, rates or LinkRates(), width, TopChoice(sort)).lines]
 
 
 def words(lines: Sequence[str]) -> list[str]:
@@ -44,14 +51,15 @@ def words(lines: Sequence[str]) -> list[str]:
 
 
 def test_gpus_jobs_and_findings_of_a_node() -> None:
-    shot = snapshot(evidence(job(late=late(), waiting=0.12)), findings=[finding(2)])
+    shot = snapshot(held(evidence(job(late=late(), waiting=0.12))), findings=[finding(2)])
     lines = words(texts(shot))
     assert lines[0] == "wirewatch: FAILED, no job may start; 1 job, 1 finding"
-    assert lines[3] == "1 99% 601W 40C 18/18 - - 330.0 12% slurm:4711"
-    assert lines[4] == "2 98% 602W 40C 18/18 - - 330.0 12% 1 slurm:4711"
+    assert lines[3] == "1 99% 601W 40C 10.0 18/18 - - 330.0 12% slurm:4711"
+    assert lines[4] == "2 98% 602W 40C 20.0 18/18 - - 330.0 12% 1 slurm:4711"
     assert "slurm:4711 4 all_reduce of 256 MiB 330.0 340.0 12% late rank" in lines
     assert any(line.startswith("Collectives: 3 of 4 ranks wait for rank 2 on GPU 2") for line in lines)
-    assert lines[-1] == "FAILED nvlink.link_down GPU 2 link 7: inactive; 17 of 18 links up"
+    assert lines[-6] == "FAILED nvlink.link_down GPU 2 link 7: inactive; 17 of 18 links up"
+    assert lines[-1] == "3 4714 - 30.0 - slurm:4711 -"
 
 
 @pytest.mark.parametrize("width", [60, 80, 132, 1])
@@ -108,8 +116,160 @@ def test_what_is_not_known_is_a_dash_and_no_zero() -> None:
     shot = snapshot(evidence(job(row(150e9)), missing=[]), gpus=1)
     empty = replace(shot, state=replace(shot.state, collectors=[]))
     assert "no GPU has been read" in texts(empty)
-    assert words(texts(snapshot(gpus=1)))[2] == "0 100% 600W 40C 18/18 - - - -"
+    assert words(texts(snapshot(gpus=1)))[2] == "0 100% 600W 40C - 18/18 - - - -"
     assert "no job is seen on these GPUs" in texts(snapshot())
+
+
+# --- processes
+
+
+def test_processes_have_gpu_user_memory_cpu_job_and_command() -> None:
+    shot = snapshot(held(evidence(job())))
+    shown = view(shot, LinkRates(), 100, TopChoice(), people(0, 1, 2, 3)).processes
+    assert words([line.text for line in shown]) == [
+        "GPU PID user GiB CPU job command",
+        "0 4711 alice 0.0 0% slurm:4711 python train.py --rank 0",
+        "1 4712 bob 10.0 10% slurm:4711 python train.py --rank 1",
+        "2 4713 alice 20.0 20% slurm:4711 python train.py --rank 2",
+        "3 4714 alice 30.0 30% slurm:4711 python train.py --rank 3",
+    ]
+
+
+@pytest.mark.parametrize(("order", "first"), [("gpu", 4711), ("memory", 4714), ("cpu", 4714), ("user", 4711)])
+def test_processes_are_sorted(order: str, first: int) -> None:
+    shot = snapshot(held(evidence(job())))
+    assert order in ORDERS
+    shown = view(shot, LinkRates(), 80, TopChoice(order=order), people(0, 1, 2, 3)).processes
+    assert shown[1].text.split()[1] == str(first)
+    assert shown[-1].text.split()[2] == ("bob" if order == "user" else "alice")
+
+
+def test_what_cannot_be_read_is_a_dash_and_says_why() -> None:
+    shot = snapshot(evidence(job()))
+    why = Absent(Why.DENIED, "hidden")
+    host = HostProcesses(people(0, 1).known, {PIDS + 2: why, PIDS + 3: why})
+    shown = words([line.text for line in view(shot, LinkRates(), 80, TopChoice(), host).processes])
+    assert shown[3] == "2 4713 - - - slurm:4711 -"
+    assert shown[-1] == f"2 processes not read here: {why}"
+
+
+def test_the_memory_of_a_gpu_is_not_given_where_a_process_lacks_its_own() -> None:
+    one = held(evidence(job()))
+    two = replace(one.gpus[1], pids=(*one.gpus[1].pids, 99))
+    lines = words(texts(snapshot(replace(one, gpus=(one.gpus[0], two)))))
+    assert lines[3].startswith("1 99% 601W 40C - 18/18")
+
+
+def test_processes_of_a_recording_are_not_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def read(_: object, path: str) -> Absent:
+        asked.append(path)
+        return Absent(Why.MISSING)
+
+    monkeypatch.setattr("wirewatch.hw.files.SystemSysfs.read", read)
+    shot = snapshot(evidence(job()))
+    for source in ("replay", "synthetic"):
+        played = replace(shot, state=replace(shot.state, source=source))
+        assert host_processes(HostProcesses(), played) == HostProcesses()
+        assert (
+            view(played, LinkRates()).processes[-1].text == "users, CPU and commands are not in a recording"
+        )
+    assert asked == []
+    assert len(host_processes(HostProcesses(), shot).unread) == 4
+    assert f"/proc/{PIDS}/stat" in asked
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pids", "gpus", "jobs"),
+    [
+        ("", "4711 4712 4713 4714", "01234567", 1),
+        ("alice", "4711 4713 4714", "023", 1),
+        ("ALICE rank", "4711 4713 4714", "023", 1),
+        ("user=bob", "4712", "1", 1),
+        ("user=4712", "", "", 0),
+        ("gpu=2", "4713", "2", 1),
+        ("2", "4713", "2", 1),
+        ("gpu=6", "", "6", 0),
+        ("slurm", "4711 4712 4713 4714", "0123", 1),
+        ("job=slurm:4711 bob", "4712", "1", 1),
+        ("pid=4714", "4714", "3", 1),
+        ("pid=471", "", "", 0),
+        ("--lr=3", "", "", 0),
+        ("nobody", "", "", 0),
+    ],
+)
+def test_a_filter_leaves_rows_that_have_all_of_its_words(
+    wanted: str, pids: str, gpus: str, jobs: int
+) -> None:
+    shot = snapshot(held(evidence(job())))
+    shown = view(shot, LinkRates(), 100, TopChoice(wanted=wanted), people(0, 1, 2, 3))
+    rows = [line.text.split() for line in shown.processes[1:] if line.tone == "ok"]
+    assert " ".join(row[1] for row in rows) == pids
+    assert "".join(line.text.split()[0] for line in shown.gpus[1:] if line.tone == "ok") == gpus
+    assert sum(line.text.startswith("slurm:4711") for line in shown.jobs) == jobs
+    if wanted:
+        number = len(pids.split())
+        assert shown.processes[-1].text == f"{number} of 4 processes: {wanted}"
+
+
+def test_a_process_of_this_machine_is_read(tmp_path: Path) -> None:
+    mine = os.getpid()
+    first = HostProcesses().after(SystemSysfs(), [mine])
+    spin = time.process_time() + 0.2
+    while time.process_time() < spin:
+        pass
+    one = first.after(SystemSysfs(), [mine]).known[mine]
+    assert first.known[mine].cpu is None
+    assert (one.user, (one.cpu or 0.0) > 0) == (pwd.getpwuid(os.getuid()).pw_name, True)
+    assert "python" in one.command or "pytest" in one.command
+    gone = HostProcesses().after(SystemSysfs(tmp_path), [mine])
+    assert (gone.known, list(gone.unread)) == ({}, [mine])
+
+
+def drawn_process(root: Path, stat: str, status: str = "Uid:\t4242\t0\t0\t0\n", line: bytes = b"") -> Any:
+    folder = root / "proc" / "7"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in (("stat", stat.encode()), ("status", status.encode()), ("cmdline", line)):
+        (folder / name).write_bytes(data)
+    return SystemSysfs(root)
+
+
+def stat_of(began: int, ticks: int, name: str = "a) (b") -> str:
+    return f"7 ({name}) R 1 {'0 ' * 9}{ticks} 0 0 0 20 0 1 0 {began} 0"
+
+
+def test_another_process_under_the_number_has_no_cpu_of_the_one_before(tmp_path: Path) -> None:
+    first = HostProcesses().after(drawn_process(tmp_path, stat_of(100, 1000)), [7])
+    again = first.after(drawn_process(tmp_path, stat_of(100, 1000)), [7])
+    other = first.after(drawn_process(tmp_path, stat_of(200, 9000)), [7])
+    assert (again.known[7].cpu, other.known[7].cpu) == (0.0, None)
+    assert (again.known[7].began, other.known[7].began) == (100, 200)
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        (b"/usr/bin/python3\0train.py\0--lr\0003e-4\0", "python3 train.py --lr 3e-4"),
+        (b"", "[a) (b]"),
+        (b"\0\0", "[a) (b]"),
+        (b"\xff\0", "\ufffd"),
+    ],
+)
+def test_a_command_has_its_program_without_the_folder(tmp_path: Path, line: bytes, command: str) -> None:
+    found = HostProcesses().after(drawn_process(tmp_path, stat_of(1, 1), line=line), [7]).known[7]
+    assert (found.command, found.user) == (command, "4242")
+
+
+def test_texts_that_are_no_process_are_no_error(tmp_path: Path) -> None:
+    found = HostProcesses().after(drawn_process(tmp_path, "", "Uid:\n", b"x"), [7]).known[7]
+    assert (found.user, found.began, found.seconds) == ("", 0, 0.0)
+
+
+def test_commands_cannot_command_the_terminal() -> None:
+    host = HostProcesses({PIDS: HostProcess("a\x1b", "\x1b[2J\n", 0.0, 1, 0.0, 0.0)})
+    lines = view(snapshot(evidence(job())), LinkRates(), 80, TopChoice(wanted="\x1b"), host).lines
+    assert all(line.text.isprintable() for line in lines)
 
 
 # --- the terminal
@@ -133,7 +293,9 @@ def piloted(app: TopApp, play: Callable[[Pilot[None]], Awaitable[None]]) -> None
 
 
 def full() -> NodeSnapshot:
-    return snapshot(evidence(job(late=late(), waiting=0.12)), findings=[finding(2), finding(4, "degraded")])
+    return snapshot(
+        held(evidence(job(late=late(), waiting=0.12))), findings=[finding(2), finding(4, "degraded")]
+    )
 
 
 def test_eight_gpus_a_job_and_findings_fit_into_80_by_24() -> None:
@@ -151,7 +313,7 @@ def test_eight_gpus_a_job_and_findings_fit_into_80_by_24() -> None:
         assert any(line.startswith("Collectives: 3 of 4 ranks") for line in flat)
         assert any(line.startswith("DEGRADED nvlink.link_down GPU 4") for line in flat)
         assert "q end" in flat[-1]
-        assert flat[-2] == f"{utc(NOW)} sorted by gpu"
+        assert flat[-2] == f"{utc(NOW)} sorted by gpu, gpu"
 
     piloted(app, play)
 
@@ -175,7 +337,7 @@ def test_keys_sort_pause_and_end() -> None:
     piloted(app, play)
     assert app.return_code == 0
     # A look that ends after the screen was taken away.
-    app._seen(full())  # noqa: SLF001
+    app._seen(full(), HostProcesses())  # noqa: SLF001
 
 
 def test_lines_are_as_wide_as_the_terminal_becomes() -> None:
@@ -214,7 +376,7 @@ def test_without_a_terminal_a_recording_is_printed_once() -> None:
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= WIDTH
     # Between its moments: peer copies in a ring, by links of 450 GB/s.
-    assert re.match(r"0 98% 264W 42C 18/18 377\.7 377\.7 - -", words(lines)[2])
+    assert re.match(r"0 98% 264W 42C - 18/18 377\.7 377\.7 - -", words(lines)[2])
 
 
 def test_the_daemon_s_node_is_printed_once(tmp_path: Path) -> None:
@@ -355,11 +517,53 @@ def test_a_paused_view_takes_no_new_snapshot() -> None:
         await pilot.press("p")
         for _ in range(10):
             await pilot.pause(0.01)
-        app._seen(snapshot(at=NOW + 90))  # noqa: SLF001
+        app._seen(snapshot(at=NOW + 90), HostProcesses())  # noqa: SLF001
         assert any("PAUSED" in line for line in screen(app))
         assert app._snapshot.state.at < NOW + 90  # noqa: SLF001
 
     piloted(app, play)
+
+
+def test_keys_order_filter_and_help() -> None:
+    app = TopApp(full, full(), 60.0, lambda _, __: people(0, 1, 2, 3))
+
+    async def play(pilot: Pilot[None]) -> None:
+        async def seen(text: str) -> bool:
+            await pilot.pause()
+            return any(text in line for line in screen(app))
+
+        assert await seen("4711 alice")
+        for name in (*ORDERS[1:], ORDERS[0]):
+            await pilot.press("o")
+            assert await seen(f"sorted by gpu, {name}")
+        await pilot.press("slash", *"user=bob", "enter")
+        assert await seen("filter: user=bob")
+        assert await seen("1 of 4 processes: user=bob")
+        assert not await seen("4711 alice")
+        await pilot.press("f", *"xx", "escape")
+        assert await seen("filter: user=bob")
+        await pilot.press("escape")
+        assert await seen("4711 alice")
+        assert not await seen("filter: user")
+        for key in ("h", "question_mark"):
+            await pilot.press(key)
+            assert await seen("any key goes back")
+            assert await seen("order the processes: gpu, memory, cpu, user")
+            app._seen(full(), people(0))  # noqa: SLF001 - a look that ends meanwhile
+            await pilot.press("q")
+            assert not await seen("any key goes back")
+        await pilot.press("q")
+
+    piloted(app, play)
+    assert app.return_code == 0
+
+
+def test_all_keys_are_in_the_help() -> None:
+    text = " ".join(line.text for line in help_lines())
+    for binding in TopApp.BINDINGS:
+        key = binding.key if isinstance(binding, Binding) else binding[0]
+        for one in key.split(","):
+            assert {"slash": "/", "question_mark": "?"}.get(one, one) in text
 
 
 RUN = "import sys; from wirewatch.cli import run; sys.exit(run(['top', '--replay', 'h200x4-idle']))"

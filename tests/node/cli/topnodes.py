@@ -1,8 +1,11 @@
 """Nodes as `wirewatch top` gets them, drawn: eight GPUs, jobs and findings."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tests.node.jobs.explain.drawn import NOW, gpu_uuid
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid
+from wirewatch.cli.jobs.topprocesses import HostProcess, HostProcesses
+from wirewatch.core.words import GIB
 from wirewatch.documents.health import Health, NodeFinding
 from wirewatch.documents.jobs import ExplainedJob, JobsDocument
 from wirewatch.documents.state import CollectorState, FindingsDocument, Series, StateDocument
@@ -58,3 +61,18 @@ def snapshot(
         FindingsDocument("wirewatch.findings/1", at, health, health == "ok", list(findings)),
         JobsDocument("wirewatch.jobs/1", at, "live", [ExplainedJob(decide(one), one) for one in jobs]),
     )
+
+
+def held(one: JobEvidence) -> JobEvidence:
+    """The job, each of whose processes holds 10 GiB more than the one on the GPU before."""
+    return replace(one, gpus=tuple(
+        replace(gpu, memory=dict.fromkeys(gpu.pids, n * 10 * GIB)) for n, gpu in enumerate(one.gpus)
+    ))  # fmt: skip
+
+
+def people(*numbers: int) -> HostProcesses:
+    """What this machine says of processes of the drawn job: of alice, but the second of bob."""
+    return HostProcesses({
+        PIDS + n: HostProcess(user, f"python train.py --rank {n}", 0.1 * n, 1, 0.0, 0.0)
+        for n, user in enumerate(("alice", "bob", "alice", "alice")) if n in numbers
+    })  # fmt: skip

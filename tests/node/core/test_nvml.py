@@ -19,6 +19,7 @@ from wirewatch.core.nvml import (
     as_int,
     as_ints,
     as_mig_mode,
+    as_process_memory,
     as_str,
     ask_gpu,
     ber,
@@ -188,6 +189,29 @@ def test_only_a_number_passes_for_a_number(value: Json) -> None:
 def test_only_a_text_passes_for_a_text(value: Json) -> None:
     told = as_str(value)
     assert told == value if isinstance(value, str) else isinstance(told, Absent)
+
+
+@pytest.mark.parametrize(
+    ("answer", "memory"),
+    [
+        ([{"pid": 7, "usedGpuMemory": 5}, {"pid": 8, "usedGpuMemory": 0}], {7: 5, 8: 0}),
+        ([{"pid": 7, "usedGpuMemory": 2**64 - 1}, {"pid": 8, "usedGpuMemory": 1}], {8: 1}),
+        ([{"pid": 7}, {"usedGpuMemory": 1}, {"pid": True, "usedGpuMemory": 1}, None, 3], {}),
+        ([{"pid": 7, "usedGpuMemory": None}, {"pid": 8, "usedGpuMemory": -1}], {}),
+        ([], {}),
+        (Absent(Why.DENIED), {}),
+        ({"pid": 7}, {}),
+    ],
+)
+def test_memory_of_processes_is_known_where_the_driver_gives_a_number(
+    answer: Json | Absent, memory: dict[int, int]
+) -> None:
+    assert as_process_memory(answer) == memory
+
+
+@given(JSON)
+def test_any_answer_has_memory_of_processes_or_none(value: Json) -> None:
+    assert all(type(used) is int and used >= 0 for used in as_process_memory(value).values())
 
 
 @given(st.one_of(JSON, st.lists(st.integers(), max_size=4)), st.integers(0, 4))

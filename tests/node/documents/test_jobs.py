@@ -14,11 +14,11 @@ GONE = Absent(Why.MISSING, "no such GPU")
 RING = Ring(
     "7.ring", 0xAB, 8, 3, 2, "GPU-0", 7, 4711, 1000, EPOCH, RingState.LIVE,
     RingCounts(written=5, dropped=2, enqueued=9, sends=4, captured=3, event=90.0),
-    "world", "2.28.9", 5, "0.3", 0.1, 1.0,
+    "world", "2.28.9", 5, "0.3", 0.1, 1.0, budget=50, stride=4,
 )  # fmt: skip
 STATUS = RingStatus(
     "7.ring", "live", "0xab", "world", 3, 8, 2, "GPU-0", 7, 4711, 1000, "0.3", "2.28.9", 5, EPOCH, 10.0,
-    9, 5, 2, 3, 4, 0.1, 1.0,
+    9, 5, 2, 3, 4, 0.1, 1.0, timing_budget=50, timing_share=0.025,
 )  # fmt: skip
 CARRIER = CarrierStatus(7, 1000, "/opt/libwirewatch-tap.so", replaced=False)
 
@@ -36,8 +36,11 @@ def document(found: RingsReading | Absent, carriers: Carriers | None = None) -> 
         ("an event of a moment ahead", replace(RING, counts=replace(RING.counts, event=101.0)),
          replace(STATUS, quiet_seconds=0.0)),
         ("not timed", replace(RING, untimed=1),
-         replace(STATUS, untimed="its tap only counts: WIREWATCH_TAP_ON_MS is 0")),
-        ("not timed for a reason of a later tap", replace(RING, untimed=63), STATUS),
+         replace(
+             STATUS, timing_share=0.0,
+             untimed="its tap only counts: WIREWATCH_TAP_ON_MS or WIREWATCH_TAP_BUDGET is 0",
+         )),
+        ("for a reason of a later tap", replace(RING, untimed=63), replace(STATUS, timing_share=0.0)),
     ],
 )  # fmt: skip
 def test_a_ring_has_its_numbers_and_null_for_what_is_not_known(

@@ -11,7 +11,7 @@ from typing import Self
 
 from wirewatch.jobs.tap.ringfile import HEADER_BYTES, MAGIC, RECORD_BYTES, RECORDS, RING_BYTES
 
-HEADER, COUNTERS, RECORD = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I40x"), 256, struct.Struct("=6QI8BI")
+HEADER, COUNTERS, RECORD = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I3I28x"), 256, struct.Struct("=6QI8BI")
 UUID = "GPU-5d8fa1c2-0000-4000-8000-000000000001"
 MILLISECOND = 10**6
 
@@ -58,6 +58,7 @@ class RingWriter:
     pid: int = field(default_factory=os.getpid)
     nccl: int = 22809
     version: int = 1
+    stride: int = 4
     magic: bytes = MAGIC
     written: int = 0
     handle: int = -1
@@ -84,7 +85,7 @@ class RingWriter:
         return HEADER.pack(
             self.magic, self.version, HEADER_BYTES, RECORD_BYTES, RECORDS, self.communicator, self.ranks,
             self.rank, self.nodes, self.interface, self.uuid.encode(), self.name.encode(), self.pid,
-            time.time_ns(), time.monotonic_ns(), b"1", self.nccl, 0, 200, 2000,
+            time.time_ns(), time.monotonic_ns(), b"1", self.nccl, 0, 200, 2000, 50, 32, self.stride,
         )  # fmt: skip
 
     def put(self, record: Written, *, sequence: int | None = None) -> None:

@@ -1,10 +1,10 @@
 """Jobs whose ranks carry the tap, drawn: what their rings hold, read as the daemon reads them.
 
 A rank arrives at a collective when its own work is done; all leave it together once the last one has arrived
-and the wire has carried it. So a rank's duration is its waiting and the wire, as on real GPUs. What is drawn
-beside that: noise of work and wire, compute beside collectives that stretches them, the moments at which each
-rank's tap times, and records that are lost. A step that no tap times is the one before once more: of it
-nothing but counts is seen.
+and the wire has carried it. So a rank's duration is its waiting and the wire, as on real GPUs. Drawn beside
+that: noise of work and wire, compute beside collectives that stretches them, and records that are lost.
+Each rank's tap times the blocks of calls that the real one would (tap/pacing.py), at a rate that is known.
+A step that no tap times is the one before once more: only its counts are seen.
 """
 
 import math
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tests.node.jobs.tap.pacing import BLOCK, chosen
 from tests.support import EPOCH
 from wirewatch.busbw.formulas import FACTORS, factor
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, RingState, TimedCollective
@@ -32,7 +33,6 @@ from wirewatch.jobs.running.model import (
     JobSurroundings,
     RingProcess,
 )
-from wirewatch.jobs.running.windows import bias
 from wirewatch.jobs.times import JobsFacts
 
 MIB = 1 << 20
@@ -71,8 +71,10 @@ class JobShape:
     nothing is sent; `behind`: by rank, seconds by which it begins each such step later. `uneven`: by how
     much its kernels last longer on the last rank than on the first, each time. `ranks`, `nodes`: of the
     whole communicator; `elsewhere`: seconds by which a rank of another node is late each time.
-    `algorithm`, `protocol` as in records. `on`, `period`, `skew`: a tap times for `on` of every `period`
-    seconds, up to `skew` later than another's. `lost`: share of records.
+    `algorithm`, `protocol` as in records. `budget`: calls a second that a tap times; 0 for all of them.
+    `stalls`: by rank, in which of so many steps it begins so many seconds later; `pause`: seconds at the end
+    of each step in which nothing is sent. `coarser`: by rank, how many times it halves what it times once
+    more. `lost`: share of records.
     """
 
     gpus: tuple[int, ...] = (0, 1, 2, 3)
@@ -93,9 +95,10 @@ class JobShape:
     elsewhere: float = 0.0
     algorithm: str = "RING"
     protocol: str = "SIMPLE"
-    on: float = 0.2
-    period: float = 2.0
-    skew: float = 0.02
+    budget: int = 50
+    coarser: Mapping[int, int] = field(default_factory=dict)
+    stalls: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+    pause: float = 0.0
     lost: float = 0.0
     communicator: int = 0xC0FFEE
     uid: int = 1000
@@ -115,7 +118,7 @@ class JobShape:
     def wire(self, op: str, size: int) -> float:
         """Seconds of one collective alone, as the tap sees it."""
         share = factor(op, self.size) if op in FACTORS else 1.0
-        return self.floor + bias(op, size) + share * size / self.busbw
+        return self.floor + share * size / self.busbw
 
 
 @dataclass
@@ -134,13 +137,12 @@ class DrawnJob:
         self.shape = shape
         self._draw = random.Random(seed)  # noqa: S311 - a drawn job, no secret
         self._sequence: dict[str, int] = {}
-        self._phases = [self._draw.uniform(0.0, shape.skew) for _ in shape.gpus]
-        self._free = [start] * shape.here
+        self._free, self._start = [start] * shape.here, start
         self.made: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self._ended: list[tuple[float, str, int]] = []
         self._step_from, self._step_seconds = 0, 0.0
-        self._counted = 0
+        self._counted = self._calls = self._halvings = self._steps = 0
         self.ranks = [DrawnRank(self._ring(rank, gpu)) for rank, gpu in enumerate(shape.gpus)]
 
     def _ring(self, rank: int, gpu: int) -> Ring:
@@ -150,28 +152,37 @@ class DrawnJob:
             name=f"{pid}-{shape.communicator:x}-{rank}.ring", communicator=shape.communicator,
             ranks=shape.size, rank=rank, nodes=shape.nodes, gpu=uuid(gpu), pid=pid, host_pid=pid,
             uid=shape.uid, created=EPOCH, state=RingState.LIVE, counts=RingCounts(), comm_name="default_pg",
-            nccl=shape.nccl, interface=5, tap="0.3", on=shape.on, period=shape.period,
+            nccl=shape.nccl, interface=5, tap="0.3", on=2.0, period=2.0, budget=shape.budget,
         )  # fmt: skip
 
     def run(self, until: float) -> None:
         """Draw steps until this monotonic second."""
         while (began := max(self._free)) < until:
-            if self._step_seconds and not self._timed(began):
+            self._steps += 1
+            stalls = {rank: s for rank, (n, s) in self.shape.stalls.items() if self._steps % n == 0}
+            if self._step_seconds and not stalls and not self._is_timed(0, len(self.shape.calls)):
                 self._again(began)
                 continue
+            for rank, seconds in stalls.items():
+                self._free[rank] += seconds
             self._step_from = len(self._ended)
             self._overlapped() if self.shape.overlap else self._step()
-            self._step_seconds = max(self._free) - began
+            self._free = [one + self.shape.pause for one in self._free]
+            self._step_seconds = max(self._free) - began - max(stalls.values(), default=0.0)
+            rate, self._halvings = self._calls / (max(self._free) - self._start), 0
+            while self.shape.budget and rate > 1.5 * self.shape.budget * 2**self._halvings:
+                self._halvings += 1
 
-    def _timed(self, began: float) -> bool:
-        """Whether a tap may time in a step that begins then, which may last half as long again as another."""
-        since = (began - max(self._phases) - self.shape.on) % self.shape.period
-        pause = self.shape.period - self.shape.on - max(self._phases) + min(self._phases)
-        return since + 1.5 * self._step_seconds >= pause
+    def _is_timed(self, rank: int, calls: int = 1) -> bool:
+        """Whether a rank's tap times any of so many calls that come now."""
+        halvings = self._halvings + (self.shape.coarser.get(rank, 0) if calls == 1 else 0)
+        blocks = range(self._calls // BLOCK, (self._calls + calls - 1) // BLOCK + 1)
+        return any(chosen(self.shape.communicator, block, halvings) for block in blocks)
 
     def _again(self, began: float) -> None:
         """The last step once more, of which no rank has a record."""
         step = self._ended[self._step_from :]
+        self._calls += len(step)
         self._step_from = len(self._ended)
         for end, op, size in step:
             self._sequence[op] += 1
@@ -228,8 +239,7 @@ class DrawnJob:
         self._sequence[op] = number + 1
         self._ended.append((end, op, size))
         for rank, one in enumerate(self.ranks):
-            timed = (begun[rank] - self._phases[rank]) % shape.period < shape.on
-            if not timed or self._draw.random() < shape.lost:
+            if not self._is_timed(rank) or self._draw.random() < shape.lost:
                 continue
             gpu_clock = begun[rank] + 7.0 * rank
             one.calls.append(
@@ -240,6 +250,7 @@ class DrawnJob:
                 )
             )  # fmt: skip
             one.done.append(end)
+        self._calls += 1
 
     def rings(self, mono: float, after: Mapping[str, int]) -> tuple[RingReading, ...]:
         """Every ring at a monotonic second, with records after the numbers given."""
@@ -320,10 +331,12 @@ def joined_of(
 
 
 def gaps_of(
-    calls: Mapping[CallKey, Mapping[int, TimedCollective]], ranks: frozenset[int]
-) -> dict[CallKey, float]:
+    calls: Mapping[CallKey, Mapping[int, TimedCollective]], ranks: frozenset[int],
+    ended: Mapping[str, int] | None = None,
+    front: tuple[CallKey, Mapping[int, TimedCollective]] | None = None,
+) -> dict[CallKey, float]:  # fmt: skip
     """Seconds in front of each collective that follows another one."""
-    return gaps(calls, in_front(calls, ranks))
+    return gaps({**dict([front] if front else []), **calls}, in_front(calls, ranks, ended, front))
 
 
 def lates(facts: JobsFacts) -> list[str]:

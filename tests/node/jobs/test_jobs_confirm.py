@@ -11,7 +11,7 @@ import pytest
 from tests.node.jobs.ringjobs import AROUND, gaps_of, joined_of, uuid
 from tests.rows import each
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, RingState, TimedCollective
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Conditions
+from wirewatch.core.probe import MIB, Conditions
 from wirewatch.core.types import Absent, Ok, Why
 from wirewatch.jobs.running.confirm import (
     LateVotes,
@@ -36,7 +36,7 @@ from wirewatch.jobs.running.model import (
     References,
 )
 from wirewatch.jobs.running.parallel import RankNames
-from wirewatch.jobs.running.windows import Shape, best_times, bias, roll, vote, window_of
+from wirewatch.jobs.running.windows import Shape, best_times, roll, vote, window_of
 from wirewatch.jobs.times import CommunicatorWindow, JobRank, OperationTimes
 
 POLICY = JobsPolicy()
@@ -136,8 +136,9 @@ def test_a_guard_alone_decides_who_is_late_now_and_then(
         (2, [0] * 20 + [1] * 10, True),
         (2, [1] * 20 + [0, 1, 1, 1], True),
         (2, [1, 0] * 20, False),
-        (2, [1, None] * 10, True),
         (2, [1, None] * 9, False),
+        (2, [1, None] * 10, True),
+        (2, [1, None, 0] * 20, False),
     ],
 )
 def test_a_few_moments_of_a_job_are_chance(ranks: int, slots: list[int | None], *, named: bool) -> None:
@@ -162,7 +163,7 @@ def test_chance_is_never_below_the_binomial_tail() -> None:
 def slow(ratio: float, **values: object) -> CommunicatorWindow:
     row = OperationTimes(
         op="all_reduce", size_bytes=256 * MIB, ranks=4, joined=10, calls=10, bytes=256 * MIB,
-        wire_seconds=1e-3, low=1e-3, high=1e-3, bias=0.0, algorithm="RING", protocol="SIMPLE", channels=24,
+        wire_seconds=1e-3, low=1e-3, high=1e-3, algorithm="RING", protocol="SIMPLE", channels=24,
         busbw=1e9 * ratio, best=1e9 * ratio, expected=1e9, trusted=True,
     )  # fmt: skip
     made = {name: getattr(row, name) for name in row.__dataclass_fields__} | values
@@ -174,8 +175,8 @@ def slow(ratio: float, **values: object) -> CommunicatorWindow:
     [
         (slow(0.69), True),
         (slow(0.71), False),
-        (slow(0.89, other_way=True), True),
-        (slow(0.91, other_way=True), False),
+        (slow(0.77, other_way=True), True),
+        (slow(0.79, other_way=True), False),
         (slow(0.34, trusted=False), True),
         (slow(0.36, trusted=False), False),
         (slow(0.69, trusted=False, other_way=True), True),
@@ -210,44 +211,6 @@ def test_a_slow_wire_says_who_is_always_last() -> None:
     )
     (other,) = slow_rows([slow(0.3)] * 3, POLICY)
     assert "on all ranks alike, and nobody is late" in slow_wire(other, 0.0, ()).text
-
-
-MEASURED = (
-    (ALL_GATHER, 256 * MIB, 525.35e-6, 587.392e-6, 572.032e-6),
-    (ALL_REDUCE, 256 * MIB, 896.0e-6, 961.056e-6, 966.08e-6),
-    (REDUCE_SCATTER, 256 * MIB, 557.81e-6, 600.4e-6, 604.144e-6),
-    (ALL_GATHER, 64 * MIB, 151.96e-6, 158.896e-6, 158.592e-6),
-    (ALL_REDUCE, 64 * MIB, 249.61e-6, 257.664e-6, 259.2e-6),
-    (REDUCE_SCATTER, 64 * MIB, 158.6e-6, 163.664e-6, 164.528e-6),
-    (ALL_REDUCE, 256 * MIB, 1183e-6, 1235e-6, 1244e-6),
-    (ALL_GATHER, 256 * MIB, 648.71e-6, 697.6e-6, 704.272e-6),
-    (ALL_REDUCE, 256 * MIB, 1184.13e-6, 1229.28e-6, 1232.59e-6),
-    (REDUCE_SCATTER, 256 * MIB, 657.69e-6, 681.104e-6, 683.344e-6),
-    (ALL_GATHER, 64 * MIB, 185.46e-6, 198.304e-6, 198.752e-6),
-    (ALL_REDUCE, 64 * MIB, 320.36e-6, 335.552e-6, 337.648e-6),
-    (REDUCE_SCATTER, 64 * MIB, 185.55e-6, 191.04e-6, 190.112e-6),
-)
-"""Operation, bytes, seconds by nccl-tests, and behind products in two jobs: six rows on 2 H200, then on 4."""
-
-
-@each(("op", "size", "alone", "behind"), [
-    (op, size, alone, behind) for op, size, alone, *jobs in MEASURED for behind in jobs
-])  # fmt: skip
-def test_without_the_bias_a_job_is_as_fast_as_nccl_tests(
-    op: str, size: int, alone: float, behind: float
-) -> None:
-    """3 % at 256 MiB and 10 % at 64 MiB are aimed at."""
-    assert behind - bias(op, size) == pytest.approx(alone, rel=0.03 if size > 64 * MIB else 0.1)
-
-
-def test_the_bias_is_taken_off_large_messages_alone() -> None:
-    assert bias(ALL_REDUCE, 8 * MIB) == 0.0
-    (row,) = window(joined(10, late=0, gap=0.0, wire=958e-6)).collectives
-    assert row.busbw == pytest.approx(256 * MIB / 901e-6)
-
-
-def test_an_operation_that_was_not_measured_has_the_mean_bias() -> None:
-    assert bias(REDUCE_SCATTER, 256 * MIB) < bias("broadcast", 256 * MIB) < bias(ALL_REDUCE, 256 * MIB)
 
 
 def test_a_window_closes_when_it_is_full_or_has_waited_long() -> None:
@@ -535,10 +498,9 @@ def test_a_slow_wire_is_said_with_what_is_known_of_it() -> None:
         "on all ranks alike, and nobody is late (1 to 1 ms"
     )
     assert slow_wire(plain, 0.0, ()).text == f"{text})"
-    row = replace(plain.row, bias=70e-6, explained=("LL", "P2P off"), trusted=False)
+    row = replace(plain.row, explained=("LL", "P2P off"), trusted=False)
     assert slow_wire(replace(plain, row=row), 0.0, ()).text == (
-        f"{text}, 70 us of each taken off since it runs behind other work); what is expected there is not "
-        "sure; LL; P2P off"
+        f"{text}); what is expected there is not sure; LL; P2P off"
     )
 
 

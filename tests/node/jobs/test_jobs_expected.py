@@ -34,7 +34,7 @@ def expected(
     """A row of 256 MiB that got 526 GB/s by Ring, or differs by this, with what is expected of it."""
     made = OperationTimes(
         op=ALL_REDUCE, size_bytes=256 * MIB, ranks=4, joined=10, calls=10, bytes=256 * MIB,
-        wire_seconds=1e-3, low=1e-3, high=1e-3, bias=0.0, algorithm="RING", protocol="SIMPLE", channels=24,
+        wire_seconds=1e-3, low=1e-3, high=1e-3, algorithm="RING", protocol="SIMPLE", channels=24,
         busbw=526e9, best=526e9,
     )  # fmt: skip
     window = CommunicatorWindow(0.0, 5.0, (replace(made, **row or {}),), ())  # type: ignore[arg-type]

@@ -189,7 +189,7 @@ def test_of_many_versions_some_are_named() -> None:
 def row(op: str = "all_reduce", **but: Any) -> OperationTimes:
     made = OperationTimes(
         op=op, size_bytes=64 * MIB, ranks=4, joined=10, calls=500, bytes=64 * MIB, wire_seconds=2.5e-3,
-        low=2.5e-3, high=2.5e-3, bias=0.0, algorithm="RING", protocol="SIMPLE", channels=24,
+        low=2.5e-3, high=2.5e-3, algorithm="RING", protocol="SIMPLE", channels=24,
         busbw=40e9, best=40e9,
     )  # fmt: skip
     return replace(made, **but)

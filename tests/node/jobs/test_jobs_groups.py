@@ -103,7 +103,7 @@ def test_communicators_that_are_alike_are_a_family() -> None:
 
 def row(seconds: float, joined: int = 20, size: int = 64 * MIB) -> OperationTimes:
     return OperationTimes(
-        "all_reduce", size, 8, joined, joined, size, seconds, seconds, seconds, 0.0, "RING", "SIMPLE", 4,
+        "all_reduce", size, 8, joined, joined, size, seconds, seconds, seconds, "RING", "SIMPLE", 4,
         NO_REFERENCE, NO_REFERENCE, mean=seconds,
     )  # fmt: skip
 
@@ -151,8 +151,8 @@ def test_a_slow_rail_is_said_with_its_nearest_nic() -> None:
     (known,) = dict(slow_rails(slow, topology, POLICY)).values()
     assert known.cost == pytest.approx(0.3)
     assert known.text.startswith(
-        "slow rail: the communicator of GPU 9 takes 2.5 times as long as its 3 siblings (all_reduce of 64 MiB "
-        "in 2.5 ms, there 1 ms), and mlx5_3 is nearest to it: its NIC or what is behind it is slow"
+        "slow rail: the communicator of GPU 9 takes 2.5 times as long as its 3 siblings (all_reduce of "
+        "64 MiB in 2.5 ms, there 1 ms), and mlx5_3 is nearest to it: its NIC or what is behind it is slow"
     )
     alike = replace(topology, paths=tuple(replace(one, path="SYS") for one in topology.paths))
     (unknown,) = dict(slow_rails(slow, alike, POLICY)).values()

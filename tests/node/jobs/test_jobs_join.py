@@ -229,17 +229,17 @@ def test_a_guard_alone_decides_which_communicators_are_one_job(
 
 
 @pytest.mark.parametrize(
-    ("on", "period", "untimed", "share"),
+    ("on", "period", "stride", "untimed", "share"),
     [
-        (0.2, 2.0, 0, 0.1), (2.0, 2.0, 0, 1.0), (2.1, 2.0, 0, 0.0), (0.0, 2.0, 0, 0.0), (0.0, 0.0, 0, 0.0),
-        (-1.0, 2.0, 0, 0.0), (0.2, 2.0, 2, 0.0),
+        (0.2, 2.0, 0, 0, 0.1), (2.0, 2.0, 1, 0, 1.0), (2.0, 2.0, 8, 0, 0.125), (2.1, 2.0, 1, 0, 0.0),
+        (0.0, 2.0, 1, 0, 0.0), (0.0, 0.0, 0, 0, 0.0), (-1.0, 2.0, 1, 0, 0.0), (0.2, 2.0, 1, 2, 0.0),
     ],
 )  # fmt: skip
-def test_the_share_of_time_in_which_a_tap_times_is_known_where_it_can_be(
-    on: float, period: float, untimed: int, share: float
+def test_the_share_of_collectives_that_a_tap_times_is_known_where_it_can_be(
+    on: float, period: float, stride: int, untimed: int, share: float
 ) -> None:
     reading = JobsReading(RingsReading(), {"r0": RingProcess("", {"NCCL_ALGO": "Tree"})}, around=AROUND)
-    rank = job_rank(ring(0, on=on, period=period, untimed=untimed).ring, reading)
+    rank = job_rank(ring(0, on=on, period=period, stride=stride, untimed=untimed).ring, reading)
     assert rank.sampling == pytest.approx(share)
     assert (rank.index, rank.pid, rank.own_pid) == ("0", 20, 10)
     assert settings_of_rank(rank, replace(reading, conf={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO"})) == {

@@ -275,7 +275,7 @@ def test_tree_is_a_slow_wire_however_short_the_last_rank_sees_it(busbw: float, c
 
 
 def closed_windows(step: float, phase: float, late_polls: Sequence[float]) -> list[tuple[float, float]]:
-    """When each window closed, and its first collective, of a job that the tap samples as it does by default.
+    """When each window closed, and its first collective, of a job of which the tap times a tenth of the time.
 
     A collective each `step` seconds, timed for 0.2 s of every 2 s from `phase` on; each poll comes so late.
     """

@@ -105,8 +105,8 @@ def _codes(text: str, struct_name: str) -> str:
     for kind, many in _fields(text, struct_name):
         if kind == "char":
             made += f"{many}s"
-        elif many == 40:
-            made += "40x"
+        elif many == 28:
+            made += "28x"
         else:
             made += letters[kind] * many
     return made
@@ -159,11 +159,20 @@ def test_a_ring_says_whose_it_is(folder: Path, ring: RingWriter) -> None:
     assert (one.name, one.communicator, one.rank, one.ranks, one.nodes) == ("one.ring", 0xABCDEF, 0, 4, 1)
     assert (one.gpu, one.uid, one.nccl, one.interface, one.tap) == (UUID, os.geteuid(), "2.28.9", 5, "1")
     assert (one.on, one.period, one.comm_name, one.state) == (0.2, 2.0, "default_pg", RingState.LIVE)
+    assert (one.budget, one.stride, one.share) == (50, 4, 0.025)
     assert one.counts.sends == 17
     assert one.counts.calls == {"all_reduce": 40, "gather": 1, "sendrecv": 7}
     assert one.counts.bytes == {"all_reduce": 40 << 20}
     assert one.counts.unsized == {"broadcast": 2}
     assert abs(one.created - time.time()) < 60
+
+
+def test_a_ring_of_version_0_2_says_by_its_time_how_much_it_times(folder: Path, ring: RingWriter) -> None:
+    """It has zeros where later ones have their budget, block and stride."""
+    budget = ring.header().index(struct.pack("=3I", 50, 32, 4))
+    os.pwrite(ring.handle, bytes(12), budget)
+    one = only(folder).ring
+    assert (one.budget, one.stride, one.share) == (0, 0, 0.1)
 
 
 @needs_root

@@ -80,7 +80,7 @@ def jobs() -> PageContent:
     drawn = DrawnNode(
         replace(LATE, owner="slurm:4711", nccl="<b>2</b>"),
         replace(TREE, gpus=(4, 5), communicator=2, pid=9000, settings={"NCCL_ALGO": "Tree"}),
-        replace(TRAINING, gpus=(6, 7), communicator=3, pid=9100, on=1e-9),
+        replace(TRAINING, gpus=(6, 7), communicator=3, pid=9100, lost=1.0),
     )  # fmt: skip
     facts, now = drawn.poll(7), node.clock.now()
     node.state = node.state.with_component(

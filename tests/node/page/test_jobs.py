@@ -28,7 +28,7 @@ from wirewatch.page.model import Cell, Drawing, Section, Sentence, Table
 from wirewatch.page.tables import unknown
 
 ROW = OperationTimes(
-    "all_reduce", 1 << 28, 4, 9, 9, 1 << 28, 1.25e-3, 1e-3, 2e-3, 0.0, "RING", "SIMPLE", 24, 300e9, 310e9,
+    "all_reduce", 1 << 28, 4, 9, 9, 1 << 28, 1.25e-3, 1e-3, 2e-3, "RING", "SIMPLE", 24, 300e9, 310e9,
     expected=330e9, trusted=True,
 )  # fmt: skip
 WINDOW = CommunicatorWindow(0.0, 10.0, (ROW,), ())

@@ -188,7 +188,7 @@ def _text(document: "JobsStatusDocument") -> Iterator[str]:
         yield f"{len(document.rings)} rings in {document.folder}"
         header = (
             "communicator", "rank", "gpu", "pid", "job", "uid", "tap", "nccl", "state", "collectives",
-            "timed", "dropped", "quiet",
+            "timed", "share", "dropped", "quiet",
         )  # fmt: skip
         yield from table(header, [_row(one) for one in document.rings])
     for why in sorted({one.untimed for one in document.rings if one.untimed}):
@@ -210,9 +210,10 @@ def _row(one: "RingStatus") -> tuple[str, ...]:
     name = f" {one.communicator_name}" if one.communicator_name else ""
     pid = "-" if one.host_pid is None else str(one.host_pid)
     quiet = f"{one.quiet_seconds:.0f} s" if one.state == "live" else "-"
+    share = f"{100 * one.timing_share:.3g}%" if one.timing_share else "-"
     return (
         f"{one.communicator}{name}", f"{one.rank}/{one.ranks}", (one.gpu or "-")[:12],
         pid if one.host_pid in {None, one.pid} else f"{pid} ({one.pid} inside)", one.owner or "-",
         str(one.uid), one.tap or "-", one.nccl or "-", one.state, str(one.collectives), str(one.timed),
-        str(one.dropped), quiet,
+        share, str(one.dropped), quiet,
     )  # fmt: skip

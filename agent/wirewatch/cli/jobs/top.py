@@ -1,4 +1,4 @@
-"""`wirewatch top`: GPUs, running jobs and findings, live in a terminal."""
+"""`wirewatch top`: GPUs, running jobs, their processes and findings, live in a terminal."""
 
 import sys
 import time
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.groups import examples
-from wirewatch.cli.jobs.topview import LinkRates, view
+from wirewatch.cli.jobs.topprocesses import HostProcesses, host_processes
+from wirewatch.cli.jobs.topview import CHOSEN, WIDTH, LinkRates, view
 from wirewatch.cli.options import Duration, daemon_options, replay_options
 from wirewatch.cli.output import shown
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 UNKNOWN = 3
 EVERY, SHORTEST = 2.0, 0.5
 """Seconds between two looks, by default and at least."""
+ONCE = 0.5
+"""Seconds in which CPU time is counted where it is printed once."""
 NO_TEXTUAL = "the live view takes textual: pip install 'wirewatch[top]'; --once prints without it"
 Look = Callable[[], "NodeSnapshot | str"]
 """A snapshot of the node, or why there is none."""
@@ -39,11 +42,11 @@ def top(
     context: click.Context, *, socket: str | None, config: Path | None, replay: str | None,
     overlays: Sequence[str], every: float, once: bool,
 ) -> None:  # fmt: skip
-    """Show GPUs, running jobs and findings live.
+    """Show GPUs, running jobs, their processes and findings live.
 
-    The running daemon is asked; with --replay a recording plays instead, over and over. Keys: q ends, s sorts
-    the GPUs by another column, p pauses. Without a terminal it prints once: of a recording its end, as
-    `status` does.
+    The running daemon is asked; with --replay a recording plays instead, over and over. User, CPU and command
+    of processes are from /proc of this machine. Keys: h shows all, q ends, s and o sort, f or / filters, p
+    pauses. Without a terminal it prints once: of a recording its end, as `status` does.
 
     Exit codes: 0 ended; 3 no daemon answers; 64 wrong usage, or textual is not installed.
     """
@@ -78,8 +81,11 @@ def top(
 
 
 def printed(snapshot: "NodeSnapshot", rates: LinkRates) -> str:
-    """The screen as text of WIDTH."""
-    return shown(line.text for line in view(snapshot, rates).lines)
+    """The screen as text of WIDTH; waits for ONCE if there are processes."""
+    before = host_processes(HostProcesses(), snapshot)
+    time.sleep(ONCE if before.known else 0.0)
+    host = host_processes(before, snapshot)
+    return shown(line.text for line in view(snapshot, rates, WIDTH, CHOSEN, host).lines)
 
 
 def played_once(source: "NodeSource") -> str:

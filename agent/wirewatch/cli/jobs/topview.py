@@ -1,10 +1,11 @@
-"""What `wirewatch top` shows: GPUs, jobs and findings, as lines no wider than the terminal. Pure."""
+"""What `wirewatch top` shows: GPUs, jobs, processes and findings, as lines of a terminal. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from wirewatch.cli.jobs.topprocesses import PLAYED, HostProcesses
 from wirewatch.core.types import Absent, Subject, value_or
-from wirewatch.core.words import GB, count, printable
+from wirewatch.core.words import GB, GIB, count, printable
 from wirewatch.core.words import UNKNOWN as NOT_KNOWN
 from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.state import FindingsDocument, StateDocument
@@ -18,9 +19,27 @@ LEAST_WIDTH = 60
 SENT, RECEIVED = "wirewatch_nvlink_transmit_bytes_total", "wirewatch_nvlink_receive_bytes_total"
 SORTS = ("gpu", "utilisation", "nvlink", "waiting", "findings")
 """By what GPUs can be sorted; the first is the order of their numbers."""
+ORDERS = ("gpu", "memory", "cpu", "user")
+"""By what processes can be sorted."""
+HELP = (
+    ("Keys", ""),
+    ("q", "end"),
+    ("s", f"sort the GPUs: {', '.join(SORTS)}"),
+    ("o", f"order the processes: {', '.join(ORDERS)}"),
+    ("f or /", "filter: words that are all in a row, as alice,"),
+    ("", "slurm:4711, gpu=3, user=bob, pid=81; also job, command"),
+    ("escape", "leave the line of the filter, or drop the filter"),
+    ("p", "pause, and go on"),
+    ("tab, arrows", "go to the next part, and scroll it"),
+    ("h or ?", "show and hide this help"),
+    ("Columns", ""),
+    ("GiB", "memory that processes hold on the GPU, by the driver"),
+    ("wait", "share of the time in which the GPU waits for a rank"),
+    ("!", "findings about the GPU"),
+    ("CPU", "of one core: 800% are eight cores"),
+)
+"""What the help shows; a name without a text is a heading."""
 CUT = "…"
-PLAYED = frozenset({"replay", "synthetic"})
-"""Sources of a state that are recordings."""
 BAD = frozenset({Wall.HANG, Wall.SLOW_WIRE, Wall.LATE_RANK})
 
 
@@ -66,6 +85,7 @@ class GpuLine:
     utilisation: float | None = None
     power: float | None = None
     celsius: float | None = None
+    memory: float | None = None
     links: str = NOT_KNOWN
     sent: float | None = None
     received: float | None = None
@@ -74,6 +94,38 @@ class GpuLine:
     job: str = ""
     findings: int = 0
     health: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLine:
+    """A process on one GPU; bytes of the GPU's memory, share of one core, None or empty where not known."""
+
+    gpu: str
+    pid: int
+    user: str = ""
+    memory: int | None = None
+    cpu: float | None = None
+    job: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopChoice:
+    """How somebody wants to see it: the order of GPUs and of processes, and the words of a filter."""
+
+    sort: str = SORTS[0]
+    order: str = ORDERS[0]
+    wanted: str = ""
+
+    def has(self, **fields: str) -> bool:
+        """Whether all words of the filter are in these fields: `gpu` and `pid` as a whole."""
+        return all(self._in(word.casefold(), fields) for word in self.wanted.split())
+
+    def _in(self, word: str, fields: Mapping[str, str]) -> bool:
+        name, equals, value = word.partition("=")
+        if equals and name in _FIELDS:
+            return name in fields and _matches(name, value, fields[name])
+        return any(_matches(of, word, one) for of, one in fields.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +144,68 @@ class TopView:
     gpus: tuple[TopLine, ...]
     jobs: tuple[TopLine, ...]
     findings: tuple[TopLine, ...]
+    processes: tuple[TopLine, ...]
 
     @property
     def lines(self) -> tuple[TopLine, ...]:
         """All of them, from top to bottom."""
-        return (self.title, *self.gpus, *self.jobs, *self.findings)
+        return (self.title, *self.gpus, *self.jobs, *self.findings, *self.processes)
 
 
-def view(snapshot: NodeSnapshot, rates: LinkRates, width: int = WIDTH, sort: str = SORTS[0]) -> TopView:
-    """The screen for a snapshot. Texts of jobs and findings are made printable, and cut at the width."""
+CHOSEN, NO_PROCESSES = TopChoice(), HostProcesses()
+
+
+def view(
+    snapshot: NodeSnapshot, rates: LinkRates, width: int = WIDTH, choice: TopChoice = CHOSEN,
+    host: HostProcesses = NO_PROCESSES,
+) -> TopView:  # fmt: skip
+    """The screen for a snapshot. Texts of others are made printable, and lines cut at the width.
+
+    A filter leaves processes, and the GPUs and jobs that it names or that have such a process.
+    """
     wide = max(LEAST_WIDTH, width)
+    every = process_lines(snapshot, host)
+    shown = [
+        one for one in every
+        if choice.has(gpu=one.gpu, pid=str(one.pid), user=one.user, job=one.job, command=one.command)
+    ]  # fmt: skip
+    gpus, names = {one.gpu for one in shown}, {one.job for one in shown}
+    lines = [
+        one
+        for one in gpu_lines(snapshot, rates)
+        if one.index in gpus or choice.has(gpu=one.index, job=one.job)
+    ]
+    jobs = [
+        one for one in snapshot.jobs.jobs
+        if one.evidence.name in names or choice.has(job=one.evidence.name)
+    ]  # fmt: skip
     return TopView(
         _title(snapshot, wide),
-        tuple(_gpus(gpu_lines(snapshot, rates), wide, sort)),
-        tuple(_jobs(snapshot.jobs.jobs, wide)),
+        tuple(_gpus(lines, wide, choice.sort)),
+        tuple(_jobs(jobs, wide)),
         tuple(_findings(snapshot.findings, wide)),
+        tuple(_processes(shown, len(every), wide, choice, _unread(snapshot, host))),
     )
+
+
+def help_lines() -> tuple[TopLine, ...]:
+    """All keys, and columns that do not explain themselves."""
+    lines = (TopLine(f"{name:<12} {text}") if text else TopLine(name, "head") for name, text in HELP)
+    return (*lines, TopLine("any key goes back", "quiet"))
+
+
+def process_lines(snapshot: NodeSnapshot, host: HostProcesses) -> list[ProcessLine]:
+    """Each process on each of its GPUs."""
+    found = []
+    for job in snapshot.jobs.jobs:
+        for gpu in job.evidence.gpus:
+            for pid in gpu.pids:
+                line = ProcessLine(
+                    gpu.index or gpu.uuid, pid, memory=gpu.memory.get(pid), job=job.evidence.name
+                )
+                one = host.known.get(pid)
+                found.append(replace(line, user=one.user, cpu=one.cpu, command=one.command) if one else line)
+    return found
 
 
 def gpu_lines(snapshot: NodeSnapshot, rates: LinkRates) -> list[GpuLine]:
@@ -120,11 +218,19 @@ def gpu_lines(snapshot: NodeSnapshot, rates: LinkRates) -> list[GpuLine]:
         worst = min((one.health for one in here), key=_RANK.index, default="ok")
         line = GpuLine(
             index, series.value("gpu_utilization_ratio", uuid), series.value("gpu_power_watts", uuid),
-            series.value("gpu_temperature_celsius", uuid, sensor="core"), series.links(uuid), sent, received,
-            findings=len(here), health=worst,
+            series.value("gpu_temperature_celsius", uuid, sensor="core"), _memory(snapshot, uuid),
+            series.links(uuid), sent, received, findings=len(here), health=worst,
         )  # fmt: skip
         found.append(_of_job(line, uuid, snapshot.jobs.jobs))
     return sorted(found, key=lambda one: int(one.index) if one.index.isdigit() else 1 << 30)
+
+
+def _memory(snapshot: NodeSnapshot, uuid: str) -> float | None:
+    """Bytes that processes hold on a GPU; None unless all of their numbers are known."""
+    gpus = [gpu for job in snapshot.jobs.jobs for gpu in job.evidence.gpus if gpu.uuid == uuid]
+    used = [gpu.memory.get(pid) for gpu in gpus for pid in gpu.pids]
+    known = [one for one in used if one is not None]
+    return sum(known) if known and len(known) == len(used) else None
 
 
 class _Samples:
@@ -193,20 +299,33 @@ def _title(snapshot: NodeSnapshot, width: int) -> TopLine:
 
 
 def _gpus(lines: Sequence[GpuLine], width: int, sort: str) -> Iterator[TopLine]:
-    head = ("GPU", "util", "power", "temp", "links", "NVLink out", "in GB/s", "busbw", "wait", "!", "job")
+    head = (
+        "GPU",
+        "util",
+        "power",
+        "temp",
+        "GiB",
+        "links",
+        "NVLink out",
+        "in GB/s",
+        "busbw",
+        "wait",
+        "!",
+        "job",
+    )
     ordered = sorted(lines, key=_ORDERS[sort]) if sort in _ORDERS else list(lines)
     rows = [head, *map(_gpu_cells, ordered)]
     tones = ["head", *(one.health for one in ordered)]
-    yield from _table(rows, tones, width, left=(10,))
+    yield from _table(rows, tones, width, left=(11,))
     if not lines:
         yield TopLine("no GPU has been read", "unknown")
 
 
 def _gpu_cells(one: GpuLine) -> tuple[str, ...]:
     return (
-        one.index, _percent(one.utilisation), _whole(one.power, "W"), _whole(one.celsius, "C"), one.links,
-        _rate(one.sent), _rate(one.received), _rate(one.busbw), _percent(one.waiting),
-        str(one.findings) if one.findings else "", one.job,
+        one.index, _percent(one.utilisation), _whole(one.power, "W"), _whole(one.celsius, "C"),
+        _gib(one.memory), one.links, _rate(one.sent), _rate(one.received), _rate(one.busbw),
+        _percent(one.waiting), str(one.findings) if one.findings else "", one.job,
     )  # fmt: skip
 
 
@@ -230,6 +349,38 @@ def _jobs(jobs: Sequence[ExplainedJob], width: int) -> Iterator[TopLine]:
         yield sentence
     if not jobs:
         yield TopLine("no job is seen on these GPUs", "quiet")
+
+
+def _processes(
+    lines: Sequence[ProcessLine], of: int, width: int, choice: TopChoice, unread: str
+) -> Iterator[TopLine]:
+    head = ("GPU", "PID", "user", "GiB", "CPU", "job", "command")
+    ordered = sorted(lines, key=_PROCESS_ORDERS[choice.order])
+    rows = [head] + [
+        (
+            one.gpu, str(one.pid), one.user or NOT_KNOWN, _gib(one.memory), _percent(one.cpu), one.job,
+            one.command or NOT_KNOWN,
+        )
+        for one in ordered
+    ]  # fmt: skip
+    yield from _table(rows, ["head", *["ok"] * len(lines)], width, left=(2, 5, 6))
+    if choice.wanted:
+        yield TopLine(
+            _cut(f"{len(lines)} of {count(of, 'process', 'processes')}: {choice.wanted}", width), "quiet"
+        )
+    elif not lines:
+        yield TopLine("no process is seen on these GPUs", "quiet")
+    if unread:
+        yield TopLine(_cut(unread, width), "quiet")
+
+
+def _unread(snapshot: NodeSnapshot, host: HostProcesses) -> str:
+    """Why users, CPU and commands are not known of some processes; empty where they are of all."""
+    if snapshot.state.source in PLAYED and not host.known:
+        some = any(gpu.pids for job in snapshot.jobs.jobs for gpu in job.evidence.gpus)
+        return "users, CPU and commands are not in a recording" if some else ""
+    why = next(iter(host.unread.values()), None)
+    return "" if why is None else f"{count(len(host.unread), 'process', 'processes')} not read here: {why}"
 
 
 def _findings(document: FindingsDocument, width: int) -> Iterator[TopLine]:
@@ -269,10 +420,26 @@ def _whole(value: float | None, unit: str) -> str:
     return NOT_KNOWN if value is None else f"{value:.0f}{unit}"
 
 
+def _matches(field: str, word: str, value: str) -> bool:
+    return word == value if field in _WHOLE else word in value.casefold()
+
+
+def _gib(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value / GIB:.1f}"
+
+
 def _rate(value: float | None) -> str:
     return NOT_KNOWN if value is None else f"{value / GB:.1f}"
 
 
+_WHOLE = frozenset({"gpu", "pid"})
+_FIELDS = _WHOLE | {"user", "job", "command"}
+_PROCESS_ORDERS: Mapping[str, Callable[[ProcessLine], tuple[float | str, float]]] = {
+    "gpu": lambda one: (float(one.gpu) if one.gpu.isdigit() else 1e9, one.pid),
+    "memory": lambda one: (-(one.memory or 0.0), one.pid),
+    "cpu": lambda one: (-(one.cpu or 0.0), one.pid),
+    "user": lambda one: (one.user, one.pid),
+}
 _RANK = ("failed", "unknown", "degraded", "ok")
 _ORDERS: Mapping[str, Callable[[GpuLine], tuple[float, float]]] = {
     "utilisation": lambda one: (-(one.utilisation or 0.0), 0),

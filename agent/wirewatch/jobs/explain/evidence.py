@@ -5,7 +5,7 @@ Shares are of time, 0 to 1. A source that is missing is an `Absent` with its rea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from wirewatch.core.types import Absent, Why
@@ -46,6 +46,7 @@ class JobGpu:
     arithmetic unit. `sent`: NVLink bytes per second in that window, `peak` of all its links, one way.
     `plateau`: bytes per second while bytes move, a lower bound where its bursts are `short`; `duty`: the
     share of time in which they do. `thread`: share of one core that the busiest thread of its processes took.
+    `memory`: bytes of the GPU's memory by process id, of those whose number the driver gives.
     """
 
     uuid: str
@@ -64,6 +65,7 @@ class JobGpu:
     duty: float | Absent = NOT_WATCHED
     thread: float | Absent = NOT_WATCHED
     short: bool = False
+    memory: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,7 @@ def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu
         made = replace(made, index=str(now.index), pids=made.pids or _pids(now))
         if _status(state, GPU) is None:
             made = replace(made, utilisation=now.utilization, power=now.power, throttled=now.throttled)
+            made = replace(made, memory={pid: now.memory[pid] for pid in made.pids if pid in now.memory})
     window = lockstep.windows.get(uuid) if lockstep else None
     made = replace(_with_window(made, window) if window else made, peak=_peak(state, uuid))
     seen = next((one.figures for one in bursts.looks if one.uuid == uuid), None) if bursts else None

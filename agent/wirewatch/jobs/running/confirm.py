@@ -80,8 +80,7 @@ def late_votes(
     lost = sum(one.cost * one.seconds for one in windows if one.late is not None)
     if seldom is None or len({one.late for one in windows} - {None}) > 1 or lost < policy.cost * seconds:
         return None
-    named = {slot: rank for slot, rank in slots.items() if rank is not None}
-    return replace(seldom, cost=lost / seconds) if _is_no_chance(seldom, named, ranks, policy) else None
+    return replace(seldom, cost=lost / seconds) if _is_no_chance(seldom, slots, ranks, policy) else None
 
 
 def _is_over(windows: Sequence[CommunicatorWindow]) -> bool:
@@ -112,12 +111,14 @@ def _named(last: Sequence[CommunicatorWindow], policy: JobsPolicy) -> LateVotes 
 def _is_no_chance(found: LateVotes, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
     """Whether one rank of a healthy job, or some, would hardly be last in so many of the newest slots.
 
-    Any of its ranks could be, or any set of so many, so that there are as many chances.
+    Any of its ranks could be, or any set of so many, so that there are as many chances. A slot in which
+    nobody was waited for says nothing of who it is: a rank may stall now and then.
     """
     sets = math.comb(ranks, 1 + len(found.others))
     even, mine = max(_EVEN, 1 / ranks), 0
-    for count, slot in enumerate(sorted(slots, reverse=True), 1):
-        mine += slots[slot] == found.rank
+    named = [slots[slot] for slot in sorted(slots, reverse=True) if slots[slot] is not None]
+    for count, late in enumerate(named, 1):
+        mine += late == found.rank
         if sets * chance(mine, count, even) <= policy.chance:
             return True
     return False
@@ -190,14 +191,13 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
     row = found.row
     got, due = value_or(row.best, 0.0), value_or(row.expected, 0.0)
     why = f"; {'; '.join(row.explained)}" if row.explained else ""
-    off = f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
     last = f"waiting for rank {found.last}, the last, costs far less"
     behind = "nobody is late" if found.last is None else last
     unsure = "" if row.trusted else "; what is expected there is not sure"
     text = (
         f"{operation(row)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "
-        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms{off}){unsure}{why}"
+        f"alike, and {behind} ({row.low * 1e3:.3g} to {row.high * 1e3:.3g} ms){unsure}{why}"
     )
     return SlowWire(
         row.op, row.size_bytes, got, due, found.ratio, found.windows, found.of, since, witnesses,

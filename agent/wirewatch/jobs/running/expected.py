@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from wirewatch.busbw.curves import CURVES
-from wirewatch.busbw.expected import Expectation, expect
 from wirewatch.busbw.formulas import NVLS, RING, TREE
-from wirewatch.busbw.references import LEAST_BYTES, Confidence, architecture
+from wirewatch.busbw.references import LEAST_BYTES, architecture
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import Group, Topology, groups, islands
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.running.model import JobSurroundings
+from wirewatch.jobs.running.tapclock import TapExpectation, expect_in_job
 from wirewatch.jobs.times import CommunicatorWindow, OperationTimes
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 
@@ -96,10 +96,7 @@ def _with_expected(
     row = replace(row, explained=(*ways, *explaining_settings(settings)), other_way=bool(ways))
     if isinstance(found, Absent):
         return replace(row, expected=found)
-    row = replace(
-        row, expected=found.busbw, derivation=found.derivation,
-        trusted=found.confidence is not Confidence.LOW,
-    )  # fmt: skip
+    row = replace(row, expected=found.busbw, derivation=found.derivation, trusted=found.trusted)
     return row if isinstance(conditions, Absent) else _within_tree(row, conditions)
 
 
@@ -112,20 +109,20 @@ def _within_tree(row: OperationTimes, conditions: Conditions) -> OperationTimes:
     """
     if row.algorithm.upper() != TREE.upper() or row.ranks <= PAIR:
         return row
-    ring = expect(replace(conditions, multicast=False), row.op, row.bytes)
+    ring = expect_in_job(replace(conditions, multicast=False), row.op, row.bytes)
     most = math.inf if isinstance(ring, Absent) else ring.busbw * (row.ranks - 1) / row.ranks
     got, best = (one if isinstance(one, Absent) else min(one, most) for one in (row.busbw, row.best))
     return replace(row, busbw=got, best=best)
 
 
-def _expect(conditions: Conditions, row: OperationTimes) -> Expectation | Absent:
+def _expect(conditions: Conditions, row: OperationTimes) -> TapExpectation | Absent:
     """What is expected at this size; of a Ring where NVLS is due, and may not be offered, that of a Ring.
 
     Whether the driver offers multicast is not known here. Where it does not, Ring is NCCL's default.
     """
     if row.algorithm.upper() == RING.upper():
         conditions = replace(conditions, multicast=False)
-    return expect(conditions, row.op, row.bytes)
+    return expect_in_job(conditions, row.op, row.bytes)
 
 
 def _floor(conditions: Conditions, op: str) -> float | Absent:
@@ -138,7 +135,7 @@ def _floor(conditions: Conditions, op: str) -> float | Absent:
     return Absent(Why.MISSING, f"no floor is known of {op} with {conditions.group.ranks} such GPUs")
 
 
-def _ways(row: OperationTimes, due: Expectation | None) -> tuple[str, ...]:
+def _ways(row: OperationTimes, due: TapExpectation | None) -> tuple[str, ...]:
     """Another algorithm or protocol than NCCL's defaults take, in words."""
     found = []
     if due is not None and row.algorithm and _other(row.algorithm, due.algorithm):

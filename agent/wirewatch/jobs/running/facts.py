@@ -14,6 +14,7 @@ from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
 from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
 from wirewatch.jobs.running.model import MOST_REFUSED, JobsMemory, JobsPolicy, JobsReading
 from wirewatch.jobs.running.spending import GpuShares, shares, summed, with_the_busiest
+from wirewatch.jobs.running.windows import too_few
 from wirewatch.jobs.times import (
     CommunicatorTimes,
     CommunicatorWindow,
@@ -37,7 +38,7 @@ _SMALLER = 0.5
 def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> JobsFacts:
     """The facts after a reading, with the hints that hold now."""
     reading, memory = ok.value, judged.memory
-    jobs = tuple(_job(job, judged, reading, ok.mono, policy) for job in judged.jobs)
+    jobs = tuple(_job(job, judged, ok, policy) for job in judged.jobs)
     hints = tuple(_hints(jobs, ok))
     last = max(hints, key=lambda hint: hint.since, default=memory.last_hint)
     files = () if isinstance(reading.rings, Absent) else reading.rings.refused
@@ -47,12 +48,10 @@ def facts_of(judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> Jo
     )  # fmt: skip
 
 
-def _job(
-    job: JobGroup, judged: JudgedRings, reading: JobsReading, mono: float, policy: JobsPolicy
-) -> RunningJob:
+def _job(job: JobGroup, judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPolicy) -> RunningJob:
     ours = [judged.communicators[key] for key in job.keys]
     fresh = tuple(one for one in ours if one.fresh)
-    times = tuple(_times(one, judged.memory) for one in ours)
+    times = tuple(_times(one, judged.memory, ok.mono, policy) for one in ours)
     lates = [one.late for one in fresh if one.late]
     worst = max(lates, key=lambda found: found.cost, default=None)
     # Of its communicators the one in which most was seen of it.
@@ -64,12 +63,12 @@ def _job(
         job.name, job.owners, job.uid,
         since=min(ring.ring.created for one in ours for ring in one.group.rings),
         live=any(one.group.live for one in ours), communicators=times,
-        gpus=tuple(_gpus(fresh, ours, judged.memory, mono, policy)), late=late, wire=wire,
-        remarks=tuple(_remarks(job, ours, reading, policy)),
+        gpus=tuple(_gpus(fresh, ours, judged.memory, ok.mono, policy)), late=late, wire=wire,
+        remarks=tuple(_remarks(job, ours, ok.value, policy)),
     )  # fmt: skip
 
 
-def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
+def _times(one: JudgedCommunicator, memory: JobsMemory, mono: float, policy: JobsPolicy) -> CommunicatorTimes:
     grown = [memory.rings[ring.ring.name] for ring in one.group.rings]
     wire = min(one.wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
     return CommunicatorTimes(
@@ -83,6 +82,7 @@ def _times(one: JudgedCommunicator, memory: JobsMemory) -> CommunicatorTimes:
         bytes=_folded(max, (ring.bytes for ring in grown)),
         unsized=_folded(max, (ring.unsized for ring in grown)), source=one.group.source,
         group=one.names.group,
+        few=too_few(one.memory, mono, policy) if one.group.live and one.late is None else "",
     )  # fmt: skip
 
 

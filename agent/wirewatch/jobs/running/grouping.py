@@ -130,11 +130,9 @@ def job_rank(ring: Ring, reading: JobsReading) -> JobRank:
     """The rank of a ring with what this machine knows of its process and its GPU."""
     process = reading.processes.get(ring.name, _UNKNOWN)
     index = reading.indexes.get(str(ring.gpu), "")
-    timed = not ring.untimed and 0 < ring.on <= ring.period
-    sampling = ring.on / ring.period if timed else 0.0
     return JobRank(
         ring.rank, ring.gpu, index, ring.host_pid, ring.pid, ring.nccl, ring.state, process.settings,
-        sampling, ring.counts.enqueued, ring.counts.event,
+        ring.share, ring.counts.enqueued, ring.counts.event,
     )  # fmt: skip
 
 

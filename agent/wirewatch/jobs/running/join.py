@@ -1,8 +1,8 @@
 """Joining what all local ranks of a communicator timed, by operation and NCCL's sequence number. Pure.
 
-Each rank's tap times for a short while now and then, and ranks see slightly different whiles: only a
-collective that all of them timed says who waited. Clocks of different GPUs are never compared: a duration is
-of one GPU's own clock.
+Each rank's tap times blocks of calls, all of them in a slow job, and ranks may differ for a moment in how
+many: only a collective that all of them timed says who waited. Clocks of different GPUs are never compared: a
+duration is of one GPU's own clock.
 """
 
 import math
@@ -20,6 +20,8 @@ from wirewatch.jobs.running.model import (
     PendingCall,
 )
 
+Records = Mapping[int, TimedCollective]
+"""Of one collective, by rank."""
 LONGEST = 3600.0
 """Seconds; no collective takes longer."""
 PATIENCE, COARSE_PATIENCE = 2, 15
@@ -59,8 +61,8 @@ class Complete:
 
     memory: CommunicatorMemory
     joined: Mapping[CallKey, JoinedCollective]
-    records: Mapping[CallKey, Mapping[int, TimedCollective]]
-    front: Mapping[CallKey, Mapping[int, TimedCollective]]
+    records: Mapping[CallKey, Records]
+    front: Mapping[CallKey, Records]
 
 
 def join(
@@ -77,24 +79,20 @@ def join(
         patience: polls for which a collective waits for other ranks.
         most: collectives that may wait, and as many that a window may have.
     """
-    pending = dict(memory.pending)
-    for one in records:
-        for call in one.calls:
-            if (call.op, call.sequence) in pending or call.sequence > memory.ended.get(call.op, -1):
-                _add(pending, one.rank, call, poll)
+    pending = _grown(memory, records, poll)
     whole = {key: one for key, one in pending.items() if ranks <= one.records.keys()}
     left = {key: one for key, one in pending.items() if key not in whole and poll - one.poll < patience}
     newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-most:]
     once = {key: one for key, one in whole.items() if not one.replayed}
-    known = {(op, number): some for op, (number, some) in memory.newest.items() if some.keys() == ranks}
-    calls = {**known, **{key: one.records for key, one in once.items()}}
-    front = in_front(calls, ranks)
+    every = {key: one.records for key, one in once.items()}
+    front = in_front(every, ranks, memory.ended, memory.front)
+    calls = {**dict([memory.front] if memory.front else []), **every}
     before = gaps(calls, front)
     new = replace(
         memory,
         pending={key: left[key] for key in newest},
         ended=_ended(memory.ended, whole),
-        newest={op: (number, calls[op, number]) for op, number in _ended({}, calls).items()},
+        front=_front(every, ranks) or memory.front,
         partial=memory.partial + len(pending) - len(whole) - len(newest),
         replayed=memory.replayed + sum(one.replayed for one in whole.values()),
         joined=memory.joined + len(once),
@@ -108,16 +106,29 @@ def _usable(call: TimedCollective) -> bool:
     return 0 < call.seconds < LONGEST and call.sequence >= 0 and math.isfinite(call.enqueued)
 
 
-def _add(pending: dict[CallKey, PendingCall], rank: int, call: TimedCollective, poll: int) -> None:
-    """A record that comes twice is another replay of a captured graph, and which one is not known."""
-    key = (call.op, call.sequence)
-    known = pending.get(key)
-    if known is None:
-        pending[key] = PendingCall(poll, {rank: call})
-    elif rank in known.records:
-        pending[key] = replace(known, replayed=True)
-    else:
-        pending[key] = replace(known, records={**known.records, rank: call})
+def _grown(
+    memory: CommunicatorMemory, records: Sequence[RankRecords], poll: int
+) -> dict[CallKey, PendingCall]:
+    """What waits, with what came. A record that comes twice is another replay of a captured graph."""
+    known, ended = memory.pending, memory.ended
+    grown: dict[CallKey, dict[int, TimedCollective]] = {}
+    replayed = set[CallKey]()
+    for one in records:
+        for call in one.calls:
+            key = (call.op, call.sequence)
+            if (some := grown.get(key)) is None:
+                if key not in known and call.sequence <= ended.get(call.op, -1):
+                    continue
+                some = grown[key] = dict(known[key].records) if key in known else {}
+            if some.setdefault(one.rank, call) is not call:
+                replayed.add(key)
+    new = {
+        key: PendingCall(known[key].poll, some, known[key].replayed or key in replayed)
+        if key in known
+        else PendingCall(poll, some, key in replayed)
+        for key, some in grown.items()
+    }
+    return {**known, **new}
 
 
 def _ended(known: Mapping[str, int], keys: Iterable[CallKey]) -> dict[str, int]:
@@ -131,20 +142,41 @@ def _ended(known: Mapping[str, int], keys: Iterable[CallKey]) -> dict[str, int]:
     return ended
 
 
+def _front(records: Mapping[CallKey, Records], ranks: frozenset[int]) -> tuple[CallKey, Records] | None:
+    """The last of these collectives, in front of those of the next poll; None where starts are not known."""
+    known = [key for key, some in records.items() if all(one.started is not None for one in some.values())]
+    last = max(known, key=lambda key: _starts(records[key], ranks), default=None)
+    return None if last is None else (last, records[last])
+
+
+def _starts(records: Records, ranks: frozenset[int]) -> float:
+    return sum(records[rank].started or 0.0 for rank in ranks)
+
+
 def in_front(
-    calls: Mapping[CallKey, Mapping[int, TimedCollective]], ranks: frozenset[int]
-) -> dict[CallKey, CallKey]:
+    calls: Mapping[CallKey, Records], ranks: frozenset[int], ended: Mapping[str, int] | None = None,
+    front: tuple[CallKey, Records] | None = None,
+) -> dict[CallKey, CallKey]:  # fmt: skip
     """For each collective the one that the communicator made right before it.
 
     Only where none is missing between the two: NCCL numbers those of each operation, so that a number left
     out, and an operation seen for the first time, say that there may be others anywhere before it. None are
     known where starts were not written.
+
+    Args:
+        calls: those of one poll.
+        ranks: that timed them.
+        ended: by operation the highest number of the polls before.
+        front: the last collective of the polls before: a slow job has one a poll.
     """
+    last: dict[str, tuple[int, int]] = {}
+    if front is not None and ranks <= front[1].keys():
+        calls = {front[0]: front[1], **calls}
+        last = {op: (number, 0) for op, number in (ended or {}).items()}
     if any(call.started is None or call.stopped is None for some in calls.values() for call in some.values()):
         return {}
-    ordered = sorted(calls, key=lambda key: sum(calls[key][rank].started or 0.0 for rank in ranks))
+    ordered = sorted(calls, key=lambda key: _starts(calls[key], ranks))
     doubtful = set[int]()
-    last: dict[str, tuple[int, int]] = {}
     for place, (op, sequence) in enumerate(ordered):
         number, at = last.get(op, (None, -1))
         if number is None or sequence != number + 1:
@@ -155,16 +187,14 @@ def in_front(
     return {two: one for two, one in found.items() if _gap(calls[one], calls[two]) < LONGEST}
 
 
-def gaps(
-    calls: Mapping[CallKey, Mapping[int, TimedCollective]], front: Mapping[CallKey, CallKey]
-) -> dict[CallKey, float]:
+def gaps(calls: Mapping[CallKey, Records], front: Mapping[CallKey, CallKey]) -> dict[CallKey, float]:
     """Seconds between the end of the collective in front and the start of each, the mean of the ranks."""
     return {two: max(0.0, _gap(calls[one], calls[two])) for two, one in front.items()}
 
 
-def _gap(first: Mapping[int, TimedCollective], then: Mapping[int, TimedCollective]) -> float:
-    between = ((then[rank].started or 0.0) - (first[rank].stopped or 0.0) for rank in first)
-    return sum(between) / len(first)
+def _gap(first: Records, then: Records) -> float:
+    between = ((then[rank].started or 0.0) - (first[rank].stopped or 0.0) for rank in then)
+    return sum(between) / len(then)
 
 
 def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: float | None) -> JoinedCollective:

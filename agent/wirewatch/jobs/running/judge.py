@@ -52,7 +52,7 @@ SLOW_WIRE = Rule(
     "jobs.slow_wire",
     DEGRADED,
     means="a collective of a running job is slow on the wire: even its best reaches less than 70 % of what "
-    "NCCL's defaults should give on this topology (90 % if it ran another algorithm or protocol; 35 and 70 % "
+    "NCCL's defaults should give on this topology (78 % if it ran another algorithm or protocol; 35 and 70 % "
     "where that is not sure, as below 64 MiB), in three "
     "of the last four windows, on all local ranks alike and with no rank late, or late by far less than is "
     "lost on the wire; and other evidence agrees: a "

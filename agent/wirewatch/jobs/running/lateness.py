@@ -112,7 +112,7 @@ def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective]
         before = held_up(front)
         return {rank: more - before.get(rank, 0.0) for rank, more in held_up((*front, *found)).items()}
     seconds: dict[int, float] = defaultdict(float)
-    for rank in sorted({rank for one in found for rank in one.own}):
+    for rank in sorted({last for one in found if (last := _far_behind(one)) is not None}):
         for (_, old), (_, came) in pairwise(_came(found, rank)):
             if old is None or came is None or old.ahead:
                 continue
@@ -120,6 +120,16 @@ def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective]
             if more > HELD_UP * came.own:
                 seconds[rank] += more
     return dict(seconds)
+
+
+def _far_behind(one: JoinedCollective) -> int | None:
+    """Return the last rank, where it is so late that it may have been held up; most often it is not."""
+    seconds = one.own
+    if one.before is None or len(seconds) < 2:  # noqa: PLR2004
+        return None
+    first, second = sorted(seconds.values())[:2]
+    own = one.before + math.fsum(seconds.values()) / len(seconds) - first
+    return min(seconds, key=lambda rank: seconds[rank]) if second - first > HELD_UP * own else None
 
 
 def covered(found: Sequence[JoinedCollective]) -> float:
@@ -133,7 +143,9 @@ def covered(found: Sequence[JoinedCollective]) -> float:
 
 def gap(seconds: Mapping[int, float], rank: int) -> float:
     """Seconds by which a rank is after the next one; below 0 where another one is last."""
-    return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
+    first, second = sorted(seconds.values())[:2]
+    own = seconds[rank]
+    return (second if own == first else first) - own
 
 
 def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:

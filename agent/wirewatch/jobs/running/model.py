@@ -28,7 +28,7 @@ A window keeps the operations that took most of the time.
 KEPT_WINDOWS = 8
 SLOT = 2.0
 """Seconds; collectives nearer to each other are one moment of a job. Those of one step are not independent:
-what is behind in one bucket is behind in the next. A tap times once in so long by default."""
+what is behind in one bucket is behind in the next."""
 KEPT_SLOTS = 64
 MOST_SPANS, SPANS_IN_ALL = 512, 1 << 14
 """Collectives that are kept of one process, and of all, to know where a rank was before."""
@@ -84,8 +84,10 @@ class JobsPolicy(Strict):
     """How likely it may be at most that a healthy job has one rank last in so many moments. [probability]"""
     ratio: float = 0.7
     """Least share of the expected bus bandwidth. [share]"""
-    other_ratio: float = 0.9
-    """The same where another algorithm or protocol ran than NCCL takes by default. [share]"""
+    other_ratio: float = 0.78
+    """The same where another algorithm or protocol ran than NCCL takes by default.
+
+    Healthy collectives beside other work reach 79 % and more. [share]"""
     unlike: float = 0.2
     """When NVLink carried at most this share of what the collectives send, they went another way. [share]"""
     domain_time: float = 0.05
@@ -298,18 +300,23 @@ class CommunicatorMemory:
     """What is remembered of one communicator.
 
     `ended`: by operation the highest number that was joined, so that a late record does not count twice.
+    `front`: the last collective that was joined. `until`: by operation the last number of the newest window
+    and when it was called, from which the calls of the window under way are counted; `paused`: the longest
+    pause in that window, in seconds.
     `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
     so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by slot of time
     who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the ranks that
-    were late in most collectives. `front`: the last collectives of the newest window. `even`: of the newest
-    windows that named nobody, by how much of the time each rank was behind (`RankTime`). `newest`: by
-    operation the collective that was joined last, so that what follows it in the next poll has one in front.
-    `best`: see `References`. `late_since`, `wire_since`: since when (Unix seconds) a rank was late, and
-    an operation at a size was slow.
+    were late in most collectives. `tail`: the last collectives of the newest window. `even`: of the newest
+    windows that named nobody, by how much of the time each rank was behind (`RankTime`). `best`: see
+    `References`. `late_since`, `wire_since`: since when (Unix seconds) a rank was late, and an operation at
+    a size was slow.
     """
 
     pending: Mapping[CallKey, PendingCall] = field(default_factory=dict)
     ended: Mapping[str, int] = field(default_factory=dict)
+    front: tuple[CallKey, Mapping[int, TimedCollective]] | None = None
+    until: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    paused: float = 0.0
     window: tuple[JoinedCollective, ...] = ()
     seen: int = 0
     stride: int = 1
@@ -318,9 +325,8 @@ class CommunicatorMemory:
     closed: float | None = None
     slots: Mapping[int, int | None] = field(default_factory=dict)
     met: tuple[RankMeeting, ...] = ()
-    front: tuple[JoinedCollective, ...] = ()
+    tail: tuple[JoinedCollective, ...] = ()
     even: tuple[Mapping[int, float], ...] = ()
-    newest: Mapping[str, tuple[int, Mapping[int, TimedCollective]]] = field(default_factory=dict)
     best: References = field(default_factory=dict)
     joined: int = 0
     partial: int = 0

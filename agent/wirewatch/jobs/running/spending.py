@@ -136,7 +136,7 @@ def _beyond(rows: Sequence[OperationTimes], policy: JobsPolicy) -> float | None:
         if isinstance(row.expected, Absent) or row.expected <= 0 or row.op not in FACTORS:
             continue
         known = True
-        due = factor(row.op, row.ranks) * row.bytes / row.expected + row.bias
+        due = factor(row.op, row.ranks) * row.bytes / row.expected
         if row.trusted or due < UNSURE * policy.ratio * row.mean:
             more += row.joined * max(0.0, row.mean - due)
     return more / total if known and total > 0 else None

@@ -8,10 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from wirewatch.busbw.formulas import FACTORS, busbw
-from wirewatch.busbw.references import LEAST_BYTES
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
 from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import count as counted
 from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, meetings, overlap
 from wirewatch.jobs.running.model import (
     KEPT_SLOTS,
@@ -28,7 +27,7 @@ from wirewatch.jobs.times import LATENCY_BELOW, CommunicatorWindow, OperationTim
 
 LOW, HIGH = 0.1, 0.9
 KEPT_MEETINGS = 8
-KEPT_BEST, FRONT = 2, 16
+KEPT_BEST, TAIL = 2, 16
 LEAST_TOGETHER = 4
 """Ranks of which two can be late together, and two not."""
 DECIDED = 0.2
@@ -37,6 +36,8 @@ become ready several at once, only the first of them waits for the late rank; th
 MOSTLY, MOMENT = 0.5, 0.5
 """Limits of a moment, which holds a few steps: the share of what is late that must be one rank's, and of a
 late rank's cost what it must cost there. Healthy ranks are held up 0.6 % of the time (two H200)."""
+LEAST_LOST = 0.006
+"""Share of a moment's time that must be lost there for its last rank to count: some rank is always last."""
 SLIGHT, GREW = 0.6, 1.2
 """Of the limit, what a rank must cost, and by how much it must be farther behind than while nobody was late,
 to be late although it costs less: a GPU that became slower may have been the fastest."""
@@ -49,26 +50,15 @@ APART = 2.0
 COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
 """Part of the shortest window that lines must be apart: those written at once do not say of what time they
 are; and part of their time in which the first ones were written."""
+PAUSES, LONGEST_PAUSES = 2, 30.0
+"""A window lasts as long as so many of the longest pauses in it and in the one before, up to so many seconds.
+A part of a step, or what comes between two stalls, does not show what a job does."""
 FOLLOWED = 0.5
 """Share of Inspector's collectives before which computing must be known, since waiting may hide there."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
 _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
-_WITHIN_BIAS = Absent(Why.UNSUPPORTED, "shorter than what running behind other work costs a collective")
-_BEHIND_WORK: Mapping[str, float] = {
-    op: seconds / (256 * MIB)
-    for op, seconds in ((ALL_REDUCE, 57e-6), (ALL_GATHER, 53e-6), (REDUCE_SCATTER, 35e-6))
-}
-"""Seconds that each byte of a large collective takes longer behind a job's other kernels than in nccl-tests.
-
-Measured on H200, driver 580.159.04, NCCL 2.28.9, behind matrix products, in place, at 256 MiB: all_reduce 65
-to 70 us on 2 GPUs and 45 to 61 on 4, all_gather 47 to 62 and 49 to 56, reduce_scatter 43 to 46 and 23 to 26;
-at 64 MiB a quarter of that or less (proof/hardware/2026-11-23-h200-jobs.md and 2026-11-26-h200.md). Back to
-back, without products, the same kernels are as fast as in nccl-tests, and a kernel by the tap is within 5 us
-of CUDA events around it: so it is neither an error of the clock nor a constant. Collectives are slower behind
-other work, in proportion to their size.
-"""
-_OTHERS = sum(_BEHIND_WORK.values()) / len(_BEHIND_WORK)
+_NO_TIME = Absent(Why.MALFORMED, "its collectives took no time")
 Row = tuple[str, int]
 """Operation and power of two of the message in bytes, 0 where the size is not known."""
 
@@ -98,14 +88,6 @@ class LateInWindow(NamedTuple):
     others: tuple[int, ...] = ()
 
 
-def bias(op: str, size_bytes: int) -> float:
-    """Seconds to take off the time of a message before it is held against nccl-tests'; 0 for small ones.
-
-    Small messages are not judged by their bandwidth.
-    """
-    return _BEHIND_WORK.get(op, _OTHERS) * size_bytes if size_bytes >= LEAST_BYTES else 0.0
-
-
 def roll(
     memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPolicy, rows: int = MOST_ROWS
 ) -> CommunicatorMemory:
@@ -121,7 +103,8 @@ def roll(
         return begun
     times = [one.at for one in memory.window] or [mono]
     wide = not shape.coarse or max(times) - min(times) >= COARSE_SPREAD * policy.window
-    if age < policy.longest and not (age >= policy.window and count >= policy.joined and wide):
+    whole = max(policy.window, min(LONGEST_PAUSES, PAUSES * max(memory.paused, _pause(memory.window))))
+    if age < policy.longest and not (age >= whole and count >= policy.joined and wide):
         return memory
     if count < policy.fewest or not wide:
         return begun
@@ -131,11 +114,22 @@ def roll(
     apart = together(memory.window, late) if window.others else memory.window
     slots = sorted({**memory.slots, **_slots(apart, policy)}.items())
     even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
+    ordered = sorted(memory.window, key=lambda one: one.sequence)
     return replace(
-        begun, met=met, even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
-        slots=dict(slots[-KEPT_SLOTS:]), front=tuple(sorted(memory.window, key=lambda one: one.at)[-FRONT:]),
+        begun, until={one.op: (one.sequence, one.at) for one in ordered}, met=met,
+        even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
+        slots=dict(slots[-KEPT_SLOTS:]), paused=_pause(memory.window),
+        tail=tuple(sorted(memory.window, key=lambda one: one.at)[-TAIL:]),
         best=best_times(memory.best, window, rows),
     )  # fmt: skip
+
+
+def too_few(memory: CommunicatorMemory, mono: float, policy: JobsPolicy) -> str:
+    """Say how few collectives a slow job made since the newest window ended; empty where they are enough."""
+    age, count = 0.0 if memory.begun is None else mono - memory.begun, len(memory.window)
+    if age < policy.window or count >= policy.joined:
+        return ""
+    return f"{counted(count, 'collective')} in {age:.0f} s: too few to name a rank"
 
 
 def window_of(
@@ -143,7 +137,7 @@ def window_of(
 ) -> tuple[CommunicatorWindow, tuple[RankMeeting, ...]]:
     """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
     found = memory.window
-    rates = _rates(found, coarse=shape.coarse)
+    rates = _rates_of(memory, shape)
     begun, ended = min(one.at for one in found), max(one.at for one in found)
     rows = grouped(((one.op, _power(one.bytes)), one) for one in found)
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:most]
@@ -157,7 +151,7 @@ def window_of(
         if late.rank is None:
             late = _late_together(memory, rates, shape, policy)
     if late.rank is None:
-        late = _held_up(found, policy.votes, policy.cost, memory.front)
+        late = _held_up(found, policy.votes, policy.cost, memory.tail)
     window = CommunicatorWindow(
         begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown, late.others
     )
@@ -169,7 +163,7 @@ def under_way(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> C
     found = memory.window
     if len(found) < policy.fewest:
         return None
-    rates = _rates(found, coarse=shape.coarse)
+    rates = _rates_of(memory, shape)
     ranks = _rank_times(found, rates, shape, policy, dict(memory.ranks))
     begun, ended = min(one.at for one in found), max(one.at for one in found)
     return CommunicatorWindow(begun, ended - begun, (), ranks)
@@ -218,14 +212,17 @@ def quantile(values: Sequence[float], share: float) -> float:
 def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
     """By slot of time the rank that was held up most there, or late in more than half of what was late.
 
-    None for nobody.
+    None for nobody: so it is also where what is lost is too little, and any rank may be last.
     """
     slots: dict[int, int | None] = {}
     for slot, some in grouped((math.floor(one.at / SLOT), one) for one in found).items():
         slots[slot] = _held_up(some, MOSTLY, MOMENT * policy.cost).rank
         if slots[slot] is None:
             rank, share = _most_late(_votes(some, policy))
-            slots[slot] = rank if share > MOSTLY else None
+            known = [one for one in some if one.before is not None and len(one.own) > 1]
+            lost = sum(gap(one.own, rank) for one in known) if rank >= 0 else 0.0
+            costs = not known or lost >= LEAST_LOST * covered(known)
+            slots[slot] = rank if share > MOSTLY and costs else None
     return slots
 
 
@@ -247,14 +244,28 @@ def _votes(found: Sequence[JoinedCollective], policy: JobsPolicy) -> list[int | 
     return [vote(one.own, policy) for one in found if one.own]
 
 
+def _pause(found: Sequence[JoinedCollective]) -> float:
+    """Return the longest time from the end of one collective to the end of the next, as far as known."""
+    return max(((one.before or 0.0) + max(one.seconds.values()) for one in found), default=0.0)
+
+
 def _power(size: int | None) -> int:
     return 1 << (size.bit_length() - 1) if size else 0
 
 
-def _rates(found: Sequence[JoinedCollective], *, coarse: bool) -> dict[str, float]:
+def _rates_of(memory: CommunicatorMemory, shape: Shape) -> dict[str, float]:
+    """Calls a second in the window under way, since the one before where that ended as this one began."""
+    until = memory.until if memory.closed == memory.begun and not shape.coarse else {}
+    return _rates(memory.window, until, coarse=shape.coarse)
+
+
+def _rates(
+    found: Sequence[JoinedCollective], until: Mapping[str, tuple[int, float]], *, coarse: bool
+) -> dict[str, float]:
     """Calls a second of each operation, timed or not: NCCL numbers them all.
 
-    From the first to the last that was timed; of the whole window at least, where there are no two moments.
+    From the last one of the window before to the last that was timed, so that a pause between two steps is
+    in one window; else from the first one; of the whole window at least, where there are no two moments.
     Where they were written together, from the last of the first ones: these are of the time before.
     """
     rates: dict[str, float] = {}
@@ -263,8 +274,10 @@ def _rates(found: Sequence[JoinedCollective], *, coarse: bool) -> dict[str, floa
         mine = sorted(some, key=lambda one: one.sequence)
         together = mine[0].at + FIRST_ONES * (mine[-1].at - mine[0].at)
         begin = max(n for n, one in enumerate(mine) if n == 0 or (coarse and one.at <= together))
-        seconds = mine[-1].at - mine[begin].at
-        calls = mine[-1].sequence - mine[begin].sequence
+        number, at = mine[begin].sequence, mine[begin].at
+        if op in until and until[op][0] < number and until[op][1] < at:
+            number, at = until[op]
+        seconds, calls = mine[-1].at - at, mine[-1].sequence - number
         rates[op] = calls / seconds if seconds > 0 else len(mine) / whole if whole > 0 else 0.0
     return rates
 
@@ -285,7 +298,7 @@ def _row(
     return OperationTimes(
         op=op, size_bytes=size, ranks=shape.ranks, joined=len(found),
         calls=round(rates[op] * seconds), bytes=int(message), wire_seconds=middle, low=low,
-        high=quantile(wires, HIGH), mean=_mean(wires), bias=bias(op, size),
+        high=quantile(wires, HIGH), mean=_mean(wires),
         algorithm=algorithm, protocol=protocol, channels=channels,
         busbw=got if isinstance(got, Absent) else low_median(got),
         best=got if isinstance(got, Absent) else quantile(got, HIGH),
@@ -295,7 +308,7 @@ def _row(
 
 
 def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size: int) -> list[float] | Absent:
-    """Bus bandwidths of single collectives without the bias, or why there are none."""
+    """Return bus bandwidths of single collectives, or why there are none."""
     if op not in FACTORS:
         return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op}")
     if ranks < 2:  # noqa: PLR2004
@@ -304,8 +317,7 @@ def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size:
         return _UNSIZED
     if size < LATENCY_BELOW:
         return _SMALL
-    rest = ((message, wire - bias(op, message)) for message, wire in found if message)
-    return [busbw(op, ranks, message, left) for message, left in rest if left > 0] or _WITHIN_BIAS
+    return [busbw(op, ranks, message, wire) for message, wire in found if message and wire > 0] or _NO_TIME
 
 
 def _rank_times(

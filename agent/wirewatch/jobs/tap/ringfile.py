@@ -61,7 +61,7 @@ _FINALIZED = 2
 _NO_ROOT = 255
 _NOT_COUNTED = 0xFFFFFFFF
 """`longest_ns` of a channel that took longer than it can hold."""
-HEADER_LAYOUT = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I40x7Q2I48Q")
+HEADER_LAYOUT = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I3I28x7Q2I48Q")
 RECORD_LAYOUT = struct.Struct("=6QI8BI")
 _FUNCTIONS = 16
 _RANKS, _PID = 1 << 24, 1 << 22
@@ -90,6 +90,8 @@ class RingHeader:
     on: float
     period: float
     untimed: int
+    budget: int
+    stride: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def parse_header(data: bytes) -> RingHeader | Absent:
         return Absent(Why.MALFORMED, f"{len(data)} bytes of a header")
     (
         magic, version, header_bytes, record_bytes, records, communicator, ranks, rank, nodes, interface,
-        uuid, name, pid, created, _created_mono, tap, nccl, untimed, on_ms, period_ms, *counters,
+        uuid, name, pid, created, _created_mono, tap, nccl, untimed, on_ms, period_ms,
+        budget, _block, stride, *counters,
     ) = HEADER_LAYOUT.unpack_from(data)  # fmt: skip
     if magic != MAGIC:
         return Absent(Why.MALFORMED, "not a ring of wirewatch's tap")
@@ -125,7 +128,7 @@ def parse_header(data: bytes) -> RingHeader | Absent:
     return RingHeader(
         communicator, ranks, rank, nodes, _gpu(_text(uuid)), pid, created / 1e9, counters[7] == _FINALIZED,
         _counts(counters), _text(name), _nccl(nccl), interface, _text(tap), on_ms / 1e3, period_ms / 1e3,
-        untimed,
+        untimed, budget, stride,
     )  # fmt: skip
 
 

@@ -382,7 +382,7 @@ def _reading(poll: RingsPoll, one: _Found, header: RingHeader, most: int) -> Rin
         one.name, header.communicator, header.ranks, header.rank, header.nodes, header.gpu, header.pid,
         poll.holder(inode, about.st_uid) if one.live else _GONE, about.st_uid, header.created, state,
         header.counts, header.comm_name, header.nccl, header.interface, header.tap, header.on, header.period,
-        header.untimed, owner=one.owner,
+        header.untimed, owner=one.owner, budget=header.budget, stride=header.stride,
     )  # fmt: skip
     new = _slice(one.handle, header, one.after, most, open_end=state is RingState.LIVE)
     return RingReading(ring, new.calls, new.missed, new.implausible, new.last)

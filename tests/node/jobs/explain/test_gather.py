@@ -33,6 +33,16 @@ def gpus(*numbers: int, shared: bool = False) -> GpuFacts:
     )
 
 
+def test_memory_of_its_own_processes_stands_beside_each_gpu() -> None:
+    """Not of others, and not while the collector of GPUs does not read."""
+    now = {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS}), {PIDS: 5, PIDS + 9: 7})}
+    facts = GpuFacts(frozenset(), now)
+    (one,) = jobs_of(node(component("gpu", facts)), NOW)
+    assert [gpu.memory for gpu in one.gpus] == [{PIDS: 5}]
+    (blind,) = jobs_of(node(component("gpu", facts, failed=True)), NOW)
+    assert [(gpu.pids, gpu.memory) for gpu in blind.gpus] == [((PIDS,), {})]
+
+
 def lockstep(*numbers: int, hint: Hint | None = None) -> LockstepFacts:
     window = measured("data_parallel")[0][0]
     return LockstepFacts(hint, hint, {gpu_uuid(n): window for n in numbers}, "all wait alike", in_step=True)

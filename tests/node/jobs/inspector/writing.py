@@ -107,7 +107,7 @@ class InspectedNode(DrawnNode):
         self, path: Path, *shapes: JobShape, nccl: str = RINGS, interval: float = 0.0, seed: int = 0,
         **call: Any,
     ) -> None:  # fmt: skip
-        whole = [replace(shape, on=2.0, period=2.0, skew=0.0) for shape in shapes]
+        whole = [replace(shape, budget=0) for shape in shapes]
         gpus = {shape.pid + rank: uuid(gpu) for shape in shapes for rank, gpu in enumerate(shape.gpus)}
         super().__init__(*whole, seed=seed, around=replace(AROUND, gpus=gpus), every=2.0)
         self.folder, self.nccl, self.interval, self.call = Folder(path), nccl, interval or DUMPS[nccl], call

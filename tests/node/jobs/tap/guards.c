@@ -73,6 +73,7 @@ static void *(*linked_dlsym)(void *, const char *) = dlsym;
 #define dlsym linked_dlsym
 #include "../../../../agent/tap/events.c"
 #include "../../../../agent/tap/names.c"
+#include "../../../../agent/tap/pace.c"
 #include "../../../../agent/tap/plugin.c"
 #include "../../../../agent/tap/process.c"
 #include "../../../../agent/tap/ring.c"

@@ -53,7 +53,7 @@ def environment(folder: Path | str, **more: str) -> dict[str, str]:
 
 
 class Player:
-    """One such process, with the tap loaded and a clock that stands at 5 s, outside of windows."""
+    """One such process, with the tap loaded and a clock that stands at 5 s."""
 
     def __init__(self, folder: Path | str, kind: str = "ADDRESS", **more: str) -> None:
         build = built(kind)

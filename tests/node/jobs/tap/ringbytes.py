@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 HEADER_BYTES, RECORD_BYTES, RECORDS = 4096, 64, 4096
 RING_BYTES = HEADER_BYTES + RECORD_BYTES * RECORDS
-_HEADER = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I40x7Q2I48Q")
+_HEADER = struct.Struct("=8s4IQ4I48s64sq2Q16siI2I3I28x7Q2I48Q")
 _RECORD = struct.Struct("=6QI8BI")
 COUNTED = 16
 LIVE, FINALIZED = 1, 2
@@ -54,6 +54,9 @@ class RingBytes:
     untimed: int
     on_ms: int
     period_ms: int
+    budget: int
+    block: int
+    stride: int
     written: int
     dropped: int
     enqueued: int
@@ -73,13 +76,29 @@ def parse(data: bytes) -> RingBytes:
     assert len(data) == RING_BYTES
     v = _HEADER.unpack_from(data)
     magic, version, header, record, records, communicator, ranks, rank, nodes, interface, *rest = v
-    uuid, name, pid, created_unix, created, tap, nccl, untimed, on_ms, period_ms, *counted = rest
+    (
+        uuid,
+        name,
+        pid,
+        created_unix,
+        created,
+        tap,
+        nccl,
+        untimed,
+        on_ms,
+        period_ms,
+        budget,
+        block,
+        stride,
+        *counted,
+    ) = rest
     written, dropped, enqueued, sends, event, captured, windows, state, timing, *tables = counted
     whole = (Record(*fields) for fields in _RECORD.iter_unpack(data[HEADER_BYTES:]))
     return RingBytes(
         magic, version, (header, record, records), communicator, ranks, rank, nodes, interface,
         uuid.rstrip(b"\0"), name.rstrip(b"\0"), pid, created_unix, created, tap.rstrip(b"\0"), nccl,
-        untimed, on_ms, period_ms, written, dropped, enqueued, sends, event, captured, windows, state, timing,
+        untimed, on_ms, period_ms, budget, block, stride, written, dropped, enqueued, sends, event, captured,
+        windows, state, timing,
         tuple(tables[:COUNTED]), tuple(tables[COUNTED : 2 * COUNTED]), tuple(tables[2 * COUNTED :]),
         tuple(r for r in whole if r.sequence),
     )  # fmt: skip

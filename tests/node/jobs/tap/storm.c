@@ -1,7 +1,8 @@
 /* Threads that call a tap all at once, as NCCL does and worse; a day of a job at compressed time; what an event costs.
  *
- *   storm TAP threads SECONDS   two threads enqueue into two communicators, four play their channels: one the even,
- *                               one the odd channels of a communicator; the main thread forks now and then
+ *   storm TAP threads SECONDS   two threads enqueue into two communicators, a third one makes calls in both, four play
+ *                               their channels: one the even, one the odd channels of a communicator; the main thread
+ *                               forks now and then
  *   storm TAP churn SECONDS     communicators come and go while the threads still play channels of those that went
  *   storm TAP day HOURS         so many hours of enqueued, timed and captured collectives, on a clock that is drawn
  *   storm TAP cost              nanoseconds of an event
@@ -169,6 +170,12 @@ static void begin(size_t c) {
     tap->init(&contexts[c], cycle << 32 | (100 + c), &mask, "storm", 1, 2, (int)c, (void *)(uintptr_t)log_line);
 }
 
+/* A thread of the job that makes calls beside those that enqueue, and nothing follows them. */
+static void *make_calls(void *unused) {
+    for (uint64_t n = 0; !ended(); n++) call(contexts[n % COMMUNICATORS], false);
+    return unused;
+}
+
 /* A child does to the handles of its parent what it likes: nothing of it may reach the rings. */
 static void fork_one(void) {
     pid_t child = fork();
@@ -181,7 +188,7 @@ static void fork_one(void) {
 }
 
 static void storm(double seconds, bool churn) {
-    pthread_t threads[COMMUNICATORS * 3];
+    pthread_t threads[COMMUNICATORS * 3 + 1];
     uint64_t end = real_ns() + (uint64_t)(seconds * 1e9), forks = 0;
     int count = 0;
     for (size_t c = 0; c < COMMUNICATORS; c++) begin(c);
@@ -190,6 +197,7 @@ static void storm(double seconds, bool churn) {
         for (int half = 0; half < 2; half++) pthread_mutex_init(&queues[c][half].lock, NULL);
     for (uintptr_t c = 0; c < COMMUNICATORS; c++) pthread_create(&threads[count++], NULL, enqueue, (void *)c);
     for (uintptr_t p = 0; p < COMMUNICATORS * 2; p++) pthread_create(&threads[count++], NULL, progress, (void *)p);
+    if (!churn) pthread_create(&threads[count++], NULL, make_calls, NULL);
     for (; real_ns() < end; forks++) {
         if (!churn) fork_one();
         usleep(2000);

@@ -1,4 +1,4 @@
-"""Which calls are timed: those at moments of the machine's clock, and never what a CUDA graph captures."""
+"""How calls are timed, and never what a CUDA graph captures; which ones: test_pace.py."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +30,8 @@ def begin(player: Player, version: int = 5) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_two_hundred_milliseconds_of_every_two_seconds(folder: Path, version: int) -> None:
-    with Player(folder) as player:
+def test_a_part_of_every_period_alone_where_the_job_asks_for_it(folder: Path, version: int) -> None:
+    with Player(folder, WIREWATCH_TAP_ON_MS="200") as player:
         begin(player, version)
         assert masks(player, TIMES, version=version) == EXPECTED
         assert player.do("mask 0") == str(BASE)
@@ -112,6 +112,7 @@ class TestInterface7:
         assert masks(player, [5_000, 6_000, 7_000], version=7) == [TIMED] * 3
         ring = player.ring()
         assert (ring.on_ms, ring.period_ms, ring.timing, ring.untimed) == (2000, 2000, 1, 0)
+        assert (ring.budget, ring.block, ring.stride) == (0, 0, 1)
 
     def test_a_broadcast_ends_it(self, player: Player) -> None:
         """NCCL counts it on the GPU alone: later times would be those of other collectives."""
@@ -198,6 +199,14 @@ def test_settings(folder: Path, on: str, period: str, timed: list[bool]) -> None
     assert (ring.on_ms, ring.period_ms) == (int(on), int(period))
 
 
+@pytest.mark.parametrize("version", [5, 7])
+def test_no_budget_times_nothing(folder: Path, version: int) -> None:
+    with Player(folder, WIREWATCH_TAP_UNMEASURED="1", WIREWATCH_TAP_BUDGET="0") as player:
+        begin(player, version)
+        assert masks(player, [6_000], version=version) == [BASE]
+        assert player.ring().untimed == SWITCHED_OFF
+
+
 BAD = ["", " ", "-1", "0x10", "1e3", "10 ", "99999999999999999999", "86400001", "4294967297", "abc"]
 
 
@@ -206,7 +215,7 @@ def test_a_bad_setting_is_the_default(folder: Path, bad: str) -> None:
     with Player(folder, WIREWATCH_TAP_ON_MS=bad if bad != "0" else "", WIREWATCH_TAP_PERIOD_MS=bad) as player:
         begin(player)
         ring = player.ring()
-    assert (ring.on_ms, ring.period_ms) == (200, 2000)
+    assert (ring.on_ms, ring.period_ms) == (2000, 2000)
 
 
 @pytest.mark.parametrize("kind", ["call", "p2pcall"])

@@ -1,0 +1,94 @@
+"""`wirewatch parse DUMPS`: what dumps of PyTorch's Flight Recorder show."""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from wirewatch.cli.check.answer import EXIT
+from wirewatch.core.words import first, printable
+from wirewatch.documents.health import HEALTH_NAMES
+from wirewatch_lab.cli.texts import written
+from wirewatch_lab.study.flightdumps import LARGEST, DumpError, RankDump, looks_like_dump, named, read_dump
+from wirewatch_lab.study.flightjudge import FLIGHT, FlightDocument, FlightJudge
+
+_MOST_FILES = 100_000
+_HEAD = 1 << 16
+_SHOWN = 64
+"""Ranks and groups that people are shown."""
+
+
+def are_dumps(names: Sequence[str]) -> bool:
+    """Whether these are dumps: several names, a folder, or a file that begins like a dump."""
+    one = Path(names[0])
+    if len(names) > 1 or (names[0] != "-" and one.is_dir()):
+        return True
+    return one.is_file() and os.access(one, os.R_OK) and _begins(one)
+
+
+def judge_dumps(names: Sequence[str], *, as_json: bool) -> int:
+    """Print what the dumps show; the exit code. Raises UsageError: none of the files is a dump."""
+    dumps: dict[int, RankDump] = {}
+    not_read: list[str] = []
+    for path, root in _files(names):
+        try:
+            rank, host = named(path, root)
+            dump = read_dump(_read(path, LARGEST + 1), rank, host, str(path))
+            if dumps.setdefault(rank, dump) is not dump:
+                not_read.append(f"{path}: rank {rank} is read from {dumps[rank].file}")
+        except (OSError, DumpError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            not_read.append(f"{path}: {why}")
+    if not dumps:
+        raise click.UsageError(
+            printable(first(not_read, 1, "; ")) or f"{printable(names[0])}: no dump is in it"
+        )
+    document = FlightJudge(dumps.values()).document(not_read)
+    click.echo(FLIGHT.dump_json(document, indent=1).decode() if as_json else dumps_text(document))
+    return next(EXIT[health] for health, name in HEALTH_NAMES.items() if name == document.health)
+
+
+def dumps_text(document: FlightDocument) -> str:
+    """Return the verdict, then everything that it stands on."""
+    header = ("rank", "host", "GPU", "calls", "waits in", "line of the job")
+    rows = [
+        (
+            str(one.rank), one.host or "-", "-" if one.gpu is None else str(one.gpu), str(one.calls),
+            one.waits or "-", one.where or "-",
+        )
+        for one in document.ranks
+    ]  # fmt: skip
+    return written(
+        "dumps.j2", document, header=header, rows=rows[:_SHOWN], most=_SHOWN, more=len(rows) - _SHOWN
+    )
+
+
+def _read(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(most)
+
+
+def _files(names: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """Each file and the folder that was given; of a folder those that begin like a dump.
+
+    Raises UsageError: a name is neither.
+    """
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            found = (Path(folder, file) for folder, _, files in os.walk(path) for file in sorted(files))
+            yield from ((one, path) for one in islice(found, _MOST_FILES) if one.is_file() and _begins(one))
+        elif path.is_file():
+            yield path, path.parent
+        else:
+            raise click.UsageError(f"{printable(name)}: it is no file or folder")
+
+
+def _begins(path: Path) -> bool:
+    """Whether a file begins like a dump; one that cannot be read may do so."""
+    try:
+        return looks_like_dump(_read(path, _HEAD))
+    except OSError:
+        return True
