@@ -16,10 +16,10 @@ from wirewatch.jobs.running.model import (
     CommunicatorMemory,
     JoinedCollective,
     ProcessKey,
+    ProcessSpan,
     RingProgress,
-    Span,
 )
-from wirewatch.jobs.running.trace import ProcessLine, Tracer
+from wirewatch.jobs.running.trace import ProcessTimeline, Tracer
 from wirewatch.jobs.times import ELSEWHERE
 
 ONE, TWO = ("user:1", 1), ("user:1", 2)
@@ -35,8 +35,10 @@ def call(number: int, start: float, end: float) -> TimedCollective:
     )  # fmt: skip
 
 
-def line(*calls: tuple[CommunicatorKey, int, float, float], known: Sequence[Span] = ()) -> ProcessLine:
-    return ProcessLine(known, [(key, call(number, start, end)) for key, number, start, end in calls])
+def line(
+    *calls: tuple[CommunicatorKey, int, float, float], known: Sequence[ProcessSpan] = ()
+) -> ProcessTimeline:
+    return ProcessTimeline(known, [(key, call(number, start, end)) for key, number, start, end in calls])
 
 
 FRONT = (ONE, "all_reduce", 1)
@@ -117,7 +119,7 @@ def tracer(
         for key, group in groups.items()
     }  # fmt: skip
     rings = {one.ring.name: RingProgress(calls=MANY, sends=sends) for one in readings}
-    known: dict[ProcessKey, Sequence[Span]] = {}
+    known: dict[ProcessKey, Sequence[ProcessSpan]] = {}
     return Tracer(groups, complete, rings, known), groups
 
 

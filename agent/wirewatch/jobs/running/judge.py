@@ -37,8 +37,8 @@ from wirewatch.jobs.running.model import (
     JobsReading,
     NvlinkDue,
     ProcessKey,
+    ProcessSpan,
     RingProgress,
-    Span,
     Witness,
 )
 from wirewatch.jobs.running.parallel import RankNames, families, rank_names
@@ -157,7 +157,7 @@ def findings(judged: JudgedRings) -> tuple[Finding, ...]:
 def _joined(
     memory: JobsMemory, groups: Mapping[CommunicatorKey, RingGroup], rings: Mapping[str, RingProgress],
     poll: int, most: int,
-) -> tuple[dict[CommunicatorKey, CommunicatorMemory], dict[ProcessKey, tuple[Span, ...]]]:  # fmt: skip
+) -> tuple[dict[CommunicatorKey, CommunicatorMemory], dict[ProcessKey, tuple[ProcessSpan, ...]]]:  # fmt: skip
     """What is remembered of each communicator with what is complete now, and of each process where it was."""
     known = {key: _known(memory.communicators.get(key), group) for key, group in groups.items()}
     complete = {

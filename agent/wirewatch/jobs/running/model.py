@@ -240,7 +240,7 @@ SpanKey = tuple[CommunicatorKey, str, int]
 """A collective: its communicator, operation and number."""
 
 
-class Span(NamedTuple):
+class ProcessSpan(NamedTuple):
     """A collective of one process by its GPU's clock, of any of its communicators.
 
     `since`: when the first of the calls began that were all timed until this one, of its operation and
@@ -368,7 +368,7 @@ class JobsMemory:
     calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     bytes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     due: Mapping[str, NvlinkDue] = field(default_factory=dict)
-    spans: Mapping[ProcessKey, tuple[Span, ...]] = field(default_factory=dict)
+    spans: Mapping[ProcessKey, tuple[ProcessSpan, ...]] = field(default_factory=dict)
     hints: tuple[JobHint, ...] = ()
     last_hint: JobHint | None = None
     facts: JobsFacts | None = None

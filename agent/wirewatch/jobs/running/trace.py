@@ -24,8 +24,8 @@ from wirewatch.jobs.running.model import (
     CommunicatorKey,
     JoinedCollective,
     ProcessKey,
+    ProcessSpan,
     RingProgress,
-    Span,
     SpanKey,
 )
 from wirewatch.jobs.running.parallel import all_to_all, calls_of
@@ -40,7 +40,7 @@ _UNKNOWN = ""
 _SOME = 3
 
 
-class ProcessLine:
+class ProcessTimeline:
     """What one process did on one GPU, by its clock: `spans` in the order of their ends.
 
     Args:
@@ -48,7 +48,9 @@ class ProcessLine:
         new: what was timed since then, by communicator.
     """
 
-    def __init__(self, known: Iterable[Span], new: Iterable[tuple[CommunicatorKey, TimedCollective]]) -> None:
+    def __init__(
+        self, known: Iterable[ProcessSpan], new: Iterable[tuple[CommunicatorKey, TimedCollective]]
+    ) -> None:
         self.spans = sorted(known, key=lambda one: one.stopped)
         last = {one.key[:2]: one for one in self.spans}
         first = min((one.started for one in self.spans), default=math.inf)
@@ -66,7 +68,7 @@ class ProcessLine:
         self._holes = grouped(holes)
         self._ended = {one.key[0]: one.stopped for one in self.spans}
 
-    def between(self, key: CommunicatorKey, begin: float, end: float) -> list[Span]:
+    def between(self, key: CommunicatorKey, begin: float, end: float) -> list[ProcessSpan]:
         """Collectives of other communicators that ended there; one that goes on does not hold up the next."""
         found = self.spans[bisect_right(self.stops, begin) : bisect_right(self.stops, end)]
         return [one for one in found if one.key[0] != key]
@@ -88,7 +90,7 @@ class ProcessLine:
                 return False
         return True
 
-    def newest(self, used: Container[CommunicatorKey], most: int) -> list[Span]:
+    def newest(self, used: Container[CommunicatorKey], most: int) -> list[ProcessSpan]:
         """The spans that the next poll needs: from the last call of each communicator on, and all last."""
         lasts = {one.key[:2]: place for place, one in enumerate(self.spans)}
         by_communicator: dict[CommunicatorKey, int] = {}
@@ -99,12 +101,14 @@ class ProcessLine:
         return [*(self.spans[place] for place in sorted(lasts.values()) if place < cut), *self.spans[cut:]]
 
 
-def _span(old: Span | None, key: SpanKey, started: float, stopped: float, first: float) -> Span:
+def _span(old: ProcessSpan | None, key: SpanKey, started: float, stopped: float, first: float) -> ProcessSpan:
     """A span behind the one of its operation before it; of the first one, what was before is missing."""
     if old is None:
-        return Span(key, started, stopped, started, first if first < started else None)
+        return ProcessSpan(key, started, stopped, started, first if first < started else None)
     follows = key[2] == old.key[2] + 1
-    return Span(key, started, stopped, old.since if follows else started, None if follows else old.stopped)
+    return ProcessSpan(
+        key, started, stopped, old.since if follows else started, None if follows else old.stopped
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class Interval:
     """A rank from the last meeting in a communicator to its start: seconds of its `own`, and of others."""
 
     own: float
-    spans: tuple[Span, ...] = ()
+    spans: tuple[ProcessSpan, ...] = ()
 
 
 class Tracer:
@@ -127,7 +131,7 @@ class Tracer:
 
     def __init__(
         self, groups: Mapping[CommunicatorKey, RingGroup], complete: Mapping[CommunicatorKey, Complete],
-        rings: Mapping[str, RingProgress], known: Mapping[ProcessKey, Sequence[Span]],
+        rings: Mapping[str, RingProgress], known: Mapping[ProcessKey, Sequence[ProcessSpan]],
     ) -> None:  # fmt: skip
         self._groups, self._complete, self._rings = groups, complete, rings
         self._places = {
@@ -165,7 +169,7 @@ class Tracer:
         )
         return [*(_without_long(joined.values()) if sends else joined.values())]
 
-    def spans(self) -> dict[ProcessKey, tuple[Span, ...]]:
+    def spans(self) -> dict[ProcessKey, tuple[ProcessSpan, ...]]:
         """The newest spans of each process, for the next poll."""
         most = min(MOST_SPANS, SPANS_IN_ALL // max(1, len(self._lines)))
         return {
@@ -173,10 +177,10 @@ class Tracer:
             for process, line in self._lines.items()
         }
 
-    def _line(self, process: ProcessKey, known: Iterable[Span]) -> ProcessLine:
+    def _line(self, process: ProcessKey, known: Iterable[ProcessSpan]) -> ProcessTimeline:
         mine = dict(self._by_process[process])
         calls = [(key, call) for key, one in mine.items() for call in one.calls]
-        return ProcessLine((one for one in known if one.key[0] in mine), calls)
+        return ProcessTimeline((one for one in known if one.key[0] in mine), calls)
 
     def _is_sure(self, key: CommunicatorKey) -> bool:
         """Whether what is not timed in its processes is rare enough beside its calls to be of no account.
@@ -296,7 +300,7 @@ class Tracer:
         total = sum(more.values())
         return {cause: seconds / total for cause, seconds in more.items() if total > 0 and cause != _UNKNOWN}
 
-    def _spent(self, spans: Iterable[Span], process: ProcessKey) -> dict[str, float]:
+    def _spent(self, spans: Iterable[ProcessSpan], process: ProcessKey) -> dict[str, float]:
         """Seconds in collectives by their cause; time on a wire between nodes is of another node's making."""
         found: dict[str, float] = defaultdict(float)
         for one in spans:
@@ -310,7 +314,7 @@ class Tracer:
             found[ELSEWHERE if wide else _UNKNOWN] += seconds - waited
         return found
 
-    def _told(self, span: Span, process: ProcessKey) -> Span:
+    def _told(self, span: ProcessSpan, process: ProcessKey) -> ProcessSpan:
         """The span with how long its process waited, and for whom, where its collective was joined."""
         one, group = self._found.get(span.key), self._groups[span.key[0]]
         if one is None:
@@ -337,7 +341,7 @@ def _process(one: RingReading) -> ProcessKey:
     return process_key(one.ring), str(one.ring.gpu)
 
 
-def _covered(spans: Sequence[Span], begin: float) -> float:
+def _covered(spans: Sequence[ProcessSpan], begin: float) -> float:
     """Seconds in which at least one of the spans was under way, since `begin`."""
     total, until = 0.0, begin
     for one in sorted(spans, key=lambda span: span.started):
